@@ -19,7 +19,8 @@ use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::service::{Options, RateLimit};
 use weir::trace::Sampler;
 use weir_common::clock::SystemClock;
-use weir_limiter::controls::{Action, ActiveRules, Control, ControlEntry};
+use weir_common::entry::OwnedEntry;
+use weir_limiter::controls::{Action, ActiveRules, Control};
 use weir_limiter::top::{self, Top};
 use weir_limiter::{Holds, Limiter};
 use weir_rules::RuleSet;
@@ -89,10 +90,7 @@ fn controls(count: usize) -> Vec<Arc<Control>> {
     let control = |number| Control {
         id: format!("{number}"),
         domain: "bench".into(),
-        entries: vec![ControlEntry {
-            key: "blocked".into(),
-            value: format!("value 0 {number:03}"),
-        }],
+        entries: vec![OwnedEntry { key: "blocked".into(), value: format!("value 0 {number:03}") }],
         exact: false,
         action: Action::Block,
         until: Some(u64::MAX),

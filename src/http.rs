@@ -11,7 +11,7 @@ mod metrics;
 mod page;
 pub mod query;
 mod serve;
-mod v1;
+pub mod v1;
 mod write_timeout;
 
 pub use access::{Access, AccessOptions};

@@ -10,11 +10,14 @@ use clap::{Args, ValueEnum};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::http_client::{self, Call, FetchError, Target, TlsFiles, parse_timeout};
 use super::output::finish;
 use super::{USAGE, environment, print};
+use crate::http::v1::messages::ErrorAnswer;
 use weir_common::escape::escape;
 
 /// The server if neither an argument nor a variable names one.
@@ -57,23 +60,34 @@ pub enum Output {
 
 impl Output {
     /// Prints an answer as JSON, or as `print` does. Returns the exit code.
-    pub fn show(
+    pub fn show<T: DeserializeOwned>(
         self,
         answer: Result<Value, ClientError>,
-        print: impl FnOnce(&Value, &mut dyn Write) -> io::Result<()>,
+        print: impl FnOnce(&T, &mut dyn Write) -> io::Result<()>,
     ) -> ExitCode {
-        match answer {
-            Ok(answer) => {
-                let mut out = io::stdout().lock();
-                let printed = match self {
-                    Output::Json => print::json(&answer, &mut out),
-                    Output::Text => print(&answer, &mut out),
-                };
-                finish(printed, ExitCode::SUCCESS)
-            }
+        let mut out = io::stdout().lock();
+        let printed = answer.and_then(|answer| match self {
+            Output::Json => Ok(print::json(&answer, &mut out)),
+            Output::Text => read(&answer).map(|answer| print(&answer, &mut out)),
+        });
+        match printed {
+            Ok(printed) => finish(printed, ExitCode::SUCCESS),
             Err(error) => error.report(),
         }
     }
+}
+
+/// Reads what a command needs of an answer. Other members are ignored.
+///
+/// # Errors
+///
+/// A member is missing or of another type: the server has another version.
+pub(super) fn read<T: DeserializeOwned>(answer: &Value) -> Result<T, ClientError> {
+    T::deserialize(answer).map_err(|error| {
+        ClientError::Connection(format!(
+            "the answer of the server cannot be read: {error}; use the weir of its version, or --output json"
+        ))
+    })
 }
 
 /// Why there is no result.
@@ -158,15 +172,11 @@ impl ApiClient<'_> {
         self.call(Method::GET, path, String::new())
     }
 
-    pub fn put(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
-        self.call(Method::PUT, path, body.to_string())
-    }
-
     pub fn delete(&self, path: &str) -> Result<Value, ClientError> {
         self.call(Method::DELETE, path, String::new())
     }
 
-    fn call(&self, method: Method, path: &str, body: String) -> Result<Value, ClientError> {
+    pub fn call(&self, method: Method, path: &str, body: String) -> Result<Value, ClientError> {
         let url = format!("{}{path}", self.base);
         let target: Target = url.parse().map_err(ClientError::Usage)?;
         let mut headers = Vec::new();
@@ -193,12 +203,10 @@ impl ApiClient<'_> {
     /// Returns the JSON of a good answer. The debug port answers unknown paths with a list of its pages,
     /// so a status alone does not show that the server has the API.
     fn judge(&self, status: StatusCode, json: Option<Value>) -> Result<Value, ClientError> {
-        match json {
-            Some(json) if status.is_success() => Ok(json),
-            Some(json) if json["error"].is_string() => {
-                let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
-                Err(ClientError::Refused { error: text("error"), help: text("help") })
-            }
+        let refused = json.as_ref().and_then(|json| ErrorAnswer::deserialize(json).ok());
+        match (json, refused) {
+            (Some(json), _) if status.is_success() => Ok(json),
+            (_, Some(ErrorAnswer { error, help })) => Err(ClientError::Refused { error, help }),
             _ => Err(ClientError::Connection(format!(
                 "{} answers {status}, but not as the API of weir: name its debug port, 6070 by default",
                 self.base
@@ -310,6 +318,24 @@ mod tests {
                 panic!("{wrong}")
             };
             assert!(error.starts_with("WEIR_TOKEN has no token"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_another_version_is_read_if_it_has_what_is_needed() {
+        let known = r#""error":"no","help":"list""#;
+        let of = |json: &str| read::<ErrorAnswer>(&serde_json::from_str(json).unwrap());
+        let answer = of(&format!(r#"{{{known},"newer":[1]}}"#)).unwrap();
+        assert_eq!((answer.error.as_str(), answer.help.as_str()), ("no", "list"));
+        for (json, cause) in [
+            (
+                r#"{"error":"no","hlep":"list"}"#,
+                "missing field `help`; use the weir of its version",
+            ),
+            (r#"{"error":"no","help":1}"#, "expected a string; use the weir of its version"),
+        ] {
+            let Err(ClientError::Connection(error)) = of(json) else { panic!("{json}") };
+            assert!(error.contains(cause), "{error}");
         }
     }
 

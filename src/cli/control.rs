@@ -8,16 +8,16 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Args;
+use http::Method;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, with_query};
 use super::descriptor_args::parse_match;
-use super::output::finish;
-use super::{environment, print};
+use super::environment;
 use weir_common::duration::read_duration;
-use weir_limit::Numbers;
-use weir_limiter::controls::{Action, ControlEntry, LimitChange, default_id};
+use weir_common::entry::OwnedEntry;
+use weir_limiter::controls::{Action, Draft, LimitChange};
 
 const BLOCK_EXAMPLES: &str = "\
 Examples:
@@ -117,84 +117,67 @@ pub struct LimitArgs {
 
 /// Denies the requests of a client.
 pub fn block(args: &BlockArgs) -> ExitCode {
-    run(&args.control, &Action::Block)
+    run(&args.control, Action::Block)
 }
 
 /// Allows the requests of a client, whatever the limits say.
 pub fn allow(args: &AllowArgs) -> ExitCode {
-    run(&args.control, &Action::Allow { count: !args.no_count })
+    run(&args.control, args.action())
 }
 
 /// Gives a client other numbers than those of the rules.
 pub fn limit(args: &LimitArgs) -> ExitCode {
-    let numbers = Numbers { n: args.n, burst: args.burst };
-    run(&args.control, &Action::Limit(LimitChange { numbers, name: args.limit.clone() }))
+    run(&args.control, args.action())
 }
 
-fn run(args: &ControlArgs, action: &Action) -> ExitCode {
-    match put(args, action) {
-        Ok(written) => {
-            let (out, err) = (&mut io::stdout().lock(), &mut io::stderr().lock());
-            let printed = match args.output {
-                Output::Json => print::json(&written, out),
-                Output::Text => text::print(&written, args.dry_run, Timestamp::now(), out, err),
-            };
-            finish(printed, ExitCode::SUCCESS)
-        }
-        Err(error) => error.report(),
+impl AllowArgs {
+    fn action(&self) -> Action {
+        Action::Allow { count: !self.no_count }
     }
 }
 
+impl LimitArgs {
+    fn action(&self) -> Action {
+        let name = self.limit.clone();
+        Action::Limit { limit: LimitChange { n: self.n, burst: self.burst, name } }
+    }
+}
+
+fn run(args: &ControlArgs, action: Action) -> ExitCode {
+    args.output.show(put(args, action), |written, out| {
+        text::print(written, args.dry_run, out, &mut io::stderr().lock())
+    })
+}
+
 /// Sends the control. Returns the answer.
-fn put(args: &ControlArgs, action: &Action) -> Result<Value, ClientError> {
-    let (domain, entries) = parse_match(&args.domain).map_err(ClientError::Usage)?;
-    let entries: Vec<ControlEntry> =
-        entries.0.into_iter().map(|(key, value)| ControlEntry { key, value }).collect();
-    let id = match &args.id {
-        Some(id) => id.clone(),
-        None => default_id(action, domain, &entries, args.exact),
+fn put(args: &ControlArgs, action: Action) -> Result<Value, ClientError> {
+    let body = body(args, action, args.by.name()).map_err(ClientError::Usage)?;
+    let (method, path) = match &args.id {
+        Some(id) => (Method::PUT, format!("/v1/controls/{}", encode(id))),
+        None => (Method::POST, "/v1/controls".to_owned()),
     };
     let mut query = Vec::new();
     query.extend(args.dry_run.then_some(("dry_run", "1")));
     query.extend(args.force.then_some(("force", "1")));
-    let path = with_query(&format!("/v1/controls/{}", encode(&id)), &query);
-    let body = body(args, action, domain, &entries, &args.by.name());
-    ApiClient::new(&args.server)?.put(&path, &body)
+    // Texts and numbers are always valid.
+    let body = serde_json::to_string(&body).unwrap_or_default();
+    ApiClient::new(&args.server)?.call(method, &with_query(&path, &query), body)
 }
 
 /// Returns the body of the request.
-fn body(
-    args: &ControlArgs,
-    action: &Action,
-    domain: &str,
-    entries: &[ControlEntry],
-    by: &str,
-) -> Value {
-    let mut body = json!({
-        "domain": domain,
-        "entries": entries,
-        "exact": args.exact,
-        "action": action.name(),
-        "reason": args.reason,
-        "by": by,
-    });
-    match action {
-        Action::Block => {}
-        Action::Allow { count } => body["count"] = (*count).into(),
-        Action::Limit(LimitChange { numbers: Numbers { n, burst }, name }) => {
-            body["limit"] = json!({ "n": n, "burst": burst, "name": name });
-        }
-    }
-    if let Some(duration) = &args.duration {
-        body["for"] = duration.as_str().into();
-    }
-    if let Some(until) = &args.until {
-        body["until"] = until.as_str().into();
-    }
-    if args.forever {
-        body["for"] = "forever".into();
-    }
-    body
+fn body(args: &ControlArgs, action: Action, by: String) -> Result<Draft, String> {
+    let (domain, entries) = parse_match(&args.domain)?;
+    let forever = args.forever.then(|| "forever".to_owned());
+    Ok(Draft {
+        domain: domain.to_owned(),
+        entries: OwnedEntry::copied(entries.entries()),
+        exact: args.exact,
+        action,
+        duration: args.duration.clone().or(forever),
+        until: args.until.clone(),
+        reason: args.reason.clone(),
+        by,
+    })
 }
 
 /// Who makes a change.
@@ -239,7 +222,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use weir_limiter::controls::{Draft, Lasts};
+    use weir_limiter::controls::Lasts;
 
     #[derive(Parser)]
     enum Command {
@@ -254,42 +237,36 @@ mod tests {
         let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
         let (args, action) = match &command {
             Command::Block(args) => (&args.control, Action::Block),
-            Command::Allow(args) => (&args.control, Action::Allow { count: !args.no_count }),
-            Command::Limit(args) => {
-                let numbers = Numbers { n: args.n, burst: args.burst };
-                let name = args.limit.clone();
-                (&args.control, Action::Limit(LimitChange { numbers, name }))
-            }
+            Command::Allow(args) => (&args.control, args.action()),
+            Command::Limit(args) => (&args.control, args.action()),
         };
-        let (domain, entries) = parse_match(&args.domain)?;
-        let entries: Vec<ControlEntry> =
-            entries.0.into_iter().map(|(key, value)| ControlEntry { key, value }).collect();
-        let body = body(args, &action, domain, &entries, "ann");
-        Draft::read(body.to_string().as_bytes()).map_err(|error| error.to_string())
+        let body = serde_json::to_vec(&body(args, action, "ann".to_owned())?).unwrap();
+        Draft::read(&body).map_err(|error| error.to_string())
     }
 
     #[test]
     fn arguments_become_controls() {
+        let lasts = |line| draft(line).unwrap().check().unwrap();
         let block = draft("block -d shop user=m1,path=/* --for 1h30m --reason abuse").unwrap();
         assert_eq!((block.domain.as_str(), block.action), ("shop", Action::Block));
         let entries: Vec<(&str, &str)> =
             block.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
         assert_eq!(entries, [("user", "m1"), ("path", "/*")]);
         assert_eq!((block.reason.as_str(), block.by.as_str()), ("abuse", "ann"));
-        assert_eq!(block.lasts, Lasts::For(std::time::Duration::from_secs(5_400)));
+        let hours = std::time::Duration::from_secs(5_400);
+        assert_eq!(lasts("block -d shop a=b --for 1h30m"), Lasts::For(hours));
 
-        assert_eq!(draft("block -d * --force").unwrap().lasts, Lasts::Default);
-        assert_eq!(draft("block -d shop a=b --forever").unwrap().lasts, Lasts::Forever);
+        assert_eq!(lasts("block -d * --force"), Lasts::Default);
+        assert_eq!(lasts("block -d shop a=b --forever"), Lasts::Forever);
         let until = draft("block --exact --until 1970-01-01T00:00:01Z -d shop a=b").unwrap();
-        assert_eq!((until.lasts, until.exact), (Lasts::Until(1_000_000), true));
+        assert_eq!((until.check(), until.exact), (Ok(Lasts::Until(1_000_000)), true));
 
         let allow = |line| draft(line).unwrap().action;
         assert_eq!(allow("allow -d shop a=b"), Action::Allow { count: true });
         assert_eq!(allow("allow -d shop a=b --no-count"), Action::Allow { count: false });
-        let numbers = Numbers { n: 5, burst: Some(2) };
-        let change = LimitChange { numbers, name: "day".to_owned() };
+        let change = LimitChange { n: 5, burst: Some(2), name: "day".to_owned() };
         let limit = draft("limit -d shop a=b --n 5 --burst 2 --limit day").unwrap();
-        assert_eq!(limit.action, Action::Limit(change));
+        assert_eq!(limit.action, Action::Limit { limit: change });
     }
 
     #[test]

@@ -4,12 +4,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use jiff::Timestamp;
-use serde_json::Value;
 
-use super::api_client::{ApiClient, Output, ServerArgs};
-use super::control_text::{action, left, matched};
-use super::print::{Column, line, list, table, text};
+use super::api_client::{ApiClient, Output, ServerArgs, read};
+use super::control_text::{left, matched};
+use super::print::{Column, line, table};
+use crate::http::v1::messages::{ControlList, ShownControl};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,17 +30,17 @@ pub struct ControlsArgs {
 /// Prints all controls.
 pub fn run(args: &ControlsArgs) -> ExitCode {
     let answer = ApiClient::new(&args.server).and_then(|client| client.get("/v1/controls"));
-    if let Ok(Some(error)) = answer.as_ref().map(|answer| answer["share_error"].as_str()) {
+    if let Ok(Ok(ControlList { share_error: Some(error), .. })) = answer.as_ref().map(read) {
         // Standard error may be closed.
         let _ = line(
             &mut io::stderr(),
             &format!("warning: controls of other replicas may be missing: {error}"),
         );
     }
-    args.output.show(answer, |answer, out| print_list(answer, Timestamp::now(), out))
+    args.output.show(answer, print_list)
 }
 
-fn print_list(answer: &Value, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+fn print_list(answer: &ControlList, out: &mut dyn Write) -> io::Result<()> {
     const COLUMNS: [Column; 6] = [
         Column::Right("LEFT"),
         Column::Left("ACTION"),
@@ -50,18 +49,17 @@ fn print_list(answer: &Value, now: Timestamp, out: &mut dyn Write) -> io::Result
         Column::Left("ID"),
         Column::Left("REASON"),
     ];
-    let row = |control: &Value| {
-        let cell = |name: &str| text(&control[name]).to_owned();
+    let row = |ShownControl { control, left_ms }: &ShownControl| {
         vec![
-            left(control, now),
-            action(control),
+            left(*left_ms),
+            control.action.to_string(),
             matched(control),
-            cell("by"),
-            cell("id"),
-            cell("reason"),
+            control.by.clone(),
+            control.id.clone(),
+            control.reason.clone(),
         ]
     };
-    let rows: Vec<Vec<String>> = list(&answer["controls"]).map(row).collect();
+    let rows: Vec<Vec<String>> = answer.controls.iter().map(row).collect();
     match rows.is_empty() {
         true => line(out, "no controls"),
         false => table(out, 0, &COLUMNS, &rows),
@@ -70,30 +68,30 @@ fn print_list(answer: &Value, now: Timestamp, out: &mut dyn Write) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     #[test]
     fn controls_are_listed_with_the_time_left() {
-        let control = |id: &str, action: &str, until: Value| {
+        let control = |id: &str, action: &str, left_ms: Value| {
             json!({
                 "id": id, "domain": "shop", "entries": [{ "key": "user", "value": id }],
-                "exact": false, "action": action, "until": until, "reason": "", "by": "ann",
-                "limit": { "n": 5, "burst": null, "name": "" },
+                "exact": false, "action": action, "until": null, "left_ms": left_ms, "reason": "",
+                "by": "ann", "at": "2026-01-01T00:00:00Z", "limit": { "n": 5, "burst": null, "name": "" },
             })
         };
-        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let printed = |controls: Value| {
+            let list = serde_json::from_value(json!({ "controls": controls, "share_error": null }));
             let mut out = Vec::new();
-            print_list(&json!({ "controls": controls }), now, &mut out).unwrap();
+            print_list(&list.unwrap(), &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         let mut long = control("c", "block", Value::Null);
         long["domain"] = "d".repeat(80).into();
         let list = json!([
-            control("a", "block", "2026-01-01T00:59:58Z".into()),
-            control("b", "limit", "2026-01-02T03:00:00Z".into()),
+            control("a", "block", 3_598_000.into()),
+            control("b", "limit", 97_200_000.into()),
             long,
         ]);
         let wanted = format!(

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::Value;
 
 use super::api_client::ApiClient;
-use super::print::{Column, list, number, table, text};
+use super::print::{Column, table};
 use super::state::{KeyArgs, print_key};
+use crate::http::v1::messages::Counts;
 use weir_common::duration::{read_duration, rounded};
+use weir_limiter::{CountResult, CountedSpan};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,28 +37,25 @@ pub fn run(args: &CountArgs) -> ExitCode {
     args.key.output.show(answer, print_counts)
 }
 
-fn print_counts(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
+fn print_counts(answer: &Counts, out: &mut dyn Write) -> io::Result<()> {
     const COLUMNS: [Column; 4] = [
         Column::Right("SPAN"),
         Column::Right("HITS"),
         Column::Right("LATE"),
         Column::Left("COUNTED BY"),
     ];
-    print_key(answer, out)?;
-    let row = |count: &Value| {
-        let span = rounded(number(&count["span_ms"]));
-        if let Some(error) = count["error"].as_str() {
-            return vec![span, "unknown".to_owned(), String::new(), error.to_owned()];
-        }
-        let least = if count["is_minimum"] == true { ">= " } else { "" };
-        vec![
-            span,
-            format!("{least}{}", number(&count["count"])),
-            rounded(number(&count["max_late_ms"])),
-            text(&count["algorithm"]).to_owned(),
-        ]
+    print_key(&answer.domain, &answer.entries, answer.rule.as_ref(), out)?;
+    let row = |CountedSpan { span_ms, result }: &CountedSpan| {
+        let [hits, late, by] = match result {
+            CountResult::Failed { error } => ["unknown".to_owned(), String::new(), error.clone()],
+            CountResult::Counted { count, max_late_ms, is_minimum, algorithm, .. } => {
+                let least = if *is_minimum { ">= " } else { "" };
+                [format!("{least}{count}"), rounded(*max_late_ms), algorithm.clone()]
+            }
+        };
+        vec![rounded(*span_ms), hits, late, by]
     };
-    let rows: Vec<Vec<String>> = list(&answer["counts"]).map(row).collect();
+    let rows: Vec<Vec<String>> = answer.counts.iter().map(row).collect();
     table(out, 2, &COLUMNS, &rows)
 }
 
@@ -77,17 +75,17 @@ mod tests {
     #[test]
     fn each_span_has_a_row() {
         let answer = json!({
-            "domain": "shop", "entries": [{ "key": "user", "value": "ann" }], "rule": null,
+            "domain": "shop", "entries": [{ "key": "user", "value": "ann" }], "rule": null, "key": "k",
             "counts": [
-                { "span_ms": 300_000, "count": 7, "max_late_ms": 0, "is_minimum": false,
-                  "algorithm": "sliding_log" },
-                { "span_ms": 3_600_000, "count": 12, "max_late_ms": 1_500, "is_minimum": true,
-                  "algorithm": "bucketed_window" },
+                { "span_ms": 300_000, "count": 7, "resolution_ms": 0, "max_late_ms": 0,
+                  "is_minimum": false, "limit": 0, "algorithm": "sliding_log" },
+                { "span_ms": 3_600_000, "count": 12, "resolution_ms": 1_500, "max_late_ms": 1_500,
+                  "is_minimum": true, "limit": 1, "algorithm": "bucketed_window" },
                 { "span_ms": 86_400_000, "error": "too long" },
             ],
         });
         let mut out = Vec::new();
-        print_counts(&answer, &mut out).unwrap();
+        print_counts(&serde_json::from_value(answer).unwrap(), &mut out).unwrap();
         let wanted = "\
 shop: user=ann
   no rule

@@ -11,13 +11,13 @@ use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::Value;
 
-use super::api_client::{ApiClient, ClientError, Output, ServerArgs, with_query};
+use super::api_client::{ApiClient, ClientError, Output, ServerArgs, read, with_query};
 use super::descriptor_args::parse_request;
 use super::output::finish;
 use super::{json_body, print, rule_files};
 use crate::service::RequestView;
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
-use weir_limiter::explain::explain;
+use weir_limiter::explain::{Explained, LiveDescriptor, explain};
 use weir_limiter::{Descriptor, Request};
 use weir_rules::{Options, RuleSet};
 
@@ -85,17 +85,17 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
             explain_here(args, &loaded.rules).map_err(ClientError::Usage)
         }
     };
-    let explained = match explained {
+    let read = explained.and_then(|json| Ok((read::<Explained<LiveDescriptor>>(&json)?, json)));
+    let (explained, json) = match read {
         Ok(explained) => explained,
         Err(error) => return error.report(),
     };
     let mut out = io::stdout().lock();
     let printed = match args.output {
         Output::Text => text::print(&explained, &mut out),
-        Output::Json => print::json(&explained, &mut out),
+        Output::Json => print::json(&json, &mut out),
     };
-    let is_matched = |descriptor: &Value| descriptor["matched"] == true;
-    let code = match print::list(&explained["descriptors"]).all(is_matched) {
+    let code = match explained.descriptors.iter().all(|descriptor| descriptor.explained.matched) {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(NO_MATCH),
     };
@@ -126,7 +126,8 @@ fn explain_there(args: &ExplainArgs) -> Result<Value, ClientError> {
 /// Explains by rule files.
 fn explain_here(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String> {
     let explained = |request: &Request<'_>| {
-        explain(rules, request, &args.key_prefix).map(|explained| explained.to_json())
+        let explained = explain(rules, request, &args.key_prefix)?;
+        serde_json::to_value(explained).map_err(|error| error.to_string())
     };
     if let Some(body) = &args.json {
         let message = json_body::decode(body)?;

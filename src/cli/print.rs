@@ -1,11 +1,11 @@
-//! Printing JSON of the API for people: lines, tables, times.
+//! Printing answers of the API for people: lines, tables.
 
 use std::io::{self, Write};
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use weir_common::descriptor::descriptor_text;
+use weir_common::entry::OwnedEntry;
 use weir_common::escape::escape;
 
 /// Characters of the widest column that is padded and not cut, but for the last one.
@@ -24,42 +24,10 @@ pub(super) fn line(out: &mut dyn Write, text: &str) -> io::Result<()> {
     writeln!(out, "{}", escape(text))
 }
 
-/// Returns the elements of an array; none of anything else.
-pub(super) fn list(json: &Value) -> impl Iterator<Item = &Value> {
-    json.as_array().into_iter().flatten()
-}
-
-/// Returns a text; nothing for anything else.
-pub(super) fn text(json: &Value) -> &str {
-    json.as_str().unwrap_or_default()
-}
-
-/// Returns a number; 0 for anything else.
-pub(super) fn number(json: &Value) -> u64 {
-    json.as_u64().unwrap_or_default()
-}
-
 /// Returns the entries of a descriptor as arguments have them.
-pub(super) fn entries(json: &Value) -> String {
-    let entries: Vec<(&str, &str)> =
-        list(json).map(|entry| (text(&entry["key"]), text(&entry["value"]))).collect();
-    descriptor_text(&entries)
-}
-
-/// Returns `file:line:column`, or the name of a resource.
-pub(super) fn place(json: &Value) -> String {
-    let file = text(&json["file"]);
-    match (json["line"].as_u64(), json["column"].as_u64()) {
-        (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
-        _ => file.to_owned(),
-    }
-}
-
-/// Returns the time from `now` until an instant in RFC 3339; none if it is not one.
-pub(super) fn millis_until(until: &Value, now: Timestamp) -> Option<u64> {
-    let until: Timestamp = until.as_str()?.parse().ok()?;
-    let left = until.as_millisecond().saturating_sub(now.as_millisecond());
-    Some(u64::try_from(left).unwrap_or(0))
+pub(super) fn entries(entries: &[OwnedEntry]) -> String {
+    let entries = entries.iter().map(|OwnedEntry { key, value }| (&**key, &**value));
+    descriptor_text(&entries.collect::<Vec<_>>())
 }
 
 /// Returns a number with its noun: `1 hit`, `2 hits`.
@@ -127,18 +95,7 @@ fn cut(text: &str, max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn the_time_left_is_never_negative() {
-        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        assert_eq!(millis_until(&json!("2026-01-01T00:00:01.5Z"), now), Some(1_500));
-        assert_eq!(millis_until(&json!("2025-01-01T00:00:00Z"), now), Some(0));
-        assert_eq!(millis_until(&Value::Null, now), None);
-        assert_eq!(millis_until(&json!("soon"), now), None);
-    }
 
     #[test]
     fn tables_align_cut_and_escape_their_cells() {
@@ -153,12 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_leaves_out_is_shown_as_nothing() {
-        let none = Value::Null;
-        assert_eq!((text(&none), number(&none), list(&none).count()), ("", 0, 0));
-        assert_eq!((entries(&none), place(&none)), (String::new(), String::new()));
-        let entry = json!([{ "key": "a,b", "value": "1" }]);
-        assert_eq!(entries(&entry), r"a\,b=1");
-        assert_eq!(place(&json!({ "file": "r.yaml", "line": 3, "column": 5 })), "r.yaml:3:5");
+    fn entries_are_printed_as_arguments() {
+        assert_eq!(entries(&OwnedEntry::copied([("a,b", "1"), ("c", "")])), r"a\,b=1,c=");
     }
 }

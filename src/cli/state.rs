@@ -4,16 +4,21 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use jiff::Timestamp;
-use serde_json::Value;
 
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, with_query};
 use super::control::ByArgs;
 use super::control_text;
 use super::descriptor_args::parse_match;
-use super::print::{counted, entries, line, list, number, place, text};
+use super::print::{counted, entries, line};
+use crate::http::v1::messages::Reset;
+use weir_common::clock::{Clock, WallClock};
 use weir_common::descriptor::descriptor_text;
 use weir_common::duration::rounded;
+use weir_common::entry::OwnedEntry;
+use weir_limit::Micros;
+use weir_limiter::controls::Action;
+use weir_limiter::{DescriptorState, LimitState};
+use weir_rules::RuleDescription;
 
 const STATE_EXAMPLES: &str = "\
 Examples:
@@ -76,7 +81,7 @@ pub struct ResetArgs {
 pub fn show(args: &StateArgs) -> ExitCode {
     let answer = args.key.path("/v1/state", &[]);
     let answer = answer.and_then(|path| ApiClient::new(&args.key.server)?.get(&path));
-    args.key.output.show(answer, |state, out| print_state(state, Timestamp::now(), out))
+    args.key.output.show(answer, |state, out| print_state(state, WallClock.now(), out))
 }
 
 /// Deletes what a key has counted.
@@ -86,76 +91,73 @@ pub fn reset(args: &ResetArgs) -> ExitCode {
     args.key.output.show(answer, print_reset)
 }
 
-fn print_state(state: &Value, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
-    print_key(state, out)?;
-    if let Some(key) = state["key"].as_str() {
+fn print_state(state: &DescriptorState, now: Micros, out: &mut dyn Write) -> io::Result<()> {
+    print_key(&state.domain, &state.entries, state.rule.as_ref(), out)?;
+    if let Some(key) = &state.key {
         line(out, &format!("  key:    {key}"))?;
     }
-    if !state["control"].is_null() {
-        let control = control_text::described(&state["control"], now);
-        line(out, &format!("  control: {control}"))?;
+    if let Some(control) = &state.control {
+        line(out, &format!("  control: {}", control_text::described(control, now)))?;
     }
-    state_lines(state).iter().try_for_each(|text| line(out, text))
+    print_counted(state, out)
 }
 
-fn print_reset(state: &Value, out: &mut dyn Write) -> io::Result<()> {
-    print_key(state, out)?;
-    line(out, &format!("  reset:  {}", text(&state["key"])))?;
-    if state["control"]["action"] == "block" {
-        let id = text(&state["control"]["id"]);
-        line(out, &format!("  note: {id} still blocks it; weir unblock {id} ends that"))?;
+fn print_reset(reset: &Reset, out: &mut dyn Write) -> io::Result<()> {
+    print_key(&reset.domain, &reset.entries, reset.rule.as_ref(), out)?;
+    line(out, &format!("  reset:  {}", reset.key))?;
+    match &reset.control {
+        Some(control) if control.action == Action::Block => {
+            let id = &control.id;
+            line(out, &format!("  note: {id} still blocks it; weir unblock {id} ends that"))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Prints which key an answer is about, and its rule.
-pub(super) fn print_key(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
-    line(out, &format!("{}: {}", text(&answer["domain"]), entries(&answer["entries"])))?;
-    let rule = &answer["rule"];
-    match rule.is_null() {
-        true => line(out, "  no rule"),
-        false => line(out, &format!("  rule:   {} ({})", text(&rule["rule"]), place(rule))),
+pub(super) fn print_key(
+    domain: &str,
+    key: &[OwnedEntry],
+    rule: Option<&RuleDescription>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    line(out, &format!("{domain}: {}", entries(key)))?;
+    match rule {
+        None => line(out, "  no rule"),
+        Some(rule) => line(out, &format!("  rule:   {} ({})", rule.rule, rule.origin)),
     }
 }
 
-/// Returns what a key has counted, a line for each limit; nothing without a state.
-pub(super) fn state_lines(state: &Value) -> Vec<String> {
-    if let Some(error) = state["error"].as_str() {
-        return vec![format!("  state:  unknown: {error}")];
+/// Prints what a key has counted, a line for each limit.
+pub(super) fn print_counted(state: &DescriptorState, out: &mut dyn Write) -> io::Result<()> {
+    state.limits.iter().try_for_each(|limit| line(out, &limit_line(limit)))?;
+    if let Some(holds) = state.holds.as_ref().filter(|holds| holds.hits > 0) {
+        let ids = holds.ids.map(|ids| format!(" under {}", counted(ids, "id"))).unwrap_or_default();
+        let (hits, expires) = (counted(holds.hits, "hit"), rounded(holds.expires_ms));
+        line(out, &format!("  holds:  {hits} in flight{ids}; the first expires in {expires}"))?;
     }
-    let mut lines: Vec<String> = list(&state["limits"]).map(limit_line).collect();
-    let holds = &state["holds"];
-    if number(&holds["hits"]) > 0 {
-        let ids = match holds["ids"].as_u64() {
-            Some(ids) => format!(" under {}", counted(ids, "id")),
-            None => String::new(),
-        };
-        let (hits, expires) = (counted(number(&holds["hits"]), "hit"), &holds["expires_ms"]);
-        let expires = rounded(number(expires));
-        lines.push(format!("  holds:  {hits} in flight{ids}; the first expires in {expires}"));
+    match state.log_len {
+        None | Some(0) => Ok(()),
+        Some(1) => line(out, "  log:    1 entry"),
+        Some(length) => line(out, &format!("  log:    {length} entries")),
     }
-    if let Some(length @ 1..) = state["log_len"].as_u64() {
-        let entries = if length == 1 { "entry" } else { "entries" };
-        lines.push(format!("  log:    {length} {entries}"));
-    }
-    lines
 }
 
-fn limit_line(limit: &Value) -> String {
-    let name = match text(&limit["name"]) {
+fn limit_line(limit: &LimitState) -> String {
+    let name = match limit.name.as_str() {
         "" => String::new(),
         name => format!(", named {name}"),
     };
-    let (used, left) = (number(&limit["used"]), number(&limit["remaining"]));
-    let reset = match number(&limit["reset_ms"]) {
-        0 => String::new(),
-        reset => format!(", resets in {}", rounded(reset)),
+    let (used, left) = (limit.used.unwrap_or(0), limit.remaining.unwrap_or(0));
+    let reset = match limit.reset_ms {
+        None | Some(0) => String::new(),
+        Some(reset) => format!(", resets in {}", rounded(reset)),
     };
-    let retry = match limit["retry_ms"].as_u64() {
+    let retry = match limit.retry_ms {
         Some(retry) => format!(", admits the next hit in {}", rounded(retry)),
         None => String::new(),
     };
-    format!("  state:  {}{name}: {used} used, {left} left{reset}{retry}", text(&limit["text"]))
+    format!("  state:  {}{name}: {used} used, {left} left{reset}{retry}", limit.text)
 }
 
 #[cfg(test)]
@@ -168,20 +170,26 @@ mod tests {
     fn a_state_is_shown_with_its_rule_control_and_limits() {
         let state = json!({
             "domain": "shop", "entries": [{ "key": "user", "value": "ann\u{1b}" }],
-            "rule": { "rule": "user", "file": "shop.yaml", "line": 3, "column": 5 },
+            "rule": {
+                "domain": "shop", "rule": "user", "entries": [], "file": "shop.yaml", "line": 3,
+                "column": 5, "unlimited": false, "limits": [], "name": "", "replaces": [],
+                "shadow_mode": false, "quota_mode": false, "detailed_metric": false,
+                "value_to_metric": false, "metadata": null,
+            },
             "key": "{shop|user=ann}f60", "control": {
-                "id": "block-1", "action": "block", "until": "2026-01-01T00:10:00Z", "by": "ann",
+                "id": "block-1", "domain": "*", "entries": [], "action": "block", "by": "ann",
+                "until": "1970-01-01T00:10:00Z", "at": "1970-01-01T00:00:00Z",
             },
             "limits": [
-                { "name": "", "text": "5 per minute", "used": 5, "remaining": 0,
-                  "reset_ms": 31_000, "retry_ms": 31_000 },
-                { "name": "daily", "text": "9 per day", "used": 0, "remaining": 9,
-                  "reset_ms": 0, "retry_ms": null },
+                { "name": "", "algorithm": "fixed_window", "n": 5, "text": "5 per minute",
+                  "shadow_mode": false, "used": 5, "remaining": 0, "reset_ms": 31_000, "retry_ms": 31_000 },
+                { "name": "daily", "algorithm": "fixed_window", "n": 9, "text": "9 per day",
+                  "shadow_mode": false, "used": 0, "remaining": 9, "reset_ms": 0, "retry_ms": null },
             ],
-            "holds": { "ids": 2, "hits": 3, "expires_ms": 500 }, "log_len": 7, "error": null,
+            "holds": { "ids": 2, "hits": 3, "expires_ms": 500 }, "log_len": 7,
         });
         let mut out = Vec::new();
-        print_state(&state, "2026-01-01T00:00:00Z".parse().unwrap(), &mut out).unwrap();
+        print_state(&serde_json::from_value(state).unwrap(), 0, &mut out).unwrap();
         let wanted = "\
 shop: user=ann\\u001b
   rule:   user (shop.yaml:3:5)
@@ -196,20 +204,16 @@ shop: user=ann\\u001b
     }
 
     #[test]
-    fn a_state_that_cannot_be_read_is_unknown() {
-        let failed = json!({ "error": "no answer", "limits": [{ "text": "5 per minute" }] });
-        assert_eq!(state_lines(&failed), ["  state:  unknown: no answer"]);
-        assert!(state_lines(&Value::Null).is_empty());
-    }
-
-    #[test]
     fn a_reset_of_a_blocked_key_says_that_it_stays_blocked() {
         let answer = json!({
-            "domain": "shop", "entries": [], "key": "k",
-            "control": { "id": "block-1", "action": "block" },
+            "domain": "shop", "entries": [], "rule": null, "key": "k", "reset": true,
+            "control": {
+                "id": "block-1", "domain": "shop", "entries": [], "action": "block", "until": null,
+                "at": "1970-01-01T00:00:00Z",
+            },
         });
         let mut out = Vec::new();
-        print_reset(&answer, &mut out).unwrap();
+        print_reset(&serde_json::from_value(answer).unwrap(), &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
         assert!(
             out.ends_with("block-1 still blocks it; weir unblock block-1 ends that\n"),

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::num::NonZeroU16;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use serde_json::Value;
 
 use super::api_client::{ApiClient, Output, ServerArgs, with_query};
-use super::print::{Column, counted, entries, line, list, number, table, text};
+use super::print::{Column, counted, entries, line, table};
 use weir_common::duration::rounded;
+use weir_limiter::top::{self, TopList, TopRow};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,34 +48,30 @@ enum By {
 
 /// Prints a list of keys.
 pub fn run(args: &TopArgs) -> ExitCode {
-    let by = match args.by {
-        By::Hits => "hits",
-        By::Denied => "denied",
-        By::Near => "near",
-    };
+    let by = args.by.to_possible_value();
+    let by = by.as_ref().map_or("hits", PossibleValue::get_name);
     let path = with_query("/v1/top", &[("by", by), ("limit", &args.limit.to_string())]);
     let answer = ApiClient::new(&args.server).and_then(|client| client.get(&path));
     args.output.show(answer, print_list)
 }
 
-fn print_list(top: &Value, out: &mut dyn Write) -> io::Result<()> {
-    let by = text(&top["by"]);
-    let (what, none) = match by {
-        "denied" => ("denied hit", "no hits are denied"),
-        "near" => ("hit", "no key is near a limit"),
-        _ => ("hit", "no hits"),
+fn print_list(list: &TopList, out: &mut dyn Write) -> io::Result<()> {
+    let (what, none) = match list.by {
+        top::By::Hits => ("hit", "no hits"),
+        top::By::Denied => ("denied hit", "no hits are denied"),
+        top::By::Near => ("hit", "no key is near a limit"),
     };
-    match list(&top["rows"]).next() {
-        None => line(out, none)?,
-        Some(_) => print_rows(list(&top["rows"]), 0, out)?,
+    match list.rows.is_empty() {
+        true => line(out, none)?,
+        false => print_rows(&list.rows, 0, out)?,
     }
-    let since = rounded(number(&top["seconds"]).saturating_mul(1_000));
-    let total = match by {
+    let since = rounded(list.seconds.saturating_mul(1_000));
+    let total = match list.by {
         // One hit may be near several limits.
-        "near" => String::new(),
-        _ => format!("{} ", counted(number(&top["total"]), what)),
+        top::By::Near => String::new(),
+        _ => format!("{} ", counted(list.total, what)),
     };
-    let others = match number(&top["unlisted"]) {
+    let others = match list.unlisted {
         0 => String::new(),
         unlisted => format!("; a key that is not counted has at most {}", counted(unlisted, what)),
     };
@@ -82,64 +79,44 @@ fn print_list(top: &Value, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Prints keys as a table.
-pub(super) fn print_rows<'v>(
-    rows: impl Iterator<Item = &'v Value>,
-    indent: usize,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let rows: Vec<&Value> = rows.collect();
-    let key = |row: &Value| {
-        let cut = if row["cut"] == true { " (cut)" } else { "" };
-        format!("{}{cut}", entries(&row["entries"]))
+pub(super) fn print_rows(rows: &[TopRow], indent: usize, out: &mut dyn Write) -> io::Result<()> {
+    const KEY: [Column; 3] = [Column::Left("DOMAIN"), Column::Left("RULE"), Column::Left("KEY")];
+    let key = |row: &TopRow| {
+        let cut = if row.cut { " (cut)" } else { "" };
+        let rule = row.rule.clone().unwrap_or_default();
+        [row.domain.clone(), rule, format!("{}{cut}", entries(&row.entries))]
     };
-    let domain = |row: &Value| text(&row["domain"]).to_owned();
-    let rule = |row: &Value| text(&row["rule"]).to_owned();
-    if rows.iter().any(|row| row["n"].is_number()) {
+    if rows.iter().any(|row| row.near.is_some()) {
         let columns = [
             Column::Right("USED"),
             Column::Right("OF"),
             Column::Left("LIMIT"),
             Column::Right("RESET"),
-            Column::Left("DOMAIN"),
-            Column::Left("RULE"),
-            Column::Left("KEY"),
         ];
-        let cells = |row: &&Value| {
-            vec![
-                number(&row["used"]).to_string(),
-                number(&row["n"]).to_string(),
-                text(&row["limit"]).to_owned(),
-                rounded(number(&row["reset_ms"])),
-                domain(row),
-                rule(row),
-                key(row),
-            ]
-        };
-        return table(out, indent, &columns, &rows.iter().map(cells).collect::<Vec<_>>());
+        let cells = rows.iter().filter_map(|row| {
+            let near = row.near.as_ref()?;
+            let (used, n) = (near.used.to_string(), near.n.to_string());
+            let of_limit = [used, n, near.limit.clone(), rounded(near.reset_ms)];
+            Some([&of_limit[..], &key(row)].concat())
+        });
+        return table(out, indent, &[&columns[..], &KEY].concat(), &cells.collect::<Vec<_>>());
     }
-    let columns = [
-        Column::Right("HITS"),
-        Column::Right("ERROR"),
-        Column::Left("DOMAIN"),
-        Column::Left("RULE"),
-        Column::Left("KEY"),
-    ];
-    let cells = |row: &&Value| {
-        let (count, error) = (number(&row["count"]), number(&row["error"]));
-        vec![count.to_string(), error.to_string(), domain(row), rule(row), key(row)]
-    };
-    table(out, indent, &columns, &rows.iter().map(cells).collect::<Vec<_>>())
+    let columns = [Column::Right("HITS"), Column::Right("ERROR")];
+    let cells = rows
+        .iter()
+        .map(|row| [&[row.count.to_string(), row.error.to_string()][..], &key(row)].concat());
+    table(out, indent, &[&columns[..], &KEY].concat(), &cells.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn printed(top: &Value) -> String {
         let mut out = Vec::new();
-        print_list(top, &mut out).unwrap();
+        print_list(&serde_json::from_value(top.clone()).unwrap(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

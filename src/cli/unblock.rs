@@ -4,17 +4,17 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Args;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, with_query};
+use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, read, with_query};
 use super::control::{ByArgs, print_deleted};
 use super::control_text::matched;
 use super::descriptor_args::parse_match;
-use super::output::finish;
-use super::print::{self, list, text};
+use crate::http::v1::messages::{ControlList, DeletedControl, ShownControl};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
-use weir_common::entry::Entry;
-use weir_limiter::controls::Control;
+use weir_common::entry::OwnedEntry;
+use weir_limiter::controls::Action;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,19 +45,18 @@ pub struct UnblockArgs {
     server: ServerArgs,
 }
 
+/// What was deleted.
+#[derive(Deserialize)]
+struct Deleted {
+    deleted: Vec<DeletedControl>,
+}
+
 /// Deletes the control, or the blocks of a client.
 pub fn run(args: &UnblockArgs) -> ExitCode {
-    match delete(args) {
-        Ok(deleted) => {
-            let (out, err) = (&mut io::stdout().lock(), &mut io::stderr().lock());
-            let printed = match args.output {
-                Output::Json => print::json(&json!({ "deleted": deleted }), out),
-                Output::Text => deleted.iter().try_for_each(|it| print_deleted(it, out, err)),
-            };
-            finish(printed, ExitCode::SUCCESS)
-        }
-        Err(error) => error.report(),
-    }
+    let deleted = delete(args).map(|deleted| json!({ "deleted": deleted }));
+    args.output.show(deleted, |Deleted { deleted }, out| {
+        deleted.iter().try_for_each(|it| print_deleted(it, out, &mut io::stderr().lock()))
+    })
 }
 
 /// Returns the answers of what was deleted, at least one.
@@ -67,7 +66,7 @@ fn delete(args: &UnblockArgs) -> Result<Vec<Value>, ClientError> {
         Some(id) => vec![id.clone()],
         None => {
             let (domain, descriptor) = parse_match(&args.domain).map_err(ClientError::Usage)?;
-            blocks(&client.get("/v1/controls")?, domain, &descriptor)?
+            blocks(&read(&client.get("/v1/controls")?)?, domain, &descriptor)?
         }
     };
     let by = args.by.name();
@@ -81,31 +80,27 @@ fn delete(args: &UnblockArgs) -> Result<Vec<Value>, ClientError> {
 ///
 /// There is none; the error names other controls that match.
 fn blocks(
-    answer: &Value,
+    ControlList { controls, .. }: &ControlList,
     domain: &str,
     descriptor: &DescriptorArg,
 ) -> Result<Vec<String>, ClientError> {
     let entries = descriptor.entries();
-    let is_meant = |control: &&Value| {
-        control["action"] == "block"
-            && control["domain"] == domain
-            && sorted(control_entries(control)) == sorted(entries.clone())
-    };
-    let id = |control: &Value| text(&control["id"]).to_owned();
-    let found: Vec<String> = list(&answer["controls"]).filter(is_meant).map(id).collect();
+    let controls = || controls.iter().map(|ShownControl { control, .. }| control);
+    let wanted = sorted(OwnedEntry::copied(entries.iter().copied()));
+    let found: Vec<String> = controls()
+        .filter(|control| control.action == Action::Block && control.domain == domain)
+        .filter(|control| sorted(control.entries.clone()) == wanted)
+        .map(|control| control.id.clone())
+        .collect();
     if !found.is_empty() {
         return Ok(found);
     }
-    let matches = |control: &&Value| {
-        let control: Result<Control, _> = serde_json::from_value((*control).clone());
-        control.is_ok_and(|control| control.matches(domain, &entries))
-    };
-    let help = match list(&answer["controls"]).find(matches) {
+    let help = match controls().find(|control| control.matches(domain, &entries)) {
         Some(other) => format!(
             "{} of {} matches it: weir unblock {} deletes that",
-            text(&other["action"]),
+            other.action.name(),
             matched(other),
-            text(&other["id"])
+            other.id
         ),
         None => "weir controls lists all controls".to_owned(),
     };
@@ -113,11 +108,7 @@ fn blocks(
     Err(ClientError::Refused { error, help })
 }
 
-fn control_entries(control: &Value) -> Vec<Entry<'_>> {
-    list(&control["entries"]).map(|entry| (text(&entry["key"]), text(&entry["value"]))).collect()
-}
-
-fn sorted(mut entries: Vec<Entry<'_>>) -> Vec<Entry<'_>> {
+fn sorted(mut entries: Vec<OwnedEntry>) -> Vec<OwnedEntry> {
     entries.sort_unstable();
     entries
 }
@@ -130,19 +121,21 @@ mod tests {
         let entry = |(key, value): &(&str, &str)| json!({ "key": key, "value": value });
         json!({
             "id": id, "domain": "shop", "entries": entries.iter().map(entry).collect::<Vec<_>>(),
-            "exact": false, "action": action, "until": null, "at": "2026-01-01T00:00:00Z",
+            "exact": false, "action": action, "until": null, "left_ms": null, "reason": "", "by": "",
+            "at": "2026-01-01T00:00:00Z",
         })
     }
 
     #[test]
     fn blocks_are_found_by_their_entries_in_any_order() {
-        let controls = json!({ "controls": [
+        let controls = json!({ "share_error": null, "controls": [
             control("a", "block", &[("user", "m1"), ("path", "/")]),
             control("b", "block", &[("path", "/"), ("user", "m1")]),
             control("c", "block", &[("user", "m1")]),
             control("d", "allow", &[("user", "m1")]),
             control("e", "block", &[("user", "n*")]),
         ] });
+        let controls = serde_json::from_value(controls).unwrap();
         let found = |domain: &str, descriptor: &str| {
             blocks(&controls, domain, &descriptor.parse().unwrap())
         };

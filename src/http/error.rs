@@ -3,7 +3,8 @@
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+
+use super::v1::messages::ErrorAnswer;
 
 /// Why a request is refused or failed, and what to do instead: `{"error":"…","help":"…"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,8 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let ApiError { status, error, help } = self;
-        let body = format!("{}\n", json!({ "error": error, "help": help }));
+        // Texts are always valid.
+        let body = serde_json::to_string(&ErrorAnswer { error, help }).unwrap_or_default() + "\n";
         let response = (status, [(CONTENT_TYPE, "application/json")], body);
         match status {
             StatusCode::UNAUTHORIZED => ([(WWW_AUTHENTICATE, "Bearer")], response).into_response(),

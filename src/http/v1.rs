@@ -4,6 +4,7 @@
 
 mod controls;
 mod explain;
+pub mod messages;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -86,10 +87,10 @@ pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
     });
     Router::new()
         .route("/audit", get(controls::audit::<S>))
-        .route("/controls", get(controls::list::<S>))
+        .route("/controls", get(controls::list::<S>).post(controls::write::<S>))
         .route(
             "/controls/{id}",
-            get(controls::show::<S>).put(controls::put::<S>).delete(controls::delete::<S>),
+            get(controls::show::<S>).put(controls::write::<S>).delete(controls::delete::<S>),
         )
         .route("/count", get(state::count::<S>))
         .route("/events", events.with_state(()))

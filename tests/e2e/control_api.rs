@@ -336,6 +336,42 @@ async fn a_dry_run_changes_nothing_and_what_matches_everything_needs_force() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_posted_control_gets_an_id_of_what_it_does() {
+    for bench in Bench::both() {
+        let (api, grpc) = (&bench.api, bench.weir.grpc);
+        let body = |reason: &str| {
+            let block = json!({ "action": "block", "for": "1h", "reason": reason, "by": "ann" });
+            of_user("m1", &block)
+        };
+        let (status, dry) = api.post("?dry_run=1", &body(""));
+        let id = dry["control"]["id"].as_str().unwrap();
+        assert!(status == 200 && id.starts_with("block-") && id.len() == 18, "{dry}");
+        assert_eq!(api.good("/v1/controls")["controls"], json!([]));
+        assert_eq!(api.post("", &body("first")).1["control"]["id"], id);
+        assert_eq!(codes(grpc, "user", "m1").await, [OVER]);
+        // The same again replaces it, another action does not.
+        let (_, again) = api.post("", &body("second"));
+        assert_eq!((&again["control"]["id"], &again["warnings"]), (&json!(id), &json!([])));
+        let (_, allow) = api.post("", &of_user("m1", &json!({ "action": "allow" })));
+        assert_ne!(allow["control"]["id"], id);
+        let controls = api.good("/v1/controls")["controls"].clone();
+        let reasons: Vec<_> =
+            controls.as_array().unwrap().iter().map(|it| it["reason"].clone()).collect();
+        assert_eq!(reasons, ["second", ""]);
+        let record = &api.good("/v1/audit")["records"][2];
+        assert_eq!((&record["who"], &record["action"]), (&json!("ann"), &json!("put control")));
+        assert_eq!(record["subject"], format!("{id}: block shop user=m1"));
+
+        let all = json!({ "domain": "shop", "entries": [], "action": "block" });
+        assert_eq!((api.post("", &all).0, api.post("?force=1", &all).0), (409, 200));
+        assert_eq!(api.post("", &json!({ "domain": "shop" })).0, 400);
+        assert_eq!(api.post("?id=x", &body("")).0, 400);
+        let form = ControlApi::new(&bench.weir).with("content-type", "text/plain");
+        assert_eq!(form.post("", &body("")).0, 415);
+    }
+}
+
 #[test]
 fn what_is_invalid_has_a_status_and_help() {
     let bench = Bench::start(None);

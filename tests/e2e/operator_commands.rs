@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::support::api::{HIGH_LIMIT, code, request, wait_for_code};
-use crate::support::control_api::ControlApi;
+use crate::support::control_api::{ControlApi, of_user};
 use crate::support::redis::{Server, free_port};
 use crate::support::weir::{Setup, Weir, serving};
 
@@ -88,6 +88,10 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
     let [control] = list["controls"].as_array().unwrap().as_slice() else { panic!("{list}") };
     assert!(first.contains(control["id"].as_str().unwrap()), "{first} {list}");
     assert!(control["by"] == "ann" && control["reason"] == "", "{control}");
+    // The server computes the id, the same for any client of its API.
+    let block = of_user("m2", &json!({ "action": "block" }));
+    let posted = ControlApi::new(&weir).post("?dry_run=1", &block).1;
+    assert_eq!(posted["control"]["id"], control["id"]);
     let table = good(&weir, "controls");
     assert!(table.starts_with("LEFT") && table.contains("shop user=m2  ann  block-"), "{table}");
 

@@ -12,6 +12,7 @@
 //! - `index`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
 //! - `row`, `set`, `share`, `file`: the controls of this process and how they are merged and kept
 //! - `handle`, `audit`, `metrics`: what operators use
+//! - `time`: times in JSON
 
 mod audit;
 mod changes;
@@ -32,11 +33,12 @@ mod share;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod time;
 
 pub use audit::{AuditLog, AuditRecord};
 pub use clock::ControlClock;
 pub use compiled::{CompiledControls, Effect};
-pub use control::{Action, Control, ControlEntry, LimitChange, default_id};
+pub use control::{Action, Control, LimitChange};
 pub use error::{ControlError, ErrorKind, PlanError};
 pub use handle::{Controls, Options, PutOptions, Written};
 pub use request::{Draft, Lasts};

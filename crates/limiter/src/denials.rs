@@ -15,7 +15,8 @@ use super::lookup::Lookup;
 use super::sample::Sample;
 use super::{Request, Status};
 use crate::controls::Effect;
-use crate::top::{Redaction, TopEntry};
+use crate::top::Redaction;
+use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
 use weir_store::Answer;
 
@@ -29,7 +30,7 @@ const MAX_WAITING: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Denial {
     pub domain: String,
-    pub entries: Vec<TopEntry>,
+    pub entries: Vec<OwnedEntry>,
     /// Whether texts that end in an ellipsis are shortened, or entries are missing.
     pub cut: bool,
     pub hits: u64,
@@ -120,7 +121,7 @@ impl Denials {
             short
         };
         let domain = shorten(request.domain);
-        let entry = |entry: &(&str, &str)| TopEntry {
+        let entry = |entry: &(&str, &str)| OwnedEntry {
             key: shorten(entry.0),
             value: shorten(&self.redaction.value(*entry, 0)),
         };

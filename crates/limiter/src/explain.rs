@@ -1,73 +1,101 @@
 //! What applies to the descriptors of a request, in full: which rule each matches and why, its limits and
 //! its key, and what a control does to it. `weir explain` and `GET /v1/explain` show it.
 
-mod json;
 mod live;
 mod near;
 #[cfg(test)]
 mod tests;
 
-pub use self::live::explain_live;
+pub use self::live::{LiveDescriptor, explain_live};
+
+use serde::{Deserialize, Serialize};
 
 use self::near::describe;
-use crate::controls::{ActiveView, Effect};
+use crate::controls::{ActiveView, Control};
 use crate::{Applied, Request, applied};
+use weir_common::entry::OwnedEntry;
 use weir_limit::Limit;
-use weir_rules::{Candidate, Domain, Rule};
+use weir_rules::{Candidate, MatchKind, Origin, Rule, RuleDescription, Step};
 
 /// An explained request.
-#[derive(Debug)]
-pub struct Explained<'s> {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explained<D = ExplainedDescriptor> {
     pub domain: String,
-    /// None if there are no rules for it.
-    pub rules: Option<&'s Domain>,
-    pub descriptors: Vec<ExplainedDescriptor<'s>>,
+    pub descriptors: Vec<D>,
 }
 
 /// An explained descriptor.
-#[derive(Debug)]
-pub struct ExplainedDescriptor<'s> {
-    pub entries: Vec<(String, String)>,
-    pub steps: Vec<ExplainedStep<'s>>,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExplainedDescriptor {
+    pub entries: Vec<OwnedEntry>,
+    /// Whether a rule or a limit of its own applies to it, or would but for another rule of the request.
+    pub matched: bool,
+    pub steps: Vec<ExplainedStep>,
     /// The rule that all entries match, replaced or not.
-    pub rule: Option<&'s Rule>,
-    /// What a control does to it.
-    pub effect: Option<Effect<'s>>,
-    /// The rule of the request that replaces it, and the index of that one's descriptor.
-    pub replaced_by: Option<(usize, &'s Rule)>,
-    /// The limit that was sent with the descriptor, which is used instead of the rules.
-    pub sent: Option<Limit>,
+    pub rule: Option<RuleDescription>,
+    /// The rule of the request that replaces it.
+    pub replaced_by: Option<ReplacedBy>,
+    pub control: Option<Control>,
+    /// The limit that was sent with the descriptor, in words; it is used instead of the rules.
+    pub sent_limit: Option<String>,
+    /// The limits of the rule, in words.
+    pub limits: Vec<String>,
     /// The key in Redis.
     pub key: Option<String>,
     /// Whether a pattern replaces a value in the key.
     pub share_threshold: bool,
     /// The name in metrics, with the domain.
     pub metric: Option<String>,
-    pub is_quota: bool,
+    pub quota: bool,
     /// What it was probably meant to match.
-    pub near: Vec<Near>,
+    pub near_misses: Vec<Near>,
+    /// The places of the patches of the rule and of its domain; none without a rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patches: Option<Vec<String>>,
+    /// `together` or `each`; none without a rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charge: Option<String>,
 }
 
 /// The look-up of one entry.
-#[derive(Debug)]
-pub struct ExplainedStep<'s> {
-    pub matched: Option<Candidate<'s>>,
-    pub later: Vec<Candidate<'s>>,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedStep {
+    #[serde(flatten)]
+    pub entry: OwnedEntry,
+    pub matched: Option<ExplainedCandidate>,
+    /// What matches too, with a lower precedence.
+    pub later: Vec<ExplainedCandidate>,
     pub wildcards_tried: usize,
 }
 
-/// A near miss, in words.
-#[derive(Debug)]
-pub struct Near {
-    pub kind: &'static str,
-    pub message: String,
+/// A descriptor of the rules that an entry matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedCandidate {
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// `key` or `key_value`.
+    pub descriptor: String,
+    pub by: MatchKind,
+    pub has_limit: bool,
+    pub share_threshold: bool,
 }
 
-impl ExplainedDescriptor<'_> {
-    /// Whether a rule or a limit of its own applies to it, or would but for another rule of the request.
-    pub fn is_matched(&self) -> bool {
-        self.rule.is_some() || self.sent.is_some()
-    }
+/// A rule that replaces another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplacedBy {
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// The index of the descriptor that it matches.
+    pub descriptor: usize,
+    /// The path of the rule.
+    pub rule: String,
+}
+
+/// A near miss, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Near {
+    pub kind: String,
+    pub message: String,
 }
 
 /// Explains a request. `key_prefix` is that of keys in Redis.
@@ -79,7 +107,7 @@ pub fn explain<'s>(
     active: impl Into<ActiveView<'s>>,
     request: &Request<'_>,
     key_prefix: &str,
-) -> Result<Explained<'s>, String> {
+) -> Result<Explained, String> {
     let active = active.into();
     let rules = active.rules;
     let domain = rules.domain(request.domain);
@@ -110,38 +138,57 @@ pub fn explain<'s>(
             let others = found.iter().enumerate().filter_map(|(i, other)| Some((i, (*other)?)));
             others.into_iter().find(|(_, other)| replaces(other))
         });
+        let replaced_by = replaced_by.map(|(descriptor, rule)| ReplacedBy {
+            origin: rule.origin.clone(),
+            descriptor,
+            rule: rule.path().to_owned(),
+        });
         let near = match (rule, &sent) {
             (None, None) => rules.near_misses(request.domain, entries),
             _ => Vec::new(),
         };
+        let shares = |step: &Step<'_>| step.matched.is_some_and(|matched| matched.share_threshold);
+        let limits = rule.iter().filter_map(|rule| rule.plan.as_ref());
+        let of_domain = domain.zip(*rule);
         ExplainedDescriptor {
-            entries: entries
-                .iter()
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect(),
-            share_threshold: trace
-                .steps
-                .iter()
-                .any(|step| step.matched.is_some_and(|matched| matched.share_threshold)),
-            steps: trace
-                .steps
-                .into_iter()
-                .map(|step| ExplainedStep {
-                    matched: step.matched,
-                    later: step.later,
+            entries: OwnedEntry::copied(entries.iter().copied()),
+            matched: rule.is_some() || sent.is_some(),
+            share_threshold: trace.steps.iter().any(shares),
+            steps: std::iter::zip(entries, trace.steps)
+                .map(|(entry, step)| ExplainedStep {
+                    entry: (*entry).into(),
+                    matched: step.matched.map(candidate),
+                    later: step.later.into_iter().map(candidate).collect(),
                     wildcards_tried: step.wildcards_tried,
                 })
                 .collect(),
-            rule: *rule,
-            effect,
+            rule: rule.map(Rule::describe),
             replaced_by,
-            sent: sent.cloned(),
+            control: effect.map(|effect| effect.control().clone()),
+            sent_limit: sent.map(ToString::to_string),
+            limits: limits.flat_map(|plan| plan.limits()).map(Limit::to_string).collect(),
             key: key.map(|key| format!("{key_prefix}{key}")),
             metric: metric_path.map(|path| format!("{}.{path}", request.domain)),
-            is_quota,
-            near: near.into_iter().map(|near| describe(near, request.domain, entries)).collect(),
+            quota: is_quota,
+            near_misses: near
+                .into_iter()
+                .map(|near| describe(near, request.domain, entries))
+                .collect(),
+            patches: of_domain.map(|(domain, rule)| {
+                rule.patches.iter().chain(domain.patches.iter()).map(ToString::to_string).collect()
+            }),
+            charge: of_domain.map(|(domain, _)| domain.charge().to_owned()),
         }
     });
-    let descriptors = descriptors.collect();
-    Ok(Explained { domain: request.domain.to_owned(), rules: domain, descriptors })
+    Ok(Explained { domain: request.domain.to_owned(), descriptors: descriptors.collect() })
+}
+
+fn candidate(candidate: Candidate<'_>) -> ExplainedCandidate {
+    ExplainedCandidate {
+        origin: candidate.origin.clone(),
+        descriptor: candidate.text.to_owned(),
+        by: candidate.kind,
+        has_limit: candidate.rule.is_some(),
+        share_threshold: candidate.share_threshold,
+    }
 }

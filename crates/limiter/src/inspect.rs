@@ -2,6 +2,8 @@
 
 mod json;
 
+pub use json::{CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState};
+
 use std::slice;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use super::charges::key;
 use super::lookup::Lookup;
 use super::{Descriptor, Request};
 use crate::controls::ActiveView;
+use weir_common::entry::OwnedEntry;
 use weir_limit::{KeyState, Micros};
 use weir_store::{StateKey, States, StoreError};
 
@@ -17,7 +20,7 @@ use weir_store::{StateKey, States, StoreError};
 #[derive(Debug)]
 pub struct Inspection<'s> {
     pub domain: String,
-    pub entries: Vec<(String, String)>,
+    pub entries: Vec<OwnedEntry>,
     pub applied: Applied<'s>,
     /// None if nothing is counted: no rule matches, or the rule is unlimited.
     pub state: Option<Result<KeyState, StoreError>>,
@@ -55,10 +58,9 @@ pub async fn inspect<'s>(
         Some(key) => Some(store.read(key, spans, budget).await),
         None => None,
     };
-    let entries = descriptor.entries.iter();
     Ok(Inspection {
         domain: domain.to_owned(),
-        entries: entries.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        entries: OwnedEntry::copied(descriptor.entries.iter().copied()),
         applied: applied(&request, &lookup),
         state,
         spans: spans.to_vec(),

@@ -34,6 +34,7 @@ pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialWatch, Denials};
 pub use holds::Holds;
+pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState};
 pub use inspect::{Inspection, ResetError, inspect, reset};
 pub use metrics::LimiterCounts;
 pub use request::{Descriptor, Override, Request};

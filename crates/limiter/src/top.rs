@@ -17,7 +17,7 @@ mod sketch;
 #[cfg(test)]
 mod tests;
 
-pub use list::{By, Filter, LimitUsage, Query, TopEntry, TopList, TopRow};
+pub use list::{By, Filter, LimitUsage, Query, TopList, TopRow};
 pub use redact::Redaction;
 
 use std::fmt;

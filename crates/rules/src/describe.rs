@@ -1,10 +1,64 @@
 //! Rules as the debug pages and `weir check` show them.
 
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::position::Position;
-use super::{Domain, Rule, RuleSet};
+use super::rule::Metadata;
+use super::{Domain, Origin, Rule, RuleSet};
+use weir_common::entry::OwnedEntry;
 use weir_limit::{Algorithm, FixedWindow, Limit, Parameter, SECOND};
+
+/// A rule as the debug pages, `/v1` and `weir check` show it, with the names of rule files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuleDescription {
+    pub domain: String,
+    /// The path of the rule.
+    pub rule: String,
+    pub entries: Vec<OwnedEntry>,
+    #[serde(flatten)]
+    pub origin: Origin,
+    pub unlimited: bool,
+    pub limits: Vec<LimitDescription>,
+    /// The name of the first limit.
+    pub name: String,
+    pub replaces: Box<[Box<str>]>,
+    pub shadow_mode: bool,
+    pub quota_mode: bool,
+    pub detailed_metric: bool,
+    pub value_to_metric: bool,
+    pub metadata: Option<Metadata>,
+    /// The places of the patches that changed it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patches: Vec<String>,
+    /// What its domain adds; only in lists of all rules.
+    #[serde(flatten)]
+    pub of_domain: Option<RuleOfDomain>,
+}
+
+/// What the domain of a rule adds to its description.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleOfDomain {
+    /// For each entry, whether all values of a wildcard share the limits.
+    pub share_threshold: Vec<bool>,
+    /// `together` or `each`.
+    pub charge: String,
+    pub on_store_failure: Option<String>,
+}
+
+/// A limit of a rule, with the names of rule files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitDescription {
+    pub requests_per_unit: u32,
+    pub unit: Option<String>,
+    pub unit_multiplier: u32,
+    pub algorithm: String,
+    pub charge_denied: bool,
+    pub shadow_mode: bool,
+    pub name: String,
+    /// The parameters of the algorithm.
+    #[serde(flatten)]
+    pub parameters: Map<String, Value>,
+}
 
 impl RuleSet {
     /// Returns all rules as JSON, one a line, in the order of the files.
@@ -12,16 +66,23 @@ impl RuleSet {
         let mut out = String::from("{\"rules\":[");
         for (i, rule) in self.rules().enumerate() {
             out += if i > 0 { ",\n" } else { "\n" };
-            let mut json = rule.to_json();
-            if let Some(domain) = self.domain(rule.domain()) {
-                json["share_threshold"] = domain.root.share_thresholds(rule.entries()).into();
-                json["charge"] = if domain.together { "together" } else { "each" }.into();
-                json["on_store_failure"] =
-                    domain.on_store_failure.map(|policy| policy.name()).into();
-            }
-            out += &json.to_string();
+            let mut description = rule.describe();
+            description.of_domain = self.domain(rule.domain()).map(|domain| RuleOfDomain {
+                share_threshold: domain.root.share_thresholds(rule.entries()),
+                charge: domain.charge().to_owned(),
+                on_store_failure: domain.on_store_failure.map(|policy| policy.name().to_owned()),
+            });
+            // Texts, numbers and lists of them are always valid.
+            out += &serde_json::to_string(&description).unwrap_or_default();
         }
         out + "\n]}\n"
+    }
+}
+
+impl Domain {
+    /// Returns how the descriptors of a request are charged, as rule files name it.
+    pub fn charge(&self) -> &'static str {
+        if self.together { "together" } else { "each" }
     }
 }
 
@@ -36,44 +97,31 @@ impl Rule {
         }
     }
 
-    /// Returns the rule as JSON, with the names of rule files.
-    pub fn to_json(&self) -> Value {
+    /// Describes the rule, without what its domain adds.
+    pub fn describe(&self) -> RuleDescription {
         let limits = self.plan.iter().flat_map(|plan| plan.limits());
-        let entries = self.entries().map(|(key, value)| json!({ "key": key, "value": value }));
-        let mut json = json!({
-            "domain": self.domain(),
-            "rule": self.path(),
-            "entries": entries.collect::<Vec<_>>(),
-            "file": &*self.origin.file,
-            "line": self.origin.position.line(),
-            "column": Position::column(self.origin.position),
-            "unlimited": self.plan.is_none(),
-            "limits": limits.map(limit_json).collect::<Vec<_>>(),
-            "name": self.limit_name(0),
-            "replaces": self.replaces,
-            "shadow_mode": self.shadow_mode,
-            "quota_mode": self.quota_mode,
-            "detailed_metric": self.detailed_metric,
-            "value_to_metric": self.value_to_metric,
-            "metadata": self.metadata,
-        });
-        if !self.patches.is_empty() {
-            json["patches"] = self.patches.iter().map(ToString::to_string).collect();
+        RuleDescription {
+            domain: self.domain().to_owned(),
+            rule: self.path().to_owned(),
+            entries: OwnedEntry::copied(self.entries()),
+            origin: self.origin.clone(),
+            unlimited: self.plan.is_none(),
+            limits: limits.map(describe).collect(),
+            name: self.limit_name(0).to_owned(),
+            replaces: self.replaces.clone(),
+            shadow_mode: self.shadow_mode,
+            quota_mode: self.quota_mode,
+            detailed_metric: self.detailed_metric,
+            value_to_metric: self.value_to_metric,
+            metadata: self.metadata.clone(),
+            patches: self.patches.iter().map(ToString::to_string).collect(),
+            of_domain: None,
         }
-        json
     }
 }
 
-fn limit_json(limit: &Limit) -> Value {
-    let mut json = Map::new();
-    let mut add = |key: &str, value: Value| drop(json.insert(key.to_owned(), value));
-    add("requests_per_unit", limit.requests_per_unit.into());
-    add("unit", limit.unit.map(|unit| unit.name()).into());
-    add("unit_multiplier", limit.unit_multiplier.into());
-    add("algorithm", limit.algorithm.name().into());
-    add("charge_denied", limit.charge_denied.into());
-    add("shadow_mode", limit.shadow_mode.into());
-    add("name", (*limit.name).into());
+fn describe(limit: &Limit) -> LimitDescription {
+    let mut parameters = Map::new();
     limit.algorithm.parameters(&mut |key, value| {
         let value = match value {
             Parameter::Number(number) => number.into(),
@@ -81,9 +129,18 @@ fn limit_json(limit: &Limit) -> Value {
             Parameter::Flag(flag) => flag.into(),
             Parameter::Text(text) => text.into(),
         };
-        add(key, value);
+        parameters.insert(key.to_owned(), value);
     });
-    Value::Object(json)
+    LimitDescription {
+        requests_per_unit: limit.requests_per_unit,
+        unit: limit.unit.map(|unit| unit.name().to_owned()),
+        unit_multiplier: limit.unit_multiplier,
+        algorithm: limit.algorithm.name().to_owned(),
+        charge_denied: limit.charge_denied,
+        shadow_mode: limit.shadow_mode,
+        name: (*limit.name).to_owned(),
+        parameters,
+    }
 }
 
 /// Returns what a rule has that the reference's line about it cannot show; empty if nothing.

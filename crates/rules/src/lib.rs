@@ -37,6 +37,7 @@ pub mod xds;
 pub mod yaml;
 mod yaml_help;
 
+pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
 pub use document::Document;
 pub use loaded::Loaded;
 pub use manifest::SourceFile;

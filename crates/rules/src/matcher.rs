@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use memchr::memmem;
+use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
 use super::{Origin, Rule};
@@ -64,7 +65,8 @@ struct Wildcard {
 }
 
 /// How an entry matches a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum MatchKind {
     /// By key and value.
     Value,

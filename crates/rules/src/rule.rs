@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use serde::{Deserialize, Serialize};
+
 use super::position::Position;
 use super::stats::LimitStats;
 use super::{RuleSeries, RuleStats};
@@ -43,11 +45,36 @@ pub struct Rule {
     pub patches: Arc<[Origin]>,
 }
 
-/// The file or resource, and the position in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The file or resource, and the position in it; in JSON `{"file":"a.yaml","line":3,"column":5}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Place", into = "Place")]
 pub struct Origin {
     pub file: Arc<str>,
     pub position: Position,
+}
+
+/// The members of an origin in JSON. A message has no lines.
+#[derive(Serialize, Deserialize)]
+struct Place {
+    file: String,
+    line: Option<u32>,
+    column: Option<u32>,
+}
+
+impl From<Origin> for Place {
+    fn from(Origin { file, position }: Origin) -> Place {
+        Place { file: (*file).into(), line: position.line(), column: position.column() }
+    }
+}
+
+impl From<Place> for Origin {
+    fn from(Place { file, line, column }: Place) -> Origin {
+        let position = match (line, column) {
+            (Some(line), Some(column)) => Position::in_text(line, column),
+            _ => Position::Field(0),
+        };
+        Origin { file: file.into(), position }
+    }
 }
 
 /// `file:line:column`, or the name of a resource.

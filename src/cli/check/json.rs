@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::MANY_WILDCARDS;
-use weir_rules::{Loaded, Origin, Position, Problem, Rule, SourceFile};
+use weir_rules::{Loaded, Position, Problem, Rule, SourceFile};
 
 /// Returns the rules and problems as JSON.
 pub(super) fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json::Value {
@@ -12,7 +12,7 @@ pub(super) fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json:
         "problems": loaded.problems.iter().map(problem_json).collect::<Vec<_>>(),
         "omitted": { "errors": loaded.omitted.errors, "warnings": loaded.omitted.warnings },
         "rules": match loaded.is_good() {
-            true => loaded.rules.rules().map(Rule::to_json).collect::<Vec<_>>(),
+            true => loaded.rules.rules().map(Rule::describe).collect::<Vec<_>>(),
             false => Vec::new(),
         },
         "many_wildcards": loaded.rules.wildcards(MANY_WILDCARDS).iter()
@@ -30,11 +30,7 @@ pub(in crate::cli) fn problem_json(problem: &Problem) -> serde_json::Value {
         "column": problem.position.and_then(Position::column),
         "message": problem.message,
         "text": problem.text,
-        "first": problem.first.as_deref().map(origin_json),
+        "first": problem.first,
         "help": problem.help,
     })
-}
-
-fn origin_json(Origin { file, position }: &Origin) -> serde_json::Value {
-    json!({ "file": &**file, "line": position.line(), "column": position.column() })
 }

@@ -2,110 +2,95 @@
 
 use std::io::{self, Write};
 
-use jiff::Timestamp;
-use serde_json::Value;
-
-use crate::cli::control_text::{action, left, matched};
-use crate::cli::print::{line, list, text};
+use crate::cli::control_text::{left, matched};
+use crate::cli::print::line;
 use crate::cli::top::print_rows;
+use crate::http::v1::messages::{DeletedControl, ShownControl, WrittenControl};
 
 /// The most rules that are listed.
 const MAX_RULES: usize = 10;
 
 /// Prints a control that was put, or would be. Warnings go to `err`.
 pub(in crate::cli) fn print(
-    written: &Value,
+    written: &WrittenControl,
     is_dry_run: bool,
-    now: Timestamp,
-    out: &mut impl Write,
-    err: &mut impl Write,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
 ) -> io::Result<()> {
-    let control = &written["control"];
+    let WrittenControl { control: ShownControl { control, left_ms }, rules, .. } = written;
     let would = if is_dry_run { " (dry run: nothing has changed)" } else { "" };
-    line(out, &format!("{}{would}", text(&control["id"])))?;
-    line(out, &format!("  action:  {}", action(control)))?;
+    line(out, &format!("{}{would}", control.id))?;
+    line(out, &format!("  action:  {}", control.action))?;
     line(out, &format!("  matches: {}", matched(control)))?;
-    line(out, &format!("  lasts:   {}", left(control, now)))?;
-    let names: Vec<&str> = list(&written["rules"]).map(text).collect();
-    if !names.is_empty() {
-        let more = match names.len().saturating_sub(MAX_RULES) {
+    line(out, &format!("  lasts:   {}", left(*left_ms)))?;
+    if !rules.is_empty() {
+        let more = match rules.len().saturating_sub(MAX_RULES) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let shown = names.get(..MAX_RULES).unwrap_or(&names).join(", ");
+        let shown = rules.get(..MAX_RULES).unwrap_or(rules).join(", ");
         line(out, &format!("  rules:   {shown}{more}"))?;
     }
-    line(out, &format!("  shared:  {}", shared(written)))?;
-    line(out, &format!("  kept:    {}", kept(written)))?;
-    if list(&written["matched"]).next().is_some() {
+    let shared = if written.shared { "all replicas apply it within a second" } else { "no" };
+    let kept = if written.kept { "it outlives a restart" } else { "no" };
+    line(out, &format!("  shared:  {shared}"))?;
+    line(out, &format!("  kept:    {kept}"))?;
+    if !written.matched.is_empty() {
         line(out, "  keys with the most hits that it matches:")?;
-        print_rows(list(&written["matched"]), 4, out)?;
+        print_rows(&written.matched, 4, out)?;
     }
-    if written["kept"] == false {
+    if !written.kept {
         warn(err, "not kept: it ends when weir restarts, unless controls.file names a file");
     }
-    print_warnings(written, is_dry_run, err);
+    if !written.shared {
+        warn_of_others(if is_dry_run { "would change now" } else { "has changed" }, err);
+    }
+    written.warnings.iter().for_each(|warning| warn(err, warning));
     Ok(())
 }
 
 /// Prints a control that was deleted. Warnings go to `err`.
 pub(in crate::cli) fn print_deleted(
-    written: &Value,
-    out: &mut impl Write,
-    err: &mut impl Write,
+    deleted: &DeletedControl,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
 ) -> io::Result<()> {
-    let control = &written["control"];
-    let (id, what) = (text(&control["id"]), matched(control));
-    line(out, &format!("deleted {id}: {} {what}", action(control)))?;
-    print_warnings(written, false, err);
+    let control = &deleted.control.control;
+    line(out, &format!("deleted {}: {} {}", control.id, control.action, matched(control)))?;
+    if !deleted.shared {
+        warn_of_others("has changed", err);
+    }
     Ok(())
 }
 
-fn shared(written: &Value) -> &'static str {
-    match written["shared"] == true {
-        true => "all replicas apply it within a second",
-        false => "no",
-    }
+fn warn_of_others(changes: &str, err: &mut dyn Write) {
+    let follow = "with Redis others follow when it answers";
+    warn(err, &format!("not shared: only this replica {changes}; {follow}"));
 }
 
-fn kept(written: &Value) -> &'static str {
-    match written["kept"] == true {
-        true => "it outlives a restart",
-        false => "no",
-    }
-}
-
-fn print_warnings(written: &Value, is_dry_run: bool, err: &mut impl Write) {
-    if written["shared"] == false {
-        let changes = if is_dry_run { "would change now" } else { "has changed" };
-        let follow = "with Redis others follow when it answers";
-        warn(err, &format!("not shared: only this replica {changes}; {follow}"));
-    }
-    list(&written["warnings"]).for_each(|warning| warn(err, text(warning)));
-}
-
-fn warn(err: &mut impl Write, warning: &str) {
+fn warn(err: &mut dyn Write, warning: &str) {
     // Standard error may be closed.
     let _ = line(err, &format!("warning: {warning}"));
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn printed(written: &Value, is_dry_run: bool) -> (String, String) {
-        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let written = serde_json::from_value(written.clone()).unwrap();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        print(written, is_dry_run, now, &mut out, &mut err).unwrap();
+        print(&written, is_dry_run, &mut out, &mut err).unwrap();
         (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }
 
     fn block() -> Value {
         json!({
             "id": "block-1", "domain": "shop", "entries": [{ "key": "user", "value": "m\n1" }],
-            "action": "block", "until": "2026-01-01T01:00:00Z",
+            "action": "block", "until": "2026-01-01T01:00:00Z", "left_ms": 3_600_000,
+            "at": "2026-01-01T00:00:00Z",
         })
     }
 
@@ -136,9 +121,10 @@ block-1
     #[test]
     fn a_control_that_is_not_shared_or_kept_has_warnings() {
         let mut written = json!({
-            "control": block(), "shared": false, "kept": false, "warnings": ["no rule matches"],
+            "control": block(), "shared": false, "kept": false, "rules": [],
+            "warnings": ["no rule matches"], "matched": [],
         });
-        written["control"]["until"] = Value::Null;
+        written["control"]["left_ms"] = Value::Null;
         let (out, err) = printed(&written, true);
         let start = "block-1 (dry run: nothing has changed)\n";
         assert!(out.starts_with(start) && out.contains("forever"), "{out}");

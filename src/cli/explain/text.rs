@@ -2,52 +2,60 @@
 
 use std::io::{self, Write};
 
-use jiff::Timestamp;
-use serde_json::Value;
-
 use crate::cli::control_text;
-use crate::cli::print::{entries, line, list, number, place, text};
-use crate::cli::state::state_lines;
-use weir_common::descriptor::descriptor_text;
+use crate::cli::print::{entries, line};
+use crate::cli::state::print_counted;
+use weir_common::clock::{Clock, WallClock};
+use weir_limiter::ReadState;
+use weir_limiter::explain::{
+    Explained, ExplainedCandidate, ExplainedDescriptor, ExplainedStep, LiveDescriptor,
+};
+use weir_rules::{MatchKind, RuleDescription};
 
 /// The most descriptors of a level that are listed as not tried.
 const MAX_LATER: usize = 5;
 
 /// Prints the explanation, one paragraph for each descriptor.
-pub(super) fn print(explained: &Value, out: &mut impl Write) -> io::Result<()> {
-    for (i, descriptor) in list(&explained["descriptors"]).enumerate() {
+pub(super) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) -> io::Result<()> {
+    for (i, LiveDescriptor { explained: descriptor, state }) in
+        explained.descriptors.iter().enumerate()
+    {
         if i > 0 {
             writeln!(out)?;
         }
-        line(out, &format!("{}: {}", text(&explained["domain"]), entries(&descriptor["entries"])))?;
-        for step in list(&descriptor["steps"]) {
-            print_step(step, out)?;
-        }
+        line(out, &format!("{}: {}", explained.domain, entries(&descriptor.entries)))?;
+        descriptor.steps.iter().try_for_each(|step| print_step(step, out))?;
         print_result(descriptor, out)?;
+        match state {
+            Some(ReadState { error: Some(error), .. }) => {
+                line(out, &format!("  state:  unknown: {error}"))?;
+            }
+            Some(ReadState { state, .. }) => print_counted(state, out)?,
+            None => {}
+        }
     }
     Ok(())
 }
 
-fn print_step(step: &Value, out: &mut impl Write) -> io::Result<()> {
-    let entry = descriptor_text(&[(text(&step["key"]), text(&step["value"]))]);
-    let matched = &step["matched"];
-    if matched.is_null() {
+fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
+    let entry = entries(std::slice::from_ref(&step.entry));
+    let Some(matched) = &step.matched else {
         return line(out, &format!("  {entry} matches nothing"));
-    }
-    let candidate = |it: &Value| format!("'{}' ({})", text(&it["descriptor"]), place(it));
-    let by = match text(&matched["by"]) {
-        "value" => "by its value",
-        "wildcard" => "by a wildcard",
-        _ => "by its key alone",
+    };
+    let candidate = |it: &ExplainedCandidate| format!("'{}' ({})", it.descriptor, it.origin);
+    let by = match matched.by {
+        MatchKind::Value => "by its value",
+        MatchKind::Wildcard => "by a wildcard",
+        MatchKind::Key => "by its key alone",
     };
     line(out, &format!("  {entry} matches {} {by}", candidate(matched)))?;
-    match number(&step["wildcards_tried"]) {
+    match step.wildcards_tried {
         0 => {}
         1 => line(out, "    after 1 wildcard that does not match")?,
         tried => line(out, &format!("    after {tried} wildcards that do not match"))?,
     }
-    let count = list(&step["later"]).count();
-    let mut later: Vec<String> = list(&step["later"]).take(MAX_LATER).map(candidate).collect();
+    let count = step.later.len();
+    let mut later: Vec<String> = step.later.iter().take(MAX_LATER).map(candidate).collect();
     if let more @ 1.. = count - later.len() {
         later.push(format!("{more} more"));
     }
@@ -58,78 +66,74 @@ fn print_step(step: &Value, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn print_result(descriptor: &Value, out: &mut impl Write) -> io::Result<()> {
-    let sent = &descriptor["sent_limit"];
-    if !descriptor["rule"].is_null() {
-        print_rule(descriptor, out)?;
-    } else if !sent.is_null() {
+fn print_result(descriptor: &ExplainedDescriptor, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(rule) = &descriptor.rule {
+        print_rule(descriptor, rule, out)?;
+    } else if let Some(sent) = &descriptor.sent_limit {
         line(out, "  no rule is used: the request has a limit for this descriptor")?;
         // Such a limit is one of envoyproxy/ratelimit.
-        line(out, &format!("  limit:  {}; denied hits count too", text(sent)))?;
+        line(out, &format!("  limit:  {sent}; denied hits count too"))?;
     } else {
-        let unlimited = if descriptor["control"].is_null() { ": not limited" } else { "" };
+        let unlimited = if descriptor.control.is_none() { ": not limited" } else { "" };
         line(out, &format!("  no rule{unlimited}"))?;
-        for near in list(&descriptor["near_misses"]) {
-            line(out, &format!("  note: {}", text(&near["message"])))?;
+        for near in &descriptor.near_misses {
+            line(out, &format!("  note: {}", near.message))?;
         }
     }
-    let control = &descriptor["control"];
-    if !control.is_null() {
-        let control = control_text::described(control, Timestamp::now());
+    if let Some(control) = &descriptor.control {
+        let control = control_text::described(control, WallClock.now());
         line(out, &format!("  control: {control}"))?;
     }
-    let replaced_by = &descriptor["replaced_by"];
-    if !replaced_by.is_null() {
-        let by = format!("'{}' ({})", text(&replaced_by["rule"]), place(replaced_by));
-        let index = number(&replaced_by["descriptor"]).saturating_add(1);
+    if let Some(by) = &descriptor.replaced_by {
+        let index = by.descriptor.saturating_add(1);
+        let by = format!("'{}' ({})", by.rule, by.origin);
         let text = format!("  replaced by {by}, the rule of descriptor {index}: not limited");
         return line(out, &text);
     }
-    if let Some(key) = descriptor["key"].as_str() {
-        let shared = match descriptor["share_threshold"] == true {
+    if let Some(key) = &descriptor.key {
+        let shared = match descriptor.share_threshold {
             true => ", which all values of the wildcard share",
             false => "",
         };
         line(out, &format!("  key:    {key}{shared}"))?;
     }
-    if let Some(metric) = descriptor["metric"].as_str() {
-        line(out, &format!("  metric: {metric}"))?;
+    match &descriptor.metric {
+        Some(metric) => line(out, &format!("  metric: {metric}")),
+        None => Ok(()),
     }
-    state_lines(&descriptor["state"]).iter().try_for_each(|text| line(out, text))
 }
 
-fn print_rule(descriptor: &Value, out: &mut impl Write) -> io::Result<()> {
-    let rule = &descriptor["rule"];
-    line(out, &format!("  rule:   {} ({})", text(&rule["rule"]), place(rule)))?;
-    for patch in list(&descriptor["patches"]) {
-        line(out, &format!("  patch:  {}", text(patch)))?;
+fn print_rule(
+    descriptor: &ExplainedDescriptor,
+    rule: &RuleDescription,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    line(out, &format!("  rule:   {} ({})", rule.rule, rule.origin))?;
+    for patch in descriptor.patches.iter().flatten() {
+        line(out, &format!("  patch:  {patch}"))?;
     }
-    if rule["unlimited"] == true {
+    if rule.unlimited {
         line(out, "  limit:  unlimited: nothing is counted")?;
     }
-    for (limit, parameters) in std::iter::zip(list(&descriptor["limits"]), list(&rule["limits"])) {
-        let name = match text(&parameters["name"]) {
+    for (limit, parameters) in std::iter::zip(&descriptor.limits, &rule.limits) {
+        let name = match parameters.name.as_str() {
             "" => String::new(),
             name => format!(", named {name}"),
         };
-        let denied = match parameters["charge_denied"] == true {
-            true => "; denied hits count too",
-            false => "",
-        };
-        line(out, &format!("  limit:  {}{name}{denied}", text(limit)))?;
+        let denied = if parameters.charge_denied { "; denied hits count too" } else { "" };
+        line(out, &format!("  limit:  {limit}{name}{denied}"))?;
     }
-    if rule["shadow_mode"] == true {
+    if rule.shadow_mode {
         line(out, "  shadow mode: it counts, but never denies")?;
     }
-    if descriptor["quota"] == true {
+    if descriptor.quota {
         line(out, "  quota:  it denies only if all quotas of the request are used up")?;
     }
-    if descriptor["charge"] == "together" && descriptor["replaced_by"].is_null() {
+    if descriptor.charge.as_deref() == Some("together") && descriptor.replaced_by.is_none() {
         line(out, "  charge: together: all descriptors of the request are charged, or none")?;
     }
-    let replaces: Vec<&str> = list(&rule["replaces"]).map(text).collect();
-    if !replaces.is_empty() {
-        let names = replaces.join(", ");
+    if !rule.replaces.is_empty() {
+        let names = rule.replaces.join(", ");
         line(out, &format!("  replaces rules with the name {names} in the same request"))?;
     }
     Ok(())

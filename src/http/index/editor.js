@@ -10,22 +10,25 @@ const DURATIONS = [['10m', '10 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7
 const editor = {
   /** The id of the control that is changed; null for a new one. */
   id: null,
+  /** What this form has no fields for: members of the control, and of its limit. */
+  others: {}, limitOthers: {},
   /** What was checked, and what weir answered; null while the form is shown. */
   checked: null,
   by: '',
 
   /** Opens the form with the fields of a control. */
-  open({ id = null, action = 'block', domain = '', entries = [], exact = false, limit, count = true, lasts = action === 'block' ? 'default' : '1h', until, reason = '', warning = '' }) {
-    this.id = id;
+  open({ id = null, action = 'block', domain = '', entries = [], exact = false, limit, count = true, lasts = action === 'block' ? 'default' : '1h', until, reason = '', warning = '', by, at, left_ms, ...others }) {
+    const { n = '', burst = '', name = '', ...limitOthers } = limit ?? {};
+    Object.assign(this, { id, others, limitOthers });
     byId('editor-h').textContent = id === null ? 'Add a control' : 'Change a control';
     document.querySelector(`input[name=action][value=${action}]`).checked = true;
     byId('domain').value = domain || byId('domains').firstElementChild?.value || '';
     byId('entries').replaceChildren();
     for (const entry of entries.length || id !== null ? entries : [{ key: '', value: '' }]) this.addEntry(entry);
     byId('exact').checked = exact;
-    byId('limit-n').value = limit?.n ?? '';
-    byId('limit-burst').value = limit?.burst ?? '';
-    byId('limit-name').value = limit?.name ?? '';
+    byId('limit-n').value = n;
+    byId('limit-burst').value = burst;
+    byId('limit-name').value = name;
     byId('count').checked = count;
     this.showDurations(action);
     byId('lasts').value = lasts;
@@ -45,8 +48,9 @@ const editor = {
     first.focus();
   },
 
-  addEntry({ key, value }) {
+  addEntry({ key, value, ...others }) {
     const row = make('div', 'entry');
+    row.others = others;
     const input = (text, label, list) => {
       const element = make('input', '');
       Object.assign(element, { value: text, maxLength: 1024, spellcheck: false, autocapitalize: 'off' });
@@ -90,10 +94,14 @@ const editor = {
   /** Returns the body of the request. */
   body() {
     const action = this.action();
-    const inputs = [...byId('entries').children].map(row => [...row.querySelectorAll('input')].map(input => input.value));
+    const entries = [...byId('entries').children].map(row => {
+      const [key, value] = [...row.querySelectorAll('input')].map(input => input.value);
+      return { ...row.others, key, value };
+    });
     const body = {
+      ...this.others,
       domain: byId('domain').value.trim(),
-      entries: inputs.filter(([key, value]) => key || value).map(([key, value]) => ({ key, value })),
+      entries: entries.filter(({ key, value }) => key || value),
       exact: byId('exact').checked,
       action,
       reason: byId('reason').value.trim(),
@@ -105,22 +113,16 @@ const editor = {
     else if (lasts !== 'default') body.for = lasts;
     if (action === 'allow') body.count = byId('count').checked;
     if (action === 'limit') {
-      body.limit = { n: Number(byId('limit-n').value), name: byId('limit-name').value.trim() };
+      body.limit = { ...this.limitOthers, n: Number(byId('limit-n').value), name: byId('limit-name').value.trim() };
       if (byId('limit-burst').value) body.limit.burst = Number(byId('limit-burst').value);
     }
     return body;
   },
 
-  /** Returns the id: that of the control that does the same already, or a new one. */
-  idOf({ action, domain, entries, exact, limit }) {
-    if (this.id !== null) return this.id;
-    const name = limit => limit?.name ?? '';
-    const pairs = list => list.map(({ key, value }) => [key, value]);
-    const match = list => JSON.stringify(exact ? pairs(list) : pairs(list).sort());
-    const same = controls.find(control => control.action === action && control.domain === domain
-      && control.exact === exact && name(control.limit) === name(limit) && match(control.entries) === match(entries));
-    const digits = () => [...crypto.getRandomValues(new Uint8Array(6))].map(byte => byte.toString(16).padStart(2, '0'));
-    return same?.id ?? `${action}-${digits().join('')}`;
+  /** Puts the control of a body: under its id, or under that which weir computes. */
+  send(body, query) {
+    const [method, path] = this.id === null ? ['POST', ''] : ['PUT', `/${encodeURIComponent(this.id)}`];
+    return call(method, `/v1/controls${path}?${new URLSearchParams(query)}`, body);
   },
 
   fail(error, focus) {
@@ -145,12 +147,11 @@ const editor = {
       return this.fail(new Refusal(0, { error: 'write the number of requests' }), byId('limit-n'));
     }
     const body = this.body();
-    const id = this.idOf(body);
-    const force = byId('force').checked ? '&force=1' : '';
+    const query = byId('force').checked ? { force: 1 } : {};
     try {
-      const written = await call('PUT', `/v1/controls/${encodeURIComponent(id)}?dry_run=1${force}`, body);
+      const written = await this.send(body, { ...query, dry_run: 1 });
       this.by = body.by;
-      this.checked = { id, body, force };
+      this.checked = { body, query };
       this.showPreview(written);
     } catch (error) {
       // Also none: the server asks for force.
@@ -161,9 +162,9 @@ const editor = {
   },
 
   async put() {
-    const { id, body, force } = this.checked;
+    const { body, query } = this.checked;
     try {
-      const written = await call('PUT', `/v1/controls/${encodeURIComponent(id)}${force.replace('&', '?')}`, body);
+      const written = await this.send(body, query);
       byId('editor').close();
       announce(`The control is active. ${reachText(written)}`);
       await readControls();
@@ -197,7 +198,7 @@ const editor = {
       parts.push(list);
     }
     const saysSo = warnings.some(warning => warning.startsWith('it replaces'));
-    if (this.id === null && !saysSo && controls.some(({ id }) => id === this.checked.id)) parts.push(make('p', 'warned', 'It replaces the control that matches the same now.'));
+    if (this.id === null && !saysSo && controls.some(({ id }) => id === control.id)) parts.push(make('p', 'warned', 'It replaces the control that matches the same now.'));
     if (matched.length) {
       const table = make('table', 'keys all', make('caption', '', 'Keys with many hits that it matches now'));
       const body = make('tbody', '');

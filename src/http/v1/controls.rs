@@ -7,8 +7,10 @@ use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
-use serde_json::{Value, json};
 
+use super::messages::{
+    AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
+};
 use super::{Answer, Api, JSON, finish, top};
 use crate::connections::ConnectionHandle;
 use crate::http::access::Caller;
@@ -16,8 +18,9 @@ use crate::http::budget;
 use crate::http::error::{ApiError, shortened};
 use crate::http::page::{self, Page};
 use crate::http::query::Query;
-use weir_limit::Micros;
-use weir_limiter::controls::{Control, ControlError, Controls, Draft, ErrorKind, PutOptions};
+use weir_limiter::controls::{
+    Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
+};
 use weir_store::Store;
 
 /// The size limit of a control in JSON.
@@ -44,10 +47,13 @@ pub(super) fn page(controls: Arc<Controls>) -> Arc<Page> {
         move || *changes.borrow(),
         move || {
             let now = controls.now();
-            let list = controls.list();
-            let list: Vec<Value> = list.iter().map(|control| shown(control, now)).collect();
-            let error = controls.share_error().map(|error| error.to_string());
-            format!("{}\n", json!({ "controls": list, "share_error": error }))
+            let shown = |control: Arc<Control>| ShownControl::new((*control).clone(), now);
+            let list = ControlList {
+                controls: controls.list().into_iter().map(shown).collect(),
+                share_error: controls.share_error().map(|error| error.to_string()),
+            };
+            // Texts and numbers are always valid.
+            serde_json::to_string(&list).unwrap_or_default() + "\n"
         },
     )
 }
@@ -59,28 +65,29 @@ pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer 
 
 pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) -> Answer {
     Query::read(&uri, &[])?;
-    let id = read_id(id)?;
+    let Path(id) = read_id(id)?;
     let control = api.controls.get(&id).ok_or_else(|| {
         let error = format!("there is no control {:?}", shortened(&id, 200));
         let help = "GET /v1/controls lists the controls; it may have ended";
         ApiError::new(StatusCode::NOT_FOUND, error, help)
     })?;
-    api.answer(&json!({ "control": shown(&control, api.controls.now()) }))
+    let control = ShownControl::new((*control).clone(), api.controls.now());
+    api.answer(&OneControl { control })
 }
 
-/// Makes a control, or replaces the one of this id; `dry_run` changes nothing, and `force` accepts a
-/// control that matches everything.
-pub(super) async fn put<S: Store + 'static>(
+/// Makes a control, or replaces the one of this id; without an id, the one that does the same. `dry_run`
+/// changes nothing, and `force` accepts a control that matches everything.
+pub(super) async fn write<S: Store + 'static>(
     State(api): State<Arc<Api<S>>>,
     Extension(caller): Extension<Caller>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
-    id: Id,
+    id: Result<Option<Path<String>>, PathRejection>,
     uri: Uri,
     body: Body,
 ) -> Answer {
     let query = Query::read(&uri, &["dry_run", "force"])?;
     let options = PutOptions { dry_run: query.switch("dry_run")?, force: query.switch("force")? };
-    let id = read_id(id)?;
+    let id = read_id(id)?.map(|Path(id)| id);
     let draft = Draft::read(&read_body(&api, body).await?)?;
     if let Some(Extension(connection)) = connection {
         // The client is no longer waited for.
@@ -90,15 +97,14 @@ pub(super) async fn put<S: Store + 'static>(
     let written = finish(async move {
         let api = for_write;
         let by = draft.by.clone();
-        let written = api.controls.put(Some(&id), draft, options).await?;
+        let written = api.controls.put(id.as_deref(), draft, options).await?;
         if !options.dry_run {
             caller.audit(api.controls.audit(), &by, "put control", &subject(&written.control));
         }
         let matched = top::matched(api.limiter.top().cloned(), written.control.clone()).await?;
-        let mut json = serde_json::to_value(&written).map_err(|_| ApiError::internal())?;
-        json["control"] = shown(&written.control, api.controls.now());
-        json["matched"] = json!(matched);
-        Ok(json)
+        let Written { control, shared, kept, rules, warnings } = written;
+        let control = ShownControl::new(control, api.controls.now());
+        Ok(WrittenControl { control, shared, kept, rules, warnings, matched })
     });
     api.answer(&written.await?)
 }
@@ -110,18 +116,16 @@ pub(super) async fn delete<S: Store + 'static>(
     uri: Uri,
 ) -> Answer {
     let query = Query::read(&uri, &["by"])?;
-    let id = read_id(id)?;
+    let Path(id) = read_id(id)?;
     let for_write = api.clone();
     let deleted = finish(async move {
         let api = for_write;
         let deleted = api.controls.delete(&id).await?;
         let (by, subject) = (query.get("by").unwrap_or_default(), subject(&deleted.control));
         caller.audit(api.controls.audit(), by, "delete control", &subject);
-        Ok(json!({
-            "control": shown(&deleted.control, api.controls.now()),
-            "shared": deleted.shared,
-            "kept": deleted.kept,
-        }))
+        let Written { control, shared, kept, .. } = deleted;
+        let control = ShownControl::new(control, api.controls.now());
+        Ok(DeletedControl { control, shared, kept })
     });
     api.answer(&deleted.await?)
 }
@@ -129,15 +133,7 @@ pub(super) async fn delete<S: Store + 'static>(
 /// Returns the last writes by operators, the newest first.
 pub(super) async fn audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     Query::read(&uri, &[])?;
-    api.answer(&json!({ "records": api.controls.audit().records() }))
-}
-
-/// Returns a control with the time that is left.
-fn shown(control: &Control, now: Micros) -> Value {
-    let mut json = json!(control);
-    let left = control.until.map(|until| until.saturating_sub(now).div_ceil(1_000));
-    json["left_ms"] = left.into();
-    json
+    api.answer(&AuditList { records: api.controls.audit().records() })
 }
 
 /// Returns a control in words, for the audit log.
@@ -145,9 +141,8 @@ fn subject(control: &Control) -> String {
     format!("{}: {} {}", control.id, control.action, control.match_text())
 }
 
-fn read_id(id: Id) -> Result<String, ApiError> {
-    let invalid = |_| ApiError::bad_request("the id is not UTF-8", "write letters and digits");
-    id.map(|Path(id)| id).map_err(invalid)
+fn read_id<P>(id: Result<P, PathRejection>) -> Result<P, ApiError> {
+    id.map_err(|_| ApiError::bad_request("the id is not UTF-8", "write letters and digits"))
 }
 
 async fn read_body<S>(api: &Api<S>, body: Body) -> Result<Vec<u8>, ApiError> {

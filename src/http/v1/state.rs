@@ -6,18 +6,19 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
-use serde_json::{Value, json};
 
+use super::messages::{Counts, Reset};
 use super::{Answer, Api, finish};
 use crate::http::access::Caller;
 use crate::http::error::{ApiError, shortened};
 use crate::http::query::Query;
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_common::duration::read_duration;
-use weir_common::entry::Entry;
+use weir_common::entry::{Entry, OwnedEntry};
 use weir_limit::Micros;
 use weir_limiter::controls::Snapshot;
-use weir_limiter::{Descriptor, Inspection, ResetError};
+use weir_limiter::{Descriptor, Inspection, ReadState, ResetError};
+use weir_rules::Rule;
 use weir_store::{States, StoreError};
 
 /// How long the store may take.
@@ -66,13 +67,7 @@ pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) ->
     if applied.rule.is_none() && applied.effect.is_none() {
         return Err(key.not_counted());
     }
-    let mut state = inspection.to_json();
-    if let Value::Object(members) = &mut state {
-        // There are no spans, and an error has a status of its own.
-        members.remove("counts");
-        members.remove("error");
-    }
-    api.answer(&state)
+    api.answer(&inspection.describe().state)
 }
 
 /// Returns the hits of a key over the last spans.
@@ -90,14 +85,14 @@ pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -
         let help = "GET /v1/state lists the limits of the key";
         return Err(ApiError::bad_request(error.to_string(), help));
     }
-    let members = inspection.to_json();
-    api.answer(&json!({
-        "domain": members["domain"],
-        "entries": members["entries"],
-        "rule": members["rule"],
-        "key": members["key"],
-        "counts": members["counts"],
-    }))
+    let ReadState { state, counts, .. } = inspection.describe();
+    api.answer(&Counts {
+        domain: state.domain,
+        entries: state.entries,
+        rule: state.rule,
+        key: state.key.unwrap_or_default(),
+        counts: counts.unwrap_or_default(),
+    })
 }
 
 /// Deletes what a key has counted.
@@ -124,15 +119,14 @@ pub(super) async fn reset<S: States + 'static>(
         let Some(counted) = applied.key else { return Err(key.not_counted()) };
         let by = query.get("by").unwrap_or_default();
         caller.audit(api.controls.audit(), by, "reset state", &key.text());
-        let entry = |(name, value): &Entry<'_>| json!({ "key": name, "value": value });
-        Ok(json!({
-            "domain": key.domain,
-            "entries": entries.iter().map(entry).collect::<Vec<_>>(),
-            "rule": applied.rule.map(|rule| rule.to_json()),
-            "control": applied.effect.map(|effect| effect.control()),
-            "key": counted,
-            "reset": true,
-        }))
+        Ok(Reset {
+            entries: OwnedEntry::copied(entries),
+            rule: applied.rule.map(Rule::describe),
+            control: applied.effect.map(|effect| effect.control().clone()),
+            key: counted,
+            reset: true,
+            domain: key.domain,
+        })
     });
     api.answer(&reset.await?)
 }

@@ -59,6 +59,11 @@ impl ControlApi {
         self.ask("PUT", &format!("/v1/controls/{id_and_query}"), body)
     }
 
+    /// Posts a control, which gets a computed id.
+    pub fn post(&self, query: &str, body: &Value) -> (u16, Value) {
+        self.ask("POST", &format!("/v1/controls{query}"), body)
+    }
+
     /// Puts a control that is good.
     pub fn put_good(&self, id: &str, body: &Value) -> Value {
         let (status, json) = self.put(id, body);

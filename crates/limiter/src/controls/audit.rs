@@ -3,20 +3,18 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::ControlClock;
-use super::control::TimeText;
-use weir_limit::Micros;
+use super::{ControlClock, time};
 
 /// The writes that are kept.
 const MAX_RECORDS: usize = 1_000;
 
 /// A write by an operator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    #[serde(serialize_with = "as_text")]
-    pub at: Micros,
+    /// When, in RFC 3339.
+    pub at: String,
     /// Who wrote, as the caller says; empty if not.
     pub who: String,
     /// The address of the caller.
@@ -43,7 +41,7 @@ impl AuditLog {
     pub fn record(&self, who: &str, from: &str, action: &str, subject: &str) {
         tracing::info!(who, from, action, subject, "an operator wrote");
         let record = AuditRecord {
-            at: self.clock.now(),
+            at: time::text(self.clock.now()),
             who: who.to_owned(),
             from: from.to_owned(),
             action: action.to_owned(),
@@ -60,10 +58,6 @@ impl AuditLog {
     pub fn records(&self) -> Vec<AuditRecord> {
         self.records.lock().iter().rev().cloned().collect()
     }
-}
-
-fn as_text<S: serde::Serializer>(at: &Micros, serializer: S) -> Result<S::Ok, S::Error> {
-    TimeText(*at).serialize(serializer)
 }
 
 #[cfg(test)]

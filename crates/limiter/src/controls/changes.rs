@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::error::PlanError;
 use super::{Action, Control, LimitChange, MAX_COMPARED};
 use weir_common::entry::Entry;
-use weir_limit::{Limit, Plan};
+use weir_limit::{Limit, Numbers, Plan};
 
 /// The changes by a control and by those that match the same and outlast it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,12 +40,12 @@ pub(super) fn changes_of(mut controls: Vec<Arc<Control>>) -> Vec<(Arc<Control>, 
     let mut outlasting: Vec<&Control> = Vec::new();
     let mut found = Vec::new();
     for control in &controls {
-        let Action::Limit(own) = &control.action else { continue };
+        let Action::Limit { limit: own } = &control.action else { continue };
         let place = outlasting.partition_point(|other| age(other) < age(control));
         outlasting.insert(place, control);
         outlasting.truncate(MAX_COMPARED);
         let all = outlasting.iter().filter_map(|control| match &control.action {
-            Action::Limit(change) => Some(change.clone()),
+            Action::Limit { limit: change } => Some(change.clone()),
             _ => None,
         });
         found.push((control.clone(), Changes { own: own.clone(), all: all.collect() }));
@@ -114,7 +114,7 @@ pub(super) fn changed_limit(
         let names = names().unwrap_or_else(|| "one without a name".to_owned());
         return Err(PlanError::NoSuchLimit(names));
     };
-    let limit = limit.with_numbers(change.numbers)?;
+    let limit = limit.with_numbers(Numbers { n: change.n, burst: change.burst })?;
     let bytes = limit.bytes_of_hits();
     match bytes > max_log_bytes {
         true => Err(PlanError::TooManyBytes(bytes, max_log_bytes)),

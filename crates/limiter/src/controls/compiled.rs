@@ -80,7 +80,7 @@ impl CompiledControls {
                 Some(Effect::Block { control, wait })
             }
             Action::Allow { count } => Some(Effect::Allow { control, count }),
-            Action::Limit(_) => None,
+            Action::Limit { .. } => None,
         }
     }
 
@@ -123,7 +123,7 @@ pub(super) fn match_rules(
     for rule in rules.matched_by(control) {
         matches.rules.push(rule.name.to_string());
         longest = longest.max(longest_period(rule));
-        if let (Action::Limit(change), Some(plan)) = (&control.action, &rule.plan) {
+        if let (Action::Limit { limit: change }, Some(plan)) = (&control.action, &rule.plan) {
             match changed_limit(plan, change, max_log_bytes) {
                 Ok(_) => matches.changed += 1,
                 Err(error) => matches.unchanged.push((rule.name.to_string(), error)),

@@ -2,58 +2,66 @@
 
 use std::fmt::{self, Display, Write};
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use weir_common::entry::Entry;
+use super::time;
+use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::glob::Glob;
-use weir_limit::{Micros, Numbers};
+use weir_limit::Micros;
 
 /// A decision of an operator about the descriptors that contain its entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "ControlText", into = "ControlText")]
 pub struct Control {
     pub id: String,
     /// The domain; `*` matches any.
     pub domain: String,
-    pub entries: Vec<ControlEntry>,
+    /// The entries that a descriptor must contain. In a value `*` stands for any text.
+    pub entries: Vec<OwnedEntry>,
     /// Whether a descriptor must have these entries only, in this order.
+    #[serde(default)]
     pub exact: bool,
+    #[serde(flatten)]
     pub action: Action,
     /// When it ends; none: never.
+    #[serde(default, with = "time")]
     pub until: Option<Micros>,
+    #[serde(default)]
     pub reason: String,
+    #[serde(default)]
     pub by: String,
     /// When it was written. Of two controls with the same id the newer one is valid.
+    #[serde(with = "time")]
     pub at: Micros,
 }
 
-/// An entry that a descriptor must contain. In the value `*` stands for any text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ControlEntry {
-    pub key: String,
-    pub value: String,
-}
-
 /// What a control does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "lowercase")]
 pub enum Action {
     /// Denies and charges nothing.
     Block,
     /// Allows, whatever the limits say.
     Allow {
         /// Whether hits are charged nevertheless.
+        #[serde(default = "is_counted")]
         count: bool,
     },
     /// Gives a limit of the matched rule other numbers.
-    Limit(LimitChange),
+    Limit { limit: LimitChange },
+}
+
+fn is_counted() -> bool {
+    true
 }
 
 /// The numbers for a limit of the matched rule.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LimitChange {
-    pub numbers: Numbers,
+    pub n: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
     /// The name of the limit; empty for the only one.
+    #[serde(default)]
     pub name: String,
 }
 
@@ -63,7 +71,7 @@ impl Action {
         match self {
             Action::Block => "block",
             Action::Allow { .. } => "allow",
-            Action::Limit(_) => "limit",
+            Action::Limit { .. } => "limit",
         }
     }
 }
@@ -75,7 +83,7 @@ impl Display for Action {
         match self {
             Action::Block | Action::Allow { count: true } => Ok(()),
             Action::Allow { count: false } => f.write_str(", not counted"),
-            Action::Limit(LimitChange { numbers: Numbers { n, burst }, name }) => {
+            Action::Limit { limit: LimitChange { n, burst, name } } => {
                 write!(f, " {n}")?;
                 if let Some(burst) = burst {
                     write!(f, " burst {burst}")?;
@@ -92,7 +100,7 @@ impl Display for Action {
 impl Control {
     /// Returns whether it matches a descriptor, expired or not.
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
-        let is = |entry: &ControlEntry, (key, value): &Entry<'_>| {
+        let is = |entry: &OwnedEntry, (key, value): &Entry<'_>| {
             entry.key == *key && Glob::new(&entry.value).matches(value)
         };
         if self.domain != "*" && self.domain != domain {
@@ -110,7 +118,7 @@ impl Control {
     /// Returns whether another one matches every descriptor that it matches. Of two values with `*`
     /// only equal ones count.
     pub(super) fn is_within(&self, other: &Control) -> bool {
-        let is = |mine: &ControlEntry, theirs: &ControlEntry| {
+        let is = |mine: &OwnedEntry, theirs: &OwnedEntry| {
             let is_exact = || !mine.value.contains('*');
             mine.key == theirs.key
                 && (mine.value == theirs.value
@@ -134,7 +142,7 @@ impl Control {
 
     /// Returns whether it matches every descriptor of its domain, or all that have its keys.
     pub fn matches_everything(&self) -> bool {
-        let is_any = |entry: &ControlEntry| {
+        let is_any = |entry: &OwnedEntry| {
             !entry.value.is_empty() && entry.value.bytes().all(|byte| byte == b'*')
         };
         self.entries.iter().all(is_any)
@@ -148,6 +156,11 @@ impl Control {
     /// Returns whether it has ended at `now`.
     pub fn is_expired(&self, now: Micros) -> bool {
         self.until.is_some_and(|until| until <= now)
+    }
+
+    /// Returns the milliseconds that are left at `now`, rounded up; none if it does not end.
+    pub fn left_ms(&self, now: Micros) -> Option<u64> {
+        self.until.map(|until| until.saturating_sub(now).div_ceil(1_000))
     }
 
     /// Returns what it matches, in words: `shop user=ann,path=*`.
@@ -164,8 +177,13 @@ impl Control {
 
 /// Returns the id of a control that was given none: a hash of its action, of what it matches, and of the
 /// limit that it names.
-pub fn default_id(action: &Action, domain: &str, entries: &[ControlEntry], exact: bool) -> String {
-    let mut entries: Vec<&ControlEntry> = entries.iter().collect();
+pub(super) fn default_id(
+    action: &Action,
+    domain: &str,
+    entries: &[OwnedEntry],
+    exact: bool,
+) -> String {
+    let mut entries: Vec<&OwnedEntry> = entries.iter().collect();
     if !exact {
         entries.sort();
     }
@@ -181,123 +199,11 @@ pub fn default_id(action: &Action, domain: &str, entries: &[ControlEntry], exact
         add(&entry.key);
         add(&entry.value);
     }
-    if let Action::Limit(change) = action
+    if let Action::Limit { limit: change } = action
         && !change.name.is_empty()
     {
         add(&change.name);
     }
     let hash = hasher.finalize().to_hex();
     format!("{}-{}", action.name(), &hash[..12])
-}
-
-/// The members of a control in JSON.
-#[derive(Serialize, Deserialize)]
-struct ControlText {
-    id: String,
-    domain: String,
-    entries: Vec<ControlEntry>,
-    #[serde(default)]
-    exact: bool,
-    action: String,
-    until: Option<TimeText>,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    by: String,
-    at: TimeText,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    count: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<LimitText>,
-}
-
-/// The member `limit` in JSON.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LimitText {
-    pub n: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<u32>,
-    #[serde(default)]
-    pub name: String,
-}
-
-impl From<LimitText> for LimitChange {
-    fn from(LimitText { n, burst, name }: LimitText) -> LimitChange {
-        LimitChange { numbers: Numbers { n, burst }, name }
-    }
-}
-
-impl From<Control> for ControlText {
-    fn from(control: Control) -> ControlText {
-        let action = control.action.name().to_owned();
-        let (count, limit) = match control.action {
-            Action::Block => (None, None),
-            Action::Allow { count } => (Some(count), None),
-            Action::Limit(LimitChange { numbers: Numbers { n, burst }, name }) => {
-                (None, Some(LimitText { n, burst, name }))
-            }
-        };
-        ControlText {
-            id: control.id,
-            domain: control.domain,
-            entries: control.entries,
-            exact: control.exact,
-            action,
-            until: control.until.map(TimeText),
-            reason: control.reason,
-            by: control.by,
-            at: TimeText(control.at),
-            count,
-            limit,
-        }
-    }
-}
-
-impl TryFrom<ControlText> for Control {
-    type Error = String;
-
-    fn try_from(text: ControlText) -> Result<Control, String> {
-        let action = match (text.action.as_str(), text.limit) {
-            ("block", _) => Action::Block,
-            ("allow", _) => Action::Allow { count: text.count.unwrap_or(true) },
-            ("limit", Some(limit)) => Action::Limit(limit.into()),
-            ("limit", None) => return Err("a limit without the member `limit`".to_owned()),
-            (other, _) => return Err(format!("unknown action {other:?}")),
-        };
-        Ok(Control {
-            id: text.id,
-            domain: text.domain,
-            entries: text.entries,
-            exact: text.exact,
-            action,
-            until: text.until.map(|until| until.0),
-            reason: text.reason,
-            by: text.by,
-            at: text.at.0,
-        })
-    }
-}
-
-/// An instant that JSON has as RFC 3339 writes it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub(super) struct TimeText(pub Micros);
-
-impl From<TimeText> for String {
-    fn from(TimeText(time): TimeText) -> String {
-        let time = i64::try_from(time).unwrap_or(i64::MAX);
-        // A later one than RFC 3339 can write becomes the last.
-        Timestamp::from_microsecond(time).unwrap_or(Timestamp::MAX).to_string()
-    }
-}
-
-impl TryFrom<String> for TimeText {
-    type Error = String;
-
-    /// Reads a time; one before the epoch is the epoch.
-    fn try_from(text: String) -> Result<TimeText, String> {
-        let time = text.parse::<Timestamp>().map_err(|_| format!("not a time: {text:?}"))?;
-        Ok(TimeText(Micros::try_from(time.as_microsecond()).unwrap_or(0)))
-    }
 }

@@ -1,16 +1,13 @@
 //! Why a control is rejected, and why a rule keeps its limits.
 
-use serde::Serialize;
-
 use weir_limit::NumbersError;
 
 /// Why a control is refused, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}; {help}")]
 pub struct ControlError {
     pub error: String,
     pub help: String,
-    #[serde(skip)]
     pub kind: ErrorKind,
 }
 

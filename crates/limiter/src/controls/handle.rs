@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use self::admission::{check, effects_on_others};
 use self::keep::Missing;
 use super::compiled::{RuleMatches, match_rules};
+use super::control::default_id;
 use super::error::{ControlError, ErrorKind};
 use super::file::ControlFile;
 use super::plans::RulesByKey;
 use super::request::check_id;
 use super::set::ControlSet;
 use super::share::{FirstRead, Sharing};
-use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, default_id};
+use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS};
 use weir_common::threads::run_blocking_or_return;
 use weir_common::throttle::Throttle;
 use weir_limit::Micros;
@@ -72,7 +72,7 @@ pub struct PutOptions {
 }
 
 /// What a change did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub control: Control,
     /// Whether all replicas apply it within a second.
@@ -199,7 +199,7 @@ impl Controls {
         draft: Draft,
         options: PutOptions,
     ) -> Result<Written, ControlError> {
-        draft.check()?;
+        let lasts = draft.check()?;
         let id = match id {
             Some(id) => id.to_owned(),
             None => default_id(&draft.action, &draft.domain, &draft.entries, draft.exact),
@@ -207,8 +207,8 @@ impl Controls {
         check_id(&id)?;
         let rules = self.active.rules_by_key();
         let now = self.now();
-        let is_end_fixed = matches!(draft.lasts, Lasts::Until(_));
-        let (mut control, matches) = self.control(id, draft, &rules, now);
+        let is_end_fixed = matches!(lasts, Lasts::Until(_));
+        let (mut control, matches) = self.control(id, draft, lasts, &rules, now);
         let mut warnings = check(&control, &matches, now, options.force)?;
         self.drop_expired().await;
         let putting = self.putting.lock().await;
@@ -268,10 +268,11 @@ impl Controls {
         &self,
         id: String,
         draft: Draft,
+        lasts: Lasts,
         rules: &RulesByKey,
         now: Micros,
     ) -> (Control, RuleMatches) {
-        let Draft { domain, entries, exact, action, lasts, reason, by } = draft;
+        let Draft { domain, entries, exact, action, reason, by, .. } = draft;
         let mut control =
             Control { id, domain, entries, exact, action, until: None, reason, by, at: now };
         let matches = match_rules(&control, rules, self.active.max_log_bytes());

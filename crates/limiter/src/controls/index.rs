@@ -16,7 +16,7 @@ use rpds::HashTrieMapSync;
 use super::changes::{age, end};
 use super::plans::ChangedPlans;
 use super::{Action, Control};
-use weir_common::entry::Entry;
+use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::glob::Glob;
 use weir_limit::Micros;
 
@@ -105,7 +105,7 @@ impl Row {
             return false;
         }
         let mut mine = control.entries.iter().zip(&self.entries);
-        let is = |(key, value): &Entry<'_>, (entry, pattern): (&super::ControlEntry, &Glob)| {
+        let is = |(key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Glob)| {
             entry.key == *key && pattern.matches(value)
         };
         match control.exact {
@@ -241,7 +241,7 @@ fn order<'c>(control: &'c Control, newest: &'c Control) -> Order<'c> {
     let (action, until) = match control.action {
         Action::Block => (0, control.until.unwrap_or(Micros::MAX)),
         Action::Allow { .. } => (1, 0),
-        Action::Limit(_) => (2, 0),
+        Action::Limit { .. } => (2, 0),
     };
     (action, Reverse(until), specificity(control), age(newest), end(control))
 }

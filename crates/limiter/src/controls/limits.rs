@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::Control;
 use super::changes::{age, changes_of, match_of};
 use super::error::PlanError;
 use super::index::{Index, Row, exact_entries};
 use super::plans::{Plans, RulesByKey};
-use super::{Control, ControlEntry};
-use weir_common::entry::Entry;
+use weir_common::entry::OwnedEntry;
 
 /// The domain, whether exactly, and the entries.
-type OwnedMatch = (String, bool, Vec<ControlEntry>);
+type OwnedMatch = (String, bool, Vec<OwnedEntry>);
 
 /// All controls that change limits.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct LimitControls {
     /// The rows of the controls that match the same.
     groups: HashMap<OwnedMatch, Vec<Arc<Row>>>,
     /// The ids of controls by each exact entry that they have.
-    by_entry: HashMap<ControlEntry, BTreeSet<String>>,
+    by_entry: HashMap<OwnedEntry, BTreeSet<String>>,
     index: Index,
     plans: Plans,
 }
@@ -37,7 +37,7 @@ impl LimitControls {
     ) -> Option<PlanError> {
         if let Some(old) = self.by_id.remove(id) {
             for (_, entry) in exact_entries(&old) {
-                let entry = owned_entry(entry);
+                let entry = OwnedEntry::from(entry);
                 if let Some(ids) = self.by_entry.get_mut(&entry) {
                     ids.remove(id);
                     if ids.is_empty() {
@@ -52,7 +52,7 @@ impl LimitControls {
         control.and_then(|control| {
             self.by_id.insert(id.to_owned(), control.clone());
             for (_, entry) in exact_entries(&control) {
-                self.by_entry.entry(owned_entry(entry)).or_default().insert(id.to_owned());
+                self.by_entry.entry(OwnedEntry::from(entry)).or_default().insert(id.to_owned());
             }
             let mut group = self.take_group(&control);
             group.push(control);
@@ -131,7 +131,7 @@ impl LimitControls {
         let around = exact_entries(control).map(|(_, entry)| Some(entry)).chain([None]);
         let around = around.flat_map(|entry| self.index.bucket(entry)).map(|row| &*row.control.id);
         let within =
-            exact_entries(control).map(|(_, entry)| self.by_entry.get(&owned_entry(entry)));
+            exact_entries(control).map(|(_, entry)| self.by_entry.get(&OwnedEntry::from(entry)));
         let fewest = within.min_by_key(|ids| ids.map_or(0, BTreeSet::len)).flatten();
         let within = fewest.into_iter().flatten().map(String::as_str);
         let ids: BTreeSet<&str> = around.chain(within).collect();
@@ -147,11 +147,7 @@ impl LimitControls {
     }
 }
 
-fn owned_entry((key, value): Entry<'_>) -> ControlEntry {
-    ControlEntry { key: key.into(), value: value.into() }
-}
-
 fn owned_match(control: &Control) -> OwnedMatch {
     let (domain, exact, entries) = match_of(control);
-    (domain.to_owned(), exact, entries.into_iter().map(owned_entry).collect())
+    (domain.to_owned(), exact, OwnedEntry::copied(entries))
 }

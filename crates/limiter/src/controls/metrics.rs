@@ -27,7 +27,7 @@ impl MetricSource for Controls {
         let (counts, unshared) = self.counts(|action| match action {
             Action::Block => 0,
             Action::Allow { .. } => 1,
-            Action::Limit(_) => 2,
+            Action::Limit { .. } => 2,
         });
         sink.family(CONTROLS);
         for (action, count) in ["block", "allow", "limit"].into_iter().zip(counts) {

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::Control;
 use super::changes::Changes;
 use super::error::PlanError;
-use super::{Control, ControlEntry};
+use weir_common::entry::OwnedEntry;
 use weir_common::glob::Glob;
 use weir_limit::Plan;
 use weir_rules::{Rule, RuleSet};
@@ -208,7 +209,7 @@ fn may_match(rule: &Rule, control: &Control) -> bool {
 }
 
 /// Returns whether an entry may match both that of a rule and that of a control.
-fn may_be((key, value): (&str, &str), mine: &ControlEntry) -> bool {
+fn may_be((key, value): (&str, &str), mine: &OwnedEntry) -> bool {
     let text = match value {
         "" => key.to_owned(),
         _ => format!("{key}_{value}"),

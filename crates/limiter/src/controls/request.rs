@@ -1,13 +1,14 @@
-//! What an operator sends: a control without its id and its times.
+//! What an operator sends: a control without its id.
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::control::{LimitText, TimeText};
 use super::error::ControlError;
-use super::{Action, ControlEntry};
+use super::{Action, time};
 use weir_common::duration::read_duration;
+use weir_common::entry::OwnedEntry;
 use weir_common::suggest::nearest;
 use weir_limit::{MAX_PERIOD_SECONDS, Micros};
 
@@ -22,16 +23,27 @@ const MAX_ID_BYTES: usize = 128;
 
 const MEMBERS: [&str; 10] =
     ["domain", "entries", "exact", "action", "for", "until", "reason", "by", "count", "limit"];
+/// Of the other members, null means that they are missing.
+const NOT_NULL: [&str; 3] = ["exact", "reason", "by"];
+const ENTRY_MEMBERS: &[&str] = &["key", "value"];
+const LIMIT_MEMBERS: &[&str] = &["n", "burst", "name"];
 
-/// A control as an operator asks for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A control as an operator asks for it: the body of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
     pub domain: String,
-    pub entries: Vec<ControlEntry>,
+    pub entries: Vec<OwnedEntry>,
+    #[serde(default)]
     pub exact: bool,
+    #[serde(flatten)]
     pub action: Action,
-    pub lasts: Lasts,
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    #[serde(default)]
     pub reason: String,
+    #[serde(default)]
     pub by: String,
 }
 
@@ -46,39 +58,6 @@ pub enum Lasts {
     Forever,
 }
 
-/// The body of a request.
-#[derive(Deserialize)]
-struct Body {
-    domain: Option<String>,
-    entries: Option<Vec<EntryText>>,
-    #[serde(default)]
-    exact: bool,
-    action: Option<String>,
-    #[serde(rename = "for")]
-    duration: Option<String>,
-    until: Option<String>,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    by: String,
-    count: Option<bool>,
-    limit: Option<LimitText>,
-}
-
-/// A member of `entries`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EntryText {
-    key: String,
-    value: String,
-}
-
-impl From<EntryText> for ControlEntry {
-    fn from(EntryText { key, value }: EntryText) -> ControlEntry {
-        ControlEntry { key, value }
-    }
-}
-
 impl Draft {
     /// Reads the body of a request.
     ///
@@ -90,41 +69,38 @@ impl Draft {
             let help = r#"write for instance {"domain":"shop","entries":[{"key":"user","value":"m1"}],"action":"block","for":"1h"}"#;
             ControlError::invalid(format!("the body is not a control: {error}"), help)
         };
-        let json: serde_json::Value = serde_json::from_slice(body).map_err(invalid)?;
-        let members = json.as_object().into_iter().flat_map(serde_json::Map::keys);
-        if let Some(unknown) = members.clone().find(|name| !MEMBERS.contains(&name.as_str())) {
+        let mut json: Value = serde_json::from_slice(body).map_err(invalid)?;
+        if let Some(unknown) = unknown_member(&json, &MEMBERS) {
             let help = match nearest(unknown, MEMBERS.into_iter()) {
                 Some(near) => format!("write `{near}`"),
                 None => format!("write only {}", MEMBERS.join(", ")),
             };
             return Err(ControlError::invalid(format!("unknown member `{unknown}`"), help));
         }
-        let body: Body = serde_json::from_value(json).map_err(invalid)?;
-        let entries = body.entries.ok_or_else(|| {
-            let help = "write the entries of the descriptors, or [] for all of the domain";
-            ControlError::invalid("`entries` is missing", help)
-        });
-        let draft = Draft {
-            domain: body.domain.ok_or_else(|| {
-                ControlError::invalid("`domain` is missing", "write a domain, or `*` for all")
-            })?,
-            entries: entries?.into_iter().map(ControlEntry::from).collect(),
-            exact: body.exact,
-            action: action(body.action.as_deref(), body.count, body.limit)?,
-            lasts: lasts(body.duration.as_deref(), body.until.as_deref())?,
-            reason: body.reason,
-            by: body.by,
-        };
+        let parts = json["entries"].as_array().into_iter().flatten();
+        let parts =
+            parts.map(|entry| (entry, ENTRY_MEMBERS)).chain([(&json["limit"], LIMIT_MEMBERS)]);
+        for (part, known) in parts {
+            if let Some(unknown) = unknown_member(part, known) {
+                return Err(invalid(serde::de::Error::unknown_field(unknown, known)));
+            }
+        }
+        if let Some(members) = json.as_object_mut() {
+            members.retain(|name, value| NOT_NULL.contains(&name.as_str()) || !value.is_null());
+            check_members(members)?;
+        }
+        let draft: Draft = serde_json::from_value(json).map_err(invalid)?;
         draft.check()?;
         Ok(draft)
     }
 
-    /// Checks it.
+    /// Checks it. Returns how long it lasts.
     ///
     /// # Errors
     ///
     /// What is wrong with it, and what to write instead.
-    pub fn check(&self) -> Result<(), ControlError> {
+    pub fn check(&self) -> Result<Lasts, ControlError> {
+        let lasts = lasts(self.duration.as_deref(), self.until.as_deref())?;
         if self.domain.is_empty() {
             return Err(ControlError::invalid(
                 "`domain` is empty",
@@ -162,7 +138,7 @@ impl Draft {
             let error = format!("the texts of the control have {bytes} bytes");
             return Err(ControlError::invalid(error, format!("write up to {MAX_BYTES} in all")));
         }
-        let too_long = match self.lasts {
+        let too_long = match lasts {
             Lasts::For(time) if time.is_zero() => {
                 let help = "write a duration above 0, as 10m or 1h30m";
                 return Err(ControlError::invalid("the duration is 0", help));
@@ -174,8 +150,14 @@ impl Draft {
             let help = "write 100 years or less, or \"forever\"";
             return Err(ControlError::invalid("the duration is too long", help));
         }
-        Ok(())
+        Ok(lasts)
     }
+}
+
+/// Returns a member of an object that is not known.
+fn unknown_member<'j>(object: &'j Value, known: &[&str]) -> Option<&'j str> {
+    let mut members = object.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
+    members.find(|name| !known.contains(name))
 }
 
 /// Checks the id of a control.
@@ -193,47 +175,34 @@ pub(super) fn check_id(id: &str) -> Result<(), ControlError> {
     Err(ControlError::invalid(format!("the id {id:?} is invalid"), help))
 }
 
-fn action(
-    name: Option<&str>,
-    count: Option<bool>,
-    limit: Option<LimitText>,
-) -> Result<Action, ControlError> {
-    let action = match name {
-        Some("block") => Action::Block,
-        Some("allow") => Action::Allow { count: count.unwrap_or(true) },
-        Some("limit") => match limit {
-            Some(limit) => return no_count(count).map(|()| Action::Limit(limit.into())),
-            None => {
-                let help = r#"write the numbers, as "limit":{"n":10}"#;
-                return Err(ControlError::invalid("`limit` is missing", help));
-            }
-        },
-        other => {
-            let error = match other {
-                Some(other) => format!("unknown action {other:?}"),
-                None => "`action` is missing".to_owned(),
-            };
-            return Err(ControlError::invalid(error, "write block, allow or limit"));
+/// Checks that the members of an action are there, and no others.
+fn check_members(members: &Map<String, Value>) -> Result<(), ControlError> {
+    let has = |name: &str| members.contains_key(name);
+    let action = members.get("action");
+    let (error, help) = match action.map(|name| name.as_str().unwrap_or_default()) {
+        _ if !has("domain") => ("`domain` is missing".to_owned(), "write a domain, or `*` for all"),
+        _ if !has("entries") => {
+            let help = "write the entries of the descriptors, or [] for all of the domain";
+            ("`entries` is missing".to_owned(), help)
+        }
+        None => ("`action` is missing".to_owned(), "write block, allow or limit"),
+        Some("limit") if !has("limit") => {
+            ("`limit` is missing".to_owned(), r#"write the numbers, as "limit":{"n":10}"#)
+        }
+        Some(action @ ("block" | "allow")) if has("limit") => {
+            (format!("`limit` with {action}"), "leave it out, or write the action `limit`")
+        }
+        Some("block" | "limit") if has("count") => {
+            let help = "leave it out: only `allow` can count or not";
+            ("`count` without the action `allow`".to_owned(), help)
+        }
+        Some("block" | "allow" | "limit") => return Ok(()),
+        Some(_) => {
+            let action = action.unwrap_or(&Value::Null);
+            (format!("unknown action {action}"), "write block, allow or limit")
         }
     };
-    if limit.is_some() {
-        let help = "leave it out, or write the action `limit`";
-        return Err(ControlError::invalid(format!("`limit` with {}", action.name()), help));
-    }
-    if action == Action::Block {
-        no_count(count)?;
-    }
-    Ok(action)
-}
-
-fn no_count(count: Option<bool>) -> Result<(), ControlError> {
-    match count {
-        None => Ok(()),
-        Some(_) => {
-            let help = "leave it out: only `allow` can count or not";
-            Err(ControlError::invalid("`count` without the action `allow`", help))
-        }
-    }
+    Err(ControlError::invalid(error, help))
 }
 
 fn lasts(duration: Option<&str>, until: Option<&str>) -> Result<Lasts, ControlError> {
@@ -244,13 +213,10 @@ fn lasts(duration: Option<&str>, until: Option<&str>) -> Result<Lasts, ControlEr
             let help = "write for instance 10m, 1h30m, 7d or forever";
             ControlError::invalid(format!("`for` is not a duration: {duration:?}"), help)
         }),
-        (None, Some(until)) => match TimeText::try_from(until.to_owned()) {
-            Ok(TimeText(until)) => Ok(Lasts::Until(until)),
-            Err(_) => {
-                let help = "write a time as RFC 3339 has it, such as 2030-01-31T08:00:00Z";
-                Err(ControlError::invalid(format!("`until` is not a time: {until:?}"), help))
-            }
-        },
+        (None, Some(until)) => time::read(until).map(Lasts::Until).ok_or_else(|| {
+            let help = "write a time as RFC 3339 has it, such as 2030-01-31T08:00:00Z";
+            ControlError::invalid(format!("`until` is not a time: {until:?}"), help)
+        }),
         (Some(_), Some(_)) => {
             Err(ControlError::invalid("`for` and `until`", "write only one of the two"))
         }

@@ -4,42 +4,30 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Control;
-use super::control::TimeText;
+use super::{Control, time};
 use weir_limit::Micros;
 
-/// A control, or what is left of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A control, or what is left of one; as text the JSON of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
 pub(super) enum Row {
+    Tombstone(Tombstone),
     Control {
+        #[serde(flatten)]
         control: Arc<Control>,
         /// Until when a tombstone follows its end: it has replaced one that lasts longer.
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "time")]
         tombstone_until: Option<Micros>,
     },
-    Tombstone(Tombstone),
 }
 
 /// A control that was deleted, or has ended before the one that it had replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tombstone {
+    #[serde(rename = "deleted_at", with = "time")]
     pub at: Micros,
+    #[serde(with = "time")]
     pub until: Micros,
-}
-
-/// A row as text.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum RowText {
-    Tombstone {
-        deleted_at: TimeText,
-        until: TimeText,
-    },
-    Control {
-        #[serde(flatten)]
-        control: Box<Control>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        tombstone_until: Option<TimeText>,
-    },
 }
 
 impl Row {
@@ -113,30 +101,13 @@ impl Row {
 
     /// Returns it as text.
     pub fn text(&self) -> String {
-        let text = match self {
-            Row::Control { control, tombstone_until } => RowText::Control {
-                control: Box::new((**control).clone()),
-                tombstone_until: tombstone_until.map(TimeText),
-            },
-            Row::Tombstone(Tombstone { at, until }) => {
-                RowText::Tombstone { deleted_at: TimeText(*at), until: TimeText(*until) }
-            }
-        };
-        // It has only text and numbers, which are always valid.
-        serde_json::to_string(&text).unwrap_or_default()
+        // It has only texts and numbers, which are always valid.
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Reads a row; none if it is not one, as of a newer version.
     pub fn read(name: &str, text: &str) -> Option<Row> {
-        match serde_json::from_str(text).ok()? {
-            RowText::Control { control, tombstone_until } => {
-                let tombstone_until = tombstone_until.map(|until| until.0);
-                (control.id == name)
-                    .then(|| Row::Control { control: Arc::from(control), tombstone_until })
-            }
-            RowText::Tombstone { deleted_at, until } => {
-                Some(Row::Tombstone(Tombstone { at: deleted_at.0, until: until.0 }))
-            }
-        }
+        let row: Row = serde_json::from_str(text).ok()?;
+        row.control().is_none_or(|control| control.id == name).then_some(row)
     }
 }

@@ -80,7 +80,9 @@ impl NextControls {
             self.index.remove(&old);
         }
         let (limit, other) = match control {
-            Some(control) if matches!(control.action, Action::Limit(_)) => (Some(control), None),
+            Some(control) if matches!(control.action, Action::Limit { .. }) => {
+                (Some(control), None)
+            }
             other => (None, other),
         };
         if let Some(control) = other {

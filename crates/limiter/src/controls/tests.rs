@@ -11,8 +11,10 @@ mod sharing;
 
 use std::sync::Arc;
 
+use super::control::default_id;
 use super::*;
 use weir_common::clock::ManualClock;
+use weir_common::entry::OwnedEntry;
 use weir_limit::{Micros, SECOND};
 use weir_rules::RuleSet;
 use weir_rules::source::RuleFile;
@@ -27,8 +29,8 @@ fn rule_set(text: &str) -> RuleSet {
     rules
 }
 
-fn entry(key: &str, value: &str) -> ControlEntry {
-    ControlEntry { key: key.into(), value: value.into() }
+fn entry(key: &str, value: &str) -> OwnedEntry {
+    (key, value).into()
 }
 
 /// Returns a control of the domain `d`.

@@ -2,23 +2,28 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
-use super::explain;
+use super::{Explained, ExplainedDescriptor, explain};
 use crate::controls::ActiveView;
-use crate::{Descriptor, Request, inspect};
+use crate::{Descriptor, ReadState, Request, inspect};
 use weir_common::entry::Entry;
 use weir_store::States;
 
 /// The most descriptors of one explanation: each reads a key of its own.
 pub(super) const MAX_DESCRIPTORS: usize = 16;
 
+/// A descriptor that a running service explains.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveDescriptor {
+    #[serde(flatten)]
+    pub explained: ExplainedDescriptor,
+    /// What is counted for a request with this descriptor alone; none if nothing is.
+    pub state: Option<ReadState>,
+}
+
 /// Explains a request with these descriptors, and reads what the key of each has counted. Changes
-/// nothing. Ends within `budget`.
-///
-/// The JSON is that of `weir explain --output json`. In addition each descriptor has `state`: the
-/// members of [`Inspection::to_json`](crate::Inspection::to_json), read by a request with this
-/// descriptor alone; null if nothing is counted for it. Keys have no prefix.
+/// nothing. Ends within `budget`. Keys have no prefix.
 ///
 /// A handler parses each parameter `descriptor` as a
 /// [`DescriptorArg`](weir_common::descriptor::DescriptorArg), whose error is one for the client, and passes
@@ -34,7 +39,7 @@ pub async fn explain_live<'s>(
     domain: &str,
     descriptors: &[Vec<Entry<'_>>],
     budget: Duration,
-) -> Result<Value, String> {
+) -> Result<Explained<LiveDescriptor>, String> {
     let (active, end) = (active.into(), Instant::now() + budget);
     if domain.is_empty() {
         return Err("the domain is empty".to_owned());
@@ -47,15 +52,17 @@ pub async fn explain_live<'s>(
         descriptors.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
     let request =
         Request { domain, descriptors: &descriptors, beyond: 0, hits_addend: 0, span: None };
-    let explained = explain(active, &request, "")?;
-    let mut json = explained.to_json();
-    for (i, descriptor) in descriptors.iter().enumerate() {
+    let Explained { domain, descriptors: explained } = explain(active, &request, "")?;
+    let mut live = Vec::with_capacity(explained.len());
+    for (descriptor, explained) in std::iter::zip(&descriptors, explained) {
         let rest = end.saturating_duration_since(Instant::now());
-        let state = match explained.descriptors.get(i).is_some_and(|found| found.key.is_some()) {
-            true => inspect(store, active, domain, descriptor, &[], rest).await?.to_json(),
-            false => Value::Null,
+        let state = match explained.key {
+            Some(_) => {
+                Some(inspect(store, active, &domain, descriptor, &[], rest).await?.describe())
+            }
+            None => None,
         };
-        json["descriptors"][i]["state"] = state;
+        live.push(LiveDescriptor { explained, state });
     }
-    Ok(json)
+    Ok(Explained { domain, descriptors: live })
 }

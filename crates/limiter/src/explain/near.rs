@@ -70,7 +70,7 @@ pub(super) fn describe(near: NearMiss<'_>, domain: &str, entries: &[Entry<'_>]) 
             ),
         ),
     };
-    Near { kind, message }
+    Near { kind: kind.to_owned(), message }
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {

@@ -39,7 +39,8 @@ async fn explained(domain: &str, descriptors: &[&[(&str, &str)]]) -> Result<Valu
     let descriptors: Vec<_> = descriptors.iter().map(|entries| entries.to_vec()).collect();
     let store = MemoryStore::new(Arc::new(ManualClock::new(1_700_049_600 * SECOND)), 1_000);
     let view = &**snapshot.as_ref().unwrap();
-    explain_live(&store, view, domain, &descriptors, BUDGET).await
+    let explained = explain_live(&store, view, domain, &descriptors, BUDGET).await?;
+    Ok(serde_json::to_value(explained).unwrap())
 }
 
 #[tokio::test]

@@ -1,79 +1,154 @@
 //! An inspection as JSON. Times are in milliseconds, rounded up.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::Inspection;
+use crate::controls::Control;
+use weir_common::entry::OwnedEntry;
 use weir_limit::{CountError, HoldLevels, Limit, LimitReading, Micros, SpanCount};
-use weir_rules::Rule;
+use weir_rules::{Rule, RuleDescription};
+
+/// What applies to a descriptor, and what its key has counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DescriptorState {
+    pub domain: String,
+    pub entries: Vec<OwnedEntry>,
+    pub rule: Option<RuleDescription>,
+    pub control: Option<Control>,
+    /// None if nothing is counted.
+    pub key: Option<String>,
+    pub limits: Vec<LimitState>,
+    pub holds: Option<HoldState>,
+    pub log_len: Option<u64>,
+}
+
+/// A state as far as the store could be read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadState {
+    #[serde(flatten)]
+    pub state: DescriptorState,
+    /// The hits of each span; none if they could not be read.
+    pub counts: Option<Vec<CountedSpan>>,
+    /// Why the store could not be read.
+    pub error: Option<String>,
+}
+
+/// A limit; what it has counted is none if it could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitState {
+    pub name: String,
+    pub algorithm: String,
+    pub n: u32,
+    /// The limit in words.
+    pub text: String,
+    pub shadow_mode: bool,
+    pub used: Option<u64>,
+    pub remaining: Option<u64>,
+    /// The time until the limit, left alone, is back to its full allowance.
+    pub reset_ms: Option<u64>,
+    /// The wait until one hit is allowed; none if one is allowed now, or never will be.
+    pub retry_ms: Option<u64>,
+}
+
+/// The hits in flight of a concurrency limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldState {
+    /// None if they have no ids.
+    pub ids: Option<u64>,
+    pub hits: u64,
+    /// The time until the first expires.
+    pub expires_ms: u64,
+}
+
+/// The hits of a span.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedSpan {
+    pub span_ms: u64,
+    #[serde(flatten)]
+    pub result: CountResult,
+}
+
+/// A count, or why there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CountResult {
+    Failed {
+        error: String,
+    },
+    Counted {
+        count: u64,
+        /// The length of the intervals that hits are counted by.
+        resolution_ms: u64,
+        /// How long a hit may be counted after it has left the span.
+        max_late_ms: u64,
+        /// Whether earlier hits may be missing.
+        is_minimum: bool,
+        /// The index of the limit that counted.
+        limit: u8,
+        algorithm: String,
+    },
+}
 
 impl Inspection<'_> {
-    /// Returns all of it as JSON. What could not be read is null, and `error` says why.
-    pub fn to_json(&self) -> Value {
+    /// Describes what applies, and what the key has counted.
+    pub fn describe(&self) -> ReadState {
         let limits = self.applied.plan.iter().flat_map(|plan| plan.limits()).enumerate();
         let state = self.state.as_ref().and_then(|state| state.as_ref().ok());
         let failed = self.state.as_ref().and_then(|state| state.as_ref().err());
-        let entries = self.entries.iter().map(|(key, value)| json!({ "key": key, "value": value }));
         let reading = |i: usize| state.and_then(|state| state.limits.get(i));
-        json!({
-            "domain": self.domain,
-            "entries": entries.collect::<Vec<_>>(),
-            "rule": self.applied.rule.map(Rule::to_json),
-            "control": self.applied.effect.map(|effect| effect.control()),
-            "key": self.applied.key,
-            "limits": limits.map(|(i, it)| limit_json(it, reading(i))).collect::<Vec<_>>(),
-            "holds": state.and_then(|state| state.holds.as_ref()).map(holds_json),
-            "log_len": state.and_then(|state| state.log_len),
-            "counts": state.map(|_| self.counts_json()),
-            "error": failed.map(ToString::to_string),
-        })
+        let counts = state.map(|state| self.spans.iter().zip(&state.counts));
+        let count = |(span, count): (&Micros, _)| self.counted_span(*span, count);
+        ReadState {
+            state: DescriptorState {
+                domain: self.domain.clone(),
+                entries: self.entries.clone(),
+                rule: self.applied.rule.map(Rule::describe),
+                control: self.applied.effect.map(|effect| effect.control().clone()),
+                key: self.applied.key.clone(),
+                limits: limits.map(|(i, limit)| limit_state(limit, reading(i))).collect(),
+                holds: state.and_then(|state| state.holds.as_ref()).map(hold_state),
+                log_len: state.and_then(|state| state.log_len),
+            },
+            counts: counts.map(|counts| counts.map(count).collect()),
+            error: failed.map(ToString::to_string),
+        }
     }
 
-    /// Returns the counts as JSON, one for each span: a count, or why there is none.
-    pub fn counts_json(&self) -> Vec<Value> {
-        let state = self.state.as_ref().and_then(|state| state.as_ref().ok());
-        let counts = state.map_or(&[][..], |state| &state.counts);
-        self.spans.iter().zip(counts).map(|(span, count)| self.count_json(*span, count)).collect()
-    }
-
-    fn count_json(&self, span: Micros, count: &Result<SpanCount, CountError>) -> Value {
-        let count = match count {
-            Ok(count) => count,
-            Err(error) => return json!({ "span_ms": millis(span), "error": error.to_string() }),
-        };
+    fn counted_span(&self, span: Micros, count: &Result<SpanCount, CountError>) -> CountedSpan {
         let mut limits = self.applied.plan.iter().flat_map(|plan| plan.limits());
-        let limit = limits.nth(count.limit.into());
-        json!({
-            "span_ms": millis(span),
-            "count": count.count,
-            "resolution_ms": millis(count.resolution),
-            "max_late_ms": millis(count.max_late),
-            "is_minimum": count.is_minimum,
-            "limit": count.limit,
-            "algorithm": limit.map(|limit| limit.algorithm.name()),
-        })
+        let result = match count {
+            Ok(count) => CountResult::Counted {
+                count: count.count,
+                resolution_ms: millis(count.resolution),
+                max_late_ms: millis(count.max_late),
+                is_minimum: count.is_minimum,
+                limit: count.limit,
+                algorithm: limits
+                    .nth(count.limit.into())
+                    .map_or_else(String::new, |limit| limit.algorithm.name().to_owned()),
+            },
+            Err(error) => CountResult::Failed { error: error.to_string() },
+        };
+        CountedSpan { span_ms: millis(span), result }
     }
 }
 
-fn limit_json(limit: &Limit, reading: Option<&LimitReading>) -> Value {
-    json!({
-        "name": limit.name,
-        "algorithm": limit.algorithm.name(),
-        "n": limit.requests_per_unit,
-        "text": limit.to_string(),
-        "shadow_mode": limit.shadow_mode,
-        "used": reading.map(|it| it.used),
-        "remaining": reading.map(|it| it.remaining),
-        "reset_ms": reading.map(|it| millis(it.reset_after)),
-        "retry_ms": reading.and_then(|it| it.retry_after).map(millis),
-    })
+fn limit_state(limit: &Limit, reading: Option<&LimitReading>) -> LimitState {
+    LimitState {
+        name: (*limit.name).to_owned(),
+        algorithm: limit.algorithm.name().to_owned(),
+        n: limit.requests_per_unit,
+        text: limit.to_string(),
+        shadow_mode: limit.shadow_mode,
+        used: reading.map(|it| it.used),
+        remaining: reading.map(|it| it.remaining),
+        reset_ms: reading.map(|it| millis(it.reset_after)),
+        retry_ms: reading.and_then(|it| it.retry_after).map(millis),
+    }
 }
 
-fn holds_json(holds: &HoldLevels) -> Value {
-    json!({
-        "ids": holds.ids,
-        "hits": holds.hits,
-        "expires_ms": millis(holds.expires_after),
-    })
+fn hold_state(holds: &HoldLevels) -> HoldState {
+    HoldState { ids: holds.ids, hits: holds.hits, expires_ms: millis(holds.expires_after) }
 }
 
 /// Rounds up: after so long it has happened.

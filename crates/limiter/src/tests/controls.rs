@@ -3,11 +3,10 @@
 mod model;
 
 use super::*;
-use crate::controls::{
-    Action, ActiveRules, Control, ControlClock, ControlEntry, LimitChange, Snapshot,
-};
+use crate::controls::{Action, ActiveRules, Control, ControlClock, LimitChange, Snapshot};
 use crate::top::{self, By, Query, Top};
-use weir_limit::{Micros, Numbers};
+use weir_common::entry::OwnedEntry;
+use weir_limit::Micros;
 use weir_store::Operations;
 use weir_store::deny_locally::DenyLocally;
 
@@ -84,19 +83,15 @@ impl Controlled {
 
 /// Returns a control of an hour.
 fn control(domain: &str, entries: &[Entry<'_>], action: Action) -> Control {
-    let entries = entries.iter().map(|(key, value)| {
-        let (key, value) = ((*key).to_owned(), (*value).to_owned());
-        ControlEntry { key, value }
-    });
+    let entries = OwnedEntry::copied(entries.iter().copied());
     let (id, until) = (format!("{domain}{:?}", action.name()), Some(NOW + 3_600 * SECOND));
     let (reason, by, domain) = (String::new(), String::new(), domain.to_owned());
-    let (entries, exact, at) = (entries.collect(), false, NOW);
+    let (exact, at) = (false, NOW);
     Control { id, domain, entries, exact, action, until, reason, by, at }
 }
 
 fn limit(n: u32, name: &str) -> Action {
-    let numbers = Numbers { n, burst: None };
-    Action::Limit(LimitChange { numbers, name: name.into() })
+    Action::Limit { limit: LimitChange { n, burst: None, name: name.into() } }
 }
 
 fn single(controls: Vec<Control>) -> Controlled {
@@ -348,21 +343,20 @@ async fn operators_see_the_control_and_the_limits_of_a_key() {
         let snapshot = bench.active.load();
         let snapshot = snapshot.as_deref().unwrap();
         let seen = inspect(store, snapshot, "d", &descriptor, &[], budget).await.unwrap();
-        let json = seen.to_json();
-        let limit = &json["limits"][0];
-        (json["control"]["action"].clone(), limit["n"].clone(), limit["used"].clone())
+        let seen = seen.describe().state;
+        let action = seen.control.unwrap().action;
+        (action, seen.limits[0].n, seen.limits[0].used.unwrap())
     };
     let (block, allow) = (Action::Block, Action::Allow { count: false });
     for (action, n) in [(block, 2), (allow, 2), (limit(10, ""), 10)] {
-        let name = action.name();
-        bench.active.set_controls(vec![Arc::new(control("d", &x, action))]);
-        assert_eq!(seen().await, (name.into(), n.into(), 1.into()));
+        bench.active.set_controls(vec![Arc::new(control("d", &x, action.clone()))]);
+        assert_eq!(seen().await, (action, n, 1));
     }
     bench.active.set_controls(vec![Arc::new(control("d", &x, Action::Block))]);
     let snapshot = bench.active.load();
     let applied = reset(store, snapshot.as_deref().unwrap(), "d", &descriptor, budget).await;
     assert!(matches!(applied.unwrap().effect, Some(Effect::Block { .. })));
-    assert_eq!(seen().await, ("block".into(), 2.into(), 0.into()));
+    assert_eq!(seen().await, (Action::Block, 2, 0));
 }
 
 #[test]

@@ -4,7 +4,8 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::Denial;
-use crate::top::{Redaction, TopEntry};
+use crate::top::Redaction;
+use weir_common::entry::OwnedEntry;
 
 const RULES: &str = "domain: d
 descriptors:
@@ -38,8 +39,8 @@ fn waiting(watch: &mut crate::DenialWatch) -> Vec<Denial> {
     denials
 }
 
-fn entry(key: &str, value: &str) -> TopEntry {
-    TopEntry { key: key.to_owned(), value: value.to_owned() }
+fn entry(key: &str, value: &str) -> OwnedEntry {
+    (key, value).into()
 }
 
 #[test]

@@ -60,12 +60,13 @@ async fn all_limits_of_a_key_are_shown_as_json() {
         bench.ask(&entries);
     }
     let spans = [5 * SECOND, 600 * SECOND, 601 * SECOND];
-    let json = bench.inspect(&entries, &spans).await.to_json();
+    let inspection = bench.inspect(&entries, &spans).await;
+    let json = serde_json::to_value(inspection.describe()).unwrap();
     let rule = bench.rules.rules().next().unwrap();
     let expected = serde_json::json!({
         "domain": "d",
         "entries": [{ "key": "a", "value": "x" }],
-        "rule": rule.to_json(),
+        "rule": rule.describe(),
         "control": null,
         "key": "{d|a=x}f60+l600",
         "limits": [
@@ -120,7 +121,7 @@ async fn the_key_is_that_of_decisions() {
     }
     let held = bench.inspect(&descriptor("any"), &[]).await;
     assert_eq!(used(&held), [2]);
-    let json = held.to_json();
+    let json = serde_json::to_value(held.describe()).unwrap();
     assert_eq!(json["holds"]["ids"], 2);
     assert!(json["holds"]["hits"] == 2 && json["holds"]["expires_ms"] == 60_000);
 
@@ -128,7 +129,7 @@ async fn the_key_is_that_of_decisions() {
     let limit = Override { requests_per_unit: 9, unit: 3, unit_multiplier: None };
     let sent = bench.inspect_with(&[("path", "/api/*")], Some(limit), &[]).await;
     assert_eq!((used(&sent), sent.applied.rule.is_none()), (vec![2], true));
-    assert_eq!(sent.to_json()["limits"][0]["remaining"], 7);
+    assert_eq!(serde_json::to_value(sent.describe()).unwrap()["limits"][0]["remaining"], 7);
     let descriptor = Descriptor { limit: Some(Override::default()), ..Default::default() };
     let (store, rules) = (bench.limiter.store(), &bench.rules);
     let invalid = inspect(store, rules, "d", &descriptor, &[], BUDGET).await;
@@ -141,7 +142,7 @@ async fn what_is_not_counted_has_no_state() {
     for (key, rule) in [("free", true), ("pass", false), ("other", false)] {
         let none = bench.inspect(&[(key, "x")], &[SECOND]).await;
         assert_eq!((none.applied.rule.is_some(), none.state.is_none()), (rule, true), "{key}");
-        let json = none.to_json();
+        let json = serde_json::to_value(none.describe()).unwrap();
         assert!(json["limits"] == serde_json::json!([]) && json["error"].is_null());
         assert!(bench.reset(&[(key, "x")]).await.key.is_none());
     }
@@ -175,7 +176,7 @@ async fn a_failing_store_is_shown_as_such() {
     let guard = Guard::new(store, clock, OnStoreFailure::Allow, 1, 10);
     let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
     let json = inspect(&guard, &bench.rules, "d", &descriptor, &[SECOND], BUDGET).await;
-    let json = json.unwrap().to_json();
+    let json = serde_json::to_value(json.unwrap().describe()).unwrap();
     assert_eq!(json["error"], "the store did not answer in time");
     assert!(json["limits"][0]["n"] == 3 && json["limits"][0]["used"].is_null());
     assert!(json["counts"].is_null());

@@ -1,9 +1,8 @@
 //! Replicas that count together by other numbers: during a rollout of rules, by an overlay, by a control.
 
 use super::*;
-use crate::controls::{Action, ActiveRules, Control, ControlClock, ControlEntry, LimitChange};
+use crate::controls::{Action, ActiveRules, Control, ControlClock, LimitChange};
 use weir_common::clock::Clock;
-use weir_limit::Numbers;
 use weir_rules::{Loaded, Overlay, Problems};
 use weir_store::deny_locally::DenyLocally;
 
@@ -69,13 +68,13 @@ impl Replica {
             }
             Change::Control => {
                 let control = |key: &str| {
-                    let numbers = Numbers { n: 1_000, burst: None };
+                    let limit = LimitChange { n: 1_000, burst: None, name: String::new() };
                     Arc::new(Control {
                         id: key.into(),
                         domain: "d".into(),
-                        entries: vec![ControlEntry { key: key.into(), value: "x".into() }],
+                        entries: vec![(key, "x").into()],
                         exact: false,
-                        action: Action::Limit(LimitChange { numbers, name: String::new() }),
+                        action: Action::Limit { limit },
                         until: None,
                         reason: String::new(),
                         by: String::new(),

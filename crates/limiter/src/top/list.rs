@@ -1,16 +1,16 @@
 //! The lists that operators see, ready for JSON.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::key::StoredKey;
 use super::merge::{Merged, MergedRow};
 use super::near::Near;
 use super::redact::Redaction;
-use weir_common::entry::Entry;
+use weir_common::entry::{Entry, OwnedEntry};
 use weir_limit::Micros;
 
 /// What keys are listed by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
     /// Hits requested, admitted or not.
@@ -53,7 +53,7 @@ pub struct Query<'a> {
 pub type Filter<'a> = dyn Fn(&str, &[Entry<'_>]) -> bool + 'a;
 
 /// The keys with the most hits or denials, or the closest to a limit; the first row first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopList {
     pub by: By,
     /// How long these have been counted.
@@ -66,18 +66,18 @@ pub struct TopList {
 }
 
 /// A key. Its true count is from `count - error` to `count`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopRow {
     pub domain: String,
     /// The entries that are counted together: without a hold id, and with the pattern where a rule
     /// shares its threshold.
-    pub entries: Vec<TopEntry>,
+    pub entries: Vec<OwnedEntry>,
     /// The path of the rule when the row was made; none for a limit sent with the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// Whether the key was too long to be kept whole: texts that end in an ellipsis are cut, and
     /// entries may be missing.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
     /// Hits requested; denied; or admitted at or over `near_limit_ratio`.
     pub count: u64,
@@ -86,14 +86,8 @@ pub struct TopRow {
     pub near: Option<LimitUsage>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TopEntry {
-    pub key: String,
-    pub value: String,
-}
-
 /// A limit at its last admission at or over `near_limit_ratio`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitUsage {
     /// The name of the limit; of several without names, the index; else empty.
     pub limit: String,
@@ -170,7 +164,7 @@ fn list<P>(
 /// Returns a row without its numbers.
 fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
     let (domain, entries) = key.texts();
-    let entry = |entry: &Entry<'_>| TopEntry {
+    let entry = |entry: &Entry<'_>| OwnedEntry {
         key: entry.0.to_owned(),
         value: redaction.value(*entry, key.cut_tag()),
     };

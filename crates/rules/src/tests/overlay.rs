@@ -239,11 +239,12 @@ fn later_patches_win_and_a_rule_knows_its_patches() {
     assert_eq!((rules[0].limit_name(0), rules[1].limit_name(0)), ("", "one"));
     assert_eq!(limits(&loaded.rules)[0], "a: 2 per minute");
     assert_eq!(loaded.overlay.patched_rules, 3);
-    assert_eq!(rules[0].to_json()["patches"][2], "2.overlay.yaml:2:3");
+    assert_eq!(rules[0].describe().patches[2], "2.overlay.yaml:2:3");
     // Without an overlay, nothing is said about patches.
     let plain = super::good(RULES);
     assert!(plain.rules().all(|rule| rule.patches.is_empty()));
-    assert_eq!(plain.rules().next().unwrap().to_json().get("patches"), None);
+    let plain = serde_json::to_value(plain.rules().next().unwrap().describe()).unwrap();
+    assert_eq!(plain.get("patches"), None);
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Controls {
             let help = "give one of the entries a value of its own without `*`";
             return Err(ControlError::new(ErrorKind::TooMany, error, help));
         }
-        if !matches!(control.action, Action::Limit(_)) {
+        if !matches!(control.action, Action::Limit { .. }) {
             return Ok(());
         }
         let (active, control) = (self.active.clone(), Arc::new(control.clone()));
@@ -63,7 +63,7 @@ pub(super) fn effects_on_others(
         .map(|old| format!("it replaces {}: {} {}", old.id, old.action, old.match_text()))
         .into_iter()
         .collect();
-    if !matches!(control.action, Action::Limit(_)) {
+    if !matches!(control.action, Action::Limit { .. }) {
         return warnings;
     }
     let others = limits.around_or_within(control).into_iter();
@@ -80,7 +80,9 @@ pub(super) fn effects_on_others(
 /// Returns why one of two controls that change limits has no effect on some descriptors, although the
 /// other changes another limit or says no more about them.
 fn hidden(other: &Control, control: &Control) -> Option<String> {
-    let (Action::Limit(theirs), Action::Limit(mine)) = (&other.action, &control.action) else {
+    let (Action::Limit { limit: theirs }, Action::Limit { limit: mine }) =
+        (&other.action, &control.action)
+    else {
         return None;
     };
     let is_around = other.is_within(control);
@@ -123,7 +125,7 @@ pub(super) fn check(
         return Err(ControlError::new(ErrorKind::NeedsForce, error, help));
     }
     let mut warnings = Vec::new();
-    if let Action::Limit(_) = control.action {
+    if let Action::Limit { .. } = control.action {
         match matches.unchanged.first() {
             Some((rule, error)) if matches.changed == 0 => {
                 let error = format!("the limit does not fit the rule {rule}: {error}");

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::*;
-use weir_limit::Numbers;
 
 #[test]
 fn a_body_is_read() {
@@ -11,21 +10,24 @@ fn a_body_is_read() {
         r#"{"domain":"*","entries":[{"key":"user","value":"m*"}],"exact":true,"action":"limit",
             "for":"1m","reason":"launch","by":"ann","limit":{"n":10,"burst":20,"name":"fast"}}"#,
     );
-    let numbers = Numbers { n: 10, burst: Some(20) };
     let expected = Draft {
         domain: "*".into(),
         entries: vec![entry("user", "m*")],
         exact: true,
-        action: Action::Limit(LimitChange { numbers, name: "fast".into() }),
-        lasts: Lasts::For(Duration::from_secs(60)),
+        action: Action::Limit {
+            limit: LimitChange { n: 10, burst: Some(20), name: "fast".into() },
+        },
+        duration: Some("1m".into()),
+        until: None,
         reason: "launch".into(),
         by: "ann".into(),
     };
     assert_eq!(read, expected);
+    assert_eq!(read.check(), Ok(Lasts::For(Duration::from_secs(60))));
     let allow = r#"{"domain":"d","entries":[],"action":"allow","count":false,"until":"2030-01-02T03:04:05Z"}"#;
     let allow = draft(allow);
     assert_eq!(allow.action, Action::Allow { count: false });
-    assert_eq!(allow.lasts, Lasts::Until(1_893_553_445 * SECOND));
+    assert_eq!(allow.check(), Ok(Lasts::Until(1_893_553_445 * SECOND)));
 }
 
 #[test]
@@ -67,9 +69,8 @@ fn an_invalid_body_says_what_to_write() {
 
 #[test]
 fn json_has_all_of_a_control() {
-    let numbers = Numbers { n: 10, burst: None };
-    let change = LimitChange { numbers, name: "fast".into() };
-    for action in [Action::Block, Action::Allow { count: false }, Action::Limit(change)] {
+    let change = LimitChange { n: 10, burst: None, name: "fast".into() };
+    for action in [Action::Block, Action::Allow { count: false }, Action::Limit { limit: change }] {
         let until = Some(NOW + 1);
         let control = Control { until, ..control(action, &[("user", "m*"), ("path", "/")]) };
         let json = serde_json::to_string(&control).unwrap();
@@ -88,9 +89,8 @@ fn the_default_id_is_of_action_and_match() {
     let (ab, ba) = ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")]);
     assert_eq!(id(&block, &ab, false), id(&block, &ba, false));
     assert_eq!(id(&allow, &ab, false), id(&Action::Allow { count: false }, &ab, false));
-    let limit = |n, name: &str| {
-        Action::Limit(LimitChange { numbers: Numbers { n, burst: None }, name: name.into() })
-    };
+    let limit =
+        |n, name: &str| Action::Limit { limit: LimitChange { n, burst: None, name: name.into() } };
     assert_eq!(id(&limit(1, "fast"), &ab, false), id(&limit(2, "fast"), &ba, false));
     let all = [
         id(&limit(1, ""), &ab, false),

@@ -12,14 +12,13 @@ use super::super::limits::LimitControls;
 use super::super::plans::{ChangedPlans, RulesByKey};
 use super::*;
 use weir_common::entry::Entry;
-use weir_limit::Numbers;
 
 fn action() -> impl Strategy<Value = Action> {
-    let change = LimitChange { numbers: Numbers { n: 1, burst: None }, name: String::new() };
+    let change = LimitChange { n: 1, burst: None, name: String::new() };
     prop_oneof![
         Just(Action::Block),
         any::<bool>().prop_map(|count| Action::Allow { count }),
-        Just(Action::Limit(change)),
+        Just(Action::Limit { limit: change }),
     ]
 }
 
@@ -32,7 +31,7 @@ prop_compose! {
         until in option::of(NOW - 2..NOW + 3),
         at in 0..3u64,
     ) -> Control {
-        let entries = entries.into_iter().map(|(key, value)| ControlEntry { key, value }).collect();
+        let entries = entries.into_iter().map(OwnedEntry::from).collect();
         let (reason, by, domain) = (String::new(), String::new(), domain.to_owned());
         Control { id: String::new(), domain, entries, exact, action, until, reason, by, at }
     }
@@ -40,7 +39,7 @@ prop_compose! {
 
 /// Returns the newest control that changes limits and matches the same, if the control changes limits.
 fn newest<'c>(controls: &'c [Arc<Control>], control: &'c Control) -> &'c Control {
-    let is_limit = |control: &Control| matches!(control.action, Action::Limit(_));
+    let is_limit = |control: &Control| matches!(control.action, Action::Limit { .. });
     let is_same = |other: &&Control| is_limit(other) && match_of(other) == match_of(control);
     let same = controls.iter().map(|other| &**other).filter(is_same);
     let newest = same.max_by_key(|other| (other.at, Reverse(&other.id)));
@@ -60,7 +59,7 @@ fn naive<'c>(
         let rank = |control: &Control| match control.action {
             Action::Block => 0,
             Action::Allow { .. } => 1,
-            Action::Limit(_) => 2,
+            Action::Limit { .. } => 2,
         };
         if rank(a) != rank(b) {
             return rank(a) < rank(b);
@@ -84,7 +83,7 @@ fn naive<'c>(
 }
 
 fn is_limit(control: &Control) -> bool {
-    matches!(control.action, Action::Limit(_))
+    matches!(control.action, Action::Limit { .. })
 }
 
 /// Returns the index of controls that change no limits.

@@ -220,9 +220,8 @@ impl Replicas {
             Step::Put { replica, user, hours } => {
                 self.writes += 1;
                 let (user, reason) = (USERS[user], format!("write {}", self.writes));
-                let hour = Duration::from_secs(3_600);
-                let lasts = hours.map_or(Lasts::Forever, |hours| Lasts::For(hour * hours as u32));
-                let draft = Draft { lasts, reason: reason.clone(), ..block(user) };
+                let lasts = hours.map_or("forever".to_owned(), |hours| format!("{hours}h"));
+                let draft = Draft { duration: Some(lasts), reason: reason.clone(), ..block(user) };
                 let (process, _) = &self.replicas[replica];
                 // Nobody polls meanwhile: it ends when it has waited for long enough.
                 let put = process.controls.put(Some(user), draft, PutOptions::default());

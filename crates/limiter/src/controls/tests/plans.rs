@@ -8,7 +8,7 @@ use super::super::index::{Index, Row};
 use super::super::limits::LimitControls;
 use super::super::plans::RulesByKey;
 use super::*;
-use weir_limit::{Numbers, Plan};
+use weir_limit::Plan;
 
 const RULES: &str = "domain: d
 descriptors:
@@ -30,7 +30,7 @@ descriptors:
 ";
 
 fn limit(n: u32, burst: Option<u32>, name: &str) -> Action {
-    Action::Limit(LimitChange { numbers: Numbers { n, burst }, name: name.into() })
+    Action::Limit { limit: LimitChange { n, burst, name: name.into() } }
 }
 
 /// Returns the names of the rules that a control may match.
@@ -118,16 +118,17 @@ fn naive_numbers(controls: &[Arc<Control>], plan: &Plan, now: Micros) -> Option<
     let newest = |name: &str| {
         let alive = controls.iter().filter(|control| !control.is_expired(now));
         let changes = alive.filter_map(|control| match &control.action {
-            Action::Limit(change) => Some((control.at, std::cmp::Reverse(&control.id), change)),
+            Action::Limit { limit: change } => {
+                Some((control.at, std::cmp::Reverse(&control.id), change))
+            }
             _ => None,
         });
         // A fixed window has no burst.
         let fits = |change: &LimitChange| {
-            (change.name == name || only && change.name.is_empty())
-                && change.numbers.burst.is_none()
+            (change.name == name || only && change.name.is_empty()) && change.burst.is_none()
         };
         let newest = changes.filter(|(_, _, change)| fits(change));
-        newest.max_by_key(|&(at, id, _)| (at, id)).map(|(_, _, change)| change.numbers.n)
+        newest.max_by_key(|&(at, id, _)| (at, id)).map(|(_, _, change)| change.n)
     };
     let new: Vec<_> = plan.limits().iter().map(|limit| newest(&limit.name)).collect();
     new.iter().any(Option::is_some).then(|| {

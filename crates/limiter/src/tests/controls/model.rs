@@ -48,7 +48,7 @@ impl Model {
                 _ => (None, false),
             };
             let n = match (n, action) {
-                (Some(_), Some(Action::Limit(change))) => Some(change.numbers.n),
+                (Some(_), Some(Action::Limit { limit: change })) => Some(change.n),
                 (n, _) => n,
             };
             let status = match (n, action) {
@@ -96,7 +96,7 @@ fn effect<'c>(controls: &'c [Control], domain: &str, ask: &Ask) -> Option<&'c Co
     };
     let block = find(|action| *action == Action::Block).filter(|_| !ask.refund);
     let allow = || find(|action| matches!(action, Action::Allow { .. }));
-    let limit = || find(|action| matches!(action, Action::Limit(_)));
+    let limit = || find(|action| matches!(action, Action::Limit { .. }));
     block.or_else(allow).or_else(limit)
 }
 
