@@ -132,7 +132,7 @@ fn concurrency(c: &mut Criterion) {
             b.iter(|| {
                 key.now += STEP;
                 i = (i + 1) % ids.len();
-                key.charge(Op::GiveBack(1), Some(&ids[i]));
+                key.charge(Op::Refund(1), Some(&ids[i]));
                 key.charge(Op::Take(1), Some(&ids[i]))
             });
         });

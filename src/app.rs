@@ -20,13 +20,16 @@ use tokio::sync::watch;
 
 use self::descriptors::Shares;
 use self::lifecycle::{Flushers, Lifecycle};
+use self::listen::{listen, listen_on_path};
 use self::listeners::{Bound, DEBUG, GRPC, HTTP, Listener, METRICS};
 use self::resp::RespListener;
 use self::store_health::{follow_store, report_controls};
 use self::stores::ConfiguredStore;
 use crate::grpc;
 use crate::health::Health;
-use crate::http::{self, Access};
+use crate::http;
+use crate::http::clients::JsonErrors;
+use crate::http::operators::Access;
 use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
@@ -64,7 +67,6 @@ pub struct App {
     clock: Arc<SystemClock>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
-    thread_failures: Failures,
     /// Metrics by the names of the reference, if they are asked for.
     reference_page: Option<Arc<ReferencePage>>,
     log_levels: Option<ActiveLevels>,
@@ -75,6 +77,7 @@ pub struct App {
     sampler: Sampler,
     shares: Shares,
     http_limits: http::Limits,
+    json_errors: JsonErrors,
     threads: usize,
     drain_delay: Duration,
     drain_timeout: Duration,
@@ -128,7 +131,7 @@ impl App {
         metrics.add(rules.clone());
         metrics.add(controls.clone());
         metrics.add(Arc::new(ProcessMetrics::new(VERSION, COMMIT)));
-        metrics.add(Arc::new(thread_failures.clone()));
+        metrics.add(Arc::new(thread_failures));
         let mut health = Health::new(settings.requires_rules(), *settings.health.require_domain);
         let mut flushers = Flushers::default();
         if limiter.store().disk().is_some() {
@@ -162,21 +165,27 @@ impl App {
             "" => None,
             address => {
                 let setting = "metrics.prometheus.address";
-                let listener = Bound::new(&METRICS, settings, address, setting).await?;
-                Some((listener, prometheus.path.to_string()))
+                let bound = Bound::new(&METRICS, settings, listen(address, setting)).await?;
+                Some((bound, prometheus.path.to_string()))
             }
         };
         let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
         let access = Access::load(settings.access_options())?;
         let resp = RespListener::bind(settings, rate_limit(Protocol::Resp)).await?;
         let max_resp = if resp.is_some() { *settings.resp.max_connections } else { 0 };
-        let bind = async |listener, address, setting| {
-            Bound::new(listener, settings, address, setting).await
+        let grpc = match &*settings.grpc.uds {
+            Some(path) => Bound::new(&GRPC, settings, listen_on_path(path, "grpc.uds")).await?,
+            None => {
+                let socket = listen(&settings.grpc.address, "grpc.address");
+                Bound::new(&GRPC, settings, socket).await?
+            }
         };
+        let http = listen(&settings.http.address, "http.address");
+        let debug = listen(&settings.debug.address, "debug.address");
         let app = App {
-            grpc: bind(&GRPC, &settings.grpc.address, "grpc.address").await?,
-            http: bind(&HTTP, &settings.http.address, "http.address").await?,
-            debug: bind(&DEBUG, &settings.debug.address, "debug.address").await?,
+            grpc,
+            http: Bound::new(&HTTP, settings, http).await?,
+            debug: Bound::new(&DEBUG, settings, debug).await?,
             resp,
             prometheus,
             rate_limit: rate_limit(Protocol::Grpc),
@@ -188,7 +197,6 @@ impl App {
             clock,
             health,
             metrics,
-            thread_failures,
             reference_page: reference_page::make(settings).map(Arc::new),
             log_levels: None,
             access: Arc::new(access),
@@ -197,6 +205,7 @@ impl App {
             sampler: settings.sampler(),
             shares: descriptors::share(descriptors, max_grpc, max_http, max_resp),
             http_limits,
+            json_errors: *settings.http.json_errors,
             threads: settings.threads(),
             drain_delay: *settings.drain.delay,
             drain_timeout: *settings.drain.timeout,
@@ -224,11 +233,6 @@ impl App {
         &self.rules
     }
 
-    /// What operators decide at run time.
-    pub fn controls(&self) -> Arc<Controls> {
-        self.controls.clone()
-    }
-
     /// What activates rules.
     pub fn loader(&self) -> Arc<Loader> {
         self.loader.clone()
@@ -238,28 +242,20 @@ impl App {
         self.metrics.clone()
     }
 
-    /// The panics of background threads.
-    pub fn thread_failures(&self) -> &Failures {
-        &self.thread_failures
-    }
-
     /// Lets clients of the debug port change the levels of the log.
     pub fn set_log_levels(&mut self, levels: ActiveLevels) {
         self.log_levels = Some(levels);
     }
 
-    /// Why the service is ready or not.
-    pub fn health(&self) -> Arc<Health> {
-        self.health.clone()
-    }
-
     /// The clock of the limits.
+    #[cfg(feature = "otlp")]
     pub fn clock(&self) -> Arc<SystemClock> {
         self.clock.clone()
     }
 
     /// Adds work to do after the last request, such as sending telemetry. It may take what is left
     /// of `drain.timeout`; requests in flight leave it two seconds. `name` is for the log.
+    #[cfg(any(feature = "otlp", feature = "statsd"))]
     pub fn flush_at_end(
         &mut self,
         name: &'static str,
@@ -301,7 +297,7 @@ impl App {
         // As with a store that is away: a failure policy answers without it.
         let needs_controls = !self.force_start && !limiter.store().is_ready();
         tokio::spawn(report_controls(controls.first_read(), health.clone(), needs_controls));
-        let servers = self.start(&closed).map_err(SetupError::from)?;
+        let servers = self.start(&closed).map_err(SetupError::unavailable)?;
         let ended = async {
             tokio::select! {
                 ended = servers.ended() => ended,

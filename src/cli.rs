@@ -1,34 +1,27 @@
 //! The command line: one file for each subcommand.
 
-mod api_client;
-pub mod check;
-pub mod completions;
-pub mod control;
-mod control_text;
-pub mod controls;
-pub mod convert;
-pub mod count;
+mod check;
+mod completions;
+mod convert;
 mod descriptor_args;
 #[cfg(test)]
 mod docs;
-pub mod explain;
-pub mod health;
-pub mod hit;
+mod explain;
+mod health;
+mod hit;
 mod http_client;
 mod json_body;
-pub mod man;
+mod man;
+mod operator;
 mod output;
 mod print;
-pub mod replay;
-pub mod rule_files;
-pub mod serve;
-pub mod settings;
-pub mod shorthand;
+mod replay;
+mod rule_files;
+mod serve;
+mod settings;
+mod shorthand;
 mod size;
-pub mod state;
-pub mod test;
-pub mod top;
-pub mod unblock;
+mod test;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -36,6 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use self::operator::{change, controls, count, state, top, unblock};
 use crate::version::LONG_VERSION;
 
 const EXAMPLES: &str = "\
@@ -70,16 +64,16 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Run tests of rules in simulated time.
     Test(test::TestArgs),
-    /// Replay recorded traffic through rules, and report what they would refuse.
+    /// Replay recorded traffic through rules, and report what they would deny.
     Replay(replay::ReplayArgs),
     /// Send requests to a rate-limit service, as Envoy does.
     Hit(hit::HitArgs),
     /// Deny a client's requests, on all replicas of a running service.
-    Block(control::BlockArgs),
+    Block(change::BlockArgs),
     /// Allow a client's requests, whatever the limits say.
-    Allow(control::AllowArgs),
+    Allow(change::AllowArgs),
     /// Change a limit for a client.
-    Limit(control::LimitArgs),
+    Limit(change::LimitArgs),
     /// End a block, or any other control.
     Unblock(unblock::UnblockArgs),
     /// List what is blocked, allowed and limited.
@@ -122,9 +116,9 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Hit(args) => hit::run(&args),
-        Command::Block(args) => control::block(&args),
-        Command::Allow(args) => control::allow(&args),
-        Command::Limit(args) => control::limit(&args),
+        Command::Block(args) => change::block(&args),
+        Command::Allow(args) => change::allow(&args),
+        Command::Limit(args) => change::limit(&args),
         Command::Unblock(args) => unblock::run(&args),
         Command::Controls(args) => controls::run(&args),
         Command::Top(args) => top::run(&args),

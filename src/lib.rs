@@ -15,32 +15,32 @@
 //! [`weir_limiter`], that uses [`weir_rules`] and [`weir_store`], and these use [`weir_limit`]. Nothing
 //! below [`service`] uses HTTP. What is below it has packages of its own; ARCHITECTURE.md describes them.
 //!
-//! [`watch`] reads rule files when they change, [`xds`] receives rules from a management server, and
-//! [`loader`] compiles and activates them. [`workers`] are the serving threads; [`connections`] bounds
-//! the open connections, which [`sockets`] and [`tls`] carry. Metrics are counted everywhere and exported by
-//! [`weir_telemetry`]; [`trace`] decides which requests have spans. [`app`] builds the service from the
+//! `watch` reads rule files when they change, `xds` receives rules from a management server, and
+//! `loader` compiles and activates them. `workers` are the serving threads; [`connections`] bounds
+//! the open connections, which `sockets` and `tls` carry. Metrics are counted everywhere and exported by
+//! [`weir_telemetry`]; [`trace`] decides which requests have spans. `app` builds the service from the
 //! [`settings`], and [`cli`] has the subcommands.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
-pub mod app;
+mod app;
 pub mod cli;
 pub mod connections;
 pub mod grpc;
-pub mod grpc_client;
-pub mod health;
+mod grpc_client;
+mod health;
 pub mod http;
-pub mod loader;
+mod loader;
 pub mod proto;
 pub mod resp;
 pub mod service;
 pub mod settings;
-pub mod sockets;
-pub mod tls;
-pub mod token_file;
+mod sockets;
+mod tls;
+mod token_file;
 pub mod trace;
-pub mod version;
-pub mod watch;
-pub mod workers;
-pub mod xds;
+mod version;
+mod watch;
+mod workers;
+mod xds;

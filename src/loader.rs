@@ -45,7 +45,7 @@ pub struct Loader {
     /// The state of the source, for the status.
     source: Mutex<serde_json::Value>,
     reloads: broadcast::Sender<Reload>,
-    refused_line: LogLine,
+    rejected_line: LogLine,
     warnings_line: LogLine,
     loaded_line: LogLine,
 }
@@ -57,9 +57,9 @@ enum UpdateSource {
     ManagementServer,
 }
 
-/// The errors of a set that is refused.
+/// The errors of a set that is rejected.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct Rejection {
     /// The listed errors in full, and the number of the others.
     pub problems: String,
     /// The number of errors.
@@ -99,9 +99,9 @@ impl LogLine {
 struct LoadStatus {
     /// When the active rules were loaded, and their numbers.
     loaded: Option<(SystemTime, Summary)>,
-    /// Whether the newest set was refused.
-    is_refused: bool,
-    /// The errors of the last set that was refused, and when that was.
+    /// Whether the newest set was rejected.
+    is_rejected: bool,
+    /// The errors of the last set that was rejected, and when that was.
     last_error: Option<(SystemTime, String)>,
 }
 
@@ -131,7 +131,7 @@ fn free_unused(set: Option<Arc<RuleSet>>) {
 impl Loader {
     pub fn new(rules: Rules, options: Options, health: Arc<Health>) -> Loader {
         let (metrics, loading, status) = Default::default();
-        let (refused_line, warnings_line, loaded_line) = Default::default();
+        let (rejected_line, warnings_line, loaded_line) = Default::default();
         Loader {
             rules,
             options,
@@ -142,7 +142,7 @@ impl Loader {
             overlay: None,
             source: Mutex::new(json!({ "kind": "files" })),
             reloads: broadcast::Sender::new(MAX_WAITING),
-            refused_line,
+            rejected_line,
             warnings_line,
             loaded_line,
         }
@@ -168,7 +168,7 @@ impl Loader {
     ///
     /// # Errors
     /// A problem is an error. The active rules stay.
-    pub fn load(&self, files: Vec<RuleFile>, found: Vec<Problem>) -> Result<Summary, Refusal> {
+    pub fn load(&self, files: Vec<RuleFile>, found: Vec<Problem>) -> Result<Summary, Rejection> {
         let mut problems = self.new_problems();
         problems.of_files(found);
         let _loading = self.loading.lock();
@@ -183,7 +183,7 @@ impl Loader {
         &self,
         resources: Vec<Resource>,
         problems: Problems,
-    ) -> Result<Summary, Refusal> {
+    ) -> Result<Summary, Rejection> {
         let _loading = self.loading.lock();
         let (source, render) = (UpdateSource::ManagementServer, xds::render_errors);
         self.load_from(source, resources, problems, render, Present::Resources)
@@ -197,7 +197,7 @@ impl Loader {
         problems: Problems,
         render_errors: fn(&Loaded<D>) -> String,
         present: fn(Vec<D>) -> Present,
-    ) -> Result<Summary, Refusal> {
+    ) -> Result<Summary, Rejection> {
         let previous = self.rules.load_full();
         let overlay = self.overlay.as_ref().and_then(OverlayState::active);
         let (options, overlay) = (&self.options, overlay.as_ref());
@@ -208,7 +208,7 @@ impl Loader {
         let now = SystemTime::now();
         if !loaded.is_good() {
             let problems = render_errors(&loaded);
-            if let Some(suppressed) = self.refused_line.pass(source, &problems) {
+            if let Some(suppressed) = self.rejected_line.pass(source, &problems) {
                 let suppressed = (suppressed > 0).then_some(suppressed);
                 let errors = loaded.count(Severity::Error);
                 match previous {
@@ -216,23 +216,23 @@ impl Loader {
                         errors,
                         suppressed,
                         %problems,
-                        "new rules are refused, the previous ones stay active"
+                        "new rules are rejected, the previous ones stay active"
                     ),
                     None => tracing::error!(
                         errors,
                         suppressed,
                         %problems,
-                        "rules are refused, every request gets an error until they are fixed"
+                        "rules are rejected, every request gets an error until they are fixed"
                     ),
                 }
             }
             self.metrics.error.inc();
             self.metrics.newest_rejected.set(1);
             let mut status = self.status.lock();
-            (status.is_refused, status.last_error) = (true, Some((now, problems.clone())));
+            (status.is_rejected, status.last_error) = (true, Some((now, problems.clone())));
             drop(status);
             self.announce(Reloaded::Rules, Err(&problems));
-            return Err(Refusal { problems, errors: loaded.count(Severity::Error) });
+            return Err(Rejection { problems, errors: loaded.count(Severity::Error) });
         }
         let summary = Summary {
             files: loaded.files.len(),
@@ -246,7 +246,7 @@ impl Loader {
         let before = self.rules.set_rules(Arc::new(loaded.rules));
         self.metrics.newest_rejected.set(0);
         let mut status = self.status.lock();
-        (status.loaded, status.is_refused) = (Some((now, summary)), false);
+        (status.loaded, status.is_rejected) = (Some((now, summary)), false);
         drop(status);
         self.metrics.success.inc();
         self.health.rules_loaded(summary.domains);
@@ -299,7 +299,7 @@ impl Loader {
                 "rules": summary.rules,
             })),
             "overlay": self.overlay.as_ref().map(|overlay| overlay.status(age)),
-            "refused": last_error.as_ref().filter(|_| status.is_refused),
+            "refused": last_error.as_ref().filter(|_| status.is_rejected),
             "last_error": last_error,
         })
     }

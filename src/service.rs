@@ -211,8 +211,8 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Releases the holds of a request whose caller disconnected.
-    pub async fn give_back(&self, holds: Holds) {
-        holds.give_back(self.limiter.store()).await;
+    pub async fn release(&self, holds: Holds) {
+        holds.release(self.limiter.store()).await;
     }
 
     async fn decide<T>(
@@ -237,7 +237,7 @@ impl<S: Store> RateLimit<S> {
         if permissions.is_restricted()
             && let Err(error) = permissions.check(request.descriptors)
         {
-            self.limiter.count_refused(request.domain, &error);
+            self.limiter.count_invalid(request.domain, &error);
             return Err(error);
         }
         Ok(())

@@ -38,6 +38,9 @@ use table::{
     RuntimeSettings, SettingGroup, StoreKind, StoreSettings, TopSettings, TracingSettings,
 };
 
+/// The longest path of a Unix socket.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+
 /// What settings are read from, above their defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
@@ -108,6 +111,7 @@ impl Settings {
         if *settings.store.kind == StoreKind::Redis {
             redis::read(&settings, &mut errors);
         }
+        settings.check_socket(&mut errors);
         settings.check_drain(&mut errors);
         settings.check_debug(&mut errors);
         settings.check_resp(&mut errors);
@@ -151,6 +155,16 @@ impl Settings {
             mogrifiers: Default::default(),
             warnings: Vec::new(),
         })
+    }
+
+    /// The system limits the path of a Unix socket.
+    fn check_socket(&self, errors: &mut Vec<SettingError>) {
+        let bytes = self.grpc.uds.as_ref().map_or(0, |path| path.as_os_str().len());
+        if bytes > MAX_SOCKET_PATH_BYTES {
+            let message = format!("is a path of {bytes} bytes");
+            let help = format!("write one of up to {MAX_SOCKET_PATH_BYTES}");
+            errors.push(self.grpc.uds.error(&message, help));
+        }
     }
 
     /// The delay is part of the timeout: it must leave time for requests in flight.

@@ -42,7 +42,7 @@ pub use certificates::Certificates;
 #[cfg(feature = "tls")]
 pub use handshake::Handshakes;
 pub use metrics::{TlsListeners, TlsMetrics};
-pub use open::{Opener, Stream};
+pub use open::Opener;
 #[cfg(feature = "tls")]
 pub use stream::TlsStream;
 

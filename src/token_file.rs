@@ -133,12 +133,13 @@ fn read(kind: SecretKind, path: &Path) -> Result<TokenHash, SetupError> {
         .map_err(|error| SetupError::Unavailable(error.to_string()))?;
     let token = text.trim_ascii();
     if text.len() as u64 > MAX_TOKEN_BYTES {
-        return Err(format!("the file is larger than {MAX_TOKEN_BYTES} bytes").into());
+        let message = format!("the file is larger than {MAX_TOKEN_BYTES} bytes");
+        return Err(SetupError::Invalid(message));
     }
     if token.is_empty() {
-        return Err("the file is empty".to_owned().into());
+        return Err(SetupError::Invalid("the file is empty".to_owned()));
     }
-    kind.check(token)?;
+    kind.check(token).map_err(SetupError::Invalid)?;
     Ok(blake3::hash(token))
 }
 

@@ -1,12 +1,12 @@
 //! Receives rules from a management server: Envoy's discovery protocol over one aggregated stream (ADS).
 //!
-//! A valid response is activated and acknowledged. An invalid one is refused with its errors, and the
+//! A valid response is activated and acknowledged. An invalid one is rejected with its errors, and the
 //! active rules stay. They also stay when the stream ends: weir reconnects at growing intervals and sends
 //! the versions that it has.
 
 mod backoff;
 mod exchange;
-mod metrics;
+pub(crate) mod metrics;
 mod report;
 mod resources;
 mod server;
@@ -27,7 +27,6 @@ use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use backoff::Backoff;
 use exchange::{Delta, Exchange, Outcome, Sotw};
-pub use metrics::XdsMetrics;
 use report::Report;
 use weir_common::causes::with_causes;
 use weir_common::client_tls::ClientCertificates;
@@ -40,7 +39,7 @@ use weir_telemetry::metrics::Metrics;
 /// connected.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// The first and the longest delay of the answer to a set that was just refused. Some servers resend
+/// The first and the longest delay of the answer to a set that was just rejected. Some servers resend
 /// such a set immediately and continuously, which would keep both sides busy. The maximum is short,
 /// because others send a corrected set only after the answer.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
@@ -93,7 +92,7 @@ pub struct Client {
 /// # Errors
 /// An option is invalid, or a file is unusable. The message names the setting and the fix.
 pub fn check(options: &Options) -> Result<(), SetupError> {
-    server::headers(&options.headers)?;
+    server::headers(&options.headers).map_err(SetupError::Invalid)?;
     server::server(options).map(drop)
 }
 
@@ -196,9 +195,9 @@ impl Client {
                     self.report.accepted(version);
                     pause.reset();
                 }
-                Outcome::Refused => pause.reset(),
+                Outcome::Rejected => pause.reset(),
                 // A different response ends the pause.
-                Outcome::RefusedAgain => {
+                Outcome::RejectedAgain => {
                     next = timeout(pause.wait(), responses.message()).await.ok();
                 }
             }

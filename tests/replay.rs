@@ -87,7 +87,7 @@ fn a_report_counts_by_rule_key_and_minute() {
     assert_eq!(user["refused"]["worst_minute"]["start"], "2026-11-22T10:00:00Z");
     let ghost = rule(&report, "shop.user_ghost");
     assert_eq!((&ghost["requests"], &ghost["refused"]["requests"]), (&2.into(), &1.into()));
-    // A rule in shadow mode shows what it would refuse, and refuses nothing.
+    // A rule in shadow mode shows what it would deny, and denies nothing.
     let path = rule(&report, "shop.path");
     assert_eq!((&path["shadow"], &path["refused"]["requests"]), (&true.into(), &1.into()));
     assert_eq!(report["series"]["bucket_seconds"], 1);
@@ -304,7 +304,7 @@ fn a_field_that_is_missing_is_named() {
 }
 
 #[test]
-fn the_lines_of_rules_have_what_only_they_refuse() {
+fn the_lines_of_rules_have_what_only_they_deny() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
     let new = RULES.replace("requests_per_unit: 2", "requests_per_unit: 9");

@@ -99,7 +99,7 @@ fn metadata(fields: Vec<(String, f64)>) -> prost_types::Struct {
     prost_types::Struct { fields: fields.collect() }
 }
 
-/// Both encode to the same bytes, and each decodes those of the other.
+/// Checks that both messages encode to the same bytes, and that each decodes those of the other.
 fn assert_same<A, B>(ours: &A, theirs: &B)
 where
     A: Message + Default + PartialEq + std::fmt::Debug,

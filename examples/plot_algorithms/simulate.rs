@@ -88,7 +88,7 @@ fn run(algorithm: Algorithm, numbers: &'static str) -> Run {
             && end <= at
         {
             ends.pop_front();
-            plan.charge(&mut state, START + end, Op::GiveBack(1), Some(hold_name(hold).as_str()));
+            plan.charge(&mut state, START + end, Op::Refund(1), Some(hold_name(hold).as_str()));
         }
         let hold = hold_name(i);
         let admitted =

@@ -1,9 +1,9 @@
 //! The listeners: what distinguishes them, and their sockets.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::listen::{listen, listen_on_path};
 use crate::connections::{ConnectionLimits, Connections, ListenerMetrics};
 use crate::http::MAX_OVERFLOW_CONNECTIONS;
 use crate::settings::Settings;
@@ -24,7 +24,7 @@ pub struct Listener {
     pub title: &'static str,
     /// The setting with the maximum of its connections.
     max_connections: &'static str,
-    /// The connections beyond the maximum that are told so.
+    /// How many connections beyond the maximum are accepted and get an error.
     overflow: usize,
     /// How long a connection is idle before a newcomer may replace it.
     min_idle: Duration,
@@ -73,7 +73,7 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Binds a listener to `address`, the value of `setting`, with the TLS of its settings.
+    /// Binds `socket`, with the TLS of the listener's settings.
     ///
     /// # Errors
     ///
@@ -81,22 +81,17 @@ impl Bound {
     pub async fn new(
         listener: &'static Listener,
         settings: &Settings,
-        address: &str,
-        setting: &str,
+        socket: impl Future<Output = anyhow::Result<BoundSocket>>,
     ) -> Result<Bound, SetupError> {
         let tls = settings.tls_options(listener.name).map(Certificates::load).transpose()?;
-        let socket = match (listener.name, &*settings.grpc.uds) {
-            ("grpc", Some(path)) => listen_on_path(path, "grpc.uds").await?,
-            _ => listen(address, setting).await?,
-        };
-        Ok(Bound { listener, socket, tls })
+        Ok(Bound { listener, socket: socket.await.map_err(SetupError::unavailable)?, tls })
     }
 
     pub fn address(&self) -> anyhow::Result<Address> {
         Ok(self.socket.address()?)
     }
 
-    /// Its connections, at most `max`.
+    /// Returns what bounds the listener's connections, at most `max`.
     pub fn connections(&self, max: usize, metrics: &ListenerMetrics) -> Arc<Connections> {
         let Listener { name, max_connections: setting, overflow, min_idle, .. } = *self.listener;
         let limits = ConnectionLimits { listener: name, setting, max, overflow, min_idle };

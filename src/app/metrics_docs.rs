@@ -1,26 +1,26 @@
 //! The table of `docs/metrics.md`. `UPDATE_DOCS=1 cargo test --lib docs` writes it.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::stores;
 use crate::connections::ListenerMetrics;
 use crate::grpc::GrpcStats;
 use crate::health::Health;
-use crate::http::JsonStats;
+use crate::http::clients::JsonStats;
 use crate::loader::Loader;
 use crate::resp::RespStats;
-use crate::service::Rules;
 use crate::settings::{Inputs, Settings};
 use crate::tls::{TlsListeners, TlsMetrics};
 use crate::version::{COMMIT, VERSION};
 use crate::watch::WatchMetrics;
-use crate::xds::XdsMetrics;
+use crate::xds::metrics::XdsMetrics;
 use weir_common::clock::SystemClock;
 use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink, MetricType, SampleValue};
 use weir_common::threads::Failures;
 use weir_limiter::Limiter;
-use weir_limiter::controls::{self, Controls};
+use weir_limiter::controls::{self, ActiveRules, Controls};
 use weir_telemetry::log::LogMetrics;
 use weir_telemetry::metrics::{Metrics, ProcessMetrics};
 use weir_telemetry::otlp::OtlpCounts;
@@ -64,7 +64,7 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     let metrics = Metrics::new(10);
     metrics.add(Arc::new(failures));
     metrics.add(Arc::new(Limiter::new(store, weir_limiter::Options::default())));
-    let rules = Rules::default();
+    let rules = Arc::new(ActiveRules::default());
     metrics.add(rules.clone());
     metrics.add(Arc::new(Controls::new(rules, controls::Options::default(), || {})));
     metrics.add(Arc::new(GrpcStats::default()));
@@ -78,7 +78,7 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     metrics.add(Arc::new(listeners));
     metrics.add(Arc::new(XdsMetrics::default()));
     let health = Arc::new(Health::new(false, false));
-    let mut loader = Loader::new(Rules::default(), weir_rules::Options::default(), health);
+    let mut loader = Loader::new(Arc::default(), weir_rules::Options::default(), health);
     loader.expect_overlay();
     metrics.add(Arc::new(loader));
     metrics.add(Arc::new(WatchMetrics::default()));
@@ -126,5 +126,37 @@ fn the_document_has_the_metrics_of_the_code() {
         std::fs::write(path, wanted).unwrap();
     } else {
         assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
+    }
+}
+
+/// Returns the types in the Rust files of a directory that are sources of metrics.
+fn sources(directory: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines = text.lines().filter(|line| line.starts_with("impl"));
+            let types = lines.filter_map(|line| Some(line.split_once(" MetricSource for ")?.1));
+            all.extend(types.map(|name| name.split(['<', ' ']).next().unwrap().to_owned()));
+        }
+    }
+    all
+}
+
+#[test]
+fn no_source_of_metrics_is_forgotten() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all = sources(&root.join("src"));
+    for package in std::fs::read_dir(root.join("crates")).unwrap() {
+        all.extend(sources(&package.unwrap().path().join("src")));
+    }
+    assert!(all.len() > 10, "{all:?}");
+    let made = include_str!("metrics_docs.rs").split("fn families(").nth(1).unwrap();
+    for source in all {
+        let add = "add it to `families` in src/app/metrics_docs.rs";
+        assert!(made.contains(&source), "{source}: {add}");
     }
 }

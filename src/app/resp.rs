@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
+use super::listen::listen;
 use super::listeners::{Bound, RESP};
 use super::servers::register;
 use super::stores::ConfiguredStore;
@@ -58,7 +59,7 @@ impl RespListener {
             resp = resp.refusing_at();
         }
         Ok(Some(RespListener {
-            bound: Bound::new(&RESP, settings, address, "resp.address").await?,
+            bound: Bound::new(&RESP, settings, listen(address, "resp.address")).await?,
             resp: Arc::new(resp),
             timeout: limits.timeout,
         }))

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::try_join_all;
@@ -15,10 +16,11 @@ use crate::connections::{self, Connections, ListenerMetrics};
 use crate::grpc::{Grpc, ReadScheduler};
 use crate::health::Health;
 use crate::http;
+use crate::http::clients::{self, Json};
+use crate::http::operators::{self, DebugPages, EventEnds, EventSources, V1};
 use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
 use crate::sockets::{BoundSocket, Listener, Socket};
-use crate::tls::Opener;
 use crate::workers::Workers;
 use weir_common::threads;
 use weir_store::{Operations, StoreStatus};
@@ -60,8 +62,8 @@ impl App {
         let http = self.http.connections(self.shares.http, &listeners);
         let debug = self.debug.connections(self.shares.debug, &listeners);
         let connect = self.connect_then_report();
-        let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?
-            .with_sampler(self.sampler);
+        let json = Json::start(self.json_rate_limit, &self.http_limits, self.json_errors, connect)?;
+        let json = json.with_sampler(self.sampler);
         self.metrics.add(json.stats().clone());
         let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let prometheus = self.prometheus.map(|(bound, path)| {
@@ -74,7 +76,7 @@ impl App {
             resp.start(self.threads, &self.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
-        let event_sources = http::EventSources {
+        let event_sources = EventSources {
             limiter: self.limiter.clone(),
             rules: self.rules.clone(),
             controls: self.controls.clone(),
@@ -83,21 +85,19 @@ impl App {
             started: self.started,
         };
         // Subscribers stay connected, and others have to find room.
-        let max_subscribers = http::MAX_SUBSCRIBERS.min(self.shares.debug / 2);
-        let ends = http::EventEnds {
-            closed: closed.clone(),
-            replaced_tokens: self.access.replaced_tokens(),
-        };
-        let v1 = http::v1(http::V1 {
+        let max_subscribers = operators::MAX_SUBSCRIBERS.min(self.shares.debug / 2);
+        let ends =
+            EventEnds { closed: closed.clone(), replaced_tokens: self.access.replaced_tokens() };
+        let v1 = operators::v1(V1 {
             limiter: self.limiter.clone(),
             rules: self.rules.clone(),
             controls: self.controls.clone(),
             access: self.access.clone(),
-            events: http::events(event_sources, max_subscribers, ends),
+            events: operators::events(event_sources, max_subscribers, ends),
             timeout: self.http_limits.timeout,
         });
         let limiter = self.limiter.clone();
-        let debug_pages = http::DebugPages {
+        let debug_pages = DebugPages {
             rules: self.rules,
             loader: self.loader,
             health: self.health.clone(),
@@ -112,21 +112,16 @@ impl App {
             access: self.access,
             controls: self.controls,
         };
-        let router = http::debug(debug_pages, v1);
-        let main = http::main(json, self.health, pages.clone());
+        let router = operators::debug(debug_pages, v1);
+        let main = clients::router(json, self.health, pages.clone());
         let timeout = self.http_limits.timeout;
-        let serve_http = |bound: Bound, router, connections| {
-            let opener = bound.opener(1, timeout)?;
-            let thread = format!("weir-{}", bound.listener.name);
-            serve_http(&thread, bound.socket, router, connections, opener, closed)
-        };
         let mut servers = Vec::from_iter(resp.transpose()?);
         if let Some((bound, path, scrapers)) = prometheus {
-            servers.push(serve_http(bound, http::metrics(pages, path), scrapers)?);
+            servers.push(serve_http(bound, http::metrics(pages, path), scrapers, timeout, closed)?);
         }
         servers.push(start_accepting(self.grpc.socket, workers, grpc, closed.clone(), drain)?);
-        servers.push(serve_http(self.http, main, http)?);
-        servers.push(serve_http(self.debug, router, debug)?);
+        servers.push(serve_http(self.http, main, http, timeout, closed)?);
+        servers.push(serve_http(self.debug, router, debug, timeout, closed)?);
         Ok(Servers(servers))
     }
 
@@ -185,16 +180,16 @@ fn start_accepting(
 
 /// Serves HTTP on a thread of its own. The receiver resolves when it has ended.
 fn serve_http(
-    thread: &str,
-    listener: BoundSocket,
+    bound: Bound,
     router: axum::Router,
     connections: Arc<Connections>,
-    opener: Opener,
+    timeout: Duration,
     closed: &watch::Receiver<bool>,
 ) -> anyhow::Result<oneshot::Receiver<()>> {
-    let closed = closed.clone();
-    Ok(threads::start(thread, move || async move {
-        let Some(listener) = register(listener) else { return };
+    let (opener, closed) = (bound.opener(1, timeout)?, closed.clone());
+    let thread = format!("weir-{}", bound.listener.name);
+    Ok(threads::start(&thread, move || async move {
+        let Some(listener) = register(bound.socket) else { return };
         http::serve(listener, router, connections, opener, closed).await;
     })?)
 }

@@ -11,8 +11,8 @@ use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::Value;
 
-use super::api_client::{ApiClient, ClientError, Output, ServerArgs, read, with_query};
 use super::descriptor_args::parse_request;
+use super::operator::api_client::{ApiClient, ClientError, Output, ServerArgs, read, with_query};
 use super::output::finish;
 use super::{json_body, print, rule_files};
 use crate::service::RequestView;

@@ -10,9 +10,10 @@ use clap::Args;
 use http::{Method, StatusCode};
 
 use super::environment;
-use super::http_client::{self, Answer, Call, FetchError, Target, TlsFiles, parse_timeout};
+use super::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
 use crate::settings::{Inputs, Settings};
 use weir_common::escape::escape;
+use weir_common::http_client::{HttpError, Target};
 
 /// The largest answer. That of weir has a few lines.
 const MAX_ANSWER_BYTES: usize = 16 << 10;
@@ -70,8 +71,10 @@ fn check(args: &HealthArgs) -> Result<(), String> {
         max_answer_bytes: MAX_ANSWER_BYTES,
     });
     let answer = answer.map_err(|error| match error {
-        FetchError::Certificates(error) => error,
-        FetchError::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+        FetchError::Http(HttpError::Certificates(error)) => error,
+        FetchError::Http(HttpError::Connect(error))
+            if error.kind() == io::ErrorKind::ConnectionRefused =>
+        {
             let help = match &args.url {
                 Some(_) => "start weir, or name another URL",
                 None => "start weir, or name its debug port with --url",
@@ -80,7 +83,7 @@ fn check(args: &HealthArgs) -> Result<(), String> {
         }
         error => format!("no answer from {target}: {error}"),
     })?;
-    judge(&target, &answer)
+    check_answer(&target, &answer)
 }
 
 /// Returns `/readyz` of the debug port, which is never encrypted.
@@ -95,7 +98,7 @@ fn local_target() -> Result<Target, String> {
 
 /// Reads an answer. The debug port answers unknown paths with a list of its pages, so the status alone
 /// does not show that weir is ready.
-fn judge(target: &Target, answer: &Answer) -> Result<(), String> {
+fn check_answer(target: &Target, answer: &Answer) -> Result<(), String> {
     let body = answer.body.trim();
     match answer.status {
         StatusCode::OK if body.eq_ignore_ascii_case("ok") => Ok(()),
@@ -114,17 +117,17 @@ fn judge(target: &Target, answer: &Answer) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn judged(status: u16, body: &str) -> Result<(), String> {
+    fn checked(status: u16, body: &str) -> Result<(), String> {
         let target: Target = "http://weir:8080/readyz".parse().unwrap();
         let status = StatusCode::from_u16(status).unwrap();
-        judge(&target, &Answer { status, body: body.to_owned() })
+        check_answer(&target, &Answer { status, body: body.to_owned() })
     }
 
     #[test]
     fn only_the_answer_of_a_health_endpoint_is_ready() {
-        assert_eq!(judged(200, "ok\n"), Ok(()));
-        assert_eq!(judged(200, "OK"), Ok(()));
-        assert_eq!(judged(503, "draining\n\n"), Err("draining".to_owned()));
+        assert_eq!(checked(200, "ok\n"), Ok(()));
+        assert_eq!(checked(200, "OK"), Ok(()));
+        assert_eq!(checked(503, "draining\n\n"), Err("draining".to_owned()));
         let url = "http://weir:8080/readyz";
         for (status, body, error) in [
             (200, "/livez: ok\n", " is not a health endpoint: use the path /readyz, "),
@@ -135,7 +138,7 @@ mod tests {
             (302, "ok", " answered 302 Found: name the URL that it redirects to"),
             (204, "", " answered 204 No Content"),
         ] {
-            let shown = judged(status, body).unwrap_err();
+            let shown = checked(status, body).unwrap_err();
             assert!(shown.starts_with(&format!("{url}{error}")), "{status}: {shown}");
         }
     }

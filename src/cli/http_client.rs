@@ -1,31 +1,21 @@
-//! One request over HTTP/1.1, with or without TLS. Redirects are not followed.
-
-mod target;
-#[cfg(feature = "tls")]
-mod tls;
+//! One request over HTTP/1.1, with or without TLS, for the commands.
 
 use std::future::poll_fn;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{CONNECTION, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
-pub use self::target::Target;
+use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_common::duration::{MAX_DURATION, read_duration};
-use weir_common::interim_responses::{self, TooMany};
-
-/// The largest head of an answer.
-const MAX_HEAD_BYTES: usize = 16 << 10;
+use weir_common::http_client::{Body, HttpClient, HttpError, Target, Version};
 
 /// How to verify a server with TLS.
 #[derive(Debug, Default, Args)]
@@ -64,24 +54,23 @@ pub(super) struct Answer {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    #[error("{0}")]
-    Certificates(String),
+    #[error(transparent)]
+    Http(#[from] HttpError),
     #[error("not within {0:?}: raise --timeout")]
     TimedOut(Duration),
-    #[error("{0}")]
-    Connect(#[from] io::Error),
-    #[error("{}", with_sources(.0))]
-    Http(#[from] hyper::Error),
-    #[error(transparent)]
-    InterimResponses(#[from] TooMany),
     #[error("more than {0} bytes")]
     TooLarge(usize),
 }
 
-/// Returns an error with its causes, which the text of hyper's leaves out.
-fn with_sources(error: &hyper::Error) -> String {
-    let source = std::error::Error::source(error);
-    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+impl TlsFiles {
+    fn certificates(&self) -> ClientCertificates {
+        let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
+        ClientCertificates::new(ClientFiles {
+            ca: file("--ca", &self.ca),
+            cert: file("--cert", &self.cert),
+            key: file("--key", &self.key),
+        })
+    }
 }
 
 /// Sends the request and reads the answer, on this thread.
@@ -90,69 +79,33 @@ fn with_sources(error: &hyper::Error) -> String {
 ///
 /// There is none in time.
 pub(super) fn send(call: Call<'_>) -> Result<Answer, FetchError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(HttpError::from)?;
     let timeout = call.timeout;
-    let answered =
-        runtime.block_on(async { tokio::time::timeout(timeout, connect_and_ask(call)).await });
+    let answered = runtime.block_on(async { tokio::time::timeout(timeout, ask(call)).await });
     // A thread that resolves a name may still run.
     runtime.shutdown_background();
     answered.unwrap_or(Err(FetchError::TimedOut(timeout)))
 }
 
-async fn connect_and_ask(call: Call<'_>) -> Result<Answer, FetchError> {
-    let target = call.target;
-    if !target.is_tls {
-        let stream = connect(target).await?;
-        return ask(call, stream).await;
-    }
-    #[cfg(feature = "tls")]
-    {
-        let config = tls::config(call.tls).map_err(FetchError::Certificates)?;
-        let stream = tls::handshake(target, config, connect(target).await?).await?;
-        ask(call, stream).await
-    }
-    #[cfg(not(feature = "tls"))]
-    {
-        let _ = call.tls;
-        Err(FetchError::Certificates(weir_common::client_tls::NO_TLS.to_owned()))
-    }
-}
-
-async fn connect(target: &Target) -> io::Result<TcpStream> {
-    TcpStream::connect((target.host.as_str(), target.port)).await
-}
-
-async fn ask<S>(call: Call<'_>, stream: S) -> Result<Answer, FetchError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let mut builder = http1::Builder::new();
-    let (mut sender, connection) =
-        builder.max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(stream)).await?;
-    // Errors of the connection are also those of the request.
-    tokio::spawn(async move { drop(connection.await) });
+async fn ask(call: Call<'_>) -> Result<Answer, FetchError> {
+    let certificates = Arc::new(call.tls.certificates());
+    let mut client = HttpClient::new(call.target.clone(), Version::Http1, certificates);
     let mut request = Request::builder()
         .method(call.method)
         .uri(call.target.path())
-        .header(HOST, call.target.authority())
-        .header(USER_AGENT, concat!("weir/", env!("CARGO_PKG_VERSION")))
         .header(CONNECTION, "close")
-        .body(call.body)
-        .map_err(io::Error::other)?;
+        .body(Body::from(call.body))
+        .map_err(|error| HttpError::Connect(io::Error::other(error)))?;
     request.headers_mut().extend(call.headers.into_iter().map(|(name, value)| (Some(name), value)));
-    let too_many = interim_responses::exceeded(&mut request);
-    let answer = tokio::select! {
-        answer = sender.send_request(request) => answer?,
-        () = too_many => return Err(TooMany.into()),
-    };
-    let (head, body) = answer.into_parts();
+    let (head, body) = client.send(request).await?.into_parts();
     Ok(Answer { status: head.status, body: read(body, call.max_answer_bytes).await? })
 }
 
 async fn read(mut body: Incoming, max_bytes: usize) -> Result<String, FetchError> {
     let mut read = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let data = frame?.into_data().unwrap_or_default();
+        let data = frame.map_err(HttpError::from)?.into_data().unwrap_or_default();
         if read.len() + data.len() > max_bytes {
             return Err(FetchError::TooLarge(max_bytes));
         }

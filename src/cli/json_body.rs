@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use crate::http::decode_json;
+use crate::http::clients::decode_json;
 
 /// The largest body on standard input.
 const MAX_BODY_BYTES: u64 = 4 << 20;

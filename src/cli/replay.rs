@@ -1,4 +1,4 @@
-//! `weir replay`: sends recorded traffic through rules, and reports what they would have refused.
+//! `weir replay`: sends recorded traffic through rules, and reports what they would have denied.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
@@ -19,7 +19,7 @@ Examples:
   weir replay rules/ --traffic access.jsonl.gz --mapping mapping.yaml --output html > report.html
   weir replay rules/ --compare new-rules/ --traffic access.csv --mapping mapping.yaml
 
-Exits 0 whatever was refused, 1 if a file has an error or no line is a request.";
+Exits 0 whatever was denied, 1 if a file has an error or no line is a request.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -32,7 +32,7 @@ pub struct ReplayArgs {
     traffic: PathBuf,
     #[command(flatten)]
     mapping: MappingArgs,
-    /// Other rules to compare with RULES: report requests that only one of the two refuses; can be repeated.
+    /// Other rules to compare with RULES: report requests that only one of the two denies; can be repeated.
     #[arg(long, value_name = "OTHER_RULES")]
     compare: Vec<PathBuf>,
     /// An overlay of RULES, or a directory with files named .overlay.yaml; can be repeated.

@@ -33,13 +33,17 @@ use weir_telemetry::statsd;
 /// Below this size of the address space, the allocator aborts the process when threads have taken the rest.
 const MIN_ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 
+/// The stack of a thread.
+const STACK_BYTES: u64 = 2 << 20;
+
 /// The exit code for invalid settings: EX_USAGE of sysexits.
 const EXIT_USAGE: u8 = 64;
 
 /// Serves until a signal stops it. Exits 64 if a setting or the content of a file that it names is invalid, 1 after
 /// other failures.
 pub fn run(args: ServeArgs) -> ExitCode {
-    if let Err(error) = check_address_space() {
+    // Before anything needs much, and again when the number of threads is known.
+    if let Err(error) = check_address_space(0) {
         eprintln!("weir cannot start: {error}");
         return ExitCode::FAILURE;
     }
@@ -63,6 +67,10 @@ pub fn run(args: ServeArgs) -> ExitCode {
     if args.print_settings {
         print_settings(&settings);
         return ExitCode::SUCCESS;
+    }
+    if let Err(error) = check_address_space(settings.threads()) {
+        eprintln!("weir cannot start: {error}");
+        return ExitCode::FAILURE;
     }
     let otlp = match Otlp::new(&settings) {
         Ok(otlp) => otlp,
@@ -148,19 +156,26 @@ impl RuleSource {
     }
 }
 
-/// Checks that the address space is not limited to less than weir needs.
+/// Checks that the address space is not limited to less than weir needs with this number of serving threads.
 ///
 /// # Errors
 ///
 /// It is. The message names the limit.
-fn check_address_space() -> Result<(), String> {
+fn check_address_space(threads: usize) -> Result<(), String> {
+    let needed = MIN_ADDRESS_SPACE_BYTES + threads as u64 * STACK_BYTES;
     let mib = |bytes: u64| bytes >> 20;
     match getrlimit(Resource::As).current {
-        Some(bytes) if bytes < MIN_ADDRESS_SPACE_BYTES => Err(format!(
-            "its address space is limited to {} MiB, and it needs at least {} MiB: raise ulimit -v",
-            mib(bytes),
-            mib(MIN_ADDRESS_SPACE_BYTES)
-        )),
+        Some(bytes) if bytes < needed => {
+            let threads = match threads {
+                0 => String::new(),
+                threads => format!(" for {threads} serving threads"),
+            };
+            let (limit, needed) = (mib(bytes), mib(needed));
+            Err(format!(
+                "its address space is limited to {limit} MiB, and it needs at least {needed} \
+                 MiB{threads}: raise ulimit -v"
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -192,11 +207,11 @@ fn serve(
         .on_thread_start(lower_priority)
         .build()
         .context("cannot start a runtime")
-        .map_err(SetupError::from)?;
+        .map_err(SetupError::unavailable)?;
     let served = runtime.block_on(async {
         // Before the service listens: from then on a signal must drain it.
         let stop = stop_signal(log.queue().clone()).context("cannot wait for signals");
-        let stop = stop.map_err(SetupError::from)?;
+        let stop = stop.map_err(SetupError::unavailable)?;
         let app = start(settings, source, log, failures, otlp).await?;
         app.run(stop).await
     });
@@ -215,15 +230,16 @@ async fn start(
 ) -> Result<App, SetupError> {
     let descriptors = raise_descriptor_limit();
     // The thread stays for the first work, such as loading rules.
-    run_blocking(|| ()).await.context("cannot start a thread for slow work")?;
-    let mut app = App::build(settings, descriptors, failures).await?;
+    let thread = run_blocking(|| ()).await.context("cannot start a thread for slow work");
+    thread.map_err(SetupError::unavailable)?;
+    let mut app = App::build(settings, descriptors, failures.clone()).await?;
     app.set_log_levels(log.levels().clone());
     app.metrics().add(Arc::new(log.metrics()));
     let watch_metrics = Arc::new(WatchMetrics::default());
     app.metrics().add(watch_metrics.clone());
     #[cfg(feature = "statsd")]
-    start_statsd(settings, &mut app)?;
-    let addresses = app.addresses()?;
+    start_statsd(settings, &mut app, &failures).map_err(SetupError::unavailable)?;
+    let addresses = app.addresses().map_err(SetupError::unavailable)?;
     announce(&addresses, settings.debug.address.is_default());
     let overlay = settings.overlay_files().map(|selection| {
         let options = settings.watch_options();
@@ -235,24 +251,24 @@ async fn start(
             follow_files(settings, selection, overlay, &app, &addresses, watch_metrics);
         }
         RuleSource::Xds(options) => {
-            let client = xds::Client::new(*options, app.loader(), &app.metrics())?;
+            let client = xds::Client::new(*options, app.loader(), &app.metrics());
+            let client = client.map_err(SetupError::Invalid)?;
             tokio::spawn(async move {
                 load(overlay.as_ref()).await;
                 tokio::join!(client.follow(), follow(overlay.as_ref()))
             });
         }
     }
-    otlp.start(&mut app)?;
+    otlp.start(&mut app, &failures).map_err(SetupError::unavailable)?;
     Ok(app)
 }
 
 /// Starts the exporters to StatsD and DogStatsD that the settings enable.
 #[cfg(feature = "statsd")]
-fn start_statsd(settings: &Settings, app: &mut App) -> anyhow::Result<()> {
+fn start_statsd(settings: &Settings, app: &mut App, failures: &Failures) -> anyhow::Result<()> {
     for options in settings.statsd_options() {
         let metrics = app.metrics();
-        let exporter =
-            statsd::start(options, move |sink| metrics.collect(sink), app.thread_failures())?;
+        let exporter = statsd::start(options, move |sink| metrics.collect(sink), failures)?;
         app.flush_at_end("statsd", exporter.finish());
     }
     Ok(())

@@ -18,10 +18,10 @@ const GREETED_TICKS: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EvictionClass {
-    /// It never made a request.
+    /// The connection never made a request.
     Unproven,
     Idle,
-    /// Its client does not read a response.
+    /// The client does not read a response.
     Stalled,
 }
 

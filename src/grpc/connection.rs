@@ -112,7 +112,7 @@ enum State {
 
 /// Why a connection is no longer served.
 enum End {
-    /// It is closed, or can be dropped as it is.
+    /// The connection is closed, or can be dropped as it is.
     Closed,
     /// The client is abusive and gets GOAWAY with `ENHANCE_YOUR_CALM`.
     Abuse,

@@ -25,7 +25,7 @@ impl HoldGuard {
         HoldGuard(Some(Box::new(move || {
             // There is no runtime only when the process exits.
             if let Ok(runtime) = Handle::try_current() {
-                runtime.spawn(async move { rate_limit.give_back(holds).await });
+                runtime.spawn(async move { rate_limit.release(holds).await });
             }
         })))
     }
@@ -38,8 +38,8 @@ impl HoldGuard {
 
 impl Drop for HoldGuard {
     fn drop(&mut self) {
-        if let Some(give_back) = self.0.take() {
-            give_back();
+        if let Some(release) = self.0.take() {
+            release();
         }
     }
 }

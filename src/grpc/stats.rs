@@ -22,7 +22,7 @@ const DURATION: MetricFamily = MetricFamily::histogram(
     &["method"],
 );
 
-/// The other methods that are served, by their paths; all further ones count together.
+/// The methods that are served besides ShouldRateLimit, by their paths; all further ones count together.
 const METHODS: [(&str, &str); 5] = [
     ("/grpc.health.v1.Health/Check", "Check"),
     ("/grpc.health.v1.Health/List", "List"),

@@ -19,8 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{mpsc, watch};
 use tower_service::Service;
 
-use super::PROBES;
-use super::json::JsonErrors;
+use super::probes::PROBES;
 use super::write_timeout::WriteTimeout;
 use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::sockets::{Listener, Socket};
@@ -37,8 +36,6 @@ pub struct Limits {
     pub max_body: usize,
     /// Bytes of large request and response bodies across all clients.
     pub max_buffered: usize,
-    /// How requests to `/json` that get no decision are answered.
-    pub json_errors: JsonErrors,
 }
 
 /// The client's address, for handlers.
@@ -46,7 +43,7 @@ pub struct Limits {
 pub(super) enum Peer {
     Tcp(SocketAddr),
     Unix,
-    /// It has disconnected.
+    /// The client has disconnected.
     Unknown,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct OverlayState {
     /// Kept to apply the next overlay; none before the first rules.
     present: Mutex<Option<Present>>,
     status: Mutex<OverlayStatus>,
-    refused_line: LogLine,
+    rejected_line: LogLine,
     failed_line: LogLine,
 }
 
@@ -34,14 +34,14 @@ pub(super) struct OverlayState {
 struct OverlayStatus {
     /// When the active overlay was loaded.
     loaded: Option<SystemTime>,
-    /// Its files, and how many patches they have.
+    /// The files of the overlay, and how many patches they have.
     files: Option<Vec<String>>,
     patches: Option<usize>,
-    /// Whether the newest overlay was refused.
-    is_refused: bool,
-    /// The errors of the last overlay that was refused, and when that was.
+    /// Whether the newest overlay was rejected.
+    is_rejected: bool,
+    /// The errors of the last overlay that was rejected, and when that was.
     last_error: Option<(SystemTime, String)>,
-    /// What became of its patches on the active rules.
+    /// The outcome of the patches on the active rules.
     report: OverlayReport,
     /// The problems of the report, in full.
     problems: String,
@@ -52,7 +52,7 @@ impl OverlayState {
         self.active.lock().clone()
     }
 
-    /// Records and logs what became of the patches on rules that are active now.
+    /// Records and logs the outcome of the patches on the rules that are active now.
     pub fn applied(
         &self,
         source: UpdateSource,
@@ -86,7 +86,7 @@ impl OverlayState {
             "patched_rules": status.report.patched_rules,
             "failed_patches": status.report.failed_patches,
             "problems": status.problems,
-            "refused": last_error.as_ref().filter(|_| status.is_refused),
+            "refused": last_error.as_ref().filter(|_| status.is_rejected),
             "last_error": last_error,
         })
     }
@@ -119,9 +119,9 @@ impl Loader {
     /// Lets an overlay patch the rules. Call it before any are loaded.
     pub fn expect_overlay(&mut self) {
         let (metrics, active, present, status) = Default::default();
-        let (refused_line, failed_line) = Default::default();
+        let (rejected_line, failed_line) = Default::default();
         self.overlay =
-            Some(OverlayState { metrics, active, present, status, refused_line, failed_line });
+            Some(OverlayState { metrics, active, present, status, rejected_line, failed_line });
     }
 
     /// Validates overlay files and applies them to the active rules and all later ones. `found` are the
@@ -135,18 +135,18 @@ impl Loader {
             Ok(overlay) => overlay,
             Err(error) => {
                 let problems = error.render();
-                if let Some(suppressed) = state.refused_line.pass(UpdateSource::Files, &problems) {
+                if let Some(suppressed) = state.rejected_line.pass(UpdateSource::Files, &problems) {
                     let suppressed = (suppressed > 0).then_some(suppressed);
                     match state.active().is_some() {
                         true => tracing::error!(
                             suppressed,
                             %problems,
-                            "new overlay is refused, the previous one stays active"
+                            "new overlay is rejected, the previous one stays active"
                         ),
                         false => tracing::error!(
                             suppressed,
                             %problems,
-                            "overlay is refused, rules load without it until it is fixed"
+                            "overlay is rejected, rules load without it until it is fixed"
                         ),
                     }
                 }
@@ -154,7 +154,7 @@ impl Loader {
                 state.metrics.newest_rejected.set(1);
                 self.announce(Reloaded::Overlay, Err(&problems));
                 let mut status = state.status.lock();
-                (status.is_refused, status.last_error) = (true, Some((now, problems)));
+                (status.is_rejected, status.last_error) = (true, Some((now, problems)));
                 return;
             }
         };
@@ -177,7 +177,7 @@ impl Loader {
         });
         // Only now: the overlay in the status is one that decides requests.
         let mut status = state.status.lock();
-        (status.loaded, status.is_refused) = (Some(now), false);
+        (status.loaded, status.is_rejected) = (Some(now), false);
         (status.files, status.patches) = (Some(files), Some(patches));
     }
 }

@@ -1,4 +1,4 @@
-//! Loads and refusals of rules as they happen, for operators who watch.
+//! Loads and rejections of rules as they happen, for operators who watch.
 
 use serde::Serialize;
 use tokio::sync::broadcast;
@@ -18,28 +18,28 @@ const MAX_ERROR_BYTES: usize = 2_000;
 pub enum Reloaded {
     /// Rules, also if only their overlay has changed.
     Rules,
-    /// An overlay, which is reported only if it is refused.
+    /// An overlay, which is reported only if it is rejected.
     Overlay,
 }
 
-/// Rules or an overlay that were loaded or refused.
+/// Rules or an overlay that were loaded or rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reload {
     pub what: Reloaded,
     pub ok: bool,
-    /// The errors, if it was refused; a long text is cut.
+    /// The errors, if it was rejected; a long text is cut.
     pub error: Option<String>,
     /// The numbers of the active rules, if it was not.
     pub summary: Option<Summary>,
 }
 
 impl Loader {
-    /// Returns what receives the loads and refusals from now on.
+    /// Returns what receives the loads and rejections from now on.
     pub fn watch(&self) -> broadcast::Receiver<Reload> {
         self.reloads.subscribe()
     }
 
-    /// Reports a load, or the errors of a refusal.
+    /// Reports a load, or the errors of a rejection.
     pub(super) fn announce(&self, what: Reloaded, result: Result<Summary, &str>) {
         if self.reloads.receiver_count() == 0 {
             return;

@@ -32,7 +32,7 @@ pub struct Parser {
 pub struct RespRequest {
     /// Empty for an empty line or array, which gets no reply.
     pub arguments: Arguments,
-    /// Its length in bytes.
+    /// The length of the command in bytes.
     pub length: usize,
 }
 

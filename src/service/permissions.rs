@@ -1,4 +1,4 @@
-//! Which optional parts of a request clients may use, per protocol.
+//! The optional parts of a request that clients may use, per protocol.
 
 use weir_limiter::{Descriptor, RequestError};
 

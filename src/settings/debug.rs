@@ -1,7 +1,7 @@
 //! Who may use the debug port, from the group `debug`.
 
 use super::{SettingError, Settings};
-use crate::http::AccessOptions;
+use crate::http::operators::AccessOptions;
 
 impl Settings {
     /// Returns who may use `/v1` of the debug port.

@@ -169,7 +169,6 @@ impl Settings {
             timeout: timeout(*self.http.timeout),
             max_body: *self.grpc.max_message,
             max_buffered: *self.http.max_buffered,
-            json_errors: *self.http.json_errors,
         }
     }
 

@@ -18,13 +18,17 @@ pub(super) use enabled::check;
 
 #[cfg(feature = "otlp")]
 mod enabled {
+    use std::sync::Arc;
+
     use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
     use super::{SettingError, Settings};
+    use crate::settings::options::pem_file;
     use crate::settings::percent::percent_decoded;
     use crate::settings::setting::Resolved;
-    use crate::settings::table::OtlpProtocol;
-    use weir_telemetry::otlp::{Destination, MetricsOptions, Options, Protocol, Resource, Tls};
+    use crate::settings::table::{OtlpCompression, OtlpProtocol};
+    use weir_common::client_tls::{ClientCertificates, ClientFiles};
+    use weir_telemetry::otlp::{Destination, MetricsOptions, Options, Protocol, Resource};
 
     /// Checks the settings of traces and metrics by OTLP, if they are enabled.
     pub fn check(settings: &Settings, errors: &mut Vec<SettingError>) {
@@ -60,6 +64,11 @@ mod enabled {
             },
             traces,
             metrics: to.map(|to| MetricsOptions { to, interval: *metrics.interval }),
+            certificates: Arc::new(ClientCertificates::new(ClientFiles {
+                ca: pem_file(&settings.otlp.ca),
+                cert: pem_file(&settings.otlp.cert),
+                key: pem_file(&settings.otlp.key),
+            })),
         }
     }
 
@@ -87,17 +96,10 @@ mod enabled {
             let message = format!("is {:?}", setting.shown);
             return Err(setting.error(&message, format!("write a URL such as {default}")));
         }
-        let tls = Tls {
-            ca: otlp.ca.value.clone(),
-            cert: otlp.cert.value.clone(),
-            key: otlp.key.value.clone(),
-        };
-        for (set, setting, other) in
-            [(&tls.cert, &otlp.cert, &tls.key), (&tls.key, &otlp.key, &tls.cert)]
-        {
-            if set.is_some() && other.is_none() {
+        for (file, other) in [(&otlp.cert, &otlp.key), (&otlp.key, &otlp.cert)] {
+            if file.is_some() && other.is_none() {
                 let help = "set both otlp.cert and otlp.key";
-                return Err(setting.error("is set, and the other of the pair is not", help));
+                return Err(file.error("is set, and the other of the pair is not", help));
             }
         }
         Ok(Destination {
@@ -105,7 +107,7 @@ mod enabled {
             url: url.into(),
             headers: headers(&otlp.headers)?,
             timeout: *otlp.timeout,
-            tls,
+            gzip: *otlp.compression == OtlpCompression::Gzip,
         })
     }
 

@@ -7,6 +7,10 @@ use config::Value;
 use super::error::SettingError;
 use super::format::{Format, written};
 use super::setting::{DEFAULT_ORIGIN, Resolved, Setting};
+use weir_rules::truncate;
+
+/// The longest value in an error.
+const MAX_SHOWN_BYTES: usize = 200;
 
 /// The settings of all layers, read one by one.
 #[derive(Debug)]
@@ -27,7 +31,8 @@ impl SettingReader {
         let origin = set.origin().unwrap_or(DEFAULT_ORIGIN);
         let accepted = F::read(set).map(|value| (value, set));
         if accepted.is_none() {
-            let shown = setting.masked(&written(set));
+            let mut shown = setting.masked(&written(set));
+            truncate(&mut shown, MAX_SHOWN_BYTES);
             let message = format!("{} is {shown:?}", setting.name);
             let help = format!("write {}", setting.kind.expected());
             self.errors.push(SettingError::new(origin, message, help));

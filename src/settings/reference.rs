@@ -28,7 +28,7 @@ pub struct Variable {
 pub enum Effect {
     /// Sets the setting that names the variable, as in the reference.
     Set(Meaning),
-    /// The same, unless it is empty.
+    /// Sets the setting to the text of the variable, unless that is empty.
     SetText,
     /// Read together with another variable; this is what it defines.
     Defines(&'static str),

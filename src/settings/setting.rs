@@ -20,7 +20,7 @@ pub struct Setting {
     pub kind: FormatKind,
     /// As it would be written; empty for none.
     pub default: &'static str,
-    /// What it means, for the documentation.
+    /// The meaning of the setting, for the documentation.
     pub doc: &'static str,
     /// The reference's variables for it.
     pub reference: &'static [&'static str],

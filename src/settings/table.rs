@@ -30,7 +30,7 @@ pub use log::LogSettings;
 pub use metrics::{
     DogStatsdSettings, MetricsSettings, PrometheusSettings, StatsdProtocol, StatsdSettings,
 };
-pub use otlp::{OtlpProtocol, OtlpSettings};
+pub use otlp::{OtlpCompression, OtlpProtocol, OtlpSettings};
 pub use process::{DrainSettings, HealthSettings, RuntimeSettings};
 pub use redis::{RedisSettings, TopologyKind};
 pub use resp::RespSettings;

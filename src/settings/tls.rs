@@ -10,6 +10,10 @@ use crate::tls::Options;
 /// The settings that all groups have, of one of them.
 #[derive(Clone, Copy, Debug)]
 struct TlsGroup<'a> {
+    name: &'static str,
+    listener: &'static str,
+    /// The protocol in ALPN.
+    protocol: &'static str,
     enabled: &'a Resolved<bool>,
     cert: &'a Resolved<Option<PathBuf>>,
     key: &'a Resolved<Option<PathBuf>>,
@@ -20,8 +24,11 @@ struct TlsGroup<'a> {
 
 /// Borrows the settings of one of the groups.
 macro_rules! tls_group {
-    ($settings:expr) => {
+    ($settings:expr, $name:literal, $listener:literal, $protocol:literal) => {
         TlsGroup {
+            name: $name,
+            listener: $listener,
+            protocol: $protocol,
             enabled: &$settings.enabled,
             cert: &$settings.cert,
             key: &$settings.key,
@@ -33,25 +40,22 @@ macro_rules! tls_group {
 }
 
 impl Settings {
-    /// The groups, each with its name, its listener and its protocol, as in ALPN.
-    fn tls_groups(&self) -> [(TlsGroup<'_>, [&'static str; 3]); 3] {
+    fn tls_groups(&self) -> [TlsGroup<'_>; 3] {
         [
-            (tls_group!(self.grpc.tls), ["grpc.tls", "grpc", "h2"]),
-            (tls_group!(self.http.tls), ["http.tls", "http", "http/1.1"]),
-            (tls_group!(self.resp.tls), ["resp.tls", "resp", ""]),
+            tls_group!(self.grpc.tls, "grpc.tls", "grpc", "h2"),
+            tls_group!(self.http.tls, "http.tls", "http", "http/1.1"),
+            tls_group!(self.resp.tls, "resp.tls", "resp", ""),
         ]
     }
 
     /// Returns the TLS of a listener; none if it has none.
     pub fn tls_options(&self, listener: &str) -> Option<Options> {
-        let mut groups = self.tls_groups().into_iter();
-        let (group, names) = groups.find(|(_, [_, name, _])| *name == listener)?;
-        group.options(names)
+        self.tls_groups().into_iter().find(|group| group.listener == listener)?.options()
     }
 
     /// Checks all groups. Warns of what has no effect.
     pub(super) fn check_tls(&mut self, errors: &mut Vec<SettingError>) {
-        for (group, _) in self.tls_groups() {
+        for group in self.tls_groups() {
             group.check(errors);
         }
         let warnings = [
@@ -88,13 +92,13 @@ impl TlsGroup<'_> {
         }
     }
 
-    fn options(&self, [group, listener, protocol]: [&'static str; 3]) -> Option<Options> {
+    fn options(&self) -> Option<Options> {
         // Its errors were reported by `load`.
         let (Some(cert), Some(key)) = (&**self.cert, &**self.key) else { return None };
         (**self.enabled).then(|| Options {
-            group,
-            listener,
-            protocol,
+            group: self.name,
+            listener: self.listener,
+            protocol: self.protocol,
             cert: cert.clone(),
             key: key.clone(),
             client_ca: self.client_ca.value.clone(),

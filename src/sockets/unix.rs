@@ -13,7 +13,7 @@ use super::BoundSocket;
 #[derive(Debug)]
 pub struct UnixSocketFile {
     path: PathBuf,
-    /// Its device and inode: another process may have replaced it.
+    /// The file's device and inode: another process may have replaced it.
     id: Option<(u64, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! Which client certificates are accepted: those of the given authorities, with one of the given
+//! Accepts client certificates of the given authorities, with one of the given
 //! names.
 
 use std::fmt;

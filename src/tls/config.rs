@@ -66,13 +66,13 @@ impl Files {
         let private_key = key.private_key(&self.key)?;
         let config = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|error| format!("{}: {error}", options.group))?;
+            .map_err(|error| SetupError::Invalid(format!("{}: {error}", options.group)))?;
         let config = match self.roots(options)? {
             None => config.with_no_client_auth(),
             Some((source, roots)) => {
                 let inner = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-                let inner = inner.map_err(|error| source.error(&error, CERTIFICATES))?;
-                let verifier = ClientVerifier::new(inner, options)?;
+                let inner = inner.map_err(|error| source.invalid(&error, CERTIFICATES))?;
+                let verifier = ClientVerifier::new(inner, options).map_err(SetupError::Invalid)?;
                 config.with_client_cert_verifier(Arc::new(verifier))
             }
         };
@@ -80,7 +80,7 @@ impl Files {
         let mut config = config.with_single_cert(chain, private_key).map_err(|error| {
             let with_key =
                 format!("with {}.key, {}: {error}", options.group, options.key.display());
-            cert.error(&with_key, "name a certificate, followed by its chain, and its own key")
+            cert.invalid(&with_key, "name a certificate, followed by its chain, and its own key")
         })?;
         // Redis clients negotiate no protocol.
         if !options.protocol.is_empty() {
@@ -103,7 +103,7 @@ impl Files {
         let source = Source { group: options.group, setting: "client_ca", path };
         let mut roots = RootCertStore::empty();
         for certificate in source.certificates(contents)? {
-            roots.add(certificate).map_err(|error| source.error(&error, CERTIFICATES))?;
+            roots.add(certificate).map_err(|error| source.invalid(&error, CERTIFICATES))?;
         }
         Ok(Some((source, Arc::new(roots))))
     }
@@ -123,6 +123,10 @@ impl Source<'_> {
         format!("{group}.{setting} names {}: {cause}; {help}", path.display())
     }
 
+    fn invalid(&self, cause: &dyn Display, help: &str) -> SetupError {
+        SetupError::Invalid(self.error(cause, help))
+    }
+
     fn contents<'c>(
         &self,
         contents: &'c Result<Vec<u8>, String>,
@@ -138,11 +142,9 @@ impl Source<'_> {
         let pem = self.contents(contents, CERTIFICATES)?;
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         match all {
-            Ok(all) if all.is_empty() => {
-                Err(self.error(&"it has no certificate", CERTIFICATES).into())
-            }
+            Ok(all) if all.is_empty() => Err(self.invalid(&"it has no certificate", CERTIFICATES)),
             Ok(all) => Ok(all),
-            Err(error) => Err(self.error(&error, CERTIFICATES).into()),
+            Err(error) => Err(self.invalid(&error, CERTIFICATES)),
         }
     }
 
@@ -151,6 +153,6 @@ impl Source<'_> {
         contents: &Result<Vec<u8>, String>,
     ) -> Result<PrivateKeyDer<'static>, SetupError> {
         let pem = self.contents(contents, KEY)?;
-        PrivateKeyDer::from_pem_slice(pem).map_err(|error| self.error(&error, KEY).into())
+        PrivateKeyDer::from_pem_slice(pem).map_err(|error| self.invalid(&error, KEY))
     }
 }

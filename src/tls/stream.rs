@@ -21,7 +21,7 @@ const WRITE_BUFFER_BYTES: usize = 16 << 10;
 pub struct TlsStream {
     socket: Socket,
     session: Box<ServerConnection>,
-    /// The next read has to let other connections go first.
+    /// Whether the next read has to let other connections go first.
     must_yield: bool,
     /// Whether the close_notify alert was queued: nothing more will be written.
     is_shut_down: bool,

@@ -22,7 +22,7 @@ struct Parent<'a> {
     trace_id: &'a [u8],
     /// 16 hexadecimal digits.
     span_id: &'a [u8],
-    /// Whether it is from `traceparent`, which `tracestate` belongs to.
+    /// Whether the context is from `traceparent`, which `tracestate` belongs to.
     is_w3c: bool,
 }
 

@@ -7,7 +7,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
-use crate::loader::{Loader, Refusal};
+use crate::loader::{Loader, Rejection};
 use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::proto::google;
 use crate::watch::fingerprint;
@@ -53,20 +53,20 @@ pub struct Acknowledgement<R> {
 pub enum Outcome {
     /// The rules of this version are active.
     Accepted(String),
-    Refused,
-    /// The set was refused before. Some servers resend a refused set immediately and continuously.
-    RefusedAgain,
+    Rejected,
+    /// The set was rejected before. Some servers resend a rejected set immediately and continuously.
+    RejectedAgain,
 }
 
-/// Loads rules, except a set that was just refused.
+/// Loads rules, except a set that was just rejected.
 #[derive(Debug, Default)]
 struct Intake {
-    /// The fingerprint of the refused set, and the status that was sent.
-    refused: Option<(u64, google::rpc::Status)>,
+    /// The fingerprint of the rejected set, and the status that was sent.
+    rejected: Option<(u64, google::rpc::Status)>,
 }
 
 impl Intake {
-    /// Loads a set; returns the outcome and, after a refusal, the status to send.
+    /// Loads a set; returns the outcome and, after a rejection, the status to send.
     fn load(
         &mut self,
         resources: Vec<Resource>,
@@ -75,18 +75,18 @@ impl Intake {
         loader: &Loader,
     ) -> (Outcome, Option<google::rpc::Status>) {
         let fingerprint = fingerprint(&resources, problems.list());
-        if let Some((_, status)) = self.refused.as_ref().filter(|(last, _)| *last == fingerprint) {
-            return (Outcome::RefusedAgain, Some(status.clone()));
+        if let Some((_, status)) = self.rejected.as_ref().filter(|(last, _)| *last == fingerprint) {
+            return (Outcome::RejectedAgain, Some(status.clone()));
         }
         match loader.load_resources(resources, problems) {
             Ok(_) => {
-                self.refused = None;
+                self.rejected = None;
                 (Outcome::Accepted(version), None)
             }
-            Err(refusal) => {
-                let status = status(&refusal);
-                self.refused = Some((fingerprint, status.clone()));
-                (Outcome::Refused, Some(status))
+            Err(rejection) => {
+                let status = status(&rejection);
+                self.rejected = Some((fingerprint, status.clone()));
+                (Outcome::Rejected, Some(status))
             }
         }
     }
@@ -95,12 +95,12 @@ impl Intake {
 /// The maximum length of the errors that are sent; the log and `/status` have more.
 const MAX_REFUSAL_BYTES: usize = 4 << 10;
 
-/// The `error_detail` of a refusal.
-fn status(refusal: &Refusal) -> google::rpc::Status {
-    let mut message = refusal.problems.clone();
+/// The `error_detail` of a rejection.
+fn status(rejection: &Rejection) -> google::rpc::Status {
+    let mut message = rejection.problems.clone();
     if message.len() > MAX_REFUSAL_BYTES {
         truncate(&mut message, MAX_REFUSAL_BYTES);
-        message += &format!("\n({} errors in all; weir's log lists more)", refusal.errors);
+        message += &format!("\n({} errors in all; weir's log lists more)", rejection.errors);
     }
     google::rpc::Status { code: tonic::Code::InvalidArgument as i32, message, details: Vec::new() }
 }
@@ -110,9 +110,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_has_the_first_errors_and_the_number_of_all() {
+    fn a_rejection_has_the_first_errors_and_the_number_of_all() {
         let message = |problems: &str| {
-            status(&Refusal { problems: problems.to_owned(), errors: 12_345 }).message
+            status(&Rejection { problems: problems.to_owned(), errors: 12_345 }).message
         };
         assert_eq!(message("a: error: x"), "a: error: x");
         let long = message(&"ü".repeat(MAX_REFUSAL_BYTES));

@@ -44,7 +44,7 @@ struct State {
 #[derive(Debug)]
 struct FailureKind {
     reason: String,
-    /// Whether it was logged since the last connection: a server may be unreachable for days.
+    /// Whether the failure was logged since the last connection: a server may be unreachable for days.
     logged: bool,
     throttle: Throttle,
 }

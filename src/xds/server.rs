@@ -31,7 +31,7 @@ pub fn server(options: &Options) -> Result<Server, SetupError> {
             let error = format!(
                 "rules.xds.url is {url:?}: the scheme {scheme} is not supported; write host:port"
             );
-            return Err(error.into());
+            return Err(SetupError::Invalid(error));
         }
         None => ("", url.expose()),
     };
@@ -44,9 +44,12 @@ pub fn server(options: &Options) -> Result<Server, SetupError> {
     let mut endpoint = match grpc_client::endpoint(host, tls) {
         Ok(endpoint) if has_port => endpoint,
         Ok(_) => {
-            return Err(format!("rules.xds.url is {url:?}: there is no port; {wanted}").into());
+            let error = format!("rules.xds.url is {url:?}: there is no port; {wanted}");
+            return Err(SetupError::Invalid(error));
         }
-        Err(_) => return Err(format!("rules.xds.url is {url:?}; {wanted}").into()),
+        Err(_) => {
+            return Err(SetupError::Invalid(format!("rules.xds.url is {url:?}; {wanted}")));
+        }
     };
     endpoint = endpoint.connect_timeout(options.connect_timeout).tcp_keepalive(Some(TCP_KEEPALIVE));
     if !options.keepalive.is_zero() {

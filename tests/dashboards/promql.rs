@@ -1,4 +1,4 @@
-//! Which metrics and labels an expression of PromQL uses.
+//! Finds the metrics and labels that an expression of PromQL uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 

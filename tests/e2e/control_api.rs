@@ -455,7 +455,7 @@ fn writes_are_logged_with_who_and_from_where() {
     assert_eq!(shown(5), ["loopback", "delete control", "b: block shop user=ann"]);
     assert_eq!(shown(6), ["ann\nfake", "put control", "b: block shop user=ann"]);
     assert!(records[0]["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{records}");
-    let line = bench.weir.until_said("an operator wrote who=\"ann\\nfake\"").unwrap();
+    let line = bench.weir.until_said("operator change who=\"ann\\nfake\"").unwrap();
     assert!(line.contains("action=\"put control\""), "{line}");
 }
 

@@ -45,7 +45,7 @@ fn it_prints_each_status_and_exits_by_the_result() {
     assert_eq!(lines[0], "OK");
     assert!(lines[1].starts_with("  user=ann  OK          2 per year, 1 remaining, reset in "));
     assert_eq!(lines[3], "  other=1   OK          no limit");
-    // A peek counts nothing.
+    // A look counts nothing.
     assert_eq!(hit_at(weir.grpc, "-d shop user=ann --hits 0").0, 0);
     assert_eq!(hit_at(weir.grpc, "-d shop user=ann").0, 0);
     let (code, output) = hit_at(weir.grpc, "-d shop user=ann");

@@ -1,4 +1,4 @@
-//! Requests that Envoy sends at the end of a stream: holds given back, and costs charged afterwards.
+//! Requests that Envoy sends at the end of a stream: holds released, and costs charged afterwards.
 
 mod cancelled;
 
@@ -26,7 +26,7 @@ descriptors:
     )
 }
 
-/// Starts an Envoy that takes a hold at the start of a request and gives it back at the end.
+/// Starts an Envoy that takes a hold at the start of a request and releases it at the end.
 fn envoy_with_holds(weir: &Weir, actions: &str) -> Envoy {
     let filter = format!(
         "rate_limits: [ {{ actions: [{actions}] }}, {{ actions: [{actions}], \
@@ -50,7 +50,7 @@ fn admits_three_at_once(envoy: &Envoy) {
     let mut held: Vec<_> = (0..3).map(|_| slow(envoy.address)).collect();
     wait_for("three are held", || (backend.held() == 3).then_some(()));
     for _ in 0..3 {
-        // Their streams end too, and must not give anything back.
+        // Their streams end too, and must not release anything.
         let refused: Vec<_> = (0..10).map(|_| slow(envoy.address)).collect();
         let statuses: Vec<u16> = refused.into_iter().map(|one| one.join().unwrap()).collect();
         assert_eq!(statuses, [429; 10]);

@@ -27,7 +27,7 @@ fn setup() -> Setup {
     setup.arg("serve").arg("--rules").arg("rules")
 }
 
-/// The same with TLS on gRPC.
+/// Starts weir with TLS on gRPC.
 fn over_tls(identity: &Identity) -> Weir {
     let setup = setup().file("tls.crt", &identity.cert).file("tls.key", &identity.key);
     let (cert, key) = (setup.path("tls.crt"), setup.path("tls.key"));

@@ -166,9 +166,9 @@ async fn states_are_shown_counted_and_reset() {
     let ran = at(weir.debug, "count -d shop api_key=k --span 1h");
     assert!(ran.code == Some(1) && ran.err.contains("only sliding_log"), "{}", ran.err);
 
-    let top = good(&weir, "top --by denied");
+    let top = good(&weir, "top --sort-by denied");
     assert!(top.contains("   1      0  shop    user  user=ann\n1 denied hit in "), "{top}");
-    assert!(good(&weir, "top --by near").contains("   2   2"), "{top}");
+    assert!(good(&weir, "top --sort-by near").contains("   2   2"), "{top}");
     assert_eq!(at(weir.debug, "top --output json").json()["rows"][0]["count"], 3);
 
     assert!(good(&weir, "reset -d shop user=ann").contains("  reset:  {shop|user=ann}"));
@@ -318,7 +318,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         ("unblock", "<ID>"),
         ("state -d shop", "--domain"),
         ("count -d shop a=b", "--span"),
-        ("top --by most", "near"),
+        ("top --sort-by most", "near"),
         ("explain -d shop a=b", "RULES"),
     ] {
         let ran = run(args, &[]);

@@ -89,7 +89,7 @@ fn the_command_of_the_document_serves_the_patched_rules() {
 }
 
 #[test]
-fn an_invalid_overlay_is_refused_and_the_one_before_stays() {
+fn an_invalid_overlay_is_rejected_and_the_one_before_stays() {
     let weir = with_overlay(serving(RULES), &patch("{ requests_per_unit: 2 }")).start();
     let file = weir.path("overlay/a.overlay.yaml");
     assert_eq!(weir.metric("weir_overlay_last_load_successful"), 1);
@@ -102,7 +102,7 @@ fn an_invalid_overlay_is_refused_and_the_one_before_stays() {
     let shown = status(&weir)["refused"]["problems"].to_string();
     assert!(shown.contains("a.overlay.yaml:3:10: error: unknown key"), "{shown}");
     assert!(shown.contains("did you mean `requests_per_unit`?"), "{shown}");
-    assert!(weir.said().contains("new overlay is refused, the previous one stays active"));
+    assert!(weir.said().contains("new overlay is rejected, the previous one stays active"));
     // The rules may change meanwhile.
     fs::write(weir.path("rules.yaml"), RULES.replace("user", "key")).unwrap();
     until(&weir, &["shop.key: unit=YEAR requests_per_unit=2,"]);
@@ -116,7 +116,7 @@ fn an_invalid_overlay_is_refused_and_the_one_before_stays() {
 fn rules_load_without_an_overlay_that_is_invalid_from_the_start() {
     let weir = with_overlay(serving(RULES), "patches: [").start();
     until(&weir, &[ONE]);
-    assert!(weir.said().contains("overlay is refused, rules load without it until it is fixed"));
+    assert!(weir.said().contains("overlay is rejected, rules load without it until it is fixed"));
     assert!(status(&weir)["files"].is_null());
     fs::write(weir.path("overlay/a.overlay.yaml"), patch("{ requests_per_unit: 2 }")).unwrap();
     until(&weir, &[TWO]);
@@ -195,12 +195,12 @@ async fn an_overlay_patches_rules_of_a_management_server() {
     server.set("2", vec![any(&resource("key"))]);
     until(&weir, &["shop.key: unit=YEAR requests_per_unit=3,"]);
 
-    // A refused set changes nothing, also with the next overlay.
-    server.refused("3", vec![any(&resource(""))], "2");
+    // A rejected set changes nothing, also with the next overlay.
+    server.rejected("3", vec![any(&resource(""))], "2");
     fs::write(&file, patch("{ requests_per_unit: 4 }")).unwrap();
     until(&weir, &["shop.key: unit=YEAR requests_per_unit=4,"]);
 
-    // A patch that does not fit is no reason to refuse a set.
+    // A patch that does not fit is no reason to reject a set.
     fs::write(&file, patch("{ burst: 4 }")).unwrap();
     until(&weir, &["shop.key: unit=YEAR requests_per_unit=1,"]);
     server.set("4", vec![any(&resource("user"))]);

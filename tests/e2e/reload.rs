@@ -108,7 +108,7 @@ fn one_file_is_edited_replaced_deleted_and_recreated() {
         until(&weir, &[("shop", limit)]);
     }
     fs::remove_file(&file).unwrap();
-    until_refused(&weir, "cannot be read");
+    until_rejected(&weir, "cannot be read");
     until(&weir, &[("shop", 4)]);
     fs::write(&file, rules("shop", 5)).unwrap();
     until(&weir, &[("shop", 5)]);
@@ -237,18 +237,18 @@ fn without_watching_changes_wait_for_the_next_start() {
     until(&rests, &[("shop", 1)]);
 }
 
-/// The errors of a refused set, if any.
-fn refused(weir: &Weir) -> Option<String> {
+/// The errors of a rejected set, if any.
+fn rejected(weir: &Weir) -> Option<String> {
     let status = http::get(weir.debug, "/status").json();
     Some(status["refused"]["problems"].as_str()?.to_owned())
 }
 
-fn until_refused(weir: &Weir, why: &str) {
-    wait_for(&format!("{why:?} is reported"), || refused(weir)?.contains(why).then_some(()));
+fn until_rejected(weir: &Weir, why: &str) {
+    wait_for(&format!("{why:?} is reported"), || rejected(weir)?.contains(why).then_some(()));
 }
 
 fn until_fixed(weir: &Weir) {
-    wait_for("nothing is wrong", || refused(weir).is_none().then_some(()));
+    wait_for("nothing is wrong", || rejected(weir).is_none().then_some(()));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn an_invalid_edit_changes_nothing_until_it_is_fixed() {
     let bad = "domain: cart\ndescriptors:\n  - kye: user\n";
     fs::write(weir.path("rules/cart.yaml"), bad).unwrap();
     fs::write(weir.path("rules/shop.yaml"), rules("shop", 2)).unwrap();
-    until_refused(&weir, "cart.yaml:3:5");
+    until_rejected(&weir, "cart.yaml:3:5");
     // Valid files of an invalid set are not used either.
     until(&weir, &[("shop", 1)]);
     // Two if the files were read between the two edits.
@@ -278,7 +278,7 @@ fn a_partly_written_file_changes_nothing() {
     let weir = directory().start();
     let whole = rules("shop", 1);
     fs::write(weir.path("rules/shop.yaml"), &whole[..whole.len() - 20]).unwrap();
-    until_refused(&weir, "shop.yaml");
+    until_rejected(&weir, "shop.yaml");
     // The active rules are valid again.
     fs::write(weir.path("rules/shop.yaml"), &whole).unwrap();
     until_fixed(&weir);
@@ -294,7 +294,7 @@ async fn weir_starts_without_valid_rules_and_waits_for_them() {
             fs::remove_file(setup.path("rules.yaml")).unwrap();
         }
         let mut weir = setup.start_unhealthy();
-        until_refused(&weir, "rules.yaml");
+        until_rejected(&weir, "rules.yaml");
         assert!(!weir.is_healthy());
         weir.until_said("every request gets an error").unwrap();
         weir.until_said("rules.yaml").unwrap();
@@ -312,7 +312,7 @@ async fn weir_starts_without_valid_rules_and_waits_for_them() {
 #[test]
 fn health_may_ignore_rules() {
     let weir = serving("no rules").env("FORCE_START_WITHOUT_INITIAL_CONFIG", "true").start();
-    until_refused(&weir, "rules.yaml");
+    until_rejected(&weir, "rules.yaml");
     assert!(weir.is_healthy());
 }
 

@@ -38,11 +38,11 @@ fn little_address_space_is_an_error_at_the_start() {
 }
 
 #[test]
-fn a_thread_that_cannot_start_is_an_error_at_the_start() {
-    // The stacks of the threads do not fit.
+fn threads_whose_stacks_do_not_fit_are_an_error_at_the_start() {
     let setup = setup().max_address_space(600_000).env("WEIR__RUNTIME__THREADS", "1000");
     let said = error(setup, 1);
-    assert!(said.contains("cannot start the thread weir-") && said.contains("ulimit"), "{said}");
+    let wanted = "limited to 585 MiB, and it needs at least 2512 MiB for 1000 serving threads";
+    assert!(said.contains(wanted) && said.contains("ulimit -v"), "{said}");
 }
 
 #[test]

@@ -103,6 +103,25 @@ fn a_directory_that_is_in_use_may_become_free() {
 }
 
 #[test]
+fn a_directory_of_a_later_version_has_to_be_changed() {
+    let setup = with("store.kind=disk store.disk.path=@counters");
+    let directory = setup.path("counters");
+    std::fs::create_dir(&directory).unwrap();
+    // Nothing but its version, and the checksum of that.
+    let mut meta = b"weirdisk\x09\0\0\0\0\0\0\0".to_vec();
+    meta.extend(0x9b7487f4_u32.to_le_bytes());
+    std::fs::write(directory.join("meta"), meta).unwrap();
+    assert_ends(setup, 64, "has format 9", "later version");
+}
+
+#[test]
+fn a_long_path_of_a_socket_has_to_be_changed() {
+    let path = format!("/tmp/{}", "s".repeat(103));
+    let wanted = "grpc.uds is a path of 108 bytes; write one of up to 107";
+    assert_ends(with(&format!("grpc.uds={path}")), 64, wanted, "grpc.uds");
+}
+
+#[test]
 fn settings_that_contradict_have_to_be_changed() {
     for (settings, cause) in [
         ("grpc.tls.enabled=true", "grpc.tls.enabled is true without grpc.tls.cert"),

@@ -28,7 +28,7 @@ fn setup(server: &Identity) -> Setup {
     setup.env("GRPC_SERVER_TLS_CERT", cert).env("GRPC_SERVER_TLS_KEY", key)
 }
 
-/// The same, with client certificates of this authority.
+/// Returns a setup that requires client certificates of this authority.
 fn mutual(server: &Identity, clients: &Authority) -> Setup {
     let setup = setup(server).file("ca.crt", &clients.pem);
     let ca = setup.path("ca.crt");

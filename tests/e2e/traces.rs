@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -94,6 +95,7 @@ fn spans_reach_the_collector_by_http_and_grpc() {
             .env("TRACING_SERVICE_NAME", "limits")
             .env("TRACING_SERVICE_NAMESPACE", "edge")
             .env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc")
+            .env("OTEL_RESOURCE_ATTRIBUTES", "service.name=others,cloud.region=eu-1")
             // Spans do not depend on what is logged.
             .env("LOG_LEVEL", "warn")
             .start();
@@ -120,6 +122,7 @@ fn spans_reach_the_collector_by_http_and_grpc() {
 
         assert_eq!(call.process("service.name"), "limits");
         assert_eq!(call.process("service.namespace"), "edge");
+        assert_eq!(call.process("cloud.region"), "eu-1");
         assert_eq!(call.process("service.instance.id").len(), 36);
         assert_eq!(call.process("telemetry.sdk.name"), "opentelemetry");
         assert!(collector.authorizations().iter().all(|sent| sent == "Bearer abc"));
@@ -290,6 +293,54 @@ fn spans_are_sent_again_when_the_collector_recovers() {
         collector.wait_until_refused();
         collector.trace(&trace_id(1), 3);
         assert!(weir.said().contains("cannot export telemetry"), "{}", weir.said());
+    }
+}
+
+#[test]
+fn a_collector_that_asks_to_wait_gets_metrics_and_no_spans() {
+    let collector = Collector::http();
+    let metrics = Collector::http();
+    let weir = traced(&collector)
+        .env("WEIR__METRICS__OTLP__ENABLED", "true")
+        .env("WEIR__METRICS__OTLP__INTERVAL", "200ms")
+        .env("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", format!("{}/v1/metrics", metrics.url()))
+        .start();
+    let wait = Duration::from_secs(7);
+    collector.refuse_for(wait);
+    ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
+    collector.wait_until_refused();
+    let exports = metrics.metrics().len();
+    collector.trace(&trace_id(1), 3);
+    let attempts = collector.attempts();
+    let [first, second] = attempts[..] else { panic!("{attempts:?}") };
+    assert!(second - first >= wait, "{:?}", second - first);
+    // Those of the first second show nothing.
+    assert!(metrics.metrics().len() > exports + 10);
+}
+
+#[test]
+fn the_end_does_not_wait_for_as_long_as_a_collector_asks() {
+    let collector = Collector::http();
+    let weir = traced(&collector).start();
+    collector.refuse_for(Duration::from_secs(60));
+    ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
+    collector.wait_until_refused();
+    let start = Instant::now();
+    stop(weir);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert_eq!(collector.attempts().len(), 1);
+}
+
+#[test]
+fn messages_are_compressed_on_request() {
+    for (collector, protocol) in [(Collector::http(), "http"), (Collector::grpc(None), "grpc")] {
+        let weir = traced(&collector)
+            .env("TRACING_EXPORTER_PROTOCOL", protocol)
+            .env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+            .start();
+        ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
+        check_chain(&collector.trace(&trace_id(1), 3), CALL);
+        assert_eq!(collector.encodings(), ["gzip"], "{protocol}");
     }
 }
 

@@ -133,16 +133,16 @@ async fn weir_identifies_itself_to_the_server() {
 }
 
 #[test]
-fn invalid_rules_are_refused_with_their_field_and_the_active_ones_stay() {
+fn invalid_rules_are_rejected_with_their_field_and_the_active_ones_stay() {
     let server = Management::start();
     let weir = with_shop(&server);
-    let refused = |version: &str, resources| {
-        let why = server.refused(version, resources, "1");
+    let rejected = |version: &str, resources| {
+        let why = server.rejected(version, resources, "1");
         until(&weir, &[("shop", 1)]);
         assert!(weir.is_healthy());
         why
     };
-    let why = refused("2", vec![any(&rules("shop", 2)), any(&bad("cart"))]);
+    let why = rejected("2", vec![any(&rules("shop", 2)), any(&bad("cart"))]);
     let wanted = "cart-resource: error: invalid rate limit unit 'UNKNOWN'\n  \
                   at: descriptors[0].rate_limit.unit (cart)\n  help: ";
     assert!(why.starts_with(wanted), "{why}");
@@ -150,7 +150,7 @@ fn invalid_rules_are_refused_with_their_field_and_the_active_ones_stay() {
 
     let garbage = Any { type_url: TYPE_URL.into(), value: b"\xff\xff".to_vec() };
     let cluster = Any { type_url: "type.googleapis.com/x.Cluster".into(), ..Any::default() };
-    let why = refused("3", vec![any(&rules("shop", 2)), garbage, cluster]);
+    let why = rejected("3", vec![any(&rules("shop", 2)), garbage, cluster]);
     assert!(why.contains("resource 2: error: the resource cannot be read"), "{why}");
     assert!(
         why.contains("resource 3: error: the resource is a \"type.googleapis.com/x.C"),
@@ -168,7 +168,7 @@ fn invalid_rules_are_refused_with_their_field_and_the_active_ones_stay() {
     until(&weir, &[("shop", 1)]);
 
     let many = (0..500).map(|i| any(&bad(&format!("d{i}")))).collect();
-    let why = refused("4", many);
+    let why = rejected("4", many);
     assert!(why.len() < 5_000 && why.contains("(500 errors in all; "), "{}", why.len());
     assert_eq!(weir.metric("weir_config_load_error_total"), 4);
     let status = http::get(weir.debug, "/status").json();
@@ -181,19 +181,19 @@ fn invalid_rules_are_refused_with_their_field_and_the_active_ones_stay() {
 }
 
 #[test]
-fn a_repeated_refused_set_is_compiled_once() {
+fn a_repeated_rejected_set_is_compiled_once() {
     let server = Management::start();
     let weir = with_shop(&server);
-    let why = server.refused("2", vec![any(&bad("shop"))], "1");
-    // Like some servers, it resends the same set after each refusal.
+    let why = server.rejected("2", vec![any(&bad("shop"))], "1");
+    // Like some servers, it resends the same set after each rejection.
     let start = Instant::now();
     for version in ["3", "4", "5"] {
-        assert_eq!(server.refused(version, vec![any(&bad("shop"))], "1"), why);
+        assert_eq!(server.rejected(version, vec![any(&bad("shop"))], "1"), why);
     }
     // 100 + 200 + 400 ms.
     assert!(start.elapsed() >= std::time::Duration::from_millis(700), "{:?}", start.elapsed());
     assert_eq!(weir.metric("weir_config_load_error_total"), 1);
-    assert_eq!(weir.said().matches("rules are refused").count(), 1);
+    assert_eq!(weir.said().matches("rules are rejected").count(), 1);
     // A valid set is not delayed by the answer to the invalid one.
     for version in ["6", "7"] {
         let rules = if version == "6" { bad("shop") } else { rules("shop", 7) };
@@ -204,8 +204,8 @@ fn a_repeated_refused_set_is_compiled_once() {
             ..Default::default()
         });
     }
-    let (refused, taken) = (server.sotw.next(), server.sotw.next());
-    assert!(refused.response_nonce == "6" && refused.error_detail.is_some());
+    let (rejected, taken) = (server.sotw.next(), server.sotw.next());
+    assert!(rejected.response_nonce == "6" && rejected.error_detail.is_some());
     assert!(taken.response_nonce == "7" && taken.version_info == "7");
     until(&weir, &[("shop", 7)]);
 }
@@ -239,7 +239,7 @@ fn health_may_require_a_domain() {
         server.set(version, resources);
         assert_eq!(weir.is_healthy(), healthy, "{version}");
     }
-    server.refused("5", vec![any(&bad("shop"))], "4");
+    server.rejected("5", vec![any(&bad("shop"))], "4");
     assert!(weir.is_healthy());
 }
 
@@ -251,7 +251,7 @@ fn merged_domains_may_have_several_resources() {
     };
     let server = Management::start();
     let _weir = with_shop(&server);
-    let why = server.refused("2", two(), "1");
+    let why = server.rejected("2", two(), "1");
     assert!(why.contains("more:") && why.contains("shop"), "{why}");
 
     let server = Management::start();
@@ -295,7 +295,7 @@ async fn keys_of_weir_itself_are_accepted() {
         }
     }
     let unknown = RateLimitPolicy { algorithm: "guess".into(), ..policy(1) };
-    let why = server.refused("2", vec![any(&of("shop", vec![descriptor("user", unknown)]))], "1");
+    let why = server.rejected("2", vec![any(&of("shop", vec![descriptor("user", unknown)]))], "1");
     assert!(why.contains("guess") && why.contains("token_bucket"), "{why}");
 }
 

@@ -103,7 +103,7 @@ fn step(buckets: Vec<Numbers>, steps_back: bool) -> impl Strategy<Value = Step> 
 struct Bucket {
     tokens: i128,
     last: i128,
-    /// The first second at which it is gone, if it expires.
+    /// The first second at which the key is gone, if it expires.
     gone: i128,
 }
 

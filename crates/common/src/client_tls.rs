@@ -156,14 +156,14 @@ fn read(files: &ClientFiles, first: bool) -> Result<ClientPem, SetupError> {
         (None, None) => None,
         (Some(cert), Some(key)) => Some(pem::identity(cert, key)?),
         (Some(cert), None) => {
-            return Err(format!("{} is set without a key; name the key too", cert.setting).into());
+            let message = format!("{} is set without a key; name the key too", cert.setting);
+            return Err(SetupError::Invalid(message));
         }
         (None, Some(key)) => {
             let setting = key.setting;
-            return Err(format!(
-                "{setting} is set without a certificate; name the certificate too"
-            )
-            .into());
+            let message =
+                format!("{setting} is set without a certificate; name the certificate too");
+            return Err(SetupError::Invalid(message));
         }
     };
     Ok(ClientPem { ca, identity })
@@ -171,7 +171,7 @@ fn read(files: &ClientFiles, first: bool) -> Result<ClientPem, SetupError> {
 
 #[cfg(not(feature = "tls"))]
 fn read(_: &ClientFiles, _first: bool) -> Result<ClientPem, SetupError> {
-    Err(NO_TLS.to_owned().into())
+    Err(SetupError::Invalid(NO_TLS.to_owned()))
 }
 
 /// The error of a build without TLS.

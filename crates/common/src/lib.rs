@@ -14,6 +14,8 @@ pub mod escape;
 pub mod failure;
 pub mod glob;
 #[cfg(feature = "http-client")]
+pub mod http_client;
+#[cfg(feature = "http-client")]
 pub mod interim_responses;
 pub mod metrics;
 pub mod random;

@@ -8,12 +8,17 @@ pub enum SetupError {
     /// The setting, or the content of the file that it names, is invalid: somebody has to change it.
     #[error("{0}")]
     Invalid(String),
-    /// It may be usable later: a port is in use, a directory is locked, a file is not there yet.
+    /// The thing may be usable later: a port is in use, a directory is locked, a file is not there yet.
     #[error("{0}")]
     Unavailable(String),
 }
 
 impl SetupError {
+    /// Returns the error of something that the system does not allow now.
+    pub fn unavailable(error: anyhow::Error) -> SetupError {
+        SetupError::Unavailable(format!("{error:#}"))
+    }
+
     /// Replaces the message.
     #[must_use]
     pub fn map(self, message: impl FnOnce(String) -> String) -> SetupError {
@@ -24,21 +29,8 @@ impl SetupError {
     }
 }
 
-impl From<String> for SetupError {
-    fn from(message: String) -> SetupError {
-        SetupError::Invalid(message)
-    }
-}
-
 impl From<SetupError> for String {
     fn from(error: SetupError) -> String {
         error.to_string()
-    }
-}
-
-impl From<anyhow::Error> for SetupError {
-    /// What the system refuses.
-    fn from(error: anyhow::Error) -> SetupError {
-        SetupError::Unavailable(format!("{error:#}"))
     }
 }

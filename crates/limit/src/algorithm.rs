@@ -11,7 +11,7 @@ use super::{
     HoldLevels, Levels, Micros, NumbersChange, NumbersError, SavedNumbers, SpanCount, Undo, Verdict,
 };
 
-/// Hits to judge, charge or give back.
+/// Hits to check, charge or refund.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hits {
     pub count: u32,
@@ -36,7 +36,7 @@ pub enum Parameter<'a> {
 /// What has no default differs between algorithms. A default is right, or safe, for any that does not
 /// override it.
 ///
-/// A state is always advanced to `now` before it is judged or changed. `log` is the log that all
+/// A state is always advanced to `now` before it is read or changed. `log` is the log that all
 /// sliding_log limits of a rule share; other algorithms ignore it.
 pub(crate) trait LimitAlgorithm: Sized {
     /// The state of one limit for one key. The default is that of a key never seen.
@@ -53,13 +53,13 @@ pub(crate) trait LimitAlgorithm: Sized {
     const COUNTS_AT_ZERO: bool;
 
     /// Whether a limit of 0 hits that charges denied hits allows looks, as the reference does.
-    const ALLOWS_LOOKS_AT_ZERO: bool = false;
+    const ANSWERS_LOOKS_IF_N_IS_ZERO: bool = false;
 
     /// Whether a denial of some hits holds as long for more hits, if no other limit is in the rule.
-    const DENIES_MORE_ALIKE: bool = false;
+    const DENIAL_COVERS_MORE_HITS: bool = false;
 
-    /// Whether hits are given back at the end of a request. In a rule with such a limit, only this
-    /// limit gets them back.
+    /// Whether hits are released at the end of a request, by a refund. In a rule with such a limit,
+    /// a refund concerns only this limit.
     const COUNTS_IN_FLIGHT: bool = false;
 
     /// The bytes that a state keeps of each hit; 0 if it only counts them.
@@ -79,7 +79,7 @@ pub(crate) trait LimitAlgorithm: Sized {
     fn advance(&self, state: &mut Self::State, now: Micros);
 
     /// Returns whether the hits are allowed, and when if not.
-    fn judge(&self, state: &Self::State, log: &HitLog, now: Micros, hits: Hits) -> Verdict;
+    fn verdict(&self, state: &Self::State, log: &HitLog, now: Micros, hits: Hits) -> Verdict;
 
     /// Returns how much of the limit is used.
     fn levels(&self, state: &Self::State, log: &HitLog, now: Micros) -> Levels;
@@ -90,8 +90,8 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Changes the state after a denial by this limit, whether it charges denied hits or not.
     fn deny(&self, _: &mut Self::State, _: Micros) {}
 
-    /// Gives hits back, newest first.
-    fn give_back(&self, state: &mut Self::State, now: Micros, hits: Hits);
+    /// Refunds hits, newest first.
+    fn refund(&self, state: &mut Self::State, now: Micros, hits: Hits);
 
     /// Returns what undoes the charge that turned an advanced state into `after`, for `hold`; none if it
     /// changed nothing. Limits of a sliding_log share a log, so the plan undoes them.

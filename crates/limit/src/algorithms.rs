@@ -31,7 +31,7 @@ define_algorithms! { $
     SlidingLog => (),
     BucketedWindow => Box<bucketed_window::State>,
     TokenBucket => token_bucket::State,
-    /// Also called leaky bucket.
+    /// The generic cell rate algorithm, also called leaky bucket.
     Gcra => gcra::State,
     Concurrency => Box<concurrency::State>,
     /// Not of rule files.

@@ -53,8 +53,8 @@ macro_rules! state_methods {
 constants! {
     packs = PACKS: bool;
     counts_at_zero = COUNTS_AT_ZERO: bool;
-    allows_looks_at_zero = ALLOWS_LOOKS_AT_ZERO: bool;
-    denies_more_alike = DENIES_MORE_ALIKE: bool;
+    answers_looks_if_n_is_zero = ANSWERS_LOOKS_IF_N_IS_ZERO: bool;
+    denial_covers_more_hits = DENIAL_COVERS_MORE_HITS: bool;
     counts_in_flight = COUNTS_IN_FLIGHT: bool;
     reset_recurs = RESET_RECURS: bool;
     needs_expiry = NEEDS_EXPIRY: bool;
@@ -74,12 +74,12 @@ methods! {
 state_methods! {
     fn count(state: &LimitState, log: &HitLog, now: Micros, span: Micros) -> Option<SpanCount>, else None;
     fn holds(state: &LimitState, now: Micros) -> Option<HoldLevels>, else None;
-    fn judge(state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict, else Verdict::NEVER;
+    fn verdict(state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict, else Verdict::NEVER;
     fn levels(state: &LimitState, log: &HitLog, now: Micros) -> Levels, else Levels::UNKNOWN;
     fn charge(state: &mut LimitState, now: Micros, hits: Hits, charge_denied: bool) -> (), else ();
     fn deny(state: &mut LimitState, now: Micros) -> (), else ();
     fn undo(state: &mut LimitState, now: Micros, undo: &Undo, hold: u64) -> (), else ();
-    fn give_back(state: &mut LimitState, now: Micros, hits: Hits) -> (), else ();
+    fn refund(state: &mut LimitState, now: Micros, hits: Hits) -> (), else ();
 }
 
 impl Algorithm {

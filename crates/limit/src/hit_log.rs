@@ -19,13 +19,13 @@ impl Default for HitLog {
     }
 }
 
-/// What is needed of a log to judge the same hits repeatedly.
+/// What is needed of a log to check the same hits repeatedly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSummary {
     /// The newest stamp; 0 for none.
     pub newest: Micros,
     /// The newest stamp after hits have come back.
-    pub newest_after_give_back: Micros,
+    pub newest_after_refund: Micros,
     pub limits: Vec<LimitSummary>,
 }
 
@@ -36,7 +36,7 @@ pub struct LimitSummary {
     pub period: Micros,
     /// Hits that count.
     pub used: u64,
-    /// The stamp that must expire before the judged hits are allowed.
+    /// The stamp that must expire before the checked hits are allowed.
     pub blocking: Micros,
 }
 
@@ -93,7 +93,7 @@ impl HitLog {
     }
 
     /// Returns whether the clock stepped back by more than the shortest period.
-    pub fn is_ahead(&self, bounds: &LogBounds, now: Micros) -> bool {
+    pub(crate) fn is_ahead(&self, bounds: &LogBounds, now: Micros) -> bool {
         self.newest().is_some_and(|newest| newest > now.saturating_add(bounds.shortest_period))
     }
 
@@ -153,11 +153,11 @@ impl HitLog {
     }
 
     /// Removes the newest stamps.
-    pub fn give_back(&mut self, hits: u32) {
+    pub fn refund(&mut self, hits: u32) {
         match self {
             HitLog::Stamps(stamps) => stamps.truncate(stamps.len().saturating_sub(hits as usize)),
             HitLog::Summary(summary) => {
-                summary.newest = summary.newest_after_give_back;
+                summary.newest = summary.newest_after_refund;
                 for limit in &mut summary.limits {
                     limit.used = limit.used.saturating_sub(hits.into());
                 }
@@ -173,7 +173,7 @@ impl HitLog {
                 let to = stamps.partition_point(|&stamp| stamp <= taken);
                 stamps.drain(from..to.min(from.saturating_add(hits as usize)));
             }
-            HitLog::Summary(summary) => summary.newest = summary.newest_after_give_back,
+            HitLog::Summary(summary) => summary.newest = summary.newest_after_refund,
         }
     }
 

@@ -108,22 +108,22 @@ impl Limit {
         self.requests_per_unit as f32 * ratio
     }
 
-    /// Judges hits by an advanced state. Zero hits are a peek: denied if the limit is exceeded where
+    /// Returns whether an advanced state allows hits. Zero hits are a look: denied if the limit is exceeded where
     /// denied hits are charged, else if it is full.
     ///
-    /// A limit of 0 denies hits and peeks. Only a fixed window that charges denied hits answers a
+    /// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers a
     /// look as any other limit does, like the reference.
-    fn judge(&self, state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict {
-        match self.judged_hits(hits, self.algorithm.allows_looks_at_zero()) {
-            Some(hits) => self.algorithm.judge(state, log, now, hits),
+    fn verdict(&self, state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict {
+        match self.hits_to_check(hits, self.algorithm.answers_looks_if_n_is_zero()) {
+            Some(hits) => self.algorithm.verdict(state, log, now, hits),
             None => Verdict::NEVER,
         }
     }
 
-    /// The hits that the algorithm judges; none if they are denied whatever the state.
-    fn judged_hits(&self, hits: Hits, allows_looks_at_zero: bool) -> Option<Hits> {
+    /// Returns the hits that the algorithm checks; none if they are denied whatever the state.
+    fn hits_to_check(&self, hits: Hits, answers_looks_if_n_is_zero: bool) -> Option<Hits> {
         if self.requests_per_unit == 0 {
-            let looks = self.charge_denied && allows_looks_at_zero;
+            let looks = self.charge_denied && answers_looks_if_n_is_zero;
             if hits.count > 0 || !looks {
                 return None;
             }

@@ -23,14 +23,14 @@ pub(super) fn charge<A: LimitAlgorithm>(
     algorithm.advance(&mut state, now);
     match op {
         Op::Take(_) => {}
-        Op::GiveBack(_) => algorithm.give_back(&mut state, now, hits),
+        Op::Refund(_) => algorithm.refund(&mut state, now, hits),
         Op::Undo(undo) if undo.limits & 1 > 0 => algorithm.undo(&mut state, now, &undo, hits.hold),
         Op::Undo(_) => {}
     }
     let used_before = algorithm.levels(&state, &log, now).used;
     let verdict = match op {
         Op::Take(_) => take(limit, algorithm, &mut state, now, hits),
-        Op::GiveBack(_) | Op::Undo(_) => Verdict::ALLOWED,
+        Op::Refund(_) | Op::Undo(_) => Verdict::ALLOWED,
     };
     let levels = limit.bound(algorithm.levels(&state, &log, now));
     *packed = A::pack(&state);
@@ -58,11 +58,11 @@ fn take<A: LimitAlgorithm>(
     hits: Hits,
 ) -> Verdict {
     let log = HitLog::default();
-    let judged = limit.judged_hits(hits, A::ALLOWS_LOOKS_AT_ZERO);
-    let judge = |state: &A::State| {
-        judged.map_or(Verdict::NEVER, |hits| algorithm.judge(state, &log, now, hits))
+    let checked = limit.hits_to_check(hits, A::ANSWERS_LOOKS_IF_N_IS_ZERO);
+    let verdict_of = |state: &A::State| {
+        checked.map_or(Verdict::NEVER, |hits| algorithm.verdict(state, &log, now, hits))
     };
-    let mut verdict = judge(state);
+    let mut verdict = verdict_of(state);
     if hits.count > 0 {
         if (verdict.allowed || limit.charge_denied) && limit.is_charged(A::COUNTS_AT_ZERO) {
             algorithm.charge(state, now, hits, limit.charge_denied);
@@ -73,7 +73,7 @@ fn take<A: LimitAlgorithm>(
     }
     if !verdict.allowed && !limit.shadow_mode {
         // Charged denials and the restarted wait of a strict bucket make the wait longer.
-        verdict.retry_after = judge(state).retry_after;
+        verdict.retry_after = verdict_of(state).retry_after;
     }
     verdict
 }

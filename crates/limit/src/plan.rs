@@ -1,4 +1,4 @@
-//! All limits of a rule, judged and charged together.
+//! All limits of a rule, checked and charged together.
 //!
 //! All must allow; if one denies, only limits that count denied hits are charged. The answer is that
 //! of the binding limit: of those that deny the one with the longest wait, else the one with the
@@ -23,8 +23,8 @@ use super::{
 pub enum Op {
     /// Takes hits; 0 only looks, and never charges or creates a state.
     Take(u64),
-    /// Gives hits back, newest first, never below zero; always allowed.
-    GiveBack(u64),
+    /// Refunds hits, newest first, never below zero; always allowed.
+    Refund(u64),
     /// Makes a charge of this plan as if it had not been made; always allowed.
     Undo(Undo),
 }
@@ -33,7 +33,7 @@ impl Op {
     /// The hits, which saturate, with the hash of their hold id.
     fn hits(self, hold: u64) -> Hits {
         let count = match self {
-            Op::Take(count) | Op::GiveBack(count) => u32::try_from(count).unwrap_or(u32::MAX),
+            Op::Take(count) | Op::Refund(count) => u32::try_from(count).unwrap_or(u32::MAX),
             Op::Undo(undo) => undo.hits,
         };
         Hits { count, hold }
@@ -43,12 +43,12 @@ impl Op {
     pub fn takes(self) -> Option<u64> {
         match self {
             Op::Take(hits) => Some(hits),
-            Op::GiveBack(_) | Op::Undo(_) => None,
+            Op::Refund(_) | Op::Undo(_) => None,
         }
     }
 
     /// Returns whether hits come back. Even if its batch is denied as a whole, they do.
-    pub fn gives_back(self) -> bool {
+    pub fn is_refund(self) -> bool {
         self.takes().is_none()
     }
 }
@@ -62,7 +62,7 @@ pub struct Plan {
     shape_hash: u64,
     /// The shape was given: every plan of it continues the others' states.
     continues: bool,
-    /// Those of the shared log, if there are sliding_log limits.
+    /// The bounds of the shared log, if there are sliding_log limits.
     log_bounds: Option<LogBounds>,
     /// The index of the concurrency limit, if any.
     concurrency: Option<u8>,
@@ -198,8 +198,8 @@ impl Plan {
 
     /// Returns whether a denial of some hits holds as long for more hits. Otherwise more hits may
     /// wait longer, and because of another limit.
-    pub fn denies_more_alike(&self) -> bool {
-        matches!(&*self.limits, [limit] if limit.algorithm.denies_more_alike())
+    pub fn denial_covers_more_hits(&self) -> bool {
+        matches!(&*self.limits, [limit] if limit.algorithm.denial_covers_more_hits())
     }
 
     /// Returns how long a denial that [may be repeated](Self::repeats_denials) stays as it is, if
@@ -230,7 +230,7 @@ impl Plan {
         if self.continues { plan.reshaped(&self.shape) } else { plan }
     }
 
-    /// Judges `op` at `now` and charges. `hold` is the hold id for a concurrency limit.
+    /// Checks `op` at `now` and charges. `hold` is the hold id for a concurrency limit.
     pub fn charge(
         &self,
         state: &mut State,
@@ -296,7 +296,7 @@ impl Plan {
         let hits = op.hits(hold);
         match op {
             Op::Take(_) => return self.take(states, log, now, hits),
-            Op::GiveBack(_) => self.give_back(states, log, now, hits),
+            Op::Refund(_) => self.refund(states, log, now, hits),
             Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
         }
         let used: Used = self.used(states, log, now);
@@ -314,7 +314,7 @@ impl Plan {
         let mut verdicts = [Verdict::ALLOWED; 16];
         let mut allowed = true;
         for ((limit, state), verdict) in self.limits.iter().zip(&*states).zip(&mut verdicts) {
-            *verdict = limit.judge(state, log, now, hits);
+            *verdict = limit.verdict(state, log, now, hits);
             allowed &= verdict.allowed || limit.shadow_mode;
         }
         if hits.count > 0 {
@@ -336,7 +336,7 @@ impl Plan {
             // Charged denials and the restarted wait of a strict bucket make the wait longer.
             for ((limit, state), verdict) in self.limits.iter().zip(&*states).zip(&mut verdicts) {
                 if !verdict.allowed {
-                    verdict.retry_after = limit.judge(state, log, now, hits).retry_after;
+                    verdict.retry_after = limit.verdict(state, log, now, hits).retry_after;
                 }
             }
         }
@@ -348,16 +348,16 @@ impl Plan {
         outcome
     }
 
-    /// Gives hits back to every limit; in a rule with a concurrency limit, to that alone.
-    fn give_back(&self, states: &mut [LimitState], log: &mut HitLog, now: Micros, hits: Hits) {
+    /// Refunds hits to every limit; in a rule with a concurrency limit, to that alone.
+    fn refund(&self, states: &mut [LimitState], log: &mut HitLog, now: Micros, hits: Hits) {
         let in_flight_only = self.concurrency.is_some();
         for (limit, state) in self.limits.iter().zip(states) {
             if !in_flight_only || limit.algorithm.counts_in_flight() {
-                limit.algorithm.give_back(state, now, hits);
+                limit.algorithm.refund(state, now, hits);
             }
         }
         if !in_flight_only {
-            log.give_back(hits.count);
+            log.refund(hits.count);
         }
     }
 

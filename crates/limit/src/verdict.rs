@@ -56,7 +56,7 @@ pub enum Source {
     /// The store, from the key's state.
     #[default]
     Store,
-    /// This replica, which repeats a denial that still holds.
+    /// This replica decided: it repeats a denial that still holds.
     DeniedLocally,
     /// The policy for a failing store.
     Degraded,

@@ -38,15 +38,15 @@ mod time;
 pub use audit::{AuditLog, AuditRecord};
 pub use clock::ControlClock;
 pub use compiled::{CompiledControls, Effect};
-pub use control::{Action, Control, LimitChange};
+pub use control::{Action, Control, Draft, LimitChange};
 pub use error::{ControlError, ErrorKind, PlanError};
 pub use handle::{Controls, Options, PutOptions, Written};
-pub use request::{Draft, Lasts};
+pub use request::Expiry;
 pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};
 
 /// The most controls.
-pub const MAX_CONTROLS: usize = 10_000;
+pub(crate) const MAX_CONTROLS: usize = 10_000;
 
 /// The most tombstones: as many as there can be controls to delete.
 const MAX_TOMBSTONES: usize = MAX_CONTROLS;

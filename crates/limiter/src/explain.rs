@@ -47,7 +47,7 @@ pub struct ExplainedDescriptor {
     /// The name in metrics, with the domain.
     pub metric: Option<String>,
     pub quota: bool,
-    /// What it was probably meant to match.
+    /// The rules that the descriptor was probably meant to match.
     pub near_misses: Vec<Near>,
     /// The places of the patches of the rule and of its domain; none without a rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The hits of concurrency limits that a request took, so that a cancelled call can give them back.
+//! The hits of concurrency limits that a request took, so that a cancelled call can release them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_limit::{Op, Plan};
 use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Role, Store};
 
-/// The time-out for giving back; no request waits for it.
+/// The time-out for releasing; no request waits for it.
 const BUDGET: Duration = Duration::from_secs(1);
 
 /// The holds of a request. Most have none, and then nothing is allocated.
@@ -68,7 +68,7 @@ impl Holds {
     }
 
     /// Gives all holds back. If the store fails, they expire after their time-out.
-    pub async fn give_back(self, store: &impl Store) {
+    pub async fn release(self, store: &impl Store) {
         let Some(taken) = self.0 else { return };
         let Taken { domain, on_failure, holds } = *taken;
         for hold in &holds {
@@ -77,7 +77,7 @@ impl Holds {
             let charge = Charge {
                 key: Key { domain: &domain, entries: &entries },
                 plan: &hold.plan,
-                op: Op::GiveBack(hold.hits),
+                op: Op::Refund(hold.hits),
                 hold: hold.id.as_deref(),
                 role: hold.role,
             };

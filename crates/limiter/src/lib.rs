@@ -141,8 +141,8 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Counts a request that was rejected before it reached the limiter.
-    pub fn count_refused(&self, domain: &str, error: &RequestError) {
-        log::refused(domain, error);
+    pub fn count_invalid(&self, domain: &str, error: &RequestError) {
+        log::invalid(domain, error);
         add(&self.counts.invalid);
     }
 
@@ -162,7 +162,7 @@ impl<S: Store> Limiter<S> {
         let span = DecisionSpan::start(request);
         let mut lookup = Lookup::new();
         if let Err(error) = self.look_up(rules.map(Into::into), request, &mut lookup) {
-            return Err(self.refuse(request, error, span));
+            return Err(self.reject(request, error, span));
         }
         let mut charges = Charges::new(lookup.domain);
         charges.add_all(request, &lookup, &self.options);
@@ -194,7 +194,7 @@ impl<S: Store> Limiter<S> {
         let span = DecisionSpan::start(request);
         let mut lookup = Lookup::new();
         if let Err(error) = self.look_up(rules.map(Into::into), request, &mut lookup) {
-            return Some(Err(self.refuse(request, error, span)));
+            return Some(Err(self.reject(request, error, span)));
         }
         let mut charges = Charges::new(lookup.domain);
         charges.add_all(request, &lookup, &self.options);
@@ -215,13 +215,13 @@ impl<S: Store> Limiter<S> {
 
     /// Counts and records that a request is invalid.
     #[cold]
-    fn refuse(
+    fn reject(
         &self,
         request: &Request<'_>,
         error: RequestError,
         span: DecisionSpan,
     ) -> RequestError {
-        self.count_refused(request.domain, &error);
+        self.count_invalid(request.domain, &error);
         span.end(None, Err(&error));
         error
     }

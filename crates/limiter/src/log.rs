@@ -67,10 +67,10 @@ pub(super) fn decisions(
 }
 
 /// Logs a request that gets no decision because it is invalid.
-pub(super) fn refused(domain: &str, error: &RequestError) {
+pub(super) fn invalid(domain: &str, error: &RequestError) {
     if tracing::enabled!(tracing::Level::DEBUG) {
         let domain = shortened(domain);
-        tracing::debug!(domain, %error, "request refused");
+        tracing::debug!(domain, %error, "invalid request");
     }
 }
 
@@ -103,7 +103,7 @@ fn line<'a>(
         limit: None,
         hits: plan.map(|_| match matched.op {
             Op::Take(hits) => i64::try_from(hits).unwrap_or(i64::MAX),
-            Op::GiveBack(hits) => -i64::try_from(hits).unwrap_or(i64::MAX),
+            Op::Refund(hits) => -i64::try_from(hits).unwrap_or(i64::MAX),
             Op::Undo(undo) => -i64::from(undo.hits),
         }),
         used_before: None,

@@ -75,7 +75,7 @@ impl<'s, 'r> Matched<'s, 'r> {
             None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
             Some(Effect::Limit { plan, .. }) => Some(plan),
             Some(Effect::Block { .. }) => None,
-            // What was never taken is not given back. A hold is known by its id.
+            // What was never taken is not refunded. A hold is known by its id.
             Some(Effect::Allow { .. }) => {
                 let has_id = |plan: &&Arc<Plan>| plan.hold_id().is_some();
                 self.applies.plan().filter(|plan| self.is_refund() && has_id(plan))
@@ -105,7 +105,7 @@ impl<'s, 'r> Matched<'s, 'r> {
     }
 
     fn is_refund(&self) -> bool {
-        self.op.gives_back()
+        self.op.is_refund()
     }
 
     /// Whether a control denies it.
@@ -225,9 +225,9 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
 }
 
 /// The operation that a descriptor requests. Hits saturate at 2^32 - 1; a descriptor's own 0 only
-/// peeks.
+/// looks.
 fn op(request: &Request<'_>, descriptor: &Descriptor<'_>) -> Op {
     let hits = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1)));
     let hits = hits.min(u64::from(u32::MAX));
-    if descriptor.is_negative_hits { Op::GiveBack(hits) } else { Op::Take(hits) }
+    if descriptor.is_negative_hits { Op::Refund(hits) } else { Op::Take(hits) }
 }

@@ -10,7 +10,7 @@ pub(super) struct Sample {
     start: Instant,
     /// A second since the start, and below it in 32 bits the number that passed in that second.
     passed: AtomicU64,
-    /// Those that did not pass since the last one that did.
+    /// Events suppressed since the last one that passed.
     suppressed: AtomicU64,
 }
 

@@ -158,7 +158,7 @@ fn hits_come_from_the_descriptor_else_from_the_request() {
     assert_eq!(ask(None, 0).2, 4);
     assert_eq!(ask(None, 2).2, 2);
     assert_eq!(ask(Some(1), 9).2, 1);
-    // A descriptor's own 0 only peeks, the request's means 1.
+    // A descriptor's own 0 only looks, the request's means 1.
     assert_eq!(ask(Some(0), 9).2, 1);
     assert_eq!(ask(None, 1).2, 0);
     assert_eq!(ask(Some(0), 1), (false, Some(5), 0, 3_580));
@@ -242,8 +242,8 @@ fn overrides_count_like_rules_of_their_unit() {
         (6, Some(101), "over 100 years"),
         (6, Some(u32::MAX), "over 100 years"),
     ] {
-        let refused = ask(1, unit, multiplier, &[("a", "x")]).unwrap_err().to_string();
-        assert!(refused.contains(shown), "{refused}");
+        let error = ask(1, unit, multiplier, &[("a", "x")]).unwrap_err().to_string();
+        assert!(error.contains(shown), "{error}");
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Options {
 /// Counts the hits, denials and near admissions of keys.
 pub struct Top {
     hasher: KeyHasher,
-    /// Those of each thread, by its number.
+    /// The lists of each thread, by the thread's number.
     lists: Box<[Aligned]>,
     redaction: Arc<Redaction>,
     clock: Arc<dyn Monotonic>,

@@ -12,7 +12,7 @@ use weir_store::Charge;
 const INDEXES: [&str; 16] =
     ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"];
 
-/// Counts the decision on hits that were charged. Refunds and peeks are not counted. `is_charged` is
+/// Counts the decision on hits that were charged. Refunds and looks are not counted. `is_charged` is
 /// false if they were not charged after all because the request is denied as a whole.
 #[inline]
 pub(super) fn record(

@@ -13,9 +13,9 @@ const HEADER: &str = "files,rule,origin,shadow,requests,refused,share,worst_minu
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
     let comparison = report.comparison.as_ref();
-    print_side(&report.rules, comparison.map(|it| &it.no_longer_refused), out)?;
+    print_side(&report.rules, comparison.map(|it| &it.no_longer_denied), out)?;
     match comparison {
-        Some(comparison) => print_side(&comparison.other, Some(&comparison.newly_refused), out),
+        Some(comparison) => print_side(&comparison.other, Some(&comparison.newly_denied), out),
         None => Ok(()),
     }
 }
@@ -27,9 +27,9 @@ fn print_side(
     out: &mut impl Write,
 ) -> io::Result<()> {
     for rule in &side.rules {
-        let refused = &rule.refused;
-        let worst = refused.worst_minute;
-        let key = refused.worst_keys.first();
+        let denied = &rule.denied;
+        let worst = denied.worst_minute;
+        let key = denied.worst_keys.first();
         let only = only.map(|only| only.rules.iter().find(|(name, _)| *name == rule.name));
         writeln!(
             out,
@@ -39,8 +39,8 @@ fn print_side(
             quoted(&rule.origin.to_string()),
             rule.is_shadow,
             rule.requests,
-            refused.requests,
-            refused.share_of(rule.requests),
+            denied.requests,
+            denied.share_of(rule.requests),
             worst.map(|(minute, _)| stamp(minute).to_string()).unwrap_or_default(),
             worst.map(|(_, count)| count.to_string()).unwrap_or_default(),
             key.map(|(key, _)| quoted(key)).unwrap_or_default(),

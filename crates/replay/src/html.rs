@@ -28,7 +28,7 @@ use time::{clock, day, is_one_day, per, range, time_of_day};
 /// The style sheet: that of all pages, and what this one adds.
 const CSS: &str = concat!(include_str!("style.css"), include_str!("html/page.css"));
 
-/// The icon of the page: two bars, part of the right one refused.
+/// The icon of the page: two bars, part of the right one denied.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath fill='%237ea2ee' d='M2 7h5v8H2zM9 1h5v14H9z'/%3E%3Cpath fill='%23c2410c' d='M9 9h5v6H9z'/%3E%3C/svg%3E";
 
 /// Bins of the large plots.
@@ -42,7 +42,7 @@ const MAX_LINK_NAME: usize = 40;
 const MAX_OPEN: usize = 5;
 
 /// Colours, as classes of the style sheet, and what they mean.
-const PASSED_AND_REFUSED: [(&str, &str); 2] = [("passed", "passed"), ("refused", "refused")];
+const PASSED_AND_DENIED: [(&str, &str); 2] = [("passed", "passed"), ("denied", "denied")];
 
 /// Prints the page.
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
@@ -70,8 +70,8 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn print_head(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let refused = &report.rules.refused;
-    let share = percent(refused.share_of(report.traffic.requests));
+    let denied = &report.rules.denied;
+    let share = percent(denied.share_of(report.traffic.requests));
     let requests = counted(report.traffic.requests, "request");
     // Nothing is loaded from anywhere, whatever a name contains.
     writeln!(
@@ -81,7 +81,7 @@ fn print_head(report: &Report, out: &mut impl Write) -> io::Result<()> {
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">
-<title>weir replay: {share} of {requests} refused</title>
+<title>weir replay: {share} of {requests} denied</title>
 <link rel="icon" href="{ICON}">
 <style>
 {CSS}</style></head><body>"#
@@ -101,11 +101,11 @@ fn print_headline(report: &Report, out: &mut impl Write) -> io::Result<()> {
         return writeln!(out, "<h1>No requests to replay.</h1><p>{why}</p></header>");
     };
     let requests = counted(traffic.requests, "request");
-    let refused = match side.refused.requests {
+    let denied = match side.denied.requests {
         0 => format!("none of {requests}"),
-        refused => {
-            let share = percent(side.refused.share_of(traffic.requests));
-            format!(r#"<strong>{} of {requests} ({share})</strong>"#, number(refused))
+        denied => {
+            let share = percent(side.denied.share_of(traffic.requests));
+            format!(r#"<strong>{} of {requests} ({share})</strong>"#, number(denied))
         }
     };
     let when = range(from, to);
@@ -113,18 +113,18 @@ fn print_headline(report: &Report, out: &mut impl Write) -> io::Result<()> {
         Some(_) if side.name.len() <= MAX_HEADLINE_NAME => code(&side.name),
         _ => "these limits".to_owned(),
     };
-    writeln!(out, "<h1>{when}, {limits} would have refused {refused}.</h1>")?;
+    writeln!(out, "<h1>{when}, {limits} would have denied {denied}.</h1>")?;
     if let Some(comparison) = &report.comparison {
         let other = &comparison.other;
         let now = code(&side.name);
         writeln!(
             out,
-            r#"<p class="lead">{} would have refused {} ({}). It refuses {} that {now} lets pass, and lets {} pass that {now} refuses.</p>"#,
+            r#"<p class="lead">{} would have denied {} ({}). It denies {} that {now} lets pass, and lets {} pass that {now} denies.</p>"#,
             code(&other.name),
-            number(other.refused.requests),
-            percent(other.refused.share_of(traffic.requests)),
-            counted(comparison.newly_refused.total.requests, "request"),
-            number(comparison.no_longer_refused.total.requests)
+            number(other.denied.requests),
+            percent(other.denied.share_of(traffic.requests)),
+            counted(comparison.newly_denied.total.requests, "request"),
+            number(comparison.no_longer_denied.total.requests)
         )?;
     }
     print_tiles(report, out)?;
@@ -134,34 +134,34 @@ fn print_headline(report: &Report, out: &mut impl Write) -> io::Result<()> {
 /// Prints the most important numbers.
 fn print_tiles(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let side = &report.rules;
-    let refused = &side.refused;
-    let refusing = side.rules.iter().filter(|rule| rule.refused.requests > 0 && !rule.is_shadow);
-    let worst = match refused.worst_minute {
+    let denied = &side.denied;
+    let denying = side.rules.iter().filter(|rule| rule.denied.requests > 0 && !rule.is_shadow);
+    let worst = match denied.worst_minute {
         Some((at, count)) => {
             let count = number(count);
             let note = match is_one_day(report.traffic.span) {
-                true => format!("{count} refused in this minute"),
-                false => format!("on {}, {count} refused", day(at)),
+                true => format!("{count} denied in this minute"),
+                false => format!("on {}, {count} denied", day(at)),
             };
             (time_of_day(at), note)
         }
-        None => ("none".to_owned(), "no request was refused".to_owned()),
+        None => ("none".to_owned(), "no request was denied".to_owned()),
     };
     let tiles = [
         (
-            "Refused",
-            percent(refused.share_of(report.traffic.requests)),
-            counted(refused.requests, "request"),
+            "Denied",
+            percent(denied.share_of(report.traffic.requests)),
+            counted(denied.requests, "request"),
         ),
         ("Worst minute", worst.0, worst.1),
-        ("Keys refused", bars::key_count(refused), String::new()),
+        ("Keys denied", bars::key_count(denied), String::new()),
         (
-            "Rules that refuse",
-            number(refusing.count() as u64),
+            "Rules that deny",
+            number(denying.count() as u64),
             format!("of {}", counted((side.rules.len() + side.unused) as u64, "rule")),
         ),
     ];
-    let class = if refused.requests > 0 { "tiles refusing" } else { "tiles" };
+    let class = if denied.requests > 0 { "tiles denying" } else { "tiles" };
     writeln!(out, r#"<dl class="{class}">"#)?;
     for (title, value, note) in tiles {
         writeln!(out, "<div><dt>{title}</dt><dd><b>{value}</b> <span>{note}</span></dd></div>")?;
@@ -194,23 +194,23 @@ fn print_contents(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "</ul></nav>")
 }
 
-/// Prints all requests and the refused ones over time, as plots and as a table.
+/// Prints all requests and the denied ones over time, as plots and as a table.
 fn print_over_time(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let bins = Bins::new(report.plot_start, report.bucket, report.series.len(), MAX_BINS);
-    let (requests, refused) = (bins.sums(&report.series), bins.sums(&report.rules.refused.series));
+    let (requests, denied) = (bins.sums(&report.series), bins.sums(&report.rules.denied.series));
     let width = per(bins.width);
     writeln!(out, r#"<section id="time" aria-labelledby="time-h"><h2 id="time-h">Over time</h2>"#)?;
     let largest = |values: &[u64]| number(values.iter().copied().max().unwrap_or_default());
     let all = Layer { class: "passed", name: "requests", values: &requests };
-    let over = Layer { class: "refused", name: "refused", values: &refused };
+    let over = Layer { class: "denied", name: "denied", values: &denied };
     let description = format!(
-        "Requests over time: up to {} per {width}, up to {} of them refused",
+        "Requests over time: up to {} per {width}, up to {} of them denied",
         largest(&requests),
-        largest(&refused)
+        largest(&denied)
     );
     let plot = Plot {
         title: &format!("Requests per {width}"),
-        legend: if report.rules.refused.requests > 0 { &PASSED_AND_REFUSED } else { &[] },
+        legend: if report.rules.denied.requests > 0 { &PASSED_AND_DENIED } else { &[] },
         description: &description,
         layers: &[all, over],
         at_least: 0,
@@ -218,30 +218,30 @@ fn print_over_time(report: &Report, out: &mut impl Write) -> io::Result<()> {
         size: "tall",
     };
     plot.print(&bins, out)?;
-    if report.rules.refused.requests > 0 {
-        let worst = report.rules.refused.worst_minute;
+    if report.rules.denied.requests > 0 {
+        let worst = report.rules.denied.worst_minute;
         // A mark on the only bar says nothing, and neither does one of many minutes with one request.
         let worst = worst.filter(|(_, count)| bins.count > 1 && *count > 1);
         let mark = worst.and_then(|(at, count)| {
             let (place, width) = bins.of_minute(at)?;
             let at = clock(at, report.traffic.span);
-            let text = format!("worst minute {at}: {}\u{a0}refused", number(count));
+            let text = format!("worst minute {at}: {}\u{a0}denied", number(count));
             Some(Mark { place, width, text })
         });
         let description =
-            format!("Refused requests over time: up to {} per {width}", largest(&refused));
+            format!("Denied requests over time: up to {} per {width}", largest(&denied));
         let plot = Plot {
-            title: &format!("Refused per {width}, on its own scale"),
+            title: &format!("Denied per {width}, on its own scale"),
             legend: &[],
             description: &description,
-            layers: &[Layer { class: "refused", name: "refused", values: &refused }],
+            layers: &[Layer { class: "denied", name: "denied", values: &denied }],
             at_least: 0,
             mark,
             size: "short",
         };
         plot.print(&bins, out)?;
     }
-    print_series(&bins, &requests, &refused, out)?;
+    print_series(&bins, &requests, &denied, out)?;
     writeln!(out, "</section>")
 }
 
@@ -249,21 +249,21 @@ fn print_over_time(report: &Report, out: &mut impl Write) -> io::Result<()> {
 fn print_series(
     bins: &Bins,
     requests: &[u64],
-    refused: &[u64],
+    denied: &[u64],
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(
         out,
-        r#"<details class="series"><summary>The numbers of these plots</summary><table><caption>Requests per {}</caption><thead><tr><th scope="col">From (UTC)</th><th scope="col" class="n">Requests</th><th scope="col" class="n">Refused</th></tr></thead><tbody>"#,
+        r#"<details class="series"><summary>The numbers of these plots</summary><table><caption>Requests per {}</caption><thead><tr><th scope="col">From (UTC)</th><th scope="col" class="n">Requests</th><th scope="col" class="n">Denied</th></tr></thead><tbody>"#,
         per(bins.width)
     )?;
-    for (bin, (requests, refused)) in std::iter::zip(requests, refused).enumerate() {
+    for (bin, (requests, denied)) in std::iter::zip(requests, denied).enumerate() {
         writeln!(
             out,
             r#"<tr><th scope="row">{}</th><td class="n">{}</td><td class="n">{}</td></tr>"#,
             bins.label(bin),
             number(*requests),
-            number(*refused)
+            number(*denied)
         )?;
     }
     writeln!(out, "</tbody></table></details>")
@@ -271,14 +271,14 @@ fn print_series(
 
 /// Prints the worst keys of all rules together, where there are several rules.
 fn print_all_keys(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
-    let refusing = side.rules.iter().filter(|rule| rule.refused.requests > 0 && !rule.is_shadow);
-    if side.refused.worst_keys.is_empty() || refusing.count() < 2 {
+    let denying = side.rules.iter().filter(|rule| rule.denied.requests > 0 && !rule.is_shadow);
+    if side.denied.worst_keys.is_empty() || denying.count() < 2 {
         return Ok(());
     }
     writeln!(
         out,
         r#"<section aria-labelledby="keys-h"><h2 id="keys-h">Worst keys of all rules</h2>"#
     )?;
-    bars::print_worst_keys(&side.refused, ("Keys refused most", "Refused"), MAX_KEYS, out)?;
+    bars::print_worst_keys(&side.denied, ("Keys denied most", "Denied"), MAX_KEYS, out)?;
     writeln!(out, "</section>")
 }

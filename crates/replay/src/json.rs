@@ -66,7 +66,7 @@ fn descriptor_json(descriptor: &DescriptorReport) -> Value {
 fn side_json(side: &SideReport, requests: u64) -> Value {
     json!({
         "files": side.name,
-        "refused": count_json(&side.refused, requests),
+        "refused": count_json(&side.denied, requests),
         "rules": side.rules.iter().map(rule_json).collect::<Vec<_>>(),
         "unused_rules": side.unused,
         "unmatched_descriptors": side.unmatched,
@@ -81,7 +81,7 @@ fn rule_json(rule: &RuleReport) -> Value {
         "limits": rule.limits,
         "shadow": rule.is_shadow,
         "requests": rule.requests,
-        "refused": count_json(&rule.refused, rule.requests),
+        "refused": count_json(&rule.denied, rule.requests),
         "series": rule.series,
     })
 }
@@ -104,8 +104,8 @@ fn count_json(count: &Count, requests: u64) -> Value {
 fn comparison_json(comparison: &Comparison, requests: u64) -> Value {
     json!({
         "rules": side_json(&comparison.other, requests),
-        "newly_refused": difference_json(&comparison.newly_refused, requests),
-        "no_longer_refused": difference_json(&comparison.no_longer_refused, requests),
+        "newly_refused": difference_json(&comparison.newly_denied, requests),
+        "no_longer_refused": difference_json(&comparison.no_longer_denied, requests),
     })
 }
 

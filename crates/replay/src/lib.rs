@@ -32,7 +32,7 @@ pub use self::run::Replay;
 pub enum Failure {
     /// The arguments are invalid.
     Usage(String),
-    /// A file is.
+    /// A file is invalid or cannot be read.
     File(String),
 }
 

@@ -86,7 +86,7 @@ pub(super) struct Traffic {
     pub without_descriptors: u64,
     /// Lines that cannot be read.
     pub invalid: u64,
-    /// The first of them.
+    /// Examples of invalid lines, the earliest ones.
     pub examples: Vec<InvalidLine>,
     /// Lines earlier than `--reorder` allows. They were decided at the earliest allowed time.
     pub late: u64,
@@ -124,14 +124,14 @@ pub(super) struct InvalidLine {
 pub(super) struct SideReport {
     /// The files, as they were written.
     pub name: String,
-    pub refused: Count,
-    /// Rules that requests matched, most refused first; those that only report come last.
+    pub denied: Count,
+    /// Rules that requests matched, most denied first; those that only report come last.
     pub rules: Vec<RuleReport>,
     /// The number of rules that no request matched.
     pub unused: usize,
     /// Descriptors without a rule.
     pub unmatched: u64,
-    /// The first of them.
+    /// The first descriptor that no rule matches.
     pub unmatched_example: Option<String>,
 }
 
@@ -141,15 +141,15 @@ pub(super) struct RuleReport {
     /// The name with the domain, as in metrics.
     pub name: String,
     pub origin: Origin,
-    /// Its limits, as `weir check` shows them.
+    /// The limits of the rule, as `weir check` shows them.
     pub limits: String,
-    /// Whether it only reports what it would refuse.
+    /// Whether the rule is a shadow: it only reports what it would deny.
     pub is_shadow: bool,
     /// Descriptors that matched it.
     pub requests: u64,
-    /// Those that were over the limit; for a shadow rule, that would have been.
-    pub refused: Count,
-    /// Its requests in each bucket.
+    /// Requests over the limit; for a shadow rule, those that would have been.
+    pub denied: Count,
+    /// Requests of the rule in each bucket.
     pub series: Vec<u64>,
 }
 
@@ -160,7 +160,7 @@ impl Traffic {
     }
 }
 
-/// Refused requests: how many, when, and whose.
+/// Denied requests: how many, when, and whose.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     pub requests: u64,
@@ -168,7 +168,7 @@ pub(super) struct Count {
     pub worst_minute: Option<(Micros, u64)>,
     /// The keys with most of them, most first; empty where they are not distinguished.
     pub worst_keys: Vec<(String, u64)>,
-    /// Keys that were refused.
+    /// Keys that were denied.
     pub keys: u64,
     /// Whether there were more keys than are counted separately, so that some are missing.
     pub is_cut: bool,
@@ -180,17 +180,17 @@ pub(super) struct Count {
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub other: SideReport,
-    /// Requests that pass now, and that the other rules refuse: by the other rules' names.
-    pub newly_refused: Difference,
-    /// Requests that are refused now, and that the other rules let pass: by the names of today's rules.
-    pub no_longer_refused: Difference,
+    /// Requests that pass now, and that the other rules deny: by the other rules' names.
+    pub newly_denied: Difference,
+    /// Requests that are denied now, and that the other rules let pass: by the names of today's rules.
+    pub no_longer_denied: Difference,
 }
 
 /// Requests that two sets of rules decide differently.
 #[derive(Debug)]
 pub(super) struct Difference {
     pub total: Count,
-    /// By the rule that refuses, most first.
+    /// By the rule that denies, most first.
     pub rules: Vec<(String, u64)>,
 }
 

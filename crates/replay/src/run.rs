@@ -50,8 +50,8 @@ struct Decider {
 /// The rules of `--compare`.
 struct Other {
     side: Side,
-    newly_refused: DifferenceTally,
-    no_longer_refused: DifferenceTally,
+    newly_denied: DifferenceTally,
+    no_longer_denied: DifferenceTally,
 }
 
 impl Replay {
@@ -75,8 +75,8 @@ impl Replay {
             rules: side(rules),
             other: other.map(|rules| Other {
                 side: side(rules),
-                newly_refused: DifferenceTally::default(),
-                no_longer_refused: DifferenceTally::default(),
+                newly_denied: DifferenceTally::default(),
+                no_longer_denied: DifferenceTally::default(),
             }),
             timeline: Timeline::default(),
             series: Series::default(),
@@ -169,8 +169,8 @@ impl Replay {
                 total: tally.total.finish(&timeline),
             };
             Comparison {
-                newly_refused: difference(other.newly_refused, &other.side),
-                no_longer_refused: difference(other.no_longer_refused, &rules),
+                newly_denied: difference(other.newly_denied, &other.side),
+                no_longer_denied: difference(other.no_longer_denied, &rules),
                 other: other.side.finish(&timeline),
             }
         });
@@ -331,13 +331,13 @@ impl Other {
         descriptors: &[Descriptor<'_>],
         timeline: &Timeline,
     ) {
-        match (by_rules.is_refused, by_other.is_refused) {
+        match (by_rules.is_denied, by_other.is_denied) {
             (false, true) => {
-                let difference = &mut self.newly_refused;
+                let difference = &mut self.newly_denied;
                 self.side.count_difference(&by_other, descriptors, timeline, difference);
             }
             (true, false) => {
-                let difference = &mut self.no_longer_refused;
+                let difference = &mut self.no_longer_denied;
                 rules.count_difference(&by_rules, descriptors, timeline, difference);
             }
             _ => {}

@@ -15,7 +15,7 @@ use weir_limiter::{Descriptor, Holds, Limiter, Request, RequestDecision};
 use weir_rules::{Rule, RuleSet, truncate};
 use weir_store::recording::RecordingStore;
 
-/// The memory for the names of refused keys, of one set of rules.
+/// The memory for the names of denied keys, of one set of rules.
 const KEY_BYTES: usize = 256 << 20;
 
 /// Longer names of keys are cut.
@@ -33,13 +33,13 @@ pub(super) struct Side {
     indices: HashMap<usize, usize>,
     limiter: Limiter<RecordingStore>,
     clock: Arc<ManualClock>,
-    refused: Tally,
+    denied: Tally,
     /// One for each rule.
     tallies: Vec<RuleTally>,
     unmatched: u64,
     unmatched_example: Option<String>,
     keys: KeyBudget,
-    /// The name of a key that was refused.
+    /// The name of a key that was denied.
     key: String,
 }
 
@@ -47,15 +47,15 @@ pub(super) struct Side {
 struct RuleTally {
     requests: u64,
     series: Series,
-    refused: Tally,
+    denied: Tally,
 }
 
 /// The decision on one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    pub is_refused: bool,
-    /// The index of the first rule that refused it, and of its descriptor.
-    pub refused_by: Option<(usize, usize)>,
+    pub is_denied: bool,
+    /// The index of the first rule that denied it, and of its descriptor.
+    pub denied_by: Option<(usize, usize)>,
 }
 
 impl Side {
@@ -75,7 +75,7 @@ impl Side {
             rules,
             limiter: Limiter::new(store, weir_limiter::Options::default()),
             clock,
-            refused: Tally::default(),
+            denied: Tally::default(),
             unmatched: 0,
             unmatched_example: None,
             keys: KeyBudget(KEY_BYTES),
@@ -105,7 +105,7 @@ impl Side {
             Some(Err(error)) => return Err(error.to_string()),
             None => return Err("the memory store did not answer".to_owned()),
         };
-        let (mut refused_by, mut refused_by_quota) = (None, None);
+        let (mut denied_by, mut denied_by_quota) = (None, None);
         let answers = self.limiter.store().answers();
         // Only descriptors with a limit are charged.
         let mut answers = answers.iter();
@@ -131,28 +131,28 @@ impl Side {
             };
             if is_over {
                 self.key = key_name(descriptors[i].entries, std::mem::take(&mut self.key));
-                tally.refused.add(timeline);
-                tally.refused.add_key(&self.key, &mut self.keys);
+                tally.denied.add(timeline);
+                tally.denied.add_key(&self.key, &mut self.keys);
             }
             if status.over_limit {
-                // Quotas refuse a request only if all of them do.
+                // Quotas deny a request only if all of them do.
                 let by: &mut Option<_> =
-                    if status.quota { &mut refused_by_quota } else { &mut refused_by };
+                    if status.quota { &mut denied_by_quota } else { &mut denied_by };
                 by.get_or_insert((index, i));
             }
         }
-        let refused_by = refused_by.or(refused_by_quota);
+        let denied_by = denied_by.or(denied_by_quota);
         if decision.over_limit {
-            self.refused.add(timeline);
-            if let Some((_, i)) = refused_by {
+            self.denied.add(timeline);
+            if let Some((_, i)) = denied_by {
                 self.key = key_name(descriptors[i].entries, std::mem::take(&mut self.key));
-                self.refused.add_key(&self.key, &mut self.keys);
+                self.denied.add_key(&self.key, &mut self.keys);
             }
         }
-        Ok(Outcome { is_refused: decision.over_limit, refused_by })
+        Ok(Outcome { is_denied: decision.over_limit, denied_by })
     }
 
-    /// Counts a request that this side refuses and the other one lets pass.
+    /// Counts a request that this side denies and the other one lets pass.
     pub fn count_difference(
         &mut self,
         outcome: &Outcome,
@@ -161,13 +161,13 @@ impl Side {
         difference: &mut DifferenceTally,
     ) {
         difference.total.add(timeline);
-        let Some((rule, descriptor)) = outcome.refused_by else { return };
+        let Some((rule, descriptor)) = outcome.denied_by else { return };
         *difference.by_rule.entry(rule).or_default() += 1;
         self.key = key_name(descriptors[descriptor].entries, std::mem::take(&mut self.key));
         difference.total.add_key(&self.key, &mut self.keys);
     }
 
-    /// The rules of a difference by name, most refused first.
+    /// The rules of a difference by name, most denied first.
     pub fn named(&self, difference: &DifferenceTally) -> Vec<(String, u64)> {
         let count =
             |(i, rule): (usize, &Rule)| Some((rule.name.to_string(), *difference.by_rule.get(&i)?));
@@ -193,7 +193,7 @@ impl Side {
         evicted.live + evicted.full
     }
 
-    /// The rules with a request, most refused first.
+    /// The rules with a request, most denied first.
     pub fn finish(self, timeline: &Timeline) -> SideReport {
         let all = self.tallies.len();
         let mut rules: Vec<RuleReport> = std::iter::zip(self.rules.rules(), self.tallies)
@@ -204,17 +204,17 @@ impl Side {
                 limits: rule.limits_text(),
                 is_shadow: is_shadow(rule),
                 requests: tally.requests,
-                refused: tally.refused.finish(timeline),
+                denied: tally.denied.finish(timeline),
                 series: tally.series.finish(timeline),
             })
             .collect();
-        // Stable: rules that refuse equally many stay in the order of the files.
+        // Stable: rules that deny equally many stay in the order of the files.
         rules.sort_by_key(|rule| {
-            (rule.is_shadow, Reverse(rule.refused.requests), Reverse(rule.requests))
+            (rule.is_shadow, Reverse(rule.denied.requests), Reverse(rule.requests))
         });
         SideReport {
             name: self.name,
-            refused: self.refused.finish(timeline),
+            denied: self.denied.finish(timeline),
             unused: all - rules.len(),
             rules,
             unmatched: self.unmatched,
@@ -227,7 +227,7 @@ impl Side {
 #[derive(Debug, Default)]
 pub(super) struct DifferenceTally {
     pub total: Tally,
-    /// By the index of the rule that refuses.
+    /// By the index of the rule that denies.
     pub by_rule: HashMap<usize, u64>,
 }
 
@@ -235,7 +235,7 @@ fn address(rule: &Rule) -> usize {
     std::ptr::from_ref(rule).addr()
 }
 
-/// Whether a rule refuses nothing: it and its limits only report.
+/// Whether a rule denies nothing: it and its limits only report.
 fn is_shadow(rule: &Rule) -> bool {
     let limits = rule.plan.as_ref().map(|plan| plan.limits());
     rule.shadow_mode || limits.is_some_and(|limits| limits.iter().all(|limit| limit.shadow_mode))

@@ -24,7 +24,7 @@ const KEY_BYTES: usize = 48;
 /// The time of the request that is counted, and its bucket.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    /// The first time; none before the first request.
+    /// The time of the first request.
     start: Option<Micros>,
     pub now: Micros,
     width: usize,
@@ -47,7 +47,7 @@ impl Timeline {
         }
     }
 
-    /// The first time and the last.
+    /// Returns the times of the first and of the last request.
     pub fn span(&self) -> Option<(Micros, Micros)> {
         self.start.map(|start| (start, self.now))
     }

@@ -75,23 +75,23 @@ fn print_traffic(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
         let counters = counted(traffic.evicted, "counter");
         writeln!(
             out,
-            "  {counters} dropped while in use, so too little was refused: raise --max-keys"
+            "  {counters} dropped while in use, so too little was denied: raise --max-keys"
         )?;
     }
     for rule in &traffic.concurrency_rules {
         let rule = escape(rule);
         writeln!(
             out,
-            "  {rule} limits concurrency and refuses too much: a log does not say when requests end"
+            "  {rule} limits concurrency and denies too much: a log does not say when requests end"
         )?;
     }
     Ok(())
 }
 
 fn print_side(side: &SideReport, requests: u64, out: &mut impl Write) -> io::Result<()> {
-    let SideReport { name, refused, rules, unused, unmatched, unmatched_example } = side;
-    write!(out, "\n{name}: {} refused, {}", number(refused.requests), share(refused, requests))?;
-    match worst_minute(refused) {
+    let SideReport { name, denied, rules, unused, unmatched, unmatched_example } = side;
+    write!(out, "\n{name}: {} denied, {}", number(denied.requests), share(denied, requests))?;
+    match worst_minute(denied) {
         Some(worst) => writeln!(out, ", worst minute {worst}")?,
         None => writeln!(out)?,
     }
@@ -117,33 +117,33 @@ fn print_rules(rules: &[RuleReport], out: &mut impl Write) -> io::Result<()> {
         [
             escape(&rule.name).into_owned(),
             number(rule.requests),
-            number(rule.refused.requests),
-            share(&rule.refused, rule.requests),
-            worst_minute(&rule.refused).unwrap_or_default(),
+            number(rule.denied.requests),
+            share(&rule.denied, rule.requests),
+            worst_minute(&rule.denied).unwrap_or_default(),
         ]
     };
     let listed = &rules[..rules.len().min(MAX_RULES)];
-    let head = ["RULE", "REQUESTS", "REFUSED", "SHARE", "WORST MINUTE"].map(str::to_owned);
+    let head = ["RULE", "REQUESTS", "DENIED", "SHARE", "WORST MINUTE"].map(str::to_owned);
     let rows: Vec<[String; 5]> = std::iter::once(head).chain(listed.iter().map(row)).collect();
     let width = |column: usize| {
         let widest = rows.iter().map(|row| row[column].chars().count()).max();
         widest.unwrap_or(0).min(MAX_COLUMN_WIDTH)
     };
     let [a, b, c, d] = [0, 1, 2, 3].map(width);
-    for (i, [name, requests, refused, share, worst]) in rows.iter().enumerate() {
+    for (i, [name, requests, denied, share, worst]) in rows.iter().enumerate() {
         let mut name = name.as_str();
         if name.chars().count() > a {
             // The columns stay aligned under a long name.
             writeln!(out, "  {name}")?;
             name = "";
         }
-        let line = format!("  {name:a$}  {requests:>b$}  {refused:>c$}  {share:>d$}  {worst}");
+        let line = format!("  {name:a$}  {requests:>b$}  {denied:>c$}  {share:>d$}  {worst}");
         writeln!(out, "{}", line.trim_end())?;
         let Some(rule) = i.checked_sub(1).and_then(|i| listed.get(i)) else { continue };
-        if rule.is_shadow && rule.refused.requests > 0 {
+        if rule.is_shadow && rule.denied.requests > 0 {
             writeln!(out, "    in shadow mode: these requests pass")?;
         }
-        print_keys(&rule.refused, out)?;
+        print_keys(&rule.denied, out)?;
     }
     if rules.len() > listed.len() {
         writeln!(out, "  and {} more rules: see --output csv", rules.len() - listed.len())?;
@@ -152,8 +152,8 @@ fn print_rules(rules: &[RuleReport], out: &mut impl Write) -> io::Result<()> {
 }
 
 fn print_keys(count: &Count, out: &mut impl Write) -> io::Result<()> {
-    for (key, refused) in count.worst_keys.iter().take(MAX_KEYS) {
-        writeln!(out, "    {:>10}  {}", number(*refused), escape(key))?;
+    for (key, denied) in count.worst_keys.iter().take(MAX_KEYS) {
+        writeln!(out, "    {:>10}  {}", number(*denied), escape(key))?;
     }
     let more = count.keys.saturating_sub(MAX_KEYS as u64);
     if count.is_cut {
@@ -171,8 +171,8 @@ fn print_comparison(
     out: &mut impl Write,
 ) -> io::Result<()> {
     for (title, Difference { total, rules }) in [
-        ("newly refused", &comparison.newly_refused),
-        ("no longer refused", &comparison.no_longer_refused),
+        ("newly denied", &comparison.newly_denied),
+        ("no longer denied", &comparison.no_longer_denied),
     ] {
         write!(out, "\n{title}: {}, {}", number(total.requests), share(total, requests))?;
         match worst_minute(total) {

@@ -24,7 +24,7 @@ impl RuleSet {
         (set, problems.into_parts().0)
     }
 
-    /// Compiles documents as an overlay patches them. Returns also what became of the patches, unless
+    /// Compiles documents as an overlay patches them. Returns also the outcomes of the patches, unless
     /// a document has an error.
     pub(super) fn compile_into(
         documents: &[impl Document],

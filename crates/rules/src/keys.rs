@@ -82,7 +82,7 @@ pub(super) fn known_keys() -> impl Iterator<Item = (&'static str, &'static [Sect
 
 /// How a key fits the section it is in.
 pub(super) enum Placement {
-    /// It belongs there.
+    /// The key is at the right place.
     Correct(&'static str),
     /// A key of the reference, which ignores it there; what to write instead.
     Ignored(String),

@@ -16,7 +16,7 @@ pub struct Loaded<D = RuleFile> {
     /// The number of problems that are not listed.
     pub omitted: Omitted,
     pub files: Vec<D>,
-    /// What became of the patches of the overlay; empty if a problem is an error.
+    /// The outcomes of the patches of the overlay; empty if a problem is an error.
     pub overlay: OverlayReport,
 }
 

@@ -307,7 +307,7 @@ impl Joined<'_> {
         memmem::find(value, part).map(|at| start + at)
     }
 
-    /// Whether it consists of the parts in order, with any text between them.
+    /// Whether a value consists of the parts in order, with any text between them.
     fn matches(self, parts: &[Box<str>]) -> bool {
         let [first, middle @ .., last] = parts else { return false };
         let (first, last) = (first.as_bytes(), last.as_bytes());

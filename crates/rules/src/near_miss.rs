@@ -30,7 +30,7 @@ pub enum NearMiss<'s> {
     Order(Vec<usize>, &'s Rule),
     /// Only these entries would match a rule.
     Subset(Vec<usize>, &'s Rule),
-    /// This descriptor matches an entry too, and leads to a rule, but is tried after the one that matched.
+    /// Another descriptor matches an entry too, and leads to a rule, but is tried after the one that matched.
     NotTried(usize, Candidate<'s>, &'s Rule),
     /// The entries match a rule of this other domain.
     OtherDomain(&'s Rule),

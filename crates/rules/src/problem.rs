@@ -75,7 +75,7 @@ impl Problem {
         truncate(&mut self.text, MAX_TEXT_BYTES);
     }
 
-    /// Its place as `file:line:column`, or the file alone.
+    /// Returns the place as `file:line:column`, or the file alone.
     pub(super) fn place(&self) -> String {
         match self.position {
             Some(Position::Line { line, column }) => format!("{}:{line}:{column}", self.file),

@@ -112,7 +112,7 @@ impl Problems {
     }
 
     /// Sorts all problems by file, in this order, and position. Those of other files come first.
-    pub fn sort_by_file<'f>(&mut self, files: impl Iterator<Item = &'f str>) {
+    pub(crate) fn sort_by_file<'f>(&mut self, files: impl Iterator<Item = &'f str>) {
         let mut order = HashMap::new();
         for (i, file) in files.enumerate() {
             order.entry(file).or_insert(i);

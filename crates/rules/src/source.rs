@@ -271,7 +271,7 @@ fn is_dotted(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// Refuses a pipe or a device before it is opened, because reading it might block.
+/// Rejects a pipe or a device before it is opened, because reading it might block.
 fn irregular(path: &Path) -> Problem {
     let name = path.display().to_string();
     Problem::of_file(&name, "not a regular file", "name a file or directory of rules")

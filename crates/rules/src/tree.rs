@@ -10,7 +10,8 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use super::position::Position;
-pub use scalar::{Style, Value, base_60};
+pub(crate) use scalar::base_60;
+pub use scalar::{Style, Value};
 
 /// Bytes of text that count as one more node in the size of a scalar.
 const TEXT_BYTES_PER_NODE: usize = 64;
@@ -79,7 +80,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether it is a scalar without quotes or a tag.
+    /// Whether the node is a scalar without quotes or a tag.
     pub fn is_plain(&self) -> bool {
         self.style == Style::Plain && self.text().is_some()
     }
@@ -90,7 +91,7 @@ impl<'a> Node<'a> {
     }
 
     /// Whether this is the key `<<`, which merges another map.
-    pub fn is_merge_key(&self) -> bool {
+    pub(crate) fn is_merge_key(&self) -> bool {
         self.style == Style::Plain && self.text() == Some("<<")
     }
 
@@ -106,7 +107,7 @@ impl<'a> Node<'a> {
     }
 
     /// A node with the same content at the position of an alias.
-    pub fn alias(&self, position: Position) -> Node<'a> {
+    pub(crate) fn alias(&self, position: Position) -> Node<'a> {
         Node { position, ..self.clone() }
     }
 
@@ -124,7 +125,7 @@ impl<'a> Node<'a> {
     }
 
     /// A copy that does not borrow the text.
-    pub fn detached(&self) -> Node<'static> {
+    pub(crate) fn detached(&self) -> Node<'static> {
         let position = self.position;
         match self.content() {
             Content::Scalar(text) => Node::scalar(position, text.clone().into_owned(), self.style),

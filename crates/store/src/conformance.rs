@@ -99,7 +99,7 @@ pub async fn take(
 pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     admits_n_in_each_window(store, clock).await;
     counts_each_key_separately(store).await;
-    peeks_and_gives_back(store).await;
+    looks_and_refunds(store).await;
     charges_all_or_none(store).await;
     charges_now_or_not_at_all(store).await;
     a_limit_of_zero_denies(store).await;
@@ -159,11 +159,11 @@ pub async fn counts_each_key_separately(store: &impl Store) {
     assert!(!take(store, "apart", "n", &two, 1).await.allowed);
 }
 
-/// Peeking does not charge; giving back never leaves more than n.
-pub async fn peeks_and_gives_back(store: &impl Store) {
+/// Looking does not charge; refunding never leaves more than n.
+pub async fn looks_and_refunds(store: &impl Store) {
     let plan = plan(2, Unit::Hour);
     let key = Key { domain: "back", entries: &[("key", "a")] };
-    let back = Charge { key, plan: &plan, op: Op::GiveBack(5), hold: None, role: Role::Enforced };
+    let back = Charge { key, plan: &plan, op: Op::Refund(5), hold: None, role: Role::Enforced };
     for _ in 0..2 {
         assert!(charge(store, &[back], false).await[0].allowed);
         assert!(take(store, "back", "a", &plan, 0).await.allowed);
@@ -202,7 +202,7 @@ pub async fn charges_now_or_not_at_all(store: &impl Store) {
     }
 }
 
-/// A limit of 0 denies hits and peeks. Only a fixed window that charges denied hits answers peeks as
+/// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers looks as
 /// the reference does: OK until a hit was counted. What was counted before stays counted.
 pub async fn a_limit_of_zero_denies(store: &impl Store) {
     let period = Unit::Hour.period(1).unwrap();
@@ -325,7 +325,7 @@ pub async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualClock) {
         assert_eq!((decision.allowed, decision.retry_after), (false, Some(MAX_WAIT)));
     }
     let key = Key { domain: "debts", entries: &[("key", "large")] };
-    let op = Op::GiveBack(u32::MAX.into());
+    let op = Op::Refund(u32::MAX.into());
     let back = Charge { key, plan: &small, op, hold: None, role: Role::Enforced };
     charge(store, &[back], false).await;
     assert!(take(store, "debts", "large", &small, 10).await.allowed);
@@ -372,10 +372,10 @@ pub async fn charges_all_or_none(store: &impl Store) {
     charge(store, &[quotas[1], shadow[0]], true).await;
     assert_eq!(used("a", &wide).await, 3);
 
-    // What is given back is given back even if the batch is denied.
+    // What is refunded is refunded even if the batch is denied.
     let back = [
         of(a, &wide, Op::Take(5), Role::Enforced),
-        of(a, &wide, Op::GiveBack(1), Role::Enforced),
+        of(a, &wide, Op::Refund(1), Role::Enforced),
         both[1],
     ];
     assert!(!charge(store, &back, true).await[2].allowed);

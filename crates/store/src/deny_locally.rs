@@ -20,7 +20,7 @@ use weir_limit::{Decision, KeyState, Micros, Op, Source};
 /// A denial holds for the same number of hits of the same key until its wait is over, counted from
 /// when the charge was sent. During that time, and for at most `deny_locally_for`, it is repeated: the
 /// same answer, less the time that has passed, with the source
-/// [`DeniedLocally`](Source::DeniedLocally). Other numbers of hits and peeks go to the inner store.
+/// [`DeniedLocally`](Source::DeniedLocally). Other numbers of hits and looks go to the inner store.
 ///
 /// **Exact.** Verdict, limit, wait and reset are those that the inner store would answer now. More
 /// hits may wait longer, and because of another limit, so they go to the inner store. A lone fixed
@@ -31,14 +31,14 @@ use weir_limit::{Decision, KeyState, Micros, Op, Source};
 ///
 /// **Which.** Denials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials).
 /// If a plan charges denied hits (a lone fixed window), its counter misses those of repeated denials,
-/// which shows only when hits are given back or the numbers of the limit change.
+/// which shows only when hits are refunded or the numbers of the limit change.
 ///
 /// **Until.** A plan with other numbers goes to the inner store at once, and so does a key after hits
-/// were given back, or its state reset, through this replica. Hits given back or states reset through
+/// were refunded, or its state reset, through this replica. Hits refunded or states reset through
 /// another replica, or by a caller that went away before the store answered, are noticed within
 /// `deny_locally_for`.
 ///
-/// **Batches** that are charged together, or that give something back, always go to the inner store
+/// **Batches** that are charged together, or that refund something, always go to the inner store
 /// as a whole.
 ///
 /// **Bounded.** At most `slots` denials are cached, in tables allocated at the start, about 100 bytes
@@ -125,8 +125,8 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         let now = self.clock.monotonic();
         for (charge, answer) in zip(charges, answers) {
             match answer {
-                _ if gives_back(charge) => self.denials.give_back(charge, now),
-                // It may be due to hits of the same batch that were not charged or were given back.
+                _ if is_refund(charge) => self.denials.refund(charge, now),
+                // It may be due to hits of the same batch that were not charged or were refunded.
                 Ok(decision) if !decision.allowed => {}
                 _ => self.forget_waits(charge, sent),
             }
@@ -147,7 +147,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
 
     /// Forgets the denials of a key that was charged, or may have been: their waits are longer now.
     fn forget_waits(&self, charge: &Charge<'_>, sent: Micros) {
-        if self.denials.any(sent) && !charge.plan.denies_more_alike() {
+        if self.denials.any(sent) && !charge.plan.denial_covers_more_hits() {
             self.denials.forget(charge);
         }
     }
@@ -217,7 +217,7 @@ impl<S: States, C: Monotonic> States for DenyLocally<S, C> {
     /// Forgets the key's denials too, also if the inner store fails: it may be reset nevertheless.
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
         let reset = self.inner.reset(key, budget).await;
-        self.denials.give_back(&key.charge(), self.clock.monotonic());
+        self.denials.refund(&key.charge(), self.clock.monotonic());
         reset
     }
 }
@@ -235,9 +235,9 @@ impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
 
 /// Returns whether the inner store charges the whole batch, whatever is known.
 fn is_charged_whole(batch: &Batch<'_>) -> bool {
-    batch.together || batch.charges.iter().any(gives_back)
+    batch.together || batch.charges.iter().any(is_refund)
 }
 
-fn gives_back(charge: &Charge<'_>) -> bool {
-    charge.op.gives_back()
+fn is_refund(charge: &Charge<'_>) -> bool {
+    charge.op.is_refund()
 }

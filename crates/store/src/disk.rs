@@ -108,7 +108,7 @@ pub enum OpenError {
 /// charges wait for that, within their budget.
 ///
 /// **Durable.** [`finish`](Self::finish) loses nothing. A process that is killed loses at most what
-/// changed since the last completed sync: hits are admitted again, and hits given back count again
+/// changed since the last completed sync: hits are admitted again, and refunded hits count again
 /// until they expire.
 ///
 /// **Bounded.** As the memory store, up to 22 bytes a key for the list of changes, and while a long log is saved three times its

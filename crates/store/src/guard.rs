@@ -33,7 +33,7 @@ const RETRY_AFTER: Micros = SECOND;
 ///
 /// - `error` returns the error.
 /// - `allow` allows.
-/// - `deny` denies, with a wait of one second. It allows giving back hits, and plans whose limits are
+/// - `deny` denies, with a wait of one second. It allows refunds, and plans whose limits are
 ///   all in shadow mode.
 /// - `local` limits in memory by this replica's [share](Plan::replica_share), starting empty. Hits beyond the
 ///   share are denied, even if the whole limit has room. The failed charges of a batch that is charged
@@ -256,7 +256,7 @@ fn n(plan: &Plan, limit: u8) -> u64 {
     plan.limits().get(usize::from(limit)).map_or(0, |limit| limit.requests_per_unit.into())
 }
 
-/// The first limit that is enforced; else the first.
+/// Returns the first limit that is enforced; else the first.
 fn enforced(charge: &Charge<'_>) -> Option<u8> {
     let enforced = |limit: &Limit| !limit.shadow_mode;
     charge.plan.limits().iter().position(enforced).map(|i| i as u8)
@@ -279,7 +279,7 @@ fn allow(charge: &Charge<'_>) -> Decision {
 
 fn deny(charge: &Charge<'_>) -> Decision {
     match (charge.op, enforced(charge)) {
-        (Op::GiveBack(_) | Op::Undo(_), _) | (_, None) => allow(charge),
+        (Op::Refund(_) | Op::Undo(_), _) | (_, None) => allow(charge),
         (Op::Take(_), Some(limit)) => Decision {
             allowed: false,
             limit,

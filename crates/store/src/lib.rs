@@ -80,7 +80,7 @@ pub struct Batch<'a> {
 impl Charge<'_> {
     /// Returns the role in which a failure of this charge denies a batch that is charged together;
     /// none if the request may pass nevertheless.
-    pub fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
+    pub(crate) fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
         let enforced = || self.plan.limits().iter().any(|limit| !limit.shadow_mode);
         match on_failure.unwrap_or(OnStoreFailure::Error) {
             // The whole request is refused.
@@ -90,9 +90,9 @@ impl Charge<'_> {
         }
     }
 
-    /// Returns whether to give back hits if the caller goes away: a concurrency limit took them, or
-    /// may have. If that is not known, only a hold id makes giving back safe: without a hold of that
-    /// id nothing is given back.
+    /// Returns whether to release hits if the caller goes away: a concurrency limit took them, or
+    /// may have. If that is not known, only a hold id makes releasing safe: without a hold of that
+    /// id nothing is released.
     pub fn may_hold(&self, answer: &Answer) -> bool {
         let Some(at) = self.plan.concurrency() else { return false };
         let charges_denied =
@@ -172,7 +172,7 @@ impl StoreError {
 pub trait Store: Send + Sync {
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
     ///
-    /// Ends within the batch's budget. If it is dropped before, the store gives back the holds that
+    /// Ends within the batch's budget. If it is dropped before, the store releases the holds that
     /// have an id, once their outcome is known; whatever else was sent stays charged.
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
 

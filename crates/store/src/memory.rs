@@ -145,7 +145,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
-    pub fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
+    pub(crate) fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
         let now = self.now();
         if batch.together {
             self.charge_together(batch, now, answers);

@@ -225,7 +225,7 @@ impl<S: Undoable + Operations> Operations for PerSecond<S> {
         join_all(self.stores().map(Operations::maintain)).map(drop).boxed()
     }
 
-    /// That of the main store.
+    /// Returns the shared table of the main store.
     fn shared_table(&self) -> Option<&dyn SharedTable> {
         self.main.shared_table()
     }

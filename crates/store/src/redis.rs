@@ -204,7 +204,7 @@ impl RedisStore {
         answers.extend(replied.iter().map(|(answer, _)| answer.clone()));
 
         // Some nodes may have charged a batch that others deny. Where an outcome is unknown, nothing is
-        // given back.
+        // released.
         let known =
             |answer: &Answer| answer.as_ref().err().is_none_or(|failed| failed.is_refusal());
         let answers = &answers[first..];

@@ -48,7 +48,7 @@ impl MapStore {
         {
             *states = before;
             for charge in batch.charges {
-                if let Op::GiveBack(_) = charge.op {
+                if let Op::Refund(_) = charge.op {
                     let _ = charge_one(&mut states, charge);
                 }
             }

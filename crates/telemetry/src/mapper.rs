@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use regex::{Captures, Regex};
 
-pub use builtin::builtin;
+pub(crate) use builtin::builtin;
 pub use read::{MapperError, read};
 
 /// The upper bounds of histograms without `buckets`.
@@ -19,7 +19,7 @@ pub const DEFAULT_BUCKETS: [f64; 11] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The quantiles of summaries without `quantiles`.
-pub const DEFAULT_QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
+pub(crate) const DEFAULT_QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
 /// A list of mappings.
 #[derive(Debug)]
@@ -83,7 +83,10 @@ impl Mapper {
     }
 
     /// Adds labels to all series.
-    pub fn with_labels<'l>(mut self, labels: impl Iterator<Item = (&'l str, &'l str)>) -> Mapper {
+    pub(crate) fn with_labels<'l>(
+        mut self,
+        labels: impl Iterator<Item = (&'l str, &'l str)>,
+    ) -> Mapper {
         self.labels = labels.map(|(name, value)| (escape_name(name), value.to_owned())).collect();
         self
     }

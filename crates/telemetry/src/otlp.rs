@@ -11,21 +11,21 @@
 //! waiting runtime can do. Here one thread with a runtime batches, sends and retries, and
 //! [`Exporter::flush`] waits for it for a bounded time.
 //!
-//! Requests are OTLP's own messages over hyper, for both signals and both protocols: histograms that
-//! are recorded elsewhere cannot be expressed as instruments of the SDK.
+//! Requests are OTLP's own messages over [`HttpClient`](weir_common::http_client::HttpClient), for both
+//! signals and both protocols: histograms that are recorded elsewhere cannot be expressed as instruments
+//! of the SDK. The exporter of `opentelemetry-otlp` could send only the spans, so that two
+//! implementations would remain; it hides the attempts that fail, which are counted here, reads `OTEL_…`
+//! variables over weir's own settings, and has one timeout for a request and all its retries.
 
 mod client;
-mod connections;
 mod metrics;
+mod retry_after;
 mod spans;
-mod tls;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::uri::InvalidUri;
 use http::{HeaderMap, Uri};
 use opentelemetry::KeyValue;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
@@ -36,7 +36,9 @@ use self::client::Client;
 use self::metrics::MetricsExporter;
 use self::spans::{SpanExporter, SpanQueue};
 use super::log::SpanLayer;
+use weir_common::client_tls::ClientCertificates;
 use weir_common::clock::Clock;
+use weir_common::http_client::Target;
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 use weir_common::random::random_bytes;
 use weir_common::secret_url::SecretUrl;
@@ -49,6 +51,8 @@ pub struct Options {
     pub resource: Resource,
     pub traces: Option<Destination>,
     pub metrics: Option<MetricsOptions>,
+    /// For URLs of https.
+    pub certificates: Arc<ClientCertificates>,
 }
 
 /// What describes this process. An empty namespace is left out, and an empty instance is random.
@@ -75,22 +79,15 @@ pub struct Destination {
     pub headers: HeaderMap,
     /// The timeout of one request.
     pub timeout: Duration,
-    pub tls: Tls,
+    /// Whether messages are compressed.
+    pub gzip: bool,
 }
 
 impl Destination {
-    fn uri(&self) -> Result<Uri, InvalidUri> {
-        self.url.expose().parse()
+    fn target(&self) -> Result<Target, String> {
+        let url: Uri = self.url.expose().parse().map_err(|error| format!("{error}"))?;
+        Target::try_from(url)
     }
-}
-
-/// PEM files.
-#[derive(Clone, Debug, Default)]
-pub struct Tls {
-    /// The CA certificates to trust; none: the system's.
-    pub ca: Option<PathBuf>,
-    pub cert: Option<PathBuf>,
-    pub key: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +152,7 @@ impl MetricSource for OtlpCounts {
 pub struct Otlp {
     traces: Option<(Client, Arc<SpanQueue>)>,
     metrics: Option<(Client, Duration)>,
+    certificates: Arc<ClientCertificates>,
     resource: opentelemetry_sdk::Resource,
     counts: OtlpCounts,
 }
@@ -167,18 +165,21 @@ impl Otlp {
     /// A certificate or key cannot be used.
     pub fn new(options: Options) -> Result<Otlp, SetupError> {
         let counts = OtlpCounts::default();
+        let certificates = options.certificates;
+        let client = |to, failures: &Counter| Client::new(to, &certificates, failures.clone());
         let queue = || Arc::new(SpanQueue::new(counts.spans_overflowed.clone()));
         let traces = match options.traces {
-            Some(to) => Some((Client::new(to, counts.trace_failures.clone())?, queue())),
+            Some(to) => Some((client(to, &counts.trace_failures)?, queue())),
             None => None,
         };
         let metrics = match options.metrics {
             Some(MetricsOptions { to, interval }) => {
-                Some((Client::new(to, counts.metric_failures.clone())?, interval))
+                Some((client(to, &counts.metric_failures)?, interval))
             }
             None => None,
         };
-        Ok(Otlp { traces, metrics, resource: resource(options.resource), counts })
+        let resource = resource(options.resource);
+        Ok(Otlp { traces, metrics, certificates, resource, counts })
     }
 
     /// Returns the layer of the log's subscriber that records spans; none if tracing is off.
@@ -212,6 +213,7 @@ impl Otlp {
             let collect = Arc::new(collect);
             MetricsExporter::new(client, collect, interval, clock, resource, stopped.clone())
         });
+        let certificates = self.certificates;
         let ended = threads::start_background("weir-otlp", failures, move || {
             let (spans, metrics, stopped) = (spans.clone(), metrics.clone(), stopped.clone());
             let spans = async {
@@ -224,9 +226,12 @@ impl Otlp {
                     metrics.run().await;
                 }
             };
-            async {
+            let certificates = certificates.clone();
+            async move {
                 tokio::select! {
                     _ = async { tokio::join!(spans, metrics) } => {}
+                    // Reports an unusable new file before a connection needs it.
+                    () = certificates.follow() => {}
                     // Whatever hangs then is abandoned.
                     () = deadline(stopped) => {}
                 }
@@ -291,6 +296,8 @@ fn random_uuid() -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_common::client_tls::{ClientFiles, PemFile};
+
     use super::*;
 
     #[test]
@@ -301,5 +308,33 @@ mod tests {
         assert!(parts[2].starts_with('4'), "{uuid}");
         assert!(parts[3].starts_with(['8', '9', 'a', 'b']), "{uuid}");
         assert_ne!(uuid, random_uuid());
+    }
+    #[test]
+    fn an_unusable_certificate_is_an_error_that_names_its_setting() {
+        let ca = PemFile { setting: "otlp.ca", path: "/no/ca.pem".into() };
+        let files = ClientFiles { ca: Some(ca), ..ClientFiles::default() };
+        let options = |url: &str| Options {
+            resource: Resource {
+                service_name: String::new(),
+                service_namespace: String::new(),
+                instance_id: String::new(),
+            },
+            traces: Some(Destination {
+                protocol: Protocol::Grpc,
+                url: url.to_owned().into(),
+                headers: HeaderMap::new(),
+                timeout: Duration::from_secs(1),
+                gzip: false,
+            }),
+            metrics: None,
+            certificates: Arc::new(ClientCertificates::new(files.clone())),
+        };
+        assert!(Otlp::new(options("http://localhost:4317")).is_ok());
+        let error = Otlp::new(options("https://localhost:4317")).unwrap_err().to_string();
+        // A build without TLS has another reason.
+        assert!(
+            error.starts_with("otlp.ca names /no/ca.pem: ") || error.contains("no TLS"),
+            "{error}"
+        );
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use crate::cli::control_text;
+use crate::cli::operator::describe;
+use crate::cli::operator::state::print_counted;
 use crate::cli::print::{entries, line};
-use crate::cli::state::print_counted;
 use weir_common::clock::{Clock, WallClock};
 use weir_limiter::ReadState;
 use weir_limiter::explain::{
@@ -81,7 +81,7 @@ fn print_result(descriptor: &ExplainedDescriptor, out: &mut dyn Write) -> io::Re
         }
     }
     if let Some(control) = &descriptor.control {
-        let control = control_text::described(control, WallClock.now());
+        let control = describe::described(control, WallClock.now());
         line(out, &format!("  control: {control}"))?;
     }
     if let Some(by) = &descriptor.replaced_by {

@@ -13,7 +13,7 @@ enum Becomes {
     Switch(&'static str),
     /// An option with a value.
     Option(&'static str),
-    /// It has no effect here.
+    /// The flag has no effect here.
     Nothing,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tonic::Status;
 
 use super::summary::millis;
-use crate::http::encode_json;
+use crate::http::clients::encode_json;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};

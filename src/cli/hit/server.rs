@@ -11,8 +11,7 @@ use super::HitArgs;
 use super::address::Address;
 #[cfg(feature = "tls")]
 use super::arguments::TlsArgs;
-use crate::grpc_client::GrpcTls;
-use crate::grpc_client::{self, Server};
+use crate::grpc_client::{self, GrpcTls, Server};
 use weir_common::causes::with_causes;
 use weir_common::interim_responses::TooMany;
 

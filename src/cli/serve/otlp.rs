@@ -15,6 +15,7 @@ mod enabled {
     use crate::settings::Settings;
     use weir_common::metrics::MetricSink;
     use weir_common::setup_error::SetupError;
+    use weir_common::threads::Failures;
     use weir_telemetry::log::SpanLayer;
     use weir_telemetry::otlp;
 
@@ -41,12 +42,12 @@ mod enabled {
         /// # Errors
         ///
         /// The system cannot start a thread.
-        pub fn start(self, app: &mut App) -> anyhow::Result<()> {
+        pub fn start(self, app: &mut App, failures: &Failures) -> anyhow::Result<()> {
             let metrics = app.metrics();
             let Some(counts) = self.0.counts() else { return Ok(()) };
             metrics.add(Arc::new(counts));
             let collect = move |sink: &mut dyn MetricSink| metrics.collect(sink);
-            let exporter = self.0.start(collect, app.clock(), app.thread_failures())?;
+            let exporter = self.0.start(collect, app.clock(), failures)?;
             app.flush_at_end("otlp", async move { exporter.flush(FLUSH_TIMEOUT).await });
             Ok(())
         }
@@ -58,6 +59,7 @@ mod disabled {
     use crate::app::App;
     use crate::settings::Settings;
     use weir_common::setup_error::SetupError;
+    use weir_common::threads::Failures;
     use weir_telemetry::log::SpanLayer;
 
     /// Nothing: settings that ask for it are errors.
@@ -72,7 +74,7 @@ mod disabled {
             None
         }
 
-        pub fn start(self, _: &mut App) -> anyhow::Result<()> {
+        pub fn start(self, _: &mut App, _: &Failures) -> anyhow::Result<()> {
             Ok(())
         }
     }

@@ -184,7 +184,7 @@ impl<'r> Bench<'r> {
 
     fn decide(&self, request: &Request<'_>) -> Result<RequestDecision<'r>, RequestError> {
         self.limiter.store().answers().clear();
-        // Holds are not given back: in a test no caller disconnects.
+        // Holds are not released: in a test no caller disconnects.
         let (budget, holds) = (Duration::from_secs(1), &mut Holds::default());
         let (limiter, then) = (&self.limiter, RequestDecision::clone);
         let decision = limiter.decide_now(Some(self.rules), request, budget, holds, then);

@@ -76,7 +76,7 @@ pub(super) fn read_entries<'a>(
     pairs.iter().map(|[key, value]| Ok((text(key)?, text(value)?))).collect()
 }
 
-/// Reads hits, as a descriptor without entries: 0 looks, a negative number gives hits back.
+/// Reads hits, as a descriptor without entries: 0 looks, a negative number refunds.
 pub(super) fn read_hits(hits: &[u8]) -> Result<Descriptor<'static>, CommandError> {
     let hits = read_integer(hits).ok_or(CommandError::Integer)?;
     let count = u32::try_from(hits.unsigned_abs()).map_err(|_| CommandError::Integer)?;

@@ -18,7 +18,7 @@ async fn requests_are_decided_by_rules() {
     let mut client = Client::connect(Password::None);
     assert_eq!(client.send("WEIR.CHECK shop 1 user ann").await, "*5 :1 :1 :-1 :500 $5 burst");
     assert_eq!(client.send("weir.check shop 2 user ann").await, "*5 :2 :0 :500 :500 $5 burst");
-    // Looks, and gives back.
+    // Looks, and refunds.
     assert_eq!(client.send("WEIR.CHECK shop 0 user ann").await, "*5 :1 :1 :-1 :500 $5 burst");
     assert_eq!(client.send("WEIR.CHECK shop -1 user ann").await, "*5 :1 :2 :-1 :0 $5 burst");
     // More than ever fits.

@@ -74,7 +74,7 @@ impl Url {
         Ok(url)
     }
 
-    /// Whether it has a login or a database.
+    /// Whether the URL has a login or a database.
     pub fn has_login_or_db(&self) -> bool {
         self.username.is_some() || self.password.is_some() || self.db.is_some()
     }

@@ -1,5 +1,5 @@
 //! The kinds of the reference's variables. weir accepts what the reference's parser accepts, and
-//! refuses what would stop the reference from starting.
+//! rejects what would stop the reference from starting.
 
 use weir_common::duration::read_duration;
 
@@ -18,11 +18,11 @@ pub enum VariableKind {
     List,
     /// `key:value` with commas between them, each with exactly one colon.
     Map,
-    /// One of these words, as they are.
+    /// One of some words, as they are.
     Word(&'static [&'static str]),
-    /// One of these words, in any letter case.
+    /// One of some words, in any letter case.
     AnyCase(&'static [&'static str]),
-    /// One of these words, in any letter case; and `library=word` for libraries, which only weir has.
+    /// One of some words, in any letter case; and `library=word` for libraries, which only weir has.
     LogLevels(&'static [&'static str]),
 }
 

@@ -22,6 +22,9 @@ const fn variable(
 const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
 const OTLP: Effect = NotYet("values for traces or metrics alone, other than their endpoints");
+const TRACES: Effect = Unused("only TRACING_ENABLED turns traces on and off; they leave by OTLP");
+const SAMPLER: Effect =
+    Unused("callers decide about their traces, and TRACING_SAMPLING_RATE about others");
 const USE_MEMCACHED: Effect =
     Refused("weir does not support Memcached: remove it to count in memory");
 const MEMCACHED: Effect = Unused("only BACKEND_TYPE=memcache, which is not supported, uses it");
@@ -177,9 +180,15 @@ pub const VARIABLES: &[Variable] = &[
     variable("OTEL_EXPORTER_OTLP_PROTOCOL", VariableKind::Text, "", Ignored("TRACING_EXPORTER_PROTOCOL sets the protocol, as in the reference")),
     variable("OTEL_EXPORTER_OTLP_INSECURE", VariableKind::Text, "", Ignored("the URL decides: https is TLS")),
     variable("OTEL_EXPORTER_OTLP_COMPRESSION", VariableKind::Text, "", ByValue(&[
-        ("gzip", NotYet("compression")),
-        ("none", Ignored("weir does not compress")),
+        ("gzip", SetText),
+        ("none", SetText),
     ])),
+
+    variable("OTEL_SERVICE_NAME", VariableKind::Text, "", Unused("TRACING_SERVICE_NAME sets the name")),
+    variable("OTEL_SDK_DISABLED", VariableKind::Text, "", ByValue(&[("true", TRACES)])),
+    variable("OTEL_TRACES_EXPORTER", VariableKind::Text, "", ByValue(&[("none", TRACES), ("console", TRACES), ("zipkin", TRACES)])),
+    variable("OTEL_TRACES_SAMPLER", VariableKind::Text, "", SAMPLER),
+    variable("OTEL_TRACES_SAMPLER_ARG", VariableKind::Text, "", SAMPLER),
 
     variable("GOMAXPROCS", VariableKind::Text, "", Ignored("it configures Go; weir has the setting runtime.threads")),
     variable("GOGC", VariableKind::Text, "", Ignored("it configures Go; weir has no garbage collector")),
@@ -190,4 +199,5 @@ pub const VARIABLES: &[Variable] = &[
 pub const FAMILIES: &[Variable] = &[
     variable("DOG_STATSD_MOGRIFIER_", VariableKind::Text, "", Defines("`…_PATTERN`, `…_NAME` and `…_TAGS` of each name in `metrics.dogstatsd.mogrifiers`")),
     variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", OTLP),
+    variable("OTEL_BSP_", VariableKind::Text, "", NotYet("the batches of spans: up to 512, at the latest after a second, of a queue of 4,096")),
 ];

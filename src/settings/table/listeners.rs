@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::group;
 use super::tls::{GrpcTlsSettings, HttpTlsSettings};
-use crate::http::JsonErrors;
+use crate::http::clients::JsonErrors;
 use crate::settings::format::{Address, Bytes, Choice, Int};
 
 impl Choice for JsonErrors {

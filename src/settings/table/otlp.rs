@@ -18,6 +18,18 @@ impl Choice for OtlpProtocol {
         &[("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
 }
 
+/// How messages to the collector are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpCompression {
+    None,
+    Gzip,
+}
+
+impl Choice for OtlpCompression {
+    const CHOICES: &'static [(&'static str, OtlpCompression)] =
+        &[("none", OtlpCompression::None), ("gzip", OtlpCompression::Gzip)];
+}
+
 group! {
     /// The OpenTelemetry collector.
     OtlpSettings "otlp" {
@@ -28,6 +40,8 @@ group! {
         headers: Vec<Secret> = "", reference ["OTEL_EXPORTER_OTLP_HEADERS"];
         /// Timeout of a request to the collector.
         timeout: Duration = "10s", reference ["OTEL_EXPORTER_OTLP_TIMEOUT"];
+        /// How messages to the collector are compressed.
+        compression: OtlpCompression = "none", reference ["OTEL_EXPORTER_OTLP_COMPRESSION"];
         /// PEM file with the CA certificates to trust; empty: the system's.
         ca: Option<PathBuf> = "", reference ["OTEL_EXPORTER_OTLP_CERTIFICATE"];
         /// PEM file with the client certificate, if the collector requires one.

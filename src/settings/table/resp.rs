@@ -27,7 +27,7 @@ group! {
         max_buffered: Bytes<usize> = "16MiB";
         /// Timeout for a client to send the rest of a request, and to read replies; 0: unlimited.
         timeout: Duration = "10s";
-        /// Whether clients may give hits back.
+        /// Whether clients may refund hits.
         allow_negative_hits: bool = "false";
     }
     groups { tls: RespTlsSettings; }

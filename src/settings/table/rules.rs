@@ -50,7 +50,7 @@ group! {
         ignore_dot_files: bool = "true", reference ["RUNTIME_IGNOREDOTFILES"];
         /// The largest rule file that is loaded.
         max_file: Bytes<u64> = "64MiB";
-        /// The largest state of one key; a limit that may need more is refused.
+        /// The largest state of one key; a limit that may need more is rejected.
         max_log_bytes: Bytes<u64> = "16MiB";
         /// Errors listed for each rule file, and as many warnings; ten times as many for all files
         /// together. The rest are counted.

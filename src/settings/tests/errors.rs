@@ -45,6 +45,14 @@ fn every_duration_has_a_maximum() {
     assert!(durations > 20, "{durations}");
 }
 
+#[test]
+fn long_values_are_shortened_in_errors() {
+    let errors = Settings::load(&inputs(&[("WEIR__GRPC__ADDRESS", &"ä".repeat(1 << 20))]));
+    let error = errors.unwrap_err()[0].to_string();
+    assert!(error.contains("grpc.address is \"ää") && error.contains("ä…\"; write "), "{error}");
+    assert!(error.len() < 500, "{error}");
+}
+
 /// Returns the errors in these variables and this flag.
 fn errors_of(env: &[(&str, &str)], flag: (&str, &str, &str)) -> Vec<String> {
     let mut inputs = inputs(env);

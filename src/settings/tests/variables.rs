@@ -107,6 +107,31 @@ fn variables_without_effect_are_checked_and_named() {
 }
 
 #[test]
+fn variables_of_the_sdks_have_a_warning_if_weir_does_something_else() {
+    let warnings = |name, text| Settings::load(&inputs(&[(name, text)])).unwrap().warnings;
+    for (name, text) in [
+        ("OTEL_SERVICE_NAME", "limits"),
+        ("OTEL_SDK_DISABLED", "true"),
+        ("OTEL_TRACES_EXPORTER", "none"),
+        ("OTEL_TRACES_SAMPLER", "always_on"),
+        ("OTEL_TRACES_SAMPLER_ARG", "0.5"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "100"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "100"),
+    ] {
+        let warnings = warnings(name, text);
+        let [warning] = warnings.as_slice() else { panic!("{name}: {warnings:?}") };
+        assert!(warning.starts_with(name), "{warning}");
+    }
+    for (name, text) in [
+        ("OTEL_SDK_DISABLED", "false"),
+        ("OTEL_TRACES_EXPORTER", "otlp"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
+    ] {
+        assert_eq!(warnings(name, text), [""; 0], "{name}");
+    }
+}
+
+#[test]
 fn metrics_are_sent_to_statsd_if_it_is_asked_for() {
     let enabled = |env: &[(&str, &str)]| {
         let metrics = Settings::load(&inputs(env)).unwrap().metrics;

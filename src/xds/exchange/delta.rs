@@ -75,7 +75,7 @@ impl Exchange for Delta {
     type Response = DeltaDiscoveryResponse;
 
     fn first(&mut self) -> DeltaDiscoveryRequest {
-        // The server resends what was refused.
+        // The server resends what was rejected.
         self.received = self.accepted.clone();
         let versions = self.accepted.iter();
         let versions = versions.map(|(name, accepted)| (name.clone(), accepted.version.clone()));

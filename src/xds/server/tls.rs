@@ -32,5 +32,6 @@ pub(super) fn configure(host: &str, tls: &Tls) -> Result<GrpcTls, SetupError> {
 
 #[cfg(not(feature = "tls"))]
 pub(super) fn configure(_: &str, _: &Tls) -> Result<GrpcTls, SetupError> {
-    Err(format!("rules.xds asks for TLS, but {}", weir_common::client_tls::NO_TLS).into())
+    let no_tls = weir_common::client_tls::NO_TLS;
+    Err(SetupError::Invalid(format!("rules.xds asks for TLS, but {no_tls}")))
 }

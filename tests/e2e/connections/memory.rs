@@ -36,7 +36,7 @@ fn with_names() -> Setup {
         .env("WEIR__GRPC__TIMEOUT", "1h")
 }
 
-/// The same with Redis. Requests arrive faster than it answers.
+/// The service with Redis. Requests arrive faster than it answers.
 fn with_redis(redis: &Server) -> Setup {
     with_names()
         .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))

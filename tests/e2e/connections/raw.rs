@@ -50,7 +50,7 @@ impl Frame {
         (self.kind == 7).then(|| u32::from_be_bytes(self.payload[4..8].try_into().unwrap()))
     }
 
-    /// Whether it ends the response to call `number`.
+    /// Whether the frame ends the response to call `number`.
     pub fn ends(&self, number: u32) -> bool {
         self.kind == 1 && self.flags & 1 > 0 && self.stream == 2 * number + 1
     }

@@ -1,4 +1,4 @@
-//! Calls that are cancelled before they are answered: their hits are given back.
+//! Calls that are cancelled before they are answered: their hits are released.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,12 +27,12 @@ fn with_redis(port: u16) -> Setup {
 
 /// Returns the number of holds by ID and without.
 async fn held(weir: &Weir) -> [u32; 2] {
-    let mut peeks = request("edge", &[("service", "reports"), ("request_id", "peek")]);
-    peeks.descriptors.push(descriptor(&[("service", "counted")]));
-    for descriptor in &mut peeks.descriptors {
+    let mut looks = request("edge", &[("service", "reports"), ("request_id", "look")]);
+    looks.descriptors.push(descriptor(&[("service", "counted")]));
+    for descriptor in &mut looks.descriptors {
         descriptor.hits_addend = Some(0);
     }
-    let answer = ask(weir.grpc, peeks).await.unwrap();
+    let answer = ask(weir.grpc, looks).await.unwrap();
     [0, 1].map(|i| N - answer.statuses[i].limit_remaining)
 }
 
@@ -143,7 +143,7 @@ async fn a_call_that_is_cancelled_while_redis_decides_leaves_no_hold() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     proxy.resume();
-    // Without an ID, the end of a connection gives nothing back: the client may do so, as Envoy does.
+    // Without an ID, the end of a connection releases nothing: the client may do so, as Envoy does.
     wait_until_held(&weir, [1, 2]).await;
 }
 

@@ -88,6 +88,7 @@ fn unexplained(requests: &[&Sample], controls: &[&Sample]) -> Vec<Duration> {
 /// phase, which has too few requests for the 99.9th. The median of the control requests shows that
 /// weir as a whole does not stall because of Redis.
 #[test]
+#[ignore = "measures times: scripts/test runs it alone"]
 fn every_request_is_answered_in_time_whatever_redis_does() {
     let mut redis = Server::start();
     let proxy = Proxy::start(redis.port());

@@ -1,12 +1,16 @@
 //! An OpenTelemetry collector that records what it receives, by HTTP or gRPC.
 
+use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::routing::post;
+use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -25,6 +29,7 @@ use opentelemetry_proto::tonic::metrics::v1::{Metric, metric};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use tokio::runtime::Runtime;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
@@ -49,6 +54,12 @@ struct Received {
     authorizations: Arc<Mutex<Vec<String>>>,
     /// Requests still to be refused as if the collector were overloaded.
     refusals: Arc<Mutex<usize>>,
+    /// How each request was compressed, if it was.
+    encodings: Arc<Mutex<Vec<String>>>,
+    /// How long a refused client has to wait.
+    retry_after: Arc<Mutex<Option<Duration>>>,
+    /// When requests with spans arrived, refused or not.
+    attempts: Arc<Mutex<Vec<Instant>>>,
 }
 
 impl Collector {
@@ -71,7 +82,10 @@ impl Collector {
                 server = server.tls_config(tls).expect("good certificates");
             }
             let serving = server
-                .add_service(TraceServiceServer::new(received.clone()))
+                .add_service(
+                    TraceServiceServer::new(received.clone())
+                        .accept_compressed(CompressionEncoding::Gzip),
+                )
                 .add_service(MetricsServiceServer::new(received));
             serving.serve_with_incoming(TcpIncoming::from(listener)).await.expect("serves");
         })
@@ -110,6 +124,17 @@ impl Collector {
         *self.received.refusals.lock().unwrap() = requests;
     }
 
+    /// Refuses the next request by 429 over HTTP, with the time to wait.
+    pub fn refuse_for(&self, wait: Duration) {
+        *self.received.retry_after.lock().unwrap() = Some(wait);
+        self.refuse(1);
+    }
+
+    /// When requests with spans arrived over HTTP, refused or not.
+    pub fn attempts(&self) -> Vec<Instant> {
+        self.received.attempts.lock().unwrap().clone()
+    }
+
     /// Waits until all of those requests were refused.
     pub fn wait_until_refused(&self) {
         let all = || (*self.received.refusals.lock().unwrap() == 0).then_some(());
@@ -140,6 +165,11 @@ impl Collector {
     /// The metrics requests received so far.
     pub fn metrics(&self) -> Vec<ExportMetricsServiceRequest> {
         self.received.metrics.lock().unwrap().clone()
+    }
+
+    /// How the requests received so far were compressed; nothing of others.
+    pub fn encodings(&self) -> Vec<String> {
+        self.received.encodings.lock().unwrap().clone()
     }
 
     /// The `authorization` headers received so far.
@@ -222,43 +252,68 @@ pub fn sum(metric: &Metric) -> i64 {
 }
 
 impl Received {
-    /// Records a request's authorization; an error if it is to be refused.
-    fn admit(&self, authorization: Option<&str>) -> Result<(), ()> {
+    /// Records a request's authorization. Returns how long to wait, if anything, if it is to be refused.
+    fn admit(&self, authorization: Option<&str>) -> Result<(), Option<Duration>> {
         let mut refusals = self.refusals.lock().unwrap();
         if *refusals > 0 {
             *refusals -= 1;
-            return Err(());
+            return Err(*self.retry_after.lock().unwrap());
         }
         let authorization = authorization.unwrap_or_default().to_owned();
         self.authorizations.lock().unwrap().push(authorization);
         Ok(())
     }
 
-    fn admit_http(&self, headers: &HeaderMap) -> Result<(), axum::http::StatusCode> {
+    fn record_encoding(&self, encoding: Option<&[u8]>) {
+        let encoding = encoding.map(|name| String::from_utf8_lossy(name).into_owned());
+        self.encodings.lock().unwrap().extend(encoding);
+    }
+
+    fn admit_http(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         assert_eq!(headers["content-type"], "application/x-protobuf");
         let authorization = headers.get("authorization").and_then(|value| value.to_str().ok());
+        self.record_encoding(headers.get("content-encoding").map(HeaderValue::as_bytes));
         let admitted = self.admit(authorization);
-        admitted.map_err(|()| axum::http::StatusCode::SERVICE_UNAVAILABLE)
+        admitted.map_err(|wait| match wait {
+            None => (axum::http::StatusCode::SERVICE_UNAVAILABLE, HeaderMap::new()),
+            Some(wait) => (
+                axum::http::StatusCode::TOO_MANY_REQUESTS,
+                HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from(wait.as_secs()))]),
+            ),
+        })
     }
 
     fn admit_grpc<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        self.record_encoding(request.metadata().get("grpc-encoding").map(|name| name.as_bytes()));
         let authorization = request.metadata().get("authorization");
         let authorization = authorization.and_then(|value| value.to_str().ok());
-        self.admit(authorization).map_err(|()| Status::unavailable("overloaded"))
+        self.admit(authorization).map_err(|_| Status::unavailable("overloaded"))
     }
 }
 
-type HttpAnswer = Result<Vec<u8>, axum::http::StatusCode>;
+type Refusal = (axum::http::StatusCode, HeaderMap);
+type HttpAnswer = Result<Vec<u8>, Refusal>;
+
+/// Returns the message of a request, which may be compressed.
+fn message<M: Message + Default>(headers: &HeaderMap, body: &Bytes) -> M {
+    if headers.get("content-encoding").is_none_or(|encoding| encoding != "gzip") {
+        return M::decode(body.clone()).expect("a message");
+    }
+    let mut message = Vec::new();
+    GzDecoder::new(&body[..]).read_to_end(&mut message).expect("is compressed");
+    M::decode(message.as_slice()).expect("a message")
+}
 
 async fn http_traces(State(to): State<Received>, headers: HeaderMap, body: Bytes) -> HttpAnswer {
+    to.attempts.lock().unwrap().push(Instant::now());
     to.admit_http(&headers)?;
-    to.traces.lock().unwrap().push(ExportTraceServiceRequest::decode(body).expect("a message"));
+    to.traces.lock().unwrap().push(message(&headers, &body));
     Ok(ExportTraceServiceResponse::default().encode_to_vec())
 }
 
 async fn http_metrics(State(to): State<Received>, headers: HeaderMap, body: Bytes) -> HttpAnswer {
     to.admit_http(&headers)?;
-    to.metrics.lock().unwrap().push(ExportMetricsServiceRequest::decode(body).expect("a message"));
+    to.metrics.lock().unwrap().push(message(&headers, &body));
     Ok(ExportMetricsServiceResponse::default().encode_to_vec())
 }
 

@@ -18,7 +18,7 @@ use super::{http, wait_for, yaml};
 /// A running Envoy and the backend behind it.
 #[derive(Debug)]
 pub struct Envoy {
-    /// Where it accepts requests.
+    /// The address where Envoy accepts requests.
     pub address: SocketAddr,
     pub backend: Backend,
     admin: SocketAddr,
@@ -40,7 +40,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Its health is checked over gRPC.
+    /// Returns a replica whose health is checked over gRPC.
     pub fn of(weir: &Weir) -> Replica {
         Replica { grpc: weir.grpc, probed: weir.grpc }
     }

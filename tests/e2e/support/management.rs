@@ -92,9 +92,9 @@ impl Management {
         assert_eq!(answer.response_nonce, format!("nonce of {version}"));
     }
 
-    /// Sends a complete set of resources, which must be refused while the version `active` stays active.
+    /// Sends a complete set of resources, which must be rejected while the version `active` stays active.
     /// Returns the reason.
-    pub fn refused(&self, version: &str, resources: Vec<Any>, active: &str) -> String {
+    pub fn rejected(&self, version: &str, resources: Vec<Any>, active: &str) -> String {
         let answer = self.answer_to(version, resources);
         assert_eq!(answer.version_info, active);
         assert_eq!(answer.response_nonce, format!("nonce of {version}"));

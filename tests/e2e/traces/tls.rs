@@ -31,3 +31,24 @@ fn spans_are_sent_over_tls_with_a_client_certificate() {
     ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
     check_chain(&collector.trace(&trace_id(1), 3), CALL);
 }
+
+#[test]
+fn certificates_are_read_again_before_a_connection() {
+    let authority = Authority::new();
+    let identity = authority.sign(&["localhost"]);
+    let tls = ServerTlsConfig::new().identity(Identity::from_pem(identity.cert, identity.key));
+    let collector = Collector::grpc(Some(tls));
+
+    let url = format!("https://localhost:{}", collector.address.port());
+    let setup = traced(&collector).file("ca.pem", &Authority::new().pem);
+    let ca = setup.path("ca.pem");
+    let mut weir = setup
+        .env("TRACING_EXPORTER_PROTOCOL", "grpc")
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        .env("OTEL_EXPORTER_OTLP_CERTIFICATE", &ca)
+        .start();
+    ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
+    weir.until_said("cannot export telemetry").expect("it runs");
+    std::fs::write(ca, &authority.pem).unwrap();
+    check_chain(&collector.trace(&trace_id(1), 3), CALL);
+}

@@ -26,7 +26,7 @@ fn an_ended_stream_is_reopened_with_the_active_version() {
     let server = Management::start();
     let weir = with_shop(&server);
     server.set("2", vec![any(&rules("shop", 2))]);
-    server.refused("3", vec![any(&bad("shop"))], "2");
+    server.rejected("3", vec![any(&bad("shop"))], "2");
     for end in [0, 1] {
         match end {
             0 => server.sotw.end(),
@@ -92,7 +92,7 @@ async fn without_a_server_ports_are_open_and_health_is_not_serving() {
     let server = Management::start_on(address, Server::builder());
     assert_eq!(server.sotw.next().version_info, "");
     // The first rules are invalid: there are none until they are fixed.
-    server.refused("1", vec![any(&bad("shop"))], "");
+    server.rejected("1", vec![any(&bad("shop"))], "");
     assert!(!weir.is_healthy());
     server.set("2", vec![any(&rules("shop", 1))]);
     assert!(weir.is_healthy());

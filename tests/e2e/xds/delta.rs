@@ -38,8 +38,8 @@ fn set(server: &Management, nonce: &str, resources: Vec<Resource>, gone: &[&str]
     assert_eq!(answer_to(server, nonce, resources, gone).error_detail, None);
 }
 
-/// Sends changes that must be refused, and returns the errors.
-fn refused(server: &Management, nonce: &str, resources: Vec<Resource>) -> String {
+/// Sends changes that must be rejected, and returns the errors.
+fn rejected(server: &Management, nonce: &str, resources: Vec<Resource>) -> String {
     answer_to(server, nonce, resources, &[]).error_detail.expect("refused").message
 }
 
@@ -91,11 +91,11 @@ fn resources_that_arrive_with_an_invalid_one_are_activated_once_it_is_fixed() {
     server.delta.next();
     set(&server, "n1", vec![resource("a", "1", &rules("a", 1))], &[]);
     let both = vec![resource("a", "2", &bad("a")), resource("b", "1", &rules("b", 1))];
-    let why = refused(&server, "n2", both);
+    let why = rejected(&server, "n2", both);
     assert!(why.contains("a-resource:") && why.contains("'UNKNOWN'"), "{why}");
     until(&weir, &[("a", 1)]);
     // The invalid one is still present.
-    refused(&server, "n3", vec![resource("c", "1", &rules("c", 1))]);
+    rejected(&server, "n3", vec![resource("c", "1", &rules("c", 1))]);
     until(&weir, &[("a", 1)]);
     set(&server, "n4", vec![resource("a", "3", &rules("a", 3))], &[]);
     until(&weir, &[("a", 3), ("b", 1), ("c", 1)]);
@@ -103,14 +103,14 @@ fn resources_that_arrive_with_an_invalid_one_are_activated_once_it_is_fixed() {
     // A resource that cannot be read, and is then removed.
     let mut unreadable = resource("d", "1", &rules("d", 1));
     unreadable.resource.as_mut().unwrap().value = b"\xff".to_vec();
-    let why = refused(&server, "n5", vec![unreadable, resource("a", "4", &rules("a", 4))]);
+    let why = rejected(&server, "n5", vec![unreadable, resource("a", "4", &rules("a", 4))]);
     assert!(why.starts_with("d: error: the resource cannot be read"), "{why}");
-    // After a reconnect weir sends the active versions, not the refused ones.
+    // After a reconnect weir sends the active versions, not the rejected ones.
     server.delta.fail("going down");
     let versions = server.delta.next().initial_resource_versions;
     assert_eq!((versions.len(), &*versions["a"]), (3, "3"));
     let empty = Resource { resource: None, ..resource("e", "1", &rules("e", 1)) };
-    assert!(refused(&server, "n6", vec![empty]).contains("no resource"));
+    assert!(rejected(&server, "n6", vec![empty]).contains("no resource"));
     set(&server, "n7", vec![resource("a", "4", &rules("a", 4))], &["d", "e"]);
     until(&weir, &[("a", 4), ("b", 1), ("c", 1)]);
 }

@@ -1,4 +1,4 @@
-//! Messages designed to take memory and time, and sets that are refused repeatedly.
+//! Messages designed to take memory and time, and sets that are rejected repeatedly.
 
 use prost_types::Any;
 
@@ -37,11 +37,11 @@ fn a_server_that_sends_bad_sets_continuously_does_not_fill_the_log() {
     let server = Management::start();
     let weir = with_shop(&server);
     for i in 0..50 {
-        let why = server.refused(&format!("bad {i}"), vec![any(&bad(&format!("d{i}")))], "1");
+        let why = server.rejected(&format!("bad {i}"), vec![any(&bad(&format!("d{i}")))], "1");
         assert!(why.starts_with(&format!("d{i}-resource: error: ")), "{why}");
     }
     // At most one line in ten seconds; all 50 sets arrive within a few seconds.
-    let logged = weir.said().matches("rules are refused").count();
+    let logged = weir.said().matches("rules are rejected").count();
     assert!((1..=10).contains(&logged), "{logged} lines");
     // Metrics and status still have every set.
     assert_eq!(weir.metric("weir_config_load_error_total"), 50);

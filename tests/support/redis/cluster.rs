@@ -8,7 +8,7 @@ const SLOTS: u16 = 16_384;
 #[derive(Debug)]
 pub struct Cluster {
     pub masters: Vec<Server>,
-    /// Those of the first master, of the second, …
+    /// The replicas of the first master, of the second, …
     pub replicas: Vec<Server>,
 }
 

@@ -22,7 +22,8 @@ pub(super) fn trust_anchors(file: &PemFile) -> Result<Vec<u8>, SetupError> {
     let pem: String = usable.map(|certificate| encode(&certificate)).collect();
     match pem.is_empty() {
         true => {
-            Err(unusable(file, &"none can be trusted", "X.509 certificates of a CA in PEM").into())
+            let wanted = "X.509 certificates of a CA in PEM";
+            Err(invalid(file, &"none can be trusted", wanted))
         }
         false => Ok(pem.into_bytes()),
     }
@@ -33,7 +34,7 @@ pub(super) fn identity(cert: &PemFile, key: &PemFile) -> Result<(Vec<u8>, Vec<u8
     let (cert_pem, chain) = certificates(cert)?;
     let key_pem = read(key)?;
     let private = PrivateKeyDer::from_pem_slice(&key_pem)
-        .map_err(|error| unusable(key, &error, "a private key in PEM"))?;
+        .map_err(|error| invalid(key, &error, "a private key in PEM"))?;
     // Checks that they belong together too.
     match CertifiedKey::from_der(chain, private, &ring::default_provider()) {
         Ok(_) => Ok((cert_pem, key_pem)),
@@ -70,9 +71,9 @@ fn certificates(file: &PemFile) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>
     let pem = read(file)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(unusable(file, &"it has none", wanted).into()),
+        Ok(all) if all.is_empty() => Err(invalid(file, &"it has none", wanted)),
         Ok(all) => Ok((pem, all)),
-        Err(error) => Err(unusable(file, &error, wanted).into()),
+        Err(error) => Err(invalid(file, &error, wanted)),
     }
 }
 
@@ -80,6 +81,10 @@ fn read(file: &PemFile) -> Result<Vec<u8>, SetupError> {
     std::fs::read(&file.path).map_err(|error| {
         SetupError::Unavailable(unusable(file, &error, "an existing file that weir may read"))
     })
+}
+
+fn invalid(file: &PemFile, error: &dyn Display, wanted: &str) -> SetupError {
+    SetupError::Invalid(unusable(file, error, wanted))
 }
 
 fn unusable(file: &PemFile, error: &dyn Display, wanted: &str) -> String {

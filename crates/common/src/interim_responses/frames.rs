@@ -17,12 +17,12 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Whether it starts a header block: a request, a response, or trailers.
+    /// Whether the frame starts a header block: a request, a response, or trailers.
     pub(super) fn is_headers(self) -> bool {
         self.kind == HEADERS
     }
 
-    /// Whether it is a header block that others may follow: a response, not trailers.
+    /// Whether the frame is a header block that others may follow: a response, not trailers.
     pub(super) fn is_open_headers(self) -> bool {
         self.is_headers() && self.flags & END_STREAM == 0
     }

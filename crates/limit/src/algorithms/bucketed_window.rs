@@ -30,7 +30,7 @@ pub struct BucketedWindow {
 pub struct State {
     /// The number of the newest sub-window since the epoch.
     index: u64,
-    /// Its slot in the ring.
+    /// The slot of the newest bucket in the ring.
     head: u32,
     sum: u64,
     ring: Box<[u32]>,
@@ -115,7 +115,7 @@ impl LimitAlgorithm for BucketedWindow {
         state.index = state.index.max(newest);
     }
 
-    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
+    fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let (n, hits) = (u64::from(self.n), u64::from(hits.count));
         if hits > n || state.sum + hits <= n {
             return Verdict { allowed: hits <= n, retry_after: None };
@@ -150,7 +150,7 @@ impl LimitAlgorithm for BucketedWindow {
         state.sum += u64::from(*newest - before);
     }
 
-    fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
+    fn refund(&self, state: &mut State, _: Micros, hits: Hits) {
         let mut left = hits.count;
         let (slots, head) = (state.ring.len(), state.head as usize);
         for age in 0..slots {

@@ -1,13 +1,13 @@
-//! Concurrency: at most `n` in flight. Hits are taken at the start and given back at the end.
+//! Concurrency: at most `n` in flight. Hits are taken at the start and released at the end.
 //!
-//! With a hold id, each start is held under its id: only that id gives it back, an unknown id gives
-//! back nothing, and a hold that never ends expires after the timeout. An id has one hold: taking it
-//! again replaces the hold. Without ids there is only a count. Envoy also gives back
+//! With a hold id, each start is held under its id: only that id releases it, an unknown id releases
+//! nothing, and a hold that never ends expires after the timeout. An id has one hold: taking it
+//! again replaces the hold. Without ids there is only a count. Envoy also releases
 //! at the end of denied requests, so denials are charged. The count of lost ends is cleared after the
 //! timeout without traffic.
 //!
 //! State: with ids 24 bytes a hold, else a count and the last time. Cost: with ids a walk over the
-//! holds, else constant. Guarantee: never more than `n` admitted and not yet given back. Source:
+//! holds, else constant. Guarantee: never more than `n` admitted and not yet released. Source:
 //! Stripe, "Scaling your API with rate limiters".
 
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ const MAX_IN_FLIGHT: u64 = 1 << 52;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     pub n: u32,
-    /// When hits expire that are not given back.
+    /// When hits expire that are not released.
     pub timeout: Micros,
     /// The key of the descriptor's last entry, whose value names the hold.
     pub hold_id: Option<Box<str>>,
@@ -43,7 +43,7 @@ impl Concurrency {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     count: u64,
-    /// When something was last taken or given back.
+    /// When something was last taken or released.
     last: Micros,
     /// In order of their starts; empty without ids.
     holds: VecDeque<Hold>,
@@ -119,7 +119,7 @@ impl LimitAlgorithm for Concurrency {
         }
     }
 
-    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
+    fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let Hits { count, hold } = hits;
         let (n, hits) = (u64::from(self.n), u64::from(count));
         let others = state.count - state.held(hold);
@@ -178,7 +178,7 @@ impl LimitAlgorithm for Concurrency {
         }
     }
 
-    fn give_back(&self, state: &mut State, now: Micros, hits: Hits) {
+    fn refund(&self, state: &mut State, now: Micros, hits: Hits) {
         let Hits { count: hits, hold } = hits;
         if self.hold_id.is_none() {
             state.last = now.max(state.last);

@@ -55,9 +55,9 @@ impl LimitAlgorithm for FixedWindow {
     const NAME: &'static str = "fixed_window";
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = true;
-    const ALLOWS_LOOKS_AT_ZERO: bool = true;
+    const ANSWERS_LOOKS_IF_N_IS_ZERO: bool = true;
     // A window that denies some hits denies more until it ends.
-    const DENIES_MORE_ALIKE: bool = true;
+    const DENIAL_COVERS_MORE_HITS: bool = true;
     const HIT_BYTES: u64 = 0;
     const RESET_RECURS: bool = true;
     const NEEDS_EXPIRY: bool = false;
@@ -72,7 +72,7 @@ impl LimitAlgorithm for FixedWindow {
         }
     }
 
-    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
+    fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let (n, hits) = (u64::from(self.n), u64::from(hits.count));
         let allowed = u64::from(state.count) + hits <= n;
         let end = || wait(self.window(state.window).1, now);
@@ -92,7 +92,7 @@ impl LimitAlgorithm for FixedWindow {
         state.count = state.count.saturating_add(hits.count);
     }
 
-    fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
+    fn refund(&self, state: &mut State, _: Micros, hits: Hits) {
         state.count = state.count.saturating_sub(hits.count);
     }
 

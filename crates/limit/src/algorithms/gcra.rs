@@ -227,7 +227,7 @@ impl LimitAlgorithm for Gcra {
         }
     }
 
-    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
+    fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let Some(others) = self.burst.checked_sub(hits.count.into()) else {
             return Verdict::NEVER;
         };
@@ -262,7 +262,7 @@ impl LimitAlgorithm for Gcra {
     }
 
     /// Lowers the level by what the hits raised it. A limit that admits none has raised nothing.
-    fn give_back(&self, state: &mut State, now: Micros, hits: Hits) {
+    fn refund(&self, state: &mut State, now: Micros, hits: Hits) {
         if self.burst_and_debt == 0 {
             return;
         }

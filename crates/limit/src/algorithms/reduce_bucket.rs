@@ -112,7 +112,7 @@ impl LimitAlgorithm for ReduceBucket {
         state.last += steps * self.interval;
     }
 
-    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
+    fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let lacking = state.missing.saturating_sub(self.max.saturating_sub(hits.count));
         let allowed = u64::from(state.missing) + u64::from(hits.count) <= self.max.into();
         let retry = || {
@@ -142,7 +142,7 @@ impl LimitAlgorithm for ReduceBucket {
         }
     }
 
-    fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
+    fn refund(&self, state: &mut State, _: Micros, hits: Hits) {
         state.missing = state.missing.saturating_sub(hits.count);
     }
 
@@ -152,7 +152,7 @@ impl LimitAlgorithm for ReduceBucket {
         Undo::replacing((after.missing - before.missing).into(), self.time(now), replaced)
     }
 
-    /// Gives back the tokens less what was refilled since. An interval that nothing restarted again starts
+    /// Refunds the tokens less what was refilled since. An interval that nothing restarted again starts
     /// where it had.
     fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
         if let Some(replaced) = undo.replaced

@@ -49,7 +49,7 @@ impl LimitAlgorithm for SlidingLog {
 
     fn charge(&self, _: &mut (), _: Micros, _: Hits, _: bool) {}
 
-    fn give_back(&self, _: &mut (), _: Micros, _: Hits) {}
+    fn refund(&self, _: &mut (), _: Micros, _: Hits) {}
 
     fn undo_of(&self, (): &(), (): &(), _: Micros, _: u64) -> Option<Undo> {
         None
@@ -57,7 +57,7 @@ impl LimitAlgorithm for SlidingLog {
 
     fn undo(&self, (): &mut (), _: Micros, _: &Undo, _: u64) {}
 
-    fn judge(&self, (): &(), log: &HitLog, now: Micros, hits: Hits) -> Verdict {
+    fn verdict(&self, (): &(), log: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let Some(others) = u64::from(self.n).checked_sub(hits.count.into()) else {
             return Verdict::NEVER;
         };

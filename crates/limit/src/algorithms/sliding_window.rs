@@ -96,7 +96,7 @@ impl LimitAlgorithm for SlidingWindow {
         }
     }
 
-    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
+    fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let (n, hits) = (i64::from(self.n), i64::from(hits.count));
         let elapsed = self.elapsed(state, now);
         let room = n - i64::from(state.current) - hits;
@@ -137,7 +137,7 @@ impl LimitAlgorithm for SlidingWindow {
         state.current = state.current.saturating_add(hits.count);
     }
 
-    fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
+    fn refund(&self, state: &mut State, _: Micros, hits: Hits) {
         let rest = hits.count.saturating_sub(state.current);
         state.current = state.current.saturating_sub(hits.count);
         state.previous = state.previous.saturating_sub(rest);
@@ -167,7 +167,7 @@ impl LimitAlgorithm for SlidingWindow {
         Some(spans.most_by_windows(self.n, self.period))
     }
 
-    /// The same state, judged by another number.
+    /// The state does not depend on `n`.
     fn is_as_strict(&self, other: &SlidingWindow) -> bool {
         self.period == other.period && self.n <= other.n
     }

@@ -91,7 +91,7 @@ impl LimitAlgorithm for TokenBucket {
         }
     }
 
-    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
+    fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let (state, hits) = (self.refilled(state, now), u64::from(hits.count));
         let (capacity, wanted) = (u64::from(self.capacity), state.missing + hits);
         let allowed = wanted <= capacity;
@@ -128,7 +128,7 @@ impl LimitAlgorithm for TokenBucket {
         }
     }
 
-    fn give_back(&self, state: &mut State, now: Micros, hits: Hits) {
+    fn refund(&self, state: &mut State, now: Micros, hits: Hits) {
         *state = self.refilled(state, now);
         state.missing = state.missing.saturating_sub(hits.count.into());
     }
@@ -140,7 +140,7 @@ impl LimitAlgorithm for TokenBucket {
         Undo::replacing(after.missing.saturating_sub(before.missing), now, replaced)
     }
 
-    /// Gives back the tokens less what was refilled since. A wait that nothing restarted again starts
+    /// Refunds the tokens less what was refilled since. A wait that nothing restarted again starts
     /// where it had.
     fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
         if let Some(replaced) = undo.replaced

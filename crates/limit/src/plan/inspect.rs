@@ -105,7 +105,7 @@ impl Plan {
         let readings = self.limits.iter().zip(&states).map(|(limit, state)| {
             let Levels { used, remaining, reset_after, .. } = limit.levels(state, &log, now);
             // No hold has this id, so it is a new one.
-            let verdict = limit.judge(state, &log, now, Hits { count: 1, hold: 0 });
+            let verdict = limit.verdict(state, &log, now, Hits { count: 1, hold: 0 });
             let retry_after = verdict.retry_after;
             LimitReading { used, remaining, reset_after, retry_after }
         });

@@ -13,7 +13,7 @@ const PART_STAMPS: usize = 8 << 10;
 /// A copy of a log that is charged meanwhile.
 ///
 /// The newest stamps are copied first, so hits that are charged later are not seen, and stamps that
-/// expire meanwhile are missing or not. Hits that are given back meanwhile are in the copy. So it is the
+/// expire meanwhile are missing or not. Hits that are refunded meanwhile are in the copy. So it is the
 /// log of when it was started, as far as that still counts.
 #[derive(Debug, Default)]
 pub struct LogCopy {
@@ -113,7 +113,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Hits(u32),
-        GiveBack(u32),
+        Refund(u32),
         Time(Micros),
     }
 
@@ -172,7 +172,7 @@ mod tests {
     fn event() -> impl Strategy<Value = Event> {
         prop_oneof![
             (1..9_000_u32).prop_map(Event::Hits),
-            (1..9_000_u32).prop_map(Event::GiveBack),
+            (1..9_000_u32).prop_map(Event::Refund),
             (0..PERIOD / 10).prop_map(Event::Time),
         ]
     }
@@ -199,7 +199,7 @@ mod tests {
             let (mut log, mut now) = log(&hits, &bounds);
             let before = stamps(&log);
             now += 1;
-            let (mut events, mut since, mut given_back) = (events.into_iter(), 0, false);
+            let (mut events, mut since, mut refunded) = (events.into_iter(), 0, false);
             let copied = copied(&mut log, |log| {
                 log.advance(&bounds, now);
                 match events.next() {
@@ -207,9 +207,9 @@ mod tests {
                         log.charge(&bounds, now, hits);
                         since += hits as usize;
                     }
-                    Some(Event::GiveBack(hits)) => {
-                        log.give_back(hits);
-                        given_back = true;
+                    Some(Event::Refund(hits)) => {
+                        log.refund(hits);
+                        refunded = true;
                     }
                     Some(Event::Time(time)) => now += time,
                     None => {}
@@ -222,7 +222,7 @@ mod tests {
             };
             prop_assert!(live(&copied) <= live(&before));
             prop_assert!(live(&copied) + since >= live(&stamps(&log)));
-            if !given_back {
+            if !refunded {
                 // The newest of when it was started, and all that count.
                 prop_assert_eq!(&before[before.len() - copied.len()..], &copied);
                 prop_assert!(live(&copied) + since >= live(&before).min(n as usize));

@@ -5,18 +5,18 @@ use crate::algorithms::sliding_window;
 
 #[test]
 fn sliding_window_weighs_the_window_before() {
-    let judge = |n| {
+    let check = |n| {
         let limit = SlidingWindow { n, period: 60 * SECOND };
         let index = NOON / (60 * SECOND);
         let state = sliding_window::State { index, previous: 9, current: 5 };
         let now = NOON + 15 * SECOND;
         let (log, hits) = (HitLog::default(), Hits { count: 1, hold: 0 });
-        let allowed = limit.judge(&state, &log, now, hits).allowed;
+        let allowed = limit.verdict(&state, &log, now, hits).allowed;
         (allowed, limit.levels(&state, &log, now).remaining)
     };
     // 9 x 45/60 + 5 = 11.75.
-    assert_eq!(judge(12), (false, 0));
-    assert_eq!(judge(13), (true, 1));
+    assert_eq!(check(12), (false, 0));
+    assert_eq!(check(13), (true, 1));
 }
 
 #[test]

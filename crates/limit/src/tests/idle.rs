@@ -99,7 +99,7 @@ proptest! {
         let mut now = 1_700_006_400 * SECOND;
         for (wait, hits, kind) in steps {
             now += wait;
-            let op = if kind == 0 { Op::GiveBack(hits) } else { Op::Take(hits) };
+            let op = if kind == 0 { Op::Refund(hits) } else { Op::Take(hits) };
             let allowed = all.charge(&mut with, now, op, None).decision.allowed;
             let expected = rest.charge(&mut without, now, op, None).decision.allowed;
             prop_assert_eq!(allowed, expected, "{:?} at {}", op, now);

@@ -128,14 +128,14 @@ impl Model {
         }
     }
 
-    /// Returns the hits that are judged: a look judges one hit or, if denied hits are charged, none.
-    pub fn judged(&self, hits: u64) -> u64 {
+    /// Returns the hits that are checked: a look checks one hit or, if denied hits are charged, none.
+    pub fn hits_to_check(&self, hits: u64) -> u64 {
         if hits == 0 && !self.charge_denied { 1 } else { hits }
     }
 
-    /// Judges and charges.
+    /// Checks and charges.
     pub fn take(&mut self, now: Micros, hits: u64) -> bool {
-        let allowed = self.allows(now, self.judged(hits));
+        let allowed = self.allows(now, self.hits_to_check(hits));
         if hits == 0 {
             return allowed;
         }
@@ -168,7 +168,7 @@ impl Model {
         }
     }
 
-    pub fn give_back(&mut self, now: Micros, mut hits: u64) {
+    pub fn refund(&mut self, now: Micros, mut hits: u64) {
         self.refill(now);
         let (p, k) = (self.period, self.kind);
         // Newest first, among those that still count.

@@ -147,7 +147,7 @@ fn schedule() -> impl Strategy<Value = Vec<(Micros, Op)>> {
             1 => 0..u64::from(u32::MAX),
         ];
         let op = (hits, prop::bool::weighted(0.2))
-            .prop_map(|(hits, back)| if back { Op::GiveBack(hits) } else { Op::Take(hits) });
+            .prop_map(|(hits, back)| if back { Op::Refund(hits) } else { Op::Take(hits) });
         prop::collection::vec((at.prop_map(move |at| base + at), op), 1..20)
     })
 }

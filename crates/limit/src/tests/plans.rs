@@ -107,10 +107,10 @@ fn without_ids_denials_are_charged_and_given_back() {
     assert!(driver.take(1).allowed && driver.take(1).allowed);
     // Denied, and its end is reported all the same.
     assert!(!driver.take(1).allowed);
-    driver.charge(Op::GiveBack(1));
+    driver.charge(Op::Refund(1));
     assert!(!driver.take(1).allowed);
-    driver.charge(Op::GiveBack(1));
-    driver.charge(Op::GiveBack(1));
+    driver.charge(Op::Refund(1));
+    driver.charge(Op::Refund(1));
     assert!(driver.take(1).allowed);
     // Lost ends are cleared only without traffic.
     driver.now += 59 * SECOND;
@@ -133,9 +133,9 @@ fn a_hold_is_given_back_by_its_id_or_expires() {
     assert!(at(30, Op::Take(1), "b").allowed);
     let denied = at(31, Op::Take(1), "c");
     assert_eq!((denied.allowed, denied.retry_after), (false, Some(29 * SECOND)));
-    at(31, Op::GiveBack(1), "c");
+    at(31, Op::Refund(1), "c");
     assert!(!at(31, Op::Take(1), "d").allowed);
-    at(32, Op::GiveBack(1), "b");
+    at(32, Op::Refund(1), "b");
     assert!(at(32, Op::Take(1), "e").allowed);
     // Under steady traffic the first expires, and no other.
     assert!(!at(59, Op::Take(1), "f").allowed);
@@ -166,8 +166,8 @@ fn taking_an_id_again_replaces_its_hold() {
     // The denied one did not change the hold.
     assert_eq!(take(70, 1, "c"), (false, 0), "it started at 40");
     assert_eq!(take(80, 1, "c"), (true, 0), "b lapsed");
-    at(80, Op::GiveBack(2), "a");
-    assert_eq!(at(80, Op::GiveBack(2), "a").remaining, 2, "there was one hold of 2");
+    at(80, Op::Refund(2), "a");
+    assert_eq!(at(80, Op::Refund(2), "a").remaining, 2, "there was one hold of 2");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn only_a_concurrency_limit_gets_hits_back() {
     let mut driver = Driver::new(vec![concurrency(5, None), fixed(2, SECOND)]);
     driver.take(1);
     driver.take(1);
-    driver.charge(Op::GiveBack(1));
+    driver.charge(Op::Refund(1));
     assert!(!driver.take(1).allowed);
 }
 
@@ -268,7 +268,7 @@ proptest! {
                 .map(|i| (i, verdicts[i].used_before + hits))
                 .filter(|(i, used)| *used as f64 / f64::from(limits[*i].requests_per_unit) >= 0.7)
                 .map(|(i, used)| {
-                    let look = alone[i].clone().charge(Op::GiveBack(0)).decision;
+                    let look = alone[i].clone().charge(Op::Refund(0)).decision;
                     NearLimit { limit: i as u8, used, reset_after: look.reset_after }
                 })
                 .collect();
@@ -299,7 +299,7 @@ proptest! {
                     .filter(|(_, limit)| !limit.shadow_mode)
                     .map(|(driver, _)| {
                         let mut look = driver.clone();
-                        look.charge(Op::GiveBack(0)).decision.remaining
+                        look.charge(Op::Refund(0)).decision.remaining
                     })
                     .min();
                 prop_assert_eq!(Some(decision.remaining), least);

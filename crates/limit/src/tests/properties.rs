@@ -49,7 +49,7 @@ fn schedule(period: Micros) -> impl Strategy<Value = Vec<Step>> {
         6 => Just(Op::Take(1)),
         3 => (0_u64..12).prop_map(Op::Take),
         1 => Just(Op::Take(u64::MAX)),
-        2 => (0_u64..6).prop_map(Op::GiveBack),
+        2 => (0_u64..6).prop_map(Op::Refund),
     ];
     prop::collection::vec((wait, op), 1..60)
 }
@@ -65,7 +65,7 @@ fn model_and_schedule() -> impl Strategy<Value = (Model, Vec<Step>)> {
 fn check_durations(driver: &Driver, model: &Model, op: Op, charged: &ChargeOutcome) {
     let decision = &charged.decision;
     let Op::Take(hits) = op else { return };
-    let hits = model.judged(hits.min(u64::from(u32::MAX)));
+    let hits = model.hits_to_check(hits.min(u64::from(u32::MAX)));
     match decision.retry_after {
         Some(wait) => {
             assert!(!decision.allowed && wait > 0);
@@ -108,8 +108,8 @@ proptest! {
             driver.now += wait;
             let allowed = match op {
                 Op::Take(hits) => model.take(driver.now, hits.min(u32::MAX.into())),
-                Op::GiveBack(hits) => {
-                    model.give_back(driver.now, hits);
+                Op::Refund(hits) => {
+                    model.refund(driver.now, hits);
                     true
                 }
                 Op::Undo(_) => unreachable!("tests/undo.rs has them"),
@@ -159,7 +159,7 @@ proptest! {
     fn looks_and_give_backs_create_no_state(model in model(), wait in 0_u64..100) {
         let mut driver = Driver::new(vec![model.limit()]);
         driver.now += wait;
-        for op in [Op::Take(0), Op::GiveBack(3)] {
+        for op in [Op::Take(0), Op::Refund(3)] {
             prop_assert!(driver.charge(op).expires <= driver.now);
         }
     }
@@ -260,7 +260,7 @@ proptest! {
                 written = driver.clone().take(0).remaining;
             }
             if let (Op::Take(hits), Some(wait)) = (op, charged.decision.retry_after) {
-                let hits = model.judged(hits.min(u32::MAX.into()));
+                let hits = model.hits_to_check(hits.min(u32::MAX.into()));
                 prop_assert!(driver.would_allow(wait, hits));
                 prop_assert!(!driver.would_allow(wait - 1, hits));
                 let longest = match model.kind {
@@ -363,7 +363,7 @@ proptest! {
         for (wait, hits, id, start) in steps {
             driver.now += wait;
             list.retain(|(start, _)| start + timeout > driver.now);
-            let op = if start { Op::Take(hits) } else { Op::GiveBack(hits) };
+            let op = if start { Op::Take(hits) } else { Op::Refund(hits) };
             let charged =
                 driver.plan.charge(&mut driver.state, driver.now, op, Some(IDS[id]));
             if start {
@@ -411,7 +411,7 @@ proptest! {
             if last + timeout <= driver.now {
                 level = 0;
             }
-            let op = if start { Op::Take(hits) } else { Op::GiveBack(hits) };
+            let op = if start { Op::Take(hits) } else { Op::Refund(hits) };
             let charged = driver.charge(op);
             if start {
                 let allowed = n > 0 && level + hits <= n.into();

@@ -32,7 +32,7 @@ impl Key {
         // As the memory store does.
         self.expires = match op {
             Op::Take(1..) if charged.decision.allowed => charged.expires,
-            Op::GiveBack(_) => charged.expires,
+            Op::Refund(_) => charged.expires,
             _ => self.expires.max(charged.expires),
         };
         charged.decision
@@ -133,14 +133,14 @@ fn a_refund_beyond_the_top_lowers_by_what_the_hits_raised() {
         let mut key = Key::new();
         assert_eq!(key.admits(&large), 50);
         let before = key.charge(&small, Op::Take(0)).reset_after;
-        let after = key.charge(&small, Op::GiveBack(refund)).reset_after;
+        let after = key.charge(&small, Op::Refund(refund)).reset_after;
         let ticks = refund * period / u64::from(n);
         assert!((ticks..=ticks + 1).contains(&(before - after)), "{n}: {before} {after}");
         // Together as one after the other.
         let mut once = key.clone();
-        once.charge(&small, Op::GiveBack(2));
-        key.charge(&small, Op::GiveBack(1));
-        key.charge(&small, Op::GiveBack(1));
+        once.charge(&small, Op::Refund(2));
+        key.charge(&small, Op::Refund(1));
+        key.charge(&small, Op::Refund(1));
         assert_eq!(key.state, once.state);
     }
 }
@@ -151,7 +151,7 @@ fn a_refund_to_a_limit_of_zero_gives_nothing_back() {
     let mut key = Key::new();
     assert_eq!(key.admits(&limit), 5);
     let used = key.state.clone();
-    key.charge(&zero, Op::GiveBack(3));
+    key.charge(&zero, Op::Refund(3));
     assert_eq!(key.state, used);
     assert_eq!(key.admits(&limit), 0);
 }

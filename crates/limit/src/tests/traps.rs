@@ -197,13 +197,13 @@ fn hits_in_flight_saturate() {
     assert_eq!((charged.allowed, charged.used_before), (false, 1 << 52));
 }
 
-/// After the clock stepped back, hits that had been given back were owed again.
+/// After the clock stepped back, hits that had been refunded were owed again.
 #[test]
 fn hits_given_back_are_not_owed_after_a_step_back() {
     for limit in [gcra(1, 60 * SECOND, 1), bucket(1, 1, 60 * SECOND), fixed(1, 60 * SECOND)] {
         let mut driver = Driver::new(vec![limit]);
         assert!(driver.take(1).allowed);
-        driver.charge(Op::GiveBack(1));
+        driver.charge(Op::Refund(1));
         driver.now -= 30 * SECOND;
         assert!(driver.take(1).allowed, "{:?}", driver.plan);
     }

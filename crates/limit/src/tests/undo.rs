@@ -153,7 +153,7 @@ fn only_limits_that_charged_are_undone() {
     driver.undo(&undos, 0);
     assert_eq!(driver.used(), [0, 0]);
     // Looks, refunds and undos have nothing to undo.
-    for op in [Op::Take(0), Op::GiveBack(1), Op::Undo(Undo { limits: 3, ..undos[0] })] {
+    for op in [Op::Take(0), Op::Refund(1), Op::Undo(Undo { limits: 3, ..undos[0] })] {
         assert_eq!(driver.charge_undoable(op, 0).1, []);
     }
 }
@@ -228,7 +228,7 @@ fn an_undone_hold_makes_place_for_the_one_before() {
     let mut later = Driver { now: before.now + 50 * SECOND, ..driver.clone() };
     assert_eq!(state(&later), (1, 10 * SECOND));
     // The hold was ended, or replaced again: nothing to undo.
-    for op in [Op::GiveBack(1), Op::Take(4)] {
+    for op in [Op::Refund(1), Op::Take(4)] {
         driver.now += SECOND;
         let retry = driver.take_undoable(1, a);
         driver.now += SECOND;

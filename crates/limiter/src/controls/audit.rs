@@ -21,11 +21,11 @@ pub struct AuditRecord {
     pub from: String,
     /// What was done: `put control`, `delete control`, `reset state`, `set log level`.
     pub action: String,
-    /// What it was done to, in words.
+    /// What was changed, in words.
     pub subject: String,
 }
 
-/// The last writes.
+/// The most recent operator changes.
 #[derive(Debug)]
 pub struct AuditLog {
     clock: ControlClock,
@@ -39,7 +39,7 @@ impl AuditLog {
 
     /// Logs a write and keeps it.
     pub fn record(&self, who: &str, from: &str, action: &str, subject: &str) {
-        tracing::info!(who, from, action, subject, "an operator wrote");
+        tracing::info!(who, from, action, subject, "operator change");
         let record = AuditRecord {
             at: time::text(self.clock.now()),
             who: who.to_owned(),

@@ -15,7 +15,7 @@ use weir_limit::{Limit, Numbers, Plan};
 /// The changes by a control and by those that match the same and outlast it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Changes {
-    /// That of the control itself.
+    /// The change that the control itself makes.
     pub own: LimitChange,
     /// All, the newest first.
     pub all: Box<[LimitChange]>,

@@ -34,6 +34,45 @@ pub struct Control {
     pub at: Micros,
 }
 
+/// A control as an operator asks for it: the body of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Draft {
+    pub domain: String,
+    pub entries: Vec<OwnedEntry>,
+    #[serde(default)]
+    pub exact: bool,
+    #[serde(flatten)]
+    pub action: Action,
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
+    pub by: String,
+}
+
+impl Draft {
+    /// The members of its JSON.
+    pub(super) const MEMBERS: [&str; 10] =
+        ["domain", "entries", "exact", "action", "for", "until", "reason", "by", "count", "limit"];
+    /// The members whose value cannot be null; in others, null means missing.
+    pub(super) const NOT_NULL: [&str; 3] = ["exact", "reason", "by"];
+
+    /// Returns all texts in it.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &String> + Clone {
+        let entries = self.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
+        entries.chain([&self.domain, &self.reason, &self.by])
+    }
+
+    /// Makes a control without an end.
+    pub(super) fn into_control(self, id: String, at: Micros) -> Control {
+        let Draft { domain, entries, exact, action, reason, by, duration: _, until: _ } = self;
+        Control { id, domain, entries, exact, action, until: None, reason, by, at }
+    }
+}
+
 /// What a control does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "lowercase")]
@@ -76,7 +115,7 @@ impl Action {
     }
 }
 
-/// What it does, in words: `limit 500 burst 20 (daily)`.
+/// Writes what an action does in words: `limit 500 burst 20 (daily)`.
 impl Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
@@ -141,7 +180,7 @@ impl Control {
     }
 
     /// Returns whether it matches every descriptor of its domain, or all that have its keys.
-    pub fn matches_everything(&self) -> bool {
+    pub(crate) fn matches_everything(&self) -> bool {
         let is_any = |entry: &OwnedEntry| {
             !entry.value.is_empty() && entry.value.bytes().all(|byte| byte == b'*')
         };
@@ -154,7 +193,7 @@ impl Control {
     }
 
     /// Returns whether it has ended at `now`.
-    pub fn is_expired(&self, now: Micros) -> bool {
+    pub(crate) fn is_expired(&self, now: Micros) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
 

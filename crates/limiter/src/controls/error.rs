@@ -2,7 +2,7 @@
 
 use weir_limit::NumbersError;
 
-/// Why a control is refused, and what to write instead.
+/// Why a control is rejected, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}; {help}")]
 pub struct ControlError {

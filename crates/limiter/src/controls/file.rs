@@ -36,7 +36,7 @@ pub(super) struct ControlFile {
     /// The number of the next line.
     next: u64,
     lost: usize,
-    /// Whether it is to be written although nothing has changed since.
+    /// Whether the file has to be written although no control has changed since.
     pub is_outdated: bool,
     /// What was written; none if the file is to be replaced.
     written: Option<Written>,

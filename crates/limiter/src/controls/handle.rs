@@ -23,7 +23,7 @@ use super::plans::RulesByKey;
 use super::request::check_id;
 use super::set::ControlSet;
 use super::share::{FirstRead, Sharing};
-use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS};
+use super::{Action, ActiveRules, AuditLog, Control, Draft, Expiry, MAX_CONTROLS};
 use weir_common::threads::run_blocking_or_return;
 use weir_common::throttle::Throttle;
 use weir_limit::Micros;
@@ -77,7 +77,7 @@ pub struct Written {
     pub control: Control,
     /// Whether all replicas apply it within a second.
     pub shared: bool,
-    /// Whether it outlives this process.
+    /// Whether the change outlives this process.
     pub kept: bool,
     /// The names of rules whose descriptors the control may match.
     pub rules: Vec<String>,
@@ -199,7 +199,7 @@ impl Controls {
         draft: Draft,
         options: PutOptions,
     ) -> Result<Written, ControlError> {
-        let lasts = draft.check()?;
+        let expiry = draft.check()?;
         let id = match id {
             Some(id) => id.to_owned(),
             None => default_id(&draft.action, &draft.domain, &draft.entries, draft.exact),
@@ -207,8 +207,8 @@ impl Controls {
         check_id(&id)?;
         let rules = self.active.rules_by_key();
         let now = self.now();
-        let is_end_fixed = matches!(lasts, Lasts::Until(_));
-        let (mut control, matches) = self.control(id, draft, lasts, &rules, now);
+        let is_end_fixed = matches!(expiry, Expiry::Until(_));
+        let (mut control, matches) = self.control(id, draft, expiry, &rules, now);
         let mut warnings = check(&control, &matches, now, options.force)?;
         self.drop_expired().await;
         let putting = self.putting.lock().await;
@@ -268,20 +268,18 @@ impl Controls {
         &self,
         id: String,
         draft: Draft,
-        lasts: Lasts,
+        expiry: Expiry,
         rules: &RulesByKey,
         now: Micros,
     ) -> (Control, RuleMatches) {
-        let Draft { domain, entries, exact, action, reason, by, .. } = draft;
-        let mut control =
-            Control { id, domain, entries, exact, action, until: None, reason, by, at: now };
+        let mut control = draft.into_control(id, now);
         let matches = match_rules(&control, rules, self.active.max_log_bytes());
         let after = |time: Micros| Some(now.saturating_add(time));
-        control.until = match lasts {
-            Lasts::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
-            Lasts::Until(until) => Some(until),
-            Lasts::Default if control.action == Action::Block => after(matches.default_block),
-            Lasts::Default | Lasts::Forever => None,
+        control.until = match expiry {
+            Expiry::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
+            Expiry::Until(until) => Some(until),
+            Expiry::Default if control.action == Action::Block => after(matches.default_block),
+            Expiry::Default | Expiry::Forever => None,
         };
         (control, matches)
     }
@@ -345,7 +343,7 @@ impl Controls {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// The first read of what other replicas have.
+    /// Returns the outcome of the first read of the other replicas' controls.
     pub fn first_read(&self) -> watch::Receiver<FirstRead> {
         self.sharing.first_read().subscribe()
     }

@@ -1,14 +1,12 @@
-//! What an operator sends: a control without its id.
+//! Reads and checks what an operator sends: a control without its id.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::error::ControlError;
-use super::{Action, time};
+use super::{Draft, time};
 use weir_common::duration::read_duration;
-use weir_common::entry::OwnedEntry;
 use weir_common::suggest::nearest;
 use weir_limit::{MAX_PERIOD_SECONDS, Micros};
 
@@ -21,35 +19,12 @@ const MAX_TEXT_BYTES: usize = 1_024;
 const MAX_BYTES: usize = 4 << 10;
 const MAX_ID_BYTES: usize = 128;
 
-const MEMBERS: [&str; 10] =
-    ["domain", "entries", "exact", "action", "for", "until", "reason", "by", "count", "limit"];
-/// Of the other members, null means that they are missing.
-const NOT_NULL: [&str; 3] = ["exact", "reason", "by"];
 const ENTRY_MEMBERS: &[&str] = &["key", "value"];
 const LIMIT_MEMBERS: &[&str] = &["n", "burst", "name"];
 
-/// A control as an operator asks for it: the body of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Draft {
-    pub domain: String,
-    pub entries: Vec<OwnedEntry>,
-    #[serde(default)]
-    pub exact: bool,
-    #[serde(flatten)]
-    pub action: Action,
-    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
-    pub duration: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<String>,
-    #[serde(default)]
-    pub reason: String,
-    #[serde(default)]
-    pub by: String,
-}
-
-/// How long a control lasts.
+/// When a control expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lasts {
+pub enum Expiry {
     /// A block: the longest period of the rules that it matches, else an hour. Others: forever.
     Default,
     For(Duration),
@@ -70,10 +45,10 @@ impl Draft {
             ControlError::invalid(format!("the body is not a control: {error}"), help)
         };
         let mut json: Value = serde_json::from_slice(body).map_err(invalid)?;
-        if let Some(unknown) = unknown_member(&json, &MEMBERS) {
-            let help = match nearest(unknown, MEMBERS.into_iter()) {
+        if let Some(unknown) = unknown_member(&json, &Draft::MEMBERS) {
+            let help = match nearest(unknown, Draft::MEMBERS.into_iter()) {
                 Some(near) => format!("write `{near}`"),
-                None => format!("write only {}", MEMBERS.join(", ")),
+                None => format!("write only {}", Draft::MEMBERS.join(", ")),
             };
             return Err(ControlError::invalid(format!("unknown member `{unknown}`"), help));
         }
@@ -86,7 +61,8 @@ impl Draft {
             }
         }
         if let Some(members) = json.as_object_mut() {
-            members.retain(|name, value| NOT_NULL.contains(&name.as_str()) || !value.is_null());
+            members
+                .retain(|name, value| Draft::NOT_NULL.contains(&name.as_str()) || !value.is_null());
             check_members(members)?;
         }
         let draft: Draft = serde_json::from_value(json).map_err(invalid)?;
@@ -94,13 +70,13 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Checks it. Returns how long it lasts.
+    /// Checks the draft. Returns when the control expires.
     ///
     /// # Errors
     ///
     /// What is wrong with it, and what to write instead.
-    pub fn check(&self) -> Result<Lasts, ControlError> {
-        let lasts = lasts(self.duration.as_deref(), self.until.as_deref())?;
+    pub fn check(&self) -> Result<Expiry, ControlError> {
+        let expiry = read_expiry(self.duration.as_deref(), self.until.as_deref())?;
         if self.domain.is_empty() {
             return Err(ControlError::invalid(
                 "`domain` is empty",
@@ -127,8 +103,7 @@ impl Draft {
                 return Err(ControlError::invalid(error, help));
             }
         }
-        let entries = self.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
-        let texts = entries.chain([&self.domain, &self.reason, &self.by]);
+        let texts = self.texts();
         if texts.clone().any(|text| text.len() > MAX_TEXT_BYTES) {
             let help = format!("write up to {MAX_TEXT_BYTES} bytes in each");
             return Err(ControlError::invalid("a text is too long", help));
@@ -138,19 +113,19 @@ impl Draft {
             let error = format!("the texts of the control have {bytes} bytes");
             return Err(ControlError::invalid(error, format!("write up to {MAX_BYTES} in all")));
         }
-        let too_long = match lasts {
-            Lasts::For(time) if time.is_zero() => {
+        let too_long = match expiry {
+            Expiry::For(time) if time.is_zero() => {
                 let help = "write a duration above 0, as 10m or 1h30m";
                 return Err(ControlError::invalid("the duration is 0", help));
             }
-            Lasts::For(time) => time > MAX_DURATION,
+            Expiry::For(time) => time > MAX_DURATION,
             _ => false,
         };
         if too_long {
             let help = "write 100 years or less, or \"forever\"";
             return Err(ControlError::invalid("the duration is too long", help));
         }
-        Ok(lasts)
+        Ok(expiry)
     }
 }
 
@@ -205,15 +180,15 @@ fn check_members(members: &Map<String, Value>) -> Result<(), ControlError> {
     Err(ControlError::invalid(error, help))
 }
 
-fn lasts(duration: Option<&str>, until: Option<&str>) -> Result<Lasts, ControlError> {
+fn read_expiry(duration: Option<&str>, until: Option<&str>) -> Result<Expiry, ControlError> {
     match (duration, until) {
-        (None, None) => Ok(Lasts::Default),
-        (Some("forever"), None) | (None, Some("forever")) => Ok(Lasts::Forever),
-        (Some(duration), None) => read_duration(duration).map(Lasts::For).ok_or_else(|| {
+        (None, None) => Ok(Expiry::Default),
+        (Some("forever"), None) | (None, Some("forever")) => Ok(Expiry::Forever),
+        (Some(duration), None) => read_duration(duration).map(Expiry::For).ok_or_else(|| {
             let help = "write for instance 10m, 1h30m, 7d or forever";
             ControlError::invalid(format!("`for` is not a duration: {duration:?}"), help)
         }),
-        (None, Some(until)) => time::read(until).map(Lasts::Until).ok_or_else(|| {
+        (None, Some(until)) => time::read(until).map(Expiry::Until).ok_or_else(|| {
             let help = "write a time as RFC 3339 has it, such as 2030-01-31T08:00:00Z";
             ControlError::invalid(format!("`until` is not a time: {until:?}"), help)
         }),

@@ -67,7 +67,7 @@ impl Row {
     }
 
     /// Returns whether it says nothing any more.
-    pub fn is_expired(&self, now: Micros) -> bool {
+    pub(crate) fn is_expired(&self, now: Micros) -> bool {
         self.lasts_until() <= now
     }
 

@@ -19,11 +19,11 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// The first read of the table.
+/// The outcome of the first read of the shared table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstRead {
     Waiting,
-    /// It failed, and is repeated.
+    /// The read failed, and is repeated.
     Failed,
     /// The controls of others are active, or this process may not read them.
     Done,

@@ -128,8 +128,9 @@ impl ActiveRules {
         active
     }
 
-    /// Returns the rules, and gives up the snapshot.
-    pub fn into_rules(self) -> Option<Arc<RuleSet>> {
+    /// Returns the rules, without the snapshot.
+    #[cfg(test)]
+    pub(crate) fn into_rules(self) -> Option<Arc<RuleSet>> {
         let rules = self.load_full();
         self.snapshot.store(None);
         rules

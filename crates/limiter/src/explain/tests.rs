@@ -57,11 +57,11 @@ async fn each_descriptor_has_its_control_and_its_state() {
 }
 
 #[tokio::test]
-async fn requests_without_a_domain_or_with_too_many_descriptors_are_refused() {
+async fn requests_without_a_domain_or_with_too_many_descriptors_are_invalid() {
     let user: &[(&str, &str)] = &[("user", "ann")];
     assert!(explained("d", &[user; MAX_DESCRIPTORS]).await.is_ok());
     for (domain, descriptors) in [("", 1), ("d", 0), ("d", MAX_DESCRIPTORS + 1)] {
-        let refused = explained(domain, &vec![user; descriptors]).await;
-        assert!(refused.is_err(), "{domain} {descriptors}");
+        let answered = explained(domain, &vec![user; descriptors]).await;
+        assert!(answered.is_err(), "{domain} {descriptors}");
     }
 }

@@ -1,4 +1,4 @@
-//! Hits of concurrency limits that a cancelled call gives back.
+//! Hits of concurrency limits that a cancelled call releases.
 
 use futures_util::FutureExt;
 
@@ -43,11 +43,11 @@ fn take(bench: &Bench, entries: &[Entry<'_>]) -> Holds {
     holds(bench, &[entries])
 }
 
-fn give_back(bench: &Bench, holds: Holds) {
-    holds.give_back(bench.limiter.store()).now_or_never().expect("memory answers now");
+fn release(bench: &Bench, holds: Holds) {
+    holds.release(bench.limiter.store()).now_or_never().expect("memory answers now");
 }
 
-/// Returns what remains according to a peek.
+/// Returns what remains according to a look.
 fn left(bench: &Bench, entries: &[Entry<'_>]) -> u32 {
     let look = Descriptor { entries, hits_addend: Some(0), ..Default::default() };
     let request =
@@ -62,10 +62,10 @@ fn holds_with_an_id_are_given_back_and_nothing_else() {
     let second = take(&bench, &[("user", "ann"), ("id", "2")]);
     let denied = take(&bench, &[("user", "ann"), ("id", "3")]);
     assert_eq!([first.is_empty(), second.is_empty(), denied.is_empty()], [false, false, true]);
-    give_back(&bench, second);
+    release(&bench, second);
     assert_eq!(left(&bench, &[("user", "ann"), ("id", "look")]), 1);
-    give_back(&bench, denied);
-    give_back(&bench, first);
+    release(&bench, denied);
+    release(&bench, first);
     assert_eq!(left(&bench, &[("user", "ann"), ("id", "look")]), 2);
 }
 
@@ -77,13 +77,13 @@ fn without_ids_denials_that_were_charged_are_given_back_too() {
         let taken: Vec<Holds> = (0..3).map(|_| take(&bench, &entries)).collect();
         let empty: Vec<bool> = taken.iter().map(Holds::is_empty).collect();
         assert_eq!(empty, [false, false, !charges_denied], "{key}");
-        taken.into_iter().for_each(|holds| give_back(&bench, holds));
+        taken.into_iter().for_each(|holds| release(&bench, holds));
         assert_eq!(left(&bench, &entries), 2, "{key}");
     }
 }
 
 #[test]
-fn other_limits_peeks_and_giving_back_take_no_holds() {
+fn other_limits_looks_and_releasing_take_no_holds() {
     let bench = Bench::new(RULES);
     assert!(take(&bench, &[("window", "")]).is_empty());
     let entries = [("user", "ann"), ("id", "1")];
@@ -92,12 +92,12 @@ fn other_limits_peeks_and_giving_back_take_no_holds() {
     }
     // Next to other limits, only the concurrency limit gets its hold back.
     let taken = take(&bench, &[("several", "a"), ("id", "1")]);
-    give_back(&bench, taken);
+    release(&bench, taken);
     assert_eq!(left(&bench, &[("several", "a"), ("id", "look")]), 1, "of the window");
     // All holds of a request.
     let both = [entry(&entries, Some(2), false), entry(&[("level", "")], Some(1), false)];
     let taken = holds(&bench, &both);
-    give_back(&bench, taken);
+    release(&bench, taken);
     assert_eq!(left(&bench, &entries), 2);
     assert_eq!(left(&bench, &[("level", "")]), 2);
 }
@@ -161,6 +161,6 @@ fn if_the_outcome_is_unknown_only_holds_with_an_id_are_given_back() {
         assert_eq!(may_hold(&with_id, Some("1")), by_id, "{answer:?}");
         assert_eq!(may_hold(&level, None), without, "{answer:?}");
         assert!(!of(&with_id, Some("1"), Op::Take(0)).may_hold(&answer));
-        assert!(!of(&with_id, Some("1"), Op::GiveBack(1)).may_hold(&answer));
+        assert!(!of(&with_id, Some("1"), Op::Refund(1)).may_hold(&answer));
     }
 }

@@ -148,7 +148,7 @@ descriptors:
     assert!(!over("ann", "2", false));
     assert!(over("ann", "3", false));
     assert!(!over("bob", "3", false));
-    // The end of a denied request gives nothing back.
+    // The end of a denied request refunds nothing.
     over("ann", "3", true);
     assert!(over("ann", "4", false));
     over("ann", "1", true);

@@ -69,7 +69,7 @@ descriptors:
         let hits_addend = Some(hits);
         bench.send(&[Descriptor { entries, hits_addend, is_negative_hits, limit: None }], 0);
     };
-    // The second is denied, the others are a peek and a refund.
+    // The second is denied, the others are a look and a refund.
     for (hits, is_refund) in [(2, false), (5, false), (0, false), (9, true)] {
         user(hits, is_refund);
     }

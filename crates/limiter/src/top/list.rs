@@ -38,7 +38,7 @@ impl By {
     }
 }
 
-/// Which rows to return.
+/// Selects the rows to return.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
     pub by: By,

@@ -17,7 +17,7 @@ pub(super) struct NearKeys {
     inserted: usize,
 }
 
-/// The last admission of a row.
+/// The last admission of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Near {
     /// The name of the limit.

@@ -39,35 +39,35 @@ impl Bars<'_> {
     }
 }
 
-/// Returns how many keys were refused: `312`.
-pub(super) fn key_count(refused: &Count) -> String {
-    let more = if refused.is_cut { "at least " } else { "" };
-    format!("{more}{}", number(refused.keys))
+/// Returns how many keys were denied: `312`.
+pub(super) fn key_count(denied: &Count) -> String {
+    let more = if denied.is_cut { "at least " } else { "" };
+    format!("{more}{}", number(denied.keys))
 }
 
 /// Returns the same after a separator: `, 312 keys`.
-pub(super) fn and_keys(separator: &str, refused: &Count) -> String {
-    let noun = if refused.keys == 1 { "key" } else { "keys" };
-    format!("{separator}{}\u{a0}{noun}", key_count(refused))
+pub(super) fn and_keys(separator: &str, denied: &Count) -> String {
+    let noun = if denied.keys == 1 { "key" } else { "keys" };
+    format!("{separator}{}\u{a0}{noun}", key_count(denied))
 }
 
-/// Prints the keys with most refused requests, as bars with numbers; `count` is the title of these.
+/// Prints the keys with most denied requests, as bars with numbers; `count` is the title of these.
 pub(super) fn print_worst_keys(
-    refused: &Count,
+    denied: &Count,
     (caption, count): (&str, &str),
     max: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let listed = refused.worst_keys.iter().take(max);
-    let bars = Bars { caption, columns: ["Key", count], of: refused.requests };
+    let listed = denied.worst_keys.iter().take(max);
+    let bars = Bars { caption, columns: ["Key", count], of: denied.requests };
     bars.print(listed.clone(), out)?;
     let sum = listed.clone().map(|(_, count)| *count).fold(0, u64::saturating_add);
-    let other_keys = refused.keys.saturating_sub(listed.len() as u64);
-    let others = refused.requests.saturating_sub(sum);
-    if refused.is_cut {
+    let other_keys = denied.keys.saturating_sub(listed.len() as u64);
+    let others = denied.requests.saturating_sub(sum);
+    if denied.is_cut {
         writeln!(
             out,
-            r#"<p class="hint">There were more keys than are counted separately: some that were refused may be missing.</p>"#
+            r#"<p class="hint">There were more keys than are counted separately: some that were denied may be missing.</p>"#
         )
     } else if other_keys > 0 && others > 0 {
         writeln!(

@@ -28,7 +28,7 @@ pub(super) fn print(
     )?;
     print_sides(now, other, &report.traffic, out)?;
     let bins = Bins::new(report.plot_start, report.bucket, report.series.len(), MAX_BINS);
-    let series = [&comparison.newly_refused, &comparison.no_longer_refused]
+    let series = [&comparison.newly_denied, &comparison.no_longer_denied]
         .map(|difference| bins.sums(&difference.total.series));
     // One scale for both plots.
     let largest = series.iter().flatten().copied().max().unwrap_or_default();
@@ -36,25 +36,25 @@ pub(super) fn print(
     let kinds = [
         Kind {
             id: "newly",
-            title: "Newly refused",
-            class: "refused",
+            title: "Newly denied",
+            class: "denied",
             meaning: format!(
-                "pass with {} and are refused with {}",
+                "pass with {} and are denied with {}",
                 code(&now.name),
                 code(&other.name)
             ),
-            difference: &comparison.newly_refused,
+            difference: &comparison.newly_denied,
         },
         Kind {
             id: "no-longer",
-            title: "No longer refused",
+            title: "No longer denied",
             class: "freed",
             meaning: format!(
-                "are refused with {} and pass with {}",
+                "are denied with {} and pass with {}",
                 code(&now.name),
                 code(&other.name)
             ),
-            difference: &comparison.no_longer_refused,
+            difference: &comparison.no_longer_denied,
         },
     ];
     for (kind, values) in std::iter::zip(kinds, &series) {
@@ -71,18 +71,18 @@ fn print_sides(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let Traffic { requests, span, .. } = *traffic;
-    let worst = |side: &SideReport| match side.refused.worst_minute {
+    let worst = |side: &SideReport| match side.denied.worst_minute {
         Some((at, 1)) => clock(at, span),
         Some((at, count)) => {
-            format!(r#"{} <span class="note">{} refused</span>"#, clock(at, span), number(count))
+            format!(r#"{} <span class="note">{} denied</span>"#, clock(at, span), number(count))
         }
         None => "none".to_owned(),
     };
     let rows: [(&str, [String; 2]); 7] = [
-        ("Refused", [now, other].map(|side| number(side.refused.requests))),
-        ("Share", [now, other].map(|side| percent(side.refused.share_of(requests)))),
+        ("Denied", [now, other].map(|side| number(side.denied.requests))),
+        ("Share", [now, other].map(|side| percent(side.denied.share_of(requests)))),
         ("Worst minute", [now, other].map(worst)),
-        ("Keys refused", [now, other].map(|side| key_count(&side.refused))),
+        ("Keys denied", [now, other].map(|side| key_count(&side.denied))),
         ("Rules with requests", [now, other].map(|side| number(side.rules.len() as u64))),
         ("Rules without requests", [now, other].map(|side| number(side.unused as u64))),
         ("Descriptors without a rule", [now, other].map(|side| number(side.unmatched))),
@@ -107,7 +107,7 @@ fn print_sides(
 struct Kind<'a> {
     id: &'static str,
     title: &'static str,
-    /// Its class in the style sheet.
+    /// The class of the difference in the style sheet.
     class: &'static str,
     /// What these requests do, as HTML.
     meaning: String,
@@ -175,7 +175,7 @@ fn print_rules(rules: &[(String, u64)], requests: u64, out: &mut impl Write) -> 
         return Ok(());
     }
     let bars =
-        Bars { caption: "By the rule that refuses", columns: ["Rule", "Requests"], of: requests };
+        Bars { caption: "By the rule that denies", columns: ["Rule", "Requests"], of: requests };
     bars.print(rules.iter().take(MAX_RULES), out)?;
     match rules.len().saturating_sub(MAX_RULES) {
         0 => Ok(()),

@@ -10,7 +10,7 @@ use super::text::number;
 const HEIGHT: u64 = 1_000;
 /// The width of a bin.
 const BIN_WIDTH: usize = 20;
-/// The least height of a bar, so that one refused request of a million is seen.
+/// The least height of a bar, so that one denied request of a million is seen.
 const MIN_HEIGHT: u64 = 14;
 /// Plots with more bins have no gaps between the bars.
 const MAX_SEPARATE_BARS: usize = 60;
@@ -22,9 +22,9 @@ const NUMBER_TICKS: u64 = 5;
 /// One kind of requests in each bin. A plot's layers are drawn over one another, all from 0.
 #[derive(Debug)]
 pub(super) struct Layer<'a> {
-    /// Its class in the style sheet, which is its colour.
+    /// The class of the layer in the style sheet, which sets its colour.
     pub class: &'static str,
-    /// What it counts: `requests`.
+    /// The noun of what the layer counts: `requests`.
     pub name: &'static str,
     pub values: &'a [u64],
 }
@@ -32,7 +32,7 @@ pub(super) struct Layer<'a> {
 /// A mark on a plot.
 #[derive(Debug)]
 pub(super) struct Mark {
-    /// Where it starts, from 0 to 1.
+    /// The place of the mark on the axis, from 0 to 1.
     pub place: f64,
     pub width: f64,
     /// What is marked, as HTML.
@@ -53,7 +53,7 @@ pub(super) struct Plot<'a> {
     pub at_least: u64,
     /// A time that is marked.
     pub mark: Option<Mark>,
-    /// Its class in the style sheet, for the height.
+    /// The class of the plot in the style sheet, which sets its height.
     pub size: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! The rules of one side, and the keys that they refuse most.
+//! The rules of one side, and the keys that they deny most.
 
 use std::io::{self, Write};
 
@@ -47,7 +47,7 @@ pub(super) fn print(
 const COLUMNS: [(&str, &str); 6] = [
     ("Rule", ""),
     ("Requests", "n"),
-    ("Refused", "n"),
+    ("Denied", "n"),
     ("Share", "n"),
     ("Worst minute", ""),
     ("Over time", ""),
@@ -58,7 +58,7 @@ fn print_table(side: &SideReport, report: &Report, out: &mut impl Write) -> io::
     // The roles stay where a narrow page shows rows as cards, which takes the table's own away.
     writeln!(
         out,
-        r#"<table class="rules" role="table"><caption>Rules with requests, most refused first. The small plots show requests per {}, with <span class="refused-text">those refused</span> in front.</caption><thead role="rowgroup"><tr role="row">"#,
+        r#"<table class="rules" role="table"><caption>Rules with requests, most denied first. The small plots show requests per {}, with <span class="denied-text">those denied</span> in front.</caption><thead role="rowgroup"><tr role="row">"#,
         per(bins.width)
     )?;
     for (title, class) in COLUMNS {
@@ -73,12 +73,12 @@ fn print_table(side: &SideReport, report: &Report, out: &mut impl Write) -> io::
         0 => Ok(()),
         more => {
             let enforced = side.rules.iter().skip(MAX_RULES).filter(|rule| !rule.is_shadow);
-            let refused = enforced.map(|rule| rule.refused.requests).fold(0, u64::saturating_add);
+            let denied = enforced.map(|rule| rule.denied.requests).fold(0, u64::saturating_add);
             writeln!(
                 out,
-                r#"<p class="hint">{} with requests refused {}. <code class="word">--output csv</code> lists them all.</p>"#,
+                r#"<p class="hint">{} with requests denied {}. <code class="word">--output csv</code> lists them all.</p>"#,
                 counted(more as u64, "more rule"),
-                counted(refused, "request")
+                counted(denied, "request")
             )
         }
     }
@@ -94,8 +94,8 @@ fn print_rule(
         Some(line) => format!("{}:{line}", rule.origin.file),
         None => rule.origin.file.to_string(),
     };
-    let refused = rule.refused.requests;
-    let row = if refused == 0 { "none" } else { "" };
+    let denied = rule.denied.requests;
+    let row = if denied == 0 { "none" } else { "" };
     write!(out, r#"<tr role="row" class="{row}"><th role="rowheader" scope="row">"#)?;
     write!(out, "{}", code(&rule.name))?;
     if rule.is_shadow {
@@ -107,20 +107,20 @@ fn print_rule(
         html(&cut(&rule.limits, MAX_LIMITS_CHARS)),
         html(&cut(&place, MAX_PLACE_CHARS))
     )?;
-    let worst = match rule.refused.worst_minute {
+    let worst = match rule.denied.worst_minute {
         Some((at, 1)) => clock(at, span),
         Some((at, count)) => {
-            format!(r#"{} <span class="note">{} refused</span>"#, clock(at, span), number(count))
+            format!(r#"{} <span class="note">{} denied</span>"#, clock(at, span), number(count))
         }
         None => "none".to_owned(),
     };
     let cells = [
         number(rule.requests),
-        match rule.is_shadow && refused > 0 {
-            true => format!(r#"{} <span class="note">would be</span>"#, number(refused)),
-            false => number(refused),
+        match rule.is_shadow && denied > 0 {
+            true => format!(r#"{} <span class="note">would be</span>"#, number(denied)),
+            false => number(denied),
         },
-        percent(rule.refused.share_of(rule.requests)),
+        percent(rule.denied.share_of(rule.requests)),
         worst,
     ];
     for ((title, class), text) in COLUMNS.iter().skip(1).zip(cells) {
@@ -129,14 +129,14 @@ fn print_rule(
             r#"<td role="cell" class="{class}" data-label="{title}"><span>{text}</span></td>"#
         )?;
     }
-    let (requests, over) = (bins.sums(&rule.series), bins.sums(&rule.refused.series));
-    let class = if rule.is_shadow { "shadow" } else { "refused" };
+    let (requests, over) = (bins.sums(&rule.series), bins.sums(&rule.denied.series));
+    let class = if rule.is_shadow { "shadow" } else { "denied" };
     let layers = [
         Layer { class: "passed", name: "requests", values: &requests },
-        Layer { class, name: "refused", values: &over },
+        Layer { class, name: "denied", values: &over },
     ];
     let description = format!(
-        "Over time: up to {} and {} refused per {}",
+        "Over time: up to {} and {} denied per {}",
         counted(requests.iter().copied().max().unwrap_or_default(), "request"),
         number(over.iter().copied().max().unwrap_or_default()),
         per(bins.width)
@@ -150,7 +150,7 @@ fn print_notes(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
     if side.rules.iter().any(|rule| rule.is_shadow) {
         writeln!(
             out,
-            r#"<p class="hint"><span class="badge">shadow</span> The rule counts and reports, but lets every request pass: its numbers are what it would refuse if it were enforced.</p>"#
+            r#"<p class="hint"><span class="badge">shadow</span> The rule counts and reports, but lets every request pass: its numbers are what it would deny if it were enforced.</p>"#
         )?;
     }
     match side.unused {
@@ -163,26 +163,26 @@ fn print_notes(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn print_keys(side: &SideReport, max_open: usize, out: &mut impl Write) -> io::Result<()> {
-    let refusing = side.rules.iter().take(MAX_RULES).filter(|rule| rule.refused.requests > 0);
-    let with_keys: Vec<_> = refusing.filter(|rule| !rule.refused.worst_keys.is_empty()).collect();
+    let denying = side.rules.iter().take(MAX_RULES).filter(|rule| rule.denied.requests > 0);
+    let with_keys: Vec<_> = denying.filter(|rule| !rule.denied.worst_keys.is_empty()).collect();
     if with_keys.is_empty() {
         return Ok(());
     }
     writeln!(out, "<h3>Worst keys of each rule</h3>")?;
     for (i, rule) in with_keys.into_iter().enumerate() {
         let open = if i < max_open { " open" } else { "" };
-        let (class, refused, title) = match rule.is_shadow {
-            true => (r#" class="shadow-side""#, "would be refused", "Would be refused"),
-            false => ("", "refused", "Refused"),
+        let (class, denied, title) = match rule.is_shadow {
+            true => (r#" class="shadow-side""#, "would be denied", "Would be denied"),
+            false => ("", "denied", "Denied"),
         };
         writeln!(
             out,
-            r#"<details{class}{open}><summary>{} <span class="note">{} {refused}{}</span></summary>"#,
+            r#"<details{class}{open}><summary>{} <span class="note">{} {denied}{}</span></summary>"#,
             code(&rule.name),
-            number(rule.refused.requests),
-            and_keys(", ", &rule.refused)
+            number(rule.denied.requests),
+            and_keys(", ", &rule.denied)
         )?;
-        print_worst_keys(&rule.refused, ("Keys refused most by this rule", title), MAX_KEYS, out)?;
+        print_worst_keys(&rule.denied, ("Keys denied most by this rule", title), MAX_KEYS, out)?;
         writeln!(out, "</details>")?;
     }
     Ok(())

@@ -43,18 +43,18 @@ fn count(series: Vec<u64>, keys: u64, key: impl Fn(u64) -> String) -> Count {
 fn rule(
     (name, file, line): (&str, &str, u32),
     series: Vec<u64>,
-    refused: impl Fn(usize, u64) -> u64,
+    denied: impl Fn(usize, u64) -> u64,
     keys: u64,
     key: impl Fn(u64) -> String,
 ) -> RuleReport {
-    let over = series.iter().enumerate().map(|(i, n)| refused(i, *n)).collect();
+    let over = series.iter().enumerate().map(|(i, n)| denied(i, *n)).collect();
     RuleReport {
         name: name.to_owned(),
         origin: origin(file, line),
         limits: "gcra 10/s, burst 20".into(),
         is_shadow: false,
         requests: series.iter().sum(),
-        refused: count(over, keys, key),
+        denied: count(over, keys, key),
         series,
     }
 }
@@ -63,18 +63,18 @@ fn side(name: &str, rules: Vec<RuleReport>, unused: usize) -> SideReport {
     let mut series = vec![0; MINUTES];
     let mut worst_keys = Vec::new();
     for rule in rules.iter().filter(|rule| !rule.is_shadow) {
-        for (sum, n) in series.iter_mut().zip(&rule.refused.series) {
+        for (sum, n) in series.iter_mut().zip(&rule.denied.series) {
             *sum += n;
         }
-        worst_keys.extend(rule.refused.worst_keys.iter().cloned());
+        worst_keys.extend(rule.denied.worst_keys.iter().cloned());
     }
     worst_keys.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     worst_keys.truncate(20);
-    let keys = rules.iter().map(|rule| rule.refused.keys).sum();
-    let refused = Count { worst_keys, ..count(series, keys, |_| String::new()) };
+    let keys = rules.iter().map(|rule| rule.denied.keys).sum();
+    let denied = Count { worst_keys, ..count(series, keys, |_| String::new()) };
     SideReport {
         name: name.to_owned(),
-        refused,
+        denied,
         rules,
         unused,
         unmatched: 0,
@@ -120,7 +120,7 @@ fn shop(file: &str, strictness: u64) -> SideReport {
         rule(("shop.user_agent", file, 44), morning(&mut noise, 88), |_, _| 0, 0, path),
     ];
     rules[3].is_shadow = true;
-    rules.sort_by_key(|rule| (rule.is_shadow, std::cmp::Reverse(rule.refused.requests)));
+    rules.sort_by_key(|rule| (rule.is_shadow, std::cmp::Reverse(rule.denied.requests)));
     side(file, rules, 3)
 }
 
@@ -167,8 +167,8 @@ pub(super) fn compared() -> Report {
     let mut other = shop("strict.yaml", 112);
     other.unmatched = report.rules.unmatched;
     other.unmatched_example = report.rules.unmatched_example.clone();
-    other.refused.keys += 402;
-    let minutes = |side: &SideReport| side.refused.series.clone();
+    other.denied.keys += 402;
+    let minutes = |side: &SideReport| side.denied.series.clone();
     let pairs: Vec<_> = minutes(&report.rules).into_iter().zip(minutes(&other)).collect();
     let newly: Vec<u64> = pairs.iter().map(|(now, other)| other.saturating_sub(*now)).collect();
     let freed: Vec<u64> = pairs.iter().map(|(now, _)| now / 23).collect();
@@ -183,8 +183,8 @@ pub(super) fn compared() -> Report {
     };
     let comparison = Comparison {
         other,
-        newly_refused: difference(newly, 402),
-        no_longer_refused: difference(freed, 8),
+        newly_denied: difference(newly, 402),
+        no_longer_denied: difference(freed, 8),
     };
     Report { comparison: Some(comparison), ..report }
 }
@@ -199,27 +199,27 @@ pub(super) fn days() -> Report {
         }
     };
     let stretch_side = |side: &mut SideReport| {
-        stretch(&mut side.refused);
-        side.rules.iter_mut().for_each(|rule| stretch(&mut rule.refused));
+        stretch(&mut side.denied);
+        side.rules.iter_mut().for_each(|rule| stretch(&mut rule.denied));
     };
     stretch_side(&mut report.rules);
     if let Some(comparison) = &mut report.comparison {
         stretch_side(&mut comparison.other);
-        stretch(&mut comparison.newly_refused.total);
-        stretch(&mut comparison.no_longer_refused.total);
+        stretch(&mut comparison.newly_denied.total);
+        stretch(&mut comparison.no_longer_denied.total);
     }
     report.bucket = HOUR;
     report.traffic.span = Some((START + 7 * SECOND, START + MINUTES as u64 * HOUR - SECOND));
     report
 }
 
-/// Returns a report in which nothing was refused.
+/// Returns a report in which nothing was denied.
 pub(super) fn calm() -> Report {
     let mut report = plain();
     for rule in &mut report.rules.rules {
-        rule.refused = Count::default();
+        rule.denied = Count::default();
     }
-    report.rules.refused = Count::default();
+    report.rules.denied = Count::default();
     report
 }
 
@@ -242,8 +242,8 @@ pub(super) fn brief() -> Report {
     report.rules.rules.truncate(1);
     let rule = &mut report.rules.rules[0];
     (rule.requests, rule.series) = (6, vec![6]);
-    rule.refused = count(vec![1], 1, |_| "shop_remote_address_203.0.113.9".into());
-    report.rules.refused = count(vec![1], 1, |_| "shop_remote_address_203.0.113.9".into());
+    rule.denied = count(vec![1], 1, |_| "shop_remote_address_203.0.113.9".into());
+    report.rules.denied = count(vec![1], 1, |_| "shop_remote_address_203.0.113.9".into());
     report.traffic.requests = 6;
     report.traffic.lines = 6;
     report.traffic.span = Some((START, START + 400_000));
@@ -284,21 +284,21 @@ pub(super) fn hostile() -> Report {
             limits: text(2),
             is_shadow: true,
             requests: 999_999_999_999,
-            refused: Count { series: vec![u64::MAX; 20_000], ..Count::default() },
+            denied: Count { series: vec![u64::MAX; 20_000], ..Count::default() },
             series: (0..20_000).collect(),
         };
         side.rules.resize_with(130, one);
         for (i, rule) in side.rules.iter_mut().enumerate() {
             rule.name = text(i);
-            spoil_count(&mut rule.refused);
+            spoil_count(&mut rule.denied);
         }
-        spoil_count(&mut side.refused);
+        spoil_count(&mut side.denied);
     };
     spoil(&mut report.rules);
     report.series = (0..20_000).map(|i| i % 7_000 * 1_000_000).collect();
     if let Some(comparison) = &mut report.comparison {
         spoil(&mut comparison.other);
-        for difference in [&mut comparison.newly_refused, &mut comparison.no_longer_refused] {
+        for difference in [&mut comparison.newly_denied, &mut comparison.no_longer_denied] {
             spoil_count(&mut difference.total);
             difference.rules = (0..200).map(|i| (text(i), 1_000 - i as u64)).collect();
         }

@@ -51,16 +51,16 @@ fn the_headline_is_the_answer() {
     };
     let plain = headline(&sample::plain());
     assert!(
-        plain.contains("On 2026-11-22 from 08:00 to 13:59 UTC, these limits would have refused "),
+        plain.contains("On 2026-11-22 from 08:00 to 13:59 UTC, these limits would have denied "),
         "{plain}"
     );
     assert!(plain.contains(" of 877,802 requests ("), "{plain}");
     let calm = headline(&sample::calm());
-    assert!(calm.contains("these limits would have refused none of 877,802 requests."), "{calm}");
+    assert!(calm.contains("these limits would have denied none of 877,802 requests."), "{calm}");
     let brief = headline(&sample::brief());
     assert!(
         brief.contains(
-            "At 2026-11-22 08:00:00 UTC, these limits would have refused 1 of 6 requests (16.67 %)."
+            "At 2026-11-22 08:00:00 UTC, these limits would have denied 1 of 6 requests (16.67 %)."
         ),
         "{brief}"
     );
@@ -97,14 +97,14 @@ fn what_was_read_lists_what_is_odd() {
 fn the_comparison_is_in_the_headline() {
     let report = sample::compared();
     let other = &report.comparison.as_ref().unwrap().other;
-    let refused = number(other.refused.requests);
+    let denied = number(other.denied.requests);
     let text = text(&page(&report));
     for expected in [
-        &*format!("strict.yaml would have refused {refused} ("),
-        " %). It refuses 41,762 requests that shop.yaml lets pass, and lets ",
-        " pass that shop.yaml refuses.",
+        &*format!("strict.yaml would have denied {denied} ("),
+        " %). It denies 41,762 requests that shop.yaml lets pass, and lets ",
+        " pass that shop.yaml denies.",
         "Rules of shop.yamlRules of strict.yamlWhat was read",
-        "41,762 requests (4.76 %) of 402 keys pass with shop.yaml and are refused with",
+        "41,762 requests (4.76 %) of 402 keys pass with shop.yaml and are denied with",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
@@ -130,12 +130,12 @@ fn a_worst_minute_with_one_request_is_not_worth_a_mark() {
 }
 
 #[test]
-fn rules_have_their_limits_and_a_shadow_refuses_nothing() {
+fn rules_have_their_limits_and_a_shadow_denies_nothing() {
     let text = text(&page(&sample::plain()));
     assert!(text.contains("gcra 10/s, burst 20shop.yaml:4"), "{text}");
     let place = |name: &str| text.find(name).unwrap();
     assert!(place("shop.user_agent") < place("shop.path_/login.remote_address"));
-    assert!(text.contains(" would be refused, 57 keys"), "{text}");
+    assert!(text.contains(" would be denied, 57 keys"), "{text}");
 }
 
 #[test]

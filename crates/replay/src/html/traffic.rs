@@ -57,7 +57,7 @@ fn missing(descriptor: &DescriptorReport, lines: u64) -> String {
         return String::new();
     }
     let of = match *missing >= lines {
-        true => r#"<b class="refused-text">no line has its fields</b>"#.to_owned(),
+        true => r#"<b class="denied-text">no line has its fields</b>"#.to_owned(),
         false => {
             let verb = if *missing == 1 { "lacks" } else { "lack" };
             format!("{} of {} {verb} a field", number(*missing), counted(lines, "line"))
@@ -82,12 +82,12 @@ fn print_lines(report: &Report, out: &mut impl Write) -> io::Result<()> {
         "Counters dropped",
         traffic.evicted,
         "More counters were in use than <code class=\"word\">--max-keys</code> allows, so too few \
-         requests were refused. Raise <code class=\"word\">--max-keys</code>.",
+         requests were denied. Raise <code class=\"word\">--max-keys</code>.",
         out,
     )?;
     let rules = traffic.concurrency_rules.iter().take(MAX_CONCURRENCY_RULES);
     let why = format!(
-        "A log does not say when requests end, so these refuse too much: {}",
+        "A log does not say when requests end, so these deny too much: {}",
         rules.map(|rule| code(rule)).collect::<Vec<_>>().join(", ")
     );
     note("Rules that limit concurrency", traffic.concurrency_rules.len() as u64, &why, out)?;

@@ -18,7 +18,7 @@ const MAX_COMPARED: usize = 1_000;
 pub(crate) struct Shadowed<'n> {
     pub text: &'n str,
     pub origin: &'n Origin,
-    /// Whether it has a key and no value.
+    /// Whether the entry has a key and no value.
     pub any_value: bool,
     /// The wildcard that matches first.
     pub by: &'n str,
@@ -61,7 +61,7 @@ impl MatcherNode {
 }
 
 impl Wildcard {
-    /// Whether it matches whatever replaces the fresh characters of `probe`.
+    /// Whether the pattern matches whatever replaces the fresh characters of `probe`.
     fn matches_all_of(&self, probe: &str) -> bool {
         !self.parts.iter().any(|part| part.contains(FRESH)) && has_parts(probe, &self.parts)
     }

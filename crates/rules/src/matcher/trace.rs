@@ -20,7 +20,7 @@ pub struct Trace<'s> {
 #[derive(Debug)]
 pub struct Step<'s> {
     pub matched: Option<Candidate<'s>>,
-    /// The other descriptors of the level that match the entry, in the order in which they would.
+    /// Further descriptors of the level that match the entry, in the order in which they are tried.
     pub later: Vec<Candidate<'s>>,
     /// The number of wildcards that were tried before the match.
     pub wildcards_tried: usize,

@@ -113,12 +113,12 @@ impl Patch {
         progress | (progress & self.any) << 1
     }
 
-    /// Whether it sets a key of a domain.
+    /// Whether the patch sets a key of a domain.
     pub fn sets_domain(&self) -> bool {
         self.charge.is_some() || self.on_store_failure.is_some()
     }
 
-    /// Whether it sets the metadata of a rule.
+    /// Whether the patch sets the metadata of a rule.
     pub fn sets_metadata(&self) -> bool {
         self.rule_keys.iter().any(|(key, _)| *key == "metadata")
     }

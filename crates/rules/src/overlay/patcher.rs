@@ -1,4 +1,4 @@
-//! Finds the patches that match a rule, and records what became of them.
+//! Finds the patches that match a rule, and records their outcomes.
 //!
 //! The progress of each patch along a path is carried from a descriptor to those below it, so each
 //! descriptor is compared once with the patches that its parents still allow.
@@ -39,11 +39,11 @@ pub(crate) struct Patcher {
 #[derive(Debug, Default)]
 struct DomainPatches {
     name: Box<str>,
-    /// Those that may change its rules.
+    /// The patches that may change rules of the domain.
     of_rules: Vec<u32>,
-    /// Those that set its keys.
+    /// The patches that set keys of the domain.
     of_domain: Vec<u32>,
-    /// The last one that sets `charge`.
+    /// The last patch that sets `charge`.
     charge: Option<(u32, bool)>,
 }
 
@@ -162,7 +162,7 @@ impl Patcher {
         }
     }
 
-    /// Reports what became of the patches.
+    /// Reports the outcomes of the patches.
     pub fn finish(self, max_problems: usize) -> OverlayReport {
         let unmatched = self.patches.iter().zip(&self.matched).filter(|(_, matched)| !**matched);
         let unmatched = unmatched.map(|(patch, _)| patch);

@@ -1,4 +1,4 @@
-//! What became of the patches: which do not fit a rule, and which match nothing.
+//! The outcomes of patches: which do not fit a rule, and which match nothing.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::super::problem::{Problem, Severity};
 use super::super::problems::{Omitted, Problems};
 use super::patch::Patch;
 
-/// What became of the patches of an overlay.
+/// The outcomes of the patches of an overlay.
 #[derive(Clone, Debug, Default)]
 pub struct OverlayReport {
     /// Errors: patches that do not fit a rule. Warnings: patches that match nothing.
@@ -43,9 +43,9 @@ pub(crate) struct Failures {
 /// What a patch does not fit.
 #[derive(Debug)]
 struct Failure {
-    /// The first rule or domain.
+    /// The first rule or domain that the patch does not fit.
     first: String,
-    /// Its problems with the patch.
+    /// The problems of that rule with the patch.
     problems: Vec<Problem>,
     count: u64,
 }

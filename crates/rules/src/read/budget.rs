@@ -2,7 +2,7 @@
 //!
 //! A few bytes of a file can expand to many: a long key is part of the name of every rule below it,
 //! and an alias repeats the value of its anchor. Each part of a rule is charged by its size, its name
-//! also by the time to build it, and a file with much larger rules than usual is refused.
+//! also by the time to build it, and a file with much larger rules than usual is rejected.
 
 /// The budget of every file, in bytes.
 const BASE_BYTES: usize = 16 << 20;
@@ -46,7 +46,7 @@ impl Budget {
         Budget { limit, left: Some(limit) }
     }
 
-    /// Whether it was exceeded.
+    /// Whether the budget was exceeded.
     pub(super) fn is_spent(&self) -> bool {
         self.left.is_none()
     }

@@ -43,7 +43,7 @@ impl LimitFields {
 /// A limit as it is written.
 pub(super) struct LimitPlace {
     pub position: Position,
-    /// Whether it has `requests_per_unit`.
+    /// Whether the limit has `requests_per_unit`.
     pub has_number: bool,
 }
 

@@ -339,7 +339,7 @@ fn misplaced(key: &str) -> Option<String> {
     (is_known && patched_key(key).is_none()).then(|| format!("`{key}` in `set`"))
 }
 
-/// The first `hold_id` of a limit, or of a list of limits.
+/// Returns the first `hold_id` of a limit, or of a list of limits.
 fn hold_id<'n>(node: &'n Node<'_>) -> Option<&'n str> {
     match node.content() {
         Content::Scalar(_) => None,

@@ -54,7 +54,7 @@ impl Reader<'_> {
         let (next, matched) = patcher.advance(states, &read.key, &read.value);
         let mut origins = Arc::default();
         let charge = patcher.together().filter(|together| *together != self.together);
-        // A set with an error is refused, whatever its patches do.
+        // A set with an error is rejected, whatever its patches do.
         if read.rate_limit.is_some()
             && (!matched.is_empty() || charge.is_some())
             && !self.problems.has_errors()

@@ -94,7 +94,7 @@ fn below_a_long_key(key_bytes: usize, rules: usize) -> String {
 }
 
 #[test]
-fn rules_that_take_too_much_memory_are_refused_at_their_position() {
+fn rules_that_take_too_much_memory_are_rejected_at_their_position() {
     let too_much = "config error, the rules of this file take more than";
     let (set, problems) = compile(&below_a_long_key(10_000, 200));
     assert_eq!((problems.len(), set.rules().count()), (0, 200));

@@ -1,4 +1,4 @@
-//! Limits of weir's own: what they mean, and what is refused.
+//! Limits of weir's own: what they mean, and what is rejected.
 
 use super::{compile, describe};
 use weir_limit::{Algorithm, Limit, SECOND};
@@ -99,7 +99,7 @@ fn several_limits_each_with_its_own_name_and_shadow() {
 }
 
 #[test]
-fn invalid_limits_are_refused_with_a_fix() {
+fn invalid_limits_are_rejected_with_a_fix() {
     let limit = |said: &str| format!("rate_limit: {{ {said} }}");
     for (said, message, help) in [
         (limit("unit: day, algorithm: gcar"), "there is no algorithm 'gcar'", "did you mean gcra?"),

@@ -159,7 +159,7 @@ fn replaces_that_name_nothing() {
 }
 
 #[test]
-fn limits_are_judged_as_patched() {
+fn limits_are_checked_as_patched() {
     let rules = "domain: d
 descriptors:
 - { key: a, rate_limit: { name: a, unit: day } }

@@ -1,4 +1,4 @@
-//! Which rule a descriptor matches: as the reference does, to the letter.
+//! Tests of which rule a descriptor matches: the same as in the reference, to the letter.
 
 use super::{find, good};
 use crate::RuleSet;

@@ -1,4 +1,4 @@
-//! Which files are found.
+//! Tests of which files are found.
 
 use std::fs;
 use std::os::unix::fs::symlink;

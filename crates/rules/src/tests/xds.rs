@@ -278,8 +278,8 @@ fn messages_may_nest_a_hundred_levels() {
         Resource::decode(message.into(), "resource").map(|resource| resource.name)
     };
     assert_eq!(nested(100), Ok("resource".to_owned()));
-    let refused = nested(101).unwrap_err().to_string();
-    assert_eq!(refused, "messages are nested more than 100 levels deep");
+    let rejected = nested(101).unwrap_err().to_string();
+    assert_eq!(rejected, "messages are nested more than 100 levels deep");
 }
 
 fn text() -> impl Strategy<Value = String> {

@@ -73,7 +73,7 @@ fn number(text: &str) -> Value<'_> {
 
 /// Returns the number that YAML 1.1 reads in base 60, such as 750 for `12:30`. The reference's parser
 /// reads text, and so does [`Style::value`].
-pub fn base_60(text: &str) -> Option<i64> {
+pub(crate) fn base_60(text: &str) -> Option<i64> {
     let (sign, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
         None => (1, text.strip_prefix('+').unwrap_or(text)),

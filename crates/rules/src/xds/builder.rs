@@ -108,7 +108,7 @@ impl Builder {
         self.entry(map, key, value.to_string(), Style::Plain)
     }
 
-    /// A duration in microseconds. A negative one is passed on, for the reader to refuse.
+    /// A duration in microseconds. A negative one is passed on, for the reader to reject.
     pub fn duration(
         &mut self,
         map: &mut Map,

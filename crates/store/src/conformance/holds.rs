@@ -44,6 +44,6 @@ pub async fn replaces_a_hold_of_the_same_id(store: &impl Store, clock: &ManualCl
     assert_eq!(used().await, 2, "a denial leaves the hold as it was");
     clock.advance(40 * SECOND);
     assert_eq!(used().await, 1, "only the one that was not renewed has lapsed");
-    of(Op::GiveBack(1), "a").await;
+    of(Op::Refund(1), "a").await;
     assert_eq!(used().await, 0, "there was one hold");
 }

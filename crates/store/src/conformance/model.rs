@@ -94,7 +94,7 @@ pub(crate) fn spread_schedules() -> impl Strategy<Value = Vec<Step>> {
                 step.charges.iter().filter(takes).map(|asked| asked.key).collect();
             for asked in &mut step.charges {
                 // The newest hits would be those of the same batch.
-                if asked.op.gives_back() && taken.contains(&asked.key) {
+                if asked.op.is_refund() && taken.contains(&asked.key) {
                     asked.op = Op::Take(0);
                 }
                 // A part of a hit.
@@ -130,7 +130,7 @@ fn step(
         1 => Just(Op::Take(0)),
         6 => (1_u64..4).prop_map(Op::Take),
         1 => prop_oneof![Just(u64::from(u32::MAX)), Just(u64::MAX)].prop_map(Op::Take),
-        2 => (1_u64..6).prop_map(Op::GiveBack),
+        2 => (1_u64..6).prop_map(Op::Refund),
         2 => undo().prop_map(Op::Undo),
     ];
     let role =
@@ -291,7 +291,7 @@ impl ModelCharge {
     /// Returns the operation as of a time.
     fn op_at(&self, now: Micros) -> Op {
         match self.op {
-            Op::Take(_) | Op::GiveBack(_) => self.op,
+            Op::Take(_) | Op::Refund(_) => self.op,
             Op::Undo(undo) => {
                 let taken = now.saturating_sub(undo.taken);
                 let before = |it: Replaced| Replaced { at: taken.saturating_sub(it.at), ..it };
@@ -378,8 +378,8 @@ pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
     let before = clock.now();
     let begun = [before, 41 * DAY as u64 * SECOND];
     let used = [(-50, Op::Take(2)), (0, Op::Take(1)), (0, Op::Take(90))];
-    let given_back = [(0, Op::Take(1)), (0, Op::GiveBack(1)), (0, Op::Take(0))];
-    let cases = begun.into_iter().flat_map(|begun| [(begun, used), (begun, given_back)]);
+    let refunded = [(0, Op::Take(1)), (0, Op::Refund(1)), (0, Op::Take(0))];
+    let cases = begun.into_iter().flat_map(|begun| [(begun, used), (begun, refunded)]);
     for (case, (begun, first)) in cases.enumerate() {
         for (plan, of) in plans.iter().enumerate() {
             let mut model = Model::default();
@@ -426,7 +426,7 @@ pub(crate) async fn agrees(
         if step.together && denied(step, &expected) {
             model = before;
             for asked in &step.charges {
-                if asked.op.gives_back() {
+                if asked.op.is_refund() {
                     model.charge(asked, &plans[asked.plan], now);
                 }
             }

@@ -63,7 +63,7 @@ pub async fn keeps_both_bursts_and_the_faster_rate(store: &impl Store, clock: &M
     }
 }
 
-/// A look or a denied hit while a limit has other numbers, by a reload or a control, gives nothing back.
+/// A look or a denied hit while a limit has other numbers, by a reload or a control, refunds nothing.
 pub async fn changed_numbers_give_nothing_back(store: &impl Store, clock: &ManualClock) {
     for (case, before) in [gcra(10, DAY, 5), bucket(10, 5)].into_iter().enumerate() {
         let control = Numbers { n: 1_000, burst: None };
@@ -86,7 +86,7 @@ pub async fn changed_numbers_give_nothing_back(store: &impl Store, clock: &Manua
     }
 }
 
-/// A refund of a limit whose burst is smaller than what was used gives back what its hits are worth; one to
+/// A refund of a limit whose burst is smaller than what was used refunds what its hits are worth; one to
 /// a limit of 0 nothing.
 pub async fn refunds_lower_what_is_beyond_the_top(store: &impl Store) {
     let (large, small, zero) = (gcra(10, DAY, 50), gcra(20, DAY, 5), gcra(0, DAY, 5));
@@ -96,7 +96,7 @@ pub async fn refunds_lower_what_is_beyond_the_top(store: &impl Store) {
         let entries = [("key", value.as_str())];
         let back = async |plan, hits| {
             let key = Key { domain: "beyond", entries: &entries };
-            let op = Op::GiveBack(hits);
+            let op = Op::Refund(hits);
             let one = Charge { key, plan, op, hold: None, role: Role::Enforced };
             super::charge(store, &[one], false).await
         };

@@ -102,7 +102,7 @@ impl Mirrored<'_> {
 }
 
 /// A state reads as the arithmetic of plans says: unused, used, over its limit, partly or all expired,
-/// given back, and after a clock stepped back.
+/// refunded, and after a clock stepped back.
 pub async fn reads_what_was_charged(store: &impl States, clock: &ManualClock) {
     let before = clock.now();
     for (i, plan) in plans().iter().enumerate() {
@@ -117,7 +117,7 @@ pub async fn reads_what_was_charged(store: &impl States, clock: &ManualClock) {
             (SECOND, Some(Op::Take(4))),
             (20 * SECOND, Some(Op::Take(2))),
             (0, Some(Op::Take(2))),
-            (7, Some(Op::GiveBack(1))),
+            (7, Some(Op::Refund(1))),
             (25 * SECOND, None),
             (14 * SECOND, Some(Op::Take(3))),
             (3_600 * SECOND, None),
@@ -128,7 +128,7 @@ pub async fn reads_what_was_charged(store: &impl States, clock: &ManualClock) {
             clock.advance(pass);
             let now = clock.now();
             if let Some(op) = op {
-                let id = if matches!(op, Op::GiveBack(_)) { 4 } else { id };
+                let id = if matches!(op, Op::Refund(_)) { 4 } else { id };
                 state.charge(store, now, op, &id.to_string()).await;
             }
             let read = try_read(store, key, plan, &SPANS).await;

@@ -25,8 +25,8 @@ pub(super) struct DenialCache {
 #[derive(Default)]
 struct Set {
     denials: [Option<Denial>; WAYS],
-    /// When hits of any key of this set were last given back, or its state reset.
-    given_back: Option<Micros>,
+    /// When hits of any key of this set were last refunded, or its state reset.
+    refunded: Option<Micros>,
 }
 
 /// A denial of a number of hits of a key.
@@ -78,17 +78,17 @@ impl DenialCache {
         now: Micros,
     ) -> Option<Decision> {
         let hits = charge.op.takes()?;
-        let more_alike = charge.plan.denies_more_alike();
+        let covers_more = charge.plan.denial_covers_more_hits();
         let set = self.set(key).lock();
         let denial = set.denials.iter().flatten().find(|denial| {
-            let alike = denial.hits == hits || more_alike && denial.hits < hits;
+            let alike = denial.hits == hits || covers_more && denial.hits < hits;
             denial.key == *key && alike && now < denial.until && denial.is_by(charge.plan)
         })?;
         // Zero if another thread read the clock later but was answered earlier.
         let passed = now.saturating_sub(denial.sent);
         // Hits that a window can never allow have no wait.
         let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
-        let retry_after = denial.retry_after.filter(|_| !more_alike || hits <= n.into());
+        let retry_after = denial.retry_after.filter(|_| !covers_more || hits <= n.into());
         Some(Decision {
             allowed: false,
             limit: denial.limit,
@@ -112,13 +112,13 @@ impl DenialCache {
         until: Micros,
     ) {
         let key = self.fingerprints.of(charge);
-        let more_alike = charge.plan.denies_more_alike();
+        let covers_more = charge.plan.denial_covers_more_hits();
         let mut set = self.set(&key).lock();
-        if set.given_back.is_some_and(|given_back| sent <= given_back) {
+        if set.refunded.is_some_and(|refunded| sent <= refunded) {
             // The denial may have been decided before that.
             return;
         }
-        let same = |old: &Denial| old.key == key && (more_alike || old.hits == hits);
+        let same = |old: &Denial| old.key == key && (covers_more || old.hits == hits);
         let slot = match set.slot_of(same) {
             // A denial of fewer hits covers more charges.
             Some(Some(old)) if old.hits < hits && old.is_by(charge.plan) && sent < old.until => {
@@ -151,15 +151,15 @@ impl DenialCache {
         }
     }
 
-    /// Forgets the denials of a key whose hits were given back, or whose state was reset, at `now` at
+    /// Forgets the denials of a key whose hits were refunded, or whose state was reset, at `now` at
     /// the latest. Denials of charges sent before are not cached any more.
-    pub(super) fn give_back(&self, charge: &Charge<'_>, now: Micros) {
+    pub(super) fn refund(&self, charge: &Charge<'_>, now: Micros) {
         if !charge.plan.repeats_denials() {
             return;
         }
         let key = self.fingerprints.of(charge);
         let mut set = self.set(&key).lock();
-        set.given_back = set.given_back.max(Some(now));
+        set.refunded = set.refunded.max(Some(now));
         set.forget(&key);
     }
 
@@ -168,7 +168,7 @@ impl DenialCache {
     pub(super) fn clear(&self, now: Micros) {
         for set in &self.sets {
             let mut set = set.lock();
-            set.given_back = set.given_back.max(Some(now));
+            set.refunded = set.refunded.max(Some(now));
             set.denials = Default::default();
         }
     }

@@ -35,8 +35,8 @@ fn quiet(n: u32, unit: Unit) -> Arc<Plan> {
     Arc::new(Plan::new(vec![Limit { charge_denied: false, ..limit }]))
 }
 
-async fn give_back(store: &impl Store, plan: &Arc<Plan>, hits: u64) {
-    make(store, plan, Op::GiveBack(hits)).await;
+async fn refund(store: &impl Store, plan: &Arc<Plan>, hits: u64) {
+    make(store, plan, Op::Refund(hits)).await;
 }
 
 async fn make(store: &impl Store, plan: &Arc<Plan>, op: Op) {
@@ -50,7 +50,7 @@ async fn conforms() {
     let ([store, _], clock) = replicas(Duration::from_secs(3_600));
     conformance::admits_n_in_each_window(&store, &clock).await;
     conformance::counts_each_key_separately(&store).await;
-    conformance::peeks_and_gives_back(&store).await;
+    conformance::looks_and_refunds(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
 }
@@ -216,7 +216,7 @@ async fn a_lone_window_denies_the_same_hits_or_more_and_asks_for_fewer() {
         );
     }
     assert_eq!(store.inner().asked(), 0);
-    assert!(take(&store, "d", "a", &plan, 0).await.allowed, "a peek goes to the store");
+    assert!(take(&store, "d", "a", &plan, 0).await.allowed, "a look goes to the store");
     assert!(take(&store, "d", "a", &plan, 3).await.allowed);
     // Now 2 hits are denied too, which covers more charges.
     assert!(!take(&store, "d", "a", &plan, 2).await.allowed);
@@ -307,7 +307,7 @@ async fn hits_given_back_here_are_noticed_immediately_and_elsewhere_in_time() {
         assert_eq!(take(store, "d", "a", &plan, 1).await.source, Source::DeniedLocally);
     }
     clock.advance(1);
-    give_back(&here, &plan, 1).await;
+    refund(&here, &plan, 1).await;
     clock.advance(249_998);
     assert!(!take(&there, "d", "a", &plan, 1).await.allowed);
     assert!(take(&here, "d", "a", &plan, 1).await.allowed);
@@ -329,12 +329,12 @@ async fn a_denial_from_before_hits_were_given_back_is_not_cached_afterwards() {
     let mut late = Box::pin(take(&store, "d", "a", &plan, 1));
     assert!(tokio::time::timeout(Duration::from_millis(5), &mut late).await.is_err());
     clock.advance(10);
-    // The effect of giving back through this replica, without waiting for the same answer.
-    give_back(&store.inner().inner, &plan, 1).await;
+    // The effect of refunding through this replica, without waiting for the same answer.
+    refund(&store.inner().inner, &plan, 1).await;
     let key = Key { domain: "d", entries: &[("key", "a")] };
-    let op = Op::GiveBack(1);
+    let op = Op::Refund(1);
     let back = Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
-    store.denials.give_back(&back, clock.monotonic());
+    store.denials.refund(&back, clock.monotonic());
     store.inner().release.add_permits(3);
     assert!(!late.await.allowed);
     assert!(take(&store, "d", "a", &plan, 1).await.allowed);

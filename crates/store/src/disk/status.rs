@@ -20,7 +20,7 @@ enum Loading {
 /// Counts and times for metrics, and whether the store is loaded.
 #[derive(Debug)]
 pub struct Status {
-    /// The same as `loading`, for the path of requests.
+    /// Whether all is loaded: `loading` for the path of requests.
     is_loaded: AtomicBool,
     loading: watch::Sender<Loading>,
     /// Whether the thread has ended as it was asked to.

@@ -187,7 +187,7 @@ async fn hits_that_were_given_back_do_not_return() {
     store.finish().await;
     drop(store);
     let store = home.open();
-    let back = Charge { key, plan: &hour, op: Op::GiveBack(5), hold: None, role: Role::Enforced };
+    let back = Charge { key, plan: &hour, op: Op::Refund(5), hold: None, role: Role::Enforced };
     charge(&store, &[back], false).await;
     let reset = StateKey { key: Key { entries: &[("key", "b")], ..key }, plan: &hour };
     store.reset(reset, Duration::ZERO).await.unwrap();

@@ -46,7 +46,7 @@ async fn ask(
 async fn answers_of_a_healthy_store_are_unchanged() {
     let (guard, clock) = guarded(OnStoreFailure::Deny, 1);
     conformance::admits_n_in_each_window(&guard, &clock).await;
-    conformance::peeks_and_gives_back(&guard).await;
+    conformance::looks_and_refunds(&guard).await;
     conformance::charges_all_or_none(&guard).await;
     conformance::charges_now_or_not_at_all(&guard).await;
     assert_eq!(StoreError::ALL.map(|kind| guard.counts().failed(kind)), [0; 7]);
@@ -164,7 +164,7 @@ async fn only_failed_charges_are_answered_by_policy() {
 }
 
 #[tokio::test]
-async fn giving_back_and_shadow_limits_are_never_denied() {
+async fn refunding_and_shadow_limits_are_never_denied() {
     let entries = [("key", "a")];
     let mut watched = Limit::fixed_window(3, Unit::Minute, 1).unwrap();
     watched.shadow_mode = true;
@@ -174,7 +174,7 @@ async fn giving_back_and_shadow_limits_are_never_denied() {
     let (guard, _) = guarded(OnStoreFailure::Deny, 1);
     down(&guard);
     let charges = [
-        charge_of(&entries, &both, Op::GiveBack(1)),
+        charge_of(&entries, &both, Op::Refund(1)),
         charge_of(&entries, &only_watched, Op::Take(1)),
         charge_of(&entries, &both, Op::Take(1)),
     ];

@@ -20,7 +20,7 @@ pub(super) struct Changes {
 /// What changed since the last look.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
-    /// These keys. They may be repeated.
+    /// The fingerprints of changed keys, maybe repeated.
     Keys(Vec<Print>),
     /// More than could be listed.
     TooMany,

@@ -15,7 +15,7 @@ pub(super) struct Evictions {
     throttle: Throttle,
     /// Evictions of keys at their limit, as of the last warning.
     warned: u64,
-    /// The same, as of the last check.
+    /// The count of evictions at the last check.
     seen: u64,
 }
 

@@ -20,7 +20,7 @@ pub(super) trait SlotValue: Default {
     /// The shard's table for states of this kind.
     fn table(shard: &mut Shard) -> &mut Table<Self>;
 
-    /// The same table, to read it.
+    /// Returns the table of this state in a shard, to read it.
     fn table_ref(shard: &Shard) -> &Table<Self>;
 }
 
@@ -175,7 +175,7 @@ impl Shard {
         }
         match charge.op {
             Op::Take(0) => self.copy::<Packed>(print).charge(charge, now).decision,
-            Op::Take(1..) | Op::GiveBack(_) | Op::Undo(_) => {
+            Op::Take(1..) | Op::Refund(_) | Op::Undo(_) => {
                 self.charge::<Packed>(print, charge, now)
             }
         }

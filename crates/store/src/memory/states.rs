@@ -11,7 +11,7 @@ use weir_limit::{KeyState, Micros, Packed, State};
 impl<C: Clock> MemoryStore<C> {
     /// Reads a key's state, and counts the hits of the last `spans`. The lock is held for as long as a
     /// charge holds it, and to copy the state without its log.
-    pub fn read_now(&self, key: StateKey<'_>, spans: &[Micros]) -> KeyState {
+    pub(crate) fn read_now(&self, key: StateKey<'_>, spans: &[Micros]) -> KeyState {
         let now = self.clock.now();
         let fingerprint = self.fingerprints.of(&key.charge());
         let shard = self.shards[self.shard_of(&fingerprint)].0.lock();
@@ -26,7 +26,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Deletes a key's state.
-    pub fn reset_now(&self, key: StateKey<'_>) {
+    pub(crate) fn reset_now(&self, key: StateKey<'_>) {
         let fingerprint = self.fingerprints.of(&key.charge());
         let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
         if self.packs(key.plan) {

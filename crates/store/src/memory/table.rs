@@ -30,7 +30,7 @@ impl Now {
         u32::try_from(self.micros.saturating_sub(self.start) / 1_000_000).unwrap_or(u32::MAX - 1)
     }
 
-    /// The first whole second at which what expires at `expires` has expired.
+    /// Returns the first whole second at which what expires at `expires` has expired.
     fn expiry(self, expires: Micros) -> u32 {
         let after = expires.saturating_sub(self.start).div_ceil(1_000_000);
         u32::try_from(after).unwrap_or(u32::MAX)

@@ -18,7 +18,7 @@ use weir_limit::{ChargeOutcome, Op, Packed, State};
 
 /// A copy of a key's state until the batch is decided.
 struct Draft {
-    /// Which of the locks guards it.
+    /// The index of the lock that guards the state.
     lock: usize,
     fingerprint: Fingerprint,
     value: Value,
@@ -96,9 +96,9 @@ impl<C> MemoryStore<C> {
             }
             return;
         }
-        // The answers stay; of the charges only those that give back are made.
+        // The answers stay; of the charges only those that refund are made.
         for (charge, &draft) in charges.iter().zip(&draft_of) {
-            if charge.op.gives_back() {
+            if charge.op.is_refund() {
                 let Draft { lock, fingerprint, .. } = &drafts[draft];
                 self.charge_shard(&mut locks[*lock], &fingerprint.print, charge, now);
             }

@@ -73,7 +73,7 @@ async fn conforms() {
     let (store, clock) = store();
     conformance::admits_n_in_each_window(&store, &clock).await;
     conformance::counts_each_key_separately(&store).await;
-    conformance::peeks_and_gives_back(&store).await;
+    conformance::looks_and_refunds(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
 }
@@ -142,12 +142,12 @@ async fn together_neither_store_keeps_what_the_other_denies() {
         assert_eq!(used(&store, value[0].1, &second).await, 1);
         assert_eq!(used(&store, value[0].1, &minute).await, 1);
     }
-    // Peeks give nothing back, and hits given back are not taken again.
+    // Looks refund nothing, and refunded hits are not taken again.
     let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
     let look = Charge { op: Op::Take(0), ..of(&entries, &minute, Role::Enforced) };
     charge(&store, &[of(&entries, &second, Role::Enforced), look], true).await;
     assert_eq!(used(&store, "a", &minute).await, 1);
-    let back = Charge { op: Op::GiveBack(1), ..look };
+    let back = Charge { op: Op::Refund(1), ..look };
     charge(&store, &[of(&entries, &second, Role::Enforced), back], true).await;
     assert_eq!(used(&store, "a", &minute).await, 0);
 }
@@ -169,7 +169,7 @@ async fn quotas_of_both_stores_deny_only_all_together() {
     assert_eq!(
         used(&store, "a", &minute).await,
         3,
-        "all quotas denied: the enforced charge is given back"
+        "all quotas denied: the enforced charge is refunded"
     );
 }
 
@@ -204,7 +204,7 @@ async fn nothing_is_given_back_where_the_outcome_is_not_known() {
     store.main.fail(|_| None);
     per_second_store(&store).fail(|_| Some(StoreError::WrongType));
     ask().await;
-    assert_eq!(used(&store, "a", &minute).await, 1, "it was given back");
+    assert_eq!(used(&store, "a", &minute).await, 1, "it was refunded");
     per_second_store(&store).fail(|_| None);
 
     // A denial in one store and an unknown outcome in the other.

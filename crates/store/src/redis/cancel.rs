@@ -11,7 +11,7 @@ use weir_limit::Op;
 
 /// Cancels a batch that is dropped before it was answered, because its caller is gone.
 ///
-/// Charges that were not sent yet are not sent. Holds with an id are given back, over the same
+/// Charges that were not sent yet are not sent. Holds with an id are released, over the same
 /// connection and so not before they are taken. Other holds are not: whether they were taken may be
 /// unknown.
 pub(super) struct CancelOnDrop<'a> {
@@ -30,15 +30,15 @@ impl Drop for CancelOnDrop<'_> {
         }
         // Nobody waits for these answers.
         let reply = Reply::new(charges.len(), StoreError::TimedOut, None);
-        let give_backs =
+        let refunds =
             zip(charges, answers).enumerate().filter_map(|(index, (charge, (answer, _)))| {
                 let hits = charge.op.takes()?;
-                let give_back = || PendingCharge {
-                    op: ChargeOp::Op(Op::GiveBack(hits)),
+                let refund = || PendingCharge {
+                    op: ChargeOp::Op(Op::Refund(hits)),
                     ..PendingCharge::new(self.options, charge, &reply, index, 0)
                 };
-                (charge.hold.is_some() && charge.may_hold(&answer)).then(give_back)
+                (charge.hold.is_some() && charge.may_hold(&answer)).then(refund)
             });
-        self.connections.push(give_backs);
+        self.connections.push(refunds);
     }
 }

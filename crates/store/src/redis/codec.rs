@@ -30,7 +30,7 @@ use weir_limit::{
 /// A Lua file with the functions of one algorithm, or of one form of it.
 #[derive(Debug)]
 pub(super) struct LuaModule {
-    /// Its index in the table `algorithms` of the scripts; at most 15.
+    /// The index of the module in the table `algorithms` of the scripts; at most 15.
     number: u8,
     /// The number of the module that it borrows functions from, if any.
     borrows_from: Option<u8>,

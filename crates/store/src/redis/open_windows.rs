@@ -43,7 +43,7 @@ pub(super) struct OpenWindows {
     hasher: RandomState,
     /// The hash of a key, and the end of its window; allocated for the first one.
     slots: Vec<(u64, Micros)>,
-    /// The last reading of the server's clock, and when it came.
+    /// The last reading of the server's clock, and when the reply came.
     clock: Option<(Micros, Instant)>,
 }
 

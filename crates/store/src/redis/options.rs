@@ -64,7 +64,7 @@ pub struct Options {
     pub prefix: String,
     pub layout: Layout,
     pub clock: Clock,
-    /// This process's clock.
+    /// The clock of this process.
     pub wall: Arc<dyn clock::Clock>,
     /// A round trip that takes longer marks its connection as down.
     pub slow_after: Duration,

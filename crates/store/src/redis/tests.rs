@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use self::servers::Server;
+use self::servers::{Server, until};
 use super::connection::handshake;
 use super::*;
 use crate::conformance::{DAWN, charge, plan, take};
@@ -66,15 +66,6 @@ fn endpoints(addresses: &[String]) -> Vec<Endpoint> {
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-/// Waits for a condition, while the store's tasks run.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let timeout = std::time::Instant::now() + servers::PATIENCE;
-    while !holds().await {
-        assert!(std::time::Instant::now() < timeout, "{what}: not within {:?}", servers::PATIENCE);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Returns a store that has connected.

@@ -11,7 +11,7 @@ const RULE_COUNTERS: [&str; 5] =
     ["near_limit", "over_limit", "total_hits", "within_limit", "shadow_mode"];
 
 /// Returns the mapping. Response times are in seconds, or in milliseconds under the same name.
-pub fn builtin(response_time_as_milliseconds: bool) -> Mapper {
+pub(crate) fn builtin(response_time_as_milliseconds: bool) -> Mapper {
     let summary = Observer::Summary(DEFAULT_QUANTILES.into());
     let histogram = Observer::Histogram(DEFAULT_BUCKETS.into());
     let mapping = |regex: Option<Regex>, name: &str, labels: &[(&str, &str)]| {

@@ -2,25 +2,26 @@
 
 use std::fmt::Debug;
 use std::future::poll_fn;
+use std::io::Write;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, TE};
-use http::uri::PathAndQuery;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, TE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use prost::Message;
-use rustls::ClientConfig;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::connections::Connections;
-use super::{Destination, Protocol, tls};
+use super::{Destination, Protocol, retry_after};
 use weir_common::causes::with_causes;
-use weir_common::interim_responses::{self, TooMany};
+use weir_common::client_tls::ClientCertificates;
+use weir_common::clock::WallClock;
+use weir_common::http_client::{Body, HttpClient, Target, Version};
 use weir_common::metrics::Counter;
 use weir_common::random::random;
 use weir_common::setup_error::SetupError;
@@ -33,11 +34,17 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
+/// The longest wait that a collector can ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+
 /// How long one message is retried.
 const MAX_RETRYING: Duration = Duration::from_secs(60);
 
 /// The shortest interval between two log lines about one destination.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The header of gRPC for the compression of messages.
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
 /// A kind of telemetry.
 pub(super) trait Signal {
@@ -55,17 +62,20 @@ pub(super) trait Signal {
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     to: Destination,
-    tls: Arc<ClientConfig>,
+    target: Target,
+    certificates: Arc<ClientCertificates>,
     failures: Counter,
 }
 
-/// A client with its connections, which belong to the runtime of its thread.
+/// A client with its connection, which belongs to the runtime of its thread.
 pub(super) struct Connected {
     to: Destination,
-    tls: Arc<ClientConfig>,
-    connections: Connections,
+    path: Uri,
+    http: HttpClient,
     failures: Counter,
     log: Throttle,
+    /// No request is sent before: the collector asked to wait.
+    not_before: Option<Instant>,
 }
 
 /// Why a message was not accepted.
@@ -75,8 +85,8 @@ enum SendError {
     TimedOut(Duration),
     #[error("{0}")]
     Transport(String),
-    #[error("status {0}: {1}")]
-    Http(StatusCode, String),
+    #[error("status {status}: {text}")]
+    Http { status: StatusCode, text: String, retry_after: Option<Duration> },
     #[error("gRPC status {:?}: {}", .0.code(), .0.message())]
     Grpc(Box<Status>),
 }
@@ -91,7 +101,7 @@ impl SendError {
     fn is_transient(&self) -> bool {
         match self {
             SendError::TimedOut(_) | SendError::Transport(_) => true,
-            SendError::Http(status, _) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
+            SendError::Http { status, .. } => matches!(status.as_u16(), 429 | 502 | 503 | 504),
             SendError::Grpc(status) => matches!(
                 status.code(),
                 Code::Cancelled
@@ -104,24 +114,48 @@ impl SendError {
             ),
         }
     }
+
+    /// Returns how long the collector asks to wait before the next request.
+    fn retry_after(&self) -> Option<Duration> {
+        if !self.is_transient() {
+            return None;
+        }
+        match self {
+            SendError::TimedOut(_) | SendError::Transport(_) => None,
+            SendError::Http { retry_after, .. } => *retry_after,
+            SendError::Grpc(status) => retry_after::of_grpc(status.details()),
+        }
+    }
 }
 
 impl Client {
-    /// Reads the certificates of a destination.
+    /// Checks the certificates of a destination with TLS.
     ///
     /// # Errors
     ///
-    /// A file cannot be used.
-    pub fn new(to: Destination, failures: Counter) -> Result<Client, SetupError> {
-        let tls = tls::config(&to)?;
-        Ok(Client { to, tls: Arc::new(tls), failures })
+    /// The URL or a file cannot be used.
+    pub fn new(
+        to: Destination,
+        certificates: &Arc<ClientCertificates>,
+        failures: Counter,
+    ) -> Result<Client, SetupError> {
+        let target = to.target().map_err(SetupError::Invalid)?;
+        if target.is_tls {
+            certificates.read()?;
+        }
+        Ok(Client { to, target, certificates: certificates.clone(), failures })
     }
 
-    /// Prepares connections on the current runtime.
+    /// Prepares a connection on the current runtime.
     pub fn connect(self) -> Connected {
-        let Client { to, tls, failures } = self;
-        let connections = Connections::new(&to, tls.clone());
-        Connected { to, tls, connections, failures, log: Throttle::new(LOG_INTERVAL) }
+        let Client { to, target, certificates, failures } = self;
+        let version = match to.protocol {
+            Protocol::Http => Version::Http1,
+            Protocol::Grpc => Version::Http2,
+        };
+        let path = target.path().parse().unwrap_or_default();
+        let http = HttpClient::new(target, version, certificates);
+        Connected { to, path, http, failures, log: Throttle::new(LOG_INTERVAL), not_before: None }
     }
 }
 
@@ -135,17 +169,27 @@ impl Connected {
         stop: &mut watch::Receiver<Option<Instant>>,
     ) -> bool {
         let message = self.encode(message);
-        let give_up = Instant::now() + give_up.min(MAX_RETRYING);
         let mut backoff = MIN_BACKOFF;
+        // The wait for an earlier message does not count.
+        let mut deadline = None;
         loop {
+            if !self.wait_as_asked(stop).await {
+                return false;
+            }
+            let give_up =
+                *deadline.get_or_insert_with(|| Instant::now() + give_up.min(MAX_RETRYING));
             let Err(error) = self.send_once::<S>(message.clone()).await else { return true };
             self.failures.inc();
             if error.is_of_connection() {
-                // Whatever the server still sends must not keep a core busy.
-                self.connections = Connections::new(&self.to, self.tls.clone());
+                self.http.disconnect();
             }
             // Replicas do not retry at the same time.
-            let wait = backoff.mul_f64(0.5 + random() / 2.0);
+            let mut wait = backoff.mul_f64(0.5 + random() / 2.0);
+            if let Some(asked) = error.retry_after() {
+                let asked = asked.min(MAX_RETRY_AFTER);
+                self.not_before = Some(Instant::now() + asked);
+                wait = wait.max(asked);
+            }
             let retry = error.is_transient() && Instant::now() + wait < give_up;
             self.log_failure(S::NAME, &error, retry);
             if !retry || stop.borrow().is_some() {
@@ -160,6 +204,20 @@ impl Connected {
         }
     }
 
+    /// Waits for as long as the collector asked to. Returns false if the exporter ends before.
+    async fn wait_as_asked(&self, stop: &mut watch::Receiver<Option<Instant>>) -> bool {
+        let Some(until) = self.not_before else { return true };
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => return true,
+            _ = stop.wait_for(Option::is_some) => {}
+        }
+        let is_in_time = stop.borrow().is_some_and(|end| until < end);
+        if is_in_time {
+            tokio::time::sleep_until(until).await;
+        }
+        is_in_time
+    }
+
     fn log_failure(&self, signal: &str, error: &SendError, retry: bool) {
         if let Some(suppressed) = self.log.pass() {
             let collector = &self.to.url;
@@ -169,19 +227,23 @@ impl Connected {
 
     /// Returns the body of a request.
     fn encode(&self, message: &impl Message) -> Bytes {
-        let length = message.encoded_len();
-        let mut body = BytesMut::with_capacity(length + 5);
-        if self.to.protocol == Protocol::Grpc {
-            body.put_u8(0);
-            body.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        let mut message = message.encode_to_vec();
+        if self.to.gzip {
+            message = gzip(&message);
         }
-        body.put_slice(&message.encode_to_vec());
+        let mut body = BytesMut::with_capacity(message.len() + 5);
+        if self.to.protocol == Protocol::Grpc {
+            body.put_u8(u8::from(self.to.gzip));
+            body.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+        }
+        body.put_slice(&message);
         body.freeze()
     }
 
-    async fn send_once<S: Signal>(&self, body: Bytes) -> Result<(), SendError> {
-        let answered = tokio::time::timeout(self.to.timeout, self.request(S::METHOD, body)).await;
-        let answer = answered.map_err(|_| SendError::TimedOut(self.to.timeout))??;
+    async fn send_once<S: Signal>(&mut self, body: Bytes) -> Result<(), SendError> {
+        let timeout = self.to.timeout;
+        let answered = tokio::time::timeout(timeout, self.request(S::METHOD, body)).await;
+        let answer = answered.map_err(|_| SendError::TimedOut(timeout))??;
         let response = S::Response::decode(answer.as_slice()).unwrap_or_default();
         if let Some((rejected, message)) = S::rejected(response)
             && let Some(suppressed) = self.log.pass()
@@ -193,32 +255,32 @@ impl Connected {
     }
 
     /// Sends a request. Returns the message of the response.
-    async fn request(&self, method: &'static str, body: Bytes) -> Result<Vec<u8>, SendError> {
+    async fn request(&mut self, method: &'static str, body: Bytes) -> Result<Vec<u8>, SendError> {
         let grpc = self.to.protocol == Protocol::Grpc;
         let mut request = Request::new(Body::from(body));
         *request.method_mut() = Method::POST;
         *request.headers_mut() = self.to.headers.clone();
         let content_type = if grpc { "application/grpc" } else { "application/x-protobuf" };
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        let url = self.to.uri().map_err(|error| transport(&error))?;
+        if self.to.gzip {
+            let name = if grpc { GRPC_ENCODING } else { CONTENT_ENCODING };
+            request.headers_mut().insert(name, HeaderValue::from_static("gzip"));
+        }
         *request.uri_mut() = match grpc {
-            true => with_path(url, method).map_err(|error| transport(&error))?,
-            false => url,
+            true => Uri::from_static(method),
+            false => self.path.clone(),
         };
         if grpc {
             request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
         }
-        let too_many = interim_responses::exceeded(&mut request);
-        let response = tokio::select! {
-            response = self.connections.request(request) => response,
-            () = too_many => return Err(transport(&TooMany)),
-        };
-        let response = response.map_err(|error| transport(&error))?;
+        let response = self.http.send(request).await;
+        let response = response.map_err(|error| SendError::Transport(error.to_string()))?;
         let (head, body) = response.into_parts();
         let (body, trailers) = read(body).await.map_err(|error| transport(&error))?;
         if !head.status.is_success() {
             let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
-            return Err(SendError::Http(head.status, text));
+            let retry_after = retry_after::of_http(&head.headers, &WallClock);
+            return Err(SendError::Http { status: head.status, text, retry_after });
         }
         if !grpc {
             return Ok(body);
@@ -234,11 +296,12 @@ impl Connected {
     }
 }
 
-/// Returns the URL of a gRPC method.
-fn with_path(url: Uri, method: &'static str) -> Result<Uri, http::uri::InvalidUriParts> {
-    let mut parts = url.into_parts();
-    parts.path_and_query = Some(PathAndQuery::from_static(method));
-    Uri::from_parts(parts)
+/// Compresses a message.
+fn gzip(message: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    // Writing to memory cannot fail.
+    let _ = encoder.write_all(message);
+    encoder.finish().unwrap_or_default()
 }
 
 /// Reads a response to its end, which has the trailers. Returns the start of a long one.

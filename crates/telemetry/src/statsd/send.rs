@@ -16,7 +16,7 @@ use weir_common::throttle::Throttle;
 /// The timeout of finding the address and connecting, and of sending a report.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same once the exporter ends. The step under way, the last report and closing the connection
+/// The timeout of a step at the end of the exporter. The step under way, the last report and closing the connection
 /// fit into the time that a shutdown has for all telemetry.
 const LAST_TIMEOUT: Duration = Duration::from_millis(500);
 

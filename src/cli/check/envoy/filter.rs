@@ -12,7 +12,7 @@ use weir_rules::{Origin, Position};
 pub(super) struct Sent {
     pub domain: String,
     pub entries: Vec<SentEntry>,
-    /// Whether it may bring a limit of its own.
+    /// Whether the filter may bring a limit of its own.
     pub has_limit: bool,
     /// The item of `rate_limits`.
     pub origin: Origin,
@@ -26,7 +26,7 @@ pub(super) struct Filter<'n, 'a> {
     pub domain_position: Position,
     pub stage: &'n str,
     pub rate_limits: &'n [Node<'a>],
-    /// Whether it is off unless a route enables it.
+    /// Whether the filter is off unless a route enables it.
     pub is_disabled: bool,
     /// Whether `filter_enabled` is 0.
     pub is_off: bool,

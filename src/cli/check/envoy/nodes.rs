@@ -31,7 +31,7 @@ pub(super) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
     }
 }
 
-/// Whether it is a message of a type: the end of its `@type`.
+/// Whether a map is a message of a type: the end of its `@type`.
 pub(super) fn has_type(map: &Node<'_>, name: &str) -> bool {
     text(map, "@type").strip_suffix(name).is_some_and(|rest| rest.ends_with(['.', '/']))
 }

@@ -26,7 +26,7 @@ struct Sent {
     repeat: u32,
     every_ms: u64,
     hits: u32,
-    /// A key, a value, and whether the hits are given back.
+    /// A key, a value, and whether the hits are refunded.
     descriptors: Vec<(usize, bool, bool)>,
 }
 

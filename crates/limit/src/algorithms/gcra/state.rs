@@ -2,7 +2,7 @@
 //!
 //! **How far ahead** the arrival time was when it was written shows whether the clock has stepped back
 //! since: with time going on it comes closer. It is kept in the upper 11 bits of the remainder's 32,
-//! rounded up by at most a 32nd and a tick, so that nothing comes back that was not given back. Limits
+//! rounded up by at most a 32nd and a tick, so that nothing comes back that was not refunded. Limits
 //! with an `n'` of [`REM_END`] or more need all bits for the remainder, so their states do not know it:
 //! after a step back, these limits deny until the clock has caught up. Earlier versions neither write nor
 //! know it; what they read as the remainder counts as less than a tick.

@@ -37,7 +37,7 @@ pub(in crate::controls) struct Found {
     pub restored: usize,
     /// Changes that were lost, at least.
     pub lost: usize,
-    /// Those that were lost earlier, while the operator keeps the file of that time.
+    /// Controls lost by earlier damage, while the operator keeps the damaged file.
     pub lost_before: usize,
     /// Whether the file must be rewritten.
     pub is_outdated: bool,

@@ -23,11 +23,11 @@ fn a_body_is_read() {
         by: "ann".into(),
     };
     assert_eq!(read, expected);
-    assert_eq!(read.check(), Ok(Lasts::For(Duration::from_secs(60))));
+    assert_eq!(read.check(), Ok(Expiry::For(Duration::from_secs(60))));
     let allow = r#"{"domain":"d","entries":[],"action":"allow","count":false,"until":"2030-01-02T03:04:05Z"}"#;
     let allow = draft(allow);
     assert_eq!(allow.action, Action::Allow { count: false });
-    assert_eq!(allow.check(), Ok(Lasts::Until(1_893_553_445 * SECOND)));
+    assert_eq!(allow.check(), Ok(Expiry::Until(1_893_553_445 * SECOND)));
 }
 
 #[test]
@@ -151,7 +151,7 @@ async fn what_matches_every_value_has_to_be_forced() {
 }
 
 #[tokio::test]
-async fn a_limit_that_fits_no_rule_is_refused() {
+async fn a_limit_that_fits_no_rule_is_rejected() {
     let process = Process::new(Options::default());
     let limit = |key: &str, limit: &str| {
         let entries = format!(r#"[{{"key":"{key}","value":"x"}}]"#);

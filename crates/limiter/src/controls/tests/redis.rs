@@ -4,9 +4,9 @@
 mod servers;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use servers::Server;
+use servers::{Server, until};
 
 use crate::controls::{Controls, Draft, Options, PutOptions};
 use weir_store::redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
@@ -18,15 +18,6 @@ fn store_options(server: &Server) -> StoreOptions {
     options.access.timeout = Duration::from_secs(10);
     options.slow_after = Duration::from_secs(10);
     options
-}
-
-/// Waits for a condition, while the replicas' tasks run.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let timeout = Instant::now() + servers::PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < timeout, "{what}: not within {:?}", servers::PATIENCE);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// A replica with controls, on a store of its own.

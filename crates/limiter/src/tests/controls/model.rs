@@ -65,8 +65,8 @@ impl Model {
                         true
                     } else {
                         // Without charges of denied hits a look is denied where the limit is full.
-                        let judged = if together && hits == 0 { 1 } else { hits };
-                        let allowed = *count + judged <= u64::from(n);
+                        let checked = if together && hits == 0 { 1 } else { hits };
+                        let allowed = *count + checked <= u64::from(n);
                         *count += if allowed || !together { hits } else { 0 };
                         allowed
                     };
@@ -172,7 +172,7 @@ proptest! {
             let (over, statuses) = bench.send(domain, &descriptors);
             let statuses: Vec<_> = statuses.iter().map(|it| (it.0, it.1, it.2)).collect();
             let (expected_over, expected) = model.send(&controls, domain, &asks);
-            // Statuses of a request that was denied together are judged without its charges.
+            // Statuses of a request that was denied together are computed without its charges.
             if domain != "t" || !expected_over {
                 prop_assert_eq!((over, statuses), (expected_over, expected), "{} {:?}", domain, asks);
             } else {

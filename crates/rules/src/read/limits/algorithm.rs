@@ -126,8 +126,8 @@ impl Reader<'_> {
             self.error(fields.position("algorithm"), message, &text, &help);
             return None;
         };
-        let refused = RESTRICTED.iter().filter(|(_, takers)| !takers.contains(&algorithm));
-        for (key, takers) in refused {
+        let rejected = RESTRICTED.iter().filter(|(_, takers)| !takers.contains(&algorithm));
+        for (key, takers) in rejected {
             if let Some(node) = fields.get(key) {
                 let takers: Vec<&str> = names_of(takers).collect();
                 let message = format!("config error, {text} takes no `{key}`");

@@ -1,4 +1,4 @@
-//! Reads the parameters of algorithms, and refuses limits that take too much or never recover.
+//! Reads the parameters of algorithms, and rejects limits that take too much or never recover.
 
 use super::super::Reader;
 use super::fields::Fields;
@@ -112,7 +112,7 @@ impl Reader<'_> {
         Some(Concurrency { n, timeout, hold_id: hold_id.map(Into::into) })
     }
 
-    /// Refuses a burst and a debt that take longer than the maximum wait to recover; `recoverable`
+    /// Rejects a burst and a debt that take longer than the maximum wait to recover; `recoverable`
     /// is the number of hits that recover in time.
     fn too_slow(&mut self, fields: &Fields<'_>, burst: u32, max_debt: u32, recoverable: u64) {
         let (key, what, max) = match recoverable.checked_sub(burst.into()) {
@@ -126,7 +126,7 @@ impl Reader<'_> {
         self.error(fields.position(key), message, &fields.text(key), &help);
     }
 
-    /// Refuses a limit whose state of one key may exceed `rules.max_log_bytes`, and warns about large
+    /// Rejects a limit whose state of one key may exceed `rules.max_log_bytes`, and warns about large
     /// ones.
     pub(super) fn check_key_bytes(&mut self, fields: &Fields<'_>, bytes: u64, what: &str) {
         if bytes <= WARN_KEY_BYTES.min(self.max_log_bytes) {

@@ -17,15 +17,15 @@ pub(crate) type KeyNodes<'n> = Vec<(&'static str, Node<'n>)>;
 /// The keys of the limits of a rule.
 #[derive(Clone, Debug)]
 pub(crate) enum LimitMaps<'n> {
-    /// Those of `rate_limit`.
+    /// The nodes of `rate_limit`.
     One(KeyNodes<'n>),
-    /// Those of the items of `rate_limits`.
+    /// The nodes of each item of `rate_limits`.
     Several(Vec<KeyNodes<'n>>),
 }
 
 impl LimitMaps<'_> {
     /// A copy that does not borrow the text of a file.
-    pub fn detached(&self) -> LimitMaps<'static> {
+    pub(crate) fn detached(&self) -> LimitMaps<'static> {
         let detached = |keys: &KeyNodes<'_>| -> KeyNodes<'static> {
             keys.iter().map(|(key, node)| (*key, node.detached())).collect()
         };

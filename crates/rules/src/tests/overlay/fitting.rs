@@ -1,4 +1,4 @@
-//! Which patches fit a rule, against a model that writes the patched rule and reads its text.
+//! Tests of which patches fit a rule, against a model that writes the patched rule and reads its text.
 
 use std::collections::BTreeMap;
 

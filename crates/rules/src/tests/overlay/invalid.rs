@@ -1,10 +1,10 @@
-//! Overlay files that are refused as a whole, without any rule.
+//! Overlay files that are rejected as a whole, without any rule.
 
 use crate::keys::known_keys;
 use crate::tests::file;
 use crate::{Options, Overlay, OverlayError};
 
-fn refused(text: &str) -> OverlayError {
+fn rejected(text: &str) -> OverlayError {
     let files = vec![file("o.yaml", text)];
     let overlay = Overlay::new(files, Vec::new(), &Options::default());
     overlay.err().unwrap_or_else(|| panic!("valid: {text}"))
@@ -12,7 +12,7 @@ fn refused(text: &str) -> OverlayError {
 
 /// The problems of an overlay, without their help.
 fn reported(text: &str) -> Vec<String> {
-    let problems = refused(text).problems;
+    let problems = rejected(text).problems;
     let line = |problem: &crate::Problem| {
         assert!(!problem.help.is_empty(), "{problem}");
         problem.to_string().replacen("o.yaml:", "", 1)
@@ -128,7 +128,7 @@ fn every_error_of_every_file_is_reported_and_none_is_used() {
     let reported: Vec<_> = error.problems.iter().map(|problem| problem.file.as_str()).collect();
     assert_eq!(reported, ["a.yaml", "a.yaml", "c.yaml"]);
     assert_eq!(
-        refused("patches:\n- match: {}\n  set: { brust: 1 }\n").render(),
+        rejected("patches:\n- match: {}\n  set: { brust: 1 }\n").render(),
         "\
 o.yaml:3:10: error: unknown key 'brust' in `set`
  3 |   set: { brust: 1 }

@@ -60,7 +60,7 @@ fn plans() -> [Arc<Plan>; PLANS] {
         fixed(0),
         lone(Algorithm::Gcra(Gcra::new(0, 3 * minute, 3, 0).unwrap()), 0),
         [lone(sliding(0), 0), fixed(5)].concat(),
-        // It charges denied hits, and its counter misses some: nothing is given back to it.
+        // It charges denied hits, and its counter misses some: nothing is refunded to it.
         vec![Limit::fixed_window(3, Unit::Hour, 1).unwrap()],
     ];
     plans.map(|limits| Arc::new(Plan::new(limits)))
@@ -78,10 +78,10 @@ fn schedules() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Op::Take(0)),
         8 => (1_u64..5).prop_map(Op::Take),
         3 => prop_oneof![Just(10), Just(200), Just(1_000_000), 1_u64..12].prop_map(Op::Take),
-        1 => (1_u64..4).prop_map(Op::GiveBack),
+        1 => (1_u64..4).prop_map(Op::Refund),
     ];
     let charge = (0..KEYS.len(), 0..PLANS, op).prop_map(|(key, plan, op)| match op {
-        Op::GiveBack(_) if plan == PLANS - 1 => (key, plan, Op::Take(0)),
+        Op::Refund(_) if plan == PLANS - 1 => (key, plan, Op::Take(0)),
         _ => (key, plan, op),
     });
     let charges = prop::collection::vec(charge, 1..5);

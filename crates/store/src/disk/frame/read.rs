@@ -14,7 +14,7 @@ const READ_BYTES: usize = 256 << 10;
 pub struct Frame<'a> {
     pub kind: FrameKind,
     pub shard_bits: u8,
-    /// Whether it directly follows the frame that was read before.
+    /// Whether the frame directly follows the one that was read before.
     pub follows: bool,
     pub payload: &'a [u8],
 }

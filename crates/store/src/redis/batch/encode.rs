@@ -11,7 +11,7 @@ pub(super) fn counter_op(op: &ChargeOp, limit: &Limit) -> u8 {
         ChargeOp::Op(Op::Take(0)) => counter_op::LOOK,
         ChargeOp::Op(Op::Take(_)) if limit.charge_denied => counter_op::TAKE,
         ChargeOp::Op(Op::Take(_)) => counter_op::ADMIT,
-        ChargeOp::Op(Op::GiveBack(_)) => counter_op::GIVE_BACK,
+        ChargeOp::Op(Op::Refund(_)) => counter_op::REFUND,
         ChargeOp::Op(Op::Undo(_)) => counter_op::UNDO,
         ChargeOp::Settle(_) => counter_op::SETTLE,
     }
@@ -19,7 +19,7 @@ pub(super) fn counter_op(op: &ChargeOp, limit: &Limit) -> u8 {
 
 fn hits(op: &ChargeOp) -> u32 {
     let hits = match *op {
-        ChargeOp::Op(Op::Take(hits) | Op::GiveBack(hits)) => hits,
+        ChargeOp::Op(Op::Take(hits) | Op::Refund(hits)) => hits,
         ChargeOp::Op(Op::Undo(Undo { hits, .. })) | ChargeOp::Settle(hits) => hits.into(),
     };
     u32::try_from(hits).unwrap_or(u32::MAX)
@@ -103,7 +103,7 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
     out.push(match charge.op {
         ChargeOp::Op(Op::Take(_)) => op::TAKE,
         // Only counters are settled, by their own script.
-        ChargeOp::Op(Op::GiveBack(_)) | ChargeOp::Settle(_) => op::GIVE_BACK,
+        ChargeOp::Op(Op::Refund(_)) | ChargeOp::Settle(_) => op::REFUND,
         ChargeOp::Op(Op::Undo(_)) => op::UNDO,
     });
     write_times(charge, out);

@@ -45,9 +45,9 @@ pub(in super::super) struct PendingCharge {
 /// A key as it is in Redis.
 pub(in super::super) struct StoredKey {
     pub text: Box<[u8]>,
-    /// Its slot; 0 unless the store is a cluster.
+    /// The slot of the key; 0 unless the store is a cluster.
     pub slot: u16,
-    /// It contains the start of the window.
+    /// Whether the key contains the start of the window.
     pub window_in_key: bool,
 }
 
@@ -78,7 +78,7 @@ impl ChargeOp {
     pub fn undo(&self) -> Option<&Undo> {
         match self {
             ChargeOp::Op(Op::Undo(undo)) => Some(undo),
-            ChargeOp::Op(Op::Take(_) | Op::GiveBack(_)) | ChargeOp::Settle(_) => None,
+            ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_) => None,
         }
     }
 }
@@ -123,7 +123,7 @@ impl PendingCharge {
     ) -> PendingCharge {
         // A window in the key is the one in which the hits were taken.
         let wall = match charge.op {
-            Op::Take(_) | Op::GiveBack(_) => wall,
+            Op::Take(_) | Op::Refund(_) => wall,
             Op::Undo(undo) => undo.taken,
         };
         let StoredKey { text, slot, window_in_key } =

@@ -44,7 +44,7 @@ pub(in super::super) struct ScriptCall {
     rules: Vec<Arc<Plan>>,
     /// The entries as arguments.
     body: Vec<u8>,
-    /// The last row of entries that share a header: where in `body` its length is, and the header.
+    /// The last row of entries with the same header: where in `body` the row's length is, and the header.
     row: Option<(usize, RowHeader)>,
     pub(super) group: Option<Group>,
 }
@@ -56,7 +56,7 @@ type RowHeader = (u64, u8);
 #[derive(Debug)]
 struct KeyCharges {
     charges: SmallVec<[PendingCharge; 1]>,
-    /// Its range in the body.
+    /// The range of the entry in the body.
     range: Range<usize>,
     /// Where in the body the number of its runs is, or for counters its own numbers start.
     runs: usize,

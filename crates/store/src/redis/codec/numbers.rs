@@ -34,7 +34,7 @@ const FAILURE_DENIES_REQUEST: u8 = 2;
 /// Operations of the script that charges any rule.
 pub(in super::super) mod op {
     pub const TAKE: u8 = 0;
-    pub const GIVE_BACK: u8 = 1;
+    pub const REFUND: u8 = 1;
     /// Makes a charge as if it had not been made, where its hits still count.
     pub const UNDO: u8 = 2;
 }
@@ -46,7 +46,7 @@ pub(in super::super) mod counter_op {
     pub const TAKE: u8 = 1;
     /// Counts hits as often as they are within the limit.
     pub const ADMIT: u8 = 2;
-    pub const GIVE_BACK: u8 = 3;
+    pub const REFUND: u8 = 3;
     pub const UNDO: u8 = 4;
     /// Repairs the state that a plain `INCRBY` met.
     pub const SETTLE: u8 = 5;

@@ -87,7 +87,7 @@ pub(super) fn read_summaries(
     for limit in limits {
         if let Algorithm::SlidingLog(SlidingLog { n, period }) = limit.algorithm {
             let (used, blocking) = (reply.wide()?, reply.wide()?);
-            summary.newest_after_give_back = blocking;
+            summary.newest_after_refund = blocking;
             summary.limits.push(LimitSummary { n, period, used, blocking });
         }
     }

@@ -46,7 +46,7 @@ pub(in super::super) enum BadReply {
 struct Allowed {
     commands: usize,
     replies: usize,
-    /// Those of commands that nobody awaits any more. They may come late.
+    /// Replies to commands that nobody awaits any more. They may come late.
     late: usize,
     /// How many times commands were abandoned.
     abandoned: u64,

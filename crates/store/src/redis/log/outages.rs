@@ -24,7 +24,7 @@ pub(in crate::redis) struct Outages(Arc<Mutex<State>>);
 struct State {
     /// Outages so far.
     begun: u64,
-    /// Those that are not over, by the name of the server.
+    /// Outages that are not over, by the name of the server.
     current: HashMap<String, Outage>,
 }
 
@@ -47,7 +47,7 @@ struct Outage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::redis) enum Failure {
     Lost,
-    /// It stays open, but is not used until the server answers in time.
+    /// The connection stays open, but is not used until the server answers in time.
     Unusable,
     NotConnected,
 }

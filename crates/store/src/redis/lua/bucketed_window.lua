@@ -52,7 +52,7 @@ algorithms[NUMBER] = {
     v[a + 1], limit.ring = v[a + 1] + sum - count, put(limit.ring, slot, sum)
     return true
   end,
-  give_back = function(limit, v, _, hits)
+  refund = function(limit, v, _, hits)
     local a = limit.at
     for age = 0, limit[3] - 1 do
       local slot = (v[a] - age) % limit[3]
@@ -76,7 +76,7 @@ algorithms[NUMBER] = {
   end,
   ends = function(limit, v, t)
     if v[limit.at + 1] == 0 then return 0 end
-    -- The newest slot may be empty after hits were given back; the state is then kept longer than needed.
+    -- The newest slot may be empty after hits were refunded; the state is then kept longer than needed.
     return (v[limit.at] + limit[3]) * limit[4]
   end,
 }

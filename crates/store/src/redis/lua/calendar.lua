@@ -9,7 +9,7 @@ local FIXED_WINDOW, NUMBER = 1, 2
 local fixed_window = algorithms[FIXED_WINDOW]
 
 algorithms[NUMBER] = {
-  looks_at_zero = true,
+  answers_looks_if_n_is_zero = true,
   numbers = 'I7I7I7I7I7I7',
   format = 'I7I4',
   width = 2,
@@ -38,7 +38,7 @@ algorithms[NUMBER] = {
   -- Only the boundaries differ from fixed_window.lua.
   room = fixed_window.room,
   take = fixed_window.take,
-  give_back = fixed_window.give_back,
+  refund = fixed_window.refund,
   undo = fixed_window.undo,
   ends = function(limit, v) return v[limit.at + 1] > 0 and limit.ending or 0 end,
 }

@@ -48,7 +48,7 @@ for i = 1, count do
     limit.counts_denied, limit.shadow = flags % 2 >= COUNTS_DENIED, flags % 4 >= SHADOW
     limit.strict, limit.never = flags % 8 >= STRICT, flags >= NEVER
     -- A limit of 0 denies looks too, except a fixed window that counts what it denies.
-    limit.blind = limit.never and not (limit.counts_denied and algorithm.looks_at_zero)
+    limit.denies_looks = limit.never and not (limit.counts_denied and algorithm.answers_looks_if_n_is_zero)
     rule[j] = limit
     rule.format, rule.width = rule.format .. algorithm.format, rule.width + algorithm.width
     rule.alone = rule.alone or algorithm.alone
@@ -144,7 +144,7 @@ local function take(rule, v, hits, times, id)
     if hits == 0 then
       -- A look: denied above the limit where denied hits are charged, else at the limit.
       if room >= (limit.counts_denied and 0 or 1) then fit = times end
-      if limit.blind then fit = 0 end
+      if limit.denies_looks then fit = 0 end
     elseif room >= hits and not limit.never then
       fit = floor(room / hits)
     end
@@ -184,9 +184,9 @@ local function take(rule, v, hits, times, id)
   return all == times, changed, grows
 end
 
--- Gives hits back to every limit; in a rule with a concurrency limit, only to that. Returns whether the
+-- Refunds hits to every limit; in a rule with a concurrency limit, only to that. Returns whether the
 -- state changed, whether it may need a later expiry, and an error.
-local function give_back(rule, v, hits, id)
+local function refund(rule, v, hits, id)
   local changed, grows = false, false
   for i = 1, #rule do
     local limit = rule[i]
@@ -194,13 +194,13 @@ local function give_back(rule, v, hits, id)
     -- The reply about the log describes the state before the call.
     if limit.log then limit.room(limit, v, t) end
     if algorithm.alone or not rule.alone then
-      grows = algorithm.give_back(limit, v, t, hits, id) or grows
+      grows = algorithm.refund(limit, v, t, hits, id) or grows
       changed = changed or algorithm.width > 0
     end
   end
   local log = rule.log
   if log and not rule.alone then
-    local newest = sliding_log.give_back(log, v, hits)
+    local newest = sliding_log.refund(log, v, hits)
     if log.broken then return false, false, INVALID end
     for i = 1, #rule do
       if rule[i].log then rule[i].blocked = newest end
@@ -285,7 +285,7 @@ local function remember(key)
   saved[#saved + 1] = { key, text, ttl }
 end
 
--- Makes one entry; with `again` only what it gives back or undoes, without a reply.
+-- Makes one entry; with `again` only what it refunds or undoes, without a reply.
 local denied, quotas, quotas_denied = false, 0, 0
 local function entry(again)
   local TAKE, UNDO, ENFORCED, QUOTA = 0, 2, 0, 1
@@ -320,12 +320,12 @@ local function entry(again)
         admitted, changed, grows = admitted and all, changed or changes, grows or grow
       end
     elseif not err and op ~= TAKE then
-      -- Without a state there is nothing to give back.
+      -- Without a state there is nothing to refund.
       local changes, grow
       if op == UNDO then
         changes, err = undo(rule, v, hits, id, taken, limits, was, was_hits)
       else
-        changes, grow, err = give_back(rule, v, hits * times, id)
+        changes, grow, err = refund(rule, v, hits * times, id)
       end
       if state ~= '' then changed, grows = changed or changes, grows or grow end
     end

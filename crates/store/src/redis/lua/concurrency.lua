@@ -1,7 +1,7 @@
 -- concurrency without hold ids; see limit/algorithms/concurrency.rs.
 --
 -- Numbers  n, timeout (I7 each)
--- State    I7 hits in flight, at most 2^52, I7 the last time that hits were taken or given back
+-- State    I7 hits in flight, at most 2^52, I7 the last time that hits were taken or released
 -- Cost     constant
 -- Expiry   the timeout after that
 local NUMBER = 8
@@ -23,7 +23,7 @@ algorithms[NUMBER] = {
     if v[a + 1] < t then v[a + 1] = t end
     return true
   end,
-  give_back = function(limit, v, t, hits)
+  refund = function(limit, v, t, hits)
     local a = limit.at
     v[a] = v[a] > hits and v[a] - hits or 0
     if v[a + 1] < t then v[a + 1] = t end

@@ -9,7 +9,7 @@
 --             LOOK
 --             TAKE       I4 hits, all of them counted, even above the limit
 --             ADMIT      I4 hits, I4 times, I4 n: counted as many times as they fit within n
---             GIVE_BACK  I4 hits
+--             REFUND  I4 hits
 --             UNDO       I4 hits, I7 the time for which they were taken: without effect in a later
 --                        window
 --             SETTLE     I4 hits: repairs the number that a plain INCRBY of these hits met, without
@@ -138,7 +138,7 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
   return old
 end
 
-local ADMIT, GIVE_BACK, UNDO, SETTLE = 2, 3, 4, 5
+local ADMIT, REFUND, UNDO, SETTLE = 2, 3, 4, 5
 local out, i, last = { t }, 0, #args
 while at <= last do
   local p, op, count, window, ttl
@@ -172,7 +172,7 @@ while at <= last do
       local hits, times, n, taken
       if op == ADMIT then
         hits, times, n, at = read('<I4I4I4', args, at)
-      elseif op == GIVE_BACK or op == SETTLE then
+      elseif op == REFUND or op == SETTLE then
         hits, at = read('<I4', args, at)
       elseif op == UNDO then
         hits, taken, at = read('<I4I7', args, at)

@@ -7,7 +7,7 @@
 local NUMBER = 1
 
 algorithms[NUMBER] = {
-  looks_at_zero = true,
+  answers_looks_if_n_is_zero = true,
   numbers = 'I7I7',
   format = 'I7I4',
   width = 2,
@@ -29,7 +29,7 @@ algorithms[NUMBER] = {
     v[c] = sum < MAX_COUNT and sum or MAX_COUNT
     return count == 0
   end,
-  give_back = function(limit, v, _, hits)
+  refund = function(limit, v, _, hits)
     local c = limit.at + 1
     v[c] = v[c] > hits and v[c] - hits or 0
   end,

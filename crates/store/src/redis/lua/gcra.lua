@@ -84,7 +84,7 @@ algorithms[NUMBER] = {
     set(limit, v, now, ahead, ahead * n - l)
     return true
   end,
-  give_back = function(limit, v, t, hits)
+  refund = function(limit, v, t, hits)
     -- A limit that admits nothing has raised nothing.
     if limit[5] > 0 then lower(limit, v, t, cost(limit, hits)) end
   end,

@@ -69,7 +69,7 @@ algorithms[NUMBER] = {
     limit.holds = others .. pack('<c8I7I4', id, limit.last, hits)
     limit.sum, limit.changed = limit.sum - held + hits, true
   end,
-  give_back = function(limit, _, _, hits, id)
+  refund = function(limit, _, _, hits, id)
     local holds, kept = limit.holds, {}
     local last = #holds - HOLD + 1
     for at = last, 1, -HOLD do

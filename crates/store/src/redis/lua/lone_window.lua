@@ -11,14 +11,14 @@ local fixed_window = algorithms[FIXED_WINDOW]
 
 algorithms[NUMBER] = {
   keeps = 'counter',
-  looks_at_zero = true,
+  answers_looks_if_n_is_zero = true,
   numbers = 'I7I7I7',
   format = 'I7I4',
   width = 2,
   settle = fixed_window.settle,
   room = fixed_window.room,
   take = fixed_window.take,
-  give_back = fixed_window.give_back,
+  refund = fixed_window.refund,
   undo = fixed_window.undo,
   ends = fixed_window.ends,
   -- Returns the numbers of a state; 0 where it is of no window and counts nothing; nil where the text is

@@ -39,7 +39,7 @@ algorithms[NUMBER] = {
     end
     return true
   end,
-  give_back = function(limit, v, _, hits)
+  refund = function(limit, v, _, hits)
     local a = limit.at
     v[a] = v[a] > hits and v[a] - hits or 0
   end,

@@ -6,7 +6,7 @@
 --          number of timestamps, I4 the capacity of the ring, I7 the newest timestamp, I7 by how much
 --          all are too late (after a clock stepped back); then the ring, I7 each
 -- Reply    for each limit I7 the hits counted, I7 the timestamp that must leave before the same hits are
---          allowed again; where hits were given back, the newest one left; where they were undone, the
+--          allowed again; where hits were refunded, the newest one left; where they were undone, the
 --          hits counted afterwards and the newest one left
 -- Cost     a binary search per limit, within what came with the state where the log is short; one more
 --          command to charge; to undo, a few more, and 7 bytes for each newer timestamp
@@ -79,7 +79,7 @@ sliding_log = {
     v[a], v[a + 1], v[a + 2] = (head + len + hits - kept) % cap, kept, cap
     v[a + 3] = log.now + v[a + 4]
   end,
-  give_back = function(log, v, hits)
+  refund = function(log, v, hits)
     local a = log.at
     local left = v[a + 1] > hits and v[a + 1] - hits or 0
     local newest = left > 0 and stamp(log, v, hits + 1) or 0
@@ -152,7 +152,7 @@ algorithms[NUMBER] = {
     return rank <= taken and log.now or stamp(log, v, rank - taken)
   end,
   take = function() end,
-  give_back = function() end,
+  refund = function() end,
   undo = function() end,
   ends = function() return 0 end,
 }

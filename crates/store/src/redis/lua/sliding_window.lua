@@ -39,7 +39,7 @@ algorithms[NUMBER] = {
     v[c] = sum < MAX_COUNT and sum or MAX_COUNT
     return count == 0
   end,
-  give_back = function(limit, v, _, hits)
+  refund = function(limit, v, _, hits)
     local a = limit.at
     local rest = hits - v[a + 2]
     v[a + 2] = rest < 0 and -rest or 0

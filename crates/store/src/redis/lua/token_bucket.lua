@@ -46,7 +46,7 @@ algorithms[NUMBER] = {
     end
     return limit.strict
   end,
-  give_back = function(limit, v, t, hits)
+  refund = function(limit, v, t, hits)
     local a = limit.at
     v[a], v[a + 1] = refilled(limit, v, t)
     v[a] = v[a] > hits and v[a] - hits or 0

@@ -115,7 +115,7 @@ while at <= last do
             if v[a + 1] > 0 and e > ends then ends = e end
             a = a + 2
           end
-          -- All hits were given back: the move is written, and the state expires at once.
+          -- All hits were refunded: the move is written, and the state expires at once.
           ends = ends > t and (ends - t) / 1000 + slack or 0
           set = try('SET', key, text, 'PX', ends - ends % 1 + 1)
         end

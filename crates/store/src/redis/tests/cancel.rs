@@ -1,4 +1,4 @@
-//! Requests dropped during a round trip: holds with an id are given back.
+//! Requests dropped during a round trip: holds with an id are released.
 
 use std::future::Future;
 use std::pin::pin;
@@ -42,7 +42,7 @@ fn gives_back_a_dropped_hold_once_it_is_taken() {
             }
             drop(taking);
             proxy.resume();
-            until("it to be given back", async || held(&store, &plan).await == 1).await;
+            until("it to be released", async || held(&store, &plan).await == 1).await;
         }
     });
 }
@@ -58,7 +58,7 @@ fn gives_back_a_taken_hold_whose_answer_is_not_read() {
         assert!(is_pending(taking.as_mut()));
         until("it to land", async || held(&store, &plan).await == 1).await;
         drop(taking);
-        until("it to be given back", async || held(&store, &plan).await == 0).await;
+        until("it to be released", async || held(&store, &plan).await == 0).await;
         // A retry that is denied leaves the hold of the first call.
         assert!(hold(&store, &plan, Op::Take(1), "a").await.unwrap().allowed);
         let mut denied = Box::pin(hold(&store, &plan, Op::Take(3), "a"));
@@ -111,6 +111,6 @@ fn keeps_only_holds_that_were_answered() {
         let answered: u64 = calls.join_all().await.into_iter().sum();
         println!("{answered} of {CALLS} were answered");
         assert!((1..CALLS).contains(&answered));
-        until("the others to be given back", async || held(&store, &plan).await == answered).await;
+        until("the others to be released", async || held(&store, &plan).await == answered).await;
     });
 }

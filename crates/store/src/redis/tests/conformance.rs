@@ -23,7 +23,7 @@ fn conforms(topology: Topology) {
         .await;
         conformance::admits_n_in_each_window(&store, &clock).await;
         conformance::counts_each_key_separately(&store).await;
-        conformance::peeks_and_gives_back(&store).await;
+        conformance::looks_and_refunds(&store).await;
         conformance::charges_all_or_none(&store).await;
         conformance::holds::replaces_a_hold_of_the_same_id(&store, &clock).await;
         model::steps_back(&store, &clock).await;

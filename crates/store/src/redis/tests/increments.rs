@@ -50,7 +50,7 @@ fn charges_of_an_open_window_stay_in_order() {
             let key = Key { domain: "test", entries: &[("key", "a")] };
             Charge { key, plan: &plan, op, hold: None, role: Role::Enforced }
         };
-        let (take, look, back) = (Op::Take(2), Op::Take(0), Op::GiveBack(3));
+        let (take, look, back) = (Op::Take(2), Op::Take(0), Op::Refund(3));
         for (ops, befores, plain_ones) in [
             (vec![take, look, take], vec![3, 5, 5], 1),
             (vec![look, take], vec![7, 7], 0),
@@ -157,8 +157,8 @@ fn a_number_of_no_window_counts_nothing() {
             (of(&plan, Op::Take(1)), true),
             (of(&admits, Op::Take(1)), false),
             (of(&plan, Op::Take(0)), false),
-            (of(&plan, Op::GiveBack(2)), false),
-            (of(&plan, Op::GiveBack(2)), true),
+            (of(&plan, Op::Refund(2)), false),
+            (of(&plan, Op::Refund(2)), true),
         ] {
             server.command(&["DEL", written]);
             server.command(&["INCRBY", written, "4"]);

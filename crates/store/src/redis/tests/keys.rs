@@ -124,7 +124,7 @@ fn looks_and_give_backs_create_no_keys() {
             take(&store, "test", "look", plan, 0).await;
             let entries = [("key", "back")];
             let key = Key { domain: "test", entries: &entries };
-            let back = Charge { key, plan, op: Op::GiveBack(3), hold: None, role: Role::Enforced };
+            let back = Charge { key, plan, op: Op::Refund(3), hold: None, role: Role::Enforced };
             charge(&store, &[back, back], false).await;
             charge(&store, &[back, back], true).await;
         }

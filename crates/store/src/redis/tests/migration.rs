@@ -65,7 +65,7 @@ fn batches_and_give_backs_use_the_references_keys() {
         assert!(charge(&store, &both, true).await.iter().all(|decision| decision.allowed));
         assert!(!charge(&store, &both, true).await[1].allowed);
         assert_eq!([count("a").text(), count("b").text()], ["2", "1"]);
-        charge(&store, &[of(&a, &wide, Op::GiveBack(1))], false).await;
+        charge(&store, &[of(&a, &wide, Op::Refund(1))], false).await;
         assert_eq!(count("a").text(), "1");
         let left = server.command(&["PTTL", &format!("pre_test_key_a_{window}")]).int();
         assert!(left > 0);

@@ -67,8 +67,8 @@ fn a_failed_key_denies_its_batch_by_policy() {
                     assert_eq!(used, kept_so_far, "{on_failure:?} {role:?} {value}");
                 }
             }
-            // Hits are given back, whatever fails.
-            let (bad, op) = ([("key", "type")], Op::GiveBack(3));
+            // Hits are refunded, whatever fails.
+            let (bad, op) = ([("key", "type")], Op::Refund(3));
             let back = Charge { op, ..of(&good[i], plan) };
             together(&store, &[back, of(&bad, plan)], None).await;
             let used = take(&store, "test", good[i][0].1, plan, 0).await.used_before;
@@ -99,7 +99,7 @@ fn a_failed_key_denies_its_batch_across_nodes() {
             let answers = together(&store, &charges, on_failure).await;
             assert_eq!(answers[1], Err(StoreError::Corrupt));
             for (i, before) in [(0, before[0]), (2, before[1])] {
-                until("it to be given back", async || used(i).await == before).await;
+                until("it to be refunded", async || used(i).await == before).await;
             }
         }
         together(&store, &charges, Some(Allow)).await;
@@ -126,7 +126,7 @@ fn a_failed_key_denies_its_batch_across_servers_and_undo_stays_in_its_window() {
         let answers = together(&store, &both, None).await;
         assert_eq!(answers[1], Err(StoreError::Corrupt));
         let none = async || used(store.main(), &minute, 0).await == 0;
-        until("it to be given back", none).await;
+        until("it to be refunded", none).await;
 
         // The next window starts while one answer is delayed.
         proxy.stall();

@@ -157,7 +157,7 @@ fn a_failed_node_fails_only_its_own_keys_until_its_replica_takes_over() {
     });
 }
 
-/// Nodes that charged their part of a batch give it back where others deny.
+/// Nodes that charged their part of a batch undo it where others deny.
 #[test]
 fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
     let cluster = Cluster::start(3, 0);
@@ -186,7 +186,7 @@ fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
         assert!(!charge(&store, &batch, true).await[2].allowed);
         for (value, _) in &values[..2] {
             let used = async || take(&store, "test", value, &wide, 0).await.used_before;
-            until("what was reserved to be given back", async || used().await == 1).await;
+            until("the charge to be undone", async || used().await == 1).await;
         }
     });
 }

@@ -103,7 +103,7 @@ fn the_script_of_counters_declares_the_same_numbers() {
             ("LOOK", counter_op::LOOK.into()),
             ("TAKE", counter_op::TAKE.into()),
             ("ADMIT", counter_op::ADMIT.into()),
-            ("GIVE_BACK", counter_op::GIVE_BACK.into()),
+            ("REFUND", counter_op::REFUND.into()),
             ("UNDO", counter_op::UNDO.into()),
             ("SETTLE", counter_op::SETTLE.into()),
             ("FAILURES", COUNTER_FAILURES),

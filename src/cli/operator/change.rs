@@ -1,0 +1,288 @@
+//! `weir block`, `weir allow` and `weir limit`: change what a running weir decides.
+
+mod text;
+
+pub(super) use self::text::print_deleted;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Args;
+use http::Method;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, with_query};
+use crate::cli::descriptor_args::parse_match;
+use crate::cli::environment;
+use weir_common::duration::read_duration;
+use weir_common::entry::OwnedEntry;
+use weir_limiter::controls::{Action, Draft, LimitChange};
+
+const BLOCK_EXAMPLES: &str = "\
+Examples:
+  weir block -d shop user=mallory --for 1h --reason scraping
+  weir block -d '*' 'remote_address=198.51.100.*' --dry-run
+  weir block -d shop --force --for 10m --reason 'incident 42'
+
+A value may have `*` for any text. Without a duration a block lasts the longest period of the rules that it matches,
+else an hour. Exits 0 if the control is active, 1 if it is refused or weir does not answer.";
+
+const ALLOW_EXAMPLES: &str = "\
+Examples:
+  weir allow -d shop user=ann --for 1d --reason 'support case 17'
+  weir allow -d shop remote_address=192.0.2.7 --no-count --forever
+
+A value may have `*` for any text. Without a duration it lasts until it is deleted. A block of the same client wins.";
+
+const LIMIT_EXAMPLES: &str = "\
+Examples:
+  weir limit -d shop user=ann --n 500 --for 1d --reason launch
+  weir limit -d shop 'path=/checkout*' --n 2000 --burst 100 --limit per-minute --until 2030-11-29T00:00:00Z
+
+It changes the limit of the rule that a descriptor matches; what is counted stays. Without a duration it lasts until it
+is deleted. A value may have `*` for any text.";
+
+/// The descriptors of a control, and how it is written.
+#[derive(Debug, Args)]
+struct ControlArgs {
+    /// The domain, and what a descriptor must contain, as `key=value,key2=value2`. Domain and values may be `*`.
+    #[arg(short, long, num_args = 1..=2, required = true, value_names = ["DOMAIN", "DESCRIPTOR"])]
+    domain: Vec<String>,
+    /// How long it lasts: 10m, 1h30m, 7d.
+    #[arg(long = "for", value_name = "DURATION", group = "lasts", value_parser = parse_duration)]
+    duration: Option<String>,
+    /// When it ends, in RFC 3339: 2030-01-31T08:00:00Z.
+    #[arg(long, value_name = "TIME", group = "lasts", value_parser = parse_time)]
+    until: Option<String>,
+    /// It lasts until it is deleted.
+    #[arg(long, group = "lasts")]
+    forever: bool,
+    /// Why, for others who see it.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    reason: String,
+    #[command(flatten)]
+    by: ByArgs,
+    /// Match only descriptors with these entries alone, in this order.
+    #[arg(long)]
+    exact: bool,
+    /// The id; a control with it is replaced. Default: a hash of the action and of what it matches.
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Show what it would do, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Accept a control that matches everything.
+    #[arg(long)]
+    force: bool,
+    /// Format of the answer.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = BLOCK_EXAMPLES)]
+pub struct BlockArgs {
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = ALLOW_EXAMPLES)]
+pub struct AllowArgs {
+    #[command(flatten)]
+    control: ControlArgs,
+    /// Do not count the hits.
+    #[arg(long)]
+    no_count: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = LIMIT_EXAMPLES)]
+pub struct LimitArgs {
+    #[command(flatten)]
+    control: ControlArgs,
+    /// The requests per unit, instead of the rule's.
+    #[arg(long, value_name = "N")]
+    n: u32,
+    /// The burst, for limits that have one.
+    #[arg(long, value_name = "N")]
+    burst: Option<u32>,
+    /// The name of the limit, if the rule has several.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    limit: String,
+}
+
+/// Denies the requests of a client.
+pub fn block(args: &BlockArgs) -> ExitCode {
+    run(&args.control, Action::Block)
+}
+
+/// Allows the requests of a client, whatever the limits say.
+pub fn allow(args: &AllowArgs) -> ExitCode {
+    run(&args.control, args.action())
+}
+
+/// Gives a client other numbers than those of the rules.
+pub fn limit(args: &LimitArgs) -> ExitCode {
+    run(&args.control, args.action())
+}
+
+impl AllowArgs {
+    fn action(&self) -> Action {
+        Action::Allow { count: !self.no_count }
+    }
+}
+
+impl LimitArgs {
+    fn action(&self) -> Action {
+        let name = self.limit.clone();
+        Action::Limit { limit: LimitChange { n: self.n, burst: self.burst, name } }
+    }
+}
+
+fn run(args: &ControlArgs, action: Action) -> ExitCode {
+    args.output.show(put(args, action), |written, out| {
+        text::print(written, args.dry_run, out, &mut io::stderr().lock())
+    })
+}
+
+/// Sends the control. Returns the answer.
+fn put(args: &ControlArgs, action: Action) -> Result<Value, ClientError> {
+    let body = body(args, action, args.by.name()).map_err(ClientError::Usage)?;
+    let (method, path) = match &args.id {
+        Some(id) => (Method::PUT, format!("/v1/controls/{}", encode(id))),
+        None => (Method::POST, "/v1/controls".to_owned()),
+    };
+    let mut query = Vec::new();
+    query.extend(args.dry_run.then_some(("dry_run", "1")));
+    query.extend(args.force.then_some(("force", "1")));
+    // Texts and numbers are always valid.
+    let body = serde_json::to_string(&body).unwrap_or_default();
+    ApiClient::new(&args.server)?.call(method, &with_query(&path, &query), body)
+}
+
+/// Returns the body of the request.
+fn body(args: &ControlArgs, action: Action, by: String) -> Result<Draft, String> {
+    let (domain, entries) = parse_match(&args.domain)?;
+    let forever = args.forever.then(|| "forever".to_owned());
+    Ok(Draft {
+        domain: domain.to_owned(),
+        entries: OwnedEntry::copied(entries.entries()),
+        exact: args.exact,
+        action,
+        duration: args.duration.clone().or(forever),
+        until: args.until.clone(),
+        reason: args.reason.clone(),
+        by,
+    })
+}
+
+/// Who makes a change.
+#[derive(Debug, Args)]
+pub(super) struct ByArgs {
+    /// Who, for others who see it. Default: the variable USER.
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl ByArgs {
+    /// Returns the name; empty if there is none.
+    pub fn name(&self) -> String {
+        self.by.clone().unwrap_or_else(user_name)
+    }
+}
+
+/// Returns the name of the user, if the environment has it.
+fn user_name() -> String {
+    let env = environment();
+    let variable = |wanted| env.iter().find(|(name, text)| name == wanted && !text.is_empty());
+    let found = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable);
+    found.map(|(_, text)| text.clone()).unwrap_or_default()
+}
+
+fn parse_duration(text: &str) -> Result<String, String> {
+    match read_duration(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("write a duration such as 10m, 1h30m or 7d, or --forever".to_owned()),
+    }
+}
+
+fn parse_time(text: &str) -> Result<String, String> {
+    match text.parse::<Timestamp>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("write a time such as 2030-01-31T08:00:00Z".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use weir_limiter::controls::Expiry;
+
+    #[derive(Parser)]
+    enum Command {
+        Block(BlockArgs),
+        Allow(AllowArgs),
+        Limit(LimitArgs),
+    }
+
+    /// Returns the control that the server reads, or the error of the command line.
+    fn draft(line: &str) -> Result<Draft, String> {
+        let words = std::iter::once("weir").chain(line.split(' '));
+        let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
+        let (args, action) = match &command {
+            Command::Block(args) => (&args.control, Action::Block),
+            Command::Allow(args) => (&args.control, args.action()),
+            Command::Limit(args) => (&args.control, args.action()),
+        };
+        let body = serde_json::to_vec(&body(args, action, "ann".to_owned())?).unwrap();
+        Draft::read(&body).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn arguments_become_controls() {
+        let lasts = |line| draft(line).unwrap().check().unwrap();
+        let block = draft("block -d shop user=m1,path=/* --for 1h30m --reason abuse").unwrap();
+        assert_eq!((block.domain.as_str(), block.action), ("shop", Action::Block));
+        let entries: Vec<(&str, &str)> =
+            block.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
+        assert_eq!(entries, [("user", "m1"), ("path", "/*")]);
+        assert_eq!((block.reason.as_str(), block.by.as_str()), ("abuse", "ann"));
+        let hours = std::time::Duration::from_secs(5_400);
+        assert_eq!(lasts("block -d shop a=b --for 1h30m"), Expiry::For(hours));
+
+        assert_eq!(lasts("block -d * --force"), Expiry::Default);
+        assert_eq!(lasts("block -d shop a=b --forever"), Expiry::Forever);
+        let until = draft("block --exact --until 1970-01-01T00:00:01Z -d shop a=b").unwrap();
+        assert_eq!((until.check(), until.exact), (Ok(Expiry::Until(1_000_000)), true));
+
+        let allow = |line| draft(line).unwrap().action;
+        assert_eq!(allow("allow -d shop a=b"), Action::Allow { count: true });
+        assert_eq!(allow("allow -d shop a=b --no-count"), Action::Allow { count: false });
+        let change = LimitChange { n: 5, burst: Some(2), name: "day".to_owned() };
+        let limit = draft("limit -d shop a=b --n 5 --burst 2 --limit day").unwrap();
+        assert_eq!(limit.action, Action::Limit { limit: change });
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused_with_a_fix() {
+        for (line, cause) in [
+            ("block", "--domain"),
+            ("block -d shop =a", "no key"),
+            ("block -d shop a=b --for 10", "10m"),
+            ("block -d shop a=b --until tomorrow", "2030-01-31"),
+            ("block -d shop a=b --for 1m --forever", "cannot be used with"),
+            ("block -d shop a=b --for 1m --until 2030-01-31T08:00:00Z", "cannot be used with"),
+            ("block -d shop a=b --n 5", "--n"),
+            ("limit -d shop a=b", "--n"),
+        ] {
+            let error = draft(line).unwrap_err();
+            assert!(error.contains(cause), "{line}: {error}");
+        }
+    }
+}

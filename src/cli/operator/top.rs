@@ -1,0 +1,161 @@
+//! `weir top`: lists the keys with the most hits, the most denials, and near a limit.
+
+use std::io::{self, Write};
+use std::num::NonZeroU16;
+use std::process::ExitCode;
+
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
+
+use super::api_client::{ApiClient, Output, ServerArgs, with_query};
+use crate::cli::print::{Column, counted, entries, line, table};
+use weir_common::duration::rounded;
+use weir_limiter::top::{self, TopList, TopRow};
+
+const EXAMPLES: &str = "\
+Examples:
+  weir top
+  weir top --sort-by denied --rows 10
+  weir top --sort-by near --output json
+
+It lists the keys of one replica, counted since it started. The true count of a key is at most ERROR lower.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TopArgs {
+    /// What to list keys by.
+    #[arg(long, value_enum, value_name = "LIST", default_value = "hits")]
+    sort_by: SortBy,
+    /// The largest number of keys.
+    #[arg(long, value_name = "N", default_value = "20")]
+    rows: NonZeroU16,
+    /// Format of the list.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SortBy {
+    /// Hits requested, admitted or not.
+    Hits,
+    /// Hits denied, also in shadow mode.
+    Denied,
+    /// How much of a limit is used.
+    Near,
+}
+
+/// Prints a list of keys.
+pub fn run(args: &TopArgs) -> ExitCode {
+    let by = args.sort_by.to_possible_value();
+    let by = by.as_ref().map_or("hits", PossibleValue::get_name);
+    let path = with_query("/v1/top", &[("by", by), ("limit", &args.rows.to_string())]);
+    let answer = ApiClient::new(&args.server).and_then(|client| client.get(&path));
+    args.output.show(answer, print_list)
+}
+
+fn print_list(list: &TopList, out: &mut dyn Write) -> io::Result<()> {
+    let (what, none) = match list.by {
+        top::By::Hits => ("hit", "no hits"),
+        top::By::Denied => ("denied hit", "no hits are denied"),
+        top::By::Near => ("hit", "no key is near a limit"),
+    };
+    match list.rows.is_empty() {
+        true => line(out, none)?,
+        false => print_rows(&list.rows, 0, out)?,
+    }
+    let since = rounded(list.seconds.saturating_mul(1_000));
+    let total = match list.by {
+        // One hit may be near several limits.
+        top::By::Near => String::new(),
+        _ => format!("{} ", counted(list.total, what)),
+    };
+    let others = match list.unlisted {
+        0 => String::new(),
+        unlisted => format!("; a key that is not counted has at most {}", counted(unlisted, what)),
+    };
+    line(out, &format!("{total}in {since} on this replica{others}"))
+}
+
+/// Prints keys as a table.
+pub(super) fn print_rows(rows: &[TopRow], indent: usize, out: &mut dyn Write) -> io::Result<()> {
+    const KEY: [Column; 3] = [Column::Left("DOMAIN"), Column::Left("RULE"), Column::Left("KEY")];
+    let key = |row: &TopRow| {
+        let cut = if row.cut { " (cut)" } else { "" };
+        let rule = row.rule.clone().unwrap_or_default();
+        [row.domain.clone(), rule, format!("{}{cut}", entries(&row.entries))]
+    };
+    if rows.iter().any(|row| row.near.is_some()) {
+        let columns = [
+            Column::Right("USED"),
+            Column::Right("OF"),
+            Column::Left("LIMIT"),
+            Column::Right("RESET"),
+        ];
+        let cells = rows.iter().filter_map(|row| {
+            let near = row.near.as_ref()?;
+            let (used, n) = (near.used.to_string(), near.n.to_string());
+            let of_limit = [used, n, near.limit.clone(), rounded(near.reset_ms)];
+            Some([&of_limit[..], &key(row)].concat())
+        });
+        return table(out, indent, &[&columns[..], &KEY].concat(), &cells.collect::<Vec<_>>());
+    }
+    let columns = [Column::Right("HITS"), Column::Right("ERROR")];
+    let cells = rows
+        .iter()
+        .map(|row| [&[row.count.to_string(), row.error.to_string()][..], &key(row)].concat());
+    table(out, indent, &[&columns[..], &KEY].concat(), &cells.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn printed(top: &Value) -> String {
+        let mut out = Vec::new();
+        print_list(&serde_json::from_value(top.clone()).unwrap(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn keys_are_listed_with_their_counts() {
+        let row = |value: &str, count: u64, error: u64| {
+            json!({
+                "domain": "shop", "entries": [{ "key": "user", "value": value }], "rule": "user",
+                "count": count, "error": error,
+            })
+        };
+        let rows = [row("m1", 1_200, 3), row("<b>\u{202e}", 7, 0)];
+        let top = json!({
+            "by": "hits", "seconds": 3_600, "total": 1_300, "unlisted": 5, "rows": rows,
+        });
+        let wanted = "\
+HITS  ERROR  DOMAIN  RULE  KEY
+1200      3  shop    user  user=m1
+   7      0  shop    user  user=<b>\\u202e
+1300 hits in 1h on this replica; a key that is not counted has at most 5 hits
+";
+        assert_eq!(printed(&top), wanted);
+        let none = json!({ "by": "denied", "seconds": 5, "total": 0, "unlisted": 0, "rows": [] });
+        assert_eq!(printed(&none), "no hits are denied\n0 denied hits in 5s on this replica\n");
+    }
+
+    #[test]
+    fn keys_near_a_limit_are_listed_with_what_they_have_used() {
+        let row = json!({
+            "domain": "shop", "entries": [{ "key": "user", "value": "bob" }], "cut": true,
+            "count": 1, "error": 0, "limit": "daily", "used": 9, "n": 10, "reset_ms": 51_000,
+        });
+        let top = json!({
+            "by": "near", "seconds": 60, "total": 1, "unlisted": 0, "rows": [row],
+        });
+        let start = "\
+USED  OF  LIMIT  RESET  DOMAIN  KEY
+   9  10  daily    51s  shop    user=bob (cut)
+in 1m on this replica";
+        assert!(printed(&top).starts_with(start), "{}", printed(&top));
+    }
+}

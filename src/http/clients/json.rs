@@ -1,0 +1,234 @@
+//! `/json`: the API's messages in Protobuf's JSON form.
+//!
+//! Bodies are received on the listener's thread, within a budget. Decisions are made on a thread of
+//! their own, and large bodies are parsed on a third, so that no body delays health or a decision.
+
+mod codec;
+mod failure;
+mod stats;
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+pub(crate) use self::codec::{decode as decode_json, encode as encode_json};
+use self::failure::Failure;
+pub use self::failure::JsonErrors;
+pub use self::stats::JsonStats;
+use crate::connections::ConnectionHandle;
+use crate::http::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
+use crate::http::serve::Limits;
+use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use crate::service::RateLimit;
+use crate::trace::{RequestTrace, Sampler};
+use weir_common::threads;
+use weir_common::throttle::Throttle;
+use weir_store::Store;
+
+/// Bytes of messages that wait for the store at a time. In memory each takes a multiple.
+const DECIDING_BYTES: usize = 2 << 20;
+
+/// The shortest interval between two log lines about responses that cannot be encoded.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Sends requests to the thread that decides them.
+#[derive(Debug)]
+pub struct Json {
+    jobs: mpsc::UnboundedSender<Job>,
+    budget: BufferBudget,
+    max_body: usize,
+    sampler: Sampler,
+    /// The timeout of receiving a body.
+    timeout: Duration,
+    errors: JsonErrors,
+    stats: Arc<JsonStats>,
+}
+
+/// A body to be decided. A connection has at most one in progress.
+#[derive(Debug)]
+struct Job {
+    body: Vec<u8>,
+    trace: RequestTrace,
+    permit: BufferPermit,
+    reply: oneshot::Sender<Response>,
+}
+
+impl Json {
+    /// Starts the thread, which also runs `background`. `errors` is how requests that get no decision are
+    /// answered.
+    ///
+    /// # Errors
+    ///
+    /// If the system cannot start a thread.
+    pub fn start<S: Store + 'static>(
+        rate_limit: RateLimit<S>,
+        limits: &Limits,
+        errors: JsonErrors,
+        background: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<Json> {
+        #[expect(clippy::disallowed_methods, reason = "a connection has one job at a time")]
+        let (jobs, mut accepted) = mpsc::unbounded_channel();
+        let worker = JsonWorker {
+            rate_limit,
+            deciding: Semaphore::new(DECIDING_BYTES),
+            throttle: Throttle::new(LOG_INTERVAL),
+            errors,
+        };
+        threads::start("weir-json", || async move {
+            tokio::spawn(background);
+            let worker = Arc::new(worker);
+            while let Some(job) = accepted.recv().await {
+                tokio::spawn(worker.clone().work(job));
+            }
+        })?;
+        // One body has room, whatever the setting.
+        let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
+        let (max_body, timeout) = (limits.max_body, limits.timeout);
+        let (sampler, stats) = (Sampler::default(), Arc::default());
+        Ok(Json { jobs, budget, max_body, sampler, timeout, errors, stats })
+    }
+
+    /// Records the requests that `sampler` chooses.
+    pub fn with_sampler(self, sampler: Sampler) -> Json {
+        Json { sampler, ..self }
+    }
+
+    /// The latencies of its requests.
+    pub fn stats(&self) -> &Arc<JsonStats> {
+        &self.stats
+    }
+}
+
+/// Answers 200 within the limits, 429 over them and, unless failures are to be detailed, 400 for any
+/// error, as the reference does; and 413 for a body that is too large, 408 for one that is too slow,
+/// 503 if there is no room for it.
+pub(super) async fn answer(
+    State(json): State<Arc<Json>>,
+    connection: Option<Extension<Arc<ConnectionHandle>>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let started = Instant::now();
+    let trace = json.sampler.start_json(&headers);
+    let response = receive(&json, connection, trace, body).await;
+    json.stats.record(started.elapsed());
+    response
+}
+
+/// Receives the body, and has the thread decide it.
+async fn receive(
+    json: &Json,
+    connection: Option<Extension<Arc<ConnectionHandle>>>,
+    mut trace: RequestTrace,
+    body: Body,
+) -> Response {
+    let mut permit = json.budget.permit();
+    let read = budget::read(body, json.max_body, &mut permit);
+    let body = match tokio::time::timeout(json.timeout, read).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(status)) => {
+            trace.end_http(status.as_u16());
+            return Failure::Body(status).respond(json.errors);
+        }
+        Err(_) => {
+            trace.end_http(StatusCode::REQUEST_TIMEOUT.as_u16());
+            return Failure::Body(StatusCode::REQUEST_TIMEOUT).respond(json.errors);
+        }
+    };
+    if let Some(Extension(connection)) = connection {
+        // The client is no longer waited for.
+        connection.set_busy(true);
+    }
+    let (reply, answered) = oneshot::channel();
+    let _ = json.jobs.send(Job { body, trace, permit, reply });
+    answered.await.unwrap_or_else(|_| Failure::Internal.respond(json.errors))
+}
+
+#[derive(Debug)]
+struct JsonWorker<S> {
+    rate_limit: RateLimit<S>,
+    deciding: Semaphore,
+    throttle: Throttle,
+    errors: JsonErrors,
+}
+
+impl<S: Store> JsonWorker<S> {
+    async fn work(self: Arc<Self>, job: Job) {
+        let Job { body, mut trace, permit, reply } = job;
+        let (message, reply) = if body.len() <= FREE_BYTES {
+            (codec::decode(&body), reply)
+        } else {
+            // One body at a time; the budget bounds how many wait. Their clients may be gone.
+            let parse = move || match reply.is_closed() {
+                true => (Err("the client disconnected".to_owned()), reply),
+                false => (codec::decode(&body), reply),
+            };
+            let Ok(parsed) = threads::run_blocking(parse).await else { return };
+            parsed
+        };
+        let answer = match message {
+            Ok(message) => self.decide(&message, permit, &trace).await,
+            Err(error) => Err(Failure::Invalid(error)),
+        };
+        let answer = answer.unwrap_or_else(|failure| {
+            failure.log();
+            failure.respond(self.errors)
+        });
+        trace.end_http(answer.status().as_u16());
+        // The client may have disconnected.
+        let _ = reply.send(answer);
+    }
+
+    async fn decide(
+        &self,
+        message: &[u8],
+        permit: BufferPermit,
+        trace: &RequestTrace,
+    ) -> Result<Response, Failure> {
+        let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
+        let _permit = self.deciding.acquire_many(size).await.map_err(|_| Failure::Internal)?;
+        let request = self.rate_limit.decode(message);
+        let mut request = request.map_err(|error| Failure::Invalid(error.to_string()))?;
+        request.set_span(trace.span());
+        let response = self.rate_limit.answer(&request, None).await.map_err(Failure::Request)?;
+        self.respond(&response, permit)
+    }
+
+    fn respond(
+        &self,
+        response: &RateLimitResponse,
+        permit: BufferPermit,
+    ) -> Result<Response, Failure> {
+        let status = match response.overall_code() {
+            Code::Ok => StatusCode::OK,
+            Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+            Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        match codec::encode(response) {
+            Ok(body) => send(status, body, permit),
+            Err(error) => {
+                if let Some(suppressed) = self.throttle.pass() {
+                    tracing::error!(%error, suppressed, "cannot encode a response as JSON");
+                }
+                Err(Failure::Internal)
+            }
+        }
+    }
+}
+
+/// Returns a response that holds its permit until it is sent.
+fn send(status: StatusCode, body: Vec<u8>, permit: BufferPermit) -> Result<Response, Failure> {
+    let body = budget::response(body, permit);
+    let body = body.ok_or(Failure::Body(StatusCode::SERVICE_UNAVAILABLE))?;
+    Ok((status, [(CONTENT_TYPE, "application/json")], body).into_response())
+}

@@ -1,0 +1,14 @@
+//! The debug pages, and `/v1` for operators.
+
+mod access;
+mod debug;
+pub mod error;
+mod events;
+mod index;
+pub mod query;
+pub mod v1;
+
+pub use self::access::{Access, AccessOptions};
+pub use self::debug::{DebugPages, debug};
+pub use self::events::{Ends as EventEnds, EventSources, MAX_SUBSCRIBERS, events};
+pub use self::v1::{V1, v1};

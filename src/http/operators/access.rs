@@ -1,0 +1,189 @@
+//! Who may use `/v1` and change the log level.
+//!
+//! Browsers are the danger: the debug port listens on loopback, and any web page can make a browser
+//! send requests there. So before the caller's token or address counts, a request
+//!
+//! 1. has no token in its URL, which would end up in logs and histories;
+//! 2. names a known host: a page of another site can point its own name to 127.0.0.1 (DNS rebinding);
+//! 3. does not come from a page of another origin.
+//!
+//! Cookies, which browsers add by themselves, mean nothing. The pages for probes and Prometheus, which
+//! name the address of a pod, are not checked.
+
+mod origin;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Method, StatusCode};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::tokens::{TokenKind, Tokens};
+use super::error::{ApiError, shortened};
+use super::query::parameters;
+use crate::http::serve::Peer;
+use weir_common::setup_error::SetupError;
+use weir_common::threads::run_blocking;
+use weir_common::throttle::Throttle;
+use weir_limiter::controls::AuditLog;
+
+/// How often the token files are read. Polling finds every kind of change, also of links (as Kubernetes
+/// replaces `..data`).
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The shortest interval between log lines about refused requests.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The longest text of a write in the audit log, in characters.
+const MAX_AUDIT_CHARS: usize = 512;
+
+/// Who may use `/v1`.
+#[derive(Clone, Debug, Default)]
+pub struct AccessOptions {
+    /// The file of the token that may read.
+    pub read_token_file: Option<PathBuf>,
+    /// The file of the token that may read and write.
+    pub write_token_file: Option<PathBuf>,
+    /// Whether clients on this machine need a token too.
+    pub require_token: bool,
+    /// Hosts by which clients may reach the port, besides localhost and loopback addresses.
+    pub allowed_hosts: Vec<String>,
+}
+
+/// Decides who may read and write.
+#[derive(Debug)]
+pub struct Access {
+    tokens: Tokens,
+    require_token: bool,
+    allowed_hosts: Vec<String>,
+    refusals: Throttle,
+}
+
+/// Who sent a request that is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Caller {
+    /// `loopback`, or the kind of the token.
+    pub name: &'static str,
+    pub peer: Peer,
+}
+
+impl Access {
+    /// Reads the token files.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be used. The message names the setting, the file, the cause and the fix.
+    pub fn load(options: AccessOptions) -> Result<Access, SetupError> {
+        let AccessOptions { read_token_file, write_token_file, require_token, allowed_hosts } =
+            options;
+        let tokens = Tokens::load(read_token_file, write_token_file)?;
+        Ok(Access { tokens, require_token, allowed_hosts, refusals: Throttle::new(LOG_INTERVAL) })
+    }
+
+    /// Reads the token files again when they change. Ends only if there are none.
+    pub async fn follow(self: Arc<Self>) {
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !self.tokens.is_empty() {
+            ticks.tick().await;
+            let access = self.clone();
+            // A file system may not respond. After a failure, the next tick tries again.
+            let _ = run_blocking(move || access.tokens.poll()).await;
+        }
+    }
+
+    /// Notified when a token is replaced: what was allowed by the old one has to end.
+    pub fn replaced_tokens(&self) -> watch::Receiver<u64> {
+        self.tokens.replaced()
+    }
+
+    /// Checks whether a request may read, or write if its method is not GET or HEAD. Logs refusals.
+    ///
+    /// # Errors
+    ///
+    /// It may not; the error says why.
+    pub(super) fn check(&self, request: &Request) -> Result<Caller, ApiError> {
+        let peer = request.extensions().get::<Peer>().copied().unwrap_or(Peer::Unknown);
+        let checked = self.check_request(request, peer);
+        if let Err(refusal) = &checked
+            && let Some(suppressed) = self.refusals.pass()
+        {
+            let (method, error) = (request.method(), &refusal.error);
+            tracing::warn!(from = %peer, %method, error, suppressed, "request to the debug port refused");
+        }
+        checked
+    }
+
+    fn check_request(&self, request: &Request, peer: Peer) -> Result<Caller, ApiError> {
+        let (uri, headers) = (request.uri(), request.headers());
+        let is_token = |name: &str| ["token", "access_token"].contains(&name);
+        if parameters(uri).any(|(name, _)| is_token(&name.to_ascii_lowercase())) {
+            let help = "send it in the header `Authorization: Bearer …`, and replace this token: \
+                        URLs are kept in logs and histories";
+            return Err(ApiError::bad_request("there is a token in the URL", help));
+        }
+        origin::check(uri, headers, &self.allowed_hosts)?;
+        self.caller(request.method(), headers, peer)
+    }
+
+    /// Returns who sends a request, if it may.
+    fn caller(&self, method: &Method, headers: &HeaderMap, peer: Peer) -> Result<Caller, ApiError> {
+        let named = |name| Ok(Caller { name, peer });
+        let unauthorized = |error, help| Err(ApiError::new(StatusCode::UNAUTHORIZED, error, help));
+        if self.tokens.is_empty() {
+            if peer.is_local() && !self.require_token {
+                return named("loopback");
+            }
+            let help = "use it from the same machine, by 127.0.0.1, or set debug.read_token_file and \
+                        debug.write_token_file";
+            let error = "only clients on the same machine may use this";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, error, help));
+        }
+        match headers.get(AUTHORIZATION) {
+            Some(header) => match self.tokens.find(bearer(header.as_bytes())) {
+                Some(TokenKind::Read) if is_write(method) => {
+                    let error = "the token may only read";
+                    let help = "use the token of debug.write_token_file";
+                    Err(ApiError::new(StatusCode::FORBIDDEN, error, help))
+                }
+                Some(kind) => named(kind.name()),
+                None => {
+                    let help = "send `Authorization: Bearer TOKEN` with the content of the file that \
+                                debug.write_token_file or debug.read_token_file names";
+                    unauthorized("the token is wrong", help)
+                }
+            },
+            None if peer.is_local() && !self.require_token => named("loopback"),
+            None => unauthorized("a token is needed", "send `Authorization: Bearer TOKEN`"),
+        }
+    }
+}
+
+impl Caller {
+    /// Adds a write to the audit log, and to the log. `by` is who the caller says it is.
+    pub fn audit(&self, log: &AuditLog, by: &str, action: &str, subject: &str) {
+        let who = if by.is_empty() { self.name } else { by };
+        let (who, subject) = (shortened(who, MAX_AUDIT_CHARS), shortened(subject, MAX_AUDIT_CHARS));
+        log.record(&who, &self.peer.to_string(), action, &subject);
+    }
+}
+
+/// Returns whether a request with this method may change something.
+pub(super) fn is_write(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// Returns the token of the header `Authorization`; empty, which is no token, for another scheme.
+fn bearer(header: &[u8]) -> &[u8] {
+    match header.split_at_checked(b"Bearer ".len()) {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => token.trim_ascii(),
+        _ => b"",
+    }
+}

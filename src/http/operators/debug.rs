@@ -1,0 +1,107 @@
+//! The debug pages: what runs, by which rules, in which state.
+
+mod log_level;
+mod status;
+
+pub(super) use self::status::store_json;
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use super::access::Access;
+use super::index;
+use crate::health::Health;
+use crate::http::metrics::{self, MetricsPages};
+use crate::http::page::{self, Page};
+use crate::http::probes::probes;
+use crate::loader::Loader;
+use crate::service::Rules;
+use weir_limiter::controls::Controls;
+use weir_rules::RuleSet;
+use weir_store::StoreStatus;
+use weir_telemetry::log::ActiveLevels;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// The pages with a line of help for each, sorted. `/rlconfig` has the reference's.
+const INDEX: &str = "\
+/livez: ok, whatever the state of rules and store
+/log_level: the levels that are logged; PUT /log_level?level=info,h2=debug changes them
+/metrics: metrics, for Prometheus
+/readyz: whether the service is ready; if not, why
+/rlconfig: print out the currently loaded configuration for debugging
+/rules: the active rules as JSON, with all limits and the place of each in its file
+/status: version, rules, store, controls and health, as JSON or, with ?format=text, as text
+/v1/openapi.json: the API to see and change what is limited: state, counts, top keys, controls
+";
+
+/// What the pages show.
+pub struct DebugPages {
+    pub rules: Rules,
+    pub loader: Arc<Loader>,
+    pub health: Arc<Health>,
+    pub metrics: Arc<MetricsPages>,
+    /// Reads the state of the store.
+    pub store: Box<dyn Fn() -> StoreStatus + Send + Sync>,
+    /// None if the log of the process is not weir's.
+    pub log_levels: Option<ActiveLevels>,
+    pub started: Instant,
+    pub access: Arc<Access>,
+    pub controls: Arc<Controls>,
+}
+
+impl Debug for DebugPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DebugPages").finish_non_exhaustive()
+    }
+}
+
+/// Returns the router of the debug port. Any unknown path lists its pages, as in the reference, but
+/// those below `/v1`; `/` shows browsers a page.
+pub fn debug(pages: DebugPages, v1: Router) -> Router {
+    let pages = Arc::new(pages);
+    let rlconfig = rules_page(pages.rules.clone(), TEXT, |rules| rules.dump(), "");
+    let rules = rules_json(pages.rules.clone());
+    let status = Arc::new(status::StatusPages::new(&pages));
+    Router::new()
+        .route("/log_level", get(log_level::show).put(log_level::change).with_state(pages.clone()))
+        .route("/metrics", get(metrics::answer).with_state(pages.metrics.clone()))
+        .route("/rlconfig", get(page::answer).with_state(rlconfig))
+        .route("/rules", get(page::answer).with_state(rules))
+        .route("/status", get(status::answer).with_state(status))
+        .nest("/v1", v1)
+        // Also here, because this port is never encrypted: for probes in the container.
+        .merge(probes(pages.health.clone()))
+        .route("/", get(async |headers: HeaderMap| index::answer(&headers, list())))
+        .fallback(get(async || list()))
+}
+
+/// Lists the pages.
+fn list() -> Response {
+    ([(CONTENT_TYPE, TEXT)], INDEX).into_response()
+}
+
+/// The page of the active rules as JSON.
+pub(super) fn rules_json(rules: Rules) -> Arc<Page> {
+    rules_page(rules, JSON, |rules| rules.to_json(), "{\"rules\":[]}\n")
+}
+
+/// A page about the active rules; `without` is shown if there are none.
+fn rules_page(
+    rules: Rules,
+    content_type: &'static str,
+    show: fn(&RuleSet) -> String,
+    without: &'static str,
+) -> Arc<Page> {
+    Page::new(content_type, move || {
+        rules.load_full().map_or_else(|| without.to_owned(), |rules| show(&rules))
+    })
+}

@@ -1,0 +1,83 @@
+//! The event `status`: totals, the rules with the most traffic, top keys and the store.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use super::EventSources;
+use super::traffic::Traffic;
+use crate::http::operators::debug::store_json;
+use crate::version::{COMMIT, VERSION};
+use weir_limiter::LimiterCounts;
+use weir_limiter::top::{By, Query, Top};
+use weir_store::{Operations, Store, StoreStatus};
+
+/// The most rows of each list of top keys.
+const MAX_TOP_ROWS: usize = 20;
+
+/// The state of the store.
+pub(super) struct StoreState {
+    pub is_connected: bool,
+    pub status: StoreStatus,
+}
+
+impl StoreState {
+    pub fn read(store: &impl Operations) -> StoreState {
+        let mut status = StoreStatus::default();
+        store.status(&mut status);
+        StoreState { is_connected: store.is_connected(), status }
+    }
+}
+
+/// Returns the status without its time.
+pub(super) fn status<S: Store + Operations>(
+    sources: &EventSources<S>,
+    store: &StoreState,
+    traffic: &mut Traffic,
+) -> Value {
+    let reasons = sources.health.reasons();
+    let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    let mut store_json = store_json(&store.status);
+    store_json["connected"] = store.is_connected.into();
+    let uptime = sources.started.elapsed().as_millis();
+    json!({
+        "uptime_ms": u64::try_from(uptime).unwrap_or(u64::MAX),
+        "version": VERSION,
+        "commit": COMMIT,
+        "serving": reasons.is_empty(),
+        "not_serving_because": reasons,
+        "requests": requests(sources.limiter.counts()),
+        "controlled": controlled(sources.limiter.counts()),
+        "rules": traffic.rank(sources.rules.load_full()),
+        "top": sources.limiter.top().map(|top| top_keys(top)),
+        "store": store_json,
+        "controls": {
+            "count": sources.controls.list().len(),
+            "share_error": sources.controls.share_error().map(|error| error.to_string()),
+            "missing": sources.controls.missing(),
+        },
+    })
+}
+
+/// Returns the requests by outcome. Those that the global shadow mode let pass are ok, too.
+fn requests(counts: &LimiterCounts) -> Value {
+    json!({
+        "ok": counts.ok.load(Ordering::Relaxed),
+        "over_limit": counts.over_limit.load(Ordering::Relaxed),
+        "invalid": counts.invalid.load(Ordering::Relaxed),
+        "store_error": counts.store_error.load(Ordering::Relaxed),
+        "global_shadow_mode": counts.global_shadow_mode.load(Ordering::Relaxed),
+    })
+}
+
+/// Returns the descriptors that controls decided, by action.
+fn controlled(counts: &LimiterCounts) -> Value {
+    let [block, allow, limit] = &counts.controlled;
+    let [block, allow, limit] = [block, allow, limit].map(|count| count.load(Ordering::Relaxed));
+    json!({ "block": block, "allow": allow, "limit": limit })
+}
+
+fn top_keys(top: &Top) -> Value {
+    let list = |by| top.list(&Query { by, limit: MAX_TOP_ROWS, filter: None });
+    json!({ "denied": list(By::Denied), "near": list(By::Near), "hits": list(By::Hits) })
+}

@@ -1,0 +1,138 @@
+// The list of controls, and their removal.
+
+const MAX_CONTROLS_SHOWN = 100;
+
+let controls = [];
+/** When the list was read, for the time that is left. */
+let controlsAt = 0;
+/** Whether a list is being read, and whether it has changed since. */
+let reading = null;
+
+/** Reads the list. One request at a time is enough, if the last one starts after the last change. */
+async function readControls() {
+  if (reading) {
+    reading.again = true;
+    return;
+  }
+  reading = { again: false };
+  try {
+    do {
+      reading.again = false;
+      const answer = await call('GET', '/v1/controls');
+      const before = controls;
+      const isFirst = controlsAt === 0;
+      controls = answer.controls;
+      controlsAt = performance.now();
+      if (!isFirst) reportChanges(before, controls);
+    } while (reading.again);
+  } catch (error) {
+    if (!(error instanceof Rejection)) throw error;
+    // The events say so, too, and the list is read again when they are back.
+  } finally {
+    reading = null;
+  }
+  showControls();
+}
+
+/** Adds what has changed to the events. */
+function reportChanges(before, after) {
+  const [old, now] = [before, after].map(list => new Map(list.map(control => [control.id, control])));
+  const line = control => [actionText(control), ' ', keyElement(control.domain, control.entries)];
+  const by = control => (control.by ? [` by ${shortened(control.by)}`] : []);
+  for (const [id, control] of now) {
+    if (!old.has(id)) addEvent('added', ...line(control), ...by(control));
+    else if (old.get(id).at !== control.at) addEvent('changed', ...line(control), ...by(control));
+  }
+  for (const [id, control] of old) if (!now.has(id)) addEvent('ended', ...line(control));
+}
+
+/** What a limit becomes, in words. */
+function changeText({ name, n, burst }) {
+  return `${name ? `${shortened(name)} ` : ''}to ${number(n)}${burst === undefined ? '' : `, burst ${number(burst)}`}`;
+}
+
+/** What a control does, in words. */
+function actionText({ action, count, limit }) {
+  if (action === 'limit') return `limit ${changeText(limit)}`;
+  return action === 'allow' && count === false ? 'allow without counting' : action;
+}
+
+function showControls() {
+  show(byId('control-table'), controls.length > 0);
+  show(byId('no-controls'), controls.length === 0 && controlsAt > 0);
+  const shown = controls.slice(0, MAX_CONTROLS_SHOWN);
+  show(byId('more-controls'), controls.length > shown.length);
+  setText(byId('more-controls'), `${counted(controls.length - shown.length, 'more control')}: weir controls lists all.`);
+  reconcile(byId('control-rows'), shown, ({ id, at }) => `${id} ${at}`, makeControl, fillControl);
+}
+
+function makeControl(control) {
+  const { id, domain, entries, exact, action, until, reason, by, at } = control;
+  const row = make('tr', '');
+  const key = make('th', 'key', keyElement(domain, entries), exact ? ' exactly' : null, make('span', 'note', code(id)));
+  key.scope = 'row';
+  const ends = make('td', '');
+  ends.dataset.label = 'Ends';
+  row.left = make('span', '');
+  ends.append(make('span', '', row.left, until === null ? null : make('span', 'note', moment(until))));
+  const why = make('td', '');
+  why.dataset.label = 'Reason';
+  why.append(make('span', '', reason ? shortened(reason, 120, 40) : '–', make('span', 'note', `${by ? `${shortened(by)}, ` : ''}${moment(at)}`)));
+  const what = `${action} of ${visible(keyText(domain, entries))}`;
+  const change = button('Change', 'quiet', () => editor.open({ ...control, lasts: until === null ? 'forever' : 'until' }));
+  const remove = button('Remove', 'quiet', () => removal.open(control));
+  change.setAttribute('aria-label', `Change the ${what}`);
+  remove.setAttribute('aria-label', `Remove the ${what}`);
+  row.append(make('td', '', make('span', `badge ${action}`, action), action === 'block' ? null : make('span', 'note', actionText(control).replace(/^\w+ ?/, ''))), key, ends, why, make('td', 'act', change, ' ', remove));
+  return row;
+}
+
+function fillControl(row, { left_ms: left }) {
+  setText(row.left, left === null ? 'never' : `in ${duration(left - (performance.now() - controlsAt))}`);
+}
+
+/** A sentence about who applies a change, and how long. */
+function reachText({ shared, kept }) {
+  if (shared) return 'All replicas apply it within a second.';
+  const lost = kept ? '' : ' It is lost when weir restarts.';
+  return `Only this replica applies it until the store answers, if replicas share one.${lost}`;
+}
+
+const removal = {
+  control: null,
+  open(control) {
+    this.control = control;
+    const { domain, entries, reason, by } = control;
+    const about = [reason && shortened(reason, 120, 40), by && `by ${shortened(by)}`].filter(Boolean).join(', ');
+    byId('removal-h').textContent = `Remove this ${control.action}?`;
+    byId('removal-text').replaceChildren(
+      make('p', `summary ${control.action}`, keyElement(domain, entries), about ? make('span', 'note', ` ${about}`) : null),
+      make('p', 'hint', 'The rules decide about its requests again, on all replicas that share controls.'));
+    byId('removal-error').textContent = '';
+    byId('removal').showModal();
+    byId('removal-confirm').focus();
+  },
+  async confirm() {
+    byId('removal-confirm').disabled = true;
+    try {
+      const by = editor.by ? `?by=${encodeURIComponent(editor.by)}` : '';
+      await call('DELETE', `/v1/controls/${encodeURIComponent(this.control.id)}${by}`);
+      byId('removal').close();
+      announce('The control is removed.');
+      // Its button is gone.
+      byId('add').focus();
+      await readControls();
+    } catch (error) {
+      if (!(error instanceof Rejection)) throw error;
+      byId('removal-error').textContent = failure(error);
+    } finally {
+      byId('removal-confirm').disabled = false;
+    }
+  },
+};
+
+byId('removal-form').addEventListener('submit', event => {
+  event.preventDefault();
+  removal.confirm();
+});
+byId('removal-cancel').addEventListener('click', () => byId('removal').close());

@@ -1,0 +1,248 @@
+// The form that adds or changes a control. It first asks weir what the control would match.
+
+const ACTION_HINTS = {
+  block: 'Denies these descriptors and charges nothing.',
+  allow: 'Lets these descriptors pass, whatever their limits.',
+  limit: 'Gives the limit of their rule other numbers. What is counted stays.',
+};
+const DURATIONS = [['10m', '10 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7d', '7 days'], ['other', 'another duration'], ['until', 'until a time'], ['forever', 'until it is removed']];
+
+const editor = {
+  /** The id of the control that is changed; null for a new one. */
+  id: null,
+  /** What this form has no fields for: members of the control, and of its limit. */
+  others: {}, limitOthers: {},
+  /** What was checked, and what weir answered; null while the form is shown. */
+  checked: null,
+  by: '',
+
+  /** Opens the form with the fields of a control. */
+  open({ id = null, action = 'block', domain = '', entries = [], exact = false, limit, count = true, lasts = action === 'block' ? 'default' : '1h', until, warning = '', by, at, left_ms, ...others }) {
+    const { n = '', burst = '', name = '', ...limitOthers } = limit ?? {};
+    Object.assign(this, { id, others, limitOthers });
+    byId('editor-h').textContent = id === null ? 'Add a control' : 'Change a control';
+    document.querySelector(`input[name=action][value=${action}]`).checked = true;
+    byId('domain').value = domain || byId('domains').firstElementChild?.value || '';
+    byId('entries').replaceChildren();
+    for (const entry of entries.length || id !== null ? entries : [{ key: '', value: '' }]) this.addEntry(entry);
+    byId('exact').checked = exact;
+    byId('limit-n').value = n;
+    byId('limit-burst').value = burst;
+    byId('limit-name').value = name;
+    byId('count').checked = count;
+    this.showDurations(action);
+    byId('lasts').value = lasts;
+    byId('until').value = (until ? new Date(until) : new Date(Date.now() + 3600000)).toISOString().slice(0, 19);
+    for (const input of this.texts()) input.value = others[input.dataset.member] ?? '';
+    byId('by').value = this.by;
+    byId('force').checked = false;
+    show(byId('force-field'), false);
+    show(byId('entry-warning'), warning !== '');
+    byId('entry-warning').textContent = warning;
+    this.showForm();
+    this.adapt();
+    byId('editor').showModal();
+    byId('editor').scrollTop = 0;
+    // What is prefilled needs a check more than a keyboard.
+    const first = domain ? byId('editor-h') : byId('domain').value ? byId('entries').querySelector('input') : byId('domain');
+    first.focus();
+  },
+
+  addEntry({ key, value, ...others }) {
+    const row = make('div', 'entry');
+    row.others = others;
+    const input = (text, label, list) => {
+      const element = make('input', '');
+      Object.assign(element, { value: text, maxLength: 1024, spellcheck: false, autocapitalize: 'off' });
+      element.setAttribute('aria-label', label);
+      element.setAttribute('placeholder', label);
+      if (list) element.setAttribute('list', list);
+      return element;
+    };
+    const remove = button('×', 'quiet', () => {
+      const next = row.nextElementSibling ?? row.previousElementSibling;
+      row.remove();
+      (next?.querySelector('input') ?? byId('add-entry')).focus();
+    });
+    remove.setAttribute('aria-label', 'Remove this entry');
+    row.append(input(key, 'key', 'entry-keys'), make('span', 'equals', '='), input(value, 'value'), remove);
+    byId('entries').append(row);
+    return row;
+  },
+
+  /** Lists the durations. Only a block has one by default. */
+  showDurations(action) {
+    const options = [...DURATIONS];
+    if (action === 'block') options.unshift(['default', 'the longest period of its rules']);
+    const chosen = byId('lasts').value;
+    byId('lasts').replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+    byId('lasts').value = options.some(([value]) => value === chosen) ? chosen : '1h';
+  },
+
+  /** The fields that are text, each with the member of the control that it is. */
+  texts: () => [...document.querySelectorAll('#editor [data-member]')],
+
+  action: () => document.querySelector('input[name=action]:checked').value,
+
+  /** Shows the fields that the action and the duration need. */
+  adapt() {
+    const action = this.action();
+    setText(byId('action-hint'), ACTION_HINTS[action]);
+    show(byId('limit-fields'), action === 'limit');
+    show(byId('count-field'), action === 'allow');
+    show(byId('for-field'), byId('lasts').value === 'other');
+    show(byId('until-field'), byId('lasts').value === 'until');
+  },
+
+  /** Returns the body of the request. */
+  body() {
+    const action = this.action();
+    const entries = [...byId('entries').children].map(row => {
+      const [key, value] = [...row.querySelectorAll('input')].map(input => input.value);
+      return { ...row.others, key, value };
+    });
+    const body = {
+      ...this.others,
+      domain: byId('domain').value.trim(),
+      entries: entries.filter(({ key, value }) => key || value),
+      exact: byId('exact').checked,
+      action,
+      ...Object.fromEntries(this.texts().map(input => [input.dataset.member, input.value.trim()])),
+      by: byId('by').value.trim(),
+    };
+    const lasts = byId('lasts').value;
+    if (lasts === 'until') body.until = `${byId('until').value}Z`.replace(/T(\d\d:\d\d)Z$/, 'T$1:00Z');
+    else if (lasts === 'other') body.for = byId('for').value.trim();
+    else if (lasts !== 'default') body.for = lasts;
+    if (action === 'allow') body.count = byId('count').checked;
+    if (action === 'limit') {
+      body.limit = { ...this.limitOthers, n: Number(byId('limit-n').value), name: byId('limit-name').value.trim() };
+      if (byId('limit-burst').value) body.limit.burst = Number(byId('limit-burst').value);
+    }
+    return body;
+  },
+
+  /** Puts the control of a body: under its id, or under that which weir computes. */
+  send(body, query) {
+    const [method, path] = this.id === null ? ['POST', ''] : ['PUT', `/${encodeURIComponent(this.id)}`];
+    return call(method, `/v1/controls${path}?${new URLSearchParams(query)}`, body);
+  },
+
+  fail(error, focus) {
+    if (!(error instanceof Rejection)) throw error;
+    byId('editor-error').textContent = failure(error);
+    focus.focus();
+  },
+
+  async submit() {
+    const next = byId('editor-next');
+    next.disabled = true;
+    byId('editor-error').textContent = '';
+    try {
+      await (this.checked ? this.put() : this.check());
+    } finally {
+      next.disabled = false;
+    }
+  },
+
+  async check() {
+    if (this.action() === 'limit' && byId('limit-n').value === '') {
+      return this.fail(new Rejection(0, { error: 'write the number of requests' }), byId('limit-n'));
+    }
+    const body = this.body();
+    const query = byId('force').checked ? { force: 1 } : {};
+    try {
+      const written = await this.send(body, { ...query, dry_run: 1 });
+      this.by = body.by;
+      this.checked = { body, query };
+      this.showPreview(written);
+    } catch (error) {
+      // Also none: the server asks for force.
+      const isEverything = error.status === 409 && body.entries.every(({ value }) => /^\*+$/.test(value));
+      if (isEverything) show(byId('force-field'), true);
+      this.fail(error, isEverything ? byId('force') : byId('domain'));
+    }
+  },
+
+  async put() {
+    const { body, query } = this.checked;
+    try {
+      const written = await this.send(body, query);
+      byId('editor').close();
+      announce(`The control is active. ${reachText(written)}`);
+      await readControls();
+    } catch (error) {
+      this.fail(error, byId('editor-next'));
+    }
+  },
+
+  showForm() {
+    this.checked = null;
+    show(byId('fields'), true);
+    show(byId('preview'), false);
+    byId('editor-error').textContent = '';
+    byId('editor-back').textContent = 'Cancel';
+    byId('editor-next').textContent = 'See what it matches';
+    byId('editor-next').className = 'primary';
+  },
+
+  /** Shows what the control would do. */
+  showPreview(written) {
+    const { control, rules, warnings, matched } = written;
+    const { action, domain, entries, exact, until, left_ms: left } = control;
+    const ends = until === null ? 'until it is removed' : `for ${duration(left)}, until ${moment(until)}`;
+    const everything = entries.length === 0;
+    const parts = [make('p', `summary lead ${action}`, make('b', '', { block: 'Block ', allow: 'Allow ', limit: 'Limit ' }[action]),
+      everything ? 'everything of ' : exact ? 'exactly ' : '', keyElement(domain, entries),
+      action === 'limit' ? ` ${changeText(control.limit)}` : '', ` ${ends}.`)];
+    if (action === 'allow' && control.count === false) parts.push(make('p', '', 'Its hits are not counted.'));
+    if (warnings.length) {
+      const list = make('ul', 'warned', ...warnings.map(warning => make('li', '', sentence(shortened(warning, 300, 50)))));
+      parts.push(list);
+    }
+    const saysSo = warnings.some(warning => warning.startsWith('it replaces'));
+    if (this.id === null && !saysSo && controls.some(({ id }) => id === control.id)) parts.push(make('p', 'warned', 'It replaces the control that matches the same now.'));
+    if (matched.length) {
+      const table = make('table', 'keys all', make('caption', '', 'Keys with many hits that it matches now'));
+      const body = make('tbody', '');
+      for (const key of matched.slice(0, FEW_KEYS)) {
+        const head = make('th', 'key', keyElement(key.domain, key.entries));
+        head.scope = 'row';
+        body.append(make('tr', '', head, make('td', 'n', counted(key.count, 'hit'))));
+      }
+      table.append(body);
+      parts.push(table);
+      if (matched.length > FEW_KEYS) parts.push(make('p', 'hint', `And ${matched.length - FEW_KEYS} or more others.`));
+    } else {
+      parts.push(make('p', '', 'None of the keys with the most hits matches.'));
+    }
+    const names = rules.slice(0, 10).map(rule => shortened(rule)).join(', ');
+    const more = rules.length > 10 ? ` and ${rules.length - 10} more` : '';
+    parts.push(make('p', 'hint', rules.length ? `Rules whose descriptors it may match: ${names}${more}.` : 'No rule has such descriptors: it matches requests all the same.'));
+    parts.push(make('p', 'hint', reachText(written)));
+    byId('preview').replaceChildren(...parts);
+    show(byId('fields'), false);
+    show(byId('preview'), true);
+    byId('editor-back').textContent = 'Back';
+    byId('editor-next').textContent = { block: 'Block', allow: 'Allow', limit: 'Limit' }[action] + (this.id === null ? '' : ' as changed');
+    byId('editor-next').className = action === 'block' ? 'danger' : 'primary';
+    byId('editor').scrollTop = 0;
+    byId('editor-next').focus();
+  },
+};
+
+byId('add').addEventListener('click', () => editor.open({}));
+byId('add-entry').addEventListener('click', () => editor.addEntry({ key: '', value: '' }).querySelector('input').focus());
+byId('editor-form').addEventListener('submit', event => {
+  event.preventDefault();
+  editor.submit();
+});
+byId('editor-form').addEventListener('change', event => {
+  if (event.target.name === 'action') editor.showDurations(editor.action());
+  editor.adapt();
+});
+byId('editor-back').addEventListener('click', () => {
+  if (!editor.checked) return byId('editor').close();
+  editor.showForm();
+  byId('editor-h').focus();
+});

@@ -1,0 +1,189 @@
+//! `/v1` of the debug port: what operators see and change at run time. `docs/openapi.json` describes it.
+//!
+//! Every answer is JSON, and every error is `{"error":"…","help":"…"}`.
+
+mod controls;
+mod explain;
+pub mod messages;
+mod state;
+#[cfg(test)]
+mod tests;
+mod top;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use serde::Serialize;
+
+use super::access::{Access, is_write};
+use super::error::{ApiError, shortened};
+use super::query::Query;
+use crate::http::budget::{self, BufferBudget};
+use crate::http::page::{self, Page};
+use crate::service::Rules;
+use weir_limiter::Limiter;
+use weir_limiter::controls::{Controls, Snapshot};
+use weir_store::States;
+
+const JSON: &str = "application/json";
+
+/// The document about all of this.
+const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+
+/// Memory for large request bodies and answers across all clients.
+const MAX_BUFFERED_BYTES: usize = 32 << 20;
+
+/// What operators see and change.
+pub struct V1<S> {
+    pub limiter: Arc<Limiter<S>>,
+    pub rules: Rules,
+    pub controls: Arc<Controls>,
+    pub access: Arc<Access>,
+    /// The handler of [`events`](super::events::events).
+    pub events: MethodRouter,
+    /// The timeout of receiving a body.
+    pub timeout: Duration,
+}
+
+/// What handlers share.
+struct Api<S> {
+    limiter: Arc<Limiter<S>>,
+    rules: Rules,
+    controls: Arc<Controls>,
+    controls_page: Arc<Page>,
+    rules_page: Arc<Page>,
+    buffers: BufferBudget,
+    timeout: Duration,
+}
+
+type Answer = Result<Response, ApiError>;
+
+impl<S> fmt::Debug for V1<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("V1").finish_non_exhaustive()
+    }
+}
+
+/// Returns the router of `/v1`, with paths below that.
+pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
+    let V1 { limiter, rules, controls, access, events, timeout } = v1;
+    let api = Arc::new(Api {
+        controls_page: controls::page(controls.clone()),
+        rules_page: super::debug::rules_json(rules.clone()),
+        buffers: BufferBudget::new(MAX_BUFFERED_BYTES),
+        limiter,
+        rules,
+        controls,
+        timeout,
+    });
+    Router::new()
+        .route("/audit", get(controls::audit::<S>))
+        .route("/controls", get(controls::list::<S>).post(controls::write::<S>))
+        .route(
+            "/controls/{id}",
+            get(controls::show::<S>).put(controls::write::<S>).delete(controls::delete::<S>),
+        )
+        .route("/count", get(state::count::<S>))
+        .route("/events", events.with_state(()))
+        .route("/explain", get(explain::show::<S>))
+        .route("/openapi.json", get(openapi))
+        .route("/rules", get(list_rules::<S>))
+        .route("/state", get(state::show::<S>).delete(state::reset::<S>))
+        .route("/top", get(top::list::<S>))
+        .with_state(api)
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(unknown_path)
+        // Around all of the above: what is added below it would be open to everyone.
+        .layer(from_fn_with_state(access, guard))
+}
+
+impl<S> Api<S> {
+    /// Returns the active rules and controls.
+    ///
+    /// # Errors
+    ///
+    /// There are none yet.
+    fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
+        self.rules.load().clone().ok_or_else(|| {
+            let help = "wait until rules are loaded; /status shows their errors";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no rules are loaded", help)
+        })
+    }
+
+    /// Returns a value as the answer.
+    fn answer(&self, value: &impl Serialize) -> Answer {
+        let mut body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
+        body.push(b'\n');
+        let body = budget::response(body, self.buffers.permit()).ok_or_else(|| {
+            let error = "there are too many large answers that are not read";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error, "try again, or ask for less")
+        })?;
+        Ok(([(CONTENT_TYPE, JSON)], body).into_response())
+    }
+}
+
+/// Answers requests that may be answered, with their [`Caller`](super::access::Caller) for handlers.
+async fn guard(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
+    let checked = access.check(&request);
+    let is_typed = !is_write(request.method()) || is_json(request.headers());
+    let mut response = match checked {
+        Ok(_) if !is_typed => {
+            // Forms of other pages cannot send it.
+            let help = "send the header `Content-Type: application/json`, also without a body";
+            let error = "a write needs a content type";
+            ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error, help).into_response()
+        }
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = content_type.and_then(|value| value.split(';').next());
+    media_type.is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case(JSON))
+}
+
+async fn openapi(uri: Uri) -> Answer {
+    Query::read(&uri, &[])?;
+    Ok(([(CONTENT_TYPE, JSON)], Bytes::from_static(OPENAPI.as_bytes())).into_response())
+}
+
+async fn list_rules<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    Query::read(&uri, &[])?;
+    Ok(page::answer(State(api.rules_page.clone())).await)
+}
+
+async fn unknown_path(uri: Uri) -> ApiError {
+    let error = format!("there is no /v1{}", shortened(uri.path(), 100));
+    ApiError::new(StatusCode::NOT_FOUND, error, "GET /v1/openapi.json lists all paths")
+}
+
+async fn wrong_method(method: Method) -> ApiError {
+    let error = format!("this path has no method {}", shortened(method.as_str(), 20));
+    let help = "use one of those in the header `Allow`";
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, error, help)
+}
+
+/// Does a write to its end, also if the client disconnects before that.
+async fn finish<T: Send + 'static>(
+    write: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::spawn(write).await.unwrap_or_else(|_| Err(ApiError::internal()))
+}

@@ -1,0 +1,166 @@
+//! Controls, and the writes by operators.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+
+use super::messages::{
+    AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
+};
+use super::{Answer, Api, JSON, finish, top};
+use crate::connections::ConnectionHandle;
+use crate::http::budget;
+use crate::http::operators::access::Caller;
+use crate::http::operators::error::{ApiError, shortened};
+use crate::http::operators::query::Query;
+use crate::http::page::{self, Page};
+use weir_limiter::controls::{
+    Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
+};
+use weir_store::Store;
+
+/// The size limit of a control in JSON.
+const MAX_BODY_BYTES: usize = 128 << 10;
+
+type Id = Result<Path<String>, PathRejection>;
+
+impl From<ControlError> for ApiError {
+    fn from(error: ControlError) -> ApiError {
+        let status = match error.kind {
+            ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+            ErrorKind::NeedsForce | ErrorKind::TooMany => StatusCode::CONFLICT,
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        };
+        ApiError::new(status, error.error, error.help)
+    }
+}
+
+/// Returns the page with all controls, those that end first before others.
+pub(super) fn page(controls: Arc<Controls>) -> Arc<Page> {
+    let changes = controls.subscribe();
+    Page::versioned(
+        JSON,
+        move || *changes.borrow(),
+        move || {
+            let now = controls.now();
+            let shown = |control: Arc<Control>| ShownControl::new((*control).clone(), now);
+            let list = ControlList {
+                controls: controls.list().into_iter().map(shown).collect(),
+                share_error: controls.share_error().map(|error| error.to_string()),
+            };
+            // Texts and numbers are always valid.
+            serde_json::to_string(&list).unwrap_or_default() + "\n"
+        },
+    )
+}
+
+pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    Query::read(&uri, &[])?;
+    Ok(page::answer(State(api.controls_page.clone())).await)
+}
+
+pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) -> Answer {
+    Query::read(&uri, &[])?;
+    let Path(id) = read_id(id)?;
+    let control = api.controls.get(&id).ok_or_else(|| {
+        let error = format!("there is no control {:?}", shortened(&id, 200));
+        let help = "GET /v1/controls lists the controls; it may have ended";
+        ApiError::new(StatusCode::NOT_FOUND, error, help)
+    })?;
+    let control = ShownControl::new((*control).clone(), api.controls.now());
+    api.answer(&OneControl { control })
+}
+
+/// Makes a control, or replaces the one of this id; without an id, the one that does the same. `dry_run`
+/// changes nothing, and `force` accepts a control that matches everything.
+pub(super) async fn write<S: Store + 'static>(
+    State(api): State<Arc<Api<S>>>,
+    Extension(caller): Extension<Caller>,
+    connection: Option<Extension<Arc<ConnectionHandle>>>,
+    id: Result<Option<Path<String>>, PathRejection>,
+    uri: Uri,
+    body: Body,
+) -> Answer {
+    let query = Query::read(&uri, &["dry_run", "force"])?;
+    let options = PutOptions { dry_run: query.switch("dry_run")?, force: query.switch("force")? };
+    let id = read_id(id)?.map(|Path(id)| id);
+    let draft = Draft::read(&read_body(&api, body).await?)?;
+    if let Some(Extension(connection)) = connection {
+        // The client is no longer waited for.
+        connection.set_busy(true);
+    }
+    let for_write = api.clone();
+    let written = finish(async move {
+        let api = for_write;
+        let by = draft.by.clone();
+        let written = api.controls.put(id.as_deref(), draft, options).await?;
+        if !options.dry_run {
+            caller.audit(api.controls.audit(), &by, "put control", &subject(&written.control));
+        }
+        let matched = top::matched(api.limiter.top().cloned(), written.control.clone()).await?;
+        let Written { control, shared, kept, rules, warnings } = written;
+        let control = ShownControl::new(control, api.controls.now());
+        Ok(WrittenControl { control, shared, kept, rules, warnings, matched })
+    });
+    api.answer(&written.await?)
+}
+
+pub(super) async fn delete<S: Store + 'static>(
+    State(api): State<Arc<Api<S>>>,
+    Extension(caller): Extension<Caller>,
+    id: Id,
+    uri: Uri,
+) -> Answer {
+    let query = Query::read(&uri, &["by"])?;
+    let Path(id) = read_id(id)?;
+    let for_write = api.clone();
+    let deleted = finish(async move {
+        let api = for_write;
+        let deleted = api.controls.delete(&id).await?;
+        let (by, subject) = (query.get("by").unwrap_or_default(), subject(&deleted.control));
+        caller.audit(api.controls.audit(), by, "delete control", &subject);
+        let Written { control, shared, kept, .. } = deleted;
+        let control = ShownControl::new(control, api.controls.now());
+        Ok(DeletedControl { control, shared, kept })
+    });
+    api.answer(&deleted.await?)
+}
+
+/// Returns the last writes by operators, the newest first.
+pub(super) async fn audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    Query::read(&uri, &[])?;
+    api.answer(&AuditList { records: api.controls.audit().records() })
+}
+
+/// Returns a control in words, for the audit log.
+fn subject(control: &Control) -> String {
+    format!("{}: {} {}", control.id, control.action, control.match_text())
+}
+
+fn read_id<P>(id: Result<P, PathRejection>) -> Result<P, ApiError> {
+    id.map_err(|_| ApiError::bad_request("the id is not UTF-8", "write letters and digits"))
+}
+
+async fn read_body<S>(api: &Api<S>, body: Body) -> Result<Vec<u8>, ApiError> {
+    let mut permit = api.buffers.permit();
+    let read = budget::read(body, MAX_BODY_BYTES, &mut permit);
+    let (status, error, help) = match tokio::time::timeout(api.timeout, read).await {
+        Ok(Ok(body)) => return Ok(body),
+        Ok(Err(StatusCode::PAYLOAD_TOO_LARGE)) => (
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body is larger than {MAX_BODY_BYTES} bytes, or incomplete"),
+            "send one control",
+        ),
+        Ok(Err(status)) => (status, "too many large requests".to_owned(), "try again"),
+        Err(_) => (
+            StatusCode::REQUEST_TIMEOUT,
+            "the body was not received within http.timeout".to_owned(),
+            "send it at once",
+        ),
+    };
+    Err(ApiError::new(status, error, help))
+}

@@ -1,0 +1,106 @@
+//! The JSON of `/v1`, which its handlers write and the commands for operators read.
+//!
+//! What is shown elsewhere too is declared in the packages that make it: the body `Draft`, `Explained`,
+//! `DescriptorState`, `TopList` and `RuleDescription`. A reader ignores members that it does not know. A member
+//! that is added later needs a default, so that answers of older servers can be read.
+
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use weir_common::entry::OwnedEntry;
+use weir_limit::Micros;
+use weir_limiter::CountedSpan;
+use weir_limiter::controls::{AuditRecord, Control};
+use weir_limiter::top::TopRow;
+use weir_rules::RuleDescription;
+
+/// Why there is no answer, and what to do instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorAnswer {
+    pub error: String,
+    pub help: String,
+}
+
+/// A control with the time that is left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownControl {
+    #[serde(flatten)]
+    pub control: Control,
+    /// Milliseconds by the server's clock; none if it does not end.
+    pub left_ms: Option<u64>,
+}
+
+impl ShownControl {
+    pub fn new(control: Control, now: Micros) -> ShownControl {
+        ShownControl { left_ms: control.left_ms(now), control }
+    }
+}
+
+/// The answer of `GET /v1/controls`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlList {
+    pub controls: Vec<ShownControl>,
+    /// Why the last exchange with other replicas failed.
+    pub share_error: Option<String>,
+}
+
+/// The answer of `GET /v1/controls/{id}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OneControl {
+    pub control: ShownControl,
+}
+
+/// The answer of `POST /v1/controls` and `PUT /v1/controls/{id}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenControl {
+    pub control: ShownControl,
+    /// Whether all replicas apply it within a second.
+    pub shared: bool,
+    /// Whether the change outlives the process.
+    pub kept: bool,
+    /// The names of rules whose descriptors it may match.
+    pub rules: Vec<String>,
+    /// What the operator may not expect.
+    pub warnings: Vec<String>,
+    /// Top keys that it matches.
+    pub matched: Vec<TopRow>,
+}
+
+/// The answer of `DELETE /v1/controls/{id}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedControl {
+    pub control: ShownControl,
+    /// Whether all replicas drop it within a second.
+    pub shared: bool,
+    /// Whether this outlives the process.
+    pub kept: bool,
+}
+
+/// The answer of `GET /v1/audit`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditList {
+    pub records: Vec<AuditRecord>,
+}
+
+/// The answer of `GET /v1/count`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    pub domain: String,
+    pub entries: Vec<OwnedEntry>,
+    pub rule: Option<RuleDescription>,
+    pub key: String,
+    pub counts: Vec<CountedSpan>,
+}
+
+/// The answer of `DELETE /v1/state`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reset {
+    pub domain: String,
+    pub entries: Vec<OwnedEntry>,
+    pub rule: Option<RuleDescription>,
+    pub control: Option<Control>,
+    pub key: String,
+    pub reset: bool,
+}

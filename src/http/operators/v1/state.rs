@@ -1,0 +1,184 @@
+//! What one key has counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+
+use super::messages::{Counts, Reset};
+use super::{Answer, Api, finish};
+use crate::http::operators::access::Caller;
+use crate::http::operators::error::{ApiError, shortened};
+use crate::http::operators::query::Query;
+use weir_common::descriptor::{DescriptorArg, descriptor_text};
+use weir_common::duration::read_duration;
+use weir_common::entry::{Entry, OwnedEntry};
+use weir_limit::Micros;
+use weir_limiter::controls::Snapshot;
+use weir_limiter::{Descriptor, Inspection, ReadState, ResetError};
+use weir_rules::Rule;
+use weir_store::{States, StoreError};
+
+/// How long the store may take.
+pub(super) const BUDGET: Duration = Duration::from_secs(2);
+
+/// The most spans of one request.
+const MAX_SPANS: usize = 16;
+
+/// The longest text of a client in an error, in characters.
+const MAX_CHARS: usize = 200;
+
+const DESCRIPTOR_HELP: &str = "write its entries: ?descriptor=key=value,key2=value2";
+
+/// A descriptor of a domain.
+struct Key {
+    domain: String,
+    descriptor: DescriptorArg,
+}
+
+impl Key {
+    fn read(query: &Query) -> Result<Key, ApiError> {
+        let domain = query.required("domain", "name the domain: ?domain=shop")?;
+        let descriptor = read_descriptor(query.required("descriptor", DESCRIPTOR_HELP)?)?;
+        Ok(Key { domain: domain.to_owned(), descriptor })
+    }
+
+    /// Returns it in words: `shop user=ann`.
+    fn text(&self) -> String {
+        format!("{} {}", self.domain, descriptor_text(&self.descriptor.entries()))
+    }
+
+    fn not_counted(&self) -> ApiError {
+        let error = format!("nothing is counted for {}", shortened(&self.text(), MAX_CHARS));
+        let help = "no rule with a limit matches it: GET /v1/rules lists the rules";
+        ApiError::new(StatusCode::NOT_FOUND, error, help)
+    }
+}
+
+/// Returns every limit of a key: what is used, what remains, when it resets.
+pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?)?;
+    let snapshot = api.snapshot()?;
+    let entries = key.descriptor.entries();
+    let inspection = inspect(&api, &snapshot, &key.domain, &entries, &[]).await?;
+    let applied = &inspection.applied;
+    if applied.rule.is_none() && applied.effect.is_none() {
+        return Err(key.not_counted());
+    }
+    api.answer(&inspection.describe().state)
+}
+
+/// Returns the hits of a key over the last spans.
+pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    let query = Query::read(&uri, &["domain", "descriptor", "span"])?;
+    let (key, spans) = (Key::read(&query)?, spans(&query)?);
+    let snapshot = api.snapshot()?;
+    let entries = key.descriptor.entries();
+    let inspection = inspect(&api, &snapshot, &key.domain, &entries, &spans).await?;
+    let Some(Ok(state)) = &inspection.state else { return Err(key.not_counted()) };
+    let mut errors = state.counts.iter().filter_map(|count| count.as_ref().err());
+    if errors.clone().count() == spans.len()
+        && let Some(error) = errors.next()
+    {
+        let help = "GET /v1/state lists the limits of the key";
+        return Err(ApiError::bad_request(error.to_string(), help));
+    }
+    let ReadState { state, counts, .. } = inspection.describe();
+    api.answer(&Counts {
+        domain: state.domain,
+        entries: state.entries,
+        rule: state.rule,
+        key: state.key.unwrap_or_default(),
+        counts: counts.unwrap_or_default(),
+    })
+}
+
+/// Deletes what a key has counted.
+pub(super) async fn reset<S: States + 'static>(
+    State(api): State<Arc<Api<S>>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Answer {
+    let query = Query::read(&uri, &["domain", "descriptor", "by"])?;
+    let key = Key::read(&query)?;
+    let snapshot = api.snapshot()?;
+    let for_write = api.clone();
+    let reset = finish(async move {
+        let api = for_write;
+        let entries = key.descriptor.entries();
+        let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
+        let store = api.limiter.store();
+        let applied =
+            weir_limiter::reset(store, &*snapshot, &key.domain, &descriptor, BUDGET).await;
+        let applied = applied.map_err(|error| match error {
+            ResetError::Store(error) => store_failed(error),
+            ResetError::BadDescriptor(why) => ApiError::bad_request(why, "change the descriptor"),
+        })?;
+        let Some(counted) = applied.key else { return Err(key.not_counted()) };
+        let by = query.get("by").unwrap_or_default();
+        caller.audit(api.controls.audit(), by, "reset state", &key.text());
+        Ok(Reset {
+            entries: OwnedEntry::copied(entries),
+            rule: applied.rule.map(Rule::describe),
+            control: applied.effect.map(|effect| effect.control().clone()),
+            key: counted,
+            reset: true,
+            domain: key.domain,
+        })
+    });
+    api.answer(&reset.await?)
+}
+
+/// Reads what a key has counted.
+async fn inspect<'s, S: States>(
+    api: &Api<S>,
+    snapshot: &'s Snapshot,
+    domain: &str,
+    entries: &[Entry<'_>],
+    spans: &[Micros],
+) -> Result<Inspection<'s>, ApiError> {
+    let descriptor = Descriptor { entries, ..Descriptor::default() };
+    let store = api.limiter.store();
+    let inspected =
+        weir_limiter::inspect(store, snapshot, domain, &descriptor, spans, BUDGET).await;
+    let inspection =
+        inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
+    match inspection.state {
+        Some(Err(error)) => Err(store_failed(error)),
+        _ => Ok(inspection),
+    }
+}
+
+fn store_failed(error: StoreError) -> ApiError {
+    let help = "try again; /status shows the state of the store";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), help)
+}
+
+/// Reads the entries of a descriptor.
+pub(super) fn read_descriptor(text: &str) -> Result<DescriptorArg, ApiError> {
+    text.parse().map_err(|error: String| {
+        ApiError::bad_request(format!("the parameter `descriptor`: {error}"), DESCRIPTOR_HELP)
+    })
+}
+
+/// Reads the spans of a count: `5m,1h`.
+fn spans(query: &Query) -> Result<Vec<Micros>, ApiError> {
+    let help = "write one or more durations: ?span=5m,1h";
+    let text = query.required("span", help)?;
+    let span = |text: &str| {
+        let micros = read_duration(text)?.as_micros();
+        Some(Micros::try_from(micros).unwrap_or(Micros::MAX))
+    };
+    let spans: Option<Vec<_>> = text.split(',').map(span).collect();
+    let Some(spans) = spans else {
+        let error = format!("the parameter `span` is {:?}", shortened(text, MAX_CHARS));
+        return Err(ApiError::bad_request(error, help));
+    };
+    if spans.len() > MAX_SPANS {
+        let error = format!("the parameter `span` has {} durations", spans.len());
+        return Err(ApiError::bad_request(error, format!("write up to {MAX_SPANS}")));
+    }
+    Ok(spans)
+}

@@ -1,0 +1,173 @@
+//! The router: its guard, its errors, and the document about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::body::{Body, to_bytes};
+use axum::http::header::{ALLOW, CONTENT_TYPE, HOST};
+use serde_json::Value;
+use tower_service::Service;
+
+use super::*;
+use crate::http::operators::access::AccessOptions;
+use crate::http::serve::Peer;
+use weir_common::clock::SystemClock;
+use weir_limiter::Options;
+use weir_limiter::controls::{self, ActiveRules, ControlClock};
+use weir_store::memory::MemoryStore;
+
+fn router() -> Router {
+    let clock = Arc::new(SystemClock::new());
+    let rules = Arc::new(ActiveRules::new(ControlClock::new(clock.clone()), u64::MAX));
+    let controls = Controls::new(rules.clone(), controls::Options::default(), || ());
+    let api = v1(V1 {
+        limiter: Arc::new(Limiter::new(MemoryStore::new(clock, 100), Options::default())),
+        rules,
+        controls: Arc::new(controls),
+        access: Arc::new(Access::load(AccessOptions::default()).unwrap()),
+        events: get(async || "events"),
+        timeout: Duration::from_secs(60),
+    });
+    Router::new().nest("/v1", api).fallback(async || "another page")
+}
+
+fn request(method: &str, uri: &str) -> Request {
+    let peer = Peer::Tcp("127.0.0.1:1".parse().unwrap());
+    let request = Request::builder().method(method).uri(uri).header(HOST, "localhost");
+    request.header(CONTENT_TYPE, JSON).extension(peer).body(Body::empty()).unwrap()
+}
+
+async fn answer(request: Request) -> (StatusCode, HeaderMap, String) {
+    let Ok(response) = router().call(request).await;
+    let (head, body) = response.into_parts();
+    let body = to_bytes(body, 1 << 20).await.unwrap();
+    (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// Returns the status and the error, of which there is one.
+async fn error(request: Request) -> (u16, String, String) {
+    let (status, headers, body) = answer(request).await;
+    assert_eq!(headers[CONTENT_TYPE], JSON, "{body}");
+    assert_eq!(headers[CACHE_CONTROL], "no-store");
+    let error: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(error.as_object().unwrap().len(), 2, "{body}");
+    let text = |name: &str| error[name].as_str().unwrap().to_owned();
+    (status.as_u16(), text("error"), text("help"))
+}
+
+/// The paths of the document with their methods.
+fn documented() -> BTreeMap<String, BTreeSet<String>> {
+    let document: Value = serde_json::from_str(OPENAPI).unwrap();
+    let methods = |path: &Value| {
+        let members = path.as_object().unwrap().keys();
+        members.filter(|name| *name != "parameters").map(|name| name.to_uppercase()).collect()
+    };
+    let paths = document["paths"].as_object().unwrap().iter();
+    paths.map(|(path, operations)| (path.clone(), methods(operations))).collect()
+}
+
+#[tokio::test]
+async fn the_document_has_the_methods_of_each_path() {
+    for (path, methods) in documented() {
+        let allowed = error(request("TRACE", &path.replace("{id}", "x"))).await;
+        assert_eq!(allowed.0, 405, "{path} is not served: {allowed:?}");
+        let (_, headers, _) = answer(request("TRACE", &path.replace("{id}", "x"))).await;
+        let allowed = headers[ALLOW].to_str().unwrap().split(',').filter(|name| *name != "HEAD");
+        assert_eq!(allowed.map(str::to_owned).collect::<BTreeSet<_>>(), methods, "{path}");
+    }
+}
+
+#[test]
+fn the_document_has_every_path() {
+    let source = include_str!("../v1.rs");
+    let routes = source.split(".route(").skip(1).map(|rest| rest.split('"').nth(1).unwrap());
+    let routes: BTreeSet<_> = routes.map(|path| format!("/v1{path}")).collect();
+    assert_eq!(routes, documented().into_keys().collect());
+}
+
+#[tokio::test]
+async fn every_path_is_guarded() {
+    let paths = documented().into_keys().map(|path| path.replace("{id}", "x"));
+    for path in paths.chain(["/v1".into(), "/v1/unknown".into()]) {
+        for method in ["GET", "PUT", "DELETE", "POST"] {
+            let mut foreign = request(method, &path);
+            foreign.headers_mut().insert(HOST, HeaderValue::from_static("evil.example"));
+            assert_eq!(error(foreign).await.0, 403, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_have_errors() {
+    let (status, error_text, help) = error(request("GET", "/v1/unknown")).await;
+    assert_eq!((status, error_text.as_str()), (404, "there is no /v1/unknown"));
+    assert_eq!(help, "GET /v1/openapi.json lists all paths");
+    assert_eq!(error(request("PUT", "/v1/controls")).await.0, 405);
+    assert_eq!(error(request("GET", "/v1/controls/a/b")).await.0, 404);
+    assert_eq!(error(request("GET", "/v1/controls/%ff")).await.0, 400);
+    let (_, _, body) = answer(request("GET", "/elsewhere")).await;
+    assert_eq!(body, "another page");
+}
+
+#[tokio::test]
+async fn writes_need_a_content_type() {
+    for (content_type, status) in [
+        (Some("application/json"), 404),
+        (Some("Application/JSON; charset=utf-8"), 404),
+        (Some("text/plain"), 415),
+        (Some("application/x-www-form-urlencoded"), 415),
+        (Some("application/jsonx"), 415),
+        (None, 415),
+    ] {
+        let mut delete = request("DELETE", "/v1/controls/x");
+        match content_type {
+            Some(value) => delete.headers_mut().insert(CONTENT_TYPE, value.parse().unwrap()),
+            None => delete.headers_mut().remove(CONTENT_TYPE),
+        };
+        assert_eq!(error(delete).await.0, status, "{content_type:?}");
+    }
+    let mut get = request("GET", "/v1/controls");
+    get.headers_mut().remove(CONTENT_TYPE);
+    assert_eq!(answer(get).await.0, 200);
+}
+
+#[tokio::test]
+async fn parameters_are_checked() {
+    for (uri, wanted) in [
+        ("/v1/top?bye=hits", "did you mean `by`?"),
+        ("/v1/top?by=deneid", "did you mean denied?"),
+        ("/v1/top?by=everything", "write one of hits, denied, near"),
+        ("/v1/top?limit=0", "write a number from 1 to 10000"),
+        ("/v1/state?domain=d", "write its entries: ?descriptor=key=value,key2=value2"),
+        ("/v1/state?descriptor=a=b", "name the domain: ?domain=shop"),
+        ("/v1/count?domain=d&descriptor=a=b", "write one or more durations: ?span=5m,1h"),
+        ("/v1/count?domain=d&descriptor=a=b&span=5", "write one or more durations: ?span=5m,1h"),
+        ("/v1/controls?x=1", "this path has no parameters"),
+        ("/v1/audit?x=1", "this path has no parameters"),
+        ("/v1/rules?x=1", "this path has no parameters"),
+        ("/v1/openapi.json?x=1", "this path has no parameters"),
+    ] {
+        let (status, error, help) = error(request("GET", uri)).await;
+        assert_eq!((status, help.as_str()), (400, wanted), "{uri}: {error}");
+    }
+    let spans = vec!["1s"; 17].join(",");
+    let uri = format!("/v1/count?domain=d&descriptor=a=b&span={spans}");
+    assert_eq!(error(request("GET", &uri)).await.2, "write up to 16");
+}
+
+#[tokio::test]
+async fn without_rules_or_top_keys_the_error_says_so() {
+    let (status, error_text, _) = error(request("GET", "/v1/state?domain=d&descriptor=a=b")).await;
+    assert_eq!((status, error_text.as_str()), (503, "no rules are loaded"));
+    let (status, error_text, _) = error(request("GET", "/v1/top")).await;
+    assert_eq!((status, error_text.as_str()), (404, "no keys are listed: top.entries is 0"));
+}
+
+#[tokio::test]
+async fn large_bodies_are_refused() {
+    let mut put = request("PUT", "/v1/controls/x");
+    *put.body_mut() = Body::from(vec![b' '; MAX_BODY + 1]);
+    let (status, error_text, _) = error(put).await;
+    assert_eq!(status, 413, "{error_text}");
+}
+
+const MAX_BODY: usize = 128 << 10;
