@@ -5,7 +5,7 @@
 
 use http::Uri;
 use libfuzzer_sys::fuzz_target;
-use weir::http::query::Query;
+use weir::http::operators::query::Query;
 
 const NAMES: [&str; 4] = ["domain", "descriptor", "by", "force"];
 

@@ -33,19 +33,19 @@ fuzz_target!(|bytes: &[u8]| {
         (Ok(_), Err(error)) => panic!("prost refuses it: {error}"),
         (Err(error), Ok(request)) => panic!("prost takes it, {error}: {request:?}"),
     };
-    says_the_same(sent, &request);
+    assert_same(sent, &request);
     answers(sent, &request);
     // What prost writes of it is the same request.
     let written = request.encode_to_vec();
-    says_the_same(&RequestView::decode(&written, usize::MAX).expect("what prost writes"), &request);
+    assert_same(&RequestView::decode(&written, usize::MAX).expect("what prost writes"), &request);
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     wire::mutate(data, size, max_size, seed, made::request)
 });
 
-/// Both readers read the same.
-fn says_the_same(sent: &RequestView<'_>, request: &RateLimitRequest) {
+/// Checks that both readers read the same.
+fn assert_same(sent: &RequestView<'_>, request: &RateLimitRequest) {
     let descriptors = sent.descriptors();
     let read = sent.request(&descriptors);
     assert_eq!((read.domain, read.hits_addend), (&*request.domain, request.hits_addend));

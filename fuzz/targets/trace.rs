@@ -29,21 +29,22 @@ fuzz_target!(|text: &str| {
 });
 
 fn expected(headers: &HeaderMap) -> Context {
-    let first = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some(context) = first("traceparent").and_then(traceparent) {
+    // Bytes that are no text may follow what is read: the parent of B3's span, fields of later versions.
+    let value = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let w3c = value("traceparent").and_then(|text| traceparent(&text));
+    if let Some(context) = w3c.or_else(|| value("b3").and_then(|text| b3(&text))) {
         return context;
     }
-    if let Some(context) = first("b3").and_then(b3) {
-        return context;
-    }
-    let sampled = match first("x-b3-sampled") {
+    let [sampled, flags, trace, span] =
+        ["x-b3-sampled", "x-b3-flags", "x-b3-traceid", "x-b3-spanid"].map(value);
+    let sampled = match sampled.as_deref() {
+        _ if flags.as_deref() == Some("1") => Some(true),
         Some("1" | "d" | "true") => Some(true),
         Some("0" | "false") => Some(false),
         _ => None,
     };
-    let sampled = if first("x-b3-flags") == Some("1") { Some(true) } else { sampled };
-    let ids = first("x-b3-traceid").zip(first("x-b3-spanid"));
-    (sampled, ids.filter(|_| sampled != Some(false)).and_then(|(trace, span)| b3_ids(trace, span)))
+    let ids = trace.zip(span).filter(|_| sampled != Some(false));
+    (sampled, ids.and_then(|(trace, span)| b3_ids(&trace, &span)))
 }
 
 fn traceparent(text: &str) -> Option<Context> {
