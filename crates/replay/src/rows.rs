@@ -162,12 +162,18 @@ impl Rows {
     /// Sets a field of the unfinished row. Bytes that are not UTF-8 are replaced.
     #[inline]
     pub fn set(&mut self, field: usize, value: &[u8]) {
+        match std::str::from_utf8(value) {
+            Ok(value) => self.set_text(field, value),
+            Err(_) => self.set_text(field, &String::from_utf8_lossy(value)),
+        }
+    }
+
+    /// Sets a field of the unfinished row to a text.
+    #[inline]
+    pub fn set_text(&mut self, field: usize, value: &str) {
         let text = &mut self.blocks[self.current].text;
         let start = text.len() as u32;
-        match std::str::from_utf8(value) {
-            Ok(value) => text.push_str(value),
-            Err(_) => text.push_str(&String::from_utf8_lossy(value)),
-        }
+        text.push_str(value);
         let end = text.len() as u32;
         self.set_span(field, Span { start, end });
     }

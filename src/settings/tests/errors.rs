@@ -107,6 +107,11 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
         ("toml", "[store.redis]\npassword hunter2\n", ":2:"),
         ("toml", "password = \"hunter2\n", ":1:"),
         ("toml", "ä = 1\nab = 2 \nab = 'hunter2'\n", ":3:1: \"ab\" is there twice; remove one"),
+        (
+            "toml",
+            "[store]\nredis.url = 'a'\nredis.url = 'hunter2'\n",
+            ":3:7: \"store.redis.url\" is there twice; remove one",
+        ),
         ("toml", "password = 'hunter2' hunter2\n", ":1:"),
         ("toml", "a = \"hunter2\\q\"\n", ":1:"),
         ("toml", "a = 99999999999999999999 # hunter2\n", ":1:1: there is no setting \"a\""),

@@ -12,7 +12,6 @@ use super::super::tree::Node;
 use super::Reader;
 use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
 use super::values::{is_null, text_of};
-use algorithm::RESTRICTED;
 use fields::Fields;
 pub(crate) use patch::{KeyNodes, LimitMaps};
 use weir_limit::{AlgorithmKind, Limit, Unit};
@@ -124,8 +123,8 @@ impl Reader<'_> {
         if let Some(node) = fields.get("requests_per_unit") {
             self.u32(node, "requests_per_unit");
         }
-        for (key, _) in RESTRICTED.iter().filter(|(key, _)| *key != "unit") {
-            if let Some(node) = fields.get(key) {
+        for (key, node) in fields.iter().filter(|(key, _)| *key != "unit") {
+            if algorithm::takers(key).next().is_some() {
                 let message = format!("config error, `{key}` beside `unlimited`");
                 self.error(node.position, message, &text_of(node), "remove one of the two");
             }
@@ -154,9 +153,9 @@ impl Reader<'_> {
         let algorithm = self.algorithm_name(fields)?;
         let n = self.u32_or(fields, "requests_per_unit", 0);
         let hold_id = fields.get("hold_id").map(|node| self.string(node, "hold_id"));
-        let (unit, multiplier, period) = match algorithm {
-            AlgorithmKind::Concurrency => (None, 1, 0),
-            _ => {
+        let (unit, multiplier, period) = match algorithm::has_period(algorithm) {
+            false => (None, 1, 0),
+            true => {
                 let (unit, multiplier) = self.unit(fields, unit)?;
                 (Some(unit), multiplier, unit.period(multiplier)?)
             }
@@ -184,21 +183,19 @@ impl Reader<'_> {
         algorithm: AlgorithmKind,
         has_hold_id: bool,
     ) -> bool {
-        let default = match algorithm {
-            AlgorithmKind::FixedWindow => !fields.listed && !self.together,
-            AlgorithmKind::Concurrency => !has_hold_id,
-            _ => false,
-        };
+        let is_alone = !fields.listed && !self.together;
+        let default = algorithm::charges_denied_by_default(algorithm, is_alone, has_hold_id);
         let written = fields.get("charge_denied").map(|node| self.bool(node, "charge_denied"));
         let charge_denied = written.unwrap_or(default);
         if self.together && charge_denied {
-            let (message, help) = match algorithm {
-                AlgorithmKind::Concurrency if written.is_none() => (
+            let (message, help) = match written {
+                // Under `together`, only this default charges.
+                None => (
                     "config error, concurrency without `hold_id` under `charge: together`",
                     "set `hold_id` to the key that identifies a hold, so that the end of a denied \
                      request returns nothing",
                 ),
-                _ => (
+                Some(_) => (
                     "config error, `charge_denied` under `charge: together`",
                     "remove one of the two: under `together`, denied hits are not charged",
                 ),

@@ -6,6 +6,7 @@ use config::{Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
 use super::{Entries, Place, below, number_or_text, shown};
+use crate::settings::table;
 
 /// Reads a text.
 pub(super) fn read(text: &str, entries: &mut Entries) {
@@ -16,8 +17,7 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
         let place = || places.of(&span);
         match error.message() {
             "duplicate key" => {
-                let key = text.get(span.clone()).unwrap_or_default();
-                let message = format!("{:?} is there twice", shown(key));
+                let message = format!("{:?} is there twice", shown(&name_at(text, &span)));
                 entries.invalid(place, message, "remove one of them");
             }
             message => entries.invalid(place, format!("invalid TOML: {message}"), "fix it"),
@@ -26,6 +26,18 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
     if errors.is_empty() {
         group("", root.get_ref(), &places, entries);
     }
+}
+
+/// Returns the name of a key: with its group and what is before it in a dotted name if that is a setting.
+fn name_at(text: &str, span: &Range<usize>) -> String {
+    let key = text.get(span.clone()).unwrap_or_default();
+    let before = text.get(..span.start).unwrap_or_default();
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    let header = |line: &str| Some(line.trim().strip_prefix('[')?.split_once(']')?.0.to_owned());
+    let group = before.lines().rev().find_map(header).unwrap_or_default();
+    let name = below(&group, &format!("{}{key}", line.trim_start()));
+    // Anything else could be a part of a value.
+    if table::find(&name).is_some() { name } else { key.to_owned() }
 }
 
 fn group(prefix: &str, table: &DeTable<'_>, places: &Places<'_>, entries: &mut Entries) {

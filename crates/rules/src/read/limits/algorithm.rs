@@ -10,42 +10,62 @@ use weir_limit::{
     SlidingWindow,
 };
 
-const WITH_PERIOD: &[Kind] = &[
-    Kind::FixedWindow,
-    Kind::SlidingWindow,
-    Kind::SlidingLog,
-    Kind::BucketedWindow,
-    Kind::TokenBucket,
-    Kind::Gcra,
-];
-
-/// Keys that only some algorithms take, with those algorithms.
-pub(super) const RESTRICTED: &[(&str, &[Kind])] = &[
-    ("unit", WITH_PERIOD),
-    ("unit_multiplier", WITH_PERIOD),
-    ("period", WITH_PERIOD),
-    ("burst", &[Kind::TokenBucket, Kind::Gcra]),
-    ("refill_amount", &[Kind::TokenBucket]),
-    ("refill_interval", &[Kind::TokenBucket]),
-    ("strict", &[Kind::TokenBucket]),
-    ("buckets", &[Kind::BucketedWindow]),
-    (
-        "charge_denied",
-        &[
-            Kind::FixedWindow,
-            Kind::SlidingWindow,
-            Kind::BucketedWindow,
-            Kind::TokenBucket,
-            Kind::Gcra,
-            Kind::Concurrency,
+/// Returns the keys that an algorithm takes and some others do not.
+fn keys(algorithm: Kind) -> &'static [&'static str] {
+    match algorithm {
+        Kind::FixedWindow => {
+            &["unit", "unit_multiplier", "period", "charge_denied", "align", "time_zone"]
+        }
+        Kind::SlidingWindow => &["unit", "unit_multiplier", "period", "charge_denied"],
+        Kind::SlidingLog => &["unit", "unit_multiplier", "period"],
+        Kind::BucketedWindow => &["unit", "unit_multiplier", "period", "buckets", "charge_denied"],
+        Kind::TokenBucket => &[
+            "unit",
+            "unit_multiplier",
+            "period",
+            "burst",
+            "refill_amount",
+            "refill_interval",
+            "strict",
+            "charge_denied",
+            "max_debt",
         ],
-    ),
-    ("max_debt", &[Kind::TokenBucket, Kind::Gcra]),
-    ("hold_id", &[Kind::Concurrency]),
-    ("hold_timeout", &[Kind::Concurrency]),
-    ("align", &[Kind::FixedWindow]),
-    ("time_zone", &[Kind::FixedWindow]),
-];
+        Kind::Gcra => &["unit", "unit_multiplier", "period", "burst", "charge_denied", "max_debt"],
+        Kind::Concurrency => &["charge_denied", "hold_id", "hold_timeout"],
+        Kind::ReduceBucket => &[],
+    }
+}
+
+/// Returns whether limits of an algorithm have a period.
+pub(super) fn has_period(algorithm: Kind) -> bool {
+    keys(algorithm).contains(&"period")
+}
+
+/// Returns the names of the algorithms that take a key; none if it is for all.
+pub(super) fn takers(key: &str) -> impl Iterator<Item = &'static str> {
+    let takers = Kind::ALL.into_iter().filter(move |kind| keys(*kind).contains(&key));
+    takers.flat_map(names).copied()
+}
+
+/// Returns whether denied hits are charged where the rule does not say. `is_alone`: in a `rate_limit` without
+/// `charge: together`, as in rule files of the reference.
+pub(super) fn charges_denied_by_default(
+    algorithm: Kind,
+    is_alone: bool,
+    has_hold_id: bool,
+) -> bool {
+    match algorithm {
+        Kind::FixedWindow => is_alone,
+        // Without an id, the end of a denied request returns a hit too.
+        Kind::Concurrency => !has_hold_id,
+        Kind::SlidingWindow
+        | Kind::SlidingLog
+        | Kind::BucketedWindow
+        | Kind::TokenBucket
+        | Kind::Gcra
+        | Kind::ReduceBucket => false,
+    }
+}
 
 /// Returns the names of an algorithm in rule files; none if no rule has it.
 fn names(algorithm: Kind) -> &'static [&'static str] {
@@ -59,10 +79,6 @@ fn names(algorithm: Kind) -> &'static [&'static str] {
         Kind::Concurrency => &["concurrency"],
         Kind::ReduceBucket => &[],
     }
-}
-
-fn names_of(algorithms: &[Kind]) -> impl Iterator<Item = &'static str> {
-    algorithms.iter().flat_map(|kind| names(*kind)).copied()
 }
 
 /// What the parameters of all algorithms depend on.
@@ -117,7 +133,7 @@ impl Reader<'_> {
         };
         let Some(algorithm) = Kind::ALL.into_iter().find(|kind| names(*kind).contains(&&*text))
         else {
-            let names: Vec<&str> = names_of(&Kind::ALL).collect();
+            let names: Vec<&str> = Kind::ALL.into_iter().flat_map(names).copied().collect();
             let help = match nearest(&text, names.iter().copied()) {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("write one of {}", names.join(", ")),
@@ -126,10 +142,9 @@ impl Reader<'_> {
             self.error(fields.position("algorithm"), message, &text, &help);
             return None;
         };
-        let rejected = RESTRICTED.iter().filter(|(_, takers)| !takers.contains(&algorithm));
-        for (key, takers) in rejected {
-            if let Some(node) = fields.get(key) {
-                let takers: Vec<&str> = names_of(takers).collect();
+        for (key, node) in fields.iter().filter(|(key, _)| !keys(algorithm).contains(key)) {
+            let takers: Vec<&str> = takers(key).collect();
+            if !takers.is_empty() {
                 let message = format!("config error, {text} takes no `{key}`");
                 let help = format!("remove it; it is for {}", takers.join(", "));
                 self.error(node.position, message, &text_of(node), &help);

@@ -25,6 +25,10 @@ impl<'n> Fields<'n> {
         self.nodes
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'n Node<'n>)> {
+        self.nodes.iter().map(|(key, node)| (*key, *node))
+    }
+
     pub fn get(&self, key: &str) -> Option<&'n Node<'n>> {
         self.nodes.get(key).copied()
     }
