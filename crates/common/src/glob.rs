@@ -5,7 +5,7 @@ use memchr::memmem;
 /// A text, ready to be compared with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Glob {
-    /// Without a star.
+    /// A pattern without a star.
     Text(Box<str>),
     /// The literal parts around the stars.
     Parts(Box<[Box<str>]>),

@@ -44,9 +44,9 @@ impl Levels {
 pub enum Fill {
     /// Below half of its limit.
     Low,
-    /// Half of it or more.
+    /// Half of the limit or more is used.
     High,
-    /// At its limit or over.
+    /// The limit is used up.
     Full,
 }
 

@@ -257,7 +257,7 @@ fn add_entries<'r>(
     is_complete
 }
 
-/// Of a descriptor, the lines without one of its fields, and the field that the first of them lacks.
+/// The lines that lack a field of a descriptor, and the field that the first such line lacks.
 type Missing = (u64, Option<usize>);
 
 /// Counts the descriptors that a request does not have.

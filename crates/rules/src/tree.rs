@@ -36,7 +36,7 @@ pub enum Content<'a> {
 #[derive(Clone, Debug)]
 enum Storage<'a> {
     Owned(Content<'a>),
-    /// For nodes with an anchor, and the aliases of it.
+    /// The content of a node with an anchor, which its aliases share.
     Shared(Rc<Content<'a>>),
 }
 

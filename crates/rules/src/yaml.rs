@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Result<Option<Node<'_>>, SyntaxError> {
 
 /// The documents of a text, which `---` separates. An error ends them.
 pub struct Documents<'a> {
-    /// None after an error, and at the end.
+    /// The parser; none after an error, and at the end.
     parser: Option<Parser<'a, StrInput<'a>>>,
     map: Option<&'a SourceMap>,
 }

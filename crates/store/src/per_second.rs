@@ -56,7 +56,7 @@ pub fn undoing<'a: 'u, 'u>(
 #[derive(Debug)]
 pub struct PerSecond<S> {
     main: S,
-    /// None: `main` keeps all limits.
+    /// The store for limits of one second; none if `main` keeps all limits.
     per_second: Option<S>,
 }
 

@@ -67,7 +67,7 @@ pub struct RedisStore {
     /// One for each serving thread, started at its first use, on the current runtime.
     connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
-    /// For reading and resetting states.
+    /// The connections over which states are read and reset.
     direct: DirectConnections,
 }
 

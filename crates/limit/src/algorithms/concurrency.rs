@@ -45,7 +45,7 @@ pub struct State {
     count: u64,
     /// When something was last taken or released.
     last: Micros,
-    /// In order of their starts; empty without ids.
+    /// The holds with ids, in the order of their starts.
     holds: VecDeque<Hold>,
 }
 

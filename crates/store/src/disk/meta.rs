@@ -46,14 +46,14 @@ pub struct Meta {
     pub has_logs: bool,
 }
 
-/// What the file is.
+/// What reading the file found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaFile {
     Absent,
     Valid(Meta),
-    /// One of the copies is damaged.
+    /// The file has one valid copy of its content, and a damaged one.
     OneCopy(Meta),
-    /// Of another version.
+    /// The file is that of another version of the format.
     Version(u32),
     Damaged,
 }
