@@ -12,6 +12,7 @@ pub enum Glob {
 }
 
 impl Glob {
+    /// Reads a pattern, in which `*` stands for any text.
     pub fn new(text: &str) -> Glob {
         match text.contains('*') {
             true => Glob::Parts(parts(text)),
@@ -27,6 +28,7 @@ impl Glob {
         }
     }
 
+    /// Returns whether the pattern matches the whole text.
     pub fn matches(&self, text: &str) -> bool {
         match self {
             Glob::Text(wanted) => **wanted == *text,

@@ -136,6 +136,7 @@ impl Plan {
         Plan { shape_hash: hash(shape), shape: shape.into(), continues: true, ..self }
     }
 
+    /// Returns the limits, in the order of the rule.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }

@@ -101,6 +101,7 @@ pub struct NearLimit {
 }
 
 impl NearLimits {
+    /// Iterates over the limits, in the order of the rule.
     pub fn iter(&self) -> impl Iterator<Item = &NearLimit> {
         self.0.iter().flat_map(|limits| limits.iter())
     }

@@ -30,6 +30,7 @@ struct TakenHold {
 }
 
 impl Holds {
+    /// Returns whether no hold was taken.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }

@@ -55,6 +55,8 @@ struct Other {
 }
 
 impl Replay {
+    /// Returns a replay of the lines that `mapping` turns into requests, by `rules` and, to compare, by `other`. A
+    /// side keeps the states of up to `max_keys` keys.
     pub fn new(
         mut mapping: Mapping,
         rules: NamedRules,

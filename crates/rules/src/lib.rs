@@ -118,6 +118,7 @@ impl Default for Options {
 }
 
 impl RuleSet {
+    /// Returns the domain of this name, if there are rules for it.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
         self.domains.get(name)
     }

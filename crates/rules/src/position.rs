@@ -12,6 +12,7 @@ pub enum Position {
 }
 
 impl Position {
+    /// Returns a position in a text; line and column start at 1.
     pub fn in_text(line: u32, column: u32) -> Position {
         Position::Line { line: NonZeroU32::new(line).unwrap_or(NonZeroU32::MIN), column }
     }

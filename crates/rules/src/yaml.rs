@@ -48,6 +48,7 @@ pub struct Documents<'a> {
 }
 
 impl<'a> Documents<'a> {
+    /// Returns the documents of a text; nothing is read yet.
     pub fn new(text: &'a str) -> Documents<'a> {
         let mut options = Options::default();
         options.set_emit_comments(false);

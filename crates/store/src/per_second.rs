@@ -102,6 +102,7 @@ impl<S: Undoable> PerSecond<S> {
         PerSecond { main, per_second }
     }
 
+    /// Returns the store of all limits but those of one second.
     pub fn main(&self) -> &S {
         &self.main
     }

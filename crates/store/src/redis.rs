@@ -72,6 +72,7 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
+    /// Returns a store that does not connect yet.
     pub fn new(options: Options) -> RedisStore {
         let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
@@ -79,6 +80,7 @@ impl RedisStore {
         RedisStore { shared, connections, next_group, direct }
     }
 
+    /// Returns the counts for metrics.
     pub fn counts(&self) -> &RedisCounts {
         &self.shared.counts
     }

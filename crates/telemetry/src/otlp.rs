@@ -63,6 +63,7 @@ pub struct Resource {
     pub instance_id: String,
 }
 
+/// Where metrics are sent to, and how often.
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
     pub to: Destination,
@@ -90,6 +91,7 @@ impl Destination {
     }
 }
 
+/// The protocol of OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Http,

@@ -59,6 +59,7 @@ pub struct Hold {
 }
 
 impl State {
+    /// Returns the state of `count` hits in flight without ids, the last one taken or released at `last`.
     pub fn from_count(count: u64, last: Micros) -> State {
         State { count, last, holds: VecDeque::new() }
     }

@@ -150,6 +150,7 @@ impl Gcra {
         self.burst_and_debt - self.burst
     }
 
+    /// Returns the period of n hits.
     pub fn period(&self) -> Micros {
         self.period
     }

@@ -61,13 +61,6 @@ fn shown(time: Micros) -> String {
     format!("{:?}", Duration::from_micros(time))
 }
 
-impl KeyState {
-    /// Returns whether the key has no state, or one that means the same.
-    pub fn is_unused(&self) -> bool {
-        self.limits.iter().all(|limit| limit.used == 0)
-    }
-}
-
 impl Plan {
     /// Reads a key's state at `now`, and counts the hits of the last `spans`.
     ///

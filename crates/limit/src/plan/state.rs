@@ -17,6 +17,7 @@ impl State {
         State { limits, log }
     }
 
+    /// Returns the log that the sliding_log limits share.
     pub fn log(&self) -> &HitLog {
         &self.log
     }

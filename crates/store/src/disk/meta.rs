@@ -34,6 +34,7 @@ const SECOND_COPY: usize = 4096;
 /// No meta of any version is larger.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// What identifies a directory and its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Differs between directories, so that no file of another is read.
