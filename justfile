@@ -20,7 +20,7 @@ fmt:
 
 # Run clippy as .ci/run does
 lint:
-    cargo clippy --locked --all-targets -- -D warnings
+    cargo clippy --locked --all-targets --features testsuite -- -D warnings
 
 # Check licenses, duplicates, advisories and origins of dependencies (needs cargo-deny)
 deny:

@@ -1,8 +1,9 @@
-//! Compares the dependencies between modules with the table of ARCHITECTURE.md.
+//! Compares the dependencies between modules with the table of ARCHITECTURE.md, and what each package has to
+//! declare with what they declare.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The modules that may use all others, because they assemble the program.
 const WIRING: [&str; 2] = ["app", "cli"];
@@ -96,6 +97,57 @@ fn the_table_names_only_existing_modules() {
         assert!(modules.contains(&module), "{module}");
         for used in may_use.iter().filter(|used| !WIRING.contains(&used.as_str())) {
             assert!(modules.contains(used), "{module}: {used}");
+        }
+    }
+}
+
+/// Returns the directories of the packages in `crates`.
+fn packages() -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join("crates")).unwrap();
+    let mut found: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    found.retain(|package| package.join("Cargo.toml").exists());
+    found.sort();
+    assert!(found.len() > 5, "{found:?}");
+    found
+}
+
+#[test]
+fn every_package_forbids_unsafe_code_and_denies_panics() {
+    const LINTS: [&str; 2] = [
+        "#![forbid(unsafe_code)]",
+        "#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]",
+    ];
+    let roots = packages().into_iter().chain([root().to_owned()]);
+    let roots = roots.flat_map(|package| ["src/lib.rs", "src/main.rs"].map(|it| package.join(it)));
+    for file in roots.filter(|file| file.exists()) {
+        let text = fs::read_to_string(&file).unwrap();
+        for lint in LINTS {
+            assert!(text.lines().any(|line| line == lint), "add to {}: {lint}", file.display());
+        }
+    }
+    for package in packages() {
+        let text = fs::read_to_string(package.join("Cargo.toml")).unwrap();
+        let inherits = text.contains("[lints]\nworkspace = true\n");
+        assert!(inherits, "{}/Cargo.toml does not inherit the lints", package.display());
+    }
+}
+
+/// Otherwise a package would have the profile of "*": no optimization, no overflow checks.
+#[test]
+fn fuzz_targets_have_a_profile_for_every_package() {
+    let text = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
+    for package in packages() {
+        let name = package.file_name().unwrap().to_str().unwrap();
+        for (profile, wanted) in
+            [("dev", &["opt-level"][..]), ("release", &["debug-assertions", "opt-level"])]
+        {
+            let table = format!("[profile.{profile}.package.weir-{name}]");
+            let keys = text.split_once(&table).map(|(_, rest)| rest.split("\n[").next().unwrap());
+            let keys = keys.unwrap_or_else(|| panic!("fuzz/Cargo.toml lacks {table}"));
+            for key in wanted {
+                let found = keys.lines().any(|line| line.starts_with(&format!("{key} = ")));
+                assert!(found, "{table} in fuzz/Cargo.toml lacks {key}");
+            }
         }
     }
 }

@@ -208,7 +208,7 @@ fn packages_of_the_same_files_are_the_same() {
     let cargo = format!(
         "[ $2 = --version ] && exit
 case $1 in
-  cyclonedx) echo {{}} > weir-{version}.cdx.json ;;
+  cyclonedx) for member in . benches crates/* examples/library; do echo {{}} > $member/weir-{version}.cdx.json; done ;;
   about) echo licenses > \"$8\" ;;
 esac"
     );
@@ -225,6 +225,13 @@ esac"
         release
     };
     let (first, second) = (package(), package());
+    let mut members =
+        vec![root().to_owned(), root().join("benches"), root().join("examples/library")];
+    members.extend(fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path()));
+    for member in members {
+        let left = member.join(format!("weir-{version}.cdx.json"));
+        assert!(!left.exists(), "{} is left", left.display());
+    }
     let sums = |release: &TempDir| fs::read_to_string(release.path().join("SHA256SUMS")).unwrap();
     assert_eq!(sums(&first), sums(&second));
     let names: Vec<String> =

@@ -71,7 +71,7 @@ impl fmt::Debug for Flushers {
 enum Phase {
     Serving,
     Draining(Stop),
-    /// With the time of the signal.
+    /// The listeners close; the signal came at this time.
     Closing(Instant),
     Ended,
 }

@@ -70,7 +70,7 @@ struct Converted {
     notes: Vec<&'static str>,
 }
 
-/// Prints the rules. Exits 1 if anything is left out.
+/// Prints the rules. Exits 1 if anything is omitted.
 pub fn run(args: &ConvertArgs) -> ExitCode {
     let converted = read(&args.input, args.from).and_then(|(name, text, format)| match format {
         Format::Limitador => limitador::convert(&name, &text),

@@ -43,7 +43,7 @@ pub(super) enum Column {
 }
 
 /// Prints a table, indented by some spaces. Cells are escaped, and long ones cut. A column whose cells are
-/// all empty is left out.
+/// all empty is omitted.
 pub(super) fn table(
     out: &mut dyn Write,
     indent: usize,

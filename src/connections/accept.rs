@@ -94,7 +94,7 @@ struct Spares {
 impl Spares {
     const MAX: usize = 4;
 
-    /// For a listener with up to `connections`: none if there are hardly any descriptors, which others need,
+    /// Returns the spares of a listener with up to `connections`: none if there are hardly any descriptors, which others need,
     /// such as those that read rules.
     fn new(connections: usize) -> Spares {
         Spares { count: Spares::MAX.min(connections / 16), open: Vec::new() }

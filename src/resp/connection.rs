@@ -57,9 +57,9 @@ const MAX_UNCOUNTED_BYTES: usize = 28 << 10;
 
 /// The end of a connection.
 enum Closed {
-    /// After the replies: the client sent QUIT, broke the protocol, or was evicted.
+    /// The connection closes after the replies: the client sent QUIT, broke the protocol, or was evicted.
     AfterReplies,
-    /// At once: a write failed, and another would only take as long.
+    /// The connection closes at once: a write failed, and another would only take as long.
     Now,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Connection<'a, S, Stream> {
     resp: &'a Resp<S>,
     stream: Stream,
     handle: &'a ConnectionHandle,
-    /// For the log.
+    /// The address of the client, for the log.
     peer: Option<SocketAddr>,
     session: Session,
     replies: Replies,

@@ -32,11 +32,11 @@ pub enum Effect {
     SetText,
     /// Read together with another variable; this is what it defines.
     Defines(&'static str),
-    /// None, for this reason.
+    /// Has no effect, for this reason.
     Ignored(&'static str),
-    /// None, as in the reference, for this reason; with a warning.
+    /// Has no effect, as in the reference, for this reason; a warning reports it.
     Unused(&'static str),
-    /// None yet, with a warning; this is what it is for.
+    /// Has no effect yet, which a warning reports; this is what the variable is for.
     NotYet(&'static str),
     /// Stops the start, since ignoring it would be dangerous; this is what to do instead.
     Refused(&'static str),
@@ -59,7 +59,7 @@ pub enum RedisEffect {
     Login,
     /// Enables the store for limits per second.
     PerSecond,
-    /// None, for this reason.
+    /// Has no effect, for this reason.
     Ignored(&'static str),
 }
 

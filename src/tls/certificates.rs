@@ -36,9 +36,9 @@ pub struct Certificates {
 #[derive(Debug)]
 struct Seen {
     active: u64,
-    /// At the last poll.
+    /// The fingerprint at the last poll.
     last: u64,
-    /// Of the invalid set that was reported.
+    /// The fingerprint of the invalid set that was reported.
     reported: Option<u64>,
 }
 

@@ -17,7 +17,7 @@ use crate::sockets::Socket;
 /// Opens the connections of one listener.
 #[derive(Clone, Debug)]
 pub struct Opener {
-    /// None without TLS.
+    /// What does handshakes; none without TLS.
     pub handshakes: Option<Arc<Handshakes>>,
     /// The timeout of waiting for a client to start its handshake, and of the handshake.
     pub timeout: Duration,

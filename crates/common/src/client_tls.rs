@@ -84,6 +84,7 @@ impl ClientCertificates {
         ClientCertificates { files, last_good: Mutex::default(), unusable }
     }
 
+    /// Returns the files, with the settings that name them.
     pub fn files(&self) -> &ClientFiles {
         &self.files
     }

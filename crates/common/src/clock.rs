@@ -43,6 +43,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
+    /// Starts at the system's time.
     pub fn new() -> SystemClock {
         SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall())) }
     }
@@ -134,14 +135,17 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
+    /// Returns a clock that stands still at `now`.
     pub fn new(now: Micros) -> ManualClock {
         ManualClock { now: AtomicU64::new(now), stepped: AtomicI64::new(0) }
     }
 
+    /// Sets the time.
     pub fn set(&self, now: Micros) {
         self.now.store(now, Ordering::Relaxed);
     }
 
+    /// Lets time pass.
     pub fn advance(&self, by: Micros) {
         self.now.fetch_add(by, Ordering::Relaxed);
     }

@@ -13,6 +13,7 @@ pub enum OnStoreFailure {
 }
 
 impl OnStoreFailure {
+    /// All policies.
     pub const ALL: [OnStoreFailure; 4] =
         [OnStoreFailure::Error, OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Local];
 

@@ -5,13 +5,14 @@ use memchr::memmem;
 /// A text, ready to be compared with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Glob {
-    /// Without a star.
+    /// A pattern without a star.
     Text(Box<str>),
     /// The literal parts around the stars.
     Parts(Box<[Box<str>]>),
 }
 
 impl Glob {
+    /// Reads a pattern, in which `*` stands for any text.
     pub fn new(text: &str) -> Glob {
         match text.contains('*') {
             true => Glob::Parts(parts(text)),
@@ -27,6 +28,7 @@ impl Glob {
         }
     }
 
+    /// Returns whether the pattern matches the whole text.
     pub fn matches(&self, text: &str) -> bool {
         match self {
             Glob::Text(wanted) => **wanted == *text,

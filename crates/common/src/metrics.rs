@@ -55,6 +55,7 @@ pub struct MetricFamily {
     pub is_standard: bool,
 }
 
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
     /// A number that only grows.
@@ -75,6 +76,7 @@ pub enum SampleValue<'a> {
 }
 
 impl MetricFamily {
+    /// Returns the family of a counter.
     pub const fn counter(
         name: &'static str,
         help: &'static str,
@@ -83,6 +85,7 @@ impl MetricFamily {
         MetricFamily { name, help, metric_type: MetricType::Counter, labels, is_standard: false }
     }
 
+    /// Returns the family of a gauge.
     pub const fn gauge(
         name: &'static str,
         help: &'static str,
@@ -91,6 +94,7 @@ impl MetricFamily {
         MetricFamily { name, help, metric_type: MetricType::Gauge, labels, is_standard: false }
     }
 
+    /// Returns the family of a histogram.
     pub const fn histogram(
         name: &'static str,
         help: &'static str,
@@ -107,16 +111,19 @@ impl MetricFamily {
 
 /// Families of one sample without labels.
 impl dyn MetricSink + '_ {
+    /// Adds a family with one counter, which has no labels.
     pub fn counter(&mut self, family: MetricFamily, value: u64) {
         self.family(family);
         self.sample(&[], SampleValue::Counter(value));
     }
 
+    /// Adds a family with one gauge, which has no labels.
     pub fn gauge(&mut self, family: MetricFamily, value: f64) {
         self.family(family);
         self.sample(&[], SampleValue::Gauge(value));
     }
 
+    /// Adds a family with one histogram, which has no labels.
     pub fn histogram(&mut self, family: MetricFamily, value: &HistogramSnapshot) {
         self.family(family);
         self.sample(&[], SampleValue::Histogram(value));
@@ -128,14 +135,17 @@ impl dyn MetricSink + '_ {
 pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
+    /// Adds 1.
     pub fn inc(&self) {
         self.inc_by(1);
     }
 
+    /// Adds `n`.
     pub fn inc_by(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -146,18 +156,22 @@ impl Counter {
 pub struct Gauge(Arc<AtomicI64>);
 
 impl Gauge {
+    /// Adds 1.
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Subtracts 1.
     pub fn dec(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Sets the value.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
+    /// Returns the value.
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }

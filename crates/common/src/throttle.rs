@@ -28,6 +28,7 @@ struct State {
 }
 
 impl Throttle {
+    /// Returns a throttle that lets one line pass per interval.
     pub const fn new(interval: Duration) -> Throttle {
         Throttle { interval, state: Mutex::new(State { last_passed: None, suppressed: 0 }) }
     }

@@ -236,6 +236,7 @@ macro_rules! define_algorithms {
         }
 
         impl AlgorithmKind {
+            /// All algorithms.
             pub const ALL: [AlgorithmKind; Algorithm::COUNT] = [$(AlgorithmKind::$name),*];
         }
 

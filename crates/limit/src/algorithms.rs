@@ -34,6 +34,6 @@ define_algorithms! { $
     /// The generic cell rate algorithm, also called leaky bucket.
     Gcra => gcra::State,
     Concurrency => Box<concurrency::State>,
-    /// Not of rule files.
+    /// The bucket of the Redis command `RL.REDUCE`; rule files cannot name it.
     ReduceBucket => reduce_bucket::State,
 }

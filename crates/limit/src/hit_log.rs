@@ -195,6 +195,7 @@ impl HitLog {
         Some(HitLog::Stamps(stamps))
     }
 
+    /// Returns how many stamps are kept; 0 for a summary.
     #[cfg(test)]
     pub fn stamps(&self) -> usize {
         match self {

@@ -48,6 +48,7 @@ pub(crate) enum Spans {
 }
 
 impl Spans {
+    /// Returns the length of a span.
     pub fn length(self) -> Micros {
         let (Spans::Any(length) | Spans::Epoch(length)) = self;
         length

@@ -4,18 +4,19 @@
 //! of the binding limit: of those that deny the one with the longest wait, else the one with the
 //! least remaining.
 
+mod charge;
 mod inspect;
+mod state;
 mod undo;
 
 use std::hash::{DefaultHasher, Hasher};
 
-use smallvec::SmallVec;
-
+pub(super) use self::charge::fill;
 pub use self::inspect::{CountError, KeyState, LimitReading};
-use super::hit_log::{HitLog, LogBounds};
+pub use self::state::State;
+use super::hit_log::LogBounds;
 use super::{
-    Algorithm, ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, NearLimit,
-    NearLimits, Packed, SavedNumbers, Source, Undo, Unit, Verdict, hash_hold_id, saved,
+    Algorithm, ChargeOutcome, Decision, Hits, Limit, Micros, Packed, Undo, Unit, hash_hold_id,
 };
 
 /// The operation of a charge.
@@ -69,13 +70,6 @@ pub struct Plan {
     /// The hits from which on each limit is near its n; empty if decisions do not tell.
     near_from: Box<[u64]>,
     near_limit_ratio: Option<f32>,
-}
-
-/// The state of all limits of a plan for one key. The default is that of a key never seen.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct State {
-    limits: Box<[LimitState]>,
-    log: HitLog,
 }
 
 impl PartialEq for Plan {
@@ -142,6 +136,7 @@ impl Plan {
         Plan { shape_hash: hash(shape), shape: shape.into(), continues: true, ..self }
     }
 
+    /// Returns the limits, in the order of the rule.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
@@ -283,185 +278,6 @@ impl Plan {
             _ => self.charge_hashed(&mut State::default(), now, op, hold),
         }
     }
-
-    /// Charges states that were advanced to `now`.
-    fn charge_states(
-        &self,
-        states: &mut [LimitState],
-        log: &mut HitLog,
-        now: Micros,
-        op: Op,
-        hold: u64,
-    ) -> ChargeOutcome {
-        let hits = op.hits(hold);
-        match op {
-            Op::Take(_) => return self.take(states, log, now, hits),
-            Op::Refund(_) => self.refund(states, log, now, hits),
-            Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
-        }
-        let used: Used = self.used(states, log, now);
-        self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used)
-    }
-
-    fn take(
-        &self,
-        states: &mut [LimitState],
-        log: &mut HitLog,
-        now: Micros,
-        hits: Hits,
-    ) -> ChargeOutcome {
-        let used = self.used(states, log, now);
-        let mut verdicts = [Verdict::ALLOWED; 16];
-        let mut allowed = true;
-        for ((limit, state), verdict) in self.limits.iter().zip(&*states).zip(&mut verdicts) {
-            *verdict = limit.verdict(state, log, now, hits);
-            allowed &= verdict.allowed || limit.shadow_mode;
-        }
-        if hits.count > 0 {
-            for ((limit, state), verdict) in self.limits.iter().zip(&mut *states).zip(&verdicts) {
-                // A limit in shadow mode charges what it would have admitted, so that it would deny
-                // what it will deny once it is enforced.
-                if allowed && verdict.allowed || limit.charge_denied {
-                    limit.charge(state, now, hits);
-                }
-                if !verdict.allowed {
-                    limit.algorithm.deny(state, now);
-                }
-            }
-            if let (true, Some(bounds)) = (allowed, &self.log_bounds) {
-                log.charge(bounds, now, hits.count);
-            }
-        }
-        if !allowed {
-            // Charged denials and the restarted wait of a strict bucket make the wait longer.
-            for ((limit, state), verdict) in self.limits.iter().zip(&*states).zip(&mut verdicts) {
-                if !verdict.allowed {
-                    verdict.retry_after = limit.verdict(state, log, now, hits).retry_after;
-                }
-            }
-        }
-        let mut outcome = self.conclude(states, log, now, &verdicts, &used);
-        if allowed && hits.count > 0 && !self.near_from.is_empty() {
-            let count = u64::from(hits.count);
-            self.add_near(states, log, now, (count, &used), &mut outcome.decision);
-        }
-        outcome
-    }
-
-    /// Refunds hits to every limit; in a rule with a concurrency limit, to that alone.
-    fn refund(&self, states: &mut [LimitState], log: &mut HitLog, now: Micros, hits: Hits) {
-        let in_flight_only = self.concurrency.is_some();
-        for (limit, state) in self.limits.iter().zip(states) {
-            if !in_flight_only || limit.algorithm.counts_in_flight() {
-                limit.algorithm.refund(state, now, hits);
-            }
-        }
-        if !in_flight_only {
-            log.refund(hits.count);
-        }
-    }
-
-    /// Adds the limits that are near their n after admitted hits: of those that may bind, all but the
-    /// binding one.
-    fn add_near(
-        &self,
-        states: &[LimitState],
-        log: &HitLog,
-        now: Micros,
-        (hits, used): (u64, &Used),
-        decision: &mut Decision,
-    ) {
-        let all_shadow = self.limits.iter().all(|limit| limit.shadow_mode);
-        for (i, (limit, near_from)) in self.limits.iter().zip(&self.near_from).enumerate() {
-            let used = used[i].saturating_add(hits);
-            let may_bind = !limit.shadow_mode || all_shadow;
-            if used >= *near_from && i != usize::from(decision.limit) && may_bind {
-                let reset_after = limit.levels(&states[i], log, now).reset_after;
-                decision.near.push(NearLimit { limit: i as u8, used, reset_after });
-            }
-        }
-    }
-
-    fn used(&self, states: &[LimitState], log: &HitLog, now: Micros) -> Used {
-        let used = |(limit, state): (&Limit, &LimitState)| limit.levels(state, log, now).used;
-        self.limits.iter().zip(states).map(used).collect()
-    }
-
-    /// Finds the binding limit and builds the outcome.
-    fn conclude(
-        &self,
-        states: &[LimitState],
-        log: &HitLog,
-        now: Micros,
-        verdicts: &[Verdict; 16],
-        used: &Used,
-    ) -> ChargeOutcome {
-        let all_shadow = self.limits.iter().all(|limit| limit.shadow_mode);
-        let mut best: Option<(Binding, Decision)> = None;
-        let (mut would_deny, mut expires, mut fill) = (0, 0, Fill::Low);
-        for (i, (limit, state)) in self.limits.iter().zip(states).enumerate() {
-            let levels = limit.levels(state, log, now);
-            if !levels.empty {
-                expires = expires.max(now.saturating_add(levels.reset_after));
-            }
-            let Verdict { allowed, retry_after } = verdicts[i];
-            if limit.shadow_mode {
-                would_deny |= u16::from(!allowed) << i;
-                if !all_shadow {
-                    continue;
-                }
-            }
-            fill = fill.max(self::fill(limit, &levels));
-            let allowed = allowed || limit.shadow_mode;
-            let binding = match allowed {
-                false => Binding::Denies(retry_after.unwrap_or(Micros::MAX)),
-                true => Binding::Allows(std::cmp::Reverse(levels.remaining), levels.reset_after),
-            };
-            if best.as_ref().is_none_or(|(most, _)| binding > *most) {
-                best = Some((
-                    binding,
-                    Decision {
-                        allowed,
-                        limit: i as u8,
-                        would_deny: 0,
-                        used_before: used[i],
-                        remaining: levels.remaining,
-                        reset_after: levels.reset_after,
-                        retry_after: if allowed { None } else { retry_after },
-                        source: Source::Store,
-                        near: NearLimits::default(),
-                    },
-                ));
-            }
-        }
-        // A plan without limits allows everything.
-        let mut decision = best.map_or(Decision::ALLOWED, |(_, decision)| decision);
-        decision.would_deny = would_deny;
-        ChargeOutcome { decision, expires, fill }
-    }
-}
-
-/// How full the state of a limit is.
-pub(super) fn fill(limit: &Limit, levels: &Levels) -> Fill {
-    match levels.remaining {
-        // Denies with or without a state, so nothing is lost with it.
-        _ if limit.requests_per_unit == 0 => Fill::Low,
-        0 => Fill::Full,
-        remaining if levels.used >= remaining => Fill::High,
-        _ => Fill::Low,
-    }
-}
-
-/// The hits each limit had counted before a charge.
-type Used = SmallVec<[u64; 4]>;
-
-/// The order that selects the binding limit: the greatest binds.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Binding {
-    /// The least remaining; of equals, the longest reset.
-    Allows(std::cmp::Reverse<u64>, Micros),
-    /// The longest wait; no wait at all is the longest.
-    Denies(Micros),
 }
 
 /// Hashes a shape.
@@ -469,42 +285,4 @@ fn hash(shape: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(shape.as_bytes());
     hasher.finish()
-}
-
-impl State {
-    /// Returns the state of all limits of a plan, in their order. `log` is the log of its
-    /// sliding_log limits.
-    pub fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
-        State { limits, log }
-    }
-
-    pub fn log(&self) -> &HitLog {
-        &self.log
-    }
-
-    pub(super) fn limits(&self) -> &[LimitState] {
-        &self.limits
-    }
-
-    /// Appends the state as it is saved, without its log, which follows.
-    pub fn save_limits(&self, out: &mut Vec<u8>) {
-        saved::put(out, self.limits.len() as u64);
-        for limit in &self.limits {
-            limit.save(out);
-        }
-    }
-
-    /// Reads a saved state with its log; none if no state is written like that.
-    pub fn restore(bytes: &[u8]) -> Option<State> {
-        let mut numbers = SavedNumbers::new(bytes);
-        let len = numbers.next_len()?;
-        let limits = (0..len).map(|_| LimitState::restore(&mut numbers)).collect::<Option<_>>()?;
-        let log = HitLog::restore(&mut numbers)?;
-        numbers.is_empty().then_some(State { limits, log })
-    }
-
-    #[cfg(test)]
-    pub(super) fn log_len(&self) -> usize {
-        self.log.stamps()
-    }
 }

@@ -34,6 +34,7 @@ pub(super) fn put_log<'s>(out: &mut Vec<u8>, len: usize, stamps: impl Iterator<I
 pub(crate) struct SavedNumbers<'a>(&'a [u8]);
 
 impl<'a> SavedNumbers<'a> {
+    /// Reads numbers from saved bytes.
     pub fn new(bytes: &'a [u8]) -> SavedNumbers<'a> {
         SavedNumbers(bytes)
     }
@@ -67,6 +68,7 @@ impl<'a> SavedNumbers<'a> {
         (len <= self.0.len()).then_some(len)
     }
 
+    /// Returns whether all bytes have been read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

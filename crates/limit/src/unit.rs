@@ -15,6 +15,7 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// All units, the shortest first.
     pub const ALL: [Unit; 7] =
         [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 

@@ -44,9 +44,9 @@ impl Levels {
 pub enum Fill {
     /// Below half of its limit.
     Low,
-    /// Half of it or more.
+    /// Half of the limit or more is used.
     High,
-    /// At its limit or over.
+    /// The limit is used up.
     Full,
 }
 
@@ -101,6 +101,7 @@ pub struct NearLimit {
 }
 
 impl NearLimits {
+    /// Iterates over the limits, in the order of the rule.
     pub fn iter(&self) -> impl Iterator<Item = &NearLimit> {
         self.0.iter().flat_map(|limits| limits.iter())
     }

@@ -42,7 +42,7 @@ pub struct Denial {
     pub control: Option<String>,
     /// The wait until the hits are allowed; none if it is not known, or forever.
     pub retry_ms: Option<u64>,
-    /// Denials that were left out since the last one that was not.
+    /// Denials that were omitted since the last one that was not.
     pub suppressed: u64,
 }
 

@@ -30,6 +30,7 @@ struct TakenHold {
 }
 
 impl Holds {
+    /// Returns whether no hold was taken.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -67,7 +68,7 @@ impl Holds {
         }
     }
 
-    /// Gives all holds back. If the store fails, they expire after their time-out.
+    /// Releases all holds. If the store fails, they expire after their time-out.
     pub async fn release(self, store: &impl Store) {
         let Some(taken) = self.0 else { return };
         let Taken { domain, on_failure, holds } = *taken;

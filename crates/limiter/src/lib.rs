@@ -100,6 +100,7 @@ pub struct Limiter<S> {
 }
 
 impl<S: Store> Limiter<S> {
+    /// Returns a limiter that counts in `store`.
     pub fn new(store: S, options: Options) -> Limiter<S> {
         let denial_log = DenialLog::new(options.logged_denials);
         let counts = LimiterCounts::new(options.max_series);
@@ -127,10 +128,12 @@ impl<S: Store> Limiter<S> {
         &self.denials
     }
 
+    /// Returns its counts of requests.
     pub fn counts(&self) -> &LimiterCounts {
         &self.counts
     }
 
+    /// Returns the store.
     pub fn store(&self) -> &S {
         &self.store
     }

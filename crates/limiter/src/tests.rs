@@ -168,7 +168,7 @@ fn hits_come_from_the_descriptor_else_from_the_request() {
 }
 
 #[test]
-fn negative_hits_are_given_back() {
+fn negative_hits_are_refunded() {
     let bench = Bench::new(MINUTE);
     let ask = |is_negative_hits, hits| {
         let descriptor = Descriptor {

@@ -77,6 +77,7 @@ pub struct Recorded<'a> {
     pub outcome: Outcome<'a>,
 }
 
+/// What was decided about hits.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
     /// Admitted, at or over `near_limit_ratio` of some limits.
@@ -97,6 +98,7 @@ pub struct NearAdmission<'a> {
 }
 
 impl Top {
+    /// Returns empty lists.
     pub fn new(options: Options, clock: Arc<dyn Monotonic>) -> Top {
         let lists = || Lists {
             hits: Sketch::new(options.entries.max(1)),

@@ -12,6 +12,7 @@ mod html;
 mod input;
 mod json;
 mod mapping;
+mod output;
 mod progress;
 mod report;
 mod rows;
@@ -24,7 +25,8 @@ mod time;
 
 pub use self::input::Input;
 pub use self::mapping::{Mapping, MappingArgs};
-pub use self::report::{Output, Report};
+pub use self::output::Output;
+pub use self::report::Report;
 pub use self::run::Replay;
 
 /// What prevents a replay, as lines for standard error.

@@ -1,23 +1,8 @@
 //! What a replay found, for all outputs.
 
-use std::io::{self, Write};
-
-use clap::ValueEnum;
 use weir_common::escape::escape;
 use weir_limit::Micros;
 use weir_rules::Origin;
-
-use super::{csv, html, json, text};
-
-/// A format of the report.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Output {
-    Text,
-    Json,
-    Csv,
-    /// One page with plots, for a browser.
-    Html,
-}
 
 /// The result of a replay.
 #[derive(Debug)]
@@ -54,22 +39,6 @@ impl Report {
             _ => None,
         }
     }
-
-    /// Writes the report.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
-    pub fn print(&self, output: Output, out: &mut impl Write) -> io::Result<()> {
-        let mut out = io::BufWriter::new(out);
-        match output {
-            Output::Text => text::print(self, &mut out)?,
-            Output::Json => json::print(self, &mut out)?,
-            Output::Csv => csv::print(self, &mut out)?,
-            Output::Html => html::print(self, &mut out)?,
-        }
-        out.flush()
-    }
 }
 
 /// What was read.
@@ -90,7 +59,7 @@ pub(super) struct Traffic {
     pub examples: Vec<InvalidLine>,
     /// Lines earlier than `--reorder` allows. They were decided at the earliest allowed time.
     pub late: u64,
-    /// The line, and its time, that the first of them was too far behind.
+    /// The line, and its time, that the first late line was too far behind.
     pub late_after: Option<(u64, Micros)>,
     /// The times of the first and the last request.
     pub span: Option<(Micros, Micros)>,
@@ -107,7 +76,7 @@ pub(super) struct DescriptorReport {
     pub text: String,
     /// Lines without one of its fields: their requests do not have it.
     pub missing: u64,
-    /// The field that the first of them lacks.
+    /// The field that the first line without one of its fields lacks.
     pub missing_field: Option<String>,
 }
 
@@ -164,15 +133,15 @@ impl Traffic {
 #[derive(Debug, Default)]
 pub(super) struct Count {
     pub requests: u64,
-    /// The start of the minute with most of them, and how many it had.
+    /// The start of the minute with the most denied requests, and how many it had.
     pub worst_minute: Option<(Micros, u64)>,
-    /// The keys with most of them, most first; empty where they are not distinguished.
+    /// The keys with the most denied requests, most first; empty where keys are not distinguished.
     pub worst_keys: Vec<(String, u64)>,
     /// Keys that were denied.
     pub keys: u64,
     /// Whether there were more keys than are counted separately, so that some are missing.
     pub is_cut: bool,
-    /// In each bucket. Shorter than the series of requests where the last buckets are 0.
+    /// The denied requests in each bucket. Shorter than the series of requests where the last buckets are 0.
     pub series: Vec<u64>,
 }
 

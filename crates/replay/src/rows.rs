@@ -69,7 +69,7 @@ struct Row {
 #[derive(Debug, Default)]
 struct Block {
     text: String,
-    /// As many for each row as there are fields.
+    /// The values of all rows: for each row one per field.
     spans: Vec<Span>,
     /// The rows that are not released.
     waiting: u32,

@@ -55,6 +55,8 @@ struct Other {
 }
 
 impl Replay {
+    /// Returns a replay of the lines that `mapping` turns into requests, by `rules` and, to compare, by `other`. A
+    /// side keeps the states of up to `max_keys` keys.
     pub fn new(
         mut mapping: Mapping,
         rules: NamedRules,
@@ -257,7 +259,7 @@ fn add_entries<'r>(
     is_complete
 }
 
-/// Of a descriptor, the lines without one of its fields, and the field that the first of them lacks.
+/// The lines that lack a field of a descriptor, and the field that the first such line lacks.
 type Missing = (u64, Option<usize>);
 
 /// Counts the descriptors that a request does not have.

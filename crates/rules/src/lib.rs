@@ -66,7 +66,7 @@ use weir_common::failure::OnStoreFailure;
 #[derive(Debug, Default)]
 pub struct RuleSet {
     domains: HashMap<Box<str>, Domain>,
-    /// In the order of the files.
+    /// All rules, in the order of the files.
     rules: Vec<Arc<Rule>>,
     /// The budget of all series that values of requests distinguish.
     series: Arc<stats::RuleSeriesBudget>,
@@ -118,6 +118,7 @@ impl Default for Options {
 }
 
 impl RuleSet {
+    /// Returns the domain of this name, if there are rules for it.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
         self.domains.get(name)
     }

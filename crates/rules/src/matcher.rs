@@ -29,7 +29,7 @@ pub(super) struct MatcherNode {
     children: Vec<Child>,
     /// Indices into `children`, by the hash of their text.
     exact: HashTable<u32>,
-    /// In file order.
+    /// The children with a wildcard, in file order.
     wildcards: Vec<Wildcard>,
     /// The length of the longest text.
     longest: usize,
@@ -68,10 +68,10 @@ struct Wildcard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MatchKind {
-    /// By key and value.
+    /// The entry matched by its key and its value.
     Value,
     Wildcard,
-    /// By key alone.
+    /// The entry matched by its key alone.
     Key,
 }
 

@@ -3,7 +3,7 @@
 //! Overlay files are validated as a whole, without rules. When rules are compiled, the reader asks the
 //! [`Patcher`] for the patches that match a descriptor, and reads the descriptor again with its keys
 //! as the patches change them. So one reader validates all rules. A patch after which a rule would be
-//! invalid is left out for that rule, and reported.
+//! invalid is skipped for that rule, and reported.
 
 mod apply;
 mod patch;

@@ -5,13 +5,14 @@ use std::num::NonZeroU32;
 /// The position of a node, in eight bytes: a tree has one for each of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Position {
-    /// In a text; both are counted from 1.
+    /// A place in a text; line and column are counted from 1.
     Line { line: NonZeroU32, column: u32 },
-    /// In a message: how many fields precede it in the tree. Its path is found by walking the tree.
+    /// A field of a message: how many fields precede it in the tree. Its path is found by walking the tree.
     Field(u32),
 }
 
 impl Position {
+    /// Returns a position in a text; line and column start at 1.
     pub fn in_text(line: u32, column: u32) -> Position {
         Position::Line { line: NonZeroU32::new(line).unwrap_or(NonZeroU32::MIN), column }
     }

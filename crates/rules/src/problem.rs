@@ -6,6 +6,7 @@ use super::Origin;
 use super::position::Position;
 use weir_common::escape::escape;
 
+/// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The rule set cannot be used.
@@ -83,6 +84,7 @@ impl Problem {
         }
     }
 
+    /// Returns whether the rule set cannot be used because of it.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }

@@ -121,10 +121,12 @@ impl Problems {
             .sort_by_key(|problem| (order.get(problem.file.as_str()).copied(), problem.position));
     }
 
+    /// Returns the listed problems.
     pub fn list(&self) -> &[Problem] {
         &self.list
     }
 
+    /// Returns the listed problems, and how many were omitted.
     pub fn into_parts(self) -> (Vec<Problem>, Omitted) {
         (self.list, self.omitted)
     }

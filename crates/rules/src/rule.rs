@@ -89,6 +89,7 @@ impl fmt::Display for Origin {
 }
 
 impl Rule {
+    /// Returns the domain of the rule.
     pub fn domain(&self) -> &str {
         &self.name[..self.domain_length]
     }

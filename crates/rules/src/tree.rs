@@ -16,6 +16,7 @@ pub use scalar::{Style, Value};
 /// Bytes of text that count as one more node in the size of a scalar.
 const TEXT_BYTES_PER_NODE: usize = 64;
 
+/// A part of a document, with its position.
 #[derive(Clone, Debug)]
 pub struct Node<'a> {
     pub position: Position,
@@ -25,6 +26,7 @@ pub struct Node<'a> {
     style: Style,
 }
 
+/// The content of a node.
 #[derive(Clone, Debug)]
 pub enum Content<'a> {
     /// Text as written, or decoded if it was encoded.
@@ -36,11 +38,12 @@ pub enum Content<'a> {
 #[derive(Clone, Debug)]
 enum Storage<'a> {
     Owned(Content<'a>),
-    /// For nodes with an anchor, and the aliases of it.
+    /// The content of a node with an anchor, which its aliases share.
     Shared(Rc<Content<'a>>),
 }
 
 impl<'a> Node<'a> {
+    /// Returns a node of one scalar.
     pub fn scalar(position: Position, text: impl Into<Cow<'a, str>>, style: Style) -> Node<'a> {
         let text = text.into();
         let size = u32::try_from(1 + text.len() / TEXT_BYTES_PER_NODE).unwrap_or(u32::MAX);
@@ -48,18 +51,21 @@ impl<'a> Node<'a> {
         Node { position, storage, size, depth: 0, style }
     }
 
+    /// Returns a node of a list.
     pub fn list(position: Position, items: Vec<Node<'a>>) -> Node<'a> {
         let (size, depth) = extent(items.iter());
         let storage = Storage::Owned(Content::List(items.into()));
         Node { position, storage, size, depth, style: Style::Plain }
     }
 
+    /// Returns a node of a map.
     pub fn map(position: Position, entries: Vec<(Node<'a>, Node<'a>)>) -> Node<'a> {
         let (size, depth) = extent(entries.iter().flat_map(|(key, value)| [key, value]));
         let storage = Storage::Owned(Content::Map(entries.into()));
         Node { position, storage, size, depth, style: Style::Plain }
     }
 
+    /// Returns the content.
     pub fn content(&self) -> &Content<'a> {
         match &self.storage {
             Storage::Owned(content) => content,

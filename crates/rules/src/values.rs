@@ -137,6 +137,7 @@ impl Reader<'_> {
         found.map(|(_, value)| *value)
     }
 
+    /// Reads `true` or `false`.
     pub fn bool(&mut self, node: &Node<'_>, field: &str) -> Option<bool> {
         let Some(Value::Bool(value)) = node.value() else {
             self.invalid(node, field, "write true or false, without quotes");
@@ -145,6 +146,7 @@ impl Reader<'_> {
         Some(value)
     }
 
+    /// Reads a whole number of a range.
     pub fn number(
         &mut self,
         node: &Node<'_>,
@@ -205,6 +207,7 @@ impl Reader<'_> {
     }
 }
 
+/// Returns whether a node is null or empty.
 pub fn is_null(node: &Node<'_>) -> bool {
     node.value() == Some(Value::Null)
 }

@@ -42,12 +42,13 @@ pub fn parse(text: &str) -> Result<Option<Node<'_>>, SyntaxError> {
 
 /// The documents of a text, which `---` separates. An error ends them.
 pub struct Documents<'a> {
-    /// None after an error, and at the end.
+    /// The parser; none after an error, and at the end.
     parser: Option<Parser<'a, StrInput<'a>>>,
     map: Option<&'a SourceMap>,
 }
 
 impl<'a> Documents<'a> {
+    /// Returns the documents of a text; nothing is read yet.
     pub fn new(text: &'a str) -> Documents<'a> {
         let mut options = Options::default();
         options.set_emit_comments(false);

@@ -76,6 +76,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         DenyLocally { inner, clock, denials: DenialCache::new(slots), longest }
     }
 
+    /// Returns the store inside.
     pub fn inner(&self) -> &S {
         &self.inner
     }

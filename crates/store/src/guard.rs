@@ -88,6 +88,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         &self.counts
     }
 
+    /// Returns the store inside.
     pub fn inner(&self) -> &S {
         &self.inner
     }

@@ -14,7 +14,7 @@ use weir_common::metrics::MetricSink;
 pub struct StoreStatus {
     /// Where states are kept: one, or two if limits of one second are kept separately.
     pub backends: Vec<BackendStatus>,
-    /// None if nothing can fail.
+    /// What is known about failures of the store; none if it cannot fail.
     pub failures: Option<FailureStatus>,
 }
 
@@ -24,7 +24,7 @@ pub struct BackendStatus {
     /// `main` or `per_second`.
     pub instance: &'static str,
     pub kind: &'static str,
-    /// Without logins; none in memory.
+    /// The address of the store, without logins; none in memory.
     pub address: Option<String>,
     /// The keys held, if they are in memory.
     pub keys: Option<usize>,

@@ -56,7 +56,7 @@ pub fn undoing<'a: 'u, 'u>(
 #[derive(Debug)]
 pub struct PerSecond<S> {
     main: S,
-    /// None: `main` keeps all limits.
+    /// The store for limits of one second; none if `main` keeps all limits.
     per_second: Option<S>,
 }
 
@@ -102,6 +102,7 @@ impl<S: Undoable> PerSecond<S> {
         PerSecond { main, per_second }
     }
 
+    /// Returns the store of all limits but those of one second.
     pub fn main(&self) -> &S {
         &self.main
     }

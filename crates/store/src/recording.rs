@@ -19,6 +19,7 @@ pub struct RecordingStore {
 }
 
 impl RecordingStore {
+    /// Returns a store in memory of up to `max_keys` keys that records its answers.
     pub fn new(clock: Arc<ManualClock>, max_keys: usize) -> RecordingStore {
         let store = MemoryStore::new(clock, max_keys);
         RecordingStore { store, answers: Mutex::default(), is_recording: true }
@@ -34,6 +35,7 @@ impl RecordingStore {
         self.answers.lock()
     }
 
+    /// Returns the counts of the store inside.
     pub fn stats(&self) -> MemoryStats {
         self.store.stats()
     }

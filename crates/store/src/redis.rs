@@ -67,11 +67,12 @@ pub struct RedisStore {
     /// One for each serving thread, started at its first use, on the current runtime.
     connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
-    /// For reading and resetting states.
+    /// The connections over which states are read and reset.
     direct: DirectConnections,
 }
 
 impl RedisStore {
+    /// Returns a store that does not connect yet.
     pub fn new(options: Options) -> RedisStore {
         let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
@@ -79,6 +80,7 @@ impl RedisStore {
         RedisStore { shared, connections, next_group, direct }
     }
 
+    /// Returns the counts for metrics.
     pub fn counts(&self) -> &RedisCounts {
         &self.shared.counts
     }

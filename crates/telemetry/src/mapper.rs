@@ -24,9 +24,9 @@ pub(crate) const DEFAULT_QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 /// A list of mappings.
 #[derive(Debug)]
 pub struct Mapper {
-    /// Globs first.
+    /// The mappings, those with globs before those with regular expressions.
     mappings: Vec<Mapping>,
-    /// For timers without a mapping.
+    /// The kind of metric of timers without a mapping.
     observer: Observer,
     /// Labels of all series; a label of a mapping takes precedence.
     labels: Vec<(String, String)>,
@@ -43,9 +43,9 @@ pub enum StatisticType {
 /// How a timer is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Observer {
-    /// By its upper bounds, in ascending order.
+    /// A histogram with these upper bounds, in ascending order.
     Histogram(Arc<[f64]>),
-    /// By its quantiles.
+    /// A summary with these quantiles.
     Summary(Arc<[f64]>),
 }
 
@@ -53,9 +53,9 @@ pub enum Observer {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     pub name: String,
-    /// Sorted by name.
+    /// The labels, sorted by name.
     pub labels: Vec<(String, String)>,
-    /// Empty if the mapping has none.
+    /// The help text; empty if the mapping has none.
     pub help: Arc<str>,
     /// What values are multiplied by.
     pub scale: f64,
@@ -66,7 +66,7 @@ pub struct Series {
 struct Mapping {
     regex: Regex,
     is_glob: bool,
-    /// None for all types.
+    /// The type of the statistics that match; none for all types.
     statistic_type: Option<StatisticType>,
     drop: bool,
     name: String,

@@ -51,11 +51,11 @@ pub struct Options {
     pub resource: Resource,
     pub traces: Option<Destination>,
     pub metrics: Option<MetricsOptions>,
-    /// For URLs of https.
+    /// The certificates for URLs of https.
     pub certificates: Arc<ClientCertificates>,
 }
 
-/// What describes this process. An empty namespace is left out, and an empty instance is random.
+/// What describes this process. An empty namespace is omitted, and an empty instance is random.
 #[derive(Clone, Debug)]
 pub struct Resource {
     pub service_name: String,
@@ -63,6 +63,7 @@ pub struct Resource {
     pub instance_id: String,
 }
 
+/// Where metrics are sent to, and how often.
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
     pub to: Destination,
@@ -74,7 +75,7 @@ pub struct MetricsOptions {
 #[derive(Clone, Debug)]
 pub struct Destination {
     pub protocol: Protocol,
-    /// With the path for HTTP; gRPC adds that of its method.
+    /// The URL, for HTTP with its path; gRPC adds that of its method.
     pub url: SecretUrl,
     pub headers: HeaderMap,
     /// The timeout of one request.
@@ -90,6 +91,7 @@ impl Destination {
     }
 }
 
+/// The protocol of OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Http,

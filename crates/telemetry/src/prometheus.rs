@@ -24,6 +24,7 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
+    /// Returns the `Content-Type` of an answer in this format.
     pub fn content_type(self) -> &'static str {
         match self {
             TextFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -75,6 +76,7 @@ pub struct PrometheusWriter {
 }
 
 impl PrometheusWriter {
+    /// Returns a writer without metrics.
     pub fn new(format: TextFormat) -> PrometheusWriter {
         PrometheusWriter { format, out: String::new(), name: String::new() }
     }

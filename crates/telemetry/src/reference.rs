@@ -93,6 +93,7 @@ impl Family {
 }
 
 impl<'a> ReferenceSink<'a> {
+    /// Returns a sink that passes statistics by the reference's names to `sink`.
     pub fn new(options: &'a Options, sink: &'a mut dyn StatisticSink) -> ReferenceSink<'a> {
         ReferenceSink { options, sink, family: None, name: String::new() }
     }

@@ -36,12 +36,14 @@ pub struct Options {
     pub statistics: reference::Options,
 }
 
+/// The protocol of the reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Tcp,
     Udp,
 }
 
+/// How names and tags are written.
 #[derive(Clone, Debug)]
 pub enum Dialect {
     StatsD,

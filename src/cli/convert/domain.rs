@@ -52,7 +52,7 @@ pub(super) struct Limit {
     pub requests_per_unit: u32,
     pub unit: Unit,
     pub multiplier: u32,
-    /// Of a `gcra` limit; none: a fixed window.
+    /// The burst of a `gcra` limit; none for a fixed window.
     pub burst: Option<u32>,
 }
 

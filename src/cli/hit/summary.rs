@@ -16,7 +16,7 @@ pub(super) struct Summary {
     pub errors: u64,
     pub retries: u64,
     pub elapsed: Duration,
-    /// Of requests and retries.
+    /// The latencies of requests and retries.
     pub latencies: Latencies,
 }
 

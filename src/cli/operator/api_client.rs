@@ -98,8 +98,8 @@ pub(in crate::cli) enum ClientError {
     Usage(String),
     /// The server cannot be reached, or does not answer as weir does.
     Connection(String),
-    /// The request is refused; why, and what to do instead.
-    Refused { error: String, help: String },
+    /// The server answers with an error: why, and what to do instead.
+    Rejected { error: String, help: String },
 }
 
 impl ClientError {
@@ -111,7 +111,7 @@ impl ClientError {
             ClientError::Usage(error) | ClientError::Connection(error) => {
                 writeln!(err, "error: {}", escape(error))
             }
-            ClientError::Refused { error, help } => {
+            ClientError::Rejected { error, help } => {
                 let help = match help.as_str() {
                     "" => String::new(),
                     help => format!("help: {}\n", escape(help)),
@@ -204,10 +204,10 @@ impl ApiClient<'_> {
     /// Returns the JSON of a good answer. The debug port answers unknown paths with a list of its pages,
     /// so a status alone does not show that the server has the API.
     fn read_answer(&self, status: StatusCode, json: Option<Value>) -> Result<Value, ClientError> {
-        let refused = json.as_ref().and_then(|json| ErrorAnswer::deserialize(json).ok());
-        match (json, refused) {
+        let rejected = json.as_ref().and_then(|json| ErrorAnswer::deserialize(json).ok());
+        match (json, rejected) {
             (Some(json), _) if status.is_success() => Ok(json),
-            (_, Some(ErrorAnswer { error, help })) => Err(ClientError::Refused { error, help }),
+            (_, Some(ErrorAnswer { error, help })) => Err(ClientError::Rejected { error, help }),
             _ => Err(ClientError::Connection(format!(
                 "{} answers {status}, but not as the API of weir: name its debug port, 6070 by default",
                 self.base
@@ -356,10 +356,10 @@ mod tests {
             client.read_answer(StatusCode::from_u16(status).unwrap(), json)
         };
         assert_eq!(read(200, r#"{"a":1}"#).unwrap()["a"], 1);
-        let Err(ClientError::Refused { error, help }) =
+        let Err(ClientError::Rejected { error, help }) =
             read(404, r#"{"error":"no","help":"list"}"#)
         else {
-            panic!("it is refused")
+            panic!("it is rejected")
         };
         assert_eq!((error.as_str(), help.as_str()), ("no", "list"));
         for (status, body) in [(200, "/livez: ok"), (404, "{}"), (500, "")] {

@@ -26,7 +26,7 @@ Examples:
   weir block -d shop --force --for 10m --reason 'incident 42'
 
 A value may have `*` for any text. Without a duration a block lasts the longest period of the rules that it matches,
-else an hour. Exits 0 if the control is active, 1 if it is refused or weir does not answer.";
+else an hour. Exits 0 if the control is active, 1 if it is rejected or weir does not answer.";
 
 const ALLOW_EXAMPLES: &str = "\
 Examples:
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_are_refused_with_a_fix() {
+    fn invalid_arguments_are_reported_with_a_fix() {
         for (line, cause) in [
             ("block", "--domain"),
             ("block -d shop =a", "no key"),

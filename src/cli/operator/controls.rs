@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::api_client::{ApiClient, Output, ServerArgs, read};
-use super::describe::{left, matched};
-use crate::cli::print::{Column, line, table};
-use crate::http::operators::v1::messages::{ControlList, ShownControl};
+use super::describe::{COLUMNS, row};
+use crate::cli::print::{line, table};
+use crate::http::operators::v1::messages::ControlList;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,24 +41,6 @@ pub fn run(args: &ControlsArgs) -> ExitCode {
 }
 
 fn print_list(answer: &ControlList, out: &mut dyn Write) -> io::Result<()> {
-    const COLUMNS: [Column; 6] = [
-        Column::Right("LEFT"),
-        Column::Left("ACTION"),
-        Column::Left("MATCHES"),
-        Column::Left("BY"),
-        Column::Left("ID"),
-        Column::Left("REASON"),
-    ];
-    let row = |ShownControl { control, left_ms }: &ShownControl| {
-        vec![
-            left(*left_ms),
-            control.action.to_string(),
-            matched(control),
-            control.by.clone(),
-            control.id.clone(),
-            control.reason.clone(),
-        ]
-    };
     let rows: Vec<Vec<String>> = answer.controls.iter().map(row).collect();
     match rows.is_empty() {
         true => line(out, "no controls"),

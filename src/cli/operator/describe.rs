@@ -1,6 +1,7 @@
-//! Controls in words.
+//! Controls in words, and as rows of a list.
 
-use crate::cli::print::entries;
+use crate::cli::print::{Column, entries};
+use crate::http::operators::v1::messages::ShownControl;
 use weir_common::duration::rounded;
 use weir_limit::Micros;
 use weir_limiter::controls::{Action, Control};
@@ -22,6 +23,28 @@ pub(super) fn matched(control: &Control) -> String {
 /// Returns how long a control lasts: `59m58s`, `forever`.
 pub(in crate::cli) fn left(left_ms: Option<u64>) -> String {
     left_ms.map_or_else(|| "forever".to_owned(), rounded)
+}
+
+/// The columns of a list of controls.
+pub(super) const COLUMNS: [Column; 6] = [
+    Column::Right("LEFT"),
+    Column::Left("ACTION"),
+    Column::Left("MATCHES"),
+    Column::Left("BY"),
+    Column::Left("ID"),
+    Column::Left("REASON"),
+];
+
+/// Returns the row of a control, with a cell for each of [`COLUMNS`].
+pub(super) fn row(ShownControl { control, left_ms }: &ShownControl) -> Vec<String> {
+    vec![
+        left(*left_ms),
+        control.action.to_string(),
+        matched(control),
+        control.by.clone(),
+        control.id.clone(),
+        control.reason.clone(),
+    ]
 }
 
 /// Returns what a control does to a descriptor, for how long, by whom and why.

@@ -105,7 +105,7 @@ fn blocks(
         None => "weir controls lists all controls".to_owned(),
     };
     let error = format!("there is no block of {domain} {}", descriptor_text(&entries));
-    Err(ClientError::Refused { error, help })
+    Err(ClientError::Rejected { error, help })
 }
 
 fn sorted(mut entries: Vec<OwnedEntry>) -> Vec<OwnedEntry> {
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(found("shop", "user=m1").unwrap(), ["c"]);
         assert_eq!(found("shop", "user=n*").unwrap(), ["e"]);
         let missing = |domain: &str, descriptor: &str| match found(domain, descriptor) {
-            Err(ClientError::Refused { error, help }) => (error, help),
+            Err(ClientError::Rejected { error, help }) => (error, help),
             other => panic!("{other:?}"),
         };
         let (error, help) = missing("shop", "user=n7");

@@ -3,8 +3,8 @@
 use crate::app::Stop;
 use weir_telemetry::log::{self, Queue};
 
-/// Returns a future that resolves when a signal stops the process: SIGTERM or SIGHUP gently, Ctrl-C
-/// now. A second signal ends the process once `log` is written, or its reader has stalled.
+/// Returns a future that resolves when a signal stops the process: graceful on SIGTERM or SIGHUP,
+/// immediate on SIGINT. A second signal ends the process once `log` is written, or its reader has stalled.
 ///
 /// # Errors
 ///

@@ -17,7 +17,7 @@ use weir_common::random::random;
 /// Pings the client of one connection at intervals, and watches the connection's age. Both share one
 /// timer, because it is polled with each read.
 pub(super) struct KeepAlive {
-    /// None where pings are off.
+    /// The sender of pings; none where they are off.
     pings: Option<PingPong>,
     interval: Duration,
     timeout: Duration,

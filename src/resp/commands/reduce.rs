@@ -11,10 +11,10 @@ use crate::resp::reply::Replies;
 use weir_limit::{Op, Plan, ReduceBucket};
 use weir_store::{Key, Store};
 
-/// One of the commands, which differ in little.
+/// A command of the family `RL.REDUCE`: its name and how it differs from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reduce {
-    /// In lower case, for errors.
+    /// The name in lower case, for errors.
     name: &'static str,
     /// The unit of its times, in milliseconds.
     unit: u64,

@@ -35,11 +35,11 @@ pub struct Management {
     runtime: Option<Runtime>,
 }
 
-/// One of its two methods.
+/// A method of the server: what it was asked, and its answers.
 #[derive(Debug)]
 pub struct Side<Q, P> {
     asked: (Mutex<Sender<Q>>, Mutex<Receiver<Q>>),
-    /// Of the newest stream.
+    /// The answers of the newest stream.
     answers: Mutex<Option<UnboundedSender<Result<P, Status>>>>,
     headers: Mutex<MetadataMap>,
     streams: AtomicUsize,

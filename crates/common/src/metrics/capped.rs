@@ -24,6 +24,7 @@ const FOLDED: MetricFamily = MetricFamily::gauge(
 );
 
 impl<'a> CappedSink<'a> {
+    /// Returns a sink that passes up to `max` series of each family to `inner`.
     pub fn new(inner: &'a mut dyn MetricSink, max: usize) -> CappedSink<'a> {
         let (folded_series, family) = (Vec::new(), None);
         CappedSink { inner, max, family, passed: 0, folded: 0, other: None, folded_series }

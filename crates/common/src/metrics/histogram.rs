@@ -33,6 +33,7 @@ impl Histogram {
         Histogram { bounds, counts, sum: AtomicU64::new(0), per_unit }
     }
 
+    /// Records a value, in the histogram's integer unit.
     pub fn record(&self, value: u64) {
         self.record_times(value, 1);
     }
@@ -44,6 +45,7 @@ impl Histogram {
         self.sum.fetch_add(value.saturating_mul(times), Ordering::Relaxed);
     }
 
+    /// Returns the counts of all buckets, and the sum.
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot {
             // Dividing gives the number nearest to the decimal one, which multiplying does not.

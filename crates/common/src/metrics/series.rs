@@ -49,6 +49,7 @@ impl<V> SeriesBudget<V> {
 }
 
 impl<V: Default> SeriesMap<V> {
+    /// Returns a map without series; all maps of a budget share its room.
     pub fn new(budget: Arc<SeriesBudget<V>>) -> SeriesMap<V> {
         SeriesMap { budget, series: RwLock::default() }
     }

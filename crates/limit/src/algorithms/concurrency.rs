@@ -45,7 +45,7 @@ pub struct State {
     count: u64,
     /// When something was last taken or released.
     last: Micros,
-    /// In order of their starts; empty without ids.
+    /// The holds with ids, in the order of their starts.
     holds: VecDeque<Hold>,
 }
 
@@ -59,6 +59,7 @@ pub struct Hold {
 }
 
 impl State {
+    /// Returns the state of `count` hits in flight without ids, the last one taken or released at `last`.
     pub fn from_count(count: u64, last: Micros) -> State {
         State { count, last, holds: VecDeque::new() }
     }

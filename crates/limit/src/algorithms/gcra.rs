@@ -54,7 +54,7 @@ pub struct Gcra {
 pub enum GcraError {
     #[error("its burst and period are too large for exact arithmetic")]
     TooLarge,
-    /// With the largest sum of burst and debt that comes back in time.
+    /// The burst and the debt come back too slowly; this is the largest sum that comes back in time.
     #[error("its burst and debt take more than {MAX_WAIT_YEARS} years to come back")]
     TooSlow(u64),
 }
@@ -150,6 +150,7 @@ impl Gcra {
         self.burst_and_debt - self.burst
     }
 
+    /// Returns the period of n hits.
     pub fn period(&self) -> Micros {
         self.period
     }

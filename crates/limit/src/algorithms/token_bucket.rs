@@ -176,7 +176,8 @@ impl LimitAlgorithm for TokenBucket {
         Some(u128::from(self.capacity) + u128::from(self.amount) * steps)
     }
 
-    /// As many tokens are missing from both at any time.
+    /// Returns whether the other bucket refills alike and holds as many tokens or more: then as many tokens are
+    /// missing from both at any time.
     fn is_as_strict(&self, other: &TokenBucket) -> bool {
         let steps = (self.interval, self.amount) == (other.interval, other.amount);
         steps && !self.strict && !other.strict && self.capacity <= other.capacity

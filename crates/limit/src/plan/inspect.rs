@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{HitLog, Plan, State};
+use super::{Plan, State};
+use crate::hit_log::HitLog;
 use crate::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, SpanCount};
 
 /// What the limits of a plan have counted for one key at one instant.
@@ -40,7 +41,7 @@ pub struct LimitReading {
 pub enum CountError {
     #[error("the span is 0: use a longer one, such as 5m")]
     Zero,
-    /// With the algorithms of the plan.
+    /// No limit of the rule keeps the times of hits; these are its algorithms.
     #[error(
         "only sliding_log and bucketed_window count hits over spans, and the limits of this rule are \
          {0}: set the algorithm of one of them"
@@ -58,13 +59,6 @@ pub enum CountError {
 /// A time as `90s` or `1.5ms`.
 fn shown(time: Micros) -> String {
     format!("{:?}", Duration::from_micros(time))
-}
-
-impl KeyState {
-    /// Returns whether the key has no state, or one that means the same.
-    pub fn is_unused(&self) -> bool {
-        self.limits.iter().all(|limit| limit.used == 0)
-    }
 }
 
 impl Plan {

@@ -102,7 +102,7 @@ fn concurrency(n: u32, hold_id: Option<&str>) -> Limit {
 }
 
 #[test]
-fn without_ids_denials_are_charged_and_given_back() {
+fn without_ids_denials_are_charged_and_released() {
     let mut driver = Driver::new(vec![concurrency(2, None)]);
     assert!(driver.take(1).allowed && driver.take(1).allowed);
     // Denied, and its end is reported all the same.
@@ -122,7 +122,7 @@ fn without_ids_denials_are_charged_and_given_back() {
 }
 
 #[test]
-fn a_hold_is_given_back_by_its_id_or_expires() {
+fn a_hold_is_released_by_its_id_or_expires() {
     let plan = Plan::new(vec![concurrency(2, Some("request_id")), fixed(100, SECOND)]);
     assert_eq!(plan.hold_id(), Some("request_id"));
     let mut state = State::default();

@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn looks_and_give_backs_create_no_state(model in model(), wait in 0_u64..100) {
+    fn looks_and_refunds_create_no_state(model in model(), wait in 0_u64..100) {
         let mut driver = Driver::new(vec![model.limit()]);
         driver.now += wait;
         for op in [Op::Take(0), Op::Refund(3)] {

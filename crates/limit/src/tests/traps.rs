@@ -199,7 +199,7 @@ fn hits_in_flight_saturate() {
 
 /// After the clock stepped back, hits that had been refunded were owed again.
 #[test]
-fn hits_given_back_are_not_owed_after_a_step_back() {
+fn refunded_hits_are_not_owed_after_a_step_back() {
     for limit in [gcra(1, 60 * SECOND, 1), bucket(1, 1, 60 * SECOND), fixed(1, 60 * SECOND)] {
         let mut driver = Driver::new(vec![limit]);
         assert!(driver.take(1).allowed);

@@ -96,7 +96,7 @@ proptest! {
     /// Whatever others take in between, an undo leaves no more room than if the charge had not been made,
     /// and no less than before. At once it leaves the same.
     #[test]
-    fn an_undo_gives_back_no_more_than_was_taken(
+    fn an_undo_frees_no_more_than_was_taken(
         model in model(),
         before in prop::collection::vec((0_u64..3_000_000, 1_u64..4), 0..6),
         hits in 1_u64..12,

@@ -17,7 +17,7 @@ use weir_limit::{Limit, Numbers, Plan};
 pub(super) struct Changes {
     /// The change that the control itself makes.
     pub own: LimitChange,
-    /// All, the newest first.
+    /// All changes, the newest first.
     pub all: Box<[LimitChange]>,
 }
 

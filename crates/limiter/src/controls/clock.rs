@@ -25,6 +25,7 @@ pub struct ControlClock {
 }
 
 impl ControlClock {
+    /// Returns a clock whose difference to the store's clock is not known yet.
     pub fn new(clock: Arc<impl Clock + Monotonic>) -> ControlClock {
         ControlClock { clock, offset: Arc::new(AtomicI64::new(UNKNOWN)) }
     }

@@ -42,6 +42,7 @@ pub enum Effect<'c> {
 }
 
 impl<'c> Effect<'c> {
+    /// Returns the control that has the effect.
     pub fn control(&self) -> &'c Control {
         match self {
             Effect::Block { control, .. }

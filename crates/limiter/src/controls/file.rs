@@ -54,7 +54,7 @@ pub(super) struct Written {
 }
 
 impl ControlFile {
-    /// For a file whose first free line has the number `next`, after `lost` changes were lost. The first
+    /// Returns the writer of a file whose first free line has the number `next`, after `lost` changes were lost. The first
     /// write replaces it.
     pub fn new(path: PathBuf, next: u64, lost: usize, is_outdated: bool) -> ControlFile {
         ControlFile { path, next, lost, is_outdated, written: None }

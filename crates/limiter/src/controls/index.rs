@@ -221,16 +221,16 @@ pub(super) fn exact_entries(control: &Control) -> impl Iterator<Item = (usize, E
         .map(|(position, entry)| (position, (&*entry.key, &*entry.value)))
 }
 
-/// The order in which controls apply: block, allow, limit. Of blocks the one that lasts longest; of
-/// others the one that says most about a descriptor, then the newest. Those that change limits and
+/// The order in which controls apply: block, allow, limit. Of blocks the one that expires last; of
+/// others the most specific one, then the newest. Those that change limits and
 /// match the same stay together, in the order of their ends.
 type Order<'c> = (u8, Reverse<Micros>, Specificity, (Reverse<Micros>, &'c str), (Micros, &'c str));
 
-/// How much a control says about a descriptor: exact before others, then more entries, then a named
-/// domain. The least says most.
+/// How specific a control is: exact before others, then more entries, then a named domain. The least is
+/// the most specific.
 pub(super) type Specificity = (Reverse<bool>, Reverse<usize>, bool);
 
-/// Returns how much a control says about a descriptor.
+/// Returns how specific a control is.
 pub(super) fn specificity(control: &Control) -> Specificity {
     (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*")
 }

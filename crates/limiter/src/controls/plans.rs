@@ -22,7 +22,7 @@ pub(super) struct Plans {
     /// By the changes, and by the address of the rule's own plan.
     plans: HashMap<Changes, HashMap<usize, SharedPlan>>,
     len: usize,
-    /// Whether there was no room for one.
+    /// Whether a plan was not made because there were too many.
     is_full: bool,
 }
 
@@ -51,7 +51,7 @@ impl ChangedPlans {
 
 impl Plans {
     /// Returns the plans of the rules that a control may match, with the changes. What cannot be built is
-    /// left out; returns also why.
+    /// omitted; returns also why.
     pub fn add(
         &mut self,
         control: &Control,
@@ -117,7 +117,7 @@ impl Plans {
         self.len + rules.matched_by(control).count() <= MAX_PLANS
     }
 
-    /// Whether there was no room for one.
+    /// Whether a plan was not made because there were too many.
     pub fn is_full(&self) -> bool {
         self.is_full
     }

@@ -15,7 +15,7 @@ pub(super) enum Row {
     Control {
         #[serde(flatten)]
         control: Arc<Control>,
-        /// Until when a tombstone follows its end: it has replaced one that lasts longer.
+        /// Until when a tombstone follows its end: it has replaced one that expires later.
         #[serde(default, skip_serializing_if = "Option::is_none", with = "time")]
         tombstone_until: Option<Micros>,
     },
@@ -47,8 +47,8 @@ impl Row {
         }
     }
 
-    /// Returns when it says nothing any more.
-    pub fn lasts_until(&self) -> Micros {
+    /// Returns when it expires: with its control, or with the tombstone after that.
+    pub fn expires_at(&self) -> Micros {
         match self {
             Row::Control { control, tombstone_until } => {
                 let until = control.until.unwrap_or(Micros::MAX);
@@ -58,7 +58,7 @@ impl Row {
         }
     }
 
-    /// Returns when it changes by itself: when its control ends, or it says nothing any more.
+    /// Returns when it changes by itself: when its control or its tombstone expires.
     pub fn next_end(&self) -> Option<Micros> {
         match self {
             Row::Control { control, .. } => control.until,
@@ -66,12 +66,12 @@ impl Row {
         }
     }
 
-    /// Returns whether it says nothing any more.
+    /// Returns whether it has expired at `now`.
     pub(crate) fn is_expired(&self, now: Micros) -> bool {
-        self.lasts_until() <= now
+        self.expires_at() <= now
     }
 
-    /// Makes it a tombstone if its control has ended and it lasts longer.
+    /// Makes it a tombstone if its control has expired, and it has not.
     pub fn end(&mut self, now: Micros) {
         if let Row::Control { control, tombstone_until: Some(until) } = self
             && control.is_expired(now)

@@ -12,11 +12,10 @@ use weir_limit::{Micros, SECOND};
 use weir_store::RowChange;
 
 /// How long a tombstone is kept, whenever the control would have ended: another replica may have an
-/// older one of the same id that lasts longer.
+/// older one of the same id that expires later.
 const TOMBSTONE_TIME: Micros = 7 * 86_400 * SECOND;
 
-/// How long a row that says nothing any more stays in the table: until then every replica has seen it
-/// end.
+/// How long an expired row stays in the table: until then every replica has seen it end.
 const EXPIRED_ROW_TIME: Micros = 60 * SECOND;
 
 /// All controls, and what the table does not have of them.
@@ -33,7 +32,7 @@ pub(super) struct ControlSet {
     unwritten: BTreeSet<String>,
     /// The ids of rows that the table may lack.
     unshared: BTreeSet<String>,
-    /// Rows of the table that say nothing any more.
+    /// The removals of rows that the table does not need: expired ones, and tombstones beyond the most.
     obsolete: Vec<RowChange>,
     /// The ids of unshared controls that end at an instant that an operator named.
     fixed_ends: BTreeSet<String>,
@@ -91,7 +90,7 @@ impl ControlSet {
 
     pub fn put(&mut self, control: Arc<Control>, shares: bool) {
         let until = control.until.unwrap_or(Micros::MAX);
-        let replaced = self.rows.get(&control.id).filter(|_| shares).map(Row::lasts_until);
+        let replaced = self.rows.get(&control.id).filter(|_| shares).map(Row::expires_at);
         let tombstone_until = replaced.map(|replaced| replaced.min(control.at + TOMBSTONE_TIME));
         let tombstone_until = tombstone_until.filter(|tombstone_until| *tombstone_until > until);
         self.set(control.id.clone(), Row::Control { control, tombstone_until }, shares);

@@ -22,7 +22,7 @@ const MAX_FREED_AT_ONCE: usize = 100;
 #[derive(Debug)]
 pub struct Snapshot {
     rules: Arc<RuleSet>,
-    /// None without any, so that a decision pays one branch.
+    /// The controls; none if there are none, so that a decision pays one branch.
     controls: Option<CompiledControls>,
 }
 

@@ -56,7 +56,7 @@ fn left(bench: &Bench, entries: &[Entry<'_>]) -> u32 {
 }
 
 #[test]
-fn holds_with_an_id_are_given_back_and_nothing_else() {
+fn holds_with_an_id_are_released_and_nothing_else() {
     let bench = Bench::new(RULES);
     let first = take(&bench, &[("user", "ann"), ("id", "1")]);
     let second = take(&bench, &[("user", "ann"), ("id", "2")]);
@@ -70,7 +70,7 @@ fn holds_with_an_id_are_given_back_and_nothing_else() {
 }
 
 #[test]
-fn without_ids_denials_that_were_charged_are_given_back_too() {
+fn without_ids_denials_that_were_charged_are_released_too() {
     let bench = Bench::new(RULES);
     for (key, charges_denied) in [("level", true), ("strict", false)] {
         let entries = [(key, "")];
@@ -103,7 +103,7 @@ fn other_limits_looks_and_releasing_take_no_holds() {
 }
 
 #[test]
-fn a_batch_that_is_denied_as_a_whole_has_nothing_to_give_back() {
+fn a_batch_that_is_denied_as_a_whole_has_nothing_to_release() {
     let rules = "domain: d
 charge: together
 descriptors:
@@ -123,7 +123,7 @@ descriptors:
 }
 
 #[test]
-fn if_the_outcome_is_unknown_only_holds_with_an_id_are_given_back() {
+fn if_the_outcome_is_unknown_only_holds_with_an_id_are_released() {
     let decision = Decision {
         allowed: true,
         limit: 0,

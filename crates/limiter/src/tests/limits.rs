@@ -119,7 +119,7 @@ fn together_shadow_rules_never_veto_and_quotas_only_when_all_do() {
 }
 
 #[test]
-fn together_hits_are_given_back_even_if_others_are_denied() {
+fn together_hits_are_refunded_even_if_others_are_denied() {
     let bench = Bench::new(TOGETHER);
     bench.ask(&[("a", ""), ("b", "")]);
     let (a, b) = ([("a", "")], [("b", "")]);

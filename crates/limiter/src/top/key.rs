@@ -111,7 +111,7 @@ impl Key<'_> {
 }
 
 impl StoredKey {
-    /// Whether texts are cut, and entries may be left out.
+    /// Whether texts are cut, and entries may be omitted.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }

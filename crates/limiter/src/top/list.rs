@@ -22,8 +22,10 @@ pub enum By {
 }
 
 impl By {
+    /// All lists.
     pub const ALL: [By; 3] = [By::Hits, By::Denied, By::Near];
 
+    /// Returns the name of the list in the API.
     pub fn name(self) -> &'static str {
         match self {
             By::Hits => "hits",

@@ -12,7 +12,7 @@ use super::sketch::Snapshot;
 #[derive(Debug)]
 pub(super) struct Merged<P> {
     pub rows: Vec<MergedRow<P>>,
-    /// All hits.
+    /// The hits of all keys.
     pub total: u64,
     /// A key without a row has had at most this many.
     pub unlisted: u64,

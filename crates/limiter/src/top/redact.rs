@@ -16,6 +16,7 @@ pub struct Redaction {
 }
 
 impl Redaction {
+    /// Returns the redaction of the values of these descriptor keys, with a new secret.
     pub fn new(keys: Vec<String>) -> Redaction {
         Redaction { keys, secret: random_bytes() }
     }

@@ -36,7 +36,7 @@ pub(super) struct Sketch<P> {
     index: HashTable<u32>,
     order: Order,
     cells: Cells,
-    /// All hits.
+    /// The hits of all keys.
     total: u64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Sketch<P> {
 pub(super) struct Row<P> {
     hash: u64,
     pub key: StoredKey,
-    /// At least the hits of the key.
+    /// An upper bound of the key's hits.
     pub count: u64,
     /// How many more than the hits of the key `count` is at most.
     pub error: u64,

@@ -11,11 +11,11 @@ const MAX_COLUMNS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Csv {
     reader: Reader,
-    /// Of each column the index of its field, if it is used; none before the header.
+    /// The index of each column's field, if it is used; none before the header.
     header: Option<Vec<Option<usize>>>,
     /// The values of a line, without quotes.
     unquoted: Vec<u8>,
-    /// Where each value ends.
+    /// The end of each value in the text.
     ends: Vec<usize>,
 }
 

@@ -11,7 +11,7 @@ use crate::rows::{Fields, Rows};
 /// Reads lines. A field is the value of its key, or of a path such as `request.path`. Null is a missing field.
 #[derive(Debug, Default)]
 pub(crate) struct Json {
-    /// One for each field.
+    /// The place of each field's value in the line.
     found: Vec<Found>,
 }
 

@@ -44,7 +44,7 @@ const MIN_MINUTES: u64 = 20;
 /// A tick of an axis.
 #[derive(Debug, PartialEq)]
 pub(super) struct Tick {
-    /// From 0 to 1.
+    /// The place on the axis, from 0 to 1.
     pub place: f64,
     pub label: String,
     /// The day, where it starts or the axis does.

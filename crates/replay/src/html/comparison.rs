@@ -103,7 +103,7 @@ fn print_sides(
     writeln!(out, "</tbody></table>")
 }
 
-/// One of the two differences.
+/// A heading, a class and words for requests that only one set of rules denies.
 struct Kind<'a> {
     id: &'static str,
     title: &'static str,

@@ -37,7 +37,7 @@ pub(crate) struct Patch {
     steps: Box<[Step]>,
     /// A bit for each step that is [`Step::Any`].
     any: u128,
-    /// With its position. None for all limits.
+    /// The limit that is patched, with the position of its selector; none for all limits.
     pub limit: Option<(LimitSelector, Position)>,
     pub has_set: bool,
     /// Keys of descriptors to set; null removes one.

@@ -35,7 +35,7 @@ pub(super) const HELP: &str = "split the file, shorten its keys and values, or r
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     limit: usize,
-    /// None once it was exceeded.
+    /// The bytes that may still be read; none once the budget was exceeded.
     left: Option<usize>,
 }
 

@@ -35,7 +35,7 @@ struct Denial {
     /// The plan that denied.
     plan: Arc<Plan>,
     hits: u64,
-    /// Of the decision, what the next one repeats.
+    /// The index of the limit that denied. This and the next fields are those that a repeated denial copies.
     limit: u8,
     would_deny: u16,
     used_before: u64,

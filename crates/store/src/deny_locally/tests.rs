@@ -298,7 +298,7 @@ async fn hits_that_are_never_allowed_get_the_reset() {
 }
 
 #[tokio::test]
-async fn hits_given_back_here_are_noticed_immediately_and_elsewhere_in_time() {
+async fn refunds_made_here_are_noticed_immediately_and_elsewhere_in_time() {
     let ([here, there], clock) = replicas(MAX);
     let plan = quiet(1, Unit::Hour);
     take(&here, "d", "a", &plan, 1).await;
@@ -318,7 +318,7 @@ async fn hits_given_back_here_are_noticed_immediately_and_elsewhere_in_time() {
 }
 
 #[tokio::test]
-async fn a_denial_from_before_hits_were_given_back_is_not_cached_afterwards() {
+async fn a_denial_from_before_a_refund_is_not_cached_afterwards() {
     let clock = Arc::new(ManualClock::new(DAWN));
     let inner = MemoryStore::new(clock.clone(), 100);
     let plan = quiet(1, Unit::Hour);

@@ -174,14 +174,17 @@ impl Directory {
         Ok(())
     }
 
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Returns what the meta file has.
     pub fn meta(&self) -> Meta {
         self.meta
     }
 
+    /// Returns whether the meta file was lost, and made again.
     pub fn lost_meta(&self) -> bool {
         self.lost_meta
     }

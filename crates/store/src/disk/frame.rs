@@ -138,7 +138,7 @@ struct Header {
     shard_bits: u8,
     sequence: u64,
     length: u32,
-    /// Of the payload.
+    /// The checksum of the payload.
     checksum: u32,
 }
 

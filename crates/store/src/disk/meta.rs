@@ -34,6 +34,7 @@ const SECOND_COPY: usize = 4096;
 /// No meta of any version is larger.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// What identifies a directory and its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Differs between directories, so that no file of another is read.
@@ -46,14 +47,14 @@ pub struct Meta {
     pub has_logs: bool,
 }
 
-/// What the file is.
+/// What reading the file found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaFile {
     Absent,
     Valid(Meta),
-    /// One of the copies is damaged.
+    /// The file has one valid copy of its content, and a damaged one.
     OneCopy(Meta),
-    /// Of another version.
+    /// The file is that of another version of the format.
     Version(u32),
     Damaged,
 }

@@ -13,7 +13,7 @@ use super::recovery::Recovery;
 enum Loading {
     Going,
     Done,
-    /// With the error.
+    /// Loading failed, with this error.
     Failed(String),
 }
 

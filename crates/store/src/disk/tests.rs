@@ -178,7 +178,7 @@ async fn what_was_counted_survives() {
 }
 
 #[tokio::test]
-async fn hits_that_were_given_back_do_not_return() {
+async fn hits_that_were_refunded_do_not_return() {
     let (home, hour) = (Home::new(), plan(5, Unit::Hour));
     let key = Key { domain: "d", entries: &[("key", "a")] };
     let store = home.open();

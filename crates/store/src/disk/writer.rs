@@ -59,7 +59,7 @@ pub struct Writer<C> {
     status: Arc<Status>,
     schedule: Schedule,
     commands: Commands,
-    /// None after an error.
+    /// The log that is being written; none after an error.
     log: Option<RecordFile>,
     /// The number of the last log.
     log_number: u64,
@@ -73,10 +73,11 @@ pub struct Writer<C> {
     next_number: u64,
     next_sync: Instant,
     compact_at: Instant,
-    /// After an error of saving, and of a snapshot.
+    /// When saving is tried again after an error.
     saving: Retry,
+    /// When a snapshot is tried again after an error.
     compacting: Retry,
-    /// Of files that were removed or replaced.
+    /// Throttles the log lines about files that were removed or replaced.
     lost_log: Throttle,
     copier: Copier,
 }

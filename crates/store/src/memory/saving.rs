@@ -23,7 +23,7 @@ const READ_AHEAD: usize = 256;
 pub(crate) struct SavedSlot<V> {
     pub print: Print,
     pub fill: Fill,
-    /// In whole seconds since the Unix epoch, or [`NEVER`].
+    /// The expiry, in whole seconds since the Unix epoch, or [`NEVER`].
     pub expires: u64,
     pub value: V,
 }

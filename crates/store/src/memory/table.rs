@@ -42,7 +42,7 @@ impl Now {
 pub(super) struct Slot<V> {
     print: Print,
     mark: Mark,
-    /// In seconds since the store's `start`, rounded up: 4 bytes reach 136 years.
+    /// The expiry in seconds since the store's `start`, rounded up: 4 bytes reach 136 years.
     expires: u32,
     pub(super) value: V,
 }
@@ -96,7 +96,7 @@ impl<V> Slot<V> {
         self.mark.fill()
     }
 
-    /// In seconds since the store's `start`.
+    /// Returns the expiry in seconds since the store's `start`.
     pub(super) fn expires(&self) -> u32 {
         self.expires
     }
@@ -138,7 +138,7 @@ impl<V> Slot<V> {
 /// How much is lost with a slot; the least is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth {
-    /// None once the slot has expired.
+    /// How full the state is; none once the slot has expired.
     pub(super) fill: Option<Fill>,
     expires: u32,
 }

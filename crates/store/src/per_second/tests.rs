@@ -174,7 +174,7 @@ async fn quotas_of_both_stores_deny_only_all_together() {
 }
 
 #[tokio::test]
-async fn nothing_is_given_back_where_the_outcome_is_not_known() {
+async fn nothing_is_undone_where_the_outcome_is_not_known() {
     let (store, _) = store();
     let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
     let (a, b) = ([("key", "a")], [("key", "b")]);

@@ -34,7 +34,7 @@ struct Inner {
 pub(super) type AnswersWithUndos = SmallVec<[(Answer, Vec<Undo>); 4]>;
 
 impl Reply {
-    /// For a number of charges. One that is not answered by the deadline fails with `unanswered`.
+    /// Returns the replies of a number of charges. A charge that is not answered by the deadline fails with `unanswered`.
     pub fn new(charges: usize, unanswered: StoreError, deadline: Option<Instant>) -> Arc<Reply> {
         let answers = SmallVec::from_elem((Err(unanswered), Vec::new()), charges);
         let inner = Inner { answers, missing: charges, waker: None };

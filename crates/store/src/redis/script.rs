@@ -28,7 +28,7 @@ pub(super) enum ScriptKind {
     Counter,
     Gcra,
     Windows,
-    /// With the algorithms whose bits are set, and no others: a script creates its functions at each
+    /// The script that charges the algorithms whose bits are set, and no others: a script creates its functions at each
     /// run.
     Charge(u16),
 }

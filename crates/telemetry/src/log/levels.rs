@@ -118,6 +118,7 @@ impl ActiveLevels {
         ActiveLevels(Arc::new(ArcSwap::from_pointee((levels, targets))))
     }
 
+    /// Returns the active levels.
     pub fn get(&self) -> LogLevels {
         self.0.load().0.clone()
     }

@@ -260,7 +260,7 @@ mod tests {
 
         let [metrics] = &points.requests[..] else { panic!("one request") };
         let [hits, size, wait] = &metrics[..] else {
-            panic!("a family without samples is left out")
+            panic!("a family without samples is omitted")
         };
         assert_eq!((hits.name.as_str(), hits.unit.as_str()), ("weir_hits", ""));
         let Some(Data::Sum(sum)) = &hits.data else { panic!("a sum") };

@@ -27,7 +27,7 @@ const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
 pub struct ReferencePage {
     options: Options,
     mapper: Mapper,
-    /// None for statistics that are dropped.
+    /// The series of each statistic; none for statistics that are dropped.
     series: Mutex<NameCache<Option<Arc<Series>>>>,
 }
 

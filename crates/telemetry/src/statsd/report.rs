@@ -44,7 +44,7 @@ enum Part {
 /// Composes reports, and remembers what was sent.
 #[derive(Debug)]
 pub struct Report {
-    /// None for plain StatsD.
+    /// The rules that turn names into names and tags; none for plain StatsD.
     mogrifiers: Option<Vec<Mogrifier>>,
     identities: NameCache<Arc<Identity>>,
     /// By name, the totals that were sent: one of a counter, or one of each bucket of a timer.
@@ -52,6 +52,7 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns a report of which nothing was sent yet.
     pub fn new(dialect: Dialect) -> Report {
         let mogrifiers = match dialect {
             Dialect::StatsD => None,

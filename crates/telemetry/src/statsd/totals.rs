@@ -13,7 +13,7 @@ pub struct Totals(pub BTreeMap<String, Total>);
 pub enum Total {
     Counter(u64),
     Gauge(f64),
-    /// In seconds.
+    /// A timer, in seconds.
     Timer(HistogramSnapshot),
 }
 

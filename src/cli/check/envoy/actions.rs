@@ -41,7 +41,7 @@ pub(super) fn descriptors(item: &Node<'_>, clusters: &Values) -> Option<Vec<Vec<
     Some(variants)
 }
 
-/// The entry of an action, and whether it is left out where its source is absent. If not, the whole
+/// The entry of an action, and whether it is omitted where its source is absent. If not, the whole
 /// descriptor is.
 fn entry(action: &Node<'_>, clusters: &Values) -> Option<(SentEntry, bool)> {
     let any = |key: &str| ((key.to_owned(), Values::Any), false);

@@ -291,7 +291,7 @@ proptest! {
                 match newest {
                     Newest::Deleted => prop_assert_eq!(expected.get(user), None),
                     Newest::Put { reason, until } => {
-                        // One that has ended says nothing about others of before.
+                        // One that has expired may have replaced others that have not.
                         if until.is_none_or(|until| replicas.clock.now() < until) {
                             prop_assert_eq!(expected.get(user), Some(reason));
                         }

@@ -17,10 +17,10 @@ type Rows = BTreeMap<String, (Micros, String)>;
 /// A table in memory, as Redis keeps it.
 #[derive(Debug, Default)]
 struct Table {
-    /// After their version.
+    /// The version of the table, and its rows.
     rows: Mutex<(u64, Rows)>,
     away: AtomicBool,
-    /// A row is too large.
+    /// Whether a row is too large to be read.
     unreadable: AtomicBool,
     asked: AtomicUsize,
 }

@@ -139,7 +139,7 @@ proptest! {
             set.rules().filter_map(|rule| rule.plan.as_ref()).flat_map(|plan| plan.limits());
         let denied = limits.any(|limit| limit.charge_denied);
         prop_assert!(!(fits && denied), "{:#?}", report);
-        // Beside patches of rules that do not fit, it is left out also where one would make it fit.
+        // Beside patches of rules that do not fit, it is skipped also where one would make it fit.
         prop_assert!(fits || denied || report.failed_patches > 1, "{:#?}", report);
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Identity {
     device: u64,
     inode: u64,
-    /// None while the file is written, and for a directory.
+    /// The length; none while the file is written, and for a directory.
     length: Option<u64>,
 }
 

@@ -61,7 +61,7 @@ pub(in super::super) type ClusterEvents = Box<dyn Fn(ClusterEvent) + Send + Sync
 enum State {
     Connecting,
     Ready(Session),
-    /// With the cause, for the log.
+    /// The session is probed, for this cause, which the log reports.
     Probing(Session, String),
     Backoff,
     Closed,

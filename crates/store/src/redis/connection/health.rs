@@ -18,9 +18,9 @@ const MIN_BACKOFF: Duration = Duration::from_millis(20);
 /// A reply, by when it came.
 pub(super) enum Timed<T> {
     InTime(T),
-    /// Later than `slow_after`.
+    /// The reply came later than `slow_after`.
     Late(T),
-    /// Not within [`STALL_TIMEOUT`] after that.
+    /// No reply came within [`STALL_TIMEOUT`] after `slow_after`.
     Stalled,
 }
 

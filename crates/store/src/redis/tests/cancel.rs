@@ -22,7 +22,7 @@ fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
 }
 
 #[test]
-fn gives_back_a_dropped_hold_once_it_is_taken() {
+fn a_dropped_hold_is_undone_once_it_is_taken() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     runtime().block_on(async {
@@ -48,7 +48,7 @@ fn gives_back_a_dropped_hold_once_it_is_taken() {
 }
 
 #[test]
-fn gives_back_a_taken_hold_whose_answer_is_not_read() {
+fn a_taken_hold_whose_answer_is_not_read_is_undone() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     runtime().block_on(async {

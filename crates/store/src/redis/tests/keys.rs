@@ -112,7 +112,7 @@ fn keys_expire_with_their_state() {
 }
 
 #[test]
-fn looks_and_give_backs_create_no_keys() {
+fn looks_and_refunds_create_no_keys() {
     let server = Server::start();
     runtime().block_on(async {
         let store = connected(options(single(&server))).await;

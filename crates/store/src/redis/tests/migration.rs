@@ -44,7 +44,7 @@ fn weir_and_the_reference_count_under_one_key() {
 }
 
 #[test]
-fn batches_and_give_backs_use_the_references_keys() {
+fn batches_and_refunds_use_the_references_keys() {
     let server = Server::start();
     let clock = Arc::new(ManualClock::new(NOW * SECOND));
     runtime().block_on(async {

@@ -20,7 +20,7 @@ pub(super) struct Scanner {
 /// The position in a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Position {
-    /// Before its type.
+    /// Before the type of a value.
     #[default]
     Type,
     /// In a line; `ends` after its CR.
@@ -36,7 +36,7 @@ enum Position {
 enum Length {
     Empty,
     Number(u64),
-    /// Of what does not exist.
+    /// A negative length, of a value that does not exist.
     Negative,
 }
 
