@@ -301,7 +301,7 @@ impl App {
         let ended = async {
             tokio::select! {
                 ended = servers.ended() => ended,
-                error = limiter.store().load_error() => Err(anyhow::Error::msg(error)),
+                error = limiter.store().load_error() => Err(SetupError::Unavailable(error).into()),
             }
         };
         tokio::select! {

@@ -104,6 +104,7 @@ impl Settings {
         let Some(mut settings) = Settings::read(&mut reader) else { return Err(reader.errors) };
         let SettingReader { mut errors, warnings, redis_variables, .. } = reader;
         settings.warnings = warnings;
+        settings.warnings.extend(reference::contradicted(&inputs.env, &settings));
         settings.choose_store(&redis_variables);
         settings.check_disk(&mut errors);
         settings.choose_statsd();

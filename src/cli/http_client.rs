@@ -64,13 +64,22 @@ pub(super) enum FetchError {
 
 impl TlsFiles {
     fn certificates(&self) -> ClientCertificates {
-        let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
-        ClientCertificates::new(ClientFiles {
-            ca: file("--ca", &self.ca),
-            cert: file("--cert", &self.cert),
-            key: file("--key", &self.key),
-        })
+        certificates(&self.ca, &self.cert, &self.key)
     }
+}
+
+/// Returns the certificates in the files of the arguments `--ca`, `--cert` and `--key`.
+pub(super) fn certificates(
+    ca: &Option<PathBuf>,
+    cert: &Option<PathBuf>,
+    key: &Option<PathBuf>,
+) -> ClientCertificates {
+    let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
+    ClientCertificates::new(ClientFiles {
+        ca: file("--ca", ca),
+        cert: file("--cert", cert),
+        key: file("--key", key),
+    })
 }
 
 /// Sends the request and reads the answer, on this thread.

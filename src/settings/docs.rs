@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use super::format::FormatKind;
 use super::reference::variables::{FAMILIES, VARIABLES};
-use super::reference::{Effect, Meaning, RedisEffect, Variable, go};
+use super::reference::{Effect, Meaning, OTHERS, RedisEffect, Variable, go};
 use super::table::{SETTINGS, set_by};
 
 /// Returns the table of weir's settings.
@@ -117,6 +117,9 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
         Effect::Defines(what) => what.into(),
         Effect::Ignored(reason) => format!("ignored: {reason}"),
         Effect::Unused(reason) => format!("no effect, with a warning: {reason}"),
+        Effect::UnusedIf(_, reason) => {
+            format!("no effect, with a warning if it asks for something else: {reason}")
+        }
         Effect::NotYet(what) => format!("checked, not effective yet: {what}"),
         Effect::Refused(help) => format!("refused: {help}"),
         Effect::NamesRedis => "counts in Redis".into(),
@@ -141,6 +144,7 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
         Effect::ByValue(effects) => {
             let effects = effects.iter().map(|(value, of)| match *value {
                 "" => format!("empty: {}", effect(variable, *of)),
+                OTHERS => format!("others: {}", effect(variable, *of)),
                 value => format!("`{value}`: {}", effect(variable, *of)),
             });
             effects.collect::<Vec<_>>().join("; ")

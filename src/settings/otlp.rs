@@ -26,7 +26,7 @@ mod enabled {
     use crate::settings::options::pem_file;
     use crate::settings::percent::percent_decoded;
     use crate::settings::setting::Resolved;
-    use crate::settings::table::{OtlpCompression, OtlpProtocol};
+    use crate::settings::table::{OtlpCompression, OtlpProtocol, TracingSettings};
     use weir_common::client_tls::{ClientCertificates, ClientFiles};
     use weir_telemetry::otlp::{Destination, MetricsOptions, Options, Protocol, Resource};
 
@@ -57,11 +57,7 @@ mod enabled {
             errors.push(metrics.interval.error("is 0", help));
         }
         Options {
-            resource: Resource {
-                service_name: tracing.service_name.to_string(),
-                service_namespace: tracing.service_namespace.to_string(),
-                instance_id: tracing.instance_id.to_string(),
-            },
+            resource: resource(tracing),
             traces,
             metrics: to.map(|to| MetricsOptions { to, interval: *metrics.interval }),
             certificates: Arc::new(ClientCertificates::new(ClientFiles {
@@ -70,6 +66,23 @@ mod enabled {
                 key: pem_file(&settings.otlp.key),
             })),
         }
+    }
+
+    /// Returns the attributes of this process. One that is empty is not set.
+    fn resource(tracing: &TracingSettings) -> Resource {
+        let mut resource = Resource::default();
+        for (name, setting) in [
+            ("service.name", &tracing.service_name),
+            ("service.namespace", &tracing.service_namespace),
+            ("service.instance.id", &tracing.instance_id),
+        ] {
+            let list =
+                if setting.is_default() { &mut resource.defaults } else { &mut resource.set };
+            if !setting.is_empty() {
+                list.push((name, setting.to_string()));
+            }
+        }
+        resource
     }
 
     /// Returns where one signal is sent to; `path` is added to an endpoint that both signals share.

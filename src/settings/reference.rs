@@ -1,17 +1,23 @@
 //! The reference service's environment variables, in terms of weir's settings.
 
 pub mod go;
+mod otel;
 mod read;
 mod redis;
 pub mod variables;
 
-pub use read::{Overrides, read};
+pub use read::{Overrides, contradicted, read};
+
+use super::Settings;
 
 /// Where the reference looks for rules by default.
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
 
 /// The reference's default address for debug, for the half that is not set.
 pub const DEFAULT_DEBUG_ADDRESS: &str = "0.0.0.0:6070";
+
+/// All values that [`Effect::ByValue`] does not list, but for an empty one.
+pub const OTHERS: &str = "*";
 
 /// A variable of the reference.
 #[derive(Debug)]
@@ -36,6 +42,9 @@ pub enum Effect {
     Ignored(&'static str),
     /// Has no effect, as in the reference, for this reason; a warning reports it.
     Unused(&'static str),
+    /// As [`Unused`](Effect::Unused), with a warning only if the text asks for something else than the
+    /// settings.
+    UnusedIf(fn(&str, &Settings) -> bool, &'static str),
     /// Has no effect yet, which a warning reports; this is what the variable is for.
     NotYet(&'static str),
     /// Stops the start, since ignoring it would be dangerous; this is what to do instead.
@@ -44,7 +53,7 @@ pub enum Effect {
     NamesRedis,
     /// Makes Redis the store, and more.
     Redis(RedisEffect),
-    /// Depends on the value.
+    /// Depends on the value, in any letter case; [`OTHERS`] are all that are not listed.
     ByValue(&'static [(&'static str, Effect)]),
 }
 

@@ -115,6 +115,16 @@ fn a_directory_of_a_later_version_has_to_be_changed() {
 }
 
 #[test]
+fn counters_that_cannot_be_loaded_may_be_readable_later() {
+    let setup = with("store.kind=disk store.disk.path=@counters");
+    let directory = setup.path("counters");
+    std::fs::create_dir(&directory).unwrap();
+    // It can be opened, but not read.
+    std::os::unix::fs::symlink("/proc/self/mem", directory.join("log.1")).unwrap();
+    assert_ends(setup, 1, "log.1 in it cannot be read", "a log that cannot be read");
+}
+
+#[test]
 fn a_long_path_of_a_socket_has_to_be_changed() {
     let path = format!("/tmp/{}", "s".repeat(103));
     let wanted = "grpc.uds is a path of 108 bytes; write one of up to 107";

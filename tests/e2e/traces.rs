@@ -20,6 +20,7 @@ mod exit;
 mod metrics;
 #[cfg(feature = "tls")]
 mod tls;
+mod variables;
 
 const RULES: &str = "\
 domain: shop
@@ -95,7 +96,10 @@ fn spans_reach_the_collector_by_http_and_grpc() {
             .env("TRACING_SERVICE_NAME", "limits")
             .env("TRACING_SERVICE_NAMESPACE", "edge")
             .env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc")
-            .env("OTEL_RESOURCE_ATTRIBUTES", "service.name=others,cloud.region=eu-1")
+            .env(
+                "OTEL_RESOURCE_ATTRIBUTES",
+                "service.name=others,service.instance.id=i-1,cloud.region=eu-1",
+            )
             // Spans do not depend on what is logged.
             .env("LOG_LEVEL", "warn")
             .start();
@@ -123,7 +127,7 @@ fn spans_reach_the_collector_by_http_and_grpc() {
         assert_eq!(call.process("service.name"), "limits");
         assert_eq!(call.process("service.namespace"), "edge");
         assert_eq!(call.process("cloud.region"), "eu-1");
-        assert_eq!(call.process("service.instance.id").len(), 36);
+        assert_eq!(call.process("service.instance.id"), "i-1");
         assert_eq!(call.process("telemetry.sdk.name"), "opentelemetry");
         assert!(collector.authorizations().iter().all(|sent| sent == "Bearer abc"));
     }
@@ -319,16 +323,39 @@ fn a_collector_that_asks_to_wait_gets_metrics_and_no_spans() {
 }
 
 #[test]
-fn the_end_does_not_wait_for_as_long_as_a_collector_asks() {
-    let collector = Collector::http();
-    let weir = traced(&collector).start();
-    collector.refuse_for(Duration::from_secs(60));
+fn a_collector_of_grpc_that_asks_to_wait_gets_no_spans() {
+    let collector = Collector::grpc(None);
+    let weir = traced(&collector).env("TRACING_EXPORTER_PROTOCOL", "grpc").start();
+    // Longer than any wait that it does not ask for.
+    let wait = Duration::from_secs(3);
+    collector.refuse_for(wait);
     ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
     collector.wait_until_refused();
-    let start = Instant::now();
-    stop(weir);
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-    assert_eq!(collector.attempts().len(), 1);
+    collector.trace(&trace_id(1), 3);
+    let attempts = collector.attempts();
+    let [first, second] = attempts[..] else { panic!("{attempts:?}") };
+    assert!(second - first >= wait, "{:?}", second - first);
+}
+
+#[test]
+fn the_end_does_not_wait_for_as_long_as_a_collector_asks() {
+    for (collector, protocol) in [(Collector::http(), "http"), (Collector::grpc(None), "grpc")] {
+        for signal in ["TERM", "INT"] {
+            let weir = traced(&collector)
+                .env("TRACING_EXPORTER_PROTOCOL", protocol)
+                // SIGTERM waits for it, whatever the collector does.
+                .env("WEIR__DRAIN__DELAY", "0")
+                .start();
+            let attempts = collector.attempts().len();
+            collector.refuse_for(Duration::from_secs(60));
+            ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
+            collector.wait_until_refused();
+            let start = Instant::now();
+            stop_by(weir, signal);
+            assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+            assert_eq!(collector.attempts().len(), attempts + 1);
+        }
+    }
 }
 
 #[test]
@@ -360,7 +387,11 @@ fn tracing_off_sends_nothing() {
 }
 
 /// Stops a service, which must end by itself.
-fn stop(mut weir: Weir) {
-    weir.signal("INT");
+fn stop(weir: Weir) {
+    stop_by(weir, "INT");
+}
+
+fn stop_by(mut weir: Weir, signal: &str) {
+    weir.signal(signal);
     assert_eq!(weir.wait_until_ended().code(), Some(0), "{}", weir.said());
 }

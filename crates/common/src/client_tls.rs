@@ -1,8 +1,10 @@
-//! Certificates for connections to servers. The files are read again before each connection and from
+//! TLS of connections to servers. The files are read again before each connection and from
 //! time to time; the last good set stays in use while a new one is unusable.
 
 #[cfg(feature = "tls")]
 mod config;
+#[cfg(feature = "tls")]
+mod connect;
 #[cfg(feature = "tls")]
 mod pem;
 #[cfg(test)]
@@ -21,7 +23,7 @@ use crate::setup_error::SetupError;
 use crate::threads;
 use crate::throttle::Throttle;
 #[cfg(feature = "tls")]
-pub use config::config;
+pub use connect::{ClientTls, ClientTlsError};
 
 /// How often the files are checked between connections, so that an unusable new set is reported before
 /// a connection needs it.

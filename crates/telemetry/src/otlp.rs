@@ -29,6 +29,9 @@ use std::time::Duration;
 use http::{HeaderMap, Uri};
 use opentelemetry::KeyValue;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry_sdk::resource::{
+    EnvResourceDetector, ResourceDetector, TelemetryResourceDetector,
+};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -55,12 +58,13 @@ pub struct Options {
     pub certificates: Arc<ClientCertificates>,
 }
 
-/// What describes this process. An empty namespace is omitted, and an empty instance is random.
-#[derive(Clone, Debug)]
+/// The attributes of this process, by their names. Without an instance, it is random.
+#[derive(Clone, Debug, Default)]
 pub struct Resource {
-    pub service_name: String,
-    pub service_namespace: String,
-    pub instance_id: String,
+    /// Attributes that nothing sets: `OTEL_RESOURCE_ATTRIBUTES` wins over them.
+    pub defaults: Vec<(&'static str, String)>,
+    /// Attributes that settings name; they win over `OTEL_RESOURCE_ATTRIBUTES`.
+    pub set: Vec<(&'static str, String)>,
 }
 
 /// Where metrics are sent to, and how often.
@@ -180,7 +184,8 @@ impl Otlp {
             }
             None => None,
         };
-        let resource = resource(options.resource);
+        let environment = Box::new(EnvResourceDetector::new());
+        let resource = resource(options.resource, environment);
         Ok(Otlp { traces, metrics, certificates, resource, counts })
     }
 
@@ -271,20 +276,19 @@ async fn deadline(mut stop: watch::Receiver<Option<Instant>>) {
     }
 }
 
-/// Returns the attributes of the process; those that the settings name win over
-/// `OTEL_RESOURCE_ATTRIBUTES`.
-fn resource(resource: Resource) -> opentelemetry_sdk::Resource {
-    let instance = match resource.instance_id.as_str() {
-        "" => random_uuid(),
-        id => id.to_owned(),
-    };
-    let namespace = resource.service_namespace;
-    let namespace = (!namespace.is_empty()).then(|| KeyValue::new("service.namespace", namespace));
-    opentelemetry_sdk::Resource::builder()
-        .with_attribute(KeyValue::new("service.name", resource.service_name))
-        .with_attributes(namespace)
-        .with_attribute(KeyValue::new("service.instance.id", instance))
+/// Returns the attributes of the process. `environment` reads `OTEL_RESOURCE_ATTRIBUTES`.
+fn resource(
+    resource: Resource,
+    environment: Box<dyn ResourceDetector>,
+) -> opentelemetry_sdk::Resource {
+    let attribute = |(name, value): (&'static str, String)| KeyValue::new(name, value);
+    // Later attributes win.
+    opentelemetry_sdk::Resource::builder_empty()
+        .with_attribute(KeyValue::new("service.instance.id", random_uuid()))
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_attributes(resource.defaults.into_iter().map(attribute))
+        .with_detectors(&[Box::new(TelemetryResourceDetector), environment])
+        .with_attributes(resource.set.into_iter().map(attribute))
         .build()
 }
 
@@ -311,16 +315,51 @@ mod tests {
         assert!(parts[3].starts_with(['8', '9', 'a', 'b']), "{uuid}");
         assert_ne!(uuid, random_uuid());
     }
+
+    /// The attributes of an environment.
+    struct Environment(&'static [(&'static str, &'static str)]);
+
+    impl ResourceDetector for Environment {
+        fn detect(&self) -> opentelemetry_sdk::Resource {
+            let attributes = self.0.iter().map(|(name, value)| KeyValue::new(*name, *value));
+            opentelemetry_sdk::Resource::builder_empty().with_attributes(attributes).build()
+        }
+    }
+
+    #[test]
+    fn attributes_of_the_environment_win_over_defaults_alone() {
+        let environment = Environment(&[
+            ("service.name", "theirs"),
+            ("service.namespace", "theirs"),
+            ("service.instance.id", "theirs"),
+            ("cloud.region", "theirs"),
+        ]);
+        let attributes = |own: Resource, environment: Environment| {
+            let resource = resource(own, Box::new(environment));
+            move |name: &str| resource.get(&name.to_owned().into()).map(|value| value.to_string())
+        };
+        let own = Resource {
+            defaults: vec![("service.name", "default".to_owned())],
+            set: vec![("service.namespace", "set".to_owned())],
+        };
+        let found = attributes(own.clone(), environment);
+        assert_eq!(found("service.name").unwrap(), "theirs");
+        assert_eq!(found("service.namespace").unwrap(), "set");
+        assert_eq!(found("service.instance.id").unwrap(), "theirs");
+        assert_eq!(found("cloud.region").unwrap(), "theirs");
+        assert_eq!(found("telemetry.sdk.name").unwrap(), "opentelemetry");
+        let found = attributes(own, Environment(&[]));
+        assert_eq!(found("service.name").unwrap(), "default");
+        assert_eq!(found("service.instance.id").unwrap().len(), 36);
+        assert_eq!(found("service.version").unwrap(), env!("CARGO_PKG_VERSION"));
+    }
+
     #[test]
     fn an_unusable_certificate_is_an_error_that_names_its_setting() {
         let ca = PemFile { setting: "otlp.ca", path: "/no/ca.pem".into() };
         let files = ClientFiles { ca: Some(ca), ..ClientFiles::default() };
         let options = |url: &str| Options {
-            resource: Resource {
-                service_name: String::new(),
-                service_namespace: String::new(),
-                instance_id: String::new(),
-            },
+            resource: Resource::default(),
             traces: Some(Destination {
                 protocol: Protocol::Grpc,
                 url: url.to_owned().into(),

@@ -11,6 +11,8 @@ use super::HitArgs;
 use super::address::Address;
 #[cfg(feature = "tls")]
 use super::arguments::TlsArgs;
+#[cfg(feature = "tls")]
+use crate::cli::http_client::certificates;
 use crate::grpc_client::{self, GrpcTls, Server};
 use weir_common::causes::with_causes;
 use weir_common::interim_responses::TooMany;
@@ -98,13 +100,9 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 #[cfg(feature = "tls")]
 fn read_tls(host: &str, args: &HitArgs) -> Result<GrpcTls, String> {
     use crate::grpc_client::GrpcTlsError;
-    use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 
     let TlsArgs { ca, cert, key, server_name, .. } = &args.tls;
-    let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
-    let files =
-        ClientFiles { ca: file("--ca", ca), cert: file("--cert", cert), key: file("--key", key) };
-    let pem = ClientCertificates::new(files).read()?;
+    let pem = certificates(ca, cert, key).read()?;
     let name = server_name.as_deref().unwrap_or_default();
     GrpcTls::new(&pem, host, name).map_err(|error| match error {
         GrpcTlsError::ServerName => {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::variables::{FAMILIES, VARIABLES};
-use super::{Effect, Variable, go};
-use crate::settings::{SettingError, secret, table};
+use super::{Effect, OTHERS, Variable, go};
+use crate::settings::{SettingError, Settings, secret, table};
 
 /// The settings that the reference's variables override.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Overrides {
     pub redis_variables: Vec<&'static str>,
     pub(super) not_yet: Vec<String>,
     /// Variables without effect, by the reason.
-    unused: BTreeMap<&'static str, Vec<&'static str>>,
+    unused: BTreeMap<&'static str, Vec<String>>,
     pub(super) per_second: bool,
 }
 
@@ -48,12 +48,14 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrid
         }
     }
     for (name, text) in env {
-        let is_in_family = FAMILIES.iter().any(|family| {
-            matches!(family.effect, Effect::NotYet(_)) && name.starts_with(family.name)
-        });
-        let is_listed = VARIABLES.iter().any(|variable| variable.name == name);
-        if is_in_family && !is_listed && !text.is_empty() {
-            overrides.not_yet.push(name.clone());
+        if text.is_empty() || VARIABLES.iter().any(|variable| variable.name == name) {
+            continue;
+        }
+        let family = FAMILIES.iter().find(|family| name.starts_with(family.name));
+        match family.map(|family| family.effect) {
+            Some(Effect::NotYet(_)) => overrides.not_yet.push(name.clone()),
+            Some(Effect::Unused(reason)) => overrides.note_unused(reason, name),
+            _ => {}
         }
     }
     if !disables_stats {
@@ -61,8 +63,7 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrid
     }
     overrides.choose_redis(&below);
     for (reason, names) in &overrides.unused {
-        let verb = if names.len() == 1 { "has" } else { "have" };
-        overrides.warnings.push(format!("{} {verb} no effect: {reason}", names.join(", ")));
+        overrides.warnings.push(no_effect(names, reason));
     }
     if !overrides.not_yet.is_empty() {
         let (names, verb) =
@@ -97,9 +98,7 @@ impl Overrides {
                     .extend(setting.map(|name| (name, variable.name.to_owned(), text.to_owned())));
             }
             Effect::NotYet(_) if asks => self.not_yet.push(variable.name.to_owned()),
-            Effect::Unused(reason) if asks => {
-                self.unused.entry(reason).or_default().push(variable.name);
-            }
+            Effect::Unused(reason) if asks => self.note_unused(reason, variable.name),
             Effect::Refused(help) if asks => self.errors.push(SettingError {
                 origin: variable.name.to_owned(),
                 message: format!("it is {:?}", secret::shown_variable(variable.name, text)),
@@ -111,7 +110,9 @@ impl Overrides {
                 self.apply_redis(variable, about, text, below);
             }
             Effect::ByValue(effects) => {
-                if let Some(&(_, effect)) = effects.iter().find(|(value, _)| *value == text) {
+                let listed = effects.iter().find(|(value, _)| value.eq_ignore_ascii_case(text));
+                let others = || effects.iter().find(|(value, _)| *value == OTHERS && asks);
+                if let Some(&(_, effect)) = listed.or_else(others) {
                     self.apply(variable, effect, text, below, so_far);
                 }
             }
@@ -120,9 +121,14 @@ impl Overrides {
             | Effect::Defines(_)
             | Effect::Ignored(_)
             | Effect::Unused(_)
+            | Effect::UnusedIf(..)
             | Effect::NotYet(_) => {}
             Effect::Refused(_) | Effect::NamesRedis | Effect::Redis(_) => {}
         }
+    }
+
+    fn note_unused(&mut self, reason: &'static str, name: &str) {
+        self.unused.entry(reason).or_default().push(name.to_owned());
     }
 
     /// Gives metrics the reference's names if its own listener for Prometheus is asked for.
@@ -133,6 +139,25 @@ impl Overrides {
             self.set.push((name, VARIABLE.to_owned(), "true".to_owned()));
         }
     }
+}
+
+/// Returns a warning for each variable without effect that asks for something else than the settings.
+pub fn contradicted(env: &[(String, String)], settings: &Settings) -> Vec<String> {
+    let of = |variable: &Variable| match variable.effect {
+        Effect::UnusedIf(asks, reason) => env
+            .iter()
+            .any(|(name, text)| {
+                name == variable.name && !text.is_empty() && asks(text.trim(), settings)
+            })
+            .then(|| no_effect(&[variable.name.to_owned()], reason)),
+        _ => None,
+    };
+    VARIABLES.iter().filter_map(of).collect()
+}
+
+fn no_effect(names: &[String], reason: &str) -> String {
+    let verb = if names.len() == 1 { "has" } else { "have" };
+    format!("{} {verb} no effect: {reason}", names.join(", "))
 }
 
 fn is_on(text: &str) -> bool {

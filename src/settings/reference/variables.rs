@@ -2,13 +2,14 @@
 
 use super::Effect::{
     self, ByValue, Defines, Ignored, NamesRedis, NotYet, Redis, Refused, Set, SetText, Unused,
+    UnusedIf,
 };
 use super::Meaning::{
     AddressIfSet, Bytes, Clamped, Host, IsPositive, ListenOn, LogFormat, LogLevel, Milliseconds,
     Port, Same, Source,
 };
 use super::go::VariableKind;
-use super::{RedisEffect, Variable};
+use super::{OTHERS, RedisEffect, Variable, otel};
 
 const fn variable(
     name: &'static str,
@@ -23,6 +24,10 @@ const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
 const OTLP: Effect = NotYet("values for traces or metrics alone, other than their endpoints");
 const TRACES: Effect = Unused("only TRACING_ENABLED turns traces on and off; they leave by OTLP");
+const METRICS: Effect = Unused(
+    "only metrics.otlp.enabled turns metrics by OTLP on and off; Prometheus can always scrape",
+);
+const OTLP_IS_SENT: Effect = Ignored("it is the only exporter");
 const SAMPLER: Effect =
     Unused("callers decide about their traces, and TRACING_SAMPLING_RATE about others");
 const USE_MEMCACHED: Effect =
@@ -164,6 +169,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", VariableKind::Bool, "false", Set(Same)),
 
     variable("TRACING_ENABLED", VariableKind::Bool, "false", Set(Same)),
+    variable("OTEL_SERVICE_NAME", VariableKind::Text, "", SetText),
     variable("TRACING_SERVICE_NAME", VariableKind::Text, "RateLimit", Set(Same)),
     variable("TRACING_SERVICE_NAMESPACE", VariableKind::Text, "", Set(Same)),
     variable("TRACING_SERVICE_INSTANCE_ID", VariableKind::Text, "", Set(Same)),
@@ -177,16 +183,23 @@ pub const VARIABLES: &[Variable] = &[
     variable("OTEL_EXPORTER_OTLP_CERTIFICATE", VariableKind::Text, "", SetText),
     variable("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", VariableKind::Text, "", SetText),
     variable("OTEL_EXPORTER_OTLP_CLIENT_KEY", VariableKind::Text, "", SetText),
-    variable("OTEL_EXPORTER_OTLP_PROTOCOL", VariableKind::Text, "", Ignored("TRACING_EXPORTER_PROTOCOL sets the protocol, as in the reference")),
-    variable("OTEL_EXPORTER_OTLP_INSECURE", VariableKind::Text, "", Ignored("the URL decides: https is TLS")),
+    variable("OTEL_EXPORTER_OTLP_PROTOCOL", VariableKind::Text, "", UnusedIf(otel::asks_for_other_protocol, "TRACING_EXPORTER_PROTOCOL sets the protocol of traces, as in the reference, and metrics.otlp.protocol that of metrics")),
+    variable("OTEL_EXPORTER_OTLP_INSECURE", VariableKind::Text, "", UnusedIf(otel::asks_for_other_security, "the URL decides: https is TLS")),
     variable("OTEL_EXPORTER_OTLP_COMPRESSION", VariableKind::Text, "", ByValue(&[
         ("gzip", SetText),
         ("none", SetText),
+        (OTHERS, Unused("weir can compress by gzip only")),
     ])),
+    variable("OTEL_METRIC_EXPORT_INTERVAL", VariableKind::Text, "60000", Set(Milliseconds)),
+    variable("OTEL_RESOURCE_ATTRIBUTES", VariableKind::Text, "", Defines("attributes of spans and metrics; settings and variables that name one win")),
+    variable("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", VariableKind::Text, "128", Defines("how many attributes a span has")),
+    variable("OTEL_SPAN_EVENT_COUNT_LIMIT", VariableKind::Text, "128", Ignored("spans have no events")),
+    variable("OTEL_SPAN_LINK_COUNT_LIMIT", VariableKind::Text, "128", Ignored("spans have no links")),
 
-    variable("OTEL_SERVICE_NAME", VariableKind::Text, "", Unused("TRACING_SERVICE_NAME sets the name")),
     variable("OTEL_SDK_DISABLED", VariableKind::Text, "", ByValue(&[("true", TRACES)])),
-    variable("OTEL_TRACES_EXPORTER", VariableKind::Text, "", ByValue(&[("none", TRACES), ("console", TRACES), ("zipkin", TRACES)])),
+    variable("OTEL_TRACES_EXPORTER", VariableKind::Text, "", ByValue(&[("otlp", OTLP_IS_SENT), (OTHERS, TRACES)])),
+    variable("OTEL_METRICS_EXPORTER", VariableKind::Text, "", ByValue(&[("otlp", OTLP_IS_SENT), (OTHERS, METRICS)])),
+    variable("OTEL_PROPAGATORS", VariableKind::Text, "", UnusedIf(otel::asks_for_other_propagator, "weir reads traceparent and B3 headers, whichever a request has")),
     variable("OTEL_TRACES_SAMPLER", VariableKind::Text, "", SAMPLER),
     variable("OTEL_TRACES_SAMPLER_ARG", VariableKind::Text, "", SAMPLER),
 
@@ -194,10 +207,11 @@ pub const VARIABLES: &[Variable] = &[
     variable("GOGC", VariableKind::Text, "", Ignored("it configures Go; weir has no garbage collector")),
 ];
 
-/// Variables known by the prefix of their names.
+/// Variables known by the prefix of their names; the first that matches counts.
 #[rustfmt::skip]
 pub const FAMILIES: &[Variable] = &[
     variable("DOG_STATSD_MOGRIFIER_", VariableKind::Text, "", Defines("`…_PATTERN`, `…_NAME` and `…_TAGS` of each name in `metrics.dogstatsd.mogrifiers`")),
     variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", OTLP),
     variable("OTEL_BSP_", VariableKind::Text, "", NotYet("the batches of spans: up to 512, at the latest after a second, of a queue of 4,096")),
+    variable("OTEL_", VariableKind::Text, "", Unused("weir reads only the variables that its settings list")),
 ];

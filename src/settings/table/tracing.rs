@@ -15,8 +15,9 @@ group! {
         /// The fraction of traces that are recorded, of those that start at weir. Callers decide about
         /// theirs.
         sampling: Ratio = "1", reference ["TRACING_SAMPLING_RATE"];
-        /// The attribute `service.name`.
-        service_name: String = "RateLimit", reference ["TRACING_SERVICE_NAME"];
+        /// The attribute `service.name`. If it, the namespace or the instance is not set, that of
+        /// OTEL_RESOURCE_ATTRIBUTES is used.
+        service_name: String = "RateLimit", reference ["OTEL_SERVICE_NAME", "TRACING_SERVICE_NAME"];
         /// The attribute `service.namespace`.
         service_namespace: String = "", reference ["TRACING_SERVICE_NAMESPACE"];
         /// The attribute `service.instance.id`; empty: a random one.

@@ -110,9 +110,20 @@ fn variables_without_effect_are_checked_and_named() {
 fn variables_of_the_sdks_have_a_warning_if_weir_does_something_else() {
     let warnings = |name, text| Settings::load(&inputs(&[(name, text)])).unwrap().warnings;
     for (name, text) in [
-        ("OTEL_SERVICE_NAME", "limits"),
         ("OTEL_SDK_DISABLED", "true"),
+        ("OTEL_SDK_DISABLED", "True"),
         ("OTEL_TRACES_EXPORTER", "none"),
+        ("OTEL_TRACES_EXPORTER", "Jaeger"),
+        ("OTEL_TRACES_EXPORTER", "logging"),
+        ("OTEL_METRICS_EXPORTER", "prometheus"),
+        ("OTEL_PROPAGATORS", "tracecontext,jaeger"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "deflate"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_EXPORTER_OTLP_INSECURE", "false"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
+        ("OTEL_METRIC_EXPORT_TIMEOUT", "100"),
+        ("OTEL_LOGS_EXPORTER", "otlp"),
         ("OTEL_TRACES_SAMPLER", "always_on"),
         ("OTEL_TRACES_SAMPLER_ARG", "0.5"),
         ("OTEL_BSP_SCHEDULE_DELAY", "100"),
@@ -124,10 +135,92 @@ fn variables_of_the_sdks_have_a_warning_if_weir_does_something_else() {
     }
     for (name, text) in [
         ("OTEL_SDK_DISABLED", "false"),
+        ("OTEL_SDK_DISABLED", "False"),
         ("OTEL_TRACES_EXPORTER", "otlp"),
+        ("OTEL_TRACES_EXPORTER", "OTLP"),
+        ("OTEL_TRACES_EXPORTER", ""),
+        ("OTEL_METRICS_EXPORTER", "otlp"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "100"),
+        ("OTEL_PROPAGATORS", "tracecontext, baggage"),
+        ("OTEL_PROPAGATORS", "b3multi"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "GZIP"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_INSECURE", "true"),
+        ("OTEL_SERVICE_NAME", "limits"),
         ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
     ] {
         assert_eq!(warnings(name, text), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn variables_of_the_sdks_are_compared_with_the_settings() {
+    let protocol = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+    let insecure = ("OTEL_EXPORTER_OTLP_INSECURE", "true");
+    let metrics = ("WEIR__METRICS__OTLP__ENABLED", "true");
+    let traces_by_grpc = ("TRACING_EXPORTER_PROTOCOL", "grpc");
+    let metrics_by_grpc = ("WEIR__METRICS__OTLP__PROTOCOL", "grpc");
+    let collector = ("OTEL_EXPORTER_OTLP_ENDPOINT", "HTTPS://collector:4317");
+    let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector:4317");
+    for (env, warnings) in [
+        (&[protocol, traces_by_grpc][..], 0),
+        (&[protocol, traces_by_grpc, metrics], 1),
+        (&[protocol, traces_by_grpc, metrics, metrics_by_grpc], 0),
+        (&[insecure, collector], 1),
+        (&[insecure, collector, traces], 0),
+        (&[insecure, collector, traces, metrics], 1),
+        (&[("OTEL_EXPORTER_OTLP_INSECURE", "false"), collector], 0),
+    ] {
+        let found = Settings::load(&inputs(env)).unwrap().warnings;
+        assert_eq!(found.len(), warnings, "{env:?}: {found:?}");
+        assert!(found.iter().all(|warning| warning.starts_with(env[0].0)), "{found:?}");
+    }
+}
+
+#[test]
+fn variables_of_the_sdks_set_what_settings_and_the_references_variables_do_not() {
+    let ours = ("WEIR__TRACING__SERVICE_NAME", "ours");
+    let (reference, sdk) = (("TRACING_SERVICE_NAME", "RateLimit"), ("OTEL_SERVICE_NAME", "sdk"));
+    for (env, name) in [
+        (&[][..], "RateLimit"),
+        (&[sdk], "sdk"),
+        (&[sdk, reference], "RateLimit"),
+        (&[sdk, reference, ours], "ours"),
+    ] {
+        let settings = Settings::load(&inputs(env)).unwrap();
+        assert_eq!(*settings.tracing.service_name, name, "{env:?}");
+        assert_eq!(settings.tracing.service_name.is_default(), env.is_empty());
+    }
+    let interval =
+        |env: &[(&str, &str)]| *Settings::load(&inputs(env)).unwrap().metrics.otlp.interval;
+    let sdk = ("OTEL_METRIC_EXPORT_INTERVAL", "1500");
+    assert_eq!(interval(&[sdk]), Duration::from_millis(1_500));
+    let ours = ("WEIR__METRICS__OTLP__INTERVAL", "2s");
+    assert_eq!(interval(&[sdk, ours]), Duration::from_secs(2));
+}
+
+#[test]
+fn no_variable_of_the_sdks_turns_traces_or_metrics_on() {
+    use crate::settings::reference::variables::VARIABLES;
+
+    let names = VARIABLES.iter().map(|variable| variable.name);
+    let names = names.filter(|name| name.starts_with("OTEL_"));
+    let env = names.map(|name| match name {
+        "OTEL_SDK_DISABLED" => (name, "false"),
+        "OTEL_EXPORTER_OTLP_COMPRESSION" => (name, "gzip"),
+        "OTEL_EXPORTER_OTLP_HEADERS" => (name, "a=b"),
+        name if name.ends_with("_EXPORTER") => (name, "otlp"),
+        name if name.ends_with("_ENDPOINT") => (name, "http://localhost:4318"),
+        name if name.ends_with("TIMEOUT") || name.ends_with("INTERVAL") => (name, "1000"),
+        name => (name, "1"),
+    });
+    let env: Vec<_> = env.collect();
+    let settings = Settings::load(&inputs(&env)).unwrap();
+    assert!(!*settings.tracing.enabled && !*settings.metrics.otlp.enabled);
+    #[cfg(feature = "otlp")]
+    {
+        let options = settings.otlp_options();
+        assert!(options.traces.is_none() && options.metrics.is_none());
     }
 }
 

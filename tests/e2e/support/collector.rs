@@ -32,7 +32,7 @@ use tokio::runtime::Runtime;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Server, ServerTlsConfig};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::wait_for;
 
@@ -58,7 +58,7 @@ struct Received {
     encodings: Arc<Mutex<Vec<String>>>,
     /// How long a refused client has to wait.
     retry_after: Arc<Mutex<Option<Duration>>>,
-    /// When requests with spans arrived, refused or not.
+    /// When requests arrived, refused or not.
     attempts: Arc<Mutex<Vec<Instant>>>,
 }
 
@@ -86,7 +86,10 @@ impl Collector {
                     TraceServiceServer::new(received.clone())
                         .accept_compressed(CompressionEncoding::Gzip),
                 )
-                .add_service(MetricsServiceServer::new(received));
+                .add_service(
+                    MetricsServiceServer::new(received)
+                        .accept_compressed(CompressionEncoding::Gzip),
+                );
             serving.serve_with_incoming(TcpIncoming::from(listener)).await.expect("serves");
         })
     }
@@ -124,13 +127,14 @@ impl Collector {
         *self.received.refusals.lock().unwrap() = requests;
     }
 
-    /// Refuses the next request by 429 over HTTP, with the time to wait.
+    /// Refuses the next request with the time to wait: by 429 and `Retry-After` over HTTP, by `RetryInfo`
+    /// over gRPC.
     pub fn refuse_for(&self, wait: Duration) {
         *self.received.retry_after.lock().unwrap() = Some(wait);
         self.refuse(1);
     }
 
-    /// When requests with spans arrived over HTTP, refused or not.
+    /// When requests arrived, refused or not.
     pub fn attempts(&self) -> Vec<Instant> {
         self.received.attempts.lock().unwrap().clone()
     }
@@ -254,6 +258,7 @@ pub fn sum(metric: &Metric) -> i64 {
 impl Received {
     /// Records a request's authorization. Returns how long to wait, if anything, if it is to be refused.
     fn admit(&self, authorization: Option<&str>) -> Result<(), Option<Duration>> {
+        self.attempts.lock().unwrap().push(Instant::now());
         let mut refusals = self.refusals.lock().unwrap();
         if *refusals > 0 {
             *refusals -= 1;
@@ -287,8 +292,37 @@ impl Received {
         self.record_encoding(request.metadata().get("grpc-encoding").map(|name| name.as_bytes()));
         let authorization = request.metadata().get("authorization");
         let authorization = authorization.and_then(|value| value.to_str().ok());
-        self.admit(authorization).map_err(|_| Status::unavailable("overloaded"))
+        self.admit(authorization).map_err(|wait| match wait {
+            None => Status::unavailable("overloaded"),
+            Some(wait) => {
+                let details = retry_info(wait).into();
+                Status::with_details(Code::Unavailable, "overloaded", details)
+            }
+        })
     }
+}
+
+/// `google.rpc.Status`, without what is not needed.
+#[derive(Clone, PartialEq, Message)]
+struct StatusDetails {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<prost_types::Any>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<prost_types::Duration>,
+}
+
+/// Returns the details of a status that asks to wait.
+fn retry_info(wait: Duration) -> Vec<u8> {
+    let delay = wait.try_into().expect("a duration");
+    let info = RetryInfo { retry_delay: Some(delay) };
+    let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_owned();
+    let detail = prost_types::Any { type_url, value: info.encode_to_vec() };
+    StatusDetails { details: vec![detail] }.encode_to_vec()
 }
 
 type Refusal = (axum::http::StatusCode, HeaderMap);
@@ -305,7 +339,6 @@ fn message<M: Message + Default>(headers: &HeaderMap, body: &Bytes) -> M {
 }
 
 async fn http_traces(State(to): State<Received>, headers: HeaderMap, body: Bytes) -> HttpAnswer {
-    to.attempts.lock().unwrap().push(Instant::now());
     to.admit_http(&headers)?;
     to.traces.lock().unwrap().push(message(&headers, &body));
     Ok(ExportTraceServiceResponse::default().encode_to_vec())

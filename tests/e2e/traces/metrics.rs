@@ -69,3 +69,43 @@ fn failures_are_counted() {
     let count = "weir_otlp_export_failures_total{signal=\"metrics\"}";
     wait_for("the failure is counted", || (weir.metric(count) > 0).then_some(()));
 }
+
+#[test]
+fn metrics_are_compressed_on_request() {
+    for (collector, protocol) in [(Collector::http(), "http"), (Collector::grpc(None), "grpc")] {
+        let weir = serving(RULES)
+            .env("WEIR__METRICS__OTLP__ENABLED", "true")
+            .env("WEIR__METRICS__OTLP__PROTOCOL", protocol)
+            .env("WEIR__METRICS__OTLP__INTERVAL", "1h")
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())
+            .env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+            .start();
+        ask(weir.grpc, api::user_request(), &[]);
+        stop(weir);
+        let exports = collector.metrics();
+        let [export] = &exports[..] else { panic!("{protocol}: {exports:?}") };
+        assert_eq!(sum(find_metric(export, "weir_rule_hits").unwrap()), 1);
+        assert_eq!(collector.encodings(), ["gzip"], "{protocol}");
+    }
+}
+
+#[test]
+fn a_collector_that_asks_to_wait_gets_no_metrics() {
+    for (collector, protocol) in [(Collector::http(), "http"), (Collector::grpc(None), "grpc")] {
+        let _weir = serving(RULES)
+            .env("WEIR__METRICS__OTLP__ENABLED", "true")
+            .env("WEIR__METRICS__OTLP__PROTOCOL", protocol)
+            .env("WEIR__METRICS__OTLP__INTERVAL", "20ms")
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())
+            .start();
+        // Longer than any wait that it does not ask for.
+        let wait = Duration::from_secs(3);
+        collector.refuse_for(wait);
+        collector.wait_until_refused();
+        let refused = collector.attempts().len();
+        let next =
+            wait_for("metrics are sent again", || collector.attempts().get(refused).copied());
+        let waited = next - collector.attempts()[refused - 1];
+        assert!(waited >= wait, "{protocol}: {waited:?}");
+    }
+}

@@ -1,4 +1,4 @@
-//! TLS of a connection that is not gRPC's.
+//! The configuration of TLS, from certificates.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::pem::system_roots;
 /// # Errors
 ///
 /// They cannot be used.
-pub fn config(pem: &ClientPem, any_name: bool) -> Result<ClientConfig, String> {
+pub(super) fn config(pem: &ClientPem, any_name: bool) -> Result<ClientConfig, String> {
     let roots = match &pem.ca {
         Some(ca) => {
             let mut roots = RootCertStore::empty();

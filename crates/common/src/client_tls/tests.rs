@@ -19,7 +19,7 @@ fn write_set(directory: &Path) {
     let ca_key = KeyPair::generate().unwrap();
     let ca = params.self_signed(&ca_key).unwrap();
     let key = KeyPair::generate().unwrap();
-    let own = CertificateParams::new(["weir".to_owned()]).unwrap();
+    let own = CertificateParams::new(["localhost".to_owned()]).unwrap();
     let own = own.signed_by(&key, &Issuer::new(params, ca_key)).unwrap();
     fs::write(directory.join("ca"), ca.pem()).unwrap();
     fs::write(directory.join("cert"), own.pem()).unwrap();
@@ -122,4 +122,36 @@ fn unusable_files_are_named() {
     let ca = fs::read_to_string(path.join("ca")).unwrap();
     fs::write(path.join("bundle"), format!("{no_certificate}{ca}{no_certificate}")).unwrap();
     assert_eq!(read("bundle", "", ""), Ok(()));
+}
+
+#[cfg(feature = "http-client")]
+#[tokio::test]
+async fn a_server_of_http2_has_to_choose_it() {
+    use rustls::ServerConfig;
+    use rustls::crypto::ring::default_provider;
+    use rustls_pki_types::pem::PemObject;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+    use crate::http_client::{Body, HttpClient, Version};
+
+    let (directory, files) = written();
+    let pem = |name: &str| directory.path().join(name);
+    let certificate = CertificateDer::from_pem_file(pem("cert")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(pem("key")).unwrap();
+    let provider = Arc::new(default_provider());
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let config = builder.with_single_cert(vec![certificate], key).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
+    let server = tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.unwrap();
+        drop(acceptor.accept(socket).await.unwrap());
+    });
+    let certificates = Arc::new(ClientCertificates::new(files));
+    let mut client = HttpClient::new(target.parse().unwrap(), Version::Http2, certificates);
+    let error = client.send(http::Request::new(Body::default())).await.unwrap_err().to_string();
+    assert!(error.contains("does not offer HTTP/2 (ALPN h2)"), "{error}");
+    server.await.unwrap();
 }

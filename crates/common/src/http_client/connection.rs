@@ -17,6 +17,8 @@ use tokio::task::JoinSet;
 
 use super::{Body, HttpError, Target, Version};
 use crate::client_tls::ClientCertificates;
+#[cfg(feature = "tls")]
+use crate::client_tls::{ClientTls, ClientTlsError};
 use crate::interim_responses::BoundedStream;
 
 /// The largest head of an answer.
@@ -52,16 +54,15 @@ impl Connection {
         {
             let pem = certificates.read_in_background().await;
             let pem = pem.map_err(|error| HttpError::Certificates(error.to_string()))?;
-            let mut config =
-                crate::client_tls::config(&pem, false).map_err(HttpError::Certificates)?;
+            let tls = ClientTls::new(&pem, &target.host, false);
+            let mut tls = tls.map_err(|error| match error {
+                ClientTlsError::Name(_) => HttpError::Connect(io::Error::other(error)),
+                ClientTlsError::Certificates(error) => HttpError::Certificates(error),
+            })?;
             if version == Version::Http2 {
-                config.alpn_protocols = vec![b"h2".to_vec()];
+                tls = tls.with_http2();
             }
-            let name = rustls_pki_types::ServerName::try_from(target.host.clone());
-            let name = name.map_err(io::Error::other)?;
-            let stream = connect(target).await?;
-            let stream =
-                tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+            let stream = tls.connect(connect(target).await?).await?;
             Connection::over(stream, version).await
         }
         #[cfg(not(feature = "tls"))]

@@ -44,8 +44,7 @@ impl Target {
 
     /// The host and the port, for the header `host`.
     pub fn authority(&self) -> &str {
-        let authority = self.url.authority().map_or("", |authority| authority.as_str());
-        authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+        authority(&self.url)
     }
 
     /// Returns the URL of another path of the server.
@@ -95,11 +94,9 @@ impl TryFrom<Uri> for Target {
             Some(other) => return Err(format!("the scheme is {other}, not http or https; {FIX}")),
             None => return Err(format!("there is no scheme, http or https; {FIX}")),
         };
-        let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
-        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
         let host = url.host().unwrap_or_default();
         // A port that is not a number, or too large, is none to this parser.
-        let has_port = authority.len() > host.len();
+        let has_port = authority(&url).len() > host.len();
         let port = match url.port_u16() {
             Some(0) => return Err(not_a_port()),
             Some(port) => port,
@@ -113,6 +110,12 @@ impl TryFrom<Uri> for Target {
         }
         Ok(Target { url, is_tls, host, port })
     }
+}
+
+/// Returns the host and the port of a URL, without the login before them.
+fn authority(url: &Uri) -> &str {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
 fn not_a_port() -> String {

@@ -37,8 +37,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// The longest wait that a collector can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// How long one message is retried.
-const MAX_RETRYING: Duration = Duration::from_secs(60);
+/// The longest time for which a message of any signal is retried.
+const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
 
 /// The shortest interval between two log lines about one destination.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -177,7 +177,7 @@ impl Connected {
                 return false;
             }
             let give_up =
-                *deadline.get_or_insert_with(|| Instant::now() + give_up.min(MAX_RETRYING));
+                *deadline.get_or_insert_with(|| Instant::now() + give_up.min(MAX_RETRY_TIME));
             let Err(error) = self.send_once::<S>(message.clone()).await else { return true };
             self.failures.inc();
             if error.is_of_connection() {

@@ -35,8 +35,8 @@ const MAX_BATCH_SPANS: usize = 512;
 /// How long a span waits for others.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// How long a batch is retried.
-const MAX_RETRYING: Duration = Duration::from_secs(30);
+/// How long a batch of spans is retried.
+const BATCH_RETRY_TIME: Duration = Duration::from_secs(30);
 
 /// Finished spans that wait to be sent.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ async fn send(
     let count = spans.len() as u64;
     let resource_spans = group_spans_by_resource_and_scope(spans, resource);
     let message = ExportTraceServiceRequest { resource_spans };
-    match client.send::<Traces>(&message, MAX_RETRYING, stop).await {
+    match client.send::<Traces>(&message, BATCH_RETRY_TIME, stop).await {
         true => counts.spans_sent.inc_by(count),
         false => counts.spans_undelivered.inc_by(count),
     }

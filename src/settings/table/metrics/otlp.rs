@@ -14,6 +14,6 @@ group! {
         /// URL for metrics, used as it is; empty: that of otlp.endpoint.
         endpoint: Option<String> = "", reference ["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"];
         /// Interval between two exports.
-        interval: Duration = "60s";
+        interval: Duration = "60s", reference ["OTEL_METRIC_EXPORT_INTERVAL"];
     }
 }

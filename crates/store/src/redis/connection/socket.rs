@@ -47,19 +47,17 @@ async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
 
 #[cfg(feature = "tls")]
 async fn encrypted(tls: &Tls, host: &str, port: u16) -> Result<Socket, ConnectError> {
-    use std::sync::Arc;
-
-    use weir_common::client_tls;
+    use weir_common::client_tls::{ClientTls, ClientTlsError};
 
     let pem = tls.certificates.read_in_background().await;
     let pem = pem.map_err(|error| ConnectError::Certificates(error.to_string()))?;
-    let config = client_tls::config(&pem, tls.skip_hostname_verification)
-        .map_err(ConnectError::Certificates)?;
-    let name = rustls_pki_types::ServerName::try_from(host.to_owned());
-    let name = name.map_err(|error| redis(io::Error::other(error)))?;
+    let client = ClientTls::new(&pem, host, tls.skip_hostname_verification);
+    let client = client.map_err(|error| match error {
+        ClientTlsError::Name(_) => redis(io::Error::other(error)),
+        ClientTlsError::Certificates(error) => ConnectError::Certificates(error),
+    })?;
     let stream = connect(host, port).await.map_err(redis)?;
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    Ok(Box::pin(connector.connect(name, stream).await.map_err(redis)?))
+    Ok(Box::pin(client.connect(stream).await.map_err(redis)?))
 }
 
 #[cfg(not(feature = "tls"))]
