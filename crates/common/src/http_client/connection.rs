@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use super::{Body, HttpError, Target, Version};
 use crate::client_tls::ClientCertificates;
 use crate::interim_responses::BoundedStream;
+use crate::resolve::resolve;
 
 /// The largest head of an answer.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -130,7 +131,8 @@ impl Drop for Connection {
 }
 
 async fn connect(target: &Target) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
+    let addresses = resolve(&target.host, target.port).await?;
+    let stream = TcpStream::connect(&*addresses).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
