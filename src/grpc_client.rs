@@ -5,12 +5,16 @@
 mod tls;
 
 use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::vec;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
@@ -20,6 +24,7 @@ use tower_service::Service;
 #[cfg(feature = "tls")]
 pub use tls::{GrpcTls, GrpcTlsError};
 use weir_common::interim_responses::BoundedStream;
+use weir_common::resolve::resolve;
 
 /// Where to connect to, and how.
 #[derive(Clone, Debug)]
@@ -40,7 +45,7 @@ impl Server {
     /// The server cannot be reached or verified.
     pub async fn connect(self) -> Result<Channel, Error> {
         let Server { endpoint, unix, tls, parallel } = self;
-        let mut http = HttpConnector::new();
+        let mut http = HttpConnector::new_with_resolver(Resolver);
         http.enforce_http(false);
         http.set_nodelay(true);
         http.set_connect_timeout(endpoint.get_connect_timeout());
@@ -71,7 +76,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 #[derive(Clone, Debug)]
 struct Connector {
-    http: HttpConnector,
+    http: HttpConnector<Resolver>,
     unix: Option<PathBuf>,
     tls: Option<GrpcTls>,
     parallel: u16,
@@ -101,6 +106,25 @@ impl Service<Uri> for Connector {
             };
             Ok(TokioIo::new(BoundedStream::new(stream, parallel)))
         })
+    }
+}
+
+/// Finds the addresses of hosts.
+#[derive(Clone, Debug)]
+struct Resolver;
+
+impl Service<Name> for Resolver {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        // The connector sets the port.
+        Box::pin(async move { Ok(resolve(name.as_str(), 0).await?.into_iter()) })
     }
 }
 

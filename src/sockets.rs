@@ -4,7 +4,7 @@ mod unix;
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -28,14 +28,22 @@ const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// A bound socket that no runtime knows yet.
 #[derive(Debug)]
 pub enum BoundSocket {
-    Tcp(std::net::TcpListener),
+    Tcp {
+        socket: std::net::TcpListener,
+        /// The host as configured; empty for all addresses.
+        host: String,
+    },
     Unix(std::os::unix::net::UnixListener, UnixSocketFile),
 }
 
 /// Where a socket is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    Tcp(SocketAddr),
+    /// The host as configured, and the port, which the system chose if it is configured as 0.
+    Tcp {
+        host: String,
+        port: u16,
+    },
     Unix(PathBuf),
 }
 
@@ -69,7 +77,9 @@ impl BoundSocket {
     /// The system cannot report the address.
     pub fn address(&self) -> io::Result<Address> {
         Ok(match self {
-            BoundSocket::Tcp(socket) => Address::Tcp(socket.local_addr()?),
+            BoundSocket::Tcp { socket, host } => {
+                Address::Tcp { host: host.clone(), port: socket.local_addr()?.port() }
+            }
             BoundSocket::Unix(_, file) => Address::Unix(file.path().to_owned()),
         })
     }
@@ -81,7 +91,7 @@ impl BoundSocket {
     /// The runtime has no room for it.
     pub fn attach(self) -> io::Result<Listener> {
         Ok(match self {
-            BoundSocket::Tcp(socket) => Listener::Tcp(TcpListener::from_std(socket)?),
+            BoundSocket::Tcp { socket, .. } => Listener::Tcp(TcpListener::from_std(socket)?),
             BoundSocket::Unix(socket, file) => {
                 Listener::Unix(UnixListener::from_std(socket)?, file)
             }
@@ -92,7 +102,7 @@ impl BoundSocket {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp(address) => address.fmt(f),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
             Address::Unix(path) => path.display().fmt(f),
         }
     }
@@ -145,10 +155,10 @@ impl Socket {
         }
     }
 
-    /// Returns the address of the client; none over a Unix socket.
+    /// Returns the address of the client, in its own family; none over a Unix socket.
     pub fn peer(&self) -> Option<SocketAddr> {
         match self {
-            Socket::Tcp(socket) => socket.peer_addr().ok(),
+            Socket::Tcp(socket) => socket.peer_addr().ok().map(to_canonical),
             Socket::Unix(_) => None,
         }
     }
@@ -215,6 +225,14 @@ impl DetachedSocket {
             DetachedSocket::Tcp(socket) => Socket::Tcp(TcpStream::from_std(socket)?),
             DetachedSocket::Unix(socket) => Socket::Unix(UnixStream::from_std(socket)?),
         })
+    }
+}
+
+/// Returns an IPv4 address as such: a socket of both families maps those of its clients into IPv6.
+pub fn to_canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => (ip, address.port()).into(),
+        IpAddr::V6(_) => address,
     }
 }
 

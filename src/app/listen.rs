@@ -8,7 +8,7 @@ use anyhow::Context;
 use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
-use crate::sockets::BoundSocket;
+use crate::sockets::{BoundSocket, to_canonical};
 
 /// Connections that may wait to be accepted; the system limits it too (somaxconn). Beyond it, clients
 /// retry only after a second.
@@ -21,13 +21,15 @@ const BACKLOG: u32 = 4_096;
 /// The address cannot be resolved or bound; names `setting`.
 pub(super) async fn listen(address: &str, setting: &str) -> anyhow::Result<BoundSocket> {
     let listener = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
-        Some(port) => on_all(port),
+        Some(port) => on_all(port, bind),
         None => on_any_of(address).await,
     };
     // The thread that serves it registers it with its own runtime.
-    listener.and_then(TcpListener::into_std).map(BoundSocket::Tcp).with_context(|| {
+    let socket = listener.and_then(TcpListener::into_std).with_context(|| {
         format!("cannot listen on {address} ({setting}): choose another address or port")
-    })
+    })?;
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
+    Ok(BoundSocket::Tcp { socket, host })
 }
 
 /// Listens on the Unix socket `path`, the value of `setting`.
@@ -58,7 +60,7 @@ async fn on_any_of(address: &str) -> io::Result<TcpListener> {
 }
 
 /// Listens on all addresses of IPv6 and IPv4, or of IPv4 alone if the system has no IPv6.
-fn on_all(port: u16) -> io::Result<TcpListener> {
+fn on_all<T>(port: u16, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     match bind((Ipv6Addr::UNSPECIFIED, port).into()) {
         // The port is in use or not permitted: over IPv4 it would be too.
         Err(error)
@@ -73,15 +75,99 @@ fn on_all(port: u16) -> io::Result<TcpListener> {
     }
 }
 
+/// Listens on an address; on `[::]` over IPv4 too.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let address = to_canonical(address);
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    if address.ip() == Ipv6Addr::UNSPECIFIED {
-        set_ipv6_v6only(&socket, false)?;
+    if address.is_ipv6() {
+        // The system's default (net.ipv6.bindv6only) must not decide.
+        set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
     }
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::net::{IpAddr, TcpStream};
+
+    use super::*;
+    use crate::sockets::Address;
+
+    async fn bound(address: &str) -> (BoundSocket, u16) {
+        let bound = listen(address, "grpc.address").await.unwrap();
+        match bound.address().unwrap() {
+            Address::Tcp { port, .. } => (bound, port),
+            Address::Unix(path) => panic!("{path:?}"),
+        }
+    }
+
+    /// Whether this machine has IPv6.
+    fn has_ipv6() -> bool {
+        let has = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+        if !has {
+            eprintln!("skipped: this machine has no IPv6");
+        }
+        has
+    }
+
+    #[tokio::test]
+    async fn clients_of_both_families_are_known_by_their_own_addresses() {
+        for address in [":0", "[::]:0"] {
+            if !has_ipv6() {
+                return;
+            }
+            let (socket, port) = bound(address).await;
+            let listener = socket.attach().unwrap();
+            for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+                let client = TcpStream::connect((ip, port)).unwrap();
+                let accepted = listener.accept().await.unwrap();
+                assert_eq!(accepted.peer(), Some(client.local_addr().unwrap()), "{address}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn hosts_are_of_one_family_and_shown_as_configured() {
+        for (address, other) in [
+            ("0.0.0.0:0", IpAddr::from(Ipv6Addr::LOCALHOST)),
+            ("127.0.0.1:0", Ipv6Addr::LOCALHOST.into()),
+            ("[::ffff:127.0.0.1]:0", Ipv6Addr::LOCALHOST.into()),
+            ("[::1]:0", Ipv4Addr::LOCALHOST.into()),
+        ] {
+            if address.starts_with("[::1]") && !has_ipv6() {
+                continue;
+            }
+            let (socket, port) = bound(address).await;
+            assert!(TcpStream::connect((other, port)).is_err(), "{address}");
+            let host = address.trim_end_matches('0');
+            assert_eq!(socket.address().unwrap().to_string(), format!("{host}{port}"));
+        }
+        let (socket, port) = bound("localhost:0").await;
+        assert_eq!(socket.address().unwrap().to_string(), format!("localhost:{port}"));
+        let (socket, port) = bound(":0").await;
+        assert_eq!(socket.address().unwrap().to_string(), format!(":{port}"));
+    }
+
+    #[test]
+    fn without_ipv6_all_addresses_are_those_of_ipv4() {
+        let bound = |kind| {
+            on_all(80, |address| match address {
+                SocketAddr::V4(_) => Ok(address.to_string()),
+                SocketAddr::V6(_) => Err(io::Error::from(kind)),
+            })
+        };
+        for off in [ErrorKind::Unsupported, ErrorKind::AddrNotAvailable, ErrorKind::Other] {
+            assert_eq!(bound(off).unwrap(), "0.0.0.0:80");
+        }
+        // With IPv6, a part of the addresses must not be served silently.
+        for failed in [ErrorKind::AddrInUse, ErrorKind::PermissionDenied] {
+            assert_eq!(bound(failed).unwrap_err().kind(), failed);
+        }
+    }
 }

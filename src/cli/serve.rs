@@ -299,7 +299,7 @@ fn follow_files(
     watch_metrics: Arc<WatchMetrics>,
 ) {
     let port = addresses.iter().find_map(|(listener, address)| match address {
-        Address::Tcp(address) if **listener == HTTP => Some(address.port()),
+        Address::Tcp { port, .. } if **listener == HTTP => Some(*port),
         _ => None,
     });
     let port = port.unwrap_or_default();
@@ -322,7 +322,7 @@ fn follow_files(
     });
 }
 
-/// Logs where the service listens.
+/// Logs where the service listens, with the hosts as they are configured.
 fn announce(addresses: &[(&Listener, Address)], debug_is_default: bool) {
     for (listener, address) in addresses {
         // At this level and in these words, since users of the reference look for these lines.

@@ -99,6 +99,9 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
             Meaning::Same | Meaning::Bytes | Meaning::Milliseconds | Meaning::Clamped => setting(),
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
             Meaning::Host => format!("the host of {}", setting()),
+            Meaning::ListenHost => {
+                format!("the host of {}; `0.0.0.0` is all addresses, over IPv6 and IPv4", setting())
+            }
             Meaning::Port => format!("the port of {}", setting()),
             Meaning::IsPositive => format!("{}, if it is greater than 0", setting()),
             Meaning::ListenOn(address) => {

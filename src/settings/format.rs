@@ -73,7 +73,7 @@ impl FormatKind {
             }
             FormatKind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
             FormatKind::Address => {
-                "host:port, such as 0.0.0.0:8081, [::]:8081, or :8081 for all addresses".into()
+                "host:port, such as 127.0.0.1:8081, [::1]:8081, or :8081 for all addresses".into()
             }
             FormatKind::List => "a list, or text with commas between its parts".into(),
             FormatKind::LogLevels => LOG_LEVELS_EXPECTED.into(),

@@ -14,7 +14,10 @@ use super::Settings;
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
 
 /// The reference's default address for debug, for the half that is not set.
-pub const DEFAULT_DEBUG_ADDRESS: &str = "0.0.0.0:6070";
+pub const DEFAULT_DEBUG_ADDRESS: &str = ":6070";
+
+/// The host by which the reference listens on all addresses, over IPv6 and IPv4.
+const ALL_ADDRESSES: &str = "0.0.0.0";
 
 /// All values that [`Effect::ByValue`] does not list, but for an empty one.
 pub const OTHERS: &str = "*";
@@ -79,6 +82,8 @@ pub enum Meaning {
     /// The host, or the port, of an address.
     Host,
     Port,
+    /// The host of an address to listen on.
+    ListenHost,
     /// Log levels, by the names of logrus.
     LogLevel,
     /// `json` is that of the reference; anything else is text.
@@ -112,6 +117,9 @@ impl Meaning {
                     false => format!("{text}:{port}"),
                 }
             }
+            // In weir's settings this host is all addresses of IPv4 alone.
+            Meaning::ListenHost if text == ALL_ADDRESSES => Meaning::Host.translate("", without),
+            Meaning::ListenHost => Meaning::Host.translate(text, without),
             Meaning::Port => {
                 let host = without.rsplit_once(':').map_or("", |(host, _)| host);
                 // It may be written in another base than ten.
@@ -138,7 +146,11 @@ impl Meaning {
                 let listens = without.is_empty() && go::read_bool(text) == Some(true);
                 if listens { default } else { without }.to_owned()
             }
-            Meaning::AddressIfSet => if without.is_empty() { "" } else { text }.to_owned(),
+            Meaning::AddressIfSet if without.is_empty() => String::new(),
+            Meaning::AddressIfSet => match text.strip_prefix(ALL_ADDRESSES) {
+                Some(port) if port.starts_with(':') => port.to_owned(),
+                _ => text.to_owned(),
+            },
             Meaning::LogFormat => {
                 if text.eq_ignore_ascii_case("json") { "reference-json" } else { "text" }.to_owned()
             }
@@ -196,8 +208,21 @@ mod tests {
     fn hosts_and_ports_change_their_half_of_an_address() {
         assert_eq!(Meaning::Port.translate("9000", "127.0.0.1:8081"), "127.0.0.1:9000");
         assert_eq!(Meaning::Port.translate("0x10", "127.0.0.1:8081"), "127.0.0.1:16");
-        assert_eq!(Meaning::Host.translate("::", "0.0.0.0:8081"), "[::]:8081");
+        assert_eq!(Meaning::Host.translate("::", "127.0.0.1:8081"), "[::]:8081");
+        assert_eq!(Meaning::Host.translate("0.0.0.0", "localhost:8125"), "0.0.0.0:8125");
         assert_eq!(Meaning::Host.translate("", "127.0.0.1:8081"), ":8081");
+        for (host, address) in [
+            ("", ":8081"),
+            ("0.0.0.0", ":8081"),
+            ("::", "[::]:8081"),
+            ("10.0.0.1", "10.0.0.1:8081"),
+        ] {
+            assert_eq!(Meaning::ListenHost.translate(host, "127.0.0.1:8081"), address, "{host}");
+        }
+        for (text, address) in [("0.0.0.0:9091", ":9091"), ("10.0.0.1:9091", "10.0.0.1:9091")] {
+            assert_eq!(Meaning::AddressIfSet.translate(text, ":9090"), address, "{text}");
+            assert_eq!(Meaning::AddressIfSet.translate(text, ""), "", "{text}");
+        }
     }
 
     #[test]

@@ -29,8 +29,8 @@ fn every_declared_setting_has_a_value_and_a_good_default() {
 #[test]
 fn defaults_have_their_types() {
     let settings = Settings::load(&Inputs::default()).unwrap();
-    assert_eq!(*settings.grpc.address, "0.0.0.0:8081");
-    assert_eq!(*settings.http.address, "0.0.0.0:8080");
+    assert_eq!(*settings.grpc.address, ":8081");
+    assert_eq!(*settings.http.address, ":8080");
     assert_eq!(*settings.debug.address, "127.0.0.1:6070");
     let permissions = |entrance| settings.service_options(entrance).permissions;
     let (grpc, http) = (permissions(Protocol::Grpc), permissions(Protocol::Http));
@@ -117,6 +117,11 @@ fn an_empty_host_means_all_addresses() {
     assert_eq!(*settings.debug.address, ":6070");
     let settings = Settings::load(&inputs(&[("WEIR__GRPC__ADDRESS", ":8081")])).unwrap();
     assert_eq!(*settings.grpc.address, ":8081");
+    // In the reference 0.0.0.0 is all addresses of both families; here those of IPv4.
+    let both = [("GRPC_HOST", "0.0.0.0"), ("WEIR__HTTP__ADDRESS", "0.0.0.0:8080")];
+    let settings = Settings::load(&inputs(&both)).unwrap();
+    assert_eq!(*settings.grpc.address, ":8081");
+    assert_eq!(*settings.http.address, "0.0.0.0:8080");
     let port = [("WEIR__GRPC__ADDRESS", ":8081"), ("GRPC_PORT", "9")];
     assert_eq!(*Settings::load(&inputs(&port)).unwrap().grpc.address, ":8081");
 }
@@ -129,7 +134,7 @@ fn debug_is_on_loopback_unless_it_is_opened() {
     };
     let address = |address: &str, default| (address.to_owned(), default);
     assert_eq!(debug(&[]), address("127.0.0.1:6070", true));
-    assert_eq!(debug(&[("DEBUG_PORT", "7000")]), address("0.0.0.0:7000", false));
+    assert_eq!(debug(&[("DEBUG_PORT", "7000")]), address(":7000", false));
     assert_eq!(debug(&[("DEBUG_HOST", "10.0.0.5")]), address("10.0.0.5:6070", false));
     let both = [("DEBUG_PORT", "7000"), ("DEBUG_HOST", "::1")];
     assert_eq!(debug(&both), address("[::1]:7000", false));

@@ -3,6 +3,7 @@
 
 mod example;
 mod gateway;
+mod ipv6;
 mod overlay;
 mod pod;
 

@@ -8,6 +8,7 @@
     reason = "tests wait for other processes, and a poisoned lock fails them"
 )]
 
+mod address_families;
 mod bad_input;
 mod clock;
 mod compose;

@@ -19,6 +19,8 @@ pub mod http_client;
 pub mod interim_responses;
 pub mod metrics;
 pub mod random;
+#[cfg(feature = "http-client")]
+pub mod resolve;
 pub mod secret_url;
 pub mod setup_error;
 pub mod spans;

@@ -12,7 +12,7 @@ use crate::settings::table::SETTINGS;
 const EXAMPLES: &str = "\
 Examples:
   weir serve --rules rules/
-  weir serve --rules shop.yaml --grpc-address 0.0.0.0:8081 --set drain.delay=2s
+  weir serve --rules shop.yaml --grpc-address 127.0.0.1:8081 --set drain.delay=2s
   weir serve --settings weir.toml --print-settings";
 
 #[derive(Debug, Args)]

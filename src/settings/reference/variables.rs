@@ -5,8 +5,8 @@ use super::Effect::{
     UnusedIf,
 };
 use super::Meaning::{
-    AddressIfSet, Bytes, Clamped, Host, IsPositive, ListenOn, LogFormat, LogLevel, Milliseconds,
-    Port, Same, Source,
+    AddressIfSet, Bytes, Clamped, Host, IsPositive, ListenHost, ListenOn, LogFormat, LogLevel,
+    Milliseconds, Port, Same, Source,
 };
 use super::go::VariableKind;
 use super::{OTHERS, RedisEffect, Variable, otel};
@@ -47,12 +47,12 @@ const HEALTHY: Effect = Set(Same);
 /// The variables, in the order of the document.
 #[rustfmt::skip]
 pub const VARIABLES: &[Variable] = &[
-    variable("HOST", VariableKind::Text, "0.0.0.0", Set(Host)),
+    variable("HOST", VariableKind::Text, "0.0.0.0", Set(ListenHost)),
     variable("PORT", VariableKind::PORT, "8080", Set(Port)),
-    variable("DEBUG_HOST", VariableKind::Text, "0.0.0.0", Set(Host)),
+    variable("DEBUG_HOST", VariableKind::Text, "0.0.0.0", Set(ListenHost)),
     variable("DEBUG_PORT", VariableKind::PORT, "6070", Set(Port)),
     variable("GRPC_UDS", VariableKind::Text, "", Set(Same)),
-    variable("GRPC_HOST", VariableKind::Text, "0.0.0.0", Set(Host)),
+    variable("GRPC_HOST", VariableKind::Text, "0.0.0.0", Set(ListenHost)),
     variable("GRPC_PORT", VariableKind::PORT, "8081", Set(Port)),
     variable("GRPC_MAX_CONNECTION_AGE", VariableKind::Duration, "24h", Set(Same)),
     variable("GRPC_MAX_CONNECTION_AGE_GRACE", VariableKind::Duration, "1h", Set(Same)),

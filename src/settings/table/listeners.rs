@@ -17,7 +17,7 @@ group! {
     /// The gRPC listener.
     GrpcSettings "grpc" {
         /// Address of the gRPC listener.
-        address: Address = "0.0.0.0:8081", reference ["GRPC_HOST", "GRPC_PORT"];
+        address: Address = ":8081", reference ["GRPC_HOST", "GRPC_PORT"];
         /// Path of a Unix socket for gRPC, instead of grpc.address. The file of a socket on which no
         /// process listens is replaced.
         uds: Option<PathBuf> = "", reference ["GRPC_UDS"];
@@ -64,7 +64,7 @@ group! {
     /// The HTTP listener.
     HttpSettings "http" {
         /// Address of the HTTP listener: /json, /healthcheck, /livez, /readyz and /metrics.
-        address: Address = "0.0.0.0:8080", reference ["HOST", "PORT"];
+        address: Address = ":8080", reference ["HOST", "PORT"];
         /// Concurrent HTTP connections, on each of http.address and debug.address. Near the limit a new
         /// connection replaces one that has no complete request in progress.
         max_connections: Int<usize, 1, 10_000_000> = "1_024";

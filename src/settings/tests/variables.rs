@@ -15,7 +15,7 @@ fn variables_of_kubernetes_services_are_ignored() {
         ("GRPC_PORT", "tcp://10.0.0.4:8081"),
     ]))
     .unwrap();
-    assert_eq!(*settings.grpc.address, "0.0.0.0:8081");
+    assert_eq!(*settings.grpc.address, ":8081");
     assert_eq!(*settings.store.kind, StoreKind::Memory);
     assert!(settings.warnings[0].starts_with("GRPC_PORT=tcp://10.0.0.4:8081 is ignored"));
 }

@@ -6,7 +6,7 @@
 //! test says so and runs with other ports and paths.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -107,6 +107,8 @@ pub struct Pod {
     place: Place,
     /// The root of weir's file system, or of the volumes if it shares that of the tests.
     root: TempDir,
+    /// The address at which clients and probes reach it.
+    ip: IpAddr,
     env: Vec<(&'static str, String)>,
     args: Vec<String>,
     weir: Option<Program>,
@@ -118,7 +120,8 @@ impl Pod {
         if let Place::Namespaces { .. } = place {
             make_root(root.path());
         }
-        let mut pod = Pod { place, root, env: Vec::new(), args: Vec::new(), weir: None };
+        let ip = Ipv4Addr::LOCALHOST.into();
+        let mut pod = Pod { place, root, ip, env: Vec::new(), args: Vec::new(), weir: None };
         let own = authority.sign(&[
             "envoy-ratelimit",
             "envoy-ratelimit.envoy-gateway-system",
@@ -182,6 +185,11 @@ impl Pod {
     /// Returns the variables of the container.
     pub fn env(&self) -> &[(&'static str, String)] {
         &self.env
+    }
+
+    /// Sets the address at which clients and probes reach it.
+    pub fn set_ip(&mut self, ip: IpAddr) {
+        self.ip = ip;
     }
 
     /// Adds an argument of the container. It may be a path of the pod.
@@ -319,7 +327,7 @@ impl Pod {
     }
 
     fn address(&self, exact: u16, shared: impl Fn(&Place) -> Option<u16>) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.place.port(exact, shared)).into()
+        (self.ip, self.place.port(exact, shared)).into()
     }
 
     /// Returns what the metrics port serves.

@@ -156,6 +156,10 @@ impl Setup {
                 // The path of a Unix socket.
                 return Ok((Ipv4Addr::UNSPECIFIED, 0).into());
             }
+            if let Some(port) = address.strip_prefix(':') {
+                // All addresses.
+                return Ok((Ipv4Addr::UNSPECIFIED, port.parse().expect("a port")).into());
+            }
             Ok(address.parse().unwrap_or_else(|e| panic!("{rest}: {e}")))
         };
         let (grpc, http, debug) = (listens("gRPC")?, listens("HTTP")?, listens("debug")?);

@@ -20,6 +20,7 @@ use crate::client_tls::ClientCertificates;
 #[cfg(feature = "tls")]
 use crate::client_tls::{ClientTls, ClientTlsError};
 use crate::interim_responses::BoundedStream;
+use crate::resolve::resolve;
 
 /// The largest head of an answer.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -131,7 +132,8 @@ impl Drop for Connection {
 }
 
 async fn connect(target: &Target) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
+    let addresses = resolve(&target.host, target.port).await?;
+    let stream = TcpStream::connect(&*addresses).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
