@@ -9,6 +9,7 @@ mod migration;
 mod nodes;
 mod redirects;
 mod reduce;
+mod replicas;
 mod replies;
 #[path = "../../../../tests/support/redis.rs"]
 mod servers;
