@@ -143,6 +143,10 @@ impl App {
                 }
             });
         }
+        if *settings.store.count_replicas && limiter.store().replica_register().is_some() {
+            let limiter = limiter.clone();
+            flushers.add("store.replicas", async move { limiter.store().withdraw().await });
+        }
         if is_shared {
             health = health.with_shared_controls();
         }

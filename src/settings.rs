@@ -107,6 +107,7 @@ impl Settings {
         settings.warnings.extend(reference::contradicted(&inputs.env, &settings));
         settings.choose_store(&redis_variables);
         settings.check_disk(&mut errors);
+        redis::check_replicas(&mut settings, &mut errors);
         settings.choose_statsd();
         settings.mogrifiers = statsd::check(&settings, &inputs.env, &mut errors);
         if *settings.store.kind == StoreKind::Redis {

@@ -46,7 +46,10 @@ pub(super) fn make(
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
     let denying = DenyLocally::new(stores, clock.clone(), deny_for, cached);
-    let guard = Guard::new(denying, clock, on_failure, replicas, max_keys);
+    let mut guard = Guard::new(denying, clock, on_failure, replicas, max_keys);
+    if *store.count_replicas {
+        guard = guard.counting_replicas();
+    }
     Ok(ConfiguredStore::Redis(Box::new(guard)))
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::setting::Resolved;
-use super::table::{self, TopologyKind};
+use super::table::{self, StoreKind, TopologyKind};
 use super::{SettingError, Settings};
 use crate::service::caller_deadline_below;
 use url::Url;
@@ -95,6 +95,24 @@ pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Op
     let options = main.options(&main, settings, errors);
     let has_own = per_second.url.is_some();
     (options, has_own.then(|| per_second.options(&main, settings, errors)))
+}
+
+/// Checks that replicas can be counted, if they are to be.
+pub fn check_replicas(settings: &mut Settings, errors: &mut Vec<SettingError>) {
+    let (count, kind) = (&settings.store.count_replicas, &settings.store.kind);
+    if !**count {
+        return;
+    }
+    if **kind != StoreKind::Redis {
+        let (name, origin, kind) = (count.setting.name, &count.origin, &kind.text);
+        let warning = format!("{name} ({origin}) has no effect: store.kind is {kind}");
+        settings.warnings.push(warning);
+    } else if *settings.store.redis.layout == Layout::Reference {
+        errors.push(count.error(
+            "is true, but store.redis.layout is reference, with which weir writes the reference's keys alone",
+            "remove it, and set store.replicas",
+        ));
+    }
 }
 
 /// Returns the prefix of keys.

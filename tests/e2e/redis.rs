@@ -8,6 +8,7 @@ mod deadlines;
 mod faults;
 mod log;
 mod policies;
+mod replicas;
 mod restarts;
 mod start;
 

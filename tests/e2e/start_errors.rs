@@ -3,7 +3,9 @@
 use std::net::TcpListener;
 
 use crate::support::certificates::Authority;
+use crate::support::redis::{Config, Server};
 use crate::support::weir::{Setup, serving};
+use crate::support::{http, wait_for};
 
 /// A free port.
 const FREE: &str = "127.0.0.1:0";
@@ -67,6 +69,33 @@ fn a_file_that_is_missing_may_come_and_a_wrong_one_has_to_be_changed() {
         // Tests may run as root, who may read all files.
         assert_ends(file("."), 1, "Is a directory", &case);
         assert_ends(file("wrong").file("wrong", "\u{1}\n"), 64, "wrong", &case);
+    }
+}
+
+#[test]
+fn a_password_file_of_redis_may_come_after_the_start() {
+    let redis = Server::with(Config {
+        lines: vec!["requirepass pw".into()],
+        password: Some("pw".into()),
+        ..Config::default()
+    });
+    let open = Server::start();
+    for (group, [main, per_second]) in
+        [("REDIS", [redis.addr(), open.addr()]), ("REDIS__PER_SECOND", [open.addr(), redis.addr()])]
+    {
+        let setup = serving("domain: shop\n")
+            .env("WEIR__STORE__REDIS__URL", &main)
+            .env("WEIR__STORE__REDIS__PER_SECOND__URL", &per_second);
+        let file = setup.path("pw");
+        let name = format!("WEIR__STORE__{group}__PASSWORD_FILE");
+        let mut weir = setup.env(&name, &file).start_unhealthy();
+        let line = weir.until_said("cannot connect to redis, retrying").unwrap();
+        let wanted = format!("cannot read {}: No such file", file.display());
+        assert!(line.contains(&wanted), "{name}: {line}");
+        let answer = http::get(weir.http, "/readyz");
+        assert!(answer.status == 503 && answer.body.contains("redis"), "{name}: {}", answer.body);
+        std::fs::write(&file, "pw\n").unwrap();
+        wait_for("weir is ready", || weir.is_healthy().then_some(()));
     }
 }
 

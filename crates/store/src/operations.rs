@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use super::replicas::ReplicaRegister;
 use super::{SharedTable, StoreError};
 use weir_common::metrics::MetricSink;
 
@@ -94,6 +95,16 @@ pub trait Operations: Send + Sync {
     /// Returns the table that all replicas share; none if the states are this process's own.
     fn shared_table(&self) -> Option<&dyn SharedTable> {
         self.inner()?.shared_table()
+    }
+
+    /// Returns the register of the replicas that share the states; none if they are this process's own.
+    fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
+        self.inner()?.replica_register()
+    }
+
+    /// Removes this replica from the register of replicas: it serves no more requests.
+    fn withdraw(&self) -> BoxFuture<'_, ()> {
+        self.inner().map_or_else(|| ready(()).boxed(), Operations::withdraw)
     }
 
     /// Forgets denials that are repeated without the store.

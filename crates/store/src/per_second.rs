@@ -15,6 +15,7 @@ use super::{
     Answer, Answers, Batch, Charge, Operations, Role, SharedTable, StateKey, States, Store,
     StoreError, StoreStatus,
 };
+use crate::replicas::ReplicaRegister;
 use weir_common::metrics::{MergedFamilies, MetricSink};
 use weir_limit::{KeyState, Micros, Op, Plan, Undo};
 
@@ -229,6 +230,11 @@ impl<S: Undoable + Operations> Operations for PerSecond<S> {
     /// Returns the shared table of the main store.
     fn shared_table(&self) -> Option<&dyn SharedTable> {
         self.main.shared_table()
+    }
+
+    /// Returns the register of the main store.
+    fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
+        self.main.replica_register()
     }
 
     fn forget_denials(&self) {

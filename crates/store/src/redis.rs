@@ -30,6 +30,7 @@ mod log;
 mod open_windows;
 mod operations;
 mod options;
+mod replica_register;
 mod reply;
 mod round_trip;
 mod script;
@@ -69,6 +70,8 @@ pub struct RedisStore {
     next_group: AtomicU32,
     /// The connections over which states are read and reset.
     direct: DirectConnections,
+    /// The name of this process in the register of replicas.
+    replica_id: String,
 }
 
 impl RedisStore {
@@ -77,7 +80,8 @@ impl RedisStore {
         let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
         let (next_group, direct) = (AtomicU32::new(1), DirectConnections::new());
-        RedisStore { shared, connections, next_group, direct }
+        let replica_id = replica_register::random_id();
+        RedisStore { shared, connections, next_group, direct, replica_id }
     }
 
     /// Returns the counts for metrics.

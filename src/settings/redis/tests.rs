@@ -233,6 +233,23 @@ fn the_sentinels_password_may_be_in_a_file() {
 }
 
 #[test]
+fn replicas_are_counted_in_weirs_own_layout_of_a_redis() {
+    let count = ("WEIR__STORE__COUNT_REPLICAS", "true");
+    assert!(*load(&[(URL, "h:1"), count]).store.count_replicas);
+    assert!(!*load(&[(URL, "h:1")]).store.count_replicas);
+    let reference = ("WEIR__STORE__REDIS__LAYOUT", "reference");
+    let messages = errors_of(&[(URL, "h:1"), count, reference]);
+    let wanted = "WEIR__STORE__COUNT_REPLICAS: store.count_replicas is true, but store.redis.layout is reference";
+    assert!(messages.len() == 1 && messages[0].starts_with(wanted), "{messages:#?}");
+    let messages = errors_of(&[(URL, "h:1"), (count.0, "maybe")]);
+    assert!(messages.len() == 1 && messages[0].contains("maybe"), "{messages:#?}");
+    let warnings = &load(&[count]).warnings;
+    let wanted =
+        "store.count_replicas (WEIR__STORE__COUNT_REPLICAS) has no effect: store.kind is memory";
+    assert_eq!(warnings, &[wanted]);
+}
+
+#[test]
 fn passwords_are_never_shown() {
     let env = [("REDIS_URL", "redis://ann:hunter2@h:1"), ("REDIS_SENTINEL_AUTH", "hunter2")];
     let settings = Settings::load(&inputs(&env)).unwrap();

@@ -46,7 +46,7 @@ group! {
         username: Option<String> = "", reference ["REDIS_AUTH"];
         /// Password.
         password: Option<Secret> = "", reference ["REDIS_AUTH"];
-        /// File with the password, read for each new connection.
+        /// File with the password, read for each new connection. It may be missing at first.
         password_file: Option<PathBuf> = "";
         /// Database number; a cluster has only 0.
         db: Int<u32, 0, 1_000_000> = "0";
@@ -93,7 +93,7 @@ group! {
         username: Option<String> = "", reference ["REDIS_SENTINEL_AUTH"];
         /// Password for the sentinels.
         password: Option<Secret> = "", reference ["REDIS_SENTINEL_AUTH"];
-        /// File with the password for the sentinels, read for each new connection.
+        /// File with the password for the sentinels, read for each new connection. It may be missing at first.
         password_file: Option<PathBuf> = "";
     }
 }
@@ -117,7 +117,7 @@ group! {
         username: Option<String> = "", reference ["REDIS_PERSECOND_AUTH"];
         /// Password.
         password: Option<Secret> = "", reference ["REDIS_PERSECOND_AUTH"];
-        /// File with the password, read for each new connection.
+        /// File with the password, read for each new connection. It may be missing at first.
         password_file: Option<PathBuf> = "";
         /// Database number; a cluster has only 0.
         db: Int<u32, 0, 1_000_000> = "0";
@@ -153,7 +153,7 @@ group! {
         username: Option<String> = "", reference ["REDIS_PERSECOND_SENTINEL_AUTH"];
         /// Password for the sentinels.
         password: Option<Secret> = "", reference ["REDIS_PERSECOND_SENTINEL_AUTH"];
-        /// File with the password for the sentinels, read for each new connection.
+        /// File with the password for the sentinels, read for each new connection. It may be missing at first.
         password_file: Option<PathBuf> = "";
     }
 }

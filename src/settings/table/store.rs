@@ -46,6 +46,10 @@ group! {
         on_failure: OnStoreFailure = "error";
         /// Replicas that share the limits while each counts separately, with on_failure = local.
         replicas: Int<u32, 1, 1_000_000> = "1";
+        /// Whether replicas count each other in Redis, with one command a second each. The policy `local`
+        /// then divides by the number seen last, and by `store.replicas` until some were seen. Not with
+        /// store.redis.layout = reference.
+        count_replicas: bool = "false";
         /// How long a known denial is repeated without a call to Redis; 0: never.
         deny_locally_for: Duration = "250ms";
     }

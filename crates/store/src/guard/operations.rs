@@ -1,6 +1,10 @@
 //! Readiness under a policy, and metrics.
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join};
+
 use super::{Guard, kind_name};
+use crate::replicas::ReplicaRegister;
 use crate::{FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
 use weir_common::clock::{Clock, Monotonic};
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
@@ -21,6 +25,12 @@ const OUTAGE: MetricFamily = MetricFamily::gauge(
     &[],
 );
 
+const REPLICAS: MetricFamily = MetricFamily::gauge(
+    "store_replicas",
+    "Replicas among which the policy local divides limits, counted or as set",
+    &[],
+);
+
 impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
     fn inner(&self) -> Option<&dyn Operations> {
         Some(&self.inner)
@@ -29,6 +39,23 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
     /// With any policy but `error`, requests get answers without the inner store.
     fn is_ready(&self) -> bool {
         self.on_failure != OnStoreFailure::Error || self.inner.is_ready()
+    }
+
+    /// Counts the replicas too, where that is asked for.
+    fn maintain(&self) -> BoxFuture<'_, ()> {
+        match self.register() {
+            Some(register) => {
+                join(self.inner.maintain(), self.replicas.follow(register)).map(drop).boxed()
+            }
+            None => self.inner.maintain(),
+        }
+    }
+
+    fn withdraw(&self) -> BoxFuture<'_, ()> {
+        match self.register() {
+            Some(register) => self.replicas.withdraw(register).boxed(),
+            None => self.inner.withdraw(),
+        }
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {
@@ -43,6 +70,7 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
             sink.sample(&[("reason", kind_name(kind))], count);
         }
         sink.gauge(OUTAGE, f64::from(self.outage.is_active()));
+        sink.gauge(REPLICAS, f64::from(self.replicas.get()));
         self.inner.collect(sink);
     }
 
@@ -54,5 +82,12 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
             is_failing: self.outage.is_active(),
             degraded: degraded.map(|it| (it.name(), self.counts.degraded(it))).to_vec(),
         });
+    }
+}
+
+impl<S: Operations, C> Guard<S, C> {
+    /// Returns the register in which this replica announces itself; none if replicas are not counted.
+    fn register(&self) -> Option<&dyn ReplicaRegister> {
+        self.inner.replica_register().filter(|_| self.replicas.follows())
     }
 }

@@ -6,7 +6,7 @@ use crate::conformance::states::{try_read, try_reset};
 use crate::conformance::{self, DAWN, plan, take};
 use crate::{Entry, Key};
 use weir_common::clock::ManualClock;
-use weir_limit::{ReduceBucket, Undo, Unit};
+use weir_limit::{Algorithm, Gcra, ReduceBucket, TokenBucket, Undo, Unit};
 
 type Clocks = Arc<ManualClock>;
 type Guarded = Guard<Arc<Fake<MemoryStore<Clocks>>>, Clocks>;
@@ -232,6 +232,48 @@ async fn nothing_is_undone_locally() {
     assert!(answers[0].as_ref().unwrap().allowed);
     let answers = ask(&guard, &[charge_of(&entries, &plan, Op::Take(0))], false, None).await;
     assert_eq!(answers[0].as_ref().unwrap().used_before, 2);
+}
+
+/// The share of a window changes at once, and what was counted stays counted.
+#[tokio::test]
+async fn another_number_of_replicas_changes_the_share_of_a_window_during_an_outage() {
+    let plan = plan(12, Unit::Hour);
+    let (guard, _) = guarded(OnStoreFailure::Local, 2);
+    down(&guard);
+    assert!(take(&guard, "d", "a", &plan, 3).await.allowed);
+    for (replicas, allowed) in [(6, false), (4, false), (3, true), (3, false), (2, true), (1, true)]
+    {
+        guard.replicas.set(replicas);
+        assert_eq!(take(&guard, "d", "a", &plan, 1).await.allowed, allowed, "{replicas}");
+    }
+    assert_eq!(take(&guard, "d", "a", &plan, 0).await.used_before, 6);
+}
+
+/// A share with states of its own would start over.
+#[tokio::test]
+async fn another_number_of_replicas_never_starts_a_count_over() {
+    let interval = Unit::Hour.period(1).unwrap();
+    let gcra = Algorithm::Gcra(Gcra::new(12, interval, 12, 0).unwrap());
+    let (capacity, amount, strict, max_debt) = (12, 12, false, 0);
+    let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
+    for algorithm in [gcra, Algorithm::TokenBucket(bucket)] {
+        let hour = Limit::fixed_window(12, Unit::Hour, 1).unwrap();
+        let plan = Arc::new(Plan::new(vec![Limit { algorithm, ..hour }]));
+        let (guard, clock) = guarded(OnStoreFailure::Local, 2);
+        down(&guard);
+        assert!(take(&guard, "d", "a", &plan, 6).await.allowed);
+        for replicas in [3, 5, 1, 7, 2, 4] {
+            guard.replicas.set(replicas);
+            assert!(!take(&guard, "d", "a", &plan, 1).await.allowed, "{replicas}");
+        }
+        up(&guard);
+        clock.advance(outage::QUIET);
+        take(&guard, "d", "a", &plan, 0).await;
+        down(&guard);
+        // The next outage begins with four.
+        assert!(take(&guard, "d", "a", &plan, 3).await.allowed);
+        assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
+    }
 }
 
 #[tokio::test]

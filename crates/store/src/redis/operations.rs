@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 
 use super::connections::ThreadConnections;
 use super::{RedisCounts, RedisStore};
+use crate::replicas::ReplicaRegister;
 use crate::{BackendStatus, Operations, SharedTable, StoreStatus};
 use weir_common::metrics::{MetricFamily, MetricSink};
 
@@ -83,6 +84,10 @@ impl Operations for RedisStore {
     }
 
     fn shared_table(&self) -> Option<&dyn SharedTable> {
+        Some(self)
+    }
+
+    fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
         Some(self)
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -31,8 +31,8 @@ const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
 /// delay charges.
 const ROWS_PER_CALL: usize = 50;
 
-/// The most commands of one exchange: a script call, its text, and the call again.
-const MAX_COMMANDS: usize = 3;
+/// The most commands of one exchange: the version and the time.
+const MAX_COMMANDS: usize = 2;
 
 /// The most commands that read all rows.
 const MAX_SCANS: usize = 100_000;
@@ -47,8 +47,7 @@ const VERSION_DIGITS: usize = 64;
 /// The digits of the time before a row's text.
 const TIME_DIGITS: usize = 16;
 
-static SCRIPT: LazyLock<redis::Script> =
-    LazyLock::new(|| redis::Script::new(include_str!("lua/table.lua")));
+const SCRIPT: &str = include_str!("lua/table.lua");
 
 /// The names of the table's keys.
 struct Names {
@@ -65,26 +64,39 @@ impl Names {
 }
 
 impl RedisStore {
-    /// Sends up to [`MAX_COMMANDS`] commands to the server of the table, over a connection that is up.
+    /// Sends what `ask` sends to the server of a slot, over a connection that is up: up to so many commands,
+    /// whose replies together take up to so many bytes. Returns the reply, or an error of the server.
+    ///
+    /// # Errors
+    ///
+    /// No connection is up, or the server does not reply within a second.
+    pub(super) async fn ask_server<T, F: Future<Output = RedisResult<T>>>(
+        &self,
+        slot: u16,
+        (commands, bytes): (usize, usize),
+        ask: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<RedisResult<T>, StoreError> {
+        let all = || self.connections.iter().filter_map(OnceLock::get);
+        let link = all().find_map(|connections| connections.serving(slot)?.link());
+        let Some(link) = link else { return Err(StoreError::Unavailable) };
+        let asked = tokio::time::timeout(TIMEOUT, link.ask(commands, bytes, ask)).await;
+        let reply = asked.map_err(|_| StoreError::TimedOut)?;
+        let moved = |error: &RedisError| error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
+        if reply.as_ref().is_err_and(moved) {
+            all().for_each(ThreadConnections::refresh_soon);
+        }
+        Ok(reply)
+    }
+
+    /// Sends up to [`MAX_COMMANDS`] commands to the server of the table.
     async fn ask_table<T, F: Future<Output = RedisResult<T>>>(
         &self,
         names: &Names,
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, TableError> {
         let slot = key::slot(names.rows.as_bytes());
-        let all = || self.connections.iter().filter_map(OnceLock::get);
-        let link = all().find_map(|connections| connections.serving(slot)?.link());
-        let Some(link) = link else { return Err(StoreError::Unavailable.into()) };
-        match tokio::time::timeout(TIMEOUT, link.ask(MAX_COMMANDS, SHORT_BYTES, ask)).await {
-            Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => {
-                if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
-                    all().for_each(ThreadConnections::refresh_soon);
-                }
-                Err(self.table_failed(&error))
-            }
-            Err(_) => Err(StoreError::TimedOut.into()),
-        }
+        let asked = self.ask_server(slot, (MAX_COMMANDS, SHORT_BYTES), ask).await?;
+        asked.map_err(|error| self.table_failed(&error))
     }
 
     fn table_failed(&self, error: &RedisError) -> TableError {
@@ -97,10 +109,9 @@ impl RedisStore {
         }
     }
 
-    /// Waits until a connection to the server of the table is up, or could not be made.
-    async fn table_tried(&self) {
+    /// Waits until a connection to the server of a slot is up, or could not be made.
+    pub(super) async fn server_tried(&self, slot: u16) {
         let mut changed = self.shared.changed.subscribe();
-        let slot = key::slot(Names::new(&self.shared.options).rows.as_bytes());
         let all = || self.connections.iter().filter_map(OnceLock::get);
         // It cannot fail: this store holds the sender.
         let _ = changed.wait_for(|()| all().any(|connections| connections.has_tried(slot))).await;
@@ -178,14 +189,15 @@ impl RedisStore {
         };
         let mut written: Option<TableWritten> = None;
         for changes in changes.chunks(ROWS_PER_CALL) {
-            let mut call = SCRIPT.prepare_invoke();
-            call.key(&names.rows).key(&names.version).arg(now);
+            // The text and not its hash: `SCRIPT LOAD` needs a permission of its own.
+            let mut call = redis::cmd("EVAL");
+            call.arg(SCRIPT).arg(2).arg(&names.rows).arg(&names.version).arg(now);
             for RowChange { name, at, text } in changes {
                 let at = format!("{at:0TIME_DIGITS$}");
                 let row = text.as_ref().map_or_else(String::new, |text| format!("{at}{text}"));
                 call.arg(name).arg(at).arg(row);
             }
-            let ask = |mut link| async move { call.invoke_async(&mut link).await };
+            let ask = |mut link| async move { call.query_async(&mut link).await };
             let (before, after): (String, String) = self.ask_table(&names, ask).await?;
             match &mut written {
                 // Another replica may have written between two calls: its rows must be read.
@@ -200,7 +212,8 @@ impl RedisStore {
 
 impl SharedTable for RedisStore {
     fn tried(&self) -> BoxFuture<'_, ()> {
-        self.table_tried().boxed()
+        let slot = key::slot(Names::new(&self.shared.options).rows.as_bytes());
+        self.server_tried(slot).boxed()
     }
 
     fn version(&self) -> BoxFuture<'_, Result<TableVersion, TableError>> {

@@ -5,10 +5,12 @@ mod conformance;
 mod deadlines;
 mod increments;
 mod keys;
+mod logins;
 mod migration;
 mod nodes;
 mod redirects;
 mod reduce;
+mod replicas;
 mod replies;
 #[path = "../../../../tests/support/redis.rs"]
 mod servers;

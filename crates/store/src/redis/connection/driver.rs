@@ -14,7 +14,7 @@
 //! | ---------- | -------------------------------------------------------------------- | ---- |
 //! | Connecting | the first time wait, for up to `slow_after`; later fail              | when the handshake ends |
 //! | Ready      | share the next round trip                                            | when a reply takes longer than `slow_after` or refuses every command, the server becomes read-only, or the connection is lost |
-//! | Probing    | fail                                                                 | when a probe is answered within `slow_after`, or the connection is lost |
+//! | Probing    | fail                                                                 | when a probe is answered within `slow_after`, or the connection is lost or needs a login |
 //! | Backoff    | fail                                                                 | after a wait that doubles |
 //! | Closed     | fail                                                                 | never |
 //!
@@ -31,6 +31,7 @@ use tokio::time::{Instant, timeout};
 
 use super::error::ConnectError;
 use super::handle::Connection;
+use super::handshake::needs_login;
 use super::health::{self, ProbeBackoff, STALL_TIMEOUT, Timed};
 use super::link::Link;
 use crate::StoreError;
@@ -88,6 +89,12 @@ enum Disconnect {
     Stalled,
     ReadOnly,
     Error(redis::RedisError),
+}
+
+/// Returns whether an error is the end of a connection: it is broken, or the server asks for a login, with which
+/// only a new one begins.
+fn ends_session(error: &redis::RedisError) -> bool {
+    error.is_unrecoverable_error() || needs_login(error)
 }
 
 struct Driver {
@@ -198,9 +205,7 @@ impl Driver {
         let pong = health::watch(health::ping(&mut session.link), self.slow_after(), set_down);
         match pong.await {
             Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),
-            Timed::InTime(Err(error)) | Timed::Late(Err(error))
-                if error.is_unrecoverable_error() =>
-            {
+            Timed::InTime(Err(error)) | Timed::Late(Err(error)) if ends_session(&error) => {
                 Err(NotReady::Disconnected(Disconnect::Error(error)))
             }
             Timed::InTime(_) => Ok(()),
@@ -291,7 +296,7 @@ impl Driver {
         loop {
             match health::probe(&mut session.link, self.slow_after()).await {
                 Timed::InTime(_) => break,
-                Timed::Late(Err(error)) if error.is_unrecoverable_error() => {
+                Timed::Late(Err(error)) if ends_session(&error) => {
                     return self.disconnected(&session, Disconnect::Error(error));
                 }
                 Timed::Late(_) => {}

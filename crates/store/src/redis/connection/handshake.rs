@@ -1,20 +1,19 @@
 //! The handshake: connects, logs in, and checks that the server is usable.
 
-use std::path::PathBuf;
-
-use redis::{ProtocolVersion, RedisConnectionInfo};
+use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError};
 
 use super::error::ConnectError;
 use super::link::Link;
 use super::replies::{ADMIN_BYTES, SHORT_BYTES};
 use super::socket;
-use crate::redis::access::{Access, Endpoint};
+use crate::redis::access::{Access, Endpoint, Login};
 use weir_limit::{Micros, SECOND};
 
 /// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.
 const MIN_REDIS_VERSION: (u32, u32) = (6, 0);
 
-/// Connects to a server and logs in.
+/// Connects to a server and logs in. If the server refuses the password and its file has another one by now,
+/// logs in with that.
 ///
 /// # Errors
 ///
@@ -23,6 +22,24 @@ pub(in super::super) async fn connect(
     access: &Access,
     endpoint: &Endpoint,
 ) -> Result<Link, ConnectError> {
+    let password = read_password(&access.login)?;
+    match log_in(access, endpoint, password.as_deref()).await {
+        Err(ConnectError::Redis(error)) if needs_login(&error) => {
+            let newer = read_password(&access.login)?;
+            if newer == password {
+                return Err(error.into());
+            }
+            log_in(access, endpoint, newer.as_deref()).await
+        }
+        connected => connected,
+    }
+}
+
+async fn log_in(
+    access: &Access,
+    endpoint: &Endpoint,
+    password: Option<&str>,
+) -> Result<Link, ConnectError> {
     let mut settings = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP2)
         .set_lib_name("weir", env!("CARGO_PKG_VERSION"))
@@ -30,11 +47,7 @@ pub(in super::super) async fn connect(
     if let Some(username) = &access.login.username {
         settings = settings.set_username(username);
     }
-    let password = match &access.login.password_file {
-        Some(path) => Some(read(path)?.trim_end_matches(['\r', '\n']).to_owned()),
-        None => access.login.password.clone(),
-    };
-    if let Some(password) = password.filter(|password| !password.is_empty()) {
+    if let Some(password) = password {
         settings = settings.set_password(password);
     }
     let connecting = async {
@@ -47,8 +60,23 @@ pub(in super::super) async fn connect(
     }
 }
 
-fn read(path: &PathBuf) -> Result<String, ConnectError> {
-    std::fs::read_to_string(path).map_err(|error| ConnectError::File(path.clone(), error))
+/// Returns the password as it is now; none if it is empty.
+fn read_password(login: &Login) -> Result<Option<String>, ConnectError> {
+    let password = match &login.password_file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| ConnectError::File(path.clone(), error))?;
+            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+        None => login.password.clone(),
+    };
+    Ok(password.filter(|password| !password.is_empty()))
+}
+
+/// Returns whether a server refuses the login, or asks for one: only a new connection can help.
+pub(super) fn needs_login(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
 /// What a server reports about itself.
@@ -70,7 +98,7 @@ impl ServerInfo {
 ///
 /// # Errors
 ///
-/// The server is loading its data, too old, or a replica where `may_be_replica` is false.
+/// The server asks for a login, is loading its data, too old, or a replica where `may_be_replica` is false.
 pub(in super::super) async fn examine(
     connection: &mut Link,
     may_be_replica: bool,
@@ -82,7 +110,9 @@ pub(in super::super) async fn examine(
         Err(error) if error.is_connection_dropped() || error.is_io_error() => {
             return Err(error.into());
         }
-        Err(error) if error.code() == Some("LOADING") => return Err(error.into()),
+        Err(error) if error.code() == Some("LOADING") || needs_login(&error) => {
+            return Err(error.into());
+        }
         // An access list may forbid the command. What is unusable then fails at its first use.
         Err(_) => String::new(),
     };

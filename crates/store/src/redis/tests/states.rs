@@ -7,7 +7,7 @@ use super::*;
 use crate::conformance::holds::concurrency;
 use crate::conformance::states::{plans, try_read, try_reset};
 use crate::redis::codec::PlanCodec;
-use crate::{StateKey, States};
+use crate::{RowChange, SharedTable, StateKey, States};
 use weir_limit::KeyState;
 
 const DOMAIN: &str = "test";
@@ -165,7 +165,7 @@ fn a_long_log_is_read_whole() {
     });
 }
 
-/// The user of docs/redis.md may read and reset.
+/// The user of docs/redis.md may read and reset states, and share controls.
 #[test]
 fn a_user_with_the_documented_permissions_is_enough() {
     let page = include_str!("../../../../../docs/redis.md");
@@ -190,6 +190,9 @@ fn a_user_with_the_documented_permissions_is_enough() {
             try_read(&store, key, &plan, &[]).await.unwrap();
             try_reset(&store, key, &plan).await.unwrap();
         }
+        let row = RowChange { name: "block".into(), at: 1, text: Some("text".into()) };
+        store.write(&[row]).await.unwrap();
+        assert_eq!(store.rows().await.unwrap(), [("block".to_owned(), "text".to_owned())]);
     });
 }
 
