@@ -233,11 +233,11 @@ fn certificates_that_are_served_and_presented_are_listed_with_their_dates() {
     let path = directory.path();
     authority.sign_between(&["weir.test"], (2020, 1, 1), (2030, 1, 1)).write(path, "tls");
     authority.sign_between(&["client.test"], (2021, 1, 1), (2031, 1, 1)).write(path, "client");
-    let file = |name| Some(PemFile { setting: "a setting", path: path.join(name) });
-    let files = ClientFiles { ca: None, cert: file("client.pem"), key: file("client-key.pem") };
+    let file = |name: &str| Some(PemFile { setting: "a setting", path: path.join(name) });
     std::fs::write(path.join("ca"), &authority.pem).unwrap();
-    let presented =
-        Arc::new(ClientCertificates::new(ClientFiles { ca: file("ca"), ..files.clone() }));
+    let files =
+        ClientFiles { ca: file("ca"), cert: file("client.pem"), key: file("client-key.pem") };
+    let presented = Arc::new(ClientCertificates::new(files));
     let mut identities = Identities::default();
     identities.serve(Certificates::load(options(path)).unwrap());
     identities.present("redis", presented.clone());

@@ -104,7 +104,7 @@ mod tests {
             let read = Certificate::from_der(&der).unwrap();
             assert_eq!((read.not_before, read.not_after), (631_152_000, seconds), "{year}");
             for length in 0..der.len() {
-                assert_eq!(Certificate::from_der(&der[..length].into()), None);
+                assert_eq!(Certificate::from_der(&CertificateDer::from(&der[..length])), None);
             }
         }
     }
