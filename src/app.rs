@@ -34,9 +34,10 @@ use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
 use crate::sockets::Address;
-use crate::tls::TlsListeners;
+use crate::tls::{Certificates, Identities, TlsListeners};
 use crate::trace::Sampler;
 use crate::version::{COMMIT, VERSION};
+use weir_common::client_tls::ClientCertificates;
 use weir_common::clock::SystemClock;
 use weir_common::setup_error::SetupError;
 use weir_common::threads::Failures;
@@ -70,6 +71,8 @@ pub struct App {
     /// Metrics by the names of the reference, if they are asked for.
     reference_page: Option<Arc<ReferencePage>>,
     log_levels: Option<ActiveLevels>,
+    /// The certificates that are served and presented.
+    identities: Arc<Identities>,
     /// Who may use `/v1`.
     access: Arc<Access>,
     started: Instant,
@@ -78,6 +81,8 @@ pub struct App {
     shares: Shares,
     http_limits: http::Limits,
     json_errors: JsonErrors,
+    /// Whether the HTTP listener serves metrics.
+    http_metrics: bool,
     threads: usize,
     drain_delay: Duration,
     drain_timeout: Duration,
@@ -110,7 +115,8 @@ impl App {
         thread_failures: Failures,
     ) -> Result<App, SetupError> {
         let clock = Arc::new(SystemClock::new());
-        let store = stores::make(settings, clock.clone(), &thread_failures)?;
+        let mut identities = Identities::default();
+        let store = stores::make(settings, clock.clone(), &thread_failures, &mut identities)?;
         let top = settings.top_options().map(|options| Arc::new(Top::new(options, clock.clone())));
         let redaction = match &top {
             Some(top) => top.redaction().clone(),
@@ -151,6 +157,7 @@ impl App {
             health = health.with_shared_controls();
         }
         let health = Arc::new(health);
+        metrics.add(health.clone());
         let mut loader = Loader::new(rules.clone(), settings.rule_options(), health.clone());
         if settings.overlay_files().is_some() {
             loader.expect_overlay();
@@ -186,7 +193,7 @@ impl App {
         };
         let http = listen(&settings.http.address, "http.address");
         let debug = listen(&settings.debug.address, "debug.address");
-        let app = App {
+        let mut app = App {
             grpc,
             http: Bound::new(&HTTP, settings, http).await?,
             debug: Bound::new(&DEBUG, settings, debug).await?,
@@ -203,6 +210,7 @@ impl App {
             metrics,
             reference_page: reference_page::make(settings).map(Arc::new),
             log_levels: None,
+            identities: Arc::default(),
             access: Arc::new(access),
             started: Instant::now(),
             limits: settings.grpc_limits(),
@@ -210,6 +218,7 @@ impl App {
             shares: descriptors::share(descriptors, max_grpc, max_http, max_resp),
             http_limits,
             json_errors: *settings.http.json_errors,
+            http_metrics: *settings.http.metrics,
             threads: settings.threads(),
             drain_delay: *settings.drain.delay,
             drain_timeout: *settings.drain.timeout,
@@ -222,6 +231,8 @@ impl App {
         if !with_tls.is_empty() {
             app.metrics.add(Arc::new(TlsListeners(with_tls)));
         }
+        app.served().for_each(|certificates| identities.serve(certificates));
+        app.identities = Arc::new(identities);
         Ok(app)
     }
 
@@ -230,6 +241,17 @@ impl App {
         let resp = self.resp.as_ref().map(|resp| &resp.bound);
         let metrics = self.prometheus.as_ref().map(|(bound, _)| bound);
         [&self.grpc, &self.http, &self.debug].into_iter().chain(resp).chain(metrics)
+    }
+
+    /// The certificates of the listeners that have TLS.
+    fn served(&self) -> impl Iterator<Item = Arc<Certificates>> {
+        self.listeners().filter_map(|bound| bound.tls.clone())
+    }
+
+    /// Adds certificates that are presented to a server, so that metrics, `/status` and the log have
+    /// their dates.
+    pub fn add_presented(&mut self, to: &'static str, certificates: Arc<ClientCertificates>) {
+        Arc::make_mut(&mut self.identities).present(to, certificates);
     }
 
     /// The active rules.
@@ -294,8 +316,12 @@ impl App {
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
         let controls = self.controls.clone();
         let (health, follows_store) = (self.health.clone(), self.follows_store);
-        for certificates in self.listeners().filter_map(|bound| bound.tls.clone()) {
+        for certificates in self.served() {
             tokio::spawn(certificates.follow());
+        }
+        if !self.identities.is_empty() {
+            self.metrics.add(self.identities.clone());
+            tokio::spawn(self.identities.clone().follow(clock.clone()));
         }
         tokio::spawn(self.access.clone().follow());
         // As with a store that is away: a failure policy answers without it.

@@ -1,5 +1,7 @@
 //! The readiness of the service: one state that every health endpoint reads.
 
+mod metrics;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -35,9 +37,20 @@ pub enum NotServing {
     ControlsUnread,
 }
 
-impl fmt::Display for NotServing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl NotServing {
+    const ALL: [NotServing; 7] = [
+        NotServing::Draining,
+        NotServing::NoRules,
+        NotServing::NoDomain,
+        NotServing::StoreSilent,
+        NotServing::StoreLoading,
+        NotServing::StoreLost,
+        NotServing::ControlsUnread,
+    ];
+
+    /// Returns the text of docs/health.md.
+    fn text(self) -> &'static str {
+        match self {
             NotServing::Draining => "draining",
             NotServing::NoRules => "no rules are loaded",
             NotServing::NoDomain => "the rules have no domain",
@@ -45,7 +58,13 @@ impl fmt::Display for NotServing {
             NotServing::StoreLoading => "counters are not loaded from disk yet",
             NotServing::StoreLost => "no connection to redis is up",
             NotServing::ControlsUnread => "controls are not read from redis yet",
-        })
+        }
+    }
+}
+
+impl fmt::Display for NotServing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }
 

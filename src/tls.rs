@@ -9,21 +9,24 @@
 //! | `handshake` | threads that do handshakes |
 //! | `queue` | connections that wait for such a thread |
 //! | `stream` | an established connection |
-//! | `expiry` | when a certificate expires |
+//! | `certificate` | what a certificate says about itself |
+//! | `identities` | all certificates that weir serves or presents |
+//! | `expiry` | when to log that one of them expires |
 //! | `absent` | what remains in builds without the feature `tls` |
 
 #[cfg(not(feature = "tls"))]
 mod absent;
+mod certificate;
 #[cfg(feature = "tls")]
 mod certificates;
 #[cfg(feature = "tls")]
 mod client_verifier;
 #[cfg(feature = "tls")]
 mod config;
-#[cfg(feature = "tls")]
 mod expiry;
 #[cfg(feature = "tls")]
 mod handshake;
+mod identities;
 mod metrics;
 mod open;
 #[cfg(feature = "tls")]
@@ -37,10 +40,12 @@ use std::path::PathBuf;
 
 #[cfg(not(feature = "tls"))]
 pub use absent::{Certificates, Handshakes, TlsStream};
+pub use certificate::Certificate;
 #[cfg(feature = "tls")]
 pub use certificates::Certificates;
 #[cfg(feature = "tls")]
 pub use handshake::Handshakes;
+pub use identities::Identities;
 pub use metrics::{TlsListeners, TlsMetrics};
 pub use open::Opener;
 #[cfg(feature = "tls")]

@@ -108,12 +108,13 @@ impl App {
                 status
             }),
             log_levels: self.log_levels,
+            identities: self.identities,
             started: self.started,
             access: self.access,
             controls: self.controls,
         };
         let router = operators::debug(debug_pages, v1);
-        let main = clients::router(json, self.health, pages.clone());
+        let main = clients::router(json, self.health, self.http_metrics.then(|| pages.clone()));
         let timeout = self.http_limits.timeout;
         let mut servers = Vec::from_iter(resp.transpose()?);
         if let Some((bound, path, scrapers)) = prometheus {

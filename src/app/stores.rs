@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 pub(super) use self::configured::ConfiguredStore;
 use crate::settings::Settings;
+use crate::tls::Identities;
 use weir_common::clock::SystemClock;
 use weir_common::setup_error::SetupError;
 use weir_common::threads::Failures;
@@ -20,7 +21,7 @@ use weir_store::redis::RedisStore;
 const CACHED_DENIALS: usize = 64 * 1024;
 
 /// Makes the store of `settings`, by `clock`. It connects when it is first used; a store on disk is
-/// loaded by a thread of its own.
+/// loaded by a thread of its own. Adds the certificates that it presents to `identities`.
 ///
 /// # Errors
 ///
@@ -29,6 +30,7 @@ pub(super) fn make(
     settings: &Settings,
     clock: Arc<SystemClock>,
     failures: &Failures,
+    identities: &mut Identities,
 ) -> Result<ConfiguredStore, SetupError> {
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
     let (on_failure, replicas) = (*store.on_failure, *store.replicas);
@@ -42,6 +44,17 @@ pub(super) fn make(
     };
     redis.check()?;
     per_second.as_ref().map_or(Ok(()), |redis| redis.check())?;
+    let main = redis.access.tls.as_ref().map(|tls| tls.certificates.clone());
+    let own = per_second.as_ref().and_then(|redis| redis.access.tls.as_ref());
+    let own = own.map(|tls| tls.certificates.clone()).filter(|own| {
+        // It may have those of the other.
+        main.as_ref().is_none_or(|main| main.files() != own.files())
+    });
+    for (name, certificates) in [("redis", main), ("redis_per_second", own)] {
+        if let Some(certificates) = certificates {
+            identities.present(name, certificates);
+        }
+    }
     let stores = PerSecond::new(RedisStore::new(redis), per_second.map(RedisStore::new));
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };

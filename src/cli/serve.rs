@@ -251,6 +251,9 @@ async fn start(
             follow_files(settings, selection, overlay, &app, &addresses, watch_metrics);
         }
         RuleSource::Xds(options) => {
+            if options.tls.enabled {
+                app.add_presented("xds", options.tls.certificates.clone());
+            }
             let client = xds::Client::new(*options, app.loader(), &app.metrics());
             let client = client.map_err(SetupError::Invalid)?;
             tokio::spawn(async move {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Options, TlsMetrics};
+use super::{Certificate, Options, TlsMetrics};
 use crate::connections::ConnectionHandle;
 use crate::sockets::Socket;
 use weir_common::setup_error::SetupError;
@@ -39,6 +39,14 @@ impl Certificates {
     }
 
     pub fn metrics(&self) -> &TlsMetrics {
+        match self.0 {}
+    }
+
+    pub(super) fn certificate(&self) -> Option<Certificate> {
+        match self.0 {}
+    }
+
+    pub(super) fn is_rejected(&self) -> bool {
         match self.0 {}
     }
 

@@ -9,7 +9,7 @@ use rustls::ServerConfig;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::config::{Checked, Files};
-use super::{Options, TlsMetrics};
+use super::{Certificate, Options, TlsMetrics};
 use weir_common::setup_error::SetupError;
 use weir_common::threads::run_blocking;
 use weir_common::throttle::Throttle;
@@ -26,7 +26,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Certificates {
     options: Options,
-    active: ArcSwap<ServerConfig>,
+    active: ArcSwap<Checked>,
     seen: Mutex<Seen>,
     metrics: TlsMetrics,
     reload_log: Throttle,
@@ -52,13 +52,11 @@ impl Certificates {
         let files = Files::read(&options);
         let checked = files.check(&options)?;
         let fingerprint = files.fingerprint();
-        let metrics = TlsMetrics::default();
-        metrics.certificate_expiry.set(checked.expiry.unwrap_or_default());
         Ok(Arc::new(Certificates {
             options,
-            active: ArcSwap::new(checked.config),
+            active: ArcSwap::from_pointee(checked),
             seen: Mutex::new(Seen { active: fingerprint, last: fingerprint, reported: None }),
-            metrics,
+            metrics: TlsMetrics::default(),
             reload_log: Throttle::new(LOG_INTERVAL),
         }))
     }
@@ -73,7 +71,17 @@ impl Certificates {
 
     /// Returns the configuration for a new connection.
     pub(super) fn active(&self) -> Arc<ServerConfig> {
-        self.active.load_full()
+        self.active.load().config.clone()
+    }
+
+    /// Returns the active certificate; none if it is malformed.
+    pub(super) fn certificate(&self) -> Option<Certificate> {
+        self.active.load().certificate.clone()
+    }
+
+    /// Returns whether the newest files are invalid.
+    pub(super) fn is_rejected(&self) -> bool {
+        self.seen.lock().reported.is_some()
     }
 
     /// Loads every change. Never ends.
@@ -120,12 +128,11 @@ impl Certificates {
         }
     }
 
-    fn activate(&self, Checked { config, expiry }: Checked) {
-        self.active.store(config);
-        self.metrics.reloads.inc();
-        self.metrics.certificate_expiry.set(expiry.unwrap_or_default());
-        let expires = expiry.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    fn activate(&self, checked: Checked) {
+        let expires = checked.certificate.as_ref().and_then(Certificate::expires);
         let expires = expires.map(tracing::field::display);
+        self.active.store(Arc::new(checked));
+        self.metrics.reloads.inc();
         tracing::info!(listener = self.options.listener, expires, "TLS certificates reloaded");
     }
 

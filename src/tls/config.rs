@@ -11,9 +11,8 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::Options;
 use super::client_verifier::ClientVerifier;
-use super::expiry::expiry;
+use super::{Certificate, Options};
 use weir_common::setup_error::SetupError;
 
 const CERTIFICATES: &str = "name a file with certificates in PEM";
@@ -31,8 +30,8 @@ pub(super) struct Files {
 #[derive(Debug)]
 pub(super) struct Checked {
     pub config: Arc<ServerConfig>,
-    /// When the listener's certificate expires, in seconds since 1970; none if it does not say.
-    pub expiry: Option<i64>,
+    /// The listener's certificate; none if it is malformed.
+    pub certificate: Option<Certificate>,
 }
 
 impl Files {
@@ -76,7 +75,7 @@ impl Files {
                 config.with_client_cert_verifier(Arc::new(verifier))
             }
         };
-        let expiry = chain.first().and_then(|leaf| expiry(leaf));
+        let certificate = chain.first().and_then(Certificate::from_der);
         let mut config = config.with_single_cert(chain, private_key).map_err(|error| {
             let with_key =
                 format!("with {}.key, {}: {error}", options.group, options.key.display());
@@ -90,7 +89,7 @@ impl Files {
         // have expired or been replaced since. Envoy keeps its connections for long.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Checked { config: Arc::new(config), expiry })
+        Ok(Checked { config: Arc::new(config), certificate })
     }
 
     fn roots<'a>(

@@ -1,79 +1,112 @@
-//! When a certificate expires.
+//! When to log that a certificate expires.
 
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
+use super::Certificate;
 
-/// The tags of DER that lead to the date, and those that it may have.
-const INTEGER: u8 = 0x02;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
+const DAY: i64 = 86_400;
 
-/// Returns when a certificate in DER expires, in seconds since 1970. None if it is malformed.
-///
-/// RFC 5280, 4.1: `Certificate { tbsCertificate { version?, serialNumber, signature, issuer,
-/// validity { notBefore, notAfter }, … }, … }`.
-pub(super) fn expiry(certificate: &[u8]) -> Option<i64> {
-    let (certificate, _) = expect(SEQUENCE, certificate)?;
-    let (fields, _) = expect(SEQUENCE, certificate)?;
-    let rest = expect(VERSION, fields).map_or(fields, |(_, rest)| rest);
-    let (_, rest) = expect(INTEGER, rest)?;
-    let (_, rest) = expect(SEQUENCE, rest)?;
-    let (_, rest) = expect(SEQUENCE, rest)?;
-    let (validity, _) = expect(SEQUENCE, rest)?;
-    let (_, _, rest) = element(validity)?;
-    let (tag, time, _) = element(rest)?;
-    let time = std::str::from_utf8(time).ok()?;
-    let time = match tag {
-        // Two digits of the year; from 50 on they are of the 20th century.
-        UTC_TIME if time.get(..2)?.parse::<u8>().ok()? >= 50 => format!("19{time}"),
-        UTC_TIME => format!("20{time}"),
-        GENERALIZED_TIME => time.to_owned(),
-        _ => return None,
-    };
-    let time = DateTime::strptime("%Y%m%d%H%M%SZ", time).ok()?;
-    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second())
+/// How long before its end a certificate is reported, in seconds. Certificates that are valid for less
+/// than twice as long are renewed later, and not reported then.
+const NOTICES: [i64; 3] = [21 * DAY, 7 * DAY, DAY];
+
+/// How often an expired certificate is reported, in seconds.
+const REPEAT: i64 = 3600;
+
+/// What to log about a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    Expires,
+    Expired,
 }
 
-/// Splits an element with this tag off. Returns its content, and what follows it.
-fn expect(wanted: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (tag, content, rest) = element(der)?;
-    (tag == wanted).then_some((content, rest))
+/// What was logged about the certificate of one listener.
+#[derive(Debug, Default)]
+pub(super) struct ExpiryLog {
+    certificate: Option<Certificate>,
+    /// How many of [`NOTICES`] have passed.
+    passed: usize,
+    /// When it was last reported as expired, in seconds since 1970.
+    expired: Option<i64>,
 }
 
-/// Splits an element off. Returns its tag, its content, and what follows it.
-fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = der.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        // The number of bytes of the length.
-        0x81..=0x84 => {
-            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
+impl ExpiryLog {
+    /// Returns what to log about the active certificate `now`, in seconds since 1970.
+    pub fn due(&mut self, certificate: &Certificate, now: i64) -> Option<Notice> {
+        if self.certificate.as_ref() != Some(certificate) {
+            let certificate = Some(certificate.clone());
+            *self = ExpiryLog { certificate, ..ExpiryLog::default() };
         }
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((tag, content, rest))
+        let left = certificate.not_after.saturating_sub(now);
+        if left < 0 {
+            // The clock may step back.
+            let is_due = self.expired.is_none_or(|at| now.abs_diff(at) >= REPEAT.unsigned_abs());
+            return is_due.then(|| {
+                self.expired = Some(now);
+                Notice::Expired
+            });
+        }
+        let lifetime = certificate.not_after.saturating_sub(certificate.not_before);
+        let has_passed = |notice: &&i64| lifetime >= 2 * **notice && left <= **notice;
+        let passed = NOTICES.iter().filter(has_passed).count();
+        let is_due = passed > self.passed;
+        self.passed = self.passed.max(passed);
+        is_due.then_some(Notice::Expires)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A certificate that is valid for `days` from 1970 on.
+    fn valid_for(days: i64) -> Certificate {
+        Certificate { subject: "CN=weir".to_owned(), not_before: 0, not_after: days * DAY }
+    }
+
+    /// Returns the minutes after the beginning at which something is logged, with checks each minute.
+    fn logged(certificate: &Certificate, minutes: std::ops::Range<i64>) -> Vec<(i64, Notice)> {
+        let mut log = ExpiryLog::default();
+        minutes.filter_map(|minute| Some((minute, log.due(certificate, minute * 60)?))).collect()
+    }
+
     #[test]
-    fn dates_of_both_formats_are_read() {
-        for (year, seconds) in [(1999, 946_598_400), (2049, 2_524_521_600), (2050, 2_556_057_600)] {
-            let mut params = rcgen::CertificateParams::new(["weir".to_owned()]).unwrap();
-            params.not_before = rcgen::date_time_ymd(1990, 1, 1);
-            params.not_after = rcgen::date_time_ymd(year, 12, 31);
-            let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
-            assert_eq!(expiry(certificate.der()), Some(seconds), "{year}");
-            for length in 0..certificate.der().len() {
-                assert_eq!(expiry(&certificate.der()[..length]), None);
-            }
+    fn each_notice_is_logged_once_if_the_certificate_is_valid_for_twice_as_long() {
+        const MINUTES: i64 = DAY / 60;
+        for (days, notices) in [
+            (90, &[21, 7, 1][..]),
+            (42, &[21, 7, 1]),
+            (41, &[7, 1]),
+            (13, &[1]),
+            (2, &[1]),
+            (1, &[]),
+        ] {
+            let wanted: Vec<_> =
+                notices.iter().map(|left| ((days - left) * MINUTES, Notice::Expires)).collect();
+            assert_eq!(logged(&valid_for(days), 0..days * MINUTES + 1), wanted, "{days}");
         }
+        // weir starts late: one line, not two.
+        let start = 88 * MINUTES;
+        let wanted = [(start, Notice::Expires), (89 * MINUTES, Notice::Expires)];
+        assert_eq!(logged(&valid_for(90), start..90 * MINUTES), wanted);
+    }
+
+    #[test]
+    fn an_expired_certificate_is_logged_each_hour() {
+        let end = DAY / 60;
+        let wanted = [0, 60, 120].map(|minute| (end + 1 + minute, Notice::Expired));
+        assert_eq!(logged(&valid_for(1), 0..end + 180), wanted);
+    }
+
+    #[test]
+    fn a_renewed_certificate_starts_over_and_a_clock_that_steps_back_repeats_nothing() {
+        let (old, new) = (valid_for(90), valid_for(150));
+        let mut log = ExpiryLog::default();
+        let at = |log: &mut ExpiryLog, certificate, day| log.due(certificate, day * DAY);
+        assert_eq!(at(&mut log, &old, 70), Some(Notice::Expires));
+        assert_eq!(at(&mut log, &old, 60), None);
+        assert_eq!(at(&mut log, &old, 71), None);
+        assert_eq!(at(&mut log, &new, 72), None);
+        assert_eq!(at(&mut log, &new, 130), Some(Notice::Expires));
+        assert_eq!(at(&mut log, &new, 151), Some(Notice::Expired));
+        assert_eq!(log.due(&new, 151 * DAY + 1), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The metrics of TLS on listeners.
 
-use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 
 /// What the TLS of one listener counts.
 #[derive(Clone, Debug, Default)]
@@ -11,8 +11,6 @@ pub struct TlsMetrics {
     pub handshakes_refused: Counter,
     pub reloads: Counter,
     pub reload_failures: Counter,
-    /// When the active certificate expires, in seconds since 1970; 0 if it is unknown.
-    pub certificate_expiry: Gauge,
 }
 
 type Pick = fn(&TlsMetrics) -> &Counter;
@@ -40,11 +38,6 @@ const COUNTERS: [(MetricFamily, Pick); 5] = [
         &it.reload_failures
     }),
 ];
-const CERTIFICATE_EXPIRY: MetricFamily = MetricFamily::gauge(
-    "tls_certificate_expiry_timestamp_seconds",
-    "Time at which the active certificate expires, in seconds since the Unix epoch, by listener",
-    LABELS,
-);
 
 /// The metrics of the listeners that have TLS, by their names.
 #[derive(Clone, Debug)]
@@ -58,11 +51,6 @@ impl MetricSource for TlsListeners {
                 let value = SampleValue::Counter(pick(metrics).get());
                 sink.sample(&[("listener", listener)], value);
             }
-        }
-        sink.family(CERTIFICATE_EXPIRY);
-        for (listener, metrics) in &self.0 {
-            let value = SampleValue::Gauge(metrics.certificate_expiry.get() as f64);
-            sink.sample(&[("listener", listener)], value);
         }
     }
 }

@@ -12,11 +12,14 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::{Error, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
+use serde_json::json;
 use tempfile::TempDir;
 
 use self::certificates::{Authority, Identity};
 use super::client_verifier::ClientVerifier;
-use super::{Certificates, Options};
+use super::{Certificates, Identities, Options};
+use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
+use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
 
 fn options(directory: &Path) -> Options {
     Options {
@@ -186,14 +189,18 @@ fn a_changed_set_replaces_the_active_one_if_it_is_valid() {
     assert!(!is_unchanged());
     assert_eq!(counts(), (1, 1));
 
+    assert!(!certificates.is_rejected());
+
     std::fs::remove_file(directory.path().join("tls-key.pem")).unwrap();
     certificates.poll();
     certificates.poll();
     assert_eq!(counts(), (1, 2));
+    assert!(certificates.is_rejected());
     // The same as before is no reload.
     renewed.write(directory.path(), "tls");
     certificates.poll();
     assert_eq!(counts(), (1, 2));
+    assert!(!certificates.is_rejected());
     // And the same error after that is a new one.
     std::fs::remove_file(directory.path().join("tls-key.pem")).unwrap();
     certificates.poll();
@@ -201,10 +208,72 @@ fn a_changed_set_replaces_the_active_one_if_it_is_valid() {
     assert_eq!(counts(), (1, 3));
 }
 
+/// Collects the gauges of a source: name, listener and value.
+#[derive(Default)]
+struct Gauges {
+    family: &'static str,
+    all: Vec<(&'static str, String, f64)>,
+}
+
+impl MetricSink for Gauges {
+    fn family(&mut self, family: MetricFamily) {
+        self.family = family.name;
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>) {
+        let SampleValue::Gauge(value) = value else { panic!("{} is no gauge", self.family) };
+        self.all.push((self.family, labels[0].1.to_owned(), value));
+    }
+}
+
 #[test]
-fn the_expiry_of_the_active_certificate_is_known() {
-    let directory = directory(&Authority::new());
-    let certificates = Certificates::load(options(directory.path())).unwrap();
-    // By default they are valid for long.
-    assert!(certificates.metrics().certificate_expiry.get() > 4_000_000_000);
+fn certificates_that_are_served_and_presented_are_listed_with_their_dates() {
+    let authority = Authority::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    authority.sign_between(&["weir.test"], (2020, 1, 1), (2030, 1, 1)).write(path, "tls");
+    authority.sign_between(&["client.test"], (2021, 1, 1), (2031, 1, 1)).write(path, "client");
+    let file = |name: &str| Some(PemFile { setting: "a setting", path: path.join(name) });
+    std::fs::write(path.join("ca"), &authority.pem).unwrap();
+    let files =
+        ClientFiles { ca: file("ca"), cert: file("client.pem"), key: file("client-key.pem") };
+    let presented = Arc::new(ClientCertificates::new(files));
+    let mut identities = Identities::default();
+    identities.serve(Certificates::load(options(path)).unwrap());
+    identities.present("redis", presented.clone());
+    // Without a client certificate.
+    let ca_only = ClientFiles { ca: file("ca"), ..ClientFiles::default() };
+    identities.present("otlp", Arc::new(ClientCertificates::new(ca_only)));
+
+    let served = json!({
+        "listener": "grpc", "subject": "CN=weir.test",
+        "not_before": "2020-01-01T00:00:00Z", "not_after": "2030-01-01T00:00:00Z",
+    });
+    assert_eq!(identities.to_json(), json!([served]), "no connection has read the other's files");
+    presented.read().unwrap();
+    let client = json!({
+        "listener": "redis", "subject": "CN=client.test",
+        "not_before": "2021-01-01T00:00:00Z", "not_after": "2031-01-01T00:00:00Z",
+    });
+    assert_eq!(identities.to_json(), json!([served, client]));
+
+    std::fs::remove_file(path.join("client.pem")).unwrap();
+    presented.read().unwrap();
+    let mut gauges = Gauges::default();
+    identities.collect(&mut gauges);
+    let [not_before, not_after, successful] = [
+        "tls_certificate_not_before_timestamp_seconds",
+        "tls_certificate_not_after_timestamp_seconds",
+        "tls_last_load_successful",
+    ];
+    let wanted = [
+        (not_before, "grpc", 1_577_836_800.0),
+        (not_before, "redis", 1_609_459_200.0),
+        (not_after, "grpc", 1_893_456_000.0),
+        (not_after, "redis", 1_924_992_000.0),
+        (successful, "grpc", 1.0),
+        (successful, "redis", 0.0),
+        (successful, "otlp", 1.0),
+    ];
+    assert_eq!(gauges.all, wanted.map(|(name, of, value)| (name, of.to_owned(), value)));
 }

@@ -3,6 +3,9 @@
 use std::fs;
 use std::process::Command;
 
+use regex::Regex;
+use serde_json::{Value, json};
+
 use crate::helm::Helm;
 use crate::manifests::Read;
 use crate::support::tools::promtool;
@@ -17,6 +20,7 @@ fn monitoring_is_off_by_default() {
     let release = helm.render("");
     for kind in [
         "ServiceMonitor",
+        "PodMonitor",
         "PrometheusRule",
         "HorizontalPodAutoscaler",
         "NetworkPolicy",
@@ -40,14 +44,120 @@ fn the_dashboard_and_the_alerts_are_those_of_the_repository() {
     assert_eq!(dashboards.len(), 1);
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     assert_eq!(json(dashboards[0]), json(&read("dashboards/weir.json")));
-    assert_eq!(
-        release.get("PrometheusRule")["spec"],
-        yaml::document(&read("alerts/weir.rules.yaml"))
-    );
     for file in ["dashboards/weir.json", "alerts/weir.rules.yaml"] {
         let copy = format!("helm/weir/files/{}", file.rsplit('/').next().unwrap());
         assert_eq!(read(&copy), read(file), "{copy} is a copy, which must be current");
     }
+}
+
+/// Returns the alerts of a list of groups.
+fn alerts(groups: &Value) -> Vec<Value> {
+    groups.list().iter().flat_map(|group| group["rules"].list().clone()).collect()
+}
+
+#[test]
+fn every_expression_selects_the_release_and_is_else_that_of_the_repository() {
+    let Some(helm) = Helm::newest() else { return };
+    let names = Regex::new(r"\b(?:up|(?:weir|process)_[a-z0-9_]+)\b").unwrap();
+    let own = yaml::document(&read("alerts/weir.rules.yaml"));
+    for (values, job) in [
+        (ALL.to_owned(), "weir-metrics"),
+        (
+            "metrics: { prometheusRule: { enabled: true, job: edge/limits } }".to_owned(),
+            "edge/limits",
+        ),
+        (format!("{ALL}\nfullnameOverride: limits"), "limits-metrics"),
+    ] {
+        let release = helm.render(&values);
+        let rule = release.of_kind("PrometheusRule").next().unwrap();
+        let selector = format!(r#"namespace="limits", job="{job}""#);
+        let mut all = alerts(&rule["spec"]["groups"]);
+        for alert in &mut all {
+            let expression = alert["expr"].text().to_owned();
+            let used = names.find_iter(&expression.replace(&selector, "")).count();
+            assert_eq!(expression.matches(&selector).count(), used, "{expression}");
+            let plain = expression.replace(&format!("{{{selector}}}"), "");
+            let plain = plain.replace(&format!("{selector}, "), "");
+            alert["expr"] = plain.into();
+        }
+        assert_eq!(all, alerts(&own["groups"]), "{values}");
+    }
+}
+
+#[test]
+fn alerts_can_be_disabled() {
+    let Some(helm) = Helm::newest() else { return };
+    let names = |disabled: &str| {
+        let values =
+            format!("metrics: {{ prometheusRule: {{ enabled: true, disabled: {disabled} }} }}");
+        let groups = &helm.render(&values).get("PrometheusRule")["spec"]["groups"].clone();
+        alerts(groups).iter().map(|alert| alert["alert"].text().to_owned()).collect::<Vec<_>>()
+    };
+    let mut all = names("[]");
+    // The second is a group of its own.
+    let rest = names("[WeirSlow, WeirControlsMissing]");
+    all.retain(|name| !["WeirSlow", "WeirControlsMissing"].contains(&name.as_str()));
+    assert_eq!(rest, all);
+    assert!(rest.len() > 20, "{rest:?}");
+}
+
+/// Two releases in one namespace: what happens to one is reported by its own alerts.
+#[test]
+fn the_alerts_of_a_release_fire_for_it_alone() {
+    let (Some(helm), Some(promtool)) = (Helm::newest(), promtool()) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    for release in ["one", "two"] {
+        let rendered = helm.chart().release(release).values(ALL).render();
+        let spec = rendered.find(&format!("PrometheusRule/{release}-weir"))["spec"].to_string();
+        fs::write(directory.path().join(format!("{release}.yaml")), spec).unwrap();
+    }
+    let series = |name: &str, release: &str, values: &str| {
+        let labels =
+            format!(r#"namespace="limits",job="{release}-weir-metrics",instance="{release}""#);
+        json!({ "series": format!("{name}{{{labels}}}"), "values": values })
+    };
+    let firing = |time: &str, alerts: &[(&str, &str)]| {
+        let samples = alerts.iter().map(|(alert, release)| {
+            let labels = format!(
+                r#"{{alertname="{alert}",namespace="limits",job="{release}-weir-metrics"}}"#
+            );
+            json!({ "labels": labels, "value": 1 })
+        });
+        json!({
+            "expr": r#"count by (alertname, namespace, job) (ALERTS{alertstate="firing"})"#,
+            "eval_time": time,
+            "exp_samples": samples.collect::<Vec<_>>(),
+        })
+    };
+    let gone = [("WeirAbsent", "two"), ("WeirReplicaDown", "two")];
+    let tests = json!({
+        "rule_files": ["one.yaml", "two.yaml"],
+        "evaluation_interval": "1m",
+        "tests": [{
+            "interval": "1m",
+            "input_series": [
+                series("up", "one", "1x1700"),
+                series("weir_build_info", "one", "1x1700"),
+                series("weir_config_last_load_successful", "one", "1x30 0x1670"),
+                series("up", "two", "1x10 0x1690"),
+                series("weir_build_info", "two", "1x10 stale"),
+            ],
+            "promql_expr_test": [
+                firing("10m", &[]),
+                firing("17m", &gone),
+                firing("35m", &[gone[0], gone[1], ("WeirRulesRejected", "one")]),
+                // Also when no sample of a day is left.
+                firing("1600m", &[gone[0], ("WeirRulesRejected", "one")]),
+            ],
+        }],
+    });
+    fs::write(directory.path().join("tests.yaml"), tests.to_string()).unwrap();
+    let output = Command::new(promtool)
+        .args(["test", "rules", "tests.yaml"])
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
@@ -105,11 +215,48 @@ fn prometheus_scrapes_each_pod_once() {
     assert!([9090, 8080].contains(&target["containerPort"].int()), "{target}");
     assert_eq!(endpoints[0].get("path").map_or("/metrics", Read::text), "/metrics");
     let labels = helm.render(
-        "metrics: { serviceMonitor: { enabled: true, labels: { release: p }, interval: 7s } }",
+        "metrics: { serviceMonitor: { enabled: true, labels: { release: p }, interval: 7s, \
+         scrapeTimeout: 3s, relabelings: [{ targetLabel: a, replacement: b }] } }",
     );
     let monitor = labels.get("ServiceMonitor");
     assert_eq!(monitor["metadata"]["labels"]["release"], "p");
-    assert_eq!(monitor["spec"]["endpoints"].list()[0]["interval"], "7s");
+    let endpoint = json!({
+        "port": "metrics", "interval": "7s", "scrapeTimeout": "3s",
+        "relabelings": [{ "targetLabel": "a", "replacement": "b" }],
+    });
+    assert_eq!(monitor["spec"]["endpoints"], json!([endpoint]));
+}
+
+#[test]
+fn a_pod_monitor_scrapes_each_pod_once_by_the_same_job() {
+    let Some(helm) = Helm::newest() else { return };
+    let values = "metrics: { podMonitor: { enabled: true, labels: { release: p }, interval: 7s, \
+                  scrapeTimeout: 3s, relabelings: [{ targetLabel: a, replacement: b }] } }";
+    let release = helm.render(values);
+    let monitor = release.get("PodMonitor");
+    assert_eq!(monitor["metadata"]["labels"]["release"], "p");
+    let [endpoint] = &monitor["spec"]["podMetricsEndpoints"].list()[..] else {
+        panic!("{monitor}")
+    };
+    // A target of a ServiceMonitor has the name of the Service as its job.
+    assert_eq!(
+        *endpoint,
+        json!({
+            "port": "metrics", "interval": "7s", "scrapeTimeout": "3s",
+            "relabelings": [
+                { "targetLabel": "job", "replacement": "weir-metrics" },
+                { "targetLabel": "a", "replacement": "b" },
+            ],
+        })
+    );
+    release.find("Service/weir-metrics");
+    assert_eq!(release.container()["ports"].named("metrics")["containerPort"], 9090);
+    let selected = |labels: &Value| {
+        let wanted = monitor["spec"]["selector"]["matchLabels"].map();
+        wanted.iter().all(|(name, value)| labels.get(name) == Some(value))
+    };
+    let pods = |name: &str| release.find(name)["spec"]["template"]["metadata"]["labels"].clone();
+    assert!(selected(&pods("Deployment/weir")) && !selected(&pods("Deployment/weir-store")));
 }
 
 #[test]

@@ -34,6 +34,17 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("tls: { grpc: { mtls: true } }", &["mtls"]),
     ("drain: { period: 5s }", &["period"]),
     ("metrics: { grafana: {} }", &["grafana"]),
+    // Monitoring.
+    (
+        "metrics: { serviceMonitor: { enabled: true }, podMonitor: { enabled: true } }",
+        &["metrics.serviceMonitor.enabled and metrics.podMonitor.enabled", "false"],
+    ),
+    (
+        "metrics: { prometheusRule: { disabled: [WeirAbsnt] } }",
+        &["metrics.prometheusRule.disabled has WeirAbsnt", "docs/operations.md"],
+    ),
+    ("metrics: { podMonitor: { scrapeTimeout: 5 seconds } }", &["scrapeTimeout"]),
+    ("metrics: { podMonitor: { relabelings: { a: b } } }", &["relabelings"]),
     // Unknown values.
     ("store: { kind: memcached }", &["kind"]),
     ("store: { onFailure: ignore }", &["onFailure"]),

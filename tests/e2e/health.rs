@@ -40,6 +40,8 @@ fn readiness_names_each_unmet_condition() {
     redis.kill();
     let weir = with_redis(&redis).file("rules.yaml", "domain: [").start_unhealthy();
     assert_not_ready(&weir, "no rules are loaded\nredis has not answered yet\n");
+    assert_eq!(weir.metric("weir_ready"), 0);
+    assert_eq!(weir.metric(r#"weir_not_ready{reason="no rules are loaded"}"#), 1);
     std::fs::write(weir.path("rules.yaml"), HIGH_LIMIT).unwrap();
     wait_for("rules are loaded", || {
         (get(&weir, "/readyz").1 == "redis has not answered yet\n").then_some(())
@@ -48,6 +50,8 @@ fn readiness_names_each_unmet_condition() {
     wait_for_readiness(&weir, true);
     assert_eq!(get(&weir, "/readyz"), (200, "ok\n".to_owned()));
     assert_eq!(get(&weir, "/healthcheck"), (200, "OK".to_owned()));
+    assert_eq!(weir.metric("weir_ready"), 1);
+    assert_eq!(weir.metric(r#"weir_not_ready{reason="no rules are loaded"}"#), 0);
     // The log is written by a thread of its own.
     wait_for("it is logged", || weir.said().contains("health reports serving").then_some(()));
 }

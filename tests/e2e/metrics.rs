@@ -49,6 +49,22 @@ async fn requests_are_timed_by_method() {
     assert_eq!(weir.metric(r#"weir_grpc_requests_total{method="ShouldRateLimit"}"#), 5);
 }
 
+#[test]
+fn the_http_port_may_be_without_metrics() {
+    let mut weir = serving(HIGH_LIMIT)
+        .env("WEIR__HTTP__METRICS", "false")
+        .env("USE_PROMETHEUS", "true")
+        .env("PROMETHEUS_ADDR", "127.0.0.1:0")
+        .start();
+    assert_eq!(http::get(weir.http, "/metrics").status, 404);
+    assert_eq!(http::get(weir.http, "/readyz").status, 200);
+    let rest = weir.until_said("Listening for metrics on '").unwrap();
+    let prometheus = rest.split('\'').next().unwrap().parse().unwrap();
+    for address in [weir.debug, prometheus] {
+        assert_eq!(http::get(address, "/metrics").status, 200);
+    }
+}
+
 fn with_redis(redis: &Server) -> Setup {
     let setup = serving(HIGH_LIMIT).env("REDIS_URL", format!("127.0.0.1:{}", redis.port()));
     // The reference's names are on the same page.

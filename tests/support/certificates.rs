@@ -46,17 +46,35 @@ impl Authority {
 
     /// As [`sign`](Self::sign), with this key.
     pub fn sign_key(&self, names: &[&str], key: KeyPair) -> Identity {
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        params.subject_alt_names = names.iter().map(|name| subject_alt_name(name)).collect();
-        // A certificate with its issuer's name would count as self-signed.
-        params
-            .distinguished_name
-            .push(DnType::CommonName, names.first().copied().unwrap_or("leaf"));
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign_params(params(names), key)
+    }
+
+    /// As [`sign`](Self::sign), valid between two dates: year, month, day.
+    pub fn sign_between(&self, names: &[&str], from: Date, to: Date) -> Identity {
+        let date = |(year, month, day)| rcgen::date_time_ymd(year, month, day);
+        let mut params = params(names);
+        (params.not_before, params.not_after) = (date(from), date(to));
+        self.sign_params(params, KeyPair::generate().expect("a key"))
+    }
+
+    fn sign_params(&self, params: CertificateParams, key: KeyPair) -> Identity {
         let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
         Identity { cert: cert.pem(), key: key.serialize_pem() }
     }
+}
+
+/// Year, month, day.
+type Date = (i32, u8, u8);
+
+/// A certificate for servers and clients with these names.
+fn params(names: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.subject_alt_names = names.iter().map(|name| subject_alt_name(name)).collect();
+    // A certificate with its issuer's name would count as self-signed.
+    params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or("leaf"));
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params
 }
 
 impl Identity {

@@ -14,6 +14,7 @@ use std::fmt;
 use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -69,7 +70,11 @@ impl fmt::Debug for ClientPem {
 #[derive(Debug)]
 pub struct ClientCertificates {
     files: ClientFiles,
+    /// Locked while the files are read, which may take long.
+    reading: Mutex<()>,
     last_good: Mutex<Option<Arc<ClientPem>>>,
+    /// Whether the newest files are unusable.
+    is_rejected: AtomicBool,
     unusable: Throttle,
 }
 
@@ -83,12 +88,28 @@ impl ClientCertificates {
     /// Does not read the files yet.
     pub fn new(files: ClientFiles) -> ClientCertificates {
         let unusable = Throttle::new(LOG_INTERVAL);
-        ClientCertificates { files, last_good: Mutex::default(), unusable }
+        ClientCertificates {
+            files,
+            reading: Mutex::default(),
+            last_good: Mutex::default(),
+            is_rejected: AtomicBool::new(false),
+            unusable,
+        }
     }
 
     /// Returns the files, with the settings that name them.
     pub fn files(&self) -> &ClientFiles {
         &self.files
+    }
+
+    /// Returns the last good content; none before it was first read.
+    pub fn in_use(&self) -> Option<Arc<ClientPem>> {
+        self.last_good.lock().clone()
+    }
+
+    /// Returns whether the newest files are unusable.
+    pub fn is_rejected(&self) -> bool {
+        self.is_rejected.load(Ordering::Relaxed)
     }
 
     /// Reads the files; returns the last good content instead where they are unusable, and logs that.
@@ -97,17 +118,19 @@ impl ClientCertificates {
     ///
     /// The files are unusable and always were. The message names the setting, the file and the fix.
     pub fn read(&self) -> Result<Arc<ClientPem>, SetupError> {
-        let mut last_good = self.last_good.lock();
+        let _reading = self.reading.lock();
+        let last_good = self.in_use();
         let fresh = read(&self.files, last_good.is_none());
-        match (fresh, &*last_good) {
-            (Ok(fresh), Some(last)) if fresh == **last => Ok(last.clone()),
+        self.is_rejected.store(fresh.is_err(), Ordering::Relaxed);
+        match (fresh, last_good) {
+            (Ok(fresh), Some(last)) if fresh == *last => Ok(last),
             (Ok(fresh), last) => {
                 if last.is_some() {
                     let file = self.files.cert.as_ref().or(self.files.ca.as_ref());
                     let file = file.map(|file| file.path.display().to_string());
                     tracing::info!(file, "certificates reloaded");
                 }
-                Ok(last_good.insert(Arc::new(fresh)).clone())
+                Ok(self.last_good.lock().insert(Arc::new(fresh)).clone())
             }
             (Err(error), None) => Err(error),
             (Err(error), Some(last)) => {
@@ -117,7 +140,7 @@ impl ClientCertificates {
                         "cannot load new certificates, the previous ones stay in use"
                     );
                 }
-                Ok(last.clone())
+                Ok(last)
             }
         }
     }

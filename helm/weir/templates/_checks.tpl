@@ -3,7 +3,7 @@
 {{/* Fails with all problems of the values. */}}
 {{- define "weir.check" -}}
 {{- $problems := list -}}
-{{- range $check := list "names" "replicas" "rules" "store" "redis" "controls" "debug" "resp" "tls" "settings" "env" "drain" -}}
+{{- range $check := list "names" "replicas" "rules" "store" "redis" "controls" "debug" "resp" "tls" "settings" "env" "drain" "metrics" -}}
 {{- range include (printf "weir.check.%s" $check) $ | splitList "\n" -}}
 {{- $problems = append $problems (trim .) -}}
 {{- end -}}
@@ -307,6 +307,20 @@ otlp.headers: they may be secret; set WEIR__OTLP__HEADERS in the value extraEnv,
 {{- with .Values.drain }}
 {{- if ge (include "weir.milliseconds" .delay | int64) (include "weir.milliseconds" .timeout | int64) }}
 drain.timeout ({{ .timeout }}) must exceed drain.delay ({{ .delay }}), which it includes
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "weir.check.metrics" -}}
+{{- with .Values.metrics }}
+{{- if and .serviceMonitor.enabled .podMonitor.enabled }}
+metrics.serviceMonitor.enabled and metrics.podMonitor.enabled are both true, so that each replica would be counted twice: set one of them to false
+{{- end }}
+{{- $alerts := include "weir.alertNames" $ | fromYamlArray }}
+{{- range .prometheusRule.disabled }}
+{{- if not (has . $alerts) }}
+metrics.prometheusRule.disabled has {{ . }}, which is no alert of weir: write a name of docs/operations.md, such as WeirAbsent
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -13,6 +13,7 @@ mod enabled {
 
     use crate::app::App;
     use crate::settings::Settings;
+    use weir_common::client_tls::ClientCertificates;
     use weir_common::metrics::MetricSink;
     use weir_common::setup_error::SetupError;
     use weir_common::threads::Failures;
@@ -23,18 +24,23 @@ mod enabled {
     const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
     /// Prepared before the log, which shares its subscriber with spans.
-    pub struct Otlp(otlp::Otlp);
+    pub struct Otlp {
+        otlp: otlp::Otlp,
+        certificates: Arc<ClientCertificates>,
+    }
 
     impl Otlp {
         /// # Errors
         ///
         /// A certificate or key cannot be used.
         pub fn new(settings: &Settings) -> Result<Otlp, SetupError> {
-            otlp::Otlp::new(settings.otlp_options()).map(Otlp)
+            let options = settings.otlp_options();
+            let certificates = options.certificates.clone();
+            Ok(Otlp { otlp: otlp::Otlp::new(options)?, certificates })
         }
 
         pub fn span_layer(&self) -> Option<SpanLayer> {
-            self.0.span_layer()
+            self.otlp.span_layer()
         }
 
         /// Starts to send, if there is anything to send. `app` sends what is left at its end.
@@ -44,10 +50,11 @@ mod enabled {
         /// The system cannot start a thread.
         pub fn start(self, app: &mut App, failures: &Failures) -> anyhow::Result<()> {
             let metrics = app.metrics();
-            let Some(counts) = self.0.counts() else { return Ok(()) };
+            let Some(counts) = self.otlp.counts() else { return Ok(()) };
+            app.add_presented("otlp", self.certificates);
             metrics.add(Arc::new(counts));
             let collect = move |sink: &mut dyn MetricSink| metrics.collect(sink);
-            let exporter = self.0.start(collect, app.clock(), failures)?;
+            let exporter = self.otlp.start(collect, app.clock(), failures)?;
             app.flush_at_end("otlp", async move { exporter.flush(FLUSH_TIMEOUT).await });
             Ok(())
         }

@@ -23,6 +23,7 @@ use crate::http::page::{self, Page};
 use crate::http::probes::probes;
 use crate::loader::Loader;
 use crate::service::Rules;
+use crate::tls::Identities;
 use weir_limiter::controls::Controls;
 use weir_rules::RuleSet;
 use weir_store::StoreStatus;
@@ -39,7 +40,7 @@ const INDEX: &str = "\
 /readyz: whether the service is ready; if not, why
 /rlconfig: print out the currently loaded configuration for debugging
 /rules: the active rules as JSON, with all limits and the place of each in its file
-/status: version, rules, store, controls and health, as JSON or, with ?format=text, as text
+/status: version, rules, store, controls, certificates and health, as JSON or, with ?format=text, as text
 /v1/openapi.json: the API to see and change what is limited: state, counts, top keys, controls
 ";
 
@@ -53,6 +54,7 @@ pub struct DebugPages {
     pub store: Box<dyn Fn() -> StoreStatus + Send + Sync>,
     /// None if the log of the process is not weir's.
     pub log_levels: Option<ActiveLevels>,
+    pub identities: Arc<Identities>,
     pub started: Instant,
     pub access: Arc<Access>,
     pub controls: Arc<Controls>,

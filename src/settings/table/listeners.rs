@@ -75,6 +75,9 @@ group! {
         /// Memory for the bodies and responses of /json across all clients; the first 16 KiB of each
         /// is free. A request beyond it gets status 503.
         max_buffered: Bytes<usize> = "16MiB";
+        /// Whether the HTTP listener serves /metrics. False: it answers 404 there, so that clients of
+        /// /json cannot read metrics; debug.address and metrics.prometheus.address serve them.
+        metrics: bool = "true";
         /// Answers to requests of /json that get no decision: reference is 400 as with
         /// envoyproxy/ratelimit; detailed is JSON with the reason, and 503 if the store failed.
         json_errors: JsonErrors = "reference";

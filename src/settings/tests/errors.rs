@@ -8,6 +8,7 @@ fn all_errors_are_reported_at_once() {
         ("GRPC_PORT", "99999"),
         ("LOG_LEVEL", "loud"),
         ("RUNTIME_WATCH_ROOT", ""),
+        ("WEIR__HTTP__METRICS", "none"),
     ]))
     .unwrap_err();
     let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -19,10 +20,11 @@ fn all_errors_are_reported_at_once() {
          write one of panic, fatal, error, warn, warning, info, debug, trace; \
          and library=level for libraries, with commas between them: info,h2=debug",
         "RUNTIME_WATCH_ROOT: it is \"\"; write true or false",
+        "WEIR__HTTP__METRICS: http.metrics is \"none\"; write true or false",
     ] {
         assert!(messages.iter().any(|t| t == wanted), "{wanted:?} is not among {messages:#?}");
     }
-    assert_eq!(messages.len(), 5);
+    assert_eq!(messages.len(), 6);
 }
 
 #[test]

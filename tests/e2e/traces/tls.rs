@@ -30,6 +30,9 @@ fn spans_are_sent_over_tls_with_a_client_certificate() {
         .start();
     ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
     check_chain(&collector.trace(&trace_id(1), 3), CALL);
+    assert!(
+        weir.metric(r#"weir_tls_certificate_not_after_timestamp_seconds{listener="otlp"}"#) > 0
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use super::{any, asking, rules};
 use crate::reload::until;
 use crate::support::certificates::{self, Authority};
+use crate::support::http;
 use crate::support::management::Management;
 use crate::support::weir::Setup;
 
@@ -45,6 +46,10 @@ fn both_sides_show_certificates() {
     server.sotw.next();
     server.set("1", vec![any(&rules("shop", 1))]);
     until(&weir, &[("shop", 1)]);
+    let status: serde_json::Value =
+        serde_json::from_str(&http::get(weir.debug, "/status").body).unwrap();
+    assert_eq!(status["tls"][0]["listener"], "xds", "{status}");
+    assert_eq!(status["tls"][0]["subject"], "CN=weir.test");
 }
 
 #[test]

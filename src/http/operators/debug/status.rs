@@ -1,4 +1,4 @@
-//! `/status`: version, rules, store, controls and health, as JSON or text.
+//! `/status`: version, rules, store, controls, certificates and health, as JSON or text.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -62,6 +62,7 @@ fn status(pages: &DebugPages) -> Value {
         "share_error": pages.controls.share_error().map(|error| error.to_string()),
         "missing": pages.controls.missing(),
     });
+    status["tls"] = pages.identities.to_json();
     status["log_level"] = pages.log_levels.as_ref().map(|it| it.get().to_string()).into();
     status
 }

@@ -1,0 +1,62 @@
+{{/* What Prometheus scrapes, and the alerts of this release. */}}
+
+{{/* Returns the label job of weir's targets: the name of the Service that a ServiceMonitor selects. */}}
+{{- define "weir.job" -}}
+{{- include "weir.name" (list . "metrics") -}}
+{{- end -}}
+
+{{/* Returns how a monitor reads metrics. Takes a list: its values, the relabelings before those of the values. */}}
+{{- define "weir.scrape" -}}
+{{- $relabelings := concat (index . 1) (index . 0).relabelings -}}
+port: metrics
+{{- with (index . 0).interval }}
+interval: {{ . }}
+{{- end }}
+{{- with (index . 0).scrapeTimeout }}
+scrapeTimeout: {{ . }}
+{{- end }}
+{{- with $relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/*
+Returns an expression of PromQL whose selectors have the namespace and the job of this release. Takes a list:
+the root context, the expression.
+*/}}
+{{- define "weir.selectRelease" -}}
+{{- $root := index . 0 -}}
+{{- $job := $root.Values.metrics.prometheusRule.job | default (include "weir.job" $root) -}}
+{{- $labels := printf "namespace=%q, job=%q" $root.Release.Namespace $job -}}
+{{- $marked := regexReplaceAll "\\b(up|(?:weir|process)_[a-z0-9_]+)\\b" (index . 1) "${1}{@}" -}}
+{{- $marked | replace "{@}{" "{@, " | replace "@" $labels -}}
+{{- end -}}
+
+{{- define "weir.alertNames" -}}
+{{- range (.Files.Get "files/weir.rules.yaml" | fromYaml).groups }}
+{{- range .rules }}
+- {{ .alert }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Returns the groups of alerts, for this release, without those that the values disable. */}}
+{{- define "weir.alertGroups" -}}
+{{- $values := .Values.metrics.prometheusRule -}}
+{{- range $group := (.Files.Get "files/weir.rules.yaml" | fromYaml).groups -}}
+{{- $rules := list -}}
+{{- range $rule := $group.rules -}}
+{{- if not (has $rule.alert $values.disabled) -}}
+{{- $_ := set $rule "expr" (include "weir.selectRelease" (list $ $rule.expr)) -}}
+{{- $_ := set $rule.annotations "runbook_url" (print $values.runbookBaseUrl $rule.annotations.runbook_url) -}}
+{{- $rules = append $rules $rule -}}
+{{- end -}}
+{{- end -}}
+{{- with $rules }}
+- name: {{ $group.name }}
+  rules:
+    {{- toYaml . | nindent 4 }}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,148 @@
+//! The certificates that weir serves to clients, and those that it presents to servers: their dates in
+//! metrics, in `/status` and in the log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::expiry::{ExpiryLog, Notice};
+use super::{Certificate, Certificates};
+use weir_common::client_tls::ClientCertificates;
+use weir_common::clock::Clock;
+use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+
+/// How often the dates are compared with the clock.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+
+const LABELS: &[&str] = &["listener"];
+const NOT_BEFORE: MetricFamily = MetricFamily::gauge(
+    "tls_certificate_not_before_timestamp_seconds",
+    "Time from which the certificate in use is valid, in seconds since the Unix epoch, by listener",
+    LABELS,
+);
+const NOT_AFTER: MetricFamily = MetricFamily::gauge(
+    "tls_certificate_not_after_timestamp_seconds",
+    "Time at which the certificate in use expires, in seconds since the Unix epoch, by listener",
+    LABELS,
+);
+const LAST_LOAD_SUCCESSFUL: MetricFamily = MetricFamily::gauge(
+    "tls_last_load_successful",
+    "Whether the newest files of certificates were accepted (0: rejected; 1: accepted, or none yet), \
+     by listener",
+    LABELS,
+);
+
+/// The sources of all certificates, by the names of listeners and of connections to servers.
+#[derive(Clone, Debug, Default)]
+pub struct Identities {
+    served: Vec<Arc<Certificates>>,
+    presented: Vec<(&'static str, Arc<ClientCertificates>)>,
+}
+
+/// What is known about one of the sources.
+#[derive(Debug)]
+struct Identity {
+    listener: &'static str,
+    /// None if no certificate is in use.
+    certificate: Option<Certificate>,
+    /// Whether the newest files were rejected.
+    is_rejected: bool,
+}
+
+impl Identities {
+    /// Adds those of a listener.
+    pub fn serve(&mut self, certificates: Arc<Certificates>) {
+        self.served.push(certificates);
+    }
+
+    /// Adds those of connections to a server.
+    pub fn present(&mut self, to: &'static str, certificates: Arc<ClientCertificates>) {
+        self.presented.push((to, certificates));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.served.is_empty() && self.presented.is_empty()
+    }
+
+    /// Returns the certificates in use, as `/status` has them.
+    pub fn to_json(&self) -> Value {
+        let entry = |Identity { listener, certificate, .. }: Identity| {
+            let Certificate { subject, not_before, not_after } = certificate?;
+            let time = |seconds| Some(jiff::Timestamp::from_second(seconds).ok()?.to_string());
+            Some(json!({
+                "listener": listener,
+                "subject": subject,
+                "not_before": time(not_before),
+                "not_after": time(not_after),
+            }))
+        };
+        self.all().filter_map(entry).collect()
+    }
+
+    /// Logs certificates that expire soon or have expired. Never ends.
+    pub async fn follow(self: Arc<Self>, clock: Arc<dyn Clock>) {
+        let mut logs = Vec::new();
+        logs.resize_with(self.served.len() + self.presented.len(), ExpiryLog::default);
+        let mut ticks = interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.log_expiry(&mut logs, clock.now());
+        }
+    }
+
+    fn log_expiry(&self, logs: &mut [ExpiryLog], now: u64) {
+        let now = i64::try_from(now / 1_000_000).unwrap_or(i64::MAX);
+        for (log, Identity { listener, certificate, .. }) in logs.iter_mut().zip(self.all()) {
+            let Some(certificate) = certificate else { continue };
+            let Some(notice) = log.due(&certificate, now) else { continue };
+            let expires = certificate.expires().map(tracing::field::display);
+            let subject = certificate.subject;
+            match notice {
+                Notice::Expires => {
+                    tracing::warn!(listener, subject, expires, "TLS certificate expires soon");
+                }
+                Notice::Expired => {
+                    tracing::warn!(listener, subject, expires, "TLS certificate has expired");
+                }
+            }
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = Identity> {
+        let served = self.served.iter().map(|certificates| Identity {
+            listener: certificates.options().listener,
+            certificate: certificates.certificate(),
+            is_rejected: certificates.is_rejected(),
+        });
+        let presented = self.presented.iter().map(|(listener, certificates)| {
+            let pem = certificates.in_use();
+            let identity = pem.as_ref().and_then(|pem| pem.identity.as_ref());
+            Identity {
+                listener: *listener,
+                certificate: identity.and_then(|(pem, _)| Certificate::from_pem(pem)),
+                is_rejected: certificates.is_rejected(),
+            }
+        });
+        served.chain(presented)
+    }
+}
+
+impl MetricSource for Identities {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let all: Vec<Identity> = self.all().collect();
+        let mut add = |family, value: fn(&Identity) -> Option<f64>| {
+            sink.family(family);
+            for identity in &all {
+                if let Some(value) = value(identity) {
+                    sink.sample(&[("listener", identity.listener)], SampleValue::Gauge(value));
+                }
+            }
+        };
+        add(NOT_BEFORE, |it| Some(it.certificate.as_ref()?.not_before as f64));
+        add(NOT_AFTER, |it| Some(it.certificate.as_ref()?.not_after as f64));
+        add(LAST_LOAD_SUCCESSFUL, |it| Some(f64::from(u8::from(!it.is_rejected))));
+    }
+}
