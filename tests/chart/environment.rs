@@ -15,7 +15,8 @@ fn leaves(prefix: &str, tree: &Value, found: &mut BTreeMap<String, Value>) {
     match tree.as_object() {
         Some(members) => {
             for (name, value) in members {
-                let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                let path =
+                    if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
                 leaves(&path, value, found);
             }
         }
@@ -122,7 +123,8 @@ fn no_setting_sets_what_the_chart_sets() {
         for name in set.keys() {
             // Some are refused as a group.
             let groups = name.match_indices('.').map(|(at, _)| &name[..at]);
-            let mut words = groups.chain([name.as_str()]).map(|it| format!("settings.{it} is refused"));
+            let mut words =
+                groups.chain([name.as_str()]).map(|it| format!("settings.{it} is refused"));
             assert!(words.any(|words| message.contains(&words)), "{file}: {name} in {message}");
         }
     });

@@ -69,9 +69,16 @@ fn other_kinds_groups_and_namespaces_may_have_the_name() {
         (json!([{ "kind": "ConfigMap" }]), "without apiVersion, kind or metadata.name"),
         (json!(["not: an object"]), "without apiVersion, kind or metadata.name"),
         // A version is not a group.
-        (json!([object("apps/v1beta9", "Deployment", json!({ "name": "weir" }))]), "the Deployment weir"),
         (
-            json!([object("v1", "ConfigMap", json!({ "name": "weir-settings", "namespace": "limits" }))]),
+            json!([object("apps/v1beta9", "Deployment", json!({ "name": "weir" }))]),
+            "the Deployment weir",
+        ),
+        (
+            json!([object(
+                "v1",
+                "ConfigMap",
+                json!({ "name": "weir-settings", "namespace": "limits" })
+            )]),
             "the ConfigMap weir-settings",
         ),
     ] {

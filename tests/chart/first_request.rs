@@ -38,9 +38,8 @@ fn a_request_is_repeated_until_it_is_over_the_limit() {
 #[test]
 fn the_first_steps_wait_for_the_pods() {
     let commands = blocks().join("\n");
-    let position = |words: &str| {
-        commands.find(words).unwrap_or_else(|| panic!("{words} in {commands}"))
-    };
+    let position =
+        |words: &str| commands.find(words).unwrap_or_else(|| panic!("{words} in {commands}"));
     let install = position("helm install weir ");
     let wait = position("kubectl --namespace weir rollout status deployment/weir");
     let forward = position("port-forward service/weir 8080");

@@ -20,10 +20,11 @@ fn a_global_registry_replaces_that_of_every_image() {
         // weir, Valkey, the test.
         let release = helm.render(global);
         let weir = format!("mirror.example.com/team/weir:{version}");
-        let valkey = release.find("Deployment/weir-store")["spec"]["template"]["spec"]["containers"]
-            .list()[0]["image"]
-            .text()
-            .to_owned();
+        let valkey =
+            release.find("Deployment/weir-store")["spec"]["template"]["spec"]["containers"].list()
+                [0]["image"]
+                .text()
+                .to_owned();
         assert!(valkey.starts_with("mirror.example.com/team/valkey/valkey:"), "{valkey}");
         assert_eq!(images(&release), [weir.clone(), valkey, weir]);
         for (repository, expected) in [

@@ -31,7 +31,9 @@ settings: {{ store: {{ budget: 10s, redis: {{ {PATIENT}, sentinel: {{ password_f
 #[test]
 fn sidecars_are_in_the_pod_whatever_its_kind() {
     let Some(helm) = Helm::newest() else { return };
-    for (kind, values) in [("Deployment", ""), ("StatefulSet", "replicaCount: 1\nstore: { kind: disk }")] {
+    for (kind, values) in
+        [("Deployment", ""), ("StatefulSet", "replicaCount: 1\nstore: { kind: disk }")]
+    {
         let containers = "\ninitContainers: [{ name: first, image: a, restartPolicy: Always }]\n\
                           extraContainers: [{ name: second, image: b }]";
         let release = helm.render(&format!("{values}{containers}"));
@@ -39,7 +41,8 @@ fn sidecars_are_in_the_pod_whatever_its_kind() {
         let pod = release.pod();
         let first = pod["initContainers"].named("first");
         assert_eq!((first["image"].text(), first["restartPolicy"].text()), ("a", "Always"));
-        let names: Vec<&str> = pod["containers"].list().iter().map(|it| it["name"].text()).collect();
+        let names: Vec<&str> =
+            pod["containers"].list().iter().map(|it| it["name"].text()).collect();
         // The first container is that of `kubectl logs` and `kubectl exec`.
         assert_eq!(names, ["weir", "second"], "{kind}");
     }
@@ -50,9 +53,11 @@ fn a_password_file_must_be_mounted_and_be_the_only_password() {
     let redis = "store: { kind: redis, redis: { url: 'a:1' } }\n";
     let sentinel = "store: { kind: redis, redis: { url: 'a:1', topology: sentinel, sentinel: { masterName: m } } }\n";
     let mount = "extraVolumes: [{ name: a, emptyDir: {} }]\nextraVolumeMounts: [{ name: a, mountPath: /run/a }]\n";
-    let file = |path: &str| format!("settings: {{ store: {{ redis: {{ password_file: {path} }} }} }}\n");
-    let of_sentinel =
-        |path: &str| format!("settings: {{ store: {{ redis: {{ sentinel: {{ password_file: {path} }} }} }} }}\n");
+    let file =
+        |path: &str| format!("settings: {{ store: {{ redis: {{ password_file: {path} }} }} }}\n");
+    let of_sentinel = |path: &str| {
+        format!("settings: {{ store: {{ redis: {{ sentinel: {{ password_file: {path} }} }} }} }}\n")
+    };
     let both = "store: { kind: redis, redis: { url: 'a:1', existingSecret: b } }\n";
     let both_of_sentinel = "store: { kind: redis, redis: { url: 'a:1', topology: sentinel, \
                             sentinel: { masterName: m, existingSecret: b } } }\n";
@@ -69,7 +74,10 @@ fn a_password_file_must_be_mounted_and_be_the_only_password() {
             (format!("{redis}{mount}{}", file("/run/ab")), "mountPath of extraVolumeMounts"),
             (format!("{redis}{mount}{}", file("/run/a/../b")), "mountPath of extraVolumeMounts"),
             (format!("{sentinel}{}", of_sentinel("/run/a/b")), "mountPath of extraVolumeMounts"),
-            (format!("{both}{mount}{}", file("/run/a/b")), "store.redis.existingSecret has the password"),
+            (
+                format!("{both}{mount}{}", file("/run/a/b")),
+                "store.redis.existingSecret has the password",
+            ),
             (
                 format!("{both_of_sentinel}{mount}{}", of_sentinel("/run/a/b")),
                 "store.redis.sentinel.existingSecret has the password",
@@ -77,7 +85,9 @@ fn a_password_file_must_be_mounted_and_be_the_only_password() {
             (format!("{mount}{}", file("/run/a/b")), "store.kind=redis"),
             (format!("{redis}{mount}{}", of_sentinel("/run/a/b")), "store.redis.topology=sentinel"),
             (
-                format!("{redis}{mount}extraEnv: [{{ name: WEIR__STORE__REDIS__PASSWORD_FILE, value: /run/a/b }}]"),
+                format!(
+                    "{redis}{mount}extraEnv: [{{ name: WEIR__STORE__REDIS__PASSWORD_FILE, value: /run/a/b }}]"
+                ),
                 "settings.store.redis.password_file",
             ),
         ] {
@@ -106,9 +116,8 @@ rules:
     let release = helm.chart().file("per-second").values(&values).render();
     let slow = Server::configured(&[]);
     let fast = Server::configured(&["user weir on >fast-pass ~* +@all"]);
-    let counts = |redis: &Server| {
-        redis.command(&["INFO", "commandstats"]).text().contains("cmdstat_eval")
-    };
+    let counts =
+        |redis: &Server| redis.command(&["INFO", "commandstats"]).text().contains("cmdstat_eval");
     let node = Node::new(&release)
         .address("fast-redis.data.svc.cluster.local:6379", &fast.addr())
         .address("redis.data.svc.cluster.local:6379", &slow.addr())
@@ -130,7 +139,9 @@ fn the_second_redis_has_its_own_checks() {
         format!("store: {{ kind: redis, redis: {{ url: 'a:1', perSecond: {{ {second} }} }} }}\n")
     };
     let url = values("url: 'b:1'");
-    let setting = |name: &str| format!("{url}settings: {{ store: {{ redis: {{ per_second: {{ {name} }} }} }} }}");
+    let setting = |name: &str| {
+        format!("{url}settings: {{ store: {{ redis: {{ per_second: {{ {name} }} }} }} }}")
+    };
     for (values, words) in [
         (values("existingSecret: b"), "set store.redis.perSecond.url"),
         (values("url: 'me:secret@b:1'"), "store.redis.perSecond.existingSecret"),

@@ -61,7 +61,11 @@ fn the_autoscaler_takes_further_metrics_and_a_behavior() {
     assert_eq!(metrics[0]["resource"]["target"]["averageUtilization"], 70);
     assert_eq!(metrics[1]["pods"]["metric"]["name"], "weir_requests");
     assert_eq!(scaler["behavior"], json!({ "scaleDown": { "stabilizationWindowSeconds": 600 } }));
-    assert_eq!(helm.render("autoscaling: { enabled: true }").get("HorizontalPodAutoscaler")["spec"].get("behavior"), None);
+    assert_eq!(
+        helm.render("autoscaling: { enabled: true }").get("HorizontalPodAutoscaler")["spec"]
+            .get("behavior"),
+        None
+    );
 
     let own = "autoscaling: { targetCPUUtilizationPercentage: null }";
     let release = helm.chart().file("everything").values(own).render();

@@ -45,14 +45,16 @@ fn helm_test_asks_a_service_that_has_http() {
         let argument = test["spec"]["containers"].list()[0]["args"].list()[0].text();
         Some(argument.strip_prefix("--url=http://").unwrap().to_owned())
     };
-    let (service, headless) = ("weir.limits.svc:8080/readyz", "weir-headless.limits.svc:8080/readyz");
+    let (service, headless) =
+        ("weir.limits.svc:8080/readyz", "weir-headless.limits.svc:8080/readyz");
     assert_eq!(address("").as_deref(), Some(service));
     assert_eq!(address("service: { type: NodePort }").as_deref(), Some(headless));
     assert_eq!(address("service: { ports: { http: null } }").as_deref(), Some(headless));
     let neither = "service: { ports: { http: null } }\nheadlessService: { enabled: false }";
     assert_eq!(address(neither), None);
 
-    let values = format!("{RULES}replicaCount: 1\nstore: {{ kind: memory }}\nservice: {{ type: NodePort }}");
+    let values =
+        format!("{RULES}replicaCount: 1\nstore: {{ kind: memory }}\nservice: {{ type: NodePort }}");
     let release = helm.render(&values);
     let running = Node::new(&release).start();
     wait_until_ready(&running);
@@ -67,7 +69,10 @@ fn a_load_balancer_has_source_ranges() {
     let release = helm.render(&format!("service: {{ type: LoadBalancer, {ranges} }}"));
     let service = &release.get("Service")["spec"];
     assert_eq!(service["loadBalancerSourceRanges"], json!(["10.0.0.0/8", "fd00::/8"]));
-    for values in [format!("service: {{ {ranges} }}"), "service: { type: LoadBalancer, loadBalancerSourceRanges: [office] }".into()] {
+    for values in [
+        format!("service: {{ {ranges} }}"),
+        "service: { type: LoadBalancer, loadBalancerSourceRanges: [office] }".into(),
+    ] {
         let message = helm.chart().values(&values).try_render().expect_err(&values);
         assert!(message.contains("loadBalancerSourceRanges"), "{message}");
     }
@@ -76,7 +81,8 @@ fn a_load_balancer_has_source_ranges() {
 #[test]
 fn all_services_of_weir_have_the_address_families() {
     let Some(helm) = Helm::newest() else { return };
-    let release = helm.render("service: { ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv6, IPv4] }");
+    let release =
+        helm.render("service: { ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv6, IPv4] }");
     for name in ["weir", "weir-headless", "weir-metrics"] {
         let service = &release.find(&format!("Service/{name}"))["spec"];
         assert_eq!(service["ipFamilyPolicy"], "RequireDualStack", "{name}");

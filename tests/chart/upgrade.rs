@@ -134,10 +134,7 @@ fn switches_add_and_remove_their_resources() {
             "rules: { overlay: { files: { a.overlay.yaml: 'patches: []' } } }",
             vec!["+ConfigMap/weir-overlay", SETTINGS, CHECKSUM, VOLUMES, CONTAINERS],
         ),
-        (
-            "service: { type: NodePort }",
-            vec!["Service/weir:spec.type", "Service/weir:spec.ports"],
-        ),
+        ("service: { type: NodePort }", vec!["Service/weir:spec.type", "Service/weir:spec.ports"]),
         ("service: { type: NodePort, exposeHttp: true }", vec!["Service/weir:spec.type"]),
         ("image: { tag: next }", vec![CONTAINERS]),
         (

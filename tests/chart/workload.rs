@@ -48,7 +48,10 @@ fn probes_take_timings_and_keep_their_handlers() {
     let default = helm.render("");
     let own = helm.render_file("everything");
     for (probe, timings) in [
-        ("startupProbe", json!({ "initialDelaySeconds": 1, "periodSeconds": 1, "timeoutSeconds": 3, "failureThreshold": 30 })),
+        (
+            "startupProbe",
+            json!({ "initialDelaySeconds": 1, "periodSeconds": 1, "timeoutSeconds": 3, "failureThreshold": 30 }),
+        ),
         ("readinessProbe", json!({ "periodSeconds": 2, "timeoutSeconds": 3 })),
         ("livenessProbe", json!({ "periodSeconds": 10, "timeoutSeconds": 10 })),
     ] {
@@ -107,7 +110,9 @@ fn a_disruption_budget_takes_either_number() {
         assert_eq!(spec.get("minAvailable"), available.as_ref(), "{values}");
         assert_eq!(spec.get("maxUnavailable"), unavailable.as_ref(), "{values}");
     }
-    for values in ["minAvailable: 1, maxUnavailable: 50%", "maxUnavailable: null", "minAvailable: most"] {
+    for values in
+        ["minAvailable: 1, maxUnavailable: 50%", "maxUnavailable: null", "minAvailable: most"]
+    {
         let values = format!("podDisruptionBudget: {{ {values} }}");
         helm.chart().values(&values).try_render().expect_err(&values);
     }

@@ -57,8 +57,24 @@ fn the_chart_knows_what_variables_set() {
 
 /// Texts of which each kind of variables accepts one.
 const TEXTS: &[&str] = &[
-    "1", "true", "TRUE", "0.5", "10s", "a", "a:1", "a,b:1", "a:b", "redis", "cluster", "FILE",
-    "GRPC_XDS_SOTW", "tcp", "http", "info", "json", "gzip",
+    "1",
+    "true",
+    "TRUE",
+    "0.5",
+    "10s",
+    "a",
+    "a:1",
+    "a,b:1",
+    "a:b",
+    "redis",
+    "cluster",
+    "FILE",
+    "GRPC_XDS_SOTW",
+    "tcp",
+    "http",
+    "info",
+    "json",
+    "gzip",
 ];
 
 #[test]
