@@ -2,6 +2,8 @@
 //! them.
 
 #[cfg(test)]
+mod chart;
+#[cfg(test)]
 mod schema;
 
 use std::fmt::Write;

@@ -305,8 +305,12 @@ impl Running {
         let mut node = Node::with_pod(release, &release.find("Pod/weir-test")["spec"]);
         node.secrets.clone_from(&self.node.secrets);
         node.mount();
-        let service = &release.get("Service")["spec"]["ports"].named("http")["port"];
-        let of_cluster = format!("://weir.{NAMESPACE}.svc:{service}/");
+        // That of the Service, or of the headless one, whose ports are those of the pods.
+        let ports = release.get("Service")["spec"]["ports"].list();
+        let of_cluster = match ports.iter().find(|port| port["name"] == "http") {
+            Some(port) => format!("://weir.{NAMESPACE}.svc:{}/", port["port"]),
+            None => format!("://weir-headless.{NAMESPACE}.svc:8080/"),
+        };
         let command = node.command(&[]);
         let arguments = command.get_args().map(|it| it.to_str().unwrap().to_owned());
         let arguments: Vec<String> =

@@ -62,9 +62,7 @@ impl Manifests {
 
     /// Returns the container of weir.
     pub fn container(&self) -> &Value {
-        let containers = self.pod()["containers"].list();
-        assert_eq!(containers.len(), 1, "{containers:?}");
-        &containers[0]
+        self.pod()["containers"].named("weir")
     }
 
     /// Returns every pod: of Deployments and StatefulSets, and of tests.

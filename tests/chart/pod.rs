@@ -234,7 +234,7 @@ fn extra_parts_are_added() {
     assert_eq!(pod["tolerations"].list()[0]["key"], "dedicated");
     assert!(pod["affinity"]["nodeAffinity"].is_object());
     assert_eq!(pod["priorityClassName"], "system-cluster-critical");
-    assert_eq!(pod["imagePullSecrets"], json!([{ "name": "registry" }]));
+    assert_eq!(pod["imagePullSecrets"], json!([{ "name": "registry" }, { "name": "mirror" }]));
     for (name, resource) in &release.resources {
         assert_eq!(resource["metadata"]["labels"]["team"], "edge", "{name}");
         assert_eq!(resource["metadata"]["annotations"]["example.com/owner"], "edge", "{name}");

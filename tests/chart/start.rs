@@ -52,7 +52,7 @@ pub fn allows(http: SocketAddr, user: &str) -> bool {
 }
 
 /// Asserts that it is ready, and that it limits a user to one request.
-fn assert_limits(running: &Running) {
+pub fn assert_limits(running: &Running) {
     wait_until_ready(running);
     assert!(allows(running.http, "ann"), "{}", running.said());
     assert!(!allows(running.http, "ann"), "{}", running.said());

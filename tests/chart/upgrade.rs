@@ -135,7 +135,8 @@ fn switches_add_and_remove_their_resources() {
             "rules: { overlay: { files: { a.overlay.yaml: 'patches: []' } } }",
             vec!["+ConfigMap/weir-overlay", SETTINGS, CHECKSUM, VOLUMES, CONTAINERS],
         ),
-        ("service: { type: NodePort }", vec!["Service/weir:spec.type"]),
+        ("service: { type: NodePort }", vec!["Service/weir:spec.type", "Service/weir:spec.ports"]),
+        ("service: { type: NodePort, exposeHttp: true }", vec!["Service/weir:spec.type"]),
         ("image: { tag: next }", vec![CONTAINERS]),
         (
             "autoscaling: { enabled: true, maxReplicas: 2 }",

@@ -3,7 +3,7 @@
 {{/* Fails with all problems of the values. */}}
 {{- define "weir.check" -}}
 {{- $problems := list -}}
-{{- range $check := list "names" "replicas" "rules" "store" "redis" "controls" "debug" "resp" "tls" "settings" "env" "drain" "metrics" -}}
+{{- range $check := list "names" "replicas" "rules" "store" "redis" "controls" "debug" "resp" "tls" "settings" "env" "args" "drain" "metrics" -}}
 {{- range include (printf "weir.check.%s" $check) $ | splitList "\n" -}}
 {{- $problems = append $problems (trim .) -}}
 {{- end -}}
@@ -18,15 +18,27 @@
 the Service would be named {{ include "weir.fullname" . }}, but a name must start with a letter: set fullnameOverride
 {{- end }}
 {{- with .Values.service.ports }}
-{{- if eq (int64 .grpc) (int64 .http) }}
+{{- $http := ternary .http nil (eq "true" (include "weir.exposesHttp" $)) }}
+{{- if and $http (eq (int64 .grpc) (int64 $http)) }}
 service.ports.grpc and service.ports.http are both {{ .grpc }}: write different ports
 {{- end }}
 {{- if $.Values.resp.enabled }}
-{{- range $name, $port := dict "grpc" .grpc "http" .http }}
+{{- range $name, $port := dict "grpc" .grpc "http" $http }}
 {{- if eq (int64 $port) (int64 $.Values.service.ports.resp) }}
 service.ports.resp and service.ports.{{ $name }} are both {{ $port }}: write different ports
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- with .Values.service }}
+{{- if and .exposeHttp (not .ports.http) }}
+service.exposeHttp has no effect without service.ports.http: set the port, or service.exposeHttp=false
+{{- end }}
+{{- if and .loadBalancerSourceRanges (ne .type "LoadBalancer") }}
+service.loadBalancerSourceRanges has no effect with service.type={{ .type }}: set service.type=LoadBalancer, or use networkPolicy.ingressFrom
+{{- end }}
+{{- if and (gt (len .ipFamilies) 1) (has .ipFamilyPolicy (list "" "SingleStack")) }}
+service.ipFamilies has two families: set service.ipFamilyPolicy to PreferDualStack or RequireDualStack
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -36,11 +48,34 @@ service.ports.resp and service.ports.{{ $name }} are both {{ $port }}: write dif
 {{- if and .enabled (gt (int64 .minReplicas) (int64 .maxReplicas)) }}
 autoscaling.minReplicas ({{ .minReplicas }}) is above autoscaling.maxReplicas: write {{ .maxReplicas }} or less
 {{- end }}
+{{- if and .enabled (not .targetCPUUtilizationPercentage) (not .metrics) }}
+autoscaling.enabled needs a metric: set autoscaling.targetCPUUtilizationPercentage or autoscaling.metrics
+{{- end }}
+{{- end }}
+{{- if and (include "weir.scaledElsewhere" .) (lt (include "weir.maxReplicas" . | int64) 1) }}
+replicaCount is null, so something else sets the number of replicas: set settings.store.replicas to the largest number of them
+{{- end }}
+{{- with .Values.podDisruptionBudget }}
+{{- if and .enabled .minAvailable (ne (toString .maxUnavailable) "1") (not (kindIs "invalid" .maxUnavailable)) }}
+podDisruptionBudget has both minAvailable and maxUnavailable: remove one of them
+{{- end }}
+{{- if and .enabled (not .minAvailable) (not .maxUnavailable) }}
+podDisruptionBudget.enabled needs podDisruptionBudget.maxUnavailable or podDisruptionBudget.minAvailable
+{{- end }}
+{{- end }}
+{{- with .Values.strategy }}
+{{- if eq $.Values.store.kind "disk" }}
+strategy has no effect with store.kind=disk, whose only pod stops before the new one starts: remove it
+{{- else if and $.Values.controls.existingClaim (ne (dig "type" "" .) "Recreate") }}
+strategy must be Recreate with controls.existingClaim, since two pods must not write the same file: remove it
+{{- end }}
 {{- end }}
 {{- $kind := .Values.store.kind }}
 {{- if has $kind (list "memory" "disk") }}
 {{- if .Values.autoscaling.enabled }}
 store.kind={{ $kind }} counts in each replica separately, so autoscaling would multiply the limits: set autoscaling.enabled=false and replicaCount=1, or store.kind=redis
+{{- else if kindIs "invalid" .Values.replicaCount }}
+store.kind={{ $kind }} counts in each replica separately, so more replicas would multiply the limits: set replicaCount=1, or store.kind=redis
 {{- else if gt (int64 .Values.replicaCount) 1 }}
 store.kind={{ $kind }} counts in each replica separately, so {{ .Values.replicaCount }} replicas would allow {{ .Values.replicaCount }} times the limits: set replicaCount=1, or store.kind=redis
 {{- end }}
@@ -82,7 +117,7 @@ rules.overlay.files has no effect with rules.overlay.existingConfigMap: remove o
 
 {{- define "weir.check.store" -}}
 {{- with .Values.store }}
-{{- if and (ne .kind "redis") (or .redis.url .redis.existingSecret .redis.tls.enabled .redis.sentinel.masterName) }}
+{{- if and (ne .kind "redis") (or .redis.url .redis.existingSecret .redis.tls.enabled .redis.sentinel.masterName .redis.perSecond.url) }}
 store.redis has no effect with store.kind={{ .kind }}: set store.kind=redis
 {{- end }}
 {{- if and (ne .kind "disk") (or .disk.storageClass .disk.existingClaim) }}
@@ -93,44 +128,64 @@ store.disk.storageClass has no effect with store.disk.existingClaim: remove one 
 {{- end }}
 {{- end }}
 {{- if contains "@" (dig "store" "redis" "per_second" "url" "" .Values.settings) }}
-settings.store.redis.per_second.url has a user name or a password, which anyone with access to ConfigMaps can read: write host:port only, mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
+settings.store.redis.per_second.url has a user name or a password, which anyone with access to ConfigMaps can read: use store.redis.perSecond.url, with host:port only, and put the password into the secret store.redis.perSecond.existingSecret
 {{- end }}
 {{- end -}}
 
 {{- define "weir.check.redis" -}}
-{{- if eq .Values.store.kind "redis" }}
-{{- with .Values.store.redis }}
-{{- if not .url }}
+{{- if and (eq .Values.store.kind "redis") (not .Values.store.redis.url) }}
 store.kind=redis needs store.redis.url, such as redis.example.com:6379
 {{- end }}
+{{- with .Values.store.redis.perSecond }}
+{{- if and (not .url) (or .existingSecret .tls.enabled .sentinel.masterName) }}
+store.redis.perSecond has values, but no address: set store.redis.perSecond.url, such as redis.example.com:6379
+{{- end }}
+{{- end }}
+{{- range $server := include "weir.redisServers" . | fromYamlArray }}
+{{- with $server.values }}
 {{- if contains "@" .url }}
-store.redis.url has a user name or a password, which anyone with access to ConfigMaps can read: write host:port only, and put the password into the secret store.redis.existingSecret
+{{ $server.value }}.url has a user name or a password, which anyone with access to ConfigMaps can read: write host:port only, and put the password into the secret {{ $server.value }}.existingSecret
 {{- end }}
 {{- range splitList "," .url }}
 {{- if and (contains "://" .) (not (regexMatch "^rediss?://" (trim .))) }}
-store.redis.url has {{ trim . }}: write host:port, or redis://host:port, or rediss://host:port for TLS
+{{ $server.value }}.url has {{ trim . }}: write host:port, or redis://host:port, or rediss://host:port for TLS
 {{- end }}
 {{- end }}
 {{- if and (eq .topology "single") (contains "," .url) }}
-store.redis.url has several addresses, but store.redis.topology is single: write one address, or set the topology to sentinel or cluster
+{{ $server.value }}.url has several addresses, but {{ $server.value }}.topology is single: write one address, or set the topology to sentinel or cluster
 {{- end }}
 {{- if and (eq .topology "cluster") (gt (int64 .db) 0) }}
-store.redis.db is {{ .db }}, but a cluster has only database 0: remove store.redis.db
+{{ $server.value }}.db is {{ .db }}, but a cluster has only database 0: remove {{ $server.value }}.db
 {{- end }}
 {{- if and (eq .topology "sentinel") (not .sentinel.masterName) }}
-store.redis.topology=sentinel needs store.redis.sentinel.masterName, the name of the master at the sentinels
+{{ $server.value }}.topology=sentinel needs {{ $server.value }}.sentinel.masterName, the name of the master at the sentinels
 {{- end }}
-{{- if and (ne .topology "sentinel") (or .sentinel.masterName .sentinel.existingSecret) }}
-store.redis.sentinel has no effect with store.redis.topology={{ .topology }}: set store.redis.topology=sentinel
+{{- if and (ne .topology "sentinel") (or .sentinel.masterName .sentinel.existingSecret (include "weir.setting" (list $ (print $server.setting ".sentinel")))) }}
+{{ $server.value }}.sentinel has no effect with {{ $server.value }}.topology={{ .topology }}: set {{ $server.value }}.topology=sentinel
 {{- end }}
-{{- if and .usernameKey (not .existingSecret) }}
-store.redis.usernameKey needs store.redis.existingSecret, the secret with that key
+{{- range $suffix, $login := dict "" . ".sentinel" .sentinel }}
+{{- if and $login.usernameKey (not $login.existingSecret) }}
+{{ $server.value }}{{ $suffix }}.usernameKey needs {{ $server.value }}{{ $suffix }}.existingSecret, the secret with that key
 {{- end }}
-{{- if and .sentinel.usernameKey (not .sentinel.existingSecret) }}
-store.redis.sentinel.usernameKey needs store.redis.sentinel.existingSecret, the secret with that key
+{{- $setting := printf "%s%s.password_file" $server.setting $suffix }}
+{{- with include "weir.setting" (list $ $setting) }}
+{{- if not (or $login.existingSecret (include "weir.isMounted" (list $ (fromJson (printf "{\"path\": %s}" .)).path))) }}
+settings.{{ $setting }} is {{ . }}, which is not below a mount: write a path below a mountPath of extraVolumeMounts
 {{- end }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Returns `true` if a path is below a mount of extraVolumeMounts. Takes a list: the root context, the path. */}}
+{{- define "weir.isMounted" -}}
+{{- $path := clean (index . 1) -}}
+{{- range (index . 0).Values.extraVolumeMounts -}}
+{{- if hasPrefix (printf "%s/" (clean .mountPath | trimSuffix "/")) $path -}}
+true
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "weir.check.controls" -}}
@@ -201,106 +256,11 @@ tls.certManager.enabled has no effect: set tls.grpc.enabled=true, tls.http.enabl
 {{- end }}
 {{- end }}
 {{- end }}
-{{- range $name, $tls := dict "rules.xds.tls" .Values.rules.xds.tls "store.redis.tls" .Values.store.redis.tls }}
+{{- range $name, $tls := dict "rules.xds.tls" .Values.rules.xds.tls "store.redis.tls" .Values.store.redis.tls "store.redis.perSecond.tls" .Values.store.redis.perSecond.tls }}
 {{- if and (not $tls.enabled) (or $tls.caSecret $tls.clientSecret $tls.serverName) }}
 {{ $name }} has values, but TLS is not enabled: set {{ $name }}.enabled=true
 {{- end }}
 {{- end }}
-{{- end -}}
-
-{{/* Refuses settings that the chart sets itself, and those that are secret. */}}
-{{- define "weir.check.settings" -}}
-{{- range $name, $instead := include "weir.refusedSettings" . | fromYaml }}
-{{- $value := $.Values.settings }}
-{{- range splitList "." $name }}
-{{- $value = ternary (get (ternary $value dict (kindIs "map" $value)) .) nil (kindIs "map" $value) }}
-{{- end }}
-{{- if not (kindIs "invalid" $value) }}
-{{- if not (and (kindIs "string" $value) (eq $value "")) }}
-settings.{{ $name }} is refused: {{ $instead }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- end -}}
-
-{{/* Refuses variables that would set what the chart sets, and names that occur twice. */}}
-{{- define "weir.check.env" -}}
-{{- $refused := include "weir.refusedSettings" . | fromYaml }}
-{{- $names := list }}
-{{- range (include "weir.env" . | fromYaml | default dict).env }}
-{{- $variable := .name }}
-{{- if has $variable $names }}
-extraEnv has {{ $variable }} twice, or the chart sets it: write it once
-{{- end }}
-{{- $names = append $names $variable }}
-{{- end }}
-{{- range $entry := .Values.extraEnv }}
-{{- $isFromSecret := hasKey $entry "valueFrom" }}
-{{- range $name, $instead := $refused }}
-{{- $variable := printf "WEIR__%s" ($name | upper | replace "." "__") }}
-{{- if or (eq $entry.name $variable) (hasPrefix (printf "%s__" $variable) $entry.name) }}
-{{- if not (and $isFromSecret (has $name (list "otlp.headers" "rules.xds.headers"))) }}
-extraEnv must not set {{ $entry.name }}: {{ $instead }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- $volumes := list }}
-{{- range include "weir.volumes" . | fromYamlArray }}
-{{- if has .name $volumes }}
-extraVolumes has a volume named {{ .name }}, which the chart has too, or twice: choose another name
-{{- end }}
-{{- $volumes = append $volumes .name }}
-{{- end }}
-{{- end -}}
-
-{{/* Returns the settings, or groups of them, that are refused, and what to use instead. */}}
-{{- define "weir.refusedSettings" -}}
-rules.source: use the value rules.source
-rules.paths: use the value rules.files or rules.existingConfigMap
-rules.ignore_dot_files: the directory of a ConfigMap has each file a second time below one that starts with a dot
-rules.runtime: use the value rules.files or rules.existingConfigMap
-rules.overlay: use the value rules.overlay.files or rules.overlay.existingConfigMap
-rules.xds.url: use the value rules.xds.url
-rules.xds.mode: use the value rules.xds.mode
-rules.xds.node_id: use the value rules.xds.nodeId
-rules.xds.headers: they may be secret; set WEIR__RULES__XDS__HEADERS in the value extraEnv, from a secret
-rules.xds.tls: use the value rules.xds.tls
-grpc.address: the container's port is fixed; use the value service.ports.grpc
-grpc.uds: the Services need the port
-grpc.tls: use the value tls.grpc
-http.address: the container's port is fixed; use the value service.ports.http
-http.tls: use the value tls.http
-resp.address: the container's port is fixed; use the values resp.enabled and service.ports.resp
-resp.password_file: use the values resp.existingSecret and resp.passwordKey
-resp.tls: use the value tls.resp
-debug.address: it stays on loopback; use kubectl port-forward to reach it
-debug.read_token_file: use the values debug.existingSecret and debug.readTokenKey
-debug.write_token_file: use the values debug.existingSecret and debug.writeTokenKey
-debug.require_token: use the value debug.existingSecret, with which clients need a token
-controls.file: use the value controls.existingClaim
-metrics.prometheus.address: the container's port is fixed
-metrics.prometheus.path: the ServiceMonitor reads /metrics
-drain.delay: use the value drain.delay
-drain.timeout: use the value drain.timeout
-store.kind: use the value store.kind
-store.on_failure: use the value store.onFailure
-store.replicas: it follows the value replicaCount or autoscaling.maxReplicas
-store.memory.max_keys: use the value store.memory.maxKeys, which the memory limit follows
-store.redis.topology: use the value store.redis.topology
-store.redis.url: use the value store.redis.url
-store.redis.db: use the value store.redis.db
-store.redis.username: use the values store.redis.existingSecret and store.redis.usernameKey
-store.redis.password: use the value store.redis.existingSecret
-store.redis.password_file: use the value store.redis.existingSecret
-store.redis.tls.enabled: use the value store.redis.tls.enabled
-store.redis.tls.ca: use the value store.redis.tls.caSecret
-store.redis.tls.cert: use the value store.redis.tls.clientSecret
-store.redis.tls.key: use the value store.redis.tls.clientSecret
-store.redis.sentinel: use the values of store.redis.sentinel
-store.redis.per_second.password: anyone with access to ConfigMaps could read it; mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
-store.redis.per_second.sentinel.password: anyone with access to ConfigMaps could read it; mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
-otlp.headers: they may be secret; set WEIR__OTLP__HEADERS in the value extraEnv, from a secret
 {{- end -}}
 
 {{- define "weir.check.drain" -}}

@@ -12,6 +12,11 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Returns the namespace of the release's resources. */}}
+{{- define "weir.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end -}}
+
 {{/* Returns the full name with a suffix, in 63 characters. Takes a list: the root context, the suffix. */}}
 {{- define "weir.name" -}}
 {{- $root := index . 0 -}}
@@ -56,7 +61,7 @@ annotations.
 {{- $_ := set $fixed "app.kubernetes.io/version" (include "weir.labelValue" $root.Chart.AppVersion) -}}
 {{- $_ := set $fixed "helm.sh/chart" (include "weir.labelValue" (printf "%s-%s" $root.Chart.Name $root.Chart.Version)) -}}
 name: {{ .name | default (include "weir.fullname" $root) | quote }}
-namespace: {{ quote $root.Release.Namespace }}
+namespace: {{ include "weir.namespace" $root | quote }}
 labels:
   {{- mergeOverwrite (dict) $root.Values.commonLabels (.labels | default dict) $fixed | toYaml | nindent 2 }}
 {{- with mergeOverwrite (dict) $root.Values.commonAnnotations (.annotations | default dict) }}
@@ -70,12 +75,30 @@ annotations:
 {{- . | replace "+" "_" | trunc 63 | trimAll "-_." -}}
 {{- end -}}
 
-{{/* Returns the reference of an image. Takes a list: the image's values, the tag if they have none. */}}
+{{/*
+Returns the reference of an image. With global.imageRegistry, that replaces the registry in the repository, which is the first
+part if it has a dot or a port, or is localhost. Takes a list: the root context, the image's values, the tag if they have none.
+*/}}
 {{- define "weir.image" -}}
-{{- $image := index . 0 -}}
+{{- $image := index . 1 -}}
+{{- $repository := $image.repository -}}
+{{- with dig "imageRegistry" "" ((index . 0).Values.global | default dict) -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $image.repository "") -}}
+{{- end -}}
 {{- if $image.digest -}}
-{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- printf "%s@%s" $repository $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $image.repository ($image.tag | default (index . 1)) -}}
+{{- printf "%s:%s" $repository ($image.tag | default (index . 2)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Returns the secrets for pulling images: of the values, and global ones, which may be names alone. */}}
+{{- define "weir.imagePullSecrets" -}}
+{{- $secrets := .Values.imagePullSecrets | default list -}}
+{{- range dig "imagePullSecrets" list (.Values.global | default dict) | default list -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with uniq $secrets -}}
+{{- toYaml . -}}
 {{- end -}}
 {{- end -}}

@@ -1,16 +1,41 @@
 {{/* Ports: of Services, and those that network policies allow. */}}
 
-{{/* Returns the ports of a Service that leads to weir. Takes a list: the root context, the ports of gRPC, HTTP and the Redis protocol. */}}
+{{/* Returns `true` if the Service has the port of HTTP. */}}
+{{- define "weir.exposesHttp" -}}
+{{- with .Values.service -}}
+{{- if and .ports.http (or .exposeHttp (eq .type "ClusterIP")) -}}
+true
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Returns the address families of a Service. */}}
+{{- define "weir.ipFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/*
+Returns the ports of a Service that leads to weir. Takes a list: the root context, the ports of gRPC, HTTP (null: none) and the Redis
+protocol.
+*/}}
 {{- define "weir.servicePorts" -}}
 {{- $values := (index . 0).Values -}}
 - name: grpc
   port: {{ index . 1 }}
   targetPort: grpc
   appProtocol: {{ $values.service.appProtocol | default (ternary "tls" "grpc" $values.tls.grpc.enabled) }}
+{{- with index . 2 }}
 - name: http
-  port: {{ index . 2 }}
+  port: {{ . }}
   targetPort: http
   appProtocol: {{ ternary "https" "http" $values.tls.http.enabled }}
+{{- end }}
 {{- if $values.resp.enabled }}
 - name: resp
   port: {{ index . 3 }}
@@ -39,9 +64,9 @@
 {{- if eq .Values.rules.source "xds" -}}
 {{- $lists = append $lists (include "weir.ports" (list .Values.rules.xds.url 443)) -}}
 {{- end -}}
-{{- if eq .Values.store.kind "redis" -}}
-{{- $lists = append $lists (include "weir.ports" (list .Values.store.redis.url (ternary 26379 6379 (eq .Values.store.redis.topology "sentinel")))) -}}
-{{- if eq .Values.store.redis.topology "sentinel" -}}
+{{- range include "weir.redisServers" . | fromYamlArray -}}
+{{- $lists = append $lists (include "weir.ports" (list .values.url (ternary 26379 6379 (eq .values.topology "sentinel")))) -}}
+{{- if eq .values.topology "sentinel" -}}
 {{- $lists = append $lists "\n- 6379" -}}
 {{- end -}}
 {{- end -}}
@@ -58,4 +83,25 @@
 {{- end -}}
 {{- end -}}
 {{- join "" $lists | fromYamlArray | uniq | toYaml -}}
+{{- end -}}
+
+{{/* Returns egress rules for DNS, and for the control plane of a mesh. */}}
+{{- define "weir.commonEgress" -}}
+- ports:
+    - { port: 53, protocol: UDP }
+    - { port: 53, protocol: TCP }
+    # Where policies see the ports of the DNS pods, as on OpenShift.
+    - { port: 5353, protocol: UDP }
+    - { port: 5353, protocol: TCP }
+{{- with .Values.networkPolicy.mesh }}
+{{- if .enabled }}
+- to:
+    - namespaceSelector:
+        matchLabels: { kubernetes.io/metadata.name: {{ quote .namespace }} }
+  ports:
+    {{- range .ports }}
+    - { port: {{ . }} }
+    {{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}

@@ -34,9 +34,22 @@
 {{- mulf ($number | float64) (get $units $unit) | ceil | int64 -}}
 {{- end -}}
 
-{{/* Returns the largest number of replicas. */}}
+{{/* Returns `true` if something else than this chart sets the number of replicas, such as KEDA. */}}
+{{- define "weir.scaledElsewhere" -}}
+{{- if and (not .Values.autoscaling.enabled) (kindIs "invalid" .Values.replicaCount) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* Returns the largest number of replicas; 0 if no value has it. */}}
 {{- define "weir.maxReplicas" -}}
-{{- ternary .Values.autoscaling.maxReplicas .Values.replicaCount .Values.autoscaling.enabled | int64 -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- .Values.autoscaling.maxReplicas | int64 -}}
+{{- else if include "weir.scaledElsewhere" . -}}
+{{- dig "store" "replicas" 0 .Values.settings | int64 -}}
+{{- else -}}
+{{- .Values.replicaCount | int64 -}}
+{{- end -}}
 {{- end -}}
 
 {{/*

@@ -7,9 +7,9 @@ automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
   {{- toYaml .Values.podSecurityContext | nindent 2 }}
-{{- with .Values.imagePullSecrets }}
+{{- with include "weir.imagePullSecrets" . }}
 imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+  {{- . | nindent 2 }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
@@ -24,13 +24,14 @@ tolerations:
 {{/* Returns `env`: user names, which have no setting for a file, and extraEnv. */}}
 {{- define "weir.env" -}}
 {{- $env := list -}}
-{{- if eq .Values.store.kind "redis" -}}
-{{- with .Values.store.redis -}}
+{{- range include "weir.redisServers" . | fromYamlArray -}}
+{{- $variable := printf "WEIR__%s" (.setting | upper | replace "." "__") -}}
+{{- with .values -}}
 {{- if .usernameKey -}}
-{{- $env = append $env (dict "name" "WEIR__STORE__REDIS__USERNAME" "valueFrom" (dict "secretKeyRef" (dict "name" .existingSecret "key" .usernameKey))) -}}
+{{- $env = append $env (dict "name" (print $variable "__USERNAME") "valueFrom" (dict "secretKeyRef" (dict "name" .existingSecret "key" .usernameKey))) -}}
 {{- end -}}
 {{- if and (eq .topology "sentinel") .sentinel.usernameKey -}}
-{{- $env = append $env (dict "name" "WEIR__STORE__REDIS__SENTINEL__USERNAME" "valueFrom" (dict "secretKeyRef" (dict "name" .sentinel.existingSecret "key" .sentinel.usernameKey))) -}}
+{{- $env = append $env (dict "name" (print $variable "__SENTINEL__USERNAME") "valueFrom" (dict "secretKeyRef" (dict "name" .sentinel.existingSecret "key" .sentinel.usernameKey))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -72,12 +73,27 @@ spec:
   {{- with .Values.priorityClassName }}
   priorityClassName: {{ quote . }}
   {{- end }}
+  {{- with .Values.dnsPolicy }}
+  dnsPolicy: {{ . }}
+  {{- end }}
+  {{- with .Values.dnsConfig }}
+  dnsConfig:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.hostAliases }}
+  hostAliases:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     - name: weir
-      image: {{ include "weir.image" (list .Values.image .Chart.AppVersion) | quote }}
+      image: {{ include "weir.image" (list . .Values.image .Chart.AppVersion) | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       command: [/bin/weir]
-      args: [serve, --settings, /etc/weir/settings/weir.yaml]
+      args: {{ concat (list "serve" "--settings" "/etc/weir/settings/weir.yaml") .Values.extraArgs | toJson }}
       {{- with include "weir.env" . }}
       {{- . | nindent 6 }}
       {{- end }}
@@ -89,24 +105,20 @@ spec:
         {{- end }}
         - { name: metrics, containerPort: 9090 }
       startupProbe:
-        {{- include "weir.probe" (list . "/livez") | nindent 8 }}
-        periodSeconds: 1
-        timeoutSeconds: 3
-        failureThreshold: 60
+        {{- include "weir.probe" (list . "/livez" .Values.startupProbe) | nindent 8 }}
       readinessProbe:
-        {{- include "weir.probe" (list . "/readyz") | nindent 8 }}
-        periodSeconds: 5
-        timeoutSeconds: 3
+        {{- include "weir.probe" (list . "/readyz" .Values.readinessProbe) | nindent 8 }}
       livenessProbe:
-        {{- include "weir.probe" (list . "/livez") | nindent 8 }}
-        periodSeconds: 10
-        timeoutSeconds: 5
+        {{- include "weir.probe" (list . "/livez" .Values.livenessProbe) | nindent 8 }}
       resources:
         {{- include "weir.resources" . | nindent 8 }}
       securityContext:
         {{- toYaml .Values.securityContext | nindent 8 }}
       volumeMounts:
         {{- include "weir.volumeMounts" . | nindent 8 }}
+    {{- with .Values.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     {{- include "weir.volumes" . | nindent 4 }}
   {{- with .Values.affinity }}

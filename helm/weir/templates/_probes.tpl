@@ -1,6 +1,6 @@
 {{/*
-Returns the handler of a probe. Where clients need a certificate, which the kubelet does not have, it runs
-`weir health` against the debug port of loopback. Takes a list: the root context, the path.
+Returns a probe: its handler and its timings. Where clients need a certificate, which the kubelet does not have, it runs
+`weir health` against the debug port of loopback. Takes a list: the root context, the path, the timings.
 */}}
 {{- define "weir.probe" -}}
 {{- $http := (index . 0).Values.tls.http -}}
@@ -15,12 +15,20 @@ httpGet:
   {{- if $http.enabled }}
   scheme: HTTPS
   {{- end }}
-{{- end -}}
+{{- end }}
+{{ toYaml (index . 2) }}
 {{- end -}}
 
-{{/* Returns `true` if `helm test` can ask weir: where HTTP needs a client certificate, it has none. */}}
-{{- define "weir.testable" -}}
+{{/*
+Returns host and port at which `helm test` asks weir: of the Service, or of the headless one if that has no HTTP. Empty: it cannot
+ask, since neither has HTTP, or clients need a certificate.
+*/}}
+{{- define "weir.testAddress" -}}
 {{- if not (and .Values.tls.http.enabled .Values.tls.http.clientCaSecret) -}}
-true
+{{- if include "weir.exposesHttp" . -}}
+{{- include "weir.fullname" . }}.{{ include "weir.namespace" . }}.svc:{{ .Values.service.ports.http }}
+{{- else if .Values.headlessService.enabled -}}
+{{- include "weir.name" (list . "headless") }}.{{ include "weir.namespace" . }}.svc:8080
+{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -82,30 +82,55 @@ store:
     url: {{ include "weir.name" (list . "store") }}:6379
   {{- else if eq .Values.store.kind "redis" }}
   redis:
-    {{- include "weir.redisSettings" .Values.store.redis | nindent 4 }}
+    {{- $servers := include "weir.redisServers" . | fromYamlArray }}
+    {{- include "weir.redisSettings" (first $servers) | nindent 4 }}
+    {{- range rest $servers }}
+    per_second:
+      {{- include "weir.redisSettings" . | nindent 6 }}
+    {{- end }}
   {{- end }}
 {{- end -}}
 
+{{/*
+Returns a list of the Redis servers of the values: that of all limits, and that of limits per second if there is one. Each has the name
+of its values, that of its settings, those in the paths of its secrets, and its values.
+*/}}
+{{- define "weir.redisServers" -}}
+{{- if eq .Values.store.kind "redis" -}}
+{{- with .Values.store.redis -}}
+{{- $servers := list (dict "value" "store.redis" "setting" "store.redis" "name" "redis" "sentinelName" "sentinel" "values" .) -}}
+{{- if .perSecond.url -}}
+{{- $servers = append $servers (dict "value" "store.redis.perSecond" "setting" "store.redis.per_second" "name" "per-second" "sentinelName" "per-second-sentinel" "values" .perSecond) -}}
+{{- end -}}
+{{- toYaml $servers -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Returns the settings of an element of weir.redisServers. */}}
 {{- define "weir.redisSettings" -}}
+{{- $server := . -}}
+{{- with .values -}}
 url: {{ quote .url }}
 topology: {{ .topology }}
 {{- if ne .topology "cluster" }}
 db: {{ .db | int64 }}
 {{- end }}
 {{- if .existingSecret }}
-password_file: /etc/weir/secrets/redis/password
+password_file: /etc/weir/secrets/{{ $server.name }}/password
 {{- end }}
 {{- if .tls.enabled }}
 tls:
-  {{- include "weir.clientTls" (list "redis" .tls) | nindent 2 }}
+  {{- include "weir.clientTls" (list $server.name .tls) | nindent 2 }}
 {{- end }}
 {{- if eq .topology "sentinel" }}
 sentinel:
   master_name: {{ quote .sentinel.masterName }}
   {{- if .sentinel.existingSecret }}
-  password_file: /etc/weir/secrets/sentinel/password
+  password_file: /etc/weir/secrets/{{ $server.sentinelName }}/password
   {{- end }}
 {{- end }}
+{{- end -}}
 {{- end -}}
 
 {{/* Returns the TLS settings of a listener. Takes a list: `grpc`, `http` or `resp`, its values. */}}

@@ -29,14 +29,14 @@
 {{- if eq .Values.rules.source "xds" }}
 {{- include "weir.clientSecrets" (list "xds" .Values.rules.xds.tls) }}
 {{- end }}
-{{- if eq .Values.store.kind "redis" }}
-{{- with .Values.store.redis }}
-{{- include "weir.clientSecrets" (list "redis" .tls) }}
-{{- with .existingSecret }}
-- { volume: redis-password, path: secrets/redis, secret: {{ quote . }}, items: { {{ quote $root.Values.store.redis.passwordKey }}: password } }
+{{- range $server := include "weir.redisServers" . | fromYamlArray }}
+{{- with $server.values }}
+{{- include "weir.clientSecrets" (list $server.name .tls) }}
+{{- if .existingSecret }}
+- { volume: {{ $server.name }}-password, path: secrets/{{ $server.name }}, secret: {{ quote .existingSecret }}, items: { {{ quote .passwordKey }}: password } }
 {{- end }}
 {{- if and (eq .topology "sentinel") .sentinel.existingSecret }}
-- { volume: sentinel-password, path: secrets/sentinel, secret: {{ quote .sentinel.existingSecret }}, items: { {{ quote .sentinel.passwordKey }}: password } }
+- { volume: {{ $server.sentinelName }}-password, path: secrets/{{ $server.sentinelName }}, secret: {{ quote .sentinel.existingSecret }}, items: { {{ quote .sentinel.passwordKey }}: password } }
 {{- end }}
 {{- end }}
 {{- end }}

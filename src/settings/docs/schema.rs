@@ -107,17 +107,3 @@ fn the_chart_knows_all_settings() {
         assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
     }
 }
-
-#[test]
-fn the_chart_refuses_secret_settings() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/templates/_checks.tpl");
-    let checks = std::fs::read_to_string(path).unwrap();
-    let (_, refused) = checks.split_once("{{- define \"weir.refusedSettings\" -}}\n").unwrap();
-    let (refused, _) = refused.split_once("{{- end -}}").unwrap();
-    let refused: Vec<&str> = refused.lines().map(|line| line.split_once(": ").unwrap().0).collect();
-    for setting in SETTINGS.iter().filter(|setting| setting.is_secret) {
-        let mut names = refused.iter().map(|group| setting.name.strip_prefix(group));
-        let is_refused = names.any(|rest| rest.is_some_and(|r| r.is_empty() || r.starts_with('.')));
-        assert!(is_refused, "{} would be readable in a ConfigMap", setting.name);
-    }
-}
