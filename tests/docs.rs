@@ -180,6 +180,7 @@ fn documents() -> Vec<PathBuf> {
         "",
         "docs",
         "docs/adr",
+        "helm/weir",
         "fuzz",
         "benches/load",
         "examples/envoy",

@@ -2,8 +2,14 @@
 
 #[path = "support/files.rs"]
 mod files;
+#[path = "release/publish.rs"]
+mod publish;
 #[path = "support/tools.rs"]
 mod tools;
+#[path = "release/workflow.rs"]
+mod workflow;
+#[path = "support/yaml.rs"]
+mod yaml;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,12 +38,17 @@ fn fail(command: &mut Command) -> String {
     printed(&output)
 }
 
-/// Writes a program that prints its name and its arguments, in place of one that needs a registry.
-fn stand_in(directory: &Path, name: &str, script: &str) -> PathBuf {
+/// Writes a program of the shell.
+fn write_program(directory: &Path, name: &str, script: &str) -> PathBuf {
     let path = directory.join(name);
-    fs::write(&path, format!("#!/bin/sh\necho {name} \"$@\"\n{script}\n")).unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
+}
+
+/// Writes a program that prints its name and its arguments, in place of one that needs a registry.
+fn stand_in(directory: &Path, name: &str, script: &str) -> PathBuf {
+    write_program(directory, name, &format!("echo {name} \"$@\" >&2\n{script}"))
 }
 
 #[test]
@@ -237,7 +248,9 @@ esac"
     let names: Vec<String> =
         sums(&first).lines().map(|line| line.split("  ").nth(1).unwrap().to_owned()).collect();
     let wanted = ["-linux-amd64.tar.gz", "-linux-arm64.tar.gz", ".cdx.json", ".tgz"];
-    assert_eq!(names, wanted.map(|end| format!("weir-{version}{end}")));
+    let wanted = wanted.map(|end| format!("weir-{version}{end}"));
+    assert_eq!(names[0], "THIRD-PARTY-NOTICES");
+    assert_eq!(names[1..], wanted);
     let mut check = Command::new("sha256sum");
     assert!(
         check
@@ -248,7 +261,7 @@ esac"
             .status
             .success()
     );
-    let archive = first.path().join(&names[0]);
+    let archive = first.path().join(&names[1]);
     let listed = succeed(Command::new("tar").arg("-tvzf").arg(archive));
     for file in [
         "weir",
@@ -270,9 +283,9 @@ esac"
 #[test]
 fn images_of_all_platforms_get_one_tag() {
     let tools = tempfile::tempdir().unwrap();
-    let docker = stand_in(tools.path(), "docker", "");
+    let [amd, arm, joined] = ["a", "b", "c"].map(|it| format!("sha256:{}", it.repeat(64)));
+    let docker = stand_in(tools.path(), "docker", &format!("[ $3 = create ] || echo {joined}"));
     let digests = tempfile::tempdir().unwrap();
-    let (amd, arm) = (format!("sha256:{}", "a".repeat(64)), format!("sha256:{}", "b".repeat(64)));
     fs::write(digests.path().join("amd64"), format!("{amd}\n")).unwrap();
     fs::write(digests.path().join("arm64"), format!("{arm}\n")).unwrap();
     let tag = |version: &str| {
@@ -282,14 +295,16 @@ fn images_of_all_platforms_get_one_tag() {
     };
     let image = "registry.test/weir";
     let create = "docker buildx imagetools create --tag";
-    assert_eq!(
-        succeed(&mut tag("1.2.3")),
-        format!("{create} {image}:1.2.3 --tag {image}:latest {image}@{amd} {image}@{arm}\n")
-    );
-    assert_eq!(
-        succeed(&mut tag("1.2.3-rc.1")),
-        format!("{create} {image}:1.2.3-rc.1 {image}@{amd} {image}@{arm}\n")
-    );
+    let printed = succeed(&mut tag("1.2.3"));
+    // What the workflow attests.
+    assert!(printed.starts_with(&format!("digest={joined}\n")), "{printed}");
+    let tags = format!("{create} {image}:1.2.3 --tag {image}:latest {image}@{amd} {image}@{arm}\n");
+    assert!(printed.contains(&tags), "{printed}");
+    let printed = succeed(&mut tag("1.2.3-rc.1"));
+    let tags = format!("{create} {image}:1.2.3-rc.1 {image}@{amd} {image}@{arm}\n");
+    assert!(printed.contains(&tags), "{printed}");
+    stand_in(tools.path(), "docker", "");
+    assert!(fail(&mut tag("1.2.3")).contains("registry.test/weir:1.2.3 has no digest"));
     fs::write(digests.path().join("arm64"), "").unwrap();
     assert!(fail(&mut tag("1.2.3")).contains("arm64 is not a digest"));
 }
@@ -297,9 +312,12 @@ fn images_of_all_platforms_get_one_tag() {
 #[test]
 fn the_chart_is_pushed_to_registries_only() {
     let tools = tempfile::tempdir().unwrap();
-    let helm = stand_in(tools.path(), "helm", "cat");
+    let digest = format!("sha256:{}", "d".repeat(64));
+    let script = format!("[ $1 = push ] && echo Digest: {digest} || cat >&2");
+    let helm = stand_in(tools.path(), "helm", &script);
     let release = tempfile::tempdir().unwrap();
-    fs::write(release.path().join("weir-0.1.0.tgz"), "").unwrap();
+    let chart = release.path().join("weir-0.1.0.tgz");
+    fs::write(&chart, "").unwrap();
     let push = |repository: &str| {
         let mut command = Command::new("scripts/release-push-chart");
         command.arg(release.path()).arg(repository).env("HELM", &helm);
@@ -307,13 +325,42 @@ fn the_chart_is_pushed_to_registries_only() {
         command
     };
     let repository = "oci://registry.test/charts";
-    let chart = release.path().join("weir-0.1.0.tgz");
-    let pushed = format!("helm push {} {repository}\n", chart.display());
-    assert_eq!(succeed(&mut push(repository)), pushed);
+    let outputs = format!("name=registry.test/charts/weir\ndigest={digest}\n");
+    let pushed = format!("helm push {} {repository}\nDigest: {digest}\n", chart.display());
+    assert_eq!(succeed(&mut push(repository)), format!("{outputs}{pushed}"));
     let mut with_login = push(repository);
     with_login.env("REGISTRY_USERNAME", "ann").env("REGISTRY_PASSWORD", "secret");
     // The password is not an argument, which other users of the machine could see.
     let login = "helm registry login registry.test --username ann --password-stdin\nsecret\n";
-    assert_eq!(succeed(&mut with_login), format!("{login}{pushed}"));
+    assert_eq!(succeed(&mut with_login), format!("{outputs}{login}{pushed}"));
     assert!(fail(&mut push("registry.test/charts")).contains("write oci://HOST/PATH"));
+    fs::remove_file(chart).unwrap();
+    assert!(fail(&mut push(repository)).contains("has not one chart"));
+}
+
+#[test]
+fn pre_releases_are_marked_and_changed_files_refused() {
+    let tools = tempfile::tempdir().unwrap();
+    stand_in(tools.path(), "gh", "");
+    let release = tempfile::tempdir().unwrap();
+    fs::write(release.path().join("a"), "").unwrap();
+    let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    fs::write(release.path().join("SHA256SUMS"), format!("{empty}  a\n")).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let publish = |tag: &str| {
+        let mut command = Command::new("scripts/release-publish");
+        command.args(["ann/weir", tag]).arg(release.path());
+        command.env("PATH", format!("{}:{path}", tools.path().display()));
+        command
+    };
+    let printed = succeed(&mut publish("v1.2.3"));
+    assert!(
+        printed.starts_with("gh release create v1.2.3 --repo ann/weir --verify-tag "),
+        "{printed}"
+    );
+    assert!(!printed.contains("--prerelease"), "{printed}");
+    assert!(succeed(&mut publish("v1.2.3-rc.1")).contains("--prerelease"));
+    fs::write(release.path().join("a"), "changed").unwrap();
+    let printed = fail(&mut publish("v1.2.3"));
+    assert!(printed.contains("a: FAILED") && !printed.contains("gh release"), "{printed}");
 }

@@ -10,6 +10,8 @@ mod files;
 pub mod http;
 #[path = "../e2e/support/management.rs"]
 pub mod management;
+#[path = "../support/markdown.rs"]
+pub mod markdown;
 #[path = "../e2e/support/program.rs"]
 pub mod program;
 #[path = "../support/redis.rs"]

@@ -1,5 +1,7 @@
 //! Upgrading from one value file to another changes only what it should.
 
+mod from_commit;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;

@@ -60,4 +60,5 @@ mod tls;
 #[cfg(feature = "otlp")]
 mod traces;
 mod unix_socket;
+mod upgrade;
 mod xds;

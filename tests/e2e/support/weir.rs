@@ -85,6 +85,12 @@ impl Setup {
         self
     }
 
+    /// Runs another build of the binary.
+    pub fn build(mut self, program: PathBuf) -> Setup {
+        self.program = program;
+        self
+    }
+
     /// Runs a copy of the binary under another name.
     pub fn named(mut self, name: &str) -> Setup {
         let copy = self.path(name);
