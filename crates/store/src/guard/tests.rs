@@ -334,7 +334,7 @@ async fn local_memory_is_bounded() {
     for i in 0..1_000 {
         assert!(take(&guard, "d", &i.to_string(), &plan, 1).await.allowed);
     }
-    assert_eq!(guard.local.load_full().unwrap().stats().keys, 100);
+    assert_eq!(guard.local.load_full().unwrap().store.stats().keys, 100);
 }
 
 #[test]

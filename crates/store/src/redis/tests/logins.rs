@@ -67,7 +67,7 @@ fn the_password_file_of_a_cluster_is_waited_for() {
 fn the_password_files_of_sentinels_and_their_master_are_waited_for() {
     let servers = Sentinels::start();
     for sentinel in &servers.sentinels {
-        sentinel.command(&["CONFIG", "SET", "requirepass", "watcher"]);
+        sentinel.command(&["ACL", "SETUSER", "default", "resetpass", ">watcher"]);
     }
     servers.master.command(&["CONFIG", "SET", "requirepass", "pw"]);
     let file = |name: &str| servers.master.directory().join(name);
