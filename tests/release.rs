@@ -148,6 +148,7 @@ fn the_oldest_rust_builds_everything() {
     assert_eq!(
         lines,
         [
+            "rustup toolchain list",
             &format!("rustup toolchain install {version}.0 --profile minimal"),
             &format!("{cargo} --version"),
             &format!("{cargo} build --locked --all-targets"),

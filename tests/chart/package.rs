@@ -161,25 +161,20 @@ fn the_chart_of_a_release_has_its_addresses() {
 
 #[test]
 fn the_notes_fit_a_release_and_a_checkout() {
+    // Helm 3 renders notes with a cluster only.
+    let Some(helm) = Helm::newest() else { return };
     let directory = tempfile::tempdir().unwrap();
     let chart = directory.path().join("weir");
     assert!(release_chart(&chart, &VARIABLES).status.success());
-    for helm in Helm::all() {
-        let released = notes(&helm, &chart, "");
-        assert_links_exist(&released, env!("CARGO_PKG_VERSION"));
-        assert!(
-            released.contains("helm upgrade weir oci://ghcr.io/ann/limits/charts/weir --version")
-        );
-        for word in ["CHART", "helm/weir", "not published"] {
-            assert!(!released.contains(word), "{word} in {released}");
-        }
-        let here = notes(&helm, &chart_directory(), "");
-        assert!(
-            here.contains("CHART is the directory helm/weir") && !here.contains("://"),
-            "{here}"
-        );
-        assert!(here.contains("docs/install.md#if-pods-are-not-ready"), "{here}");
+    let released = notes(&helm, &chart, "");
+    assert_links_exist(&released, env!("CARGO_PKG_VERSION"));
+    assert!(released.contains("helm upgrade weir oci://ghcr.io/ann/limits/charts/weir --version"));
+    for word in ["CHART", "helm/weir", "not published"] {
+        assert!(!released.contains(word), "{word} in {released}");
     }
+    let here = notes(&helm, &chart_directory(), "");
+    assert!(here.contains("CHART is the directory helm/weir") && !here.contains("://"), "{here}");
+    assert!(here.contains("docs/install.md#if-pods-are-not-ready"), "{here}");
 }
 
 #[test]
