@@ -28,7 +28,7 @@ the root context, the expression.
 {{- define "weir.selectRelease" -}}
 {{- $root := index . 0 -}}
 {{- $job := $root.Values.metrics.prometheusRule.job | default (include "weir.job" $root) -}}
-{{- $labels := printf "namespace=%q, job=%q" $root.Release.Namespace $job -}}
+{{- $labels := printf "namespace=%q, job=%q" (include "weir.namespace" $root) $job -}}
 {{- $marked := regexReplaceAll "\\b(up|(?:weir|process)_[a-z0-9_]+)\\b" (index . 1) "${1}{@}" -}}
 {{- $marked | replace "{@}{" "{@, " | replace "@" $labels -}}
 {{- end -}}
