@@ -132,8 +132,12 @@ impl Rendering {
 
     /// Renders even if it has done so before.
     pub fn render_again(&self) -> Result<Manifests, String> {
-        let command = ["template", &self.release, "--namespace", NAMESPACE];
-        self.run(&command).map(|text| Manifests::parse(&text))
+        self.try_text().map(|text| Manifests::parse(&text))
+    }
+
+    /// Renders without reading what is rendered, which may have a kind and a name in two namespaces.
+    pub fn try_text(&self) -> Result<String, String> {
+        self.run(&["template", &self.release, "--namespace", NAMESPACE])
     }
 
     pub fn render(&self) -> Manifests {

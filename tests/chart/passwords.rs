@@ -7,25 +7,32 @@ use crate::kubelet::Node;
 use crate::manifests::Read;
 use crate::start::{RULES, allows, assert_limits, wait_until_ready};
 use crate::support::redis::Server;
+use crate::support::redis::sentinel::{MASTER, Sentinels};
 
 /// A pause of a busy machine must not count as an outage of Redis.
 const PATIENT: &str = "slow_after: 10s";
 
 #[test]
-fn a_sidecar_writes_the_password() {
+fn a_sidecar_writes_the_passwords() {
     let Some(helm) = Helm::newest() else { return };
+    let sentinels = Sentinels::start();
+    for sentinel in &sentinels.sentinels {
+        sentinel.command(&["ACL", "SETUSER", "default", "resetpass", ">sentinel-pass"]);
+    }
+    let login = ["ACL", "SETUSER", "limits", "on", ">token-1", "~*", "&*", "+@all"];
+    sentinels.master.command(&login);
     let values = format!(
-        "{RULES}
-store: {{ redis: {{ topology: single, sentinel: {{ masterName: '' }} }} }}
-settings: {{ store: {{ budget: 10s, redis: {{ {PATIENT}, sentinel: {{ password_file: null }} }} }} }}"
+        "{RULES}settings: {{ store: {{ budget: 10s, redis: {{ {PATIENT} }} }} }}
+store: {{ redis: {{ sentinel: {{ masterName: {MASTER} }} }} }}"
     );
     let release = helm.chart().file("sidecar").values(&values).render();
-    let redis = Server::configured(&["user limits on >token-1 ~* +@all", "user default off"]);
-    let node = Node::new(&release).address("sentinel:26379", &redis.addr());
+    let node = Node::new(&release).address("sentinel:26379", &sentinels.addresses().join(","));
     let directory = node.path("/var/run/redis-login");
     fs::create_dir_all(&directory).unwrap();
     fs::write(directory.join("password"), "token-1").unwrap();
+    fs::write(directory.join("sentinel-password"), "sentinel-pass").unwrap();
     assert_limits(&node.start());
+    assert_ne!(sentinels.master.command(&["DBSIZE"]).int(), 0, "weir counts in Redis");
 }
 
 #[test]
