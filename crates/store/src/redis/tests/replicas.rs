@@ -105,7 +105,7 @@ fn replicas_are_counted_until_they_leave_or_their_announcement_expires() {
         clock.advance(SECOND);
         assert_eq!(a.announce().await, Ok(Announced { replicas: 3, register_age: second }));
         // At the end of a process.
-        c.withdraw().await;
+        ReplicaRegister::withdraw(c).await;
         assert_eq!((count(a).await, count(b).await), (2, 2));
         // One that ends without it.
         clock.advance(ANNOUNCED_FOR.as_micros() as Micros - 1);
@@ -148,7 +148,7 @@ fn an_announcement_is_one_command() {
         let store = connected(options(single(&server))).await;
         let sent = || {
             let stats = server.command(&["INFO", "commandstats"]).text();
-            let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse().ok();
+            let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
             // Those within the script, those of this test, and checks of an idle connection.
             let others = ["hset", "hget", "hscan", "hdel", "pexpire", "time", "info", "ping"];
             let is_other = |line: &str| {
@@ -171,7 +171,7 @@ fn the_documented_permissions_are_enough_and_without_them_it_is_refused() {
         let store = connected(with_login(&server, &login)).await;
         assert_eq!(count(&store).await, 1);
         assert!(SharedTable::version(&store).await.is_ok());
-        store.withdraw().await;
+        ReplicaRegister::withdraw(&store).await;
         assert_eq!(server.command(&["HEXISTS", "weir:{replicas}", &store.replica_id]).int(), 0);
         for missing in ["-hscan", "-eval", "-time", "resetkeys"] {
             server.command(&["ACL", "SETUSER", "weir", "~weir:*", "+@all", missing]);
@@ -260,7 +260,7 @@ fn replicas_of_a_cluster_are_counted_on_one_node() {
         assert_eq!((count(&a).await, count(&b).await), (2, 2));
         let number = ReplicaCount::new(1).following();
         number.announce(&a).await.unwrap();
-        b.withdraw().await;
+        ReplicaRegister::withdraw(&b).await;
         assert_eq!(count(&a).await, 1, "{number:?}");
         let slot = a_slot(&cluster);
         let node = cluster.master_of(slot);
