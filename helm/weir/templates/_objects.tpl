@@ -11,6 +11,7 @@
 - horizontalpodautoscaler.yaml
 - networkpolicy.yaml
 - poddisruptionbudget.yaml
+- podmonitor.yaml
 - prometheusrule.yaml
 - service-headless.yaml
 - service-metrics.yaml
