@@ -237,7 +237,8 @@ async fn nothing_is_undone_locally() {
 /// The share of a window changes at once, and what was counted stays counted.
 #[tokio::test]
 async fn another_number_of_replicas_changes_the_share_of_a_window_during_an_outage() {
-    let plan = plan(12, Unit::Hour);
+    let hour = Limit::fixed_window(12, Unit::Hour, 1).unwrap();
+    let plan = Arc::new(Plan::new(vec![Limit { charge_denied: false, ..hour }]));
     let (guard, _) = guarded(OnStoreFailure::Local, 2);
     down(&guard);
     assert!(take(&guard, "d", "a", &plan, 3).await.allowed);
@@ -254,7 +255,8 @@ async fn another_number_of_replicas_changes_the_share_of_a_window_during_an_outa
 async fn another_number_of_replicas_never_starts_a_count_over() {
     let interval = Unit::Hour.period(1).unwrap();
     let gcra = Algorithm::Gcra(Gcra::new(12, interval, 12, 0).unwrap());
-    let (capacity, amount, strict, max_debt) = (12, 12, false, 0);
+    // One token cannot be divided, so each share is refilled at intervals of its own.
+    let (capacity, amount, strict, max_debt) = (12, 1, false, 0);
     let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
     for algorithm in [gcra, Algorithm::TokenBucket(bucket)] {
         let hour = Limit::fixed_window(12, Unit::Hour, 1).unwrap();

@@ -92,10 +92,9 @@ const PASSING: [&str; 12] = [
 /// no permission or that the key holds something else, stay.
 fn announce_error(error: &RedisError) -> AnnounceError {
     let text = error.to_string();
+    let is_passing = |code: &str| PASSING.iter().any(|it| *it == code || text.contains(it));
     match error.code() {
-        Some(_) if !PASSING.iter().any(|passing| text.contains(passing)) => {
-            AnnounceError::Refused(text)
-        }
+        Some(code) if !is_passing(code) => AnnounceError::Refused(text),
         _ => StoreError::Unavailable.into(),
     }
 }
