@@ -15,10 +15,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use files::{read, root};
 use tempfile::TempDir;
 use tools::tool;
+
+/// Held while packaging writes SBOMs into the project, which others copy or package.
+fn with_packaging_alone() -> MutexGuard<'static, ()> {
+    static PACKAGING: Mutex<()> = Mutex::new(());
+    PACKAGING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -163,6 +170,7 @@ fn the_oldest_rust_builds_everything() {
 /// The build stage has nothing but the files that .dockerignore names.
 #[test]
 fn the_build_stage_has_what_cargo_needs() {
+    let _alone = with_packaging_alone();
     let stage = tempfile::tempdir().unwrap();
     let ignore = read(".dockerignore");
     let kept: Vec<&str> = ignore.lines().filter_map(|line| line.strip_prefix('!')).collect();
@@ -214,6 +222,7 @@ fn binaries() -> TempDir {
 
 #[test]
 fn packages_of_the_same_files_are_the_same() {
+    let _alone = with_packaging_alone();
     let tools = tempfile::tempdir().unwrap();
     let version = env!("CARGO_PKG_VERSION");
     let helm = stand_in(tools.path(), "helm", &format!("echo chart > \"$4/weir-{version}.tgz\""));

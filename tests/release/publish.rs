@@ -58,6 +58,7 @@ esac"#
 
 /// Runs all jobs of the release workflow but the tests. Returns the scripts that ran.
 fn release(runner: &mut Runner) -> Result<Vec<String>, String> {
+    let _alone = super::with_packaging_alone();
     let jobs = &workflow("release")["jobs"];
     let mut ran = runner.run("version", &jobs["version"], &Value::Null)?;
     let (noted, joined) = (runner.checkout().join("digests"), runner.checkout().join("joined"));
