@@ -148,7 +148,8 @@ fn an_announcement_is_one_command() {
         let store = connected(options(single(&server))).await;
         let sent = || {
             let stats = server.command(&["INFO", "commandstats"]).text();
-            let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+            let calls =
+                |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
             // Those within the script, those of this test, and checks of an idle connection.
             let others = ["hset", "hget", "hscan", "hdel", "pexpire", "time", "info", "ping"];
             let is_other = |line: &str| {
