@@ -121,7 +121,7 @@ impl Identities {
             let pem = certificates.in_use();
             let identity = pem.as_ref().and_then(|pem| pem.identity.as_ref());
             Identity {
-                listener: *listener,
+                listener,
                 certificate: identity.and_then(|(pem, _)| Certificate::from_pem(pem)),
                 is_rejected: certificates.is_rejected(),
             }
