@@ -313,6 +313,12 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
     for (args, error) in [
         ("block", "--domain"),
         ("block -d shop =1", "error: invalid descriptor '=1'"),
+        ("block -d shop user", "`user` has no `=`: write user=VALUE, or user= for the empty value"),
+        ("unblock -d shop user", "`user` has no `=`"),
+        ("state -d shop user", "`user` has no `=`"),
+        ("count -d shop user --span 5m", "`user` has no `=`"),
+        ("explain --server http://127.0.0.1:1 -d shop user", "`user` has no `=`"),
+        ("hit -d shop user", "`user` has no `=`"),
         ("block -d shop a=b --for 5", "write a duration such as 10m"),
         ("limit -d shop a=b", "--n"),
         ("unblock", "<ID>"),
