@@ -12,6 +12,7 @@ mod hit;
 mod http_client;
 mod json_body;
 mod man;
+mod number;
 mod operator;
 mod output;
 mod print;

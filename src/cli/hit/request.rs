@@ -103,7 +103,16 @@ mod tests {
             (&["--json", "{"], "--json is not a valid request"),
             (&["--json", "{}", "-d", "a", "b=c"], "cannot be used with"),
             (&[], "--domain"),
-            (&["--repeat", "0", "-d", "a", "b=c"], "write a whole number of at least 1"),
+            (
+                &["--repeat", "0", "-d", "a", "b=c"],
+                "'--repeat <N>': write a whole number from 1 to 18446744073709551615",
+            ),
+            (&["--repeat", "-1", "-d", "a", "b=c"], "from 1 to 18446744073709551615"),
+            (
+                &["--hits", "-1", "-d", "a", "b=c"],
+                "invalid value '-1' for '--hits <N>': write a whole number from 0 to 4294967295",
+            ),
+            (&["--hits", "many", "-d", "a", "b=c"], "from 0 to 4294967295"),
             (&["--parallel", "0", "-d", "a", "b=c"], "from 1 to 65535"),
             (&["--rate", "fast", "-d", "a", "b=c"], "10/s"),
             (&["--timeout", "0", "-d", "a", "b=c"], "above zero"),
@@ -111,6 +120,7 @@ mod tests {
         ] {
             let error = built(args).unwrap_err();
             assert!(error.contains(wanted), "{args:?}: {error}");
+            assert!(!error.contains("tip:"), "{args:?}: {error}");
         }
     }
 }

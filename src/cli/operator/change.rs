@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, read, with_query};
 use crate::cli::descriptor_args::parse_match;
 use crate::cli::environment;
+use crate::cli::number::whole_u32;
 use crate::http::operators::v1::messages::WrittenControl;
 use weir_common::duration::read_duration;
 use weir_common::entry::OwnedEntry;
@@ -112,10 +113,10 @@ pub struct LimitArgs {
     #[command(flatten)]
     control: ControlArgs,
     /// The requests per unit, instead of the rule's.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
     n: u32,
     /// The burst, for limits that have one.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
     burst: Option<u32>,
     /// The name of the limit, if the rule has several.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
@@ -333,6 +334,8 @@ mod tests {
             ("block -d shop a=b --for 1m --until 2030-01-31T08:00:00Z", "cannot be used with"),
             ("block -d shop a=b --n 5", "--n"),
             ("limit -d shop a=b", "--n"),
+            ("limit -d shop a=b --n -1", "'--n <N>': write a whole number from 0 to 4294967295"),
+            ("limit -d shop a=b --n 5 --burst 5e9", "from 0 to 4294967295"),
         ] {
             let error = draft(line).unwrap_err();
             assert!(error.contains(cause), "{line}: {error}");
