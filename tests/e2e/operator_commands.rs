@@ -217,6 +217,9 @@ async fn limits_are_changed_and_clients_exempted() {
     assert!(ran.err.contains("warning: it replaces limit-"), "{}", ran.err);
     let ran = at(weir.debug, "block -d shop --for 1m");
     assert!(ran.code == Some(1) && ran.err.contains("matches everything"), "{}", ran.err);
+    assert!(ran.err.ends_with("help: write other entries, or --force\n"), "{}", ran.err);
+    let ran = at(weir.debug, "unblock nobody");
+    assert!(ran.err.contains("help: `weir controls` lists the ids"), "{}", ran.err);
     good(&weir, "block -d shop --for 1m --force");
     assert_eq!(user(&weir, "bob").await, Code::OverLimit);
 }
@@ -240,6 +243,7 @@ async fn states_are_shown_counted_and_reset() {
     assert!(count.contains("  1h     2    0s  sliding_log\n"), "{count}");
     let ran = at(weir.debug, "count -d shop api_key=k --span 1h");
     assert!(ran.code == Some(1) && ran.err.contains("only sliding_log"), "{}", ran.err);
+    assert!(ran.err.contains("help: `weir state` lists the limits"), "{}", ran.err);
 
     let top = good(&weir, "top --sort-by denied");
     assert!(top.contains("   1      0  shop    user  user=ann\n1 denied hit in "), "{top}");
@@ -250,6 +254,11 @@ async fn states_are_shown_counted_and_reset() {
     assert_eq!(user(&weir, "ann").await, Code::Ok);
     let ran = at(weir.debug, "state -d shop other=1");
     assert!(ran.code == Some(1) && ran.err.starts_with("error: nothing is counted"), "{}", ran.err);
+    assert!(
+        ran.err.contains("`weir explain` with --server") && !ran.err.contains("/v1"),
+        "{}",
+        ran.err
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Whether to make a change that has warnings.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 
 use super::text::warn;
 use crate::cli::print::line;

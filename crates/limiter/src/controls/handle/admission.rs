@@ -121,7 +121,7 @@ pub(super) fn check(
                 format!("the control matches every value of its keys in {of}: `*` is any text")
             }
         };
-        let help = "write other entries, or force it";
+        let help = "write other entries, or set the parameter `force=1`";
         return Err(ControlError::new(ErrorKind::NeedsForce, error, help));
     }
     let mut warnings = Vec::new();
