@@ -23,6 +23,7 @@ mod settings;
 mod shorthand;
 mod size;
 mod test;
+mod tls_mismatch;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -203,6 +203,10 @@ fn tls_verifies_the_server_and_shows_a_certificate() {
     assert!(output.contains("the server does not use TLS: omit the options of TLS"), "{output}");
     let without = format!("--ca {ca} --server-name weir.test -d shop user=ann");
     assert_eq!(hit_at(weir.grpc, &without).0, 1);
+    // A server that requires a certificate of the client answers a hello all the same.
+    let (code, output) = hit_at(weir.grpc, "-d shop user=ann");
+    assert_eq!(code, 1);
+    assert!(output.contains(&format!("{} uses TLS: write --tls", weir.grpc)), "{output}");
 }
 
 #[test]

@@ -390,6 +390,15 @@ fn a_server_behind_tls_is_verified() {
         "{}",
         ran.err
     );
+    // Each side may expect the other to use TLS or not.
+    let needed = "the server uses TLS: write https:// in the URL";
+    let ran = run(&format!("top --server http://{}", weir.http), &[]);
+    assert!(ran.code == Some(1) && ran.err.contains(needed), "{}", ran.err);
+    let ran = run(&format!("health --url http://{}/readyz", weir.http), &[]);
+    assert!(ran.code == Some(1) && ran.err.contains(needed), "{}", ran.err);
+    let ran = run(&format!("top --server https://localhost:{}", weir.debug.port()), &[]);
+    let plain = "the server does not use TLS: write http:// in the URL";
+    assert!(ran.code == Some(1) && ran.err.contains(plain), "{}", ran.err);
 }
 
 #[test]
