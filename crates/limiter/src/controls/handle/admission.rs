@@ -129,7 +129,10 @@ pub(super) fn check(
         match matches.unchanged.first() {
             Some((rule, error)) if matches.changed == 0 => {
                 let error = format!("the limit does not fit the rule {rule}: {error}");
-                return Err(ControlError::invalid(error, "write other numbers, the name of another limit, or other entries"));
+                return Err(ControlError::invalid(
+                    error,
+                    "write other numbers, the name of another limit, or other entries",
+                ));
             }
             None if matches.changed == 0 => {
                 warnings.push("no rule with a limit matches: it has no effect now".to_owned());

@@ -160,7 +160,10 @@ async fn a_limit_that_fits_no_rule_is_rejected() {
         process.controls.put(None, draft(&body), PutOptions::default())
     };
     let error = limit("path", r#"{"n":1}"#).await.unwrap_err();
-    assert!(error.error.contains("d.path") && error.error.contains("name the one to change"), "{error}");
+    assert!(
+        error.error.contains("d.path") && error.error.contains("name the one to change"),
+        "{error}"
+    );
     assert_eq!(limit("path", r#"{"n":1,"name":"s"}"#).await.unwrap().warnings, [""; 0]);
     let warnings = limit("unknown", r#"{"n":1}"#).await.unwrap().warnings;
     assert!(warnings[0].contains("no rule"), "{warnings:?}");
