@@ -12,6 +12,7 @@ mod hit;
 mod http_client;
 mod json_body;
 mod man;
+mod number;
 mod operator;
 mod output;
 mod print;
@@ -22,6 +23,7 @@ mod settings;
 mod shorthand;
 mod size;
 mod test;
+mod tls_mismatch;
 
 use std::ffi::OsString;
 use std::path::Path;

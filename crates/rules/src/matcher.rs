@@ -6,9 +6,11 @@
 //! concatenating the text: a look-up does not allocate, and its cost does not depend on the number of
 //! exact rules.
 
+mod keys;
 mod overlap;
 mod trace;
 
+pub(crate) use keys::DescriptorKey;
 pub use trace::{Candidate, Level, Step, Trace};
 
 use std::hash::Hasher;

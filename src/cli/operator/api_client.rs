@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::cli::http_client::{self, Call, FetchError, TlsFiles, parse_timeout};
 use crate::cli::output::finish;
 use crate::cli::{USAGE, environment, print};
-use crate::http::operators::v1::messages::ErrorAnswer;
+use crate::http::operators::v1::messages::{self, ErrorAnswer};
 use weir_common::escape::escape;
 use weir_common::http_client::{HttpError, Target};
 
@@ -207,7 +207,10 @@ impl ApiClient<'_> {
         let rejected = json.as_ref().and_then(|json| ErrorAnswer::deserialize(json).ok());
         match (json, rejected) {
             (Some(json), _) if status.is_success() => Ok(json),
-            (_, Some(ErrorAnswer { error, help })) => Err(ClientError::Rejected { error, help }),
+            (_, Some(ErrorAnswer { error, help, kind })) => {
+                let help = advice(&kind).map_or(help, str::to_owned);
+                Err(ClientError::Rejected { error, help })
+            }
             _ => Err(ClientError::Connection(format!(
                 "{} answers {status}, but not as the API of weir: name its debug port, 6070 by default",
                 self.base
@@ -229,6 +232,19 @@ impl ApiClient<'_> {
             }
             error => format!("no answer from {base}: {error}"),
         })
+    }
+}
+
+/// Returns what to do about an error of the API in the words of the commands, where its own are of requests.
+fn advice(kind: &str) -> Option<&'static str> {
+    match kind {
+        messages::NEEDS_FORCE => Some("write other entries, or --force"),
+        messages::NO_CONTROL => Some("`weir controls` lists the ids; it may have ended"),
+        messages::NOT_COUNTED => Some(
+            "no rule with a limit matches it: `weir explain` with --server and the same -d shows why",
+        ),
+        messages::NO_SPAN => Some("`weir state` lists the limits of the key"),
+        _ => None,
     }
 }
 
@@ -285,6 +301,16 @@ pub(in crate::cli) fn encode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_is_of_commands_and_not_of_requests() {
+        for kind in messages::ERROR_KINDS {
+            let advice = advice(kind).unwrap();
+            assert!(advice.contains("weir ") || advice.contains("--"), "{kind}: {advice}");
+            assert!(!advice.contains("GET") && !advice.contains("/v1"), "{kind}: {advice}");
+        }
+        assert_eq!((advice(""), advice("newer")), (None, None));
+    }
 
     #[test]
     fn servers_are_urls_with_or_without_a_path() {

@@ -21,7 +21,22 @@ use weir_rules::RuleDescription;
 pub struct ErrorAnswer {
     pub error: String,
     pub help: String,
+    /// The kind of an error for which a client may have a better advice: one of [`ERROR_KINDS`], or empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
 }
+
+/// The control matches everything, and was not forced.
+pub const NEEDS_FORCE: &str = "needs_force";
+/// There is no control of this id.
+pub const NO_CONTROL: &str = "no_control";
+/// No rule with a limit matches the descriptor.
+pub const NOT_COUNTED: &str = "not_counted";
+/// No limit of the key counts hits over the span.
+pub const NO_SPAN: &str = "no_span";
+
+/// The kinds of errors.
+pub const ERROR_KINDS: [&str; 4] = [NEEDS_FORCE, NO_CONTROL, NOT_COUNTED, NO_SPAN];
 
 /// A control with the time that is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
