@@ -272,7 +272,7 @@ impl Loader {
         let text = changes.as_ref().map(ToString::to_string);
         self.announce(Reloaded::Rules, Ok((summary, changes)));
         let Summary { files, domains, rules } = summary;
-        tracing::info!(files, domains, rules, changes = text, "rules are loaded");
+        tracing::info!(files, domains, rules, changes = text.as_deref(), "rules are loaded");
         free_unused(before);
         Ok(summary)
     }
