@@ -9,7 +9,8 @@ use clap::Args;
 use super::operator::api_client::{ApiClient, ClientError, Output, ServerArgs};
 use super::output::finish;
 use super::{USAGE, print, rule_files};
-use weir_rules::{Difference, ListedRule, Options, RuleSet, compare, yaml_files};
+use weir_rules::source::RuleFile;
+use weir_rules::{Difference, ListedRule, Options, RuleSet, YAML_HEADER, compare};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,7 +95,7 @@ fn read(args: &DiffArgs, paths: &[PathBuf]) -> Option<RuleSet> {
 fn active(args: &DiffArgs) -> Option<RuleSet> {
     let rules = ApiClient::new(&args.server).and_then(|client| {
         let text = client.get_text("/v1/rules?format=yaml")?;
-        compile(&text).ok_or_else(|| client.is_not_weir(""))?
+        compile(text).ok_or_else(|| client.is_not_weir(""))?
     });
     match rules {
         Ok(rules) => Some(rules),
@@ -106,11 +107,15 @@ fn active(args: &DiffArgs) -> Option<RuleSet> {
 }
 
 /// Compiles the active rules; none if the text is something else.
-fn compile(text: &str) -> Option<Result<RuleSet, ClientError>> {
-    let files = yaml_files(text, ACTIVE_NAME)?;
+fn compile(text: String) -> Option<Result<RuleSet, ClientError>> {
+    if text == YAML_HEADER {
+        return Some(Ok(RuleSet::default()));
+    }
+    let is_saved = text.starts_with(YAML_HEADER);
+    let file = is_saved.then(|| RuleFile { name: ACTIVE_NAME.to_owned(), text })?;
     // The server has checked them, maybe with higher limits.
     let options = Options { max_log_bytes: u64::MAX, ..Options::default() };
-    let (rules, problems) = RuleSet::compile(&files, &options, None);
+    let (rules, problems) = RuleSet::compile(&[file], &options, None);
     Some(match problems.iter().find(|problem| problem.is_error()) {
         None => Ok(rules),
         Some(problem) => Err(ClientError::Connection(format!(
@@ -152,10 +157,9 @@ fn listed(rule: &ListedRule<'_>, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_rules::YAML_HEADER;
 
     fn rules(text: &str) -> RuleSet {
-        compile(&format!("{YAML_HEADER}---\ndomain: shop\n{text}")).unwrap().unwrap()
+        compile(format!("{YAML_HEADER}---\ndomain: shop\n{text}")).unwrap().unwrap()
     }
 
     fn printed(old: &str, new: &str) -> String {
@@ -181,9 +185,9 @@ mod tests {
 
     #[test]
     fn what_is_not_the_api_is_not_read() {
-        assert!(compile("/livez: ok\n").is_none());
+        assert!(compile("/livez: ok\n".to_owned()).is_none());
         let Some(Err(ClientError::Connection(error))) =
-            compile(&format!("{YAML_HEADER}---\ndomain: shop\nnew_key: 1\n"))
+            compile(format!("{YAML_HEADER}---\ndomain: shop\nnew_key: 1\n"))
         else {
             panic!("it is newer")
         };

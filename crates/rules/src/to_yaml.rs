@@ -10,24 +10,14 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::matcher::{Child, MatcherNode};
-use super::source::RuleFile;
 use super::{Domain, Rule, RuleSet};
 use scalar::{json, text};
 
-/// The first line of [`RuleSet::to_yaml`].
+/// The first line of [`RuleSet::to_yaml`]. Of a file that starts with it, all YAML documents are read.
 pub const YAML_HEADER: &str = "# The active rules of weir: one YAML document for each domain.\n";
 
 /// What comes before each document.
 const SEPARATOR: &str = "---\n";
-
-/// Splits the text of [`RuleSet::to_yaml`] into rule files; none if it is another text.
-pub fn yaml_files(text: &str, name: &str) -> Option<Vec<RuleFile>> {
-    let documents = text.strip_prefix(YAML_HEADER)?;
-    // Only a separator is a line like this: texts of rules have no line breaks.
-    let lines = documents.strip_prefix(SEPARATOR).map(|rest| rest.split("\n---\n"));
-    let files = lines.into_iter().flatten();
-    Some(files.map(|text| RuleFile { name: name.to_owned(), text: text.to_owned() }).collect())
-}
 
 impl RuleSet {
     /// Returns the rules as YAML, one document for each domain, after [`YAML_HEADER`].

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{file, good};
+use super::{compile, file, good};
 use crate::source::RuleFile;
-use crate::{Loaded, Options, Overlay, Problems, RuleSet, YAML_HEADER, compare, yaml, yaml_files};
+use crate::{Loaded, Options, Overlay, Problems, RuleSet, SourceFile, YAML_HEADER, compare, yaml};
 
 /// All rules, without the places where they were read, by domain.
 fn described(set: &RuleSet) -> Vec<Value> {
@@ -26,9 +26,8 @@ fn described(set: &RuleSet) -> Vec<Value> {
 /// Writes a set, reads it again, and checks that both are equal. Returns what was written.
 fn reread(set: &RuleSet) -> String {
     let text = set.to_yaml();
-    let files = yaml_files(&text, "active.yaml").expect("it has the header");
-    assert_eq!(files.len(), set.domains());
-    let (again, problems) = RuleSet::compile(&files, &Options::default(), None);
+    let (again, problems) =
+        RuleSet::compile(&[file("active.yaml", &text)], &Options::default(), None);
     let errors: Vec<_> = problems.iter().filter(|problem| problem.is_error()).collect();
     assert!(errors.is_empty(), "{text}\n{errors:#?}");
     let difference = compare(set, &again);
@@ -68,8 +67,30 @@ fn several_domains_are_several_documents() {
     assert_eq!(text.matches("\n---\n").count(), 2, "{text}");
     assert_eq!(set.domain_to_yaml("e").unwrap(), "domain: e\n");
     assert_eq!(set.domain_to_yaml("f"), None);
-    assert_eq!(reread(&RuleSet::default()), YAML_HEADER);
-    assert!(yaml_files("/livez: ok\n", "x").is_none());
+    // Commands read it too, also from a ConfigMap, with places in the whole file.
+    let line = text.lines().position(|line| line == "domain: e").unwrap() + 1;
+    let wrong = format!("{text}unit: day\n");
+    let quoted = serde_json::to_string(&text).unwrap();
+    let manifest = format!("apiVersion: v1\nkind: ConfigMap\ndata: {{ a.yaml: {quoted} }}\n");
+    let found = &mut Vec::new();
+    for (text, wanted) in [
+        (&text, None),
+        (&manifest, None),
+        (&wrong, Some(format!("a.yaml:{}:1: warning: 'unit' has no effect here", line + 1))),
+    ] {
+        let files = SourceFile::unpack(file("a.yaml", text), found);
+        let (again, problems) = RuleSet::compile(&files, &Options::default(), None);
+        assert!(compare(&set, &again).is_empty(), "{text}");
+        assert_eq!(problems.first().map(ToString::to_string), wanted);
+    }
+    assert!(found.is_empty());
+}
+
+#[test]
+fn a_file_without_any_document_is_an_error() {
+    assert_eq!(RuleSet::default().to_yaml(), YAML_HEADER);
+    let (_, problems) = compile(YAML_HEADER);
+    assert_eq!(problems[0].message, "config file cannot have empty domain");
 }
 
 #[test]
