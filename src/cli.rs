@@ -4,6 +4,7 @@ mod check;
 mod completions;
 mod convert;
 mod descriptor_args;
+mod diff;
 #[cfg(test)]
 mod docs;
 mod explain;
@@ -38,6 +39,7 @@ const EXAMPLES: &str = "\
 Examples:
   weir serve --rules rules/
   weir check rules/
+  weir diff rules/
   weir explain rules/ -d shop path=/login
   weir test rules/
   weir replay rules/ --traffic access.log -d shop --descriptor 'path={path}'
@@ -62,6 +64,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Check rule files and print their rules.
     Check(check::CheckArgs),
+    /// Compare rule files with the active rules of a running weir, or with other rule files.
+    Diff(diff::DiffArgs),
     /// Show which rule a descriptor matches, and why.
     Explain(explain::ExplainArgs),
     /// Run tests of rules in simulated time.
@@ -113,6 +117,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     match parsed.unwrap_or_else(|error| explain::add_tip(error, &args).exit()).command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Test(args) => test::run(&args),

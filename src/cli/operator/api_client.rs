@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cli::http_client::{self, Call, FetchError, TlsFiles, parse_timeout};
+use crate::cli::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
 use crate::cli::output::finish;
 use crate::cli::{USAGE, environment, print};
 use crate::http::operators::v1::messages::{self, ErrorAnswer};
@@ -177,7 +177,22 @@ impl ApiClient<'_> {
         self.call(Method::DELETE, path, String::new())
     }
 
+    /// Reads a resource that is text. `path` is encoded. The debug port answers unknown paths, so the caller
+    /// checks that the text is what it asked for.
+    pub fn get_text(&self, path: &str) -> Result<String, ClientError> {
+        let answer = self.send(Method::GET, path, String::new())?;
+        match answer.status.is_success() {
+            true => Ok(answer.body),
+            false => self.read_answer(answer.status, json(&answer)).map(|_| answer.body),
+        }
+    }
+
     pub fn call(&self, method: Method, path: &str, body: String) -> Result<Value, ClientError> {
+        let answer = self.send(method, path, body)?;
+        self.read_answer(answer.status, json(&answer))
+    }
+
+    fn send(&self, method: Method, path: &str, body: String) -> Result<Answer, ClientError> {
         let url = format!("{}{path}", self.base);
         let target: Target = url.parse().map_err(ClientError::Usage)?;
         let mut headers = Vec::new();
@@ -196,9 +211,7 @@ impl ApiClient<'_> {
             timeout: self.args.timeout,
             max_answer_bytes: MAX_ANSWER_BYTES,
         });
-        let answer = answer.map_err(|error| self.explain(error))?;
-        let json = serde_json::from_str(&answer.body).ok().filter(Value::is_object);
-        self.read_answer(answer.status, json)
+        answer.map_err(|error| self.explain(error))
     }
 
     /// Returns the JSON of a good answer. The debug port answers unknown paths with a list of its pages,
@@ -211,11 +224,16 @@ impl ApiClient<'_> {
                 let help = advice(&kind).map_or(help, str::to_owned);
                 Err(ClientError::Rejected { error, help })
             }
-            _ => Err(ClientError::Connection(format!(
-                "{} answers {status}, but not as the API of weir: name its debug port, 6070 by default",
-                self.base
-            ))),
+            _ => Err(self.is_not_weir(&format!(" {status}"))),
         }
+    }
+
+    /// Returns the error of an answer that is not weir's; `what` it is, after a space.
+    pub fn is_not_weir(&self, what: &str) -> ClientError {
+        ClientError::Connection(format!(
+            "{} answers{what}, but not as the API of weir: name its debug port, 6070 by default",
+            self.base
+        ))
     }
 
     fn explain(&self, error: FetchError) -> ClientError {
@@ -246,6 +264,11 @@ fn advice(kind: &str) -> Option<&'static str> {
         messages::NO_SPAN => Some("`weir state` lists the limits of the key"),
         _ => None,
     }
+}
+
+/// Returns the JSON of an answer, if it is an object.
+fn json(answer: &Answer) -> Option<Value> {
+    serde_json::from_str(&answer.body).ok().filter(Value::is_object)
 }
 
 /// Returns the URL of a server without the slashes at its end, and what it means.

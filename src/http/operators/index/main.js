@@ -48,9 +48,10 @@ const handlers = {
     Object.assign(denials, { shownAt: now, hidden: 0 });
     addTo('denial', at, null, [keyElement(domain, entries), make('span', 'note', notes.filter(Boolean).join(', '))]);
   },
-  reload({ what, ok, error, summary }) {
+  reload({ what, ok, error, summary, changes }) {
     if (ok) {
-      addEvent('loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`);
+      const lines = changes && changes.list.map(visible).join('\n');
+      addEvent('loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`, lines ? make('pre', '', lines) : null);
     } else {
       addEvent('rejected', `The ${what === 'overlay' ? 'overlay is' : 'rules are'} rejected; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n')));
       announce(`The ${what} is rejected.`);

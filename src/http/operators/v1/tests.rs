@@ -143,7 +143,9 @@ async fn parameters_are_checked() {
         ("/v1/count?domain=d&descriptor=a=b&span=5", "write one or more durations: ?span=5m,1h"),
         ("/v1/controls?x=1", "this path has no parameters"),
         ("/v1/audit?x=1", "this path has no parameters"),
-        ("/v1/rules?x=1", "this path has no parameters"),
+        ("/v1/rules?x=1", "the parameters are format, domain"),
+        ("/v1/rules?format=yml", "write json or yaml"),
+        ("/v1/rules?domain=d", "add `format=yaml`"),
         ("/v1/openapi.json?x=1", "this path has no parameters"),
     ] {
         let (status, error, help) = error(request("GET", uri)).await;
