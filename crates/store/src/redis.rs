@@ -89,11 +89,18 @@ impl RedisStore {
         &self.shared.counts
     }
 
-    /// Returns how many connections there are, and how many of them are down.
+    /// Returns how many connections there are, and how many of them are down. Slow ones are not down.
     pub fn connections_down(&self) -> (usize, usize) {
         let connections: Vec<Arc<Connection>> = self.all_connections().collect();
-        let down = connections.iter().filter(|connection| connection.down().is_some()).count();
+        let is_down =
+            |connection: &Connection| connection.down().is_some() && !connection.is_slow();
+        let down = connections.iter().filter(|connection| is_down(connection)).count();
         (connections.len(), down)
+    }
+
+    /// Returns how many connections are open, and probed after a slow round trip.
+    pub fn connections_slow(&self) -> usize {
+        self.all_connections().filter(|connection| connection.is_slow()).count()
     }
 
     /// Returns how many connections are up, on all threads, to all nodes.
