@@ -115,7 +115,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     let args = arguments(args);
     let parsed = Cli::try_parse_from(&args);
     match parsed.unwrap_or_else(|error| explain::add_tip(error, &args).exit()).command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(serve) => serve::run(serve, args.first().is_some_and(is_reference)),
         Command::Check(args) => check::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Health(args) => health::run(&args),
@@ -159,11 +159,15 @@ fn like_the_reference(mut args: Vec<OsString>) -> Vec<OsString> {
         }
         args.remove(0);
     }
-    let is_reference = |program: &OsString| Path::new(program).ends_with(REFERENCE_NAME);
     if args.len() == 1 && args.first().is_some_and(is_reference) {
         args.push("serve".into());
     }
     args
+}
+
+/// Returns whether a program has the name of the reference's.
+fn is_reference(program: &OsString) -> bool {
+    Path::new(program).ends_with(REFERENCE_NAME)
 }
 
 /// Returns the variables of the environment. None of weir's is other than UTF-8.
