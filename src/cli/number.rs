@@ -7,7 +7,7 @@ pub(super) fn whole<T: TryFrom<u64> + 'static>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| {
-        let number = text.parse().ok().filter(|number| range.contains(number));
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
         let number = number.and_then(|number| T::try_from(number).ok());
         number.ok_or_else(|| {
             format!("write a whole number from {} to {}", range.start(), range.end())

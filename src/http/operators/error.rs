@@ -12,7 +12,7 @@ pub struct ApiError {
     pub status: StatusCode,
     pub error: String,
     pub help: String,
-    /// One of [`ERROR_KINDS`](super::v1::messages::ERROR_KINDS), or empty.
+    /// The kind that an [`ErrorAnswer`] has, or empty.
     pub kind: &'static str,
 }
 

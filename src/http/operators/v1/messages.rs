@@ -21,7 +21,7 @@ use weir_rules::RuleDescription;
 pub struct ErrorAnswer {
     pub error: String,
     pub help: String,
-    /// The kind of an error for which a client may have a better advice: one of [`ERROR_KINDS`], or empty.
+    /// The kind of an error for which a client may have better advice: one of the constants below, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
 }
@@ -34,9 +34,6 @@ pub const NO_CONTROL: &str = "no_control";
 pub const NOT_COUNTED: &str = "not_counted";
 /// No limit of the key counts hits over the span.
 pub const NO_SPAN: &str = "no_span";
-
-/// The kinds of errors.
-pub const ERROR_KINDS: [&str; 4] = [NEEDS_FORCE, NO_CONTROL, NOT_COUNTED, NO_SPAN];
 
 /// A control with the time that is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
