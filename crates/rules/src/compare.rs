@@ -221,7 +221,7 @@ impl<'s> Walk<'s, '_> {
         // With several limits, each has its own.
         if limits(old).len().max(limits(new).len()) <= 1 {
             let name =
-                |rule: &'_ Rule| Some(rule.limit_name.to_string()).filter(|name| !name.is_empty());
+                |rule: &Rule| Some(rule.limit_name.to_string()).filter(|name| !name.is_empty());
             if old.limit_name != new.limit_name {
                 self.change("name", name(old), name(new));
             }
@@ -253,7 +253,7 @@ impl<'s> Walk<'s, '_> {
 }
 
 fn limits(rule: &Rule) -> &[Limit] {
-    rule.plan.as_ref().map_or(&[], |plan| plan.limits())
+    rule.plan.as_ref().map_or(&[][..], |plan| plan.limits())
 }
 
 /// Returns what the text of a limit does not contain.

@@ -147,7 +147,7 @@ impl MatcherNode {
     /// Returns the texts of the wildcards, in the order in which they are tried.
     pub(super) fn wildcard_texts(&self) -> impl Iterator<Item = &str> {
         let children = self.wildcards.iter().map(|wildcard| wildcard.child as usize);
-        children.filter_map(|child| self.children.get(child)).map(|child| &*child.text)
+        children.filter_map(move |child| self.children.get(child)).map(|child| &*child.text)
     }
 
     /// The children, in the order of the file.

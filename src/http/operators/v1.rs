@@ -1,6 +1,6 @@
 //! `/v1` of the debug port: what operators see and change at run time. `docs/openapi.json` describes it.
 //!
-//! Every answer is JSON, and every error is `{"error":"…","help":"…"}`.
+//! Every answer is JSON, except events and rule files, and every error is `{"error":"…","help":"…"}`.
 
 mod controls;
 mod explain;

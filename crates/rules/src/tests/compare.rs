@@ -158,7 +158,7 @@ struct Node {
 
 fn yaml(nodes: &[Node], indent: &str, out: &mut String) {
     for Node { text, limit, shadow_mode, below } in nodes {
-        let (key, value) = text.split_once('_').unwrap_or((text, ""));
+        let (key, value) = text.split_once('_').unwrap_or((text.as_str(), ""));
         *out += &format!("{indent}- key: '{key}'\n{indent}  value: '{value}'\n");
         *out += &format!("{indent}  shadow_mode: {shadow_mode}\n");
         if let Some(n) = limit {

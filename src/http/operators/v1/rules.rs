@@ -1,4 +1,4 @@
-//! `/v1/rules`: the active rules, as JSON or as rule files.
+//! `/v1/rules`: the active rules, as JSON or as a rule file.
 
 use std::sync::Arc;
 
