@@ -8,14 +8,39 @@
 
 pub mod context;
 
+use std::net::SocketAddr;
+
 use http::HeaderMap;
 use tonic::Code;
-use tracing::field::Empty;
+use tracing::field::{Empty, display};
 use tracing::{Span, info_span};
 
 use self::context::Caller;
 use weir_common::random::random;
 use weir_common::spans::TARGET;
+
+/// The full name of the method of a call, and the name of its span.
+const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// The two ends of a connection; none where it is over a Unix socket, or not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ends {
+    pub client: Option<SocketAddr>,
+    pub server: Option<SocketAddr>,
+}
+
+impl Ends {
+    #[cold]
+    fn record(&self, span: &Span) {
+        if let Some(client) = self.client {
+            span.record("client.address", display(client.ip()));
+        }
+        if let Some(server) = self.server {
+            span.record("server.address", display(server.ip()));
+            span.record("server.port", i64::from(server.port()));
+        }
+    }
+}
 
 /// Decides which requests are recorded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,31 +55,40 @@ impl Sampler {
         Sampler { ratio: Some(ratio) }
     }
 
+    /// Whether any request may be recorded.
+    pub fn is_on(&self) -> bool {
+        self.ratio.is_some()
+    }
+
     /// Starts the span of a `ShouldRateLimit` call with these headers, if it is recorded.
     #[inline]
-    pub fn start_call(&self, headers: &HeaderMap) -> RequestTrace {
+    pub fn start_call(&self, headers: &HeaderMap, ends: &Ends) -> RequestTrace {
         self.start(headers, || {
-            info_span!(
+            let span = info_span!(
                 target: TARGET,
                 parent: None,
                 "call",
-                otel.name = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+                otel.name = METHOD,
                 otel.kind = "server",
                 otel.status_code = Empty,
                 otel.status_description = Empty,
-                rpc.system = "grpc",
-                rpc.service = "envoy.service.ratelimit.v3.RateLimitService",
-                rpc.method = "ShouldRateLimit",
-                rpc.grpc.status_code = Empty,
+                rpc.system.name = "grpc",
+                rpc.method = METHOD,
+                rpc.response.status_code = Empty,
+                client.address = Empty,
+                server.address = Empty,
+                server.port = Empty,
                 error.type = Empty,
-            )
+            );
+            ends.record(&span);
+            span
         })
     }
 
     /// Starts the span of a request to `/json` with these headers, if it is recorded.
-    pub fn start_json(&self, headers: &HeaderMap) -> RequestTrace {
+    pub fn start_json(&self, headers: &HeaderMap, ends: &Ends) -> RequestTrace {
         self.start(headers, || {
-            info_span!(
+            let span = info_span!(
                 target: TARGET,
                 parent: None,
                 "json",
@@ -65,8 +99,14 @@ impl Sampler {
                 http.request.method = "POST",
                 http.route = "/json",
                 http.response.status_code = Empty,
+                url.path = "/json",
+                client.address = Empty,
+                server.address = Empty,
+                server.port = Empty,
                 error.type = Empty,
-            )
+            );
+            ends.record(&span);
+            span
         })
     }
 
@@ -140,12 +180,49 @@ impl RequestTrace {
 
 #[cold]
 fn end_call(span: &Span, code: Code, message: &str) {
-    span.record("rpc.grpc.status_code", i64::from(code as i32));
+    let name = status_name(code);
+    span.record("rpc.response.status_code", name);
     // The other codes are errors of the client.
-    if matches!(code, Code::Unknown | Code::Internal | Code::Unavailable | Code::DeadlineExceeded) {
-        span.record("error.type", tracing::field::debug(code));
+    if is_server_error(code) {
+        span.record("error.type", name);
         span.record("otel.status_code", "ERROR");
         span.record("otel.status_description", message);
+    }
+}
+
+/// Returns whether a status is an error of the server, in the conventions of OpenTelemetry.
+fn is_server_error(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
+}
+
+/// Returns the name of a status code in gRPC.
+fn status_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
 

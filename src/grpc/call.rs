@@ -53,7 +53,7 @@ pub(super) fn start<S: Store + 'static>(
         return CallState::Done(CallOutcome::Answered);
     }
     let timeout = head.headers.get("grpc-timeout").and_then(|it| parse_timeout(it.as_bytes()));
-    let trace = shared.grpc.sampler.start_call(&head.headers);
+    let trace = shared.grpc.sampler.start_call(&head.headers, &shared.ends);
     let context = &mut Context::from_waker(Waker::noop());
     // The waker is not needed: a call that waits for the rest of the body polls again.
     let first = match body.poll_data(context) {

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use tonic::metadata::{MetadataKey, MetadataValue};
 use tonic::transport::Channel;
@@ -88,6 +89,13 @@ fn check_chain(spans: &[RecordedSpan], server: &str) {
     assert_eq!(charge.parent(), decide.id());
 }
 
+/// Checks the addresses of a span of a server.
+fn check_ends(recorded: &RecordedSpan, server: SocketAddr) {
+    assert_eq!(recorded.attribute("client.address"), server.ip().to_string());
+    assert_eq!(recorded.attribute("server.address"), server.ip().to_string());
+    assert_eq!(recorded.integer("server.port"), Some(server.port().into()));
+}
+
 #[test]
 fn spans_reach_the_collector_by_http_and_grpc() {
     for (collector, protocol) in [(Collector::http(), "http"), (Collector::grpc(None), "grpc")] {
@@ -110,19 +118,37 @@ fn spans_reach_the_collector_by_http_and_grpc() {
         let spans = collector.trace(&trace_id(2), 3);
         check_chain(&spans, CALL);
         let [call, decide, charge] = [CALL, DECIDE, CHARGE].map(|name| named(&spans, name));
-        assert_eq!(call.attribute("rpc.grpc.status_code"), "0");
-        assert_eq!(call.attribute("rpc.system"), "grpc");
+        assert_eq!(call.attribute("rpc.response.status_code"), "OK");
+        assert_eq!(call.attribute("rpc.system.name"), "grpc");
+        assert_eq!(call.attribute("rpc.method"), CALL);
+        for deprecated in ["rpc.system", "rpc.service", "rpc.grpc.status_code"] {
+            assert_eq!(call.attribute(deprecated), "", "{deprecated}");
+        }
+        check_ends(call, weir.grpc);
         assert_eq!(call.span.trace_state, "vendor=1");
         assert_eq!(decide.attribute("domain"), "shop");
         assert_eq!(decide.attribute("rate_limit.rules"), "user");
         assert_eq!(decide.attribute("rate_limit.over_limit_rules"), "user");
         assert_eq!(decide.attribute("rate_limit.outcome"), "over_limit");
-        assert_eq!(charge.attribute("rate_limit.keys"), "1");
+        assert_eq!(decide.integer("rate_limit.descriptors"), Some(1));
+        assert_eq!(decide.attribute("rate_limit.rule"), "user");
+        assert_eq!(decide.integer("rate_limit.limit.requests"), Some(2));
+        assert_eq!(decide.integer("rate_limit.remaining"), Some(0));
+        assert_eq!(decide.integer("rate_limit.used"), Some(2));
+        assert!(decide.integer("rate_limit.retry_after_ms").unwrap() > 0);
+        assert_eq!(charge.integer("rate_limit.keys"), Some(1));
         assert_eq!(charge.attribute("rate_limit.answered_by"), "store");
         assert!(call.span.start_time_unix_nano <= charge.span.start_time_unix_nano);
         assert!(charge.span.end_time_unix_nano <= call.span.end_time_unix_nano);
         let first = collector.trace(&trace_id(0), 3);
-        assert_eq!(named(&first, DECIDE).attribute("rate_limit.outcome"), "ok");
+        let decide = named(&first, DECIDE);
+        assert_eq!(decide.attribute("rate_limit.outcome"), "ok");
+        let [used, remaining] = ["used", "remaining"].map(|name| format!("rate_limit.{name}"));
+        assert_eq!((decide.integer(&used), decide.integer(&remaining)), (Some(1), Some(1)));
+        assert_eq!(decide.integer("rate_limit.retry_after_ms"), None);
+        // Values of descriptors often identify people.
+        let all = format!("{spans:?}");
+        assert!(!all.contains("\"ann\"") && !all.contains("user=ann"), "{all}");
 
         assert_eq!(call.process("service.name"), "limits");
         assert_eq!(call.process("service.namespace"), "edge");
@@ -202,11 +228,13 @@ fn json_requests_have_spans_and_errors_are_marked() {
     assert_eq!(post(2, r#"{"domain":"shop"}"#).status, 400);
     let spans = collector.trace(&trace_id(1), 3);
     check_chain(&spans, "POST /json");
-    assert_eq!(named(&spans, "POST /json").attribute("http.response.status_code"), "200");
+    assert_eq!(named(&spans, "POST /json").integer("http.response.status_code"), Some(200));
+    check_ends(named(&spans, "POST /json"), weir.http);
     let spans = collector.trace(&trace_id(2), 2);
-    assert_eq!(named(&spans, "POST /json").attribute("http.response.status_code"), "400");
+    assert_eq!(named(&spans, "POST /json").integer("http.response.status_code"), Some(400));
     let decide = named(&spans, DECIDE);
     assert_eq!(decide.attribute("rate_limit.outcome"), "error");
+    assert_eq!(decide.attribute("error.type"), "invalid_request");
     let status = decide.span.status.as_ref().unwrap();
     assert_eq!(status.code(), StatusCode::Error);
     assert_eq!(status.message, "rate limit descriptor list must not be empty");
@@ -220,12 +248,59 @@ fn interleaved_calls_have_their_own_spans() {
         .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
         // A busy machine may need longer than the default for a round trip.
         .env("WEIR__STORE__BUDGET", "10s")
+        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
+        .env("WEIR__STORE__DENY_LOCALLY_FOR", "0")
         .start();
     call_interleaved(weir.grpc);
+    let mut shared = 0;
     for number in 0..CALLS {
-        let spans = collector.trace(&trace_id(number), 3);
+        let mut spans = collector.trace(&trace_id(number), 4);
+        let at = spans.iter().position(is_client).expect("a span of the round trip");
+        let trip = spans.swap_remove(at);
         check_chain(&spans, CALL);
+        let charge = named(&spans, CHARGE);
+        assert_eq!(trip.parent(), charge.id());
+        assert!(charge.span.start_time_unix_nano <= trip.span.start_time_unix_nano);
+        assert!(trip.span.end_time_unix_nano <= charge.span.end_time_unix_nano);
+        assert_eq!(trip.attribute("db.system.name"), "redis");
+        let (name, operation) = (&trip.span.name, trip.attribute("db.operation.name"));
+        assert_eq!(*name, operation);
+        assert!(
+            operation.contains("EVAL") || operation.contains("INCRBY") || operation == "PIPELINE"
+        );
+        let commands = trip.integer("db.operation.batch.size");
+        assert_eq!(commands.is_some_and(|size| size >= 2), operation.starts_with("PIPELINE"));
+        assert_eq!(trip.attribute("server.address"), "127.0.0.1");
+        assert_eq!(trip.integer("server.port"), Some(redis.port().into()));
+        assert_eq!(trip.attribute("error.type"), "");
+        shared = shared.max(trip.integer("rate_limit.round_trip.charges").unwrap());
     }
+    assert!(shared > 1, "calls at the same time share round trips");
+}
+
+fn is_client(recorded: &RecordedSpan) -> bool {
+    recorded.span.kind() == SpanKind::Client
+}
+
+/// A request that stops waiting ends the span of its round trip, which ends later.
+#[test]
+fn a_round_trip_that_takes_too_long_is_an_error_of_its_span() {
+    let (collector, redis) = (Collector::http(), redis::Server::start());
+    let proxy = redis::proxy::Proxy::start(redis.port());
+    let weir = traced(&collector)
+        .env("REDIS_URL", format!("127.0.0.1:{}", proxy.port()))
+        .env("WEIR__STORE__BUDGET", "100ms")
+        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
+        .start();
+    proxy.delay(Duration::from_secs(1));
+    fail(weir.grpc);
+    let mut spans = collector.trace(&trace_id(1), 4);
+    let at = spans.iter().position(is_client).expect("a span of the round trip");
+    let trip = spans.swap_remove(at);
+    check_chain(&spans, CALL);
+    assert_eq!(trip.attribute("error.type"), "TimedOut");
+    assert_eq!(trip.span.status.as_ref().unwrap().code(), StatusCode::Error);
+    assert!(trip.span.end_time_unix_nano <= named(&spans, CHARGE).span.end_time_unix_nano);
 }
 
 const CALLS: usize = 50;
@@ -253,7 +328,9 @@ fn a_failing_store_is_an_error_of_its_span() {
     for name in [CALL, DECIDE, CHARGE] {
         assert_eq!(named(&spans, name).span.status.as_ref().unwrap().code(), StatusCode::Error);
     }
-    assert_eq!(named(&spans, CALL).attribute("rpc.grpc.status_code"), "2");
+    assert_eq!(named(&spans, CALL).attribute("rpc.response.status_code"), "UNKNOWN");
+    assert_eq!(named(&spans, CALL).attribute("error.type"), "UNKNOWN");
+    assert_eq!(named(&spans, DECIDE).attribute("error.type"), "Unavailable");
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -26,7 +26,7 @@ pub use self::failure::JsonErrors;
 pub use self::stats::JsonStats;
 use crate::connections::ConnectionHandle;
 use crate::http::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
-use crate::http::serve::Limits;
+use crate::http::serve::{Limits, Peer};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
@@ -115,11 +115,13 @@ impl Json {
 pub(super) async fn answer(
     State(json): State<Arc<Json>>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
+    peer: Option<Extension<Peer>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
     let started = Instant::now();
-    let trace = json.sampler.start_json(&headers);
+    let ends = peer.map(|Extension(peer)| peer.ends()).unwrap_or_default();
+    let trace = json.sampler.start_json(&headers, &ends);
     let response = receive(&json, connection, trace, body).await;
     json.stats.record(started.elapsed());
     response

@@ -31,7 +31,7 @@ fn router() -> Router {
 }
 
 fn request(method: &str, uri: &str) -> Request {
-    let peer = Peer::Tcp("127.0.0.1:1".parse().unwrap());
+    let peer = Peer::Tcp("127.0.0.1:1".parse().unwrap(), None);
     let request = Request::builder().method(method).uri(uri).header(HOST, "localhost");
     request.header(CONTENT_TYPE, JSON).extension(peer).body(Body::empty()).unwrap()
 }

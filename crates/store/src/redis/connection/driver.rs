@@ -261,10 +261,10 @@ impl Driver {
         session: &mut Session,
         batch: &mut CommandBatch,
     ) -> Result<(), NotReady> {
-        let Session { link, server, .. } = session;
+        let Session { link, server, endpoint, .. } = session;
         let (mut read_only, mut refusal) = (false, None);
         while !batch.is_empty() {
-            match round_trip::run(self.shared(), server, link, batch).await {
+            match round_trip::run(self.shared(), server, link, endpoint, batch).await {
                 Ok(trip) => {
                     trip.redirects.into_iter().for_each(|redirect| self.redirect(redirect));
                     read_only |= trip.read_only;
