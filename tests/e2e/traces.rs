@@ -248,6 +248,8 @@ fn interleaved_calls_have_their_own_spans() {
         .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
         // A busy machine may need longer than the default for a round trip.
         .env("WEIR__STORE__BUDGET", "10s")
+        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
+        .env("WEIR__STORE__DENY_LOCALLY_FOR", "0")
         .start();
     call_interleaved(weir.grpc);
     let mut shared = 0;

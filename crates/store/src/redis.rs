@@ -94,10 +94,8 @@ impl RedisStore {
     /// Returns how many connections there are, and how many of them are down. Slow ones are not down.
     pub fn connections_down(&self) -> (usize, usize) {
         let connections: Vec<Arc<Connection>> = self.all_connections().collect();
-        let is_down =
-            |connection: &Connection| connection.down().is_some() && !connection.is_slow();
-        let down = connections.iter().filter(|connection| is_down(connection)).count();
-        (connections.len(), down)
+        let unused = connections.iter().filter(|connection| connection.down().is_some());
+        (connections.len(), unused.filter(|connection| !connection.is_slow()).count())
     }
 
     /// Returns how many connections are open, and probed after a slow round trip.

@@ -76,8 +76,9 @@ fn slow_connections_are_one_line_and_not_down() {
         .start();
     let count =
         |state: &str| weir.metric(&format!(r#"weir_redis_connections{state}{{redis="main"}}"#));
-    wait_for("connections are up", || (count("") > 1).then_some(()));
-    let all = count("");
+    // Two threads that serve gRPC, and that of /json.
+    let all = 3;
+    wait_for("connections are up", || (count("") == all).then_some(()));
     let counts = connection_counts(&weir);
     // Less than the second after which a connection counts as lost.
     proxy.delay(Duration::from_millis(500));

@@ -1,5 +1,6 @@
 //! One round trip: sends a batch, answers its charges, and returns what is left to do.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use super::connection::{Link, SHORT_BYTES};
 use super::context::RedisContext;
 use super::open_windows::OpenWindows;
 use super::options::Clock;
+use super::reply::Reply;
 use super::script::Scripts;
 use super::trip_span::{TripInfo, TripSpans};
 use crate::StoreError;
@@ -36,8 +38,8 @@ pub(super) struct RoundTrip {
     /// Why the server refuses all commands for now.
     pub refusal: Option<String>,
     pub redirects: Vec<Redirect>,
-    /// The code of the first error that the server replied.
-    pub error: Option<String>,
+    /// Recorded requests for which the server replied with an error, and its code.
+    pub errors: Vec<(Arc<Reply>, String)>,
 }
 
 /// Charges that a node did not count, because another one serves their slot.
@@ -124,7 +126,7 @@ pub(super) async fn run(
     let mut replies = match replies {
         Ok(replies) => replies,
         Err(error) => {
-            spans.end(Some(error.code().unwrap_or("disconnected")));
+            spans.fail(error.code().unwrap_or("disconnected"));
             batch.increments.iter().for_each(|increment| increment.fail(StoreError::Unavailable));
             for call in batch.calls.drain(..) {
                 fail_all(call.into_charges(), StoreError::Unavailable);
@@ -137,7 +139,7 @@ pub(super) async fn run(
         false => Some(batch.clock.now),
     };
     let trip = answer(shared, server, batch, replies, now);
-    spans.end(trip.error.as_deref());
+    spans.end(&trip.errors);
     Ok(trip)
 }
 
@@ -215,7 +217,6 @@ fn answer(
                     shared.counts.count_failure(error);
                     shared.log.key_failed(error, &key, message);
                     trip.read_only |= error == StoreError::ReadOnly;
-                    trip.error.get_or_insert_with(|| format!("{error:?}"));
                 }
             }
             Value::ServerError(error)
@@ -269,7 +270,8 @@ impl RoundTrip {
             shared.counts.count_failure(StoreError::Corrupt);
             return fail_all(charges, StoreError::Corrupt);
         };
-        self.error.get_or_insert_with(|| error.code().to_owned());
+        let recorded = charges.iter().filter(|charge| charge.reply.is_recorded());
+        self.errors.extend(recorded.map(|it| (it.reply.clone(), error.code().to_owned())));
         if let Some(kind) = RedirectKind::of(&error) {
             return self.redirects.push(Redirect { kind, error, charges });
         }

@@ -37,7 +37,7 @@ impl TripInfo<'_> {
     fn start(&self, parent: &Span) -> Span {
         let operation = self.operation();
         let (address, port) = match self.server {
-            Endpoint::Tcp(host, port) => (Cow::from(host), Some(i64::from(*port))),
+            Endpoint::Tcp(host, port) => (Cow::Borrowed(host.as_str()), Some(i64::from(*port))),
             Endpoint::Unix(path) => (path.to_string_lossy(), None),
         };
         let integer = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -74,27 +74,36 @@ impl TripSpan {
     }
 }
 
-/// The spans of the recorded requests that share a round trip. A connection that is given up ends them.
+/// The spans of the recorded requests that share a round trip. A connection that is abandoned ends them.
 #[derive(Default)]
-pub(super) struct TripSpans(Vec<Arc<TripSpan>>);
+pub(super) struct TripSpans(Vec<(Arc<Reply>, Arc<TripSpan>)>);
 
 impl TripSpans {
     /// Starts the span of each request that still waits.
     pub fn start(replies: &[Arc<Reply>], info: &TripInfo<'_>) -> TripSpans {
         let spans = replies.iter().filter_map(|reply| {
-            reply.add_trip(|parent| Arc::new(TripSpan(Mutex::new(Some(info.start(parent))))))
+            let start = |parent: &Span| Arc::new(TripSpan(Mutex::new(Some(info.start(parent)))));
+            Some((reply.clone(), reply.add_trip(start)?))
         });
         TripSpans(spans.collect())
     }
 
-    /// Ends all spans that have not ended, with the server's error, if any.
-    pub fn end(mut self, error: Option<&str>) {
-        self.0.drain(..).for_each(|span| span.end(error));
+    /// Ends the spans that have not ended. `errors` are the codes of the server's errors, by request.
+    pub fn end(mut self, errors: &[(Arc<Reply>, String)]) {
+        for (reply, span) in self.0.drain(..) {
+            let error = errors.iter().find(|(failed, _)| Arc::ptr_eq(failed, &reply));
+            span.end(error.map(|(_, code)| code.as_str()));
+        }
+    }
+
+    /// Ends the spans that have not ended with one error.
+    pub fn fail(mut self, error: &str) {
+        self.0.drain(..).for_each(|(_, span)| span.end(Some(error)));
     }
 }
 
 impl Drop for TripSpans {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(|span| span.end(Some("TimedOut")));
+        self.0.drain(..).for_each(|(_, span)| span.end(Some("TimedOut")));
     }
 }

@@ -46,7 +46,7 @@ impl CommandBatch {
             if charge.reply.is_awaited(at) {
                 // The charges of a request are next to each other.
                 if charge.reply.is_recorded()
-                    && !recorded.last().is_some_and(|last| Arc::ptr_eq(last, &charge.reply))
+                    && recorded.last().is_none_or(|last| !Arc::ptr_eq(last, &charge.reply))
                 {
                     recorded.push(charge.reply.clone());
                 }
