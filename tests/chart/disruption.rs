@@ -46,6 +46,11 @@ fn replicas_are_counted_where_each_takes_its_share() {
     ] {
         assert!(!counted(other), "{other}");
     }
+    // Where the chart does not see it, the two settings would contradict each other.
+    let values =
+        format!("{redis}\nextraEnv: [{{ name: WEIR__STORE__REDIS__LAYOUT, value: reference }}]");
+    let error = helm.chart().values(&values).try_text().unwrap_err();
+    assert!(error.contains("use settings.store.redis.layout"), "{error}");
 }
 
 #[test]

@@ -64,10 +64,32 @@ fn other_kinds_groups_and_namespaces_may_have_the_name() {
         assert!(helm.chart().values(&values).try_text().is_ok(), "{values}");
     }
     let twice = object("v1", "ConfigMap", json!({ "name": "a" }));
+    // A condition that is false leaves nothing.
+    let conditional = "{{- if .Values.resp.enabled }}\nkind: X\n{{- end }}";
+    let values =
+        json!({ "extraObjects": [conditional, format!("# none\n---\n{twice}")] }).to_string();
+    let text = helm.chart().values(&values).try_text().unwrap();
+    assert_eq!(text.matches("extra-objects.yaml").count(), 1, "{text}");
     for (objects, words) in [
         (json!([twice, twice]), "extraObjects has the ConfigMap a"),
         (json!([{ "kind": "ConfigMap" }]), "without apiVersion, kind or metadata.name"),
         (json!(["not: an object"]), "without apiVersion, kind or metadata.name"),
+        (
+            json!([{ "apiVersion": "v1", "kind": "ConfigMap", "metadata": "a" }]),
+            "without apiVersion, kind or metadata.name",
+        ),
+        (
+            json!([object("v1", "Service", json!({ "name": "weir", "namespace": "" }))]),
+            "the Service weir",
+        ),
+        (
+            json!([format!(
+                "{}\n---\n{}",
+                twice,
+                object("v1", "Service", json!({ "name": "weir" }))
+            )]),
+            "the Service weir",
+        ),
         // A version is not a group.
         (
             json!([object("apps/v1beta9", "Deployment", json!({ "name": "weir" }))]),

@@ -28,6 +28,6 @@
 {{/* Returns by what Kubernetes tells a resource from others: group, kind, namespace, name. Takes a list: the root context, the resource. */}}
 {{- define "weir.objectKey" -}}
 {{- $object := index . 1 -}}
-{{- $namespace := dig "metadata" "namespace" (index . 0).Release.Namespace $object -}}
+{{- $namespace := $object.metadata.namespace | default (index . 0).Release.Namespace -}}
 {{- printf "%s %s %s/%s" (regexReplaceAll "/?[^/]*$" $object.apiVersion "") $object.kind $namespace $object.metadata.name -}}
 {{- end -}}

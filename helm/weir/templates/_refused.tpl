@@ -226,5 +226,8 @@ store.replicas: use the value replicaCount or autoscaling.maxReplicas, or settin
 {{ . }}.username: use the values {{ $value }}.existingSecret and {{ $value }}.usernameKey, or settings.{{ . }}.username
 {{ . }}.password_file: use the value {{ $value }}.existingSecret or settings.{{ . }}.password_file
 {{- end }}
+{{- if include "weir.countsReplicas" . }}
+store.redis.layout: use settings.store.redis.layout, so that the chart leaves out store.count_replicas, which another layout does not have
+{{- end }}
 {{ include "weir.refusedPerSecond" . }}
 {{- end -}}

@@ -92,7 +92,9 @@ const PASSING: [&str; 12] = [
 /// no permission or that the key holds something else, stay.
 fn announce_error(error: &RedisError) -> AnnounceError {
     let text = error.to_string();
-    let is_passing = |code: &str| PASSING.iter().any(|it| *it == code || text.contains(it));
+    let is_word = |char: char| char.is_ascii_alphanumeric();
+    let has = |code: &str| text.split(|char| !is_word(char)).any(|word| word == code);
+    let is_passing = |code: &str| PASSING.iter().any(|it| *it == code || has(it));
     match error.code() {
         Some(code) if !is_passing(code) => AnnounceError::Refused(text),
         _ => StoreError::Unavailable.into(),
