@@ -8,6 +8,8 @@
 //! Most calls skip all waits: the request is complete, the store answers immediately, and h2 takes
 //! the response.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -115,10 +117,19 @@ impl CompleteRequest {
     ) -> CallState {
         let timeout = self.timeout;
         let mut trace = std::mem::take(&mut self.trace);
-        let answer = match self.read(&shared) {
+        let view = {
+            let _entered = trace.enter();
+            self.read(&shared)
+        };
+        let answer = match view {
             Ok(mut view) => {
                 view.set_span(trace.span());
-                answer(&shared.grpc, &view, timeout).await
+                let mut answering = pin!(answer(&shared.grpc, &view, timeout));
+                poll_fn(|context| {
+                    let _entered = trace.enter();
+                    answering.as_mut().poll(context)
+                })
+                .await
             }
             Err(status) => (Err(status), HoldGuard::default()),
         };
@@ -149,6 +160,7 @@ fn answer_now<S: Store + 'static>(
     grpc: &Grpc<S>,
     request: &CompleteRequest,
 ) -> Option<FramedResponse> {
+    let _entered = request.trace.enter();
     let mut view = match read(grpc, &request.message) {
         Ok(view) => view,
         Err(status) => return Some((Err(status), HoldGuard::default())),

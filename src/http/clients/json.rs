@@ -7,8 +7,9 @@ mod codec;
 mod failure;
 mod stats;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -179,10 +180,18 @@ impl<S: Store> JsonWorker<S> {
             parsed
         };
         let answer = match message {
-            Ok(message) => self.decide(&message, permit, &trace).await,
+            Ok(message) => {
+                let mut deciding = pin!(self.decide(&message, permit, &trace));
+                poll_fn(|context| {
+                    let _entered = trace.enter();
+                    deciding.as_mut().poll(context)
+                })
+                .await
+            }
             Err(error) => Err(Failure::Invalid(error)),
         };
         let answer = answer.unwrap_or_else(|failure| {
+            let _entered = trace.enter();
             failure.log();
             failure.respond(self.errors)
         });
