@@ -29,6 +29,7 @@ use super::call_state::{
 };
 use super::framing::read;
 use super::hold_guard::HoldGuard;
+use super::stats::Started;
 use crate::service::{RequestView, parse_timeout, rejection};
 use crate::trace::RequestTrace;
 use weir_limiter::Holds;
@@ -102,7 +103,7 @@ pub(super) fn complete<S: Store + 'static>(
     match answer_now(&shared.grpc, &request) {
         Some(answer) => {
             shared.timer.answer();
-            end_span(&mut request.trace, &answer);
+            end_span(shared, &mut request.trace, request.started, &answer);
             send(shared, request.respond, answer, request.outcome)
         }
         None => CallState::WaitForStore(request),
@@ -134,7 +135,7 @@ impl CompleteRequest {
             Err(status) => (Err(status), HoldGuard::default()),
         };
         shared.timer.answer_later(self.started);
-        end_span(&mut trace, &answer);
+        end_span(&shared, &mut trace, self.started, &answer);
         send(&shared, self.respond, answer, self.outcome)
     }
 
@@ -183,7 +184,15 @@ async fn answer<S: Store + 'static>(
 }
 
 /// Ends the span of a call that is answered.
-fn end_span(trace: &mut RequestTrace, (answer, _): &FramedResponse) {
+fn end_span<S>(
+    shared: &CallContext<S>,
+    trace: &mut RequestTrace,
+    started: Started,
+    (answer, _): &FramedResponse,
+) {
+    if let Some(ids) = trace.ids() {
+        shared.timer.set_exemplar(ids, started);
+    }
     match answer {
         Ok(_) => trace.end_call(Code::Ok, ""),
         Err(status) => trace.end_call(status.code(), status.message()),

@@ -283,6 +283,32 @@ fn log_lines_of_recorded_requests_have_the_ids_of_their_spans() {
 }
 
 #[test]
+fn latencies_have_exemplars_in_open_metrics_only() {
+    let collector = Collector::http();
+    let weir = traced(&collector).start();
+    ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
+    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+    let (name, value) = traceparent(&trace_id(2));
+    http::ask(weir.http, "POST", "/json", &[(name, &value)], body.as_bytes()).expect("an answer");
+    let metrics = |accept: &str| {
+        http::ask(weir.http, "GET", "/metrics", &[("accept", accept)], b"").expect("metrics").body
+    };
+    let call = collector.trace(&trace_id(1), 3);
+    let call = named(&call, CALL);
+    let ids = format!("# {{trace_id=\"{}\",span_id=\"{}\"}} ", call.trace_id(), call.id());
+    let page = crate::support::wait_for("an exemplar of the call", || {
+        Some(metrics("application/openmetrics-text")).filter(|page| page.contains(&ids))
+    });
+    let of = |id: &str| page.lines().find(|line| line.contains(id)).unwrap_or_default().to_owned();
+    assert!(
+        of(&ids).starts_with("weir_request_duration_seconds_bucket{method=\"ShouldRateLimit\"")
+    );
+    let json = of(&trace_id(2));
+    assert!(json.starts_with("weir_json_request_duration_seconds_bucket{"), "{page}");
+    assert!(!metrics("text/plain").contains("trace_id"));
+}
+
+#[test]
 fn log_lines_of_requests_that_wait_for_redis_have_the_ids_of_their_spans() {
     let (collector, redis) = (Collector::http(), redis::Server::start());
     let setup = traced(&collector)

@@ -123,8 +123,9 @@ pub(super) async fn answer(
     let started = Instant::now();
     let ends = peer.map(|Extension(peer)| peer.ends()).unwrap_or_default();
     let trace = json.sampler.start_json(&headers, &ends);
+    let ids = trace.ids();
     let response = receive(&json, connection, trace, body).await;
-    json.stats.record(started.elapsed());
+    json.stats.record(started.elapsed(), ids);
     response
 }
 
