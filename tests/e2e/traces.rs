@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use tonic::metadata::{MetadataKey, MetadataValue};
 use tonic::transport::Channel;
@@ -15,10 +13,12 @@ use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateL
 
 use crate::support::collector::{Collector, RecordedSpan};
 use crate::support::weir::{Setup, Weir, serving};
-use crate::support::{api, envoy, http, redis};
+use crate::support::{api, envoy, http};
 
 mod exit;
+mod lines;
 mod metrics;
+mod round_trips;
 #[cfg(feature = "tls")]
 mod tls;
 mod variables;
@@ -238,159 +238,6 @@ fn json_requests_have_spans_and_errors_are_marked() {
     let status = decide.span.status.as_ref().unwrap();
     assert_eq!(status.code(), StatusCode::Error);
     assert_eq!(status.message, "rate limit descriptor list must not be empty");
-}
-
-/// Sends a request that is recorded and one that is not, by gRPC and by `/json`, and returns the lines about their
-/// decisions.
-fn decision_lines(collector: &Collector, setup: Setup, spans: usize) -> Vec<String> {
-    let mut weir = setup.env("WEIR__LOG__LEVEL", "debug").start();
-    ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
-    ask(weir.grpc, api::user_request(), &[]);
-    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
-    let (name, value) = traceparent(&trace_id(2));
-    http::ask(weir.http, "POST", "/json", &[(name, &value)], body.as_bytes()).expect("an answer");
-    let spans = [trace_id(1), trace_id(2)].map(|id| collector.trace(&id, spans));
-    weir.signal("INT");
-    weir.wait_until_ended();
-    let said = weir.said_in_all();
-    let lines: Vec<String> =
-        said.lines().filter(|line| line.contains("decision")).map(str::to_owned).collect();
-    assert_eq!(lines.len(), 3, "{said}");
-    for (line, span) in [(0, named(&spans[0], CALL)), (2, named(&spans[1], "POST /json"))] {
-        assert!(lines[line].contains(&span.trace_id()), "{lines:#?}");
-        assert!(lines[line].contains(&span.id()), "{lines:#?}");
-    }
-    assert!(!lines[1].contains("trace_id") && !lines[1].contains("span_id"), "{lines:#?}");
-    lines
-}
-
-#[test]
-fn log_lines_of_recorded_requests_have_the_ids_of_their_spans() {
-    for format in ["text", "json", "reference-json"] {
-        let collector = Collector::http();
-        let lines =
-            decision_lines(&collector, traced(&collector).env("WEIR__LOG__FORMAT", format), 3);
-        if format == "text" {
-            assert!(
-                lines[0].contains(&format!(" trace_id={} span_id=", trace_id(1))),
-                "{lines:#?}"
-            );
-        } else {
-            let event: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
-            assert_eq!(event["trace_id"], trace_id(1));
-        }
-    }
-}
-
-#[test]
-fn latencies_have_exemplars_in_open_metrics_only() {
-    let collector = Collector::http();
-    let weir = traced(&collector).start();
-    ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
-    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
-    let (name, value) = traceparent(&trace_id(2));
-    http::ask(weir.http, "POST", "/json", &[(name, &value)], body.as_bytes()).expect("an answer");
-    let metrics = |accept: &str| {
-        http::ask(weir.http, "GET", "/metrics", &[("accept", accept)], b"").expect("metrics").body
-    };
-    let call = collector.trace(&trace_id(1), 3);
-    let call = named(&call, CALL);
-    let ids = format!("# {{trace_id=\"{}\",span_id=\"{}\"}} ", call.trace_id(), call.id());
-    let page = crate::support::wait_for("an exemplar of the call", || {
-        Some(metrics("application/openmetrics-text")).filter(|page| page.contains(&ids))
-    });
-    let of = |id: &str| page.lines().find(|line| line.contains(id)).unwrap_or_default().to_owned();
-    assert!(
-        of(&ids).starts_with("weir_request_duration_seconds_bucket{method=\"ShouldRateLimit\"")
-    );
-    let json = of(&trace_id(2));
-    assert!(json.starts_with("weir_json_request_duration_seconds_bucket{"), "{page}");
-    assert!(!metrics("text/plain").contains("trace_id"));
-}
-
-#[test]
-fn log_lines_of_requests_that_wait_for_redis_have_the_ids_of_their_spans() {
-    let (collector, redis) = (Collector::http(), redis::Server::start());
-    let setup = traced(&collector)
-        .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
-        .env("WEIR__STORE__BUDGET", "10s");
-    decision_lines(&collector, setup, 4);
-}
-
-#[test]
-fn interleaved_calls_have_their_own_spans() {
-    let (collector, redis) = (Collector::grpc(None), redis::Server::start());
-    let weir = traced(&collector)
-        .env("TRACING_EXPORTER_PROTOCOL", "grpc")
-        .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
-        // A busy machine may need longer than the default for a round trip.
-        .env("WEIR__STORE__BUDGET", "10s")
-        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
-        .env("WEIR__STORE__DENY_LOCALLY_FOR", "0")
-        .start();
-    call_interleaved(weir.grpc);
-    let mut shared = 0;
-    for number in 0..CALLS {
-        let mut spans = collector.trace(&trace_id(number), 4);
-        let at = spans.iter().position(is_client).expect("a span of the round trip");
-        let trip = spans.swap_remove(at);
-        check_chain(&spans, CALL);
-        let charge = named(&spans, CHARGE);
-        assert_eq!(trip.parent(), charge.id());
-        assert!(charge.span.start_time_unix_nano <= trip.span.start_time_unix_nano);
-        assert!(trip.span.end_time_unix_nano <= charge.span.end_time_unix_nano);
-        assert_eq!(trip.attribute("db.system.name"), "redis");
-        let (name, operation) = (&trip.span.name, trip.attribute("db.operation.name"));
-        assert_eq!(*name, operation);
-        assert!(
-            operation.contains("EVAL") || operation.contains("INCRBY") || operation == "PIPELINE"
-        );
-        let commands = trip.integer("db.operation.batch.size");
-        assert_eq!(commands.is_some_and(|size| size >= 2), operation.starts_with("PIPELINE"));
-        assert_eq!(trip.attribute("server.address"), "127.0.0.1");
-        assert_eq!(trip.integer("server.port"), Some(redis.port().into()));
-        assert_eq!(trip.attribute("error.type"), "");
-        shared = shared.max(trip.integer("rate_limit.round_trip.charges").unwrap());
-    }
-    assert!(shared > 1, "calls at the same time share round trips");
-}
-
-fn is_client(recorded: &RecordedSpan) -> bool {
-    recorded.span.kind() == SpanKind::Client
-}
-
-/// A request that stops waiting ends the span of its round trip, which ends later.
-#[test]
-fn a_round_trip_that_takes_too_long_is_an_error_of_its_span() {
-    let (collector, redis) = (Collector::http(), redis::Server::start());
-    let proxy = redis::proxy::Proxy::start(redis.port());
-    let weir = traced(&collector)
-        .env("REDIS_URL", format!("127.0.0.1:{}", proxy.port()))
-        .env("WEIR__STORE__BUDGET", "100ms")
-        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
-        .start();
-    proxy.delay(Duration::from_secs(1));
-    fail(weir.grpc);
-    let mut spans = collector.trace(&trace_id(1), 4);
-    let at = spans.iter().position(is_client).expect("a span of the round trip");
-    let trip = spans.swap_remove(at);
-    check_chain(&spans, CALL);
-    assert_eq!(trip.attribute("error.type"), "TimedOut");
-    assert_eq!(trip.span.status.as_ref().unwrap().code(), StatusCode::Error);
-    assert!(trip.span.end_time_unix_nano <= named(&spans, CHARGE).span.end_time_unix_nano);
-}
-
-const CALLS: usize = 50;
-
-/// Makes calls at the same time on one connection.
-#[tokio::main(flavor = "current_thread")]
-async fn call_interleaved(to: SocketAddr) {
-    let channel = api::channel(to).await;
-    let calls = (0..CALLS).map(async |number| {
-        let headers = [traceparent(&trace_id(number))];
-        send(channel.clone(), api::user_request(), &headers).await.expect("an answer");
-    });
-    join_all(calls).await;
 }
 
 #[test]
