@@ -4,7 +4,8 @@
 //! the caller's decision holds, and requests without one are sampled.
 //!
 //! The requests of a connection take turns on one task, and `tracing`'s current span is that of a
-//! thread. Spans are therefore never entered: a child names its parent.
+//! thread. Spans are therefore never entered: a child names its parent. Log lines have the ids of the request
+//! that the thread polls: see [`RequestTrace::enter`].
 
 pub mod context;
 
@@ -17,7 +18,7 @@ use tracing::{Span, info_span};
 
 use self::context::Caller;
 use weir_common::random::random;
-use weir_common::spans::TARGET;
+use weir_common::spans::{Entered, TARGET, TraceIds, enter};
 
 /// The full name of the method of a call, and the name of its span.
 const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -128,7 +129,8 @@ fn start(ratio: f64, headers: &HeaderMap, span: impl FnOnce() -> Span) -> Reques
     }
     let span = span();
     continue_trace(&span, &caller, headers);
-    RequestTrace(Some(Box::new(span)))
+    let ids = ids(&span);
+    RequestTrace(Some(Box::new(Recorded { span, ids })))
 }
 
 /// Makes a span the child of the caller's.
@@ -147,29 +149,70 @@ fn continue_trace(span: &Span, caller: &Caller<'_>, headers: &HeaderMap) {
 #[cfg(not(feature = "otlp"))]
 fn continue_trace(_: &Span, _: &Caller<'_>, _: &HeaderMap) {}
 
+/// Returns the ids of a span that has its parent; none if no spans are exported.
+#[cfg(feature = "otlp")]
+fn ids(span: &Span) -> Option<TraceIds> {
+    use opentelemetry::trace::TraceContextExt;
+    use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+    let context = span.context();
+    let span = context.span();
+    let ids = span.span_context();
+    ids.is_valid().then(|| TraceIds {
+        trace: u128::from_be_bytes(ids.trace_id().to_bytes()),
+        span: u64::from_be_bytes(ids.span_id().to_bytes()),
+    })
+}
+
+#[cfg(not(feature = "otlp"))]
+fn ids(_: &Span) -> Option<TraceIds> {
+    None
+}
+
 /// The span of a request; none if the request is not recorded. A request that is dropped before its
 /// response was recorded counts as cancelled.
 #[derive(Debug, Default)]
-pub struct RequestTrace(Option<Box<Span>>);
+pub struct RequestTrace(Option<Box<Recorded>>);
+
+/// A request that is recorded.
+#[derive(Debug)]
+struct Recorded {
+    span: Span,
+    ids: Option<TraceIds>,
+}
 
 impl RequestTrace {
     /// The span, as a parent.
     #[inline]
     pub fn span(&self) -> Option<&Span> {
-        self.0.as_deref()
+        self.0.as_deref().map(|recorded| &recorded.span)
+    }
+
+    /// The ids of the span; none if the request is not recorded.
+    #[inline]
+    pub fn ids(&self) -> Option<TraceIds> {
+        self.0.as_deref()?.ids
+    }
+
+    /// Marks that this thread handles the request until the result is dropped: its log lines have the ids
+    /// of the span.
+    #[inline]
+    pub fn enter(&self) -> Option<Entered> {
+        self.ids().map(enter)
     }
 
     /// Ends the span of a call with its status.
     #[inline]
     pub fn end_call(&mut self, code: Code, message: &str) {
-        if let Some(span) = self.0.take() {
-            end_call(&span, code, message);
+        if let Some(recorded) = self.0.take() {
+            end_call(&recorded.span, code, message);
         }
     }
 
     /// Ends the span of an HTTP request with the status of its response.
     pub fn end_http(&mut self, status: u16) {
-        let Some(span) = self.0.take() else { return };
+        let Some(recorded) = self.0.take() else { return };
+        let span = &recorded.span;
         span.record("http.response.status_code", i64::from(status));
         if status >= 500 {
             span.record("error.type", status.to_string());
@@ -228,7 +271,8 @@ fn status_name(code: Code) -> &'static str {
 
 impl Drop for RequestTrace {
     fn drop(&mut self) {
-        if let Some(span) = self.0.take() {
+        if let Some(recorded) = self.0.take() {
+            let span = &recorded.span;
             span.record("error.type", "cancelled");
             span.record("otel.status_code", "ERROR");
             span.record("otel.status_description", "the client cancelled the request");

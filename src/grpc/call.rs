@@ -8,6 +8,8 @@
 //! Most calls skip all waits: the request is complete, the store answers immediately, and h2 takes
 //! the response.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -27,6 +29,7 @@ use super::call_state::{
 };
 use super::framing::read;
 use super::hold_guard::HoldGuard;
+use super::stats::Started;
 use crate::service::{RequestView, parse_timeout, rejection};
 use crate::trace::RequestTrace;
 use weir_limiter::Holds;
@@ -100,7 +103,7 @@ pub(super) fn complete<S: Store + 'static>(
     match answer_now(&shared.grpc, &request) {
         Some(answer) => {
             shared.timer.answer();
-            end_span(&mut request.trace, &answer);
+            end_span(shared, &mut request.trace, request.started, &answer);
             send(shared, request.respond, answer, request.outcome)
         }
         None => CallState::WaitForStore(request),
@@ -115,15 +118,24 @@ impl CompleteRequest {
     ) -> CallState {
         let timeout = self.timeout;
         let mut trace = std::mem::take(&mut self.trace);
-        let answer = match self.read(&shared) {
+        let view = {
+            let _entered = trace.enter();
+            self.read(&shared)
+        };
+        let answer = match view {
             Ok(mut view) => {
                 view.set_span(trace.span());
-                answer(&shared.grpc, &view, timeout).await
+                let mut answering = pin!(answer(&shared.grpc, &view, timeout));
+                poll_fn(|context| {
+                    let _entered = trace.enter();
+                    answering.as_mut().poll(context)
+                })
+                .await
             }
             Err(status) => (Err(status), HoldGuard::default()),
         };
         shared.timer.answer_later(self.started);
-        end_span(&mut trace, &answer);
+        end_span(&shared, &mut trace, self.started, &answer);
         send(&shared, self.respond, answer, self.outcome)
     }
 
@@ -149,6 +161,7 @@ fn answer_now<S: Store + 'static>(
     grpc: &Grpc<S>,
     request: &CompleteRequest,
 ) -> Option<FramedResponse> {
+    let _entered = request.trace.enter();
     let mut view = match read(grpc, &request.message) {
         Ok(view) => view,
         Err(status) => return Some((Err(status), HoldGuard::default())),
@@ -171,7 +184,15 @@ async fn answer<S: Store + 'static>(
 }
 
 /// Ends the span of a call that is answered.
-fn end_span(trace: &mut RequestTrace, (answer, _): &FramedResponse) {
+fn end_span<S>(
+    shared: &CallContext<S>,
+    trace: &mut RequestTrace,
+    started: Started,
+    (answer, _): &FramedResponse,
+) {
+    if let Some(ids) = trace.ids() {
+        shared.timer.set_exemplar(ids, started);
+    }
     match answer {
         Ok(_) => trace.end_call(Code::Ok, ""),
         Err(status) => trace.end_call(status.code(), status.message()),

@@ -7,8 +7,9 @@ mod codec;
 mod failure;
 mod stats;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -122,8 +123,9 @@ pub(super) async fn answer(
     let started = Instant::now();
     let ends = peer.map(|Extension(peer)| peer.ends()).unwrap_or_default();
     let trace = json.sampler.start_json(&headers, &ends);
+    let ids = trace.ids();
     let response = receive(&json, connection, trace, body).await;
-    json.stats.record(started.elapsed());
+    json.stats.record(started.elapsed(), ids);
     response
 }
 
@@ -179,10 +181,18 @@ impl<S: Store> JsonWorker<S> {
             parsed
         };
         let answer = match message {
-            Ok(message) => self.decide(&message, permit, &trace).await,
+            Ok(message) => {
+                let mut deciding = pin!(self.decide(&message, permit, &trace));
+                poll_fn(|context| {
+                    let _entered = trace.enter();
+                    deciding.as_mut().poll(context)
+                })
+                .await
+            }
             Err(error) => Err(Failure::Invalid(error)),
         };
         let answer = answer.unwrap_or_else(|failure| {
+            let _entered = trace.enter();
             failure.log();
             failure.respond(self.errors)
         });
