@@ -118,11 +118,7 @@ impl CompleteRequest {
     ) -> CallState {
         let timeout = self.timeout;
         let mut trace = std::mem::take(&mut self.trace);
-        let view = {
-            let _entered = trace.enter();
-            self.read(&shared)
-        };
-        let answer = match view {
+        let answer = match self.read(&shared, &trace) {
             Ok(mut view) => {
                 view.set_span(trace.span());
                 let mut answering = pin!(answer(&shared.grpc, &view, timeout));
@@ -140,7 +136,12 @@ impl CompleteRequest {
     }
 
     /// Decodes the message, and counts the memory that it holds until the store answers.
-    fn read<S: Store>(&mut self, shared: &CallContext<S>) -> Result<RequestView<'_>, Status> {
+    fn read<S: Store>(
+        &mut self,
+        shared: &CallContext<S>,
+        trace: &RequestTrace,
+    ) -> Result<RequestView<'_>, Status> {
+        let _entered = trace.enter();
         let view = read(&shared.grpc, &self.message)?;
         let bytes = self.message.len() + view.heap_bytes();
         if bytes > FREE_REQUEST_BYTES || self.reservation.is_some() {
