@@ -78,7 +78,7 @@ pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
             || cause.is::<h2::Error>()
             || cause.is::<hyper::Error>()
     };
-    if error.code() != Code::Unknown || !causes(&error).any(is_other) {
+    if !matches!(error.code(), Code::Unknown | Code::Internal) || !causes(&error).any(is_other) {
         return error;
     }
     // h2 keeps only the text of an error of the connection.
