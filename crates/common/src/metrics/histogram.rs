@@ -18,8 +18,11 @@ pub struct Histogram {
     /// and seconds are shown.
     per_unit: f64,
     /// The last exemplar of each bucket; empty if the histogram has none.
-    exemplars: Box<[Mutex<Option<(u64, TraceIds)>>]>,
+    exemplars: Box<[Mutex<Option<Recorded>>]>,
 }
+
+/// A value that was recorded, and the span that explains it.
+type Recorded = (u64, TraceIds);
 
 /// A value of a histogram that a trace explains.
 #[derive(Clone, Copy, Debug, PartialEq)]
