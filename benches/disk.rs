@@ -39,6 +39,7 @@ fn charge(store: &impl Store, plan: &Arc<Plan>, key: u64) {
         quota_passes: false,
         budget: Duration::ZERO,
         on_failure: None,
+        span: None,
     };
     let mut answers = Answers::new();
     assert!(

@@ -17,7 +17,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::service::{Options, RateLimit};
-use weir::trace::Sampler;
+use weir::trace::{Ends, Sampler};
 use weir_common::clock::SystemClock;
 use weir_common::entry::OwnedEntry;
 use weir_limiter::controls::{Action, ActiveRules, Control};
@@ -184,7 +184,7 @@ fn serve(
         };
         let handle = Connections::new(limits, connections::ConnectionCounts::default()).register();
         tokio::spawn(async move {
-            grpc.serve(server, &handle, None, closed, &ReadScheduler::default()).await;
+            grpc.serve(server, &handle, Ends::default(), closed, &ReadScheduler::default()).await;
         });
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(4, 0, 0, &[], &mut out);

@@ -156,6 +156,7 @@ async fn decide(
                     quota_passes: false,
                     budget: Duration::from_secs(5),
                     on_failure: None,
+                    span: None,
                 };
                 let mut answers = Answers::new();
                 store.charge(batch, &mut answers).await;

@@ -175,6 +175,7 @@ fn charge(
         quota_passes: false,
         budget: Duration::MAX,
         on_failure: None,
+        span: None,
     };
     let mut answers = Answers::new();
     let _ = pin!(store.charge(batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));

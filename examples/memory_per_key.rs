@@ -113,6 +113,7 @@ impl Driver {
                 quota_passes: false,
                 budget: Duration::MAX,
                 on_failure: None,
+                span: None,
             };
             let mut answers = Answers::new();
             let start = Instant::now();

@@ -4,6 +4,7 @@ mod check;
 mod completions;
 mod convert;
 mod descriptor_args;
+mod diff;
 #[cfg(test)]
 mod docs;
 mod explain;
@@ -12,6 +13,7 @@ mod hit;
 mod http_client;
 mod json_body;
 mod man;
+mod number;
 mod operator;
 mod output;
 mod print;
@@ -22,6 +24,7 @@ mod settings;
 mod shorthand;
 mod size;
 mod test;
+mod tls_mismatch;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -36,6 +39,7 @@ const EXAMPLES: &str = "\
 Examples:
   weir serve --rules rules/
   weir check rules/
+  weir diff rules/
   weir explain rules/ -d shop path=/login
   weir test rules/
   weir replay rules/ --traffic access.log -d shop --descriptor 'path={path}'
@@ -60,6 +64,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Check rule files and print their rules.
     Check(check::CheckArgs),
+    /// Compare rule files with the active rules of a running weir, or with other rule files.
+    Diff(diff::DiffArgs),
     /// Show which rule a descriptor matches, and why.
     Explain(explain::ExplainArgs),
     /// Run tests of rules in simulated time.
@@ -109,8 +115,9 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     let args = arguments(args);
     let parsed = Cli::try_parse_from(&args);
     match parsed.unwrap_or_else(|error| explain::add_tip(error, &args).exit()).command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(serve) => serve::run(serve, args.first().is_some_and(is_reference)),
         Command::Check(args) => check::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Test(args) => test::run(&args),
@@ -152,11 +159,15 @@ fn like_the_reference(mut args: Vec<OsString>) -> Vec<OsString> {
         }
         args.remove(0);
     }
-    let is_reference = |program: &OsString| Path::new(program).ends_with(REFERENCE_NAME);
     if args.len() == 1 && args.first().is_some_and(is_reference) {
         args.push("serve".into());
     }
     args
+}
+
+/// Returns whether a program has the name of the reference's.
+fn is_reference(program: &OsString) -> bool {
+    Path::new(program).ends_with(REFERENCE_NAME)
 }
 
 /// Returns the variables of the environment. None of weir's is other than UTF-8.

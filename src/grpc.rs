@@ -37,7 +37,7 @@ pub use self::stats::GrpcStats;
 use self::throttled_io::ThrottledIo;
 use crate::connections::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
-use crate::trace::Sampler;
+use crate::trace::{Ends, Sampler};
 use weir_common::throttle::Throttle;
 use weir_store::Store;
 
@@ -116,12 +116,12 @@ impl<S: Store + 'static> Grpc<S> {
     /// Serves one connection until it is closed; `scheduler` is that of its thread.
     ///
     /// When `shutdown` turns true it sends GOAWAY, and ends once the requests in flight are
-    /// answered. `peer` is for the log.
+    /// answered. `ends` is for the log and for spans.
     pub async fn serve(
         self: &Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin,
         handle: &ConnectionHandle,
-        peer: Option<SocketAddr>,
+        ends: Ends,
         shutdown: watch::Receiver<bool>,
         scheduler: &ReadScheduler,
     ) {
@@ -134,9 +134,11 @@ impl<S: Store + 'static> Grpc<S> {
             budget,
             outbound,
             timer: CallTimer::new(self.stats.clone()),
+            ends,
             tonic_calls: Arc::default(),
         };
-        let mut served = pin!(connection::serve(Arc::new(shared), io, handle, peer, shutdown));
+        let (shared, peer) = (Arc::new(shared), ends.client);
+        let mut served = pin!(connection::serve(shared, io, handle, peer, shutdown));
         poll_fn(|cx| {
             turn.start_poll();
             served.as_mut().poll(cx)

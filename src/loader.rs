@@ -1,12 +1,15 @@
 //! Activates rule sets. A set is compiled as a whole and swapped atomically. An invalid set leaves the
 //! active one in place; its errors are logged and shown in the status until a valid set arrives.
 
+mod changes;
 mod metrics;
 mod overlay;
 mod reload;
 
+pub use changes::Changes;
 pub use reload::{Reload, Reloaded};
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,11 +27,16 @@ use reload::MAX_WAITING;
 use weir_common::throttle::Throttle;
 use weir_rules::source::RuleFile;
 use weir_rules::xds::{self, Resource};
-use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity};
+use weir_rules::{
+    Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncate,
+};
 
-/// The minimum interval of log lines that a management server, or a file that is rewritten
+/// The minimum interval of long log lines that a management server, or a file that is rewritten
 /// continuously, can repeat.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The errors of a rejection within that interval, in bytes.
+const MAX_REPEATED_BYTES: usize = 300;
 
 /// Compiles and activates the rules of every source.
 #[derive(Debug)]
@@ -47,7 +55,6 @@ pub struct Loader {
     reloads: broadcast::Sender<Reload>,
     rejected_line: LogLine,
     warnings_line: LogLine,
-    loaded_line: LogLine,
 }
 
 /// The kind of source that a set comes from.
@@ -66,7 +73,7 @@ pub struct Rejection {
     pub errors: usize,
 }
 
-/// Throttles a log line about rule sets. Files change rarely, so each new text is
+/// Throttles long texts about rule sets. Files change rarely, so each new text is
 /// logged; a management server may send sets continuously, so its sets are always throttled.
 #[derive(Debug)]
 struct LogLine {
@@ -92,6 +99,17 @@ impl LogLine {
             false => Some(0),
         }
     }
+
+    /// Returns the errors of a rejection to log now. Every rejection is logged, but the text is cut if it
+    /// would be suppressed.
+    fn errors<'t>(&self, source: UpdateSource, text: &'t str) -> Cow<'t, str> {
+        if self.pass(source, text).is_some() {
+            return text.into();
+        }
+        let mut start = text.to_owned();
+        truncate(&mut start, MAX_REPEATED_BYTES);
+        start.into()
+    }
 }
 
 /// The active set, and the errors of a newer one.
@@ -99,6 +117,8 @@ impl LogLine {
 struct LoadStatus {
     /// When the active rules were loaded, and their numbers.
     loaded: Option<(SystemTime, Summary)>,
+    /// What they changed; none for the first rules.
+    changes: Option<Changes>,
     /// Whether the newest set was rejected.
     is_rejected: bool,
     /// The errors of the last set that was rejected, and when that was.
@@ -131,7 +151,7 @@ fn free_unused(set: Option<Arc<RuleSet>>) {
 impl Loader {
     pub fn new(rules: Rules, options: Options, health: Arc<Health>) -> Loader {
         let (metrics, loading, status) = Default::default();
-        let (rejected_line, warnings_line, loaded_line) = Default::default();
+        let (rejected_line, warnings_line) = Default::default();
         Loader {
             rules,
             options,
@@ -144,7 +164,6 @@ impl Loader {
             reloads: broadcast::Sender::new(MAX_WAITING),
             rejected_line,
             warnings_line,
-            loaded_line,
         }
     }
 
@@ -208,23 +227,19 @@ impl Loader {
         let now = SystemTime::now();
         if !loaded.is_good() {
             let problems = render_errors(&loaded);
-            if let Some(suppressed) = self.rejected_line.pass(source, &problems) {
-                let suppressed = (suppressed > 0).then_some(suppressed);
-                let errors = loaded.count(Severity::Error);
-                match previous {
-                    Some(_) => tracing::error!(
-                        errors,
-                        suppressed,
-                        %problems,
-                        "new rules are rejected, the previous ones stay active"
-                    ),
-                    None => tracing::error!(
-                        errors,
-                        suppressed,
-                        %problems,
-                        "rules are rejected, every request gets an error until they are fixed"
-                    ),
-                }
+            let errors = loaded.count(Severity::Error);
+            let shown = self.rejected_line.errors(source, &problems);
+            match previous {
+                Some(_) => tracing::error!(
+                    errors,
+                    problems = %shown,
+                    "new rules are rejected, the previous ones stay active"
+                ),
+                None => tracing::error!(
+                    errors,
+                    problems = %shown,
+                    "rules are rejected, every request gets an error until they are fixed"
+                ),
             }
             self.metrics.error.inc();
             self.metrics.newest_rejected.set(1);
@@ -232,7 +247,7 @@ impl Loader {
             (status.is_rejected, status.last_error) = (true, Some((now, problems.clone())));
             drop(status);
             self.announce(Reloaded::Rules, Err(&problems));
-            return Err(Rejection { problems, errors: loaded.count(Severity::Error) });
+            return Err(Rejection { problems, errors });
         }
         let summary = Summary {
             files: loaded.files.len(),
@@ -243,23 +258,21 @@ impl Loader {
         if let Some(state) = &self.overlay {
             state.applied(source, overlay, loaded.overlay, present(loaded.files));
         }
-        let before = self.rules.set_rules(Arc::new(loaded.rules));
+        let active = Arc::new(loaded.rules);
+        let before = self.rules.set_rules(active.clone());
+        // The new rules decide already; many rules take tens of milliseconds to compare.
+        let changes = before.as_ref().map(|before| Changes::from(&compare(before, &active)));
         self.metrics.newest_rejected.set(0);
         let mut status = self.status.lock();
         (status.loaded, status.is_rejected) = (Some((now, summary)), false);
+        status.changes = changes.clone();
         drop(status);
         self.metrics.success.inc();
         self.health.rules_loaded(summary.domains);
-        self.announce(Reloaded::Rules, Ok(summary));
+        let text = changes.as_ref().map(ToString::to_string);
+        self.announce(Reloaded::Rules, Ok((summary, changes)));
         let Summary { files, domains, rules } = summary;
-        let passed = match source {
-            UpdateSource::Files => Some(0),
-            UpdateSource::ManagementServer => self.loaded_line.throttle.pass(),
-        };
-        if let Some(suppressed) = passed {
-            let suppressed = (suppressed > 0).then_some(suppressed);
-            tracing::info!(files, domains, rules, suppressed, "rules are loaded");
-        }
+        tracing::info!(files, domains, rules, changes = text.as_deref(), "rules are loaded");
         free_unused(before);
         Ok(summary)
     }
@@ -297,6 +310,7 @@ impl Loader {
                 "files": summary.files,
                 "domains": summary.domains,
                 "rules": summary.rules,
+                "changes": status.changes,
             })),
             "overlay": self.overlay.as_ref().map(|overlay| overlay.status(age)),
             "refused": last_error.as_ref().filter(|_| status.is_rejected),
@@ -324,5 +338,16 @@ mod tests {
         let line = LogLine::default();
         assert_eq!(line.pass(UpdateSource::ManagementServer, "a"), Some(0));
         assert_eq!(line.pass(UpdateSource::ManagementServer, "b"), None);
+    }
+
+    #[test]
+    fn every_rejection_is_logged_but_repeats_are_cut() {
+        let line = LogLine::default();
+        let text = "x".repeat(5_000);
+        for source in [UpdateSource::Files, UpdateSource::ManagementServer] {
+            let lengths: Vec<usize> = (0..4).map(|_| line.errors(source, &text).len()).collect();
+            assert!(lengths[2..].iter().all(|length| (1..400).contains(length)), "{lengths:?}");
+        }
+        assert_eq!(line.errors(UpdateSource::ManagementServer, "short"), "short");
     }
 }

@@ -201,6 +201,7 @@ impl<S: Store> RateLimit<S> {
             quota_passes: false,
             budget: store_budget(self.options.budget, None),
             on_failure: None,
+            span: None,
         };
         let (store, mut answers) = (self.limiter.store(), Answers::new());
         if !(self.is_immediate() && store.try_charge(batch, &mut answers)) {

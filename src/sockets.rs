@@ -163,6 +163,14 @@ impl Socket {
         }
     }
 
+    /// Returns the address that the client connected to; none over a Unix socket.
+    pub fn local(&self) -> Option<SocketAddr> {
+        match self {
+            Socket::Tcp(socket) => socket.local_addr().ok().map(to_canonical),
+            Socket::Unix(_) => None,
+        }
+    }
+
     /// Waits until there is something to read, or the client has closed the connection. Returns whether there is
     /// something to read, and the client has not reset the connection.
     ///

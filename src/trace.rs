@@ -4,18 +4,44 @@
 //! the caller's decision holds, and requests without one are sampled.
 //!
 //! The requests of a connection take turns on one task, and `tracing`'s current span is that of a
-//! thread. Spans are therefore never entered: a child names its parent.
+//! thread. Spans are therefore never entered: a child names its parent. Log lines have the ids of the request
+//! that the thread polls: see [`RequestTrace::enter`].
 
 pub mod context;
 
+use std::net::SocketAddr;
+
 use http::HeaderMap;
 use tonic::Code;
-use tracing::field::Empty;
+use tracing::field::{Empty, display};
 use tracing::{Span, info_span};
 
 use self::context::Caller;
 use weir_common::random::random;
-use weir_common::spans::TARGET;
+use weir_common::spans::{Entered, TARGET, TraceIds, enter};
+
+/// The full name of the method of a call, and the name of its span.
+const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// The two ends of a connection; none where it is over a Unix socket, or not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ends {
+    pub client: Option<SocketAddr>,
+    pub server: Option<SocketAddr>,
+}
+
+impl Ends {
+    #[cold]
+    fn record(&self, span: &Span) {
+        if let Some(client) = self.client {
+            span.record("client.address", display(client.ip()));
+        }
+        if let Some(server) = self.server {
+            span.record("server.address", display(server.ip()));
+            span.record("server.port", i64::from(server.port()));
+        }
+    }
+}
 
 /// Decides which requests are recorded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,31 +56,40 @@ impl Sampler {
         Sampler { ratio: Some(ratio) }
     }
 
+    /// Whether any request may be recorded.
+    pub fn is_on(&self) -> bool {
+        self.ratio.is_some()
+    }
+
     /// Starts the span of a `ShouldRateLimit` call with these headers, if it is recorded.
     #[inline]
-    pub fn start_call(&self, headers: &HeaderMap) -> RequestTrace {
+    pub fn start_call(&self, headers: &HeaderMap, ends: &Ends) -> RequestTrace {
         self.start(headers, || {
-            info_span!(
+            let span = info_span!(
                 target: TARGET,
                 parent: None,
                 "call",
-                otel.name = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+                otel.name = METHOD,
                 otel.kind = "server",
                 otel.status_code = Empty,
                 otel.status_description = Empty,
-                rpc.system = "grpc",
-                rpc.service = "envoy.service.ratelimit.v3.RateLimitService",
-                rpc.method = "ShouldRateLimit",
-                rpc.grpc.status_code = Empty,
+                rpc.system.name = "grpc",
+                rpc.method = METHOD,
+                rpc.response.status_code = Empty,
+                client.address = Empty,
+                server.address = Empty,
+                server.port = Empty,
                 error.type = Empty,
-            )
+            );
+            ends.record(&span);
+            span
         })
     }
 
     /// Starts the span of a request to `/json` with these headers, if it is recorded.
-    pub fn start_json(&self, headers: &HeaderMap) -> RequestTrace {
+    pub fn start_json(&self, headers: &HeaderMap, ends: &Ends) -> RequestTrace {
         self.start(headers, || {
-            info_span!(
+            let span = info_span!(
                 target: TARGET,
                 parent: None,
                 "json",
@@ -65,8 +100,14 @@ impl Sampler {
                 http.request.method = "POST",
                 http.route = "/json",
                 http.response.status_code = Empty,
+                url.path = "/json",
+                client.address = Empty,
+                server.address = Empty,
+                server.port = Empty,
                 error.type = Empty,
-            )
+            );
+            ends.record(&span);
+            span
         })
     }
 
@@ -88,7 +129,8 @@ fn start(ratio: f64, headers: &HeaderMap, span: impl FnOnce() -> Span) -> Reques
     }
     let span = span();
     continue_trace(&span, &caller, headers);
-    RequestTrace(Some(Box::new(span)))
+    let ids = ids(&span);
+    RequestTrace(Some(Box::new(Recorded { span, ids })))
 }
 
 /// Makes a span the child of the caller's.
@@ -107,29 +149,70 @@ fn continue_trace(span: &Span, caller: &Caller<'_>, headers: &HeaderMap) {
 #[cfg(not(feature = "otlp"))]
 fn continue_trace(_: &Span, _: &Caller<'_>, _: &HeaderMap) {}
 
+/// Returns the ids of a span that has its parent; none if no spans are exported.
+#[cfg(feature = "otlp")]
+fn ids(span: &Span) -> Option<TraceIds> {
+    use opentelemetry::trace::TraceContextExt;
+    use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+    let context = span.context();
+    let span = context.span();
+    let ids = span.span_context();
+    ids.is_valid().then(|| TraceIds {
+        trace: u128::from_be_bytes(ids.trace_id().to_bytes()),
+        span: u64::from_be_bytes(ids.span_id().to_bytes()),
+    })
+}
+
+#[cfg(not(feature = "otlp"))]
+fn ids(_: &Span) -> Option<TraceIds> {
+    None
+}
+
 /// The span of a request; none if the request is not recorded. A request that is dropped before its
 /// response was recorded counts as cancelled.
 #[derive(Debug, Default)]
-pub struct RequestTrace(Option<Box<Span>>);
+pub struct RequestTrace(Option<Box<Recorded>>);
+
+/// A request that is recorded.
+#[derive(Debug)]
+struct Recorded {
+    span: Span,
+    ids: Option<TraceIds>,
+}
 
 impl RequestTrace {
     /// The span, as a parent.
     #[inline]
     pub fn span(&self) -> Option<&Span> {
-        self.0.as_deref()
+        self.0.as_deref().map(|recorded| &recorded.span)
+    }
+
+    /// The ids of the span; none if the request is not recorded.
+    #[inline]
+    pub fn ids(&self) -> Option<TraceIds> {
+        self.0.as_deref()?.ids
+    }
+
+    /// Marks that this thread handles the request until the result is dropped: its log lines have the ids
+    /// of the span.
+    #[inline]
+    pub fn enter(&self) -> Option<Entered> {
+        self.ids().map(enter)
     }
 
     /// Ends the span of a call with its status.
     #[inline]
     pub fn end_call(&mut self, code: Code, message: &str) {
-        if let Some(span) = self.0.take() {
-            end_call(&span, code, message);
+        if let Some(recorded) = self.0.take() {
+            end_call(&recorded.span, code, message);
         }
     }
 
     /// Ends the span of an HTTP request with the status of its response.
     pub fn end_http(&mut self, status: u16) {
-        let Some(span) = self.0.take() else { return };
+        let Some(recorded) = self.0.take() else { return };
+        let span = &recorded.span;
         span.record("http.response.status_code", i64::from(status));
         if status >= 500 {
             span.record("error.type", status.to_string());
@@ -140,18 +223,56 @@ impl RequestTrace {
 
 #[cold]
 fn end_call(span: &Span, code: Code, message: &str) {
-    span.record("rpc.grpc.status_code", i64::from(code as i32));
+    let name = status_name(code);
+    span.record("rpc.response.status_code", name);
     // The other codes are errors of the client.
-    if matches!(code, Code::Unknown | Code::Internal | Code::Unavailable | Code::DeadlineExceeded) {
-        span.record("error.type", tracing::field::debug(code));
+    if is_server_error(code) {
+        span.record("error.type", name);
         span.record("otel.status_code", "ERROR");
         span.record("otel.status_description", message);
     }
 }
 
+/// Returns whether a status is an error of the server, in the conventions of OpenTelemetry.
+fn is_server_error(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
+}
+
+/// Returns the name of a status code in gRPC.
+fn status_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
 impl Drop for RequestTrace {
     fn drop(&mut self) {
-        if let Some(span) = self.0.take() {
+        if let Some(recorded) = self.0.take() {
+            let span = &recorded.span;
             span.record("error.type", "cancelled");
             span.record("otel.status_code", "ERROR");
             span.record("otel.status_description", "the client cancelled the request");

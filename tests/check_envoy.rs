@@ -271,6 +271,7 @@ fn broken_configurations_are_errors() {
     fs::write(directory.path().join("rules.yaml"), RULES).unwrap();
     fs::write(directory.path().join("envoy.yaml"), "a: [\n").unwrap();
     for (file, message) in [
+        ("rules.yaml", "rules.yaml:1:1: error: this is a rule file, not an Envoy configuration"),
         ("envoy.yaml", "envoy.yaml:2:1: error: the Envoy configuration is not YAML or JSON: "),
         ("none.yaml", "none.yaml: error: cannot be read: No such file"),
     ] {
@@ -299,9 +300,37 @@ fn descriptors_that_are_exempt_are_meant() {
 
 #[test]
 fn files_of_something_else_are_reported() {
-    for text in ["", "[]", RULES, "resources: [{ name: cluster }]"] {
-        let wanted = "there is no listener and no route in this file";
-        assert!(warnings(text).iter().any(|warning| warning == wanted), "{text}");
+    let none = "there is no listener, route or cluster in this file";
+    let rules = "this is a rule file, not an Envoy configuration";
+    for (text, wanted) in [
+        ("", none),
+        ("[]", none),
+        ("resources: [{ name: cluster }]", none),
+        ("admin: {}", none),
+        (RULES, rules),
+    ] {
+        assert_eq!(warnings(text), [wanted], "{text}");
+    }
+    // Files of a configuration that has several.
+    for text in [
+        "static_resources: { clusters: [{ name: weir }] }",
+        "resources: [{ \"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: weir }]",
+    ] {
+        assert!(!warnings(text).iter().any(|warning| warning == none), "{text}");
+    }
+}
+
+#[test]
+fn actions_that_are_not_known_are_named() {
+    for (action, why) in [
+        ("{ remote_adress: {} }", "unknown action 'remote_adress'"),
+        ("{ newer: { descriptor_key: user } }", "unknown action 'newer'"),
+        ("{ extension: { name: x } }", "incomplete action 'extension'"),
+        ("{}", "empty action"),
+    ] {
+        let all = rate_limits(&[&[USER], &[API, action]]);
+        let wanted = format!("{why}: its item is not compared with the rules");
+        assert_eq!(warnings(&envoy(FILTER, &all, "route: { cluster: backend }")), [wanted]);
     }
 }
 

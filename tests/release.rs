@@ -15,16 +15,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use files::{read, root};
+use parking_lot::{Mutex, MutexGuard};
 use tempfile::TempDir;
 use tools::tool;
 
 /// Held while packaging writes SBOMs into the project, which others copy or package.
 fn with_packaging_alone() -> MutexGuard<'static, ()> {
     static PACKAGING: Mutex<()> = Mutex::new(());
-    PACKAGING.lock().unwrap_or_else(PoisonError::into_inner)
+    PACKAGING.lock()
 }
 
 fn printed(output: &Output) -> String {

@@ -189,7 +189,7 @@ fn a_closed_pipe_is_no_panic() {
     fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
     let mut text = "rules: [shop.yaml]\ndomain: shop\ntests:\n".to_owned();
     for i in 0..20_000 {
-        text += &format!("- {{name: a test with number {i}, steps: [{{descriptors: [path]}}]}}\n");
+        text += &format!("- {{name: a test with number {i}, steps: [{{descriptors: [path=]}}]}}\n");
     }
     fs::write(directory.path().join("a.test.yaml"), text).unwrap();
     let script = "\"$0\" test a.test.yaml | head -n 1; echo ${PIPESTATUS[0]}";

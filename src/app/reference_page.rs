@@ -1,5 +1,6 @@
 //! The page of metrics by the reference's names, with the mapping that settings name.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -19,27 +20,35 @@ pub(super) fn make(settings: &Settings) -> Option<ReferencePage> {
         return None;
     }
     let options = settings.statistic_options();
-    let mapper = prometheus.mapper.as_deref().and_then(|path| {
-        let failed = |error: &str| {
-            let file = path.display();
-            tracing::warn!(%file, error, "cannot use the mapping of metrics: using the default");
-        };
-        load(path).inspect_err(|error| failed(error)).ok()
-    });
-    Some(match mapper {
+    Some(match prometheus.mapper.as_deref().and_then(load) {
         Some(mapper) => ReferencePage::new(options, mapper),
         None => ReferencePage::with_builtin(options, *prometheus.response_time_as_milliseconds),
     })
 }
 
-/// Reads a mapping file, and logs what has no effect in it.
-fn load(path: &Path) -> Result<Mapper, String> {
-    let text = read(path).map_err(|error| error.to_string())?;
-    let (mapper, warnings) = mapper::read(&text).map_err(|error| error.to_string())?;
+/// Reads a mapping file, and logs what has no effect in it. Returns none if it is not usable, and logs why.
+fn load(path: &Path) -> Option<Mapper> {
+    let file = path.display();
+    let failed = |error: &dyn Display| {
+        tracing::warn!(%file, %error, "cannot use the mapping of metrics: using the default");
+    };
+    let text = match read(path) {
+        Ok(text) => text,
+        // Deployments set the variable whether or not the file exists.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            tracing::info!(%file, "no mapping of metrics: using the default");
+            return None;
+        }
+        Err(error) => {
+            failed(&error);
+            return None;
+        }
+    };
+    let (mapper, warnings) = mapper::read(&text).inspect_err(|error| failed(error)).ok()?;
     for detail in warnings {
-        tracing::warn!(file = %path.display(), detail, "mapping of metrics");
+        tracing::warn!(%file, detail, "mapping of metrics");
     }
-    Ok(mapper)
+    Some(mapper)
 }
 
 fn read(path: &Path) -> io::Result<String> {

@@ -21,6 +21,7 @@ use crate::http::operators::{self, DebugPages, EventEnds, EventSources, V1};
 use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
 use crate::sockets::{BoundSocket, Listener, Socket};
+use crate::trace::Ends;
 use crate::workers::Workers;
 use weir_common::threads;
 use weir_store::{Operations, StoreStatus};
@@ -134,18 +135,19 @@ impl App {
         let grpc = Arc::new(grpc.with_sampler(self.sampler));
         self.metrics.add(grpc.stats().clone());
         let opener = self.grpc.opener(self.threads, self.limits.timeout)?;
-        let (limiter, draining) = (self.limiter.clone(), draining.clone());
+        let (limiter, draining, sampler) = (self.limiter.clone(), draining.clone(), self.sampler);
         Workers::start("weir", self.threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
             let serve = move |socket: Socket, handle: Arc<connections::ConnectionHandle>| {
                 let (grpc, mut draining, scheduler) =
                     (grpc.clone(), draining.clone(), scheduler.clone());
-                let (opener, peer) = (opener.clone(), socket.peer());
+                let server = sampler.is_on().then(|| socket.local()).flatten();
+                let (opener, ends) = (opener.clone(), Ends { client: socket.peer(), server });
                 async move {
                     let stream = opener.open(socket, &handle, &mut draining).await;
                     let Some(stream) = stream else { return };
-                    grpc.serve(stream, &handle, peer, draining, &scheduler).await;
+                    grpc.serve(stream, &handle, ends, draining, &scheduler).await;
                 }
             };
             let connect = async move { limiter.store().connect().await };

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use super::number::count;
 use super::output::finish;
 use super::rule_files;
 use super::size::parse_size;
@@ -60,7 +61,8 @@ pub struct CheckArgs {
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     max_log_bytes: u64,
     /// List up to this many errors, and as many warnings, of each file.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS, value_parser = count())]
+    #[arg(allow_negative_numbers = true)]
     max_problems: usize,
 }
 

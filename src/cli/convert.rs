@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use self::domain::RuleText;
-use weir_common::descriptor::DescriptorArg;
+use weir_common::descriptor::RuleDescriptorArg;
 use weir_common::escape::escape;
 
 /// The largest input.
@@ -47,7 +47,7 @@ pub struct ConvertArgs {
     domain: String,
     /// Descriptor of the rule, if the input is rates; an entry without a value matches every value.
     #[arg(long, value_name = "DESCRIPTOR", default_value = "remote_address")]
-    descriptor: DescriptorArg,
+    descriptor: RuleDescriptorArg,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -31,9 +31,6 @@ pub fn run(args: &HitArgs) -> ExitCode {
         Ok(request) => request,
         Err(error) => return fail(USAGE, &error),
     };
-    for note in request::notes(args) {
-        let _ = writeln!(io::stderr(), "note: {}", escape(&note));
-    }
     let mut summary = Summary::default();
     match send(args, &request, &mut summary) {
         Ok(()) => summary.exit_code(),

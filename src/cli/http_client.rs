@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use http::{Method, Request, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
+use super::tls_mismatch::{is_not_tls, uses_tls};
 use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::http_client::{Body, HttpClient, HttpError, Target, Version};
@@ -56,6 +58,10 @@ pub(super) struct Answer {
 pub(super) enum FetchError {
     #[error(transparent)]
     Http(#[from] HttpError),
+    #[error("the server uses TLS: write https:// in the URL")]
+    NeedsTls,
+    #[error("the server does not use TLS: write http:// in the URL")]
+    NoTls,
     #[error("not within {0:?}: raise --timeout")]
     TimedOut(Duration),
     #[error("more than {0} bytes")]
@@ -90,11 +96,23 @@ pub(super) fn certificates(
 pub(super) fn send(call: Call<'_>) -> Result<Answer, FetchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(HttpError::from)?;
-    let timeout = call.timeout;
+    let (timeout, target) = (call.timeout, call.target);
     let answered = runtime.block_on(async { tokio::time::timeout(timeout, ask(call)).await });
     // A thread that resolves a name may still run.
     runtime.shutdown_background();
-    answered.unwrap_or(Err(FetchError::TimedOut(timeout)))
+    match answered.unwrap_or(Err(FetchError::TimedOut(timeout))) {
+        Err(FetchError::Http(HttpError::Connect(error))) if is_not_tls(&error) => {
+            Err(FetchError::NoTls)
+        }
+        Err(FetchError::Http(HttpError::Http(_))) if !target.is_tls && server_uses_tls(target) => {
+            Err(FetchError::NeedsTls)
+        }
+        answered => answered,
+    }
+}
+
+fn server_uses_tls(target: &Target) -> bool {
+    (target.host.as_str(), target.port).to_socket_addrs().is_ok_and(uses_tls)
 }
 
 async fn ask(call: Call<'_>) -> Result<Answer, FetchError> {

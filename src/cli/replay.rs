@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_replay::{Failure, Input, Mapping, MappingArgs, Output, Replay};
 
+use super::number::count;
 use super::{output, rule_files};
 use weir_common::escape::escape;
 use weir_common::suggest::nearest;
@@ -48,7 +49,8 @@ pub struct ReplayArgs {
     #[arg(long)]
     merge_domains: bool,
     /// Keep up to N counters, of up to 100 bytes each, like store.memory.max_keys.
-    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = count())]
+    #[arg(allow_negative_numbers = true)]
     max_keys: usize,
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::Level;
 
 use crate::app::App;
 use crate::app::listeners::{HTTP, Listener};
@@ -40,8 +41,8 @@ const STACK_BYTES: u64 = 2 << 20;
 const EXIT_USAGE: u8 = 64;
 
 /// Serves until a signal stops it. Exits 64 if a setting or the content of a file that it names is invalid, 1 after
-/// other failures.
-pub fn run(args: ServeArgs) -> ExitCode {
+/// other failures. `is_reference`: it was started by the name of the reference's program.
+pub fn run(args: ServeArgs, is_reference: bool) -> ExitCode {
     // Before anything needs much, and again when the number of threads is known.
     if let Err(error) = check_address_space(0) {
         eprintln!("weir cannot start: {error}");
@@ -93,7 +94,10 @@ pub fn run(args: ServeArgs) -> ExitCode {
         tracing::warn!(%detail, "settings without effect");
     }
     let served = match RuleSource::of(&settings) {
-        Ok(source) => serve(&settings, source, &log, failures, otlp),
+        Ok(source) => {
+            let announced = announced_level(is_reference);
+            serve(&settings, source, &log, failures, otlp, announced)
+        }
         Err(error) => Err(error.into()),
     };
     let Err(error) = served else { return ExitCode::SUCCESS };
@@ -199,6 +203,7 @@ fn serve(
     log: &Log,
     failures: Failures,
     otlp: Otlp,
+    announced: Level,
 ) -> anyhow::Result<()> {
     // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
     // such as loading rules, at a lower priority than requests.
@@ -212,7 +217,7 @@ fn serve(
         // Before the service listens: from then on a signal must drain it.
         let stop = stop_signal(log.queue().clone()).context("cannot wait for signals");
         let stop = stop.map_err(SetupError::unavailable)?;
-        let app = start(settings, source, log, failures, otlp).await?;
+        let app = start(settings, source, log, failures, otlp, announced).await?;
         app.run(stop).await
     });
     // A thread that reads rules may hang in a file system that does not respond.
@@ -227,6 +232,7 @@ async fn start(
     log: &Log,
     failures: Failures,
     otlp: Otlp,
+    announced: Level,
 ) -> Result<App, SetupError> {
     let descriptors = raise_descriptor_limit();
     // The thread stays for the first work, such as loading rules.
@@ -240,7 +246,7 @@ async fn start(
     #[cfg(feature = "statsd")]
     start_statsd(settings, &mut app, &failures).map_err(SetupError::unavailable)?;
     let addresses = app.addresses().map_err(SetupError::unavailable)?;
-    announce(&addresses, settings.debug.address.is_default());
+    announce(&addresses, announced, settings.debug.address.is_default());
     let overlay = settings.overlay_files().map(|selection| {
         let options = settings.watch_options();
         RuleFiles::new(FileKind::Overlay, selection, options, app.loader(), watch_metrics.clone())
@@ -325,11 +331,20 @@ fn follow_files(
     });
 }
 
-/// Logs where the service listens, with the hosts as they are configured.
-fn announce(addresses: &[(&Listener, Address)], debug_is_default: bool) {
+/// Returns the level of the lines about listeners: WARN where weir replaces the reference, whose users look
+/// for these lines, also at its default level.
+fn announced_level(is_reference: bool) -> Level {
+    let has_level = std::env::var_os("LOG_LEVEL").is_some_and(|level| !level.is_empty());
+    if is_reference || has_level { Level::WARN } else { Level::INFO }
+}
+
+/// Logs where the service listens, with the hosts as they are configured and in the reference's words.
+fn announce(addresses: &[(&Listener, Address)], level: Level, debug_is_default: bool) {
     for (listener, address) in addresses {
-        // At this level and in these words, since users of the reference look for these lines.
-        tracing::warn!("Listening for {} on '{address}'", listener.title);
+        match level {
+            Level::WARN => tracing::warn!("Listening for {} on '{address}'", listener.title),
+            _ => tracing::info!("Listening for {} on '{address}'", listener.title),
+        }
     }
     if debug_is_default {
         tracing::info!(

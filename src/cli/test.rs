@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use super::number::count;
 use super::output::finish;
 use super::size::parse_size;
 use report::{FileReport, Report};
@@ -47,7 +48,8 @@ pub struct TestArgs {
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     max_log_bytes: u64,
     /// List up to this many errors of each file.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS, value_parser = count())]
+    #[arg(allow_negative_numbers = true)]
     max_problems: usize,
 }
 

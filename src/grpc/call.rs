@@ -8,6 +8,8 @@
 //! Most calls skip all waits: the request is complete, the store answers immediately, and h2 takes
 //! the response.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -27,6 +29,7 @@ use super::call_state::{
 };
 use super::framing::read;
 use super::hold_guard::HoldGuard;
+use super::stats::Started;
 use crate::service::{RequestView, parse_timeout, rejection};
 use crate::trace::RequestTrace;
 use weir_limiter::Holds;
@@ -53,7 +56,7 @@ pub(super) fn start<S: Store + 'static>(
         return CallState::Done(CallOutcome::Answered);
     }
     let timeout = head.headers.get("grpc-timeout").and_then(|it| parse_timeout(it.as_bytes()));
-    let trace = shared.grpc.sampler.start_call(&head.headers);
+    let trace = shared.grpc.sampler.start_call(&head.headers, &shared.ends);
     let context = &mut Context::from_waker(Waker::noop());
     // The waker is not needed: a call that waits for the rest of the body polls again.
     let first = match body.poll_data(context) {
@@ -100,7 +103,7 @@ pub(super) fn complete<S: Store + 'static>(
     match answer_now(&shared.grpc, &request) {
         Some(answer) => {
             shared.timer.answer();
-            end_span(&mut request.trace, &answer);
+            end_span(shared, &mut request.trace, request.started, &answer);
             send(shared, request.respond, answer, request.outcome)
         }
         None => CallState::WaitForStore(request),
@@ -115,20 +118,30 @@ impl CompleteRequest {
     ) -> CallState {
         let timeout = self.timeout;
         let mut trace = std::mem::take(&mut self.trace);
-        let answer = match self.read(&shared) {
+        let answer = match self.read(&shared, &trace) {
             Ok(mut view) => {
                 view.set_span(trace.span());
-                answer(&shared.grpc, &view, timeout).await
+                let mut answering = pin!(answer(&shared.grpc, &view, timeout));
+                poll_fn(|context| {
+                    let _entered = trace.enter();
+                    answering.as_mut().poll(context)
+                })
+                .await
             }
             Err(status) => (Err(status), HoldGuard::default()),
         };
         shared.timer.answer_later(self.started);
-        end_span(&mut trace, &answer);
+        end_span(&shared, &mut trace, self.started, &answer);
         send(&shared, self.respond, answer, self.outcome)
     }
 
     /// Decodes the message, and counts the memory that it holds until the store answers.
-    fn read<S: Store>(&mut self, shared: &CallContext<S>) -> Result<RequestView<'_>, Status> {
+    fn read<S: Store>(
+        &mut self,
+        shared: &CallContext<S>,
+        trace: &RequestTrace,
+    ) -> Result<RequestView<'_>, Status> {
+        let _entered = trace.enter();
         let view = read(&shared.grpc, &self.message)?;
         let bytes = self.message.len() + view.heap_bytes();
         if bytes > FREE_REQUEST_BYTES || self.reservation.is_some() {
@@ -149,6 +162,7 @@ fn answer_now<S: Store + 'static>(
     grpc: &Grpc<S>,
     request: &CompleteRequest,
 ) -> Option<FramedResponse> {
+    let _entered = request.trace.enter();
     let mut view = match read(grpc, &request.message) {
         Ok(view) => view,
         Err(status) => return Some((Err(status), HoldGuard::default())),
@@ -171,7 +185,15 @@ async fn answer<S: Store + 'static>(
 }
 
 /// Ends the span of a call that is answered.
-fn end_span(trace: &mut RequestTrace, (answer, _): &FramedResponse) {
+fn end_span<S>(
+    shared: &CallContext<S>,
+    trace: &mut RequestTrace,
+    started: Started,
+    (answer, _): &FramedResponse,
+) {
+    if let Some(ids) = trace.ids() {
+        shared.timer.set_exemplar(ids, started);
+    }
     match answer {
         Ok(_) => trace.end_call(Code::Ok, ""),
         Err(status) => trace.end_call(status.code(), status.message()),

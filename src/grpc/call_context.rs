@@ -6,6 +6,7 @@ use super::Grpc;
 use super::outbound::Outbound;
 use super::stats::CallTimer;
 use crate::connections::ConnectionBudget;
+use crate::trace::Ends;
 
 /// What the calls of one connection share.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(super) struct CallContext<S> {
     pub budget: Arc<ConnectionBudget>,
     pub outbound: Arc<Outbound>,
     pub timer: CallTimer,
+    /// For spans.
+    pub ends: Ends,
     /// Cloned by each call that tonic serves: the reference count is one more than those calls.
     pub tonic_calls: Arc<()>,
 }

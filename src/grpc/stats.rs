@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use weir_common::metrics::{
     Histogram, MetricFamily, MetricSink, MetricSource, SampleValue, UNKNOWN_METHOD,
 };
+use weir_common::spans::TraceIds;
 
 /// The bounds of latencies, in microseconds.
 const LATENCY_BOUNDS: &[u64] = &[
@@ -57,7 +58,7 @@ impl Default for GrpcStats {
     fn default() -> GrpcStats {
         let latencies = || Histogram::new(LATENCY_BOUNDS, 1e6);
         GrpcStats {
-            should_rate_limit: latencies(),
+            should_rate_limit: latencies().with_exemplars(),
             unary: std::array::from_fn(|_| latencies()),
             streams: std::array::from_fn(|_| AtomicU64::new(0)),
             unknown: AtomicU64::new(0),
@@ -153,6 +154,13 @@ impl CallTimer {
     /// Counts a call that was started in an earlier poll and is answered.
     pub fn answer_later(&self, Started(started): Started) {
         self.stats.should_rate_limit.record(self.now().saturating_sub(started));
+    }
+
+    /// Makes a call that is answered, and counted, an exemplar of the latencies.
+    #[cold]
+    pub fn set_exemplar(&self, ids: TraceIds, Started(started): Started) {
+        let elapsed = self.now().saturating_sub(started);
+        self.stats.should_rate_limit.set_exemplar(elapsed, ids);
     }
 
     /// Ends a poll.

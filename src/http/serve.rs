@@ -24,6 +24,7 @@ use super::write_timeout::WriteTimeout;
 use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::sockets::{Listener, Socket};
 use crate::tls::Opener;
+use crate::trace::Ends;
 
 /// The bounds on what clients may take from the process.
 #[derive(Clone, Copy, Debug)]
@@ -38,10 +39,10 @@ pub struct Limits {
     pub max_buffered: usize,
 }
 
-/// The client's address, for handlers.
+/// The client's address, and the one that it connected to, for handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    Tcp(SocketAddr),
+    Tcp(SocketAddr, Option<SocketAddr>),
     Unix,
     /// The client has disconnected.
     Unknown,
@@ -50,15 +51,25 @@ pub(super) enum Peer {
 impl Peer {
     fn of(socket: &Socket) -> Peer {
         match socket {
-            Socket::Tcp(_) => socket.peer().map_or(Peer::Unknown, Peer::Tcp),
+            Socket::Tcp(_) => {
+                socket.peer().map_or(Peer::Unknown, |client| Peer::Tcp(client, socket.local()))
+            }
             Socket::Unix(_) => Peer::Unix,
+        }
+    }
+
+    /// Returns both ends of the connection.
+    pub fn ends(self) -> Ends {
+        match self {
+            Peer::Tcp(client, server) => Ends { client: Some(client), server },
+            Peer::Unix | Peer::Unknown => Ends::default(),
         }
     }
 
     /// Whether the client is on this machine.
     pub fn is_local(self) -> bool {
         match self {
-            Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Peer::Tcp(client, _) => client.ip().to_canonical().is_loopback(),
             Peer::Unix => true,
             Peer::Unknown => false,
         }
@@ -68,7 +79,7 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Peer::Tcp(address) => address.fmt(f),
+            Peer::Tcp(client, _) => client.fmt(f),
             Peer::Unix => f.write_str("unix socket"),
             Peer::Unknown => f.write_str("unknown"),
         }

@@ -135,20 +135,16 @@ impl Loader {
             Ok(overlay) => overlay,
             Err(error) => {
                 let problems = error.render();
-                if let Some(suppressed) = state.rejected_line.pass(UpdateSource::Files, &problems) {
-                    let suppressed = (suppressed > 0).then_some(suppressed);
-                    match state.active().is_some() {
-                        true => tracing::error!(
-                            suppressed,
-                            %problems,
-                            "new overlay is rejected, the previous one stays active"
-                        ),
-                        false => tracing::error!(
-                            suppressed,
-                            %problems,
-                            "overlay is rejected, rules load without it until it is fixed"
-                        ),
-                    }
+                let shown = state.rejected_line.errors(UpdateSource::Files, &problems);
+                match state.active().is_some() {
+                    true => tracing::error!(
+                        problems = %shown,
+                        "new overlay is rejected, the previous one stays active"
+                    ),
+                    false => tracing::error!(
+                        problems = %shown,
+                        "overlay is rejected, rules load without it until it is fixed"
+                    ),
                 }
                 state.metrics.error.inc();
                 state.metrics.newest_rejected.set(1);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use super::{Loader, Summary};
+use super::{Changes, Loader, Summary};
 use weir_rules::truncate;
 
 /// Reloads that wait for a watcher; older ones are dropped.
@@ -31,6 +31,8 @@ pub struct Reload {
     pub error: Option<String>,
     /// The numbers of the active rules, if it was not.
     pub summary: Option<Summary>,
+    /// What the active rules changed; none if it was rejected, and for the first rules.
+    pub changes: Option<Changes>,
 }
 
 impl Loader {
@@ -40,16 +42,24 @@ impl Loader {
     }
 
     /// Reports a load, or the errors of a rejection.
-    pub(super) fn announce(&self, what: Reloaded, result: Result<Summary, &str>) {
+    pub(super) fn announce(
+        &self,
+        what: Reloaded,
+        result: Result<(Summary, Option<Changes>), &str>,
+    ) {
         if self.reloads.receiver_count() == 0 {
             return;
         }
-        let error = result.err().map(|problems| {
-            let mut error = problems.to_owned();
-            truncate(&mut error, MAX_ERROR_BYTES);
-            error
-        });
-        let reload = Reload { what, ok: error.is_none(), error, summary: result.ok() };
+        let (ok, error, loaded) = match result {
+            Ok(loaded) => (true, None, Some(loaded)),
+            Err(problems) => {
+                let mut error = problems.to_owned();
+                truncate(&mut error, MAX_ERROR_BYTES);
+                (false, Some(error), None)
+            }
+        };
+        let (summary, changes) = loaded.unzip();
+        let reload = Reload { what, ok, error, summary, changes: changes.flatten() };
         // The last watcher may have gone.
         let _ = self.reloads.send(reload);
     }

@@ -30,7 +30,7 @@ fn set_by_the_chart(release: &Manifests, file: &str) -> BTreeMap<String, Value> 
     let settings = &release.find("ConfigMap/weir-settings")["data"]["weir.yaml"];
     let mut set = BTreeMap::new();
     leaves("", &yaml::document(settings.text()), &mut set);
-    let values = yaml::document(&read(&format!("tests/chart/values/{file}.yaml")));
+    let values = yaml::document(&read(format!("tests/chart/values/{file}.yaml")));
     let mut own = BTreeMap::new();
     leaves("", &values["settings"], &mut own);
     // It has a default, which the value `settings` overrides.

@@ -55,7 +55,7 @@ fn other_kinds_groups_and_namespaces_may_have_the_name() {
     let settings = json!({ "name": "weir-settings" });
     for accepted in [
         object("v1", "Secret", settings.clone()),
-        object("serving.example.com/v1", "ConfigMap", settings.clone()),
+        object("serving.example.com/v1", "ConfigMap", settings),
         object("v1", "ConfigMap", json!({ "name": "weir-settings", "namespace": "other" })),
         // Not rendered with these values.
         object("v1", "ConfigMap", json!({ "name": "weir-overlay" })),

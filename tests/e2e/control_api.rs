@@ -177,6 +177,25 @@ async fn a_dry_run_changes_nothing_and_what_matches_everything_needs_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn names_that_no_rule_has_get_a_warning_and_are_matched_all_the_same() {
+    for bench in Bench::both() {
+        let block = |domain: &str, key: &str| {
+            let entries = json!([{ "key": key, "value": "m1" }]);
+            json!({ "domain": domain, "entries": entries, "action": "block", "for": "1h" })
+        };
+        for query in ["?dry_run=1", ""] {
+            let warnings =
+                |domain, key| bench.api.post(query, &block(domain, key)).1["warnings"].clone();
+            let domain = "unknown domain 'shpo': did you mean 'shop'?";
+            assert_eq!(warnings("shpo", "user"), json!([domain]));
+            assert_eq!(warnings("shop", "usr"), json!(["unknown key 'usr': did you mean 'user'?"]));
+            assert_eq!(warnings("shop", "user"), json!([]));
+        }
+        assert_eq!(codes(bench.weir.grpc, "usr", "m1").await, [OVER]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_posted_control_gets_an_id_of_what_it_does() {
     for bench in Bench::both() {
         let (api, grpc) = (&bench.api, bench.weir.grpc);

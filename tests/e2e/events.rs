@@ -144,6 +144,7 @@ fn operators_see_denials_reloads_controls_and_the_store() {
     std::fs::write(weir.path("rules.yaml"), &more).unwrap();
     let reload = events.until("reload", |_| true);
     assert_eq!((&reload["ok"], &reload["summary"]["rules"]), (&json!(true), &json!(2)));
+    assert_eq!(reload["changes"]["list"], json!(["1 rule added (shop.token)"]));
     assert_eq!(hit_with(&weir, &json!([{ "key": "token", "value": "s3cret" }])), 429);
     let denial = events.until("denial", |_| true);
     assert!(denial["entries"][0]["value"].as_str().unwrap().starts_with("hash:"), "{denial}");

@@ -103,16 +103,14 @@ fn errors_exit_1_and_invalid_arguments_exit_2() {
     assert_eq!(code, 1);
     let cause = format!("check that {} is the address of gRPC", weir.http);
     assert!(output.contains(&cause), "{output}");
-    // An address after the descriptors is one of them.
-    let (code, output) = hit(&[&weir.grpc.to_string(), "-d", "shop", "user=ann", "localhost:8081"]);
-    assert_eq!(code, 0, "{output}");
-    assert!(output.contains("note: 'localhost:8081' has no '='"), "{output}");
     let (code, output) = hit(&[&weir.grpc.to_string(), "--json", "{}"]);
     assert_eq!(code, 1);
     assert!(output.starts_with("error: Unknown: "), "{output}");
     for (args, wanted) in [
         (&["localhost", "-d", "shop", "a=1"][..], "there is no port"),
         (&["-d", "shop", "=1"], "an entry has no key"),
+        (&["-d", "shop", "user"], "write user=VALUE, or user= for the empty value"),
+        (&["-d", "shop", "user=ann", "localhost:8081"], "write an address before -d"),
         (&["-d", "shop"], "write -d shop key=value"),
         (&["--rate", "10", "-d", "shop", "a=1"], "such as 10/s"),
     ] {
@@ -205,6 +203,10 @@ fn tls_verifies_the_server_and_shows_a_certificate() {
     assert!(output.contains("the server does not use TLS: omit the options of TLS"), "{output}");
     let without = format!("--ca {ca} --server-name weir.test -d shop user=ann");
     assert_eq!(hit_at(weir.grpc, &without).0, 1);
+    // A server that requires a certificate of the client answers a hello all the same.
+    let (code, output) = hit_at(weir.grpc, "-d shop user=ann");
+    assert_eq!(code, 1);
+    assert!(output.contains(&format!("{} uses TLS: write --tls", weir.grpc)), "{output}");
 }
 
 #[test]

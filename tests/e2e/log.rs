@@ -172,6 +172,15 @@ async fn each_decision_is_one_line_at_debug_and_libraries_are_silent() {
     assert!(lines[2].contains("xx…\"") && lines[2].len() < 1_000, "{}", lines[2]);
 }
 
+/// Users of the reference look for these lines, whose level there is WARN; others do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_about_listeners_are_warnings_only_where_log_level_is_set() {
+    let log = log_of(&[("LOG_LEVEL", "warn")], &[]).await;
+    assert!(log.contains(" WARN Listening for gRPC on '"), "{log}");
+    let log = log_of(&[], &[]).await;
+    assert!(log.contains(" INFO Listening for gRPC on '") && !log.contains(" WARN "), "{log}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_library_is_raised_by_name() {
     let log = log_of(&[("LOG_LEVEL", "info,h2=debug")], &["ann"]).await;

@@ -18,6 +18,7 @@ mod control_api;
 mod control_page;
 mod control_replicas;
 mod debug_port;
+mod diff;
 mod disk;
 mod documents;
 mod drain;

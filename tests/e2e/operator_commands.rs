@@ -107,6 +107,81 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
 }
 
 #[tokio::test]
+async fn warnings_prevent_a_change_only_if_they_are_denied() {
+    let weir = serving(RULES).start();
+    let warning = "warning: unknown key 'usr': did you mean 'user'?\n";
+    for args in ["block", "allow", "limit --n 5"] {
+        let (name, options) = args.split_once(' ').unwrap_or((args, ""));
+        let line = |others: &str| {
+            let line = format!("{name} -d shop usr=m1 {options} {others}");
+            line.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        for others in ["--deny-warnings", "--deny-warnings --dry-run"] {
+            let ran = at(weir.debug, &line(others));
+            assert_eq!(ran.code, Some(1), "{args} {others}: {}", ran.err);
+            assert!(ran.err.contains(warning), "{}", ran.err);
+            assert!(ran.out.contains("(dry run: nothing has changed)"), "{}", ran.out);
+            assert_eq!(good(&weir, "controls"), "no controls\n");
+        }
+        let ran = at(weir.debug, &line("--dry-run"));
+        assert!(ran.code == Some(0) && ran.err.contains(warning), "{}", ran.err);
+        // Nobody is asked where there is no terminal.
+        let ran = at(weir.debug, &line("--id c"));
+        assert!(ran.code == Some(0) && ran.err.contains(warning), "{}", ran.err);
+        assert!(!ran.err.contains("[y/N]"), "{}", ran.err);
+        good(&weir, "unblock c");
+    }
+    let ran = at(weir.debug, "block -d shpo user=m1 --deny-warnings --output json");
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    let warnings = ran.json()["warnings"].clone();
+    assert_eq!(warnings, json!(["unknown domain 'shpo': did you mean 'shop'?"]));
+    // What is only not kept and not shared is no warning about the control.
+    good(&weir, "block -d shop user=m1 --deny-warnings");
+    assert_eq!(user(&weir, "m1").await, Code::OverLimit);
+}
+
+/// Runs a command in a terminal where a user types a line. Returns the exit code and all that is printed; none
+/// if there is no `script` of util-linux.
+fn in_terminal(debug: SocketAddr, args: &str, typed: &str) -> Option<(Option<i32>, String)> {
+    use std::io::Write;
+    use std::process::Stdio;
+
+    let version = Command::new("script").arg("--version").output().ok()?;
+    if !String::from_utf8_lossy(&version.stdout).contains("util-linux") {
+        return None;
+    }
+    let command = format!("{} {args}", env!("CARGO_BIN_EXE_weir"));
+    let mut script = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("WEIR_SERVER", format!("http://{debug}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script runs");
+    script.stdin.take().expect("a pipe").write_all(typed.as_bytes()).expect("it reads");
+    let Output { status, stdout, .. } = script.wait_with_output().expect("script ends");
+    Some((status.code(), String::from_utf8_lossy(&stdout).into_owned()))
+}
+
+#[test]
+fn a_user_at_a_terminal_is_asked_after_a_warning() {
+    let weir = serving(RULES).start();
+    let block = "block -d shop usr=m1";
+    let Some((code, output)) = in_terminal(weir.debug, block, "n\n") else { return };
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("did you mean 'user'?") && output.contains("[y/N]"), "{output}");
+    assert!(output.contains("nothing has changed"), "{output}");
+    assert_eq!(good(&weir, "controls"), "no controls\n");
+    let (code, output) = in_terminal(weir.debug, block, "y\n").expect("script");
+    assert_eq!(code, Some(0), "{output}");
+    assert_eq!(output.matches("did you mean").count(), 1, "{output}");
+    assert!(good(&weir, "controls").contains("shop usr=m1"));
+    // Without a warning about the control nobody is asked.
+    let (code, output) = in_terminal(weir.debug, "block -d shop user=m1", "").expect("script");
+    assert!(code == Some(0) && !output.contains("[y/N]"), "{output}");
+}
+
+#[tokio::test]
 async fn limits_are_changed_and_clients_exempted() {
     let weir = serving(RULES).start();
     for _ in 0..2 {
@@ -142,6 +217,9 @@ async fn limits_are_changed_and_clients_exempted() {
     assert!(ran.err.contains("warning: it replaces limit-"), "{}", ran.err);
     let ran = at(weir.debug, "block -d shop --for 1m");
     assert!(ran.code == Some(1) && ran.err.contains("matches everything"), "{}", ran.err);
+    assert!(ran.err.ends_with("help: write other entries, or --force\n"), "{}", ran.err);
+    let ran = at(weir.debug, "unblock nobody");
+    assert!(ran.err.contains("help: `weir controls` lists the ids"), "{}", ran.err);
     good(&weir, "block -d shop --for 1m --force");
     assert_eq!(user(&weir, "bob").await, Code::OverLimit);
 }
@@ -165,6 +243,7 @@ async fn states_are_shown_counted_and_reset() {
     assert!(count.contains("  1h     2    0s  sliding_log\n"), "{count}");
     let ran = at(weir.debug, "count -d shop api_key=k --span 1h");
     assert!(ran.code == Some(1) && ran.err.contains("only sliding_log"), "{}", ran.err);
+    assert!(ran.err.contains("help: `weir state` lists the limits"), "{}", ran.err);
 
     let top = good(&weir, "top --sort-by denied");
     assert!(top.contains("   1      0  shop    user  user=ann\n1 denied hit in "), "{top}");
@@ -175,6 +254,11 @@ async fn states_are_shown_counted_and_reset() {
     assert_eq!(user(&weir, "ann").await, Code::Ok);
     let ran = at(weir.debug, "state -d shop other=1");
     assert!(ran.code == Some(1) && ran.err.starts_with("error: nothing is counted"), "{}", ran.err);
+    assert!(
+        ran.err.contains("`weir explain` with --server") && !ran.err.contains("/v1"),
+        "{}",
+        ran.err
+    );
 }
 
 #[tokio::test]
@@ -306,6 +390,15 @@ fn a_server_behind_tls_is_verified() {
         "{}",
         ran.err
     );
+    // Each side may expect the other to use TLS or not.
+    let needed = "the server uses TLS: write https:// in the URL";
+    let ran = run(&format!("top --server http://{}", weir.http), &[]);
+    assert!(ran.code == Some(1) && ran.err.contains(needed), "{}", ran.err);
+    let ran = run(&format!("health --url http://{}/readyz", weir.http), &[]);
+    assert!(ran.code == Some(1) && ran.err.contains(needed), "{}", ran.err);
+    let ran = run(&format!("top --server https://localhost:{}", weir.debug.port()), &[]);
+    let plain = "the server does not use TLS: write http:// in the URL";
+    assert!(ran.code == Some(1) && ran.err.contains(plain), "{}", ran.err);
 }
 
 #[test]
@@ -313,6 +406,12 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
     for (args, error) in [
         ("block", "--domain"),
         ("block -d shop =1", "error: invalid descriptor '=1'"),
+        ("block -d shop user", "`user` has no `=`: write user=VALUE, or user= for the empty value"),
+        ("unblock -d shop user", "`user` has no `=`"),
+        ("state -d shop user", "`user` has no `=`"),
+        ("count -d shop user --span 5m", "`user` has no `=`"),
+        ("explain --server http://127.0.0.1:1 -d shop user", "`user` has no `=`"),
+        ("hit -d shop user", "`user` has no `=`"),
         ("block -d shop a=b --for 5", "write a duration such as 10m"),
         ("limit -d shop a=b", "--n"),
         ("unblock", "<ID>"),

@@ -153,9 +153,20 @@ async fn a_bad_mapping_file_is_reported_and_the_default_names_stay() {
     let bad_path = bad.path("conf.yaml");
     let missing = gateway();
     let missing_path = missing.path("none.yaml");
-    for (setup, path) in [(bad, bad_path), (missing, missing_path)] {
+    // A directory cannot be read.
+    let unreadable = gateway().file("directory/conf.yaml", "");
+    let unreadable_path = unreadable.path("directory");
+    for (setup, path, line) in [
+        (bad, bad_path, " WARN cannot use the mapping of metrics: using the default file="),
+        (
+            unreadable,
+            unreadable_path,
+            " WARN cannot use the mapping of metrics: using the default file=",
+        ),
+        (missing, missing_path, " INFO no mapping of metrics: using the default file="),
+    ] {
         let mut weir = setup.env("PROMETHEUS_MAPPER_YAML", path).start();
-        weir.until_said("cannot use the mapping of metrics").unwrap();
+        weir.until_said(line).unwrap();
         ask_five_times(&weir).await;
         let page = http::get(weir.http, "/metrics").body;
         assert!(page.contains("ratelimit_service_rate_limit_total_hits{"), "{page}");

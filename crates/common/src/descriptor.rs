@@ -18,37 +18,69 @@ impl DescriptorArg {
 impl FromStr for DescriptorArg {
     type Err = String;
 
-    /// Parses entries with commas between them. The first `=` of an entry ends its key; without one, the
-    /// value is empty. `\,` is a comma and `\\` a backslash.
+    /// Parses entries with commas between them. The first `=` of an entry ends its key; what follows is the
+    /// value, which may be empty. `\,` is a comma and `\\` a backslash.
     ///
     /// # Errors
     ///
     /// What is wrong, and what to write instead.
     fn from_str(text: &str) -> Result<DescriptorArg, String> {
-        let mut entries = Vec::new();
-        let (mut key, mut part) = (None, String::new());
-        let mut chars = text.chars();
-        while let Some(next) = chars.next() {
-            match next {
-                '\\' => match chars.next() {
-                    Some(escaped @ (',' | '\\')) => part.push(escaped),
-                    Some(other) => {
-                        return Err(format!(
-                            "`\\{other}` is no escape: write `\\\\` for a backslash, or `\\,` for a comma"
-                        ));
-                    }
-                    None => {
-                        return Err("the last backslash escapes nothing: write `\\\\`".to_owned());
-                    }
-                },
-                '=' if key.is_none() => key = Some(std::mem::take(&mut part)),
-                ',' => entries.push(entry(key.take(), std::mem::take(&mut part))?),
-                other => part.push(other),
+        let entry = |(key, value): (String, Option<String>)| match value {
+            Some(value) => Ok((key, value)),
+            None => {
+                Err(format!("`{key}` has no `=`: write {key}=VALUE, or {key}= for the empty value"))
             }
-        }
-        entries.push(entry(key, part)?);
-        Ok(DescriptorArg(entries))
+        };
+        let entries = parse(text)?.into_iter().map(entry);
+        Ok(DescriptorArg(entries.collect::<Result<_, _>>()?))
     }
+}
+
+/// The entries of a descriptor in a rule file, as an argument has them: the value is optional.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleDescriptorArg(pub Vec<(String, Option<String>)>);
+
+impl FromStr for RuleDescriptorArg {
+    type Err = String;
+
+    /// Parses entries as those of a [`DescriptorArg`]. An entry without `=`, or with nothing after it, has no
+    /// value.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what to write instead.
+    fn from_str(text: &str) -> Result<RuleDescriptorArg, String> {
+        let entry =
+            |(key, value): (String, Option<String>)| (key, value.filter(|value| !value.is_empty()));
+        Ok(RuleDescriptorArg(parse(text)?.into_iter().map(entry).collect()))
+    }
+}
+
+/// Parses entries, each with the value if it has a `=`.
+fn parse(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
+    let mut entries = Vec::new();
+    let (mut key, mut part) = (None, String::new());
+    let mut chars = text.chars();
+    while let Some(next) = chars.next() {
+        match next {
+            '\\' => match chars.next() {
+                Some(escaped @ (',' | '\\')) => part.push(escaped),
+                Some(other) => {
+                    return Err(format!(
+                        "`\\{other}` is no escape: write `\\\\` for a backslash, or `\\,` for a comma"
+                    ));
+                }
+                None => {
+                    return Err("the last backslash escapes nothing: write `\\\\`".to_owned());
+                }
+            },
+            '=' if key.is_none() => key = Some(std::mem::take(&mut part)),
+            ',' => entries.push(entry(key.take(), std::mem::take(&mut part))?),
+            other => part.push(other),
+        }
+    }
+    entries.push(entry(key, part)?);
+    Ok(entries)
 }
 
 /// Returns a descriptor as an argument has it.
@@ -79,10 +111,10 @@ fn write_escaped(text: &str, out: &mut String) {
     }
 }
 
-fn entry(key: Option<String>, part: String) -> Result<(String, String), String> {
+fn entry(key: Option<String>, part: String) -> Result<(String, Option<String>), String> {
     let (key, value) = match key {
-        Some(key) => (key, part),
-        None => (part, String::new()),
+        Some(key) => (key, Some(part)),
+        None => (part, None),
     };
     if key.is_empty() {
         return Err("an entry has no key: write key=value, with commas between entries".to_owned());
@@ -114,10 +146,18 @@ mod tests {
             ("a=1,b=2", vec![pair("a", "1"), pair("b", "2")]),
             ("query=a=b", vec![pair("query", "a=b")]),
             (r"a=1\,2,b=\\", vec![pair("a", "1,2"), pair("b", r"\")]),
-            ("a,b=", vec![pair("a", ""), pair("b", "")]),
+            ("a=,b=", vec![pair("a", ""), pair("b", "")]),
         ] {
             assert_eq!(parsed(text).unwrap(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn an_entry_of_a_rule_may_have_no_value() {
+        let RuleDescriptorArg(entries) = "a,b=,c=1".parse().unwrap();
+        let value = |key: &str, value: Option<&str>| (key.to_owned(), value.map(str::to_owned));
+        assert_eq!(entries, [value("a", None), value("b", None), value("c", Some("1"))]);
+        assert!("a,".parse::<RuleDescriptorArg>().unwrap_err().contains("no key"));
     }
 
     #[test]
@@ -126,6 +166,8 @@ mod tests {
             ("", "no key"),
             ("=1", "no key"),
             ("a=1,", "no key"),
+            ("user", "write user=VALUE, or user= for the empty value"),
+            ("a=1,user", "`user` has no `=`"),
             (r"a=\n", r"`\n`"),
             (r"a=\", "backslash"),
         ] {

@@ -272,6 +272,13 @@ macro_rules! define_algorithms {
             /// The number of algorithms.
             pub const COUNT: usize = [$($name::NAME),*].len();
 
+            /// Returns the algorithm without its parameters.
+            pub fn kind(&self) -> AlgorithmKind {
+                match self {
+                    $(Algorithm::$name(_) => AlgorithmKind::$name,)*
+                }
+            }
+
             /// Returns the state of a key never seen.
             pub fn new_state(&self) -> LimitState {
                 match self {

@@ -75,6 +75,7 @@ impl<'a> Charges<'a> {
             quota_passes: self.quota_passes,
             budget,
             on_failure: self.domain.and_then(|domain| domain.on_store_failure),
+            span: None,
         })
     }
 }

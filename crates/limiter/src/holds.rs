@@ -88,6 +88,7 @@ impl Holds {
                 quota_passes: false,
                 budget: BUDGET,
                 on_failure,
+                span: None,
             };
             store.charge(batch, &mut Answers::new()).await;
         }

@@ -170,15 +170,16 @@ impl<S: Store> Limiter<S> {
         let mut charges = Charges::new(lookup.domain);
         charges.add_all(request, &lookup, &self.options);
         let mut answers = Answers::new();
-        if let Some(batch) = charges.batch(budget) {
+        if let Some(mut batch) = charges.batch(budget) {
             let charge = span.charge(&batch);
+            batch.span = charge.span();
             self.store.charge(batch, &mut answers).await;
-            charge.end(&answers);
             holds.add(&batch, &answers);
+            charge.end(&answers);
         }
         let mut decision = RequestDecision::default();
         let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
-        span.end(Some(&lookup), concluded.as_ref().map(|()| &decision));
+        span.end(&lookup, &answers, concluded.as_ref().map(|()| &decision));
         concluded.map(|()| decision)
     }
 
@@ -202,17 +203,18 @@ impl<S: Store> Limiter<S> {
         let mut charges = Charges::new(lookup.domain);
         charges.add_all(request, &lookup, &self.options);
         let mut answers = Answers::new();
-        if let Some(batch) = charges.batch(budget) {
+        if let Some(mut batch) = charges.batch(budget) {
             let charge = span.charge(&batch);
+            batch.span = charge.span();
             if !self.store.try_charge(batch, &mut answers) {
                 return None;
             }
-            charge.end(&answers);
             holds.add(&batch, &answers);
+            charge.end(&answers);
         }
         let mut decision = RequestDecision::default();
         let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
-        span.end(Some(&lookup), concluded.as_ref().map(|()| &decision));
+        span.end(&lookup, &answers, concluded.as_ref().map(|()| &decision));
         Some(concluded.map(|()| then(&decision)))
     }
 
@@ -225,7 +227,7 @@ impl<S: Store> Limiter<S> {
         span: DecisionSpan,
     ) -> RequestError {
         self.count_invalid(request.domain, &error);
-        span.end(None, Err(&error));
+        span.fail(&error);
         error
     }
 

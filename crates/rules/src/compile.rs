@@ -45,8 +45,8 @@ impl RuleSet {
         let mut replaced = Vec::new();
         for document in documents {
             problems.start_file();
-            let node = match document.tree(&mut |warning| problems.push(warning)) {
-                Ok(node) => node,
+            let nodes = match document.trees(&mut |warning| problems.push(warning)) {
+                Ok(nodes) => nodes,
                 Err(problem) => {
                     problems.push(problem);
                     continue;
@@ -66,48 +66,51 @@ impl RuleSet {
                 replaced: Vec::new(),
                 patcher: patcher.as_mut(),
             };
-            let Some(root) = reader.root(node.as_ref()) else { continue };
-            let first = domains.get(&root.domain);
-            let known = first.is_some();
-            if let Some((first, _)) = first {
-                check_repeated_domain(&mut reader, &root, first, options);
-            }
-            let domain = set.domains.entry(root.domain.as_str().into()).or_default();
-            let override_series = || {
-                let previous = previous?.domain(&root.domain)?;
-                previous.override_series.clone()
-            };
-            if domain.override_series.is_none() {
-                let new = || Arc::new(RuleSeries::new(set.series.clone()));
-                domain.override_series = Some(override_series().unwrap_or_else(new));
-            }
-            if options.merge_domains
-                && first.is_some_and(|(_, together)| *together != root.together)
-            {
-                let message = "config error, `charge` differs from that of this domain elsewhere";
-                let help = "write the same `charge` in every file of the domain";
-                reader.error(root.domain_position, message, &root.domain, help);
-            }
-            domain.together = root.together;
-            domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
-            if let Some(patcher) = &mut reader.patcher {
-                patcher.set_domain(&root.domain);
-            }
-            // A repeated domain is read for its problems, into a tree that is dropped.
-            let mut dropped = matcher::MatcherNode::default();
-            let tree =
-                if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
-            reader.descriptors(&root, tree);
-            if let Some(patcher) = &reader.patcher {
-                patcher.patch_domain(domain);
-            }
-            let file = &reader.file;
-            let names = reader.replaced.drain(..);
-            replaced.extend(names.map(|name| Replaced::new(&root.domain, file.clone(), name)));
-            if !known {
-                let origin =
-                    Origin { file: document.name().into(), position: root.domain_position };
-                domains.insert(root.domain, (origin, root.together));
+            for node in &nodes {
+                let Some(root) = reader.root(node.as_ref()) else { continue };
+                let first = domains.get(&root.domain);
+                let known = first.is_some();
+                if let Some((first, _)) = first {
+                    check_repeated_domain(&mut reader, &root, first, options);
+                }
+                let domain = set.domains.entry(root.domain.as_str().into()).or_default();
+                let override_series = || {
+                    let previous = previous?.domain(&root.domain)?;
+                    previous.override_series.clone()
+                };
+                if domain.override_series.is_none() {
+                    let new = || Arc::new(RuleSeries::new(set.series.clone()));
+                    domain.override_series = Some(override_series().unwrap_or_else(new));
+                }
+                if options.merge_domains
+                    && first.is_some_and(|(_, together)| *together != root.together)
+                {
+                    let message =
+                        "config error, `charge` differs from that of this domain elsewhere";
+                    let help = "write the same `charge` in every file of the domain";
+                    reader.error(root.domain_position, message, &root.domain, help);
+                }
+                domain.together = root.together;
+                domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
+                if let Some(patcher) = &mut reader.patcher {
+                    patcher.set_domain(&root.domain);
+                }
+                // A repeated domain is read for its problems, into a tree that is dropped.
+                let mut dropped = matcher::MatcherNode::default();
+                let tree =
+                    if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
+                reader.descriptors(&root, tree);
+                if let Some(patcher) = &reader.patcher {
+                    patcher.patch_domain(domain);
+                }
+                let file = reader.file.clone();
+                let names = reader.replaced.drain(..);
+                replaced.extend(names.map(|name| Replaced::new(&root.domain, file.clone(), name)));
+                if !known {
+                    let origin =
+                        Origin { file: document.name().into(), position: root.domain_position };
+                    domains.insert(root.domain, (origin, root.together));
+                }
             }
             problems.sort_file();
         }

@@ -106,7 +106,7 @@ impl Rule {
             entries: OwnedEntry::copied(self.entries()),
             origin: self.origin.clone(),
             unlimited: self.plan.is_none(),
-            limits: limits.map(describe).collect(),
+            limits: limits.map(describe_limit).collect(),
             name: self.limit_name(0).to_owned(),
             replaces: self.replaces.clone(),
             shadow_mode: self.shadow_mode,
@@ -120,7 +120,8 @@ impl Rule {
     }
 }
 
-fn describe(limit: &Limit) -> LimitDescription {
+/// Describes a limit, with the names of rule files.
+pub(super) fn describe_limit(limit: &Limit) -> LimitDescription {
     let mut parameters = Map::new();
     limit.algorithm.parameters(&mut |key, value| {
         let value = match value {

@@ -18,6 +18,14 @@ pub trait Document: Sized {
     /// The document cannot be read.
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem>;
 
+    /// Builds the trees of all documents that are read: one, but of rules that weir has written.
+    ///
+    /// # Errors
+    /// A document cannot be read.
+    fn trees(&self, warn: &mut dyn FnMut(Problem)) -> Result<Vec<Option<Node<'_>>>, Problem> {
+        self.tree(warn).map(|tree| vec![tree])
+    }
+
     /// The text that positions refer to, if they are lines and columns.
     fn source_text(&self) -> Option<&str>;
 

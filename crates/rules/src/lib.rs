@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+mod compare;
 mod compile;
 mod describe;
 mod document;
@@ -30,6 +31,7 @@ mod source_map;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod to_yaml;
 mod totals;
 pub mod tree;
 pub mod values;
@@ -37,6 +39,7 @@ pub mod xds;
 pub mod yaml;
 mod yaml_help;
 
+pub use compare::{Change, Difference, ListedRule, compare};
 pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
 pub use document::Document;
 pub use loaded::Loaded;
@@ -52,6 +55,7 @@ pub use problem::{Problem, Severity};
 pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
 pub use rule::{Metadata, Origin, Rule};
 pub use stats::{RuleSeries, RuleStats};
+pub use to_yaml::YAML_HEADER;
 pub use totals::{HitTotals, RuleTotals, totals};
 
 use std::fmt::Write;
@@ -145,7 +149,8 @@ impl RuleSet {
         let mut open: Vec<(String, &matcher::MatcherNode)> =
             self.domains.iter().map(|(name, domain)| (name.to_string(), &domain.root)).collect();
         while let Some((name, node)) = open.pop() {
-            open.extend(node.children().map(|(text, below)| (format!("{name}.{text}"), below)));
+            let children = node.children().iter();
+            open.extend(children.map(|child| (format!("{name}.{}", child.text), &child.below)));
             if node.wildcards() >= min {
                 found.push((name, node.wildcards()));
             }

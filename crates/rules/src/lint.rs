@@ -31,7 +31,7 @@ pub(super) fn lint(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems
     let mut nodes: Vec<&MatcherNode> = set.domains.values().map(|domain| &domain.root).collect();
     let mut comparisons = MAX_COMPARISONS;
     while let Some(node) = nodes.pop() {
-        nodes.extend(node.children().map(|(_, below)| below));
+        nodes.extend(node.children().iter().map(|child| &child.below));
         for shadowed in node.shadowed(&mut comparisons) {
             let message = match shadowed.any_value {
                 true => format!(

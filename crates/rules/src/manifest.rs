@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::document::Document;
 use super::position::Position;
 use super::problem::{Problem, lines};
-use super::source::{RuleFile, first_document};
+use super::source::{RuleFile, all_documents, first_document};
 use super::source_map::SourceMap;
+use super::to_yaml::YAML_HEADER;
 use super::tree::{Content, Node};
 use super::yaml::Documents;
 use super::yaml_help;
@@ -44,11 +45,15 @@ impl Document for SourceFile {
     }
 
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
-        let documents = match &self.embedded {
-            Some(embedded) => Documents::within(&embedded.text, &embedded.map),
-            None => Documents::new(&self.text),
-        };
-        first_document(&self.name, &self.text, documents, warn)
+        first_document(&self.name, &self.text, self.documents(), warn)
+    }
+
+    fn trees(&self, warn: &mut dyn FnMut(Problem)) -> Result<Vec<Option<Node<'_>>>, Problem> {
+        let text = self.embedded.as_ref().map_or(&*self.text, |embedded| &embedded.text);
+        match text.starts_with(YAML_HEADER) {
+            true => all_documents(&self.name, &self.text, self.documents()),
+            false => self.tree(warn).map(|tree| vec![tree]),
+        }
     }
 
     fn source_text(&self) -> Option<&str> {
@@ -61,6 +66,13 @@ impl Document for SourceFile {
 }
 
 impl SourceFile {
+    fn documents(&self) -> Documents<'_> {
+        match &self.embedded {
+            Some(embedded) => Documents::within(&embedded.text, &embedded.map),
+            None => Documents::new(&self.text),
+        }
+    }
+
     /// Returns the rule files of a manifest; of any other file, the file.
     pub fn unpack(file: RuleFile, problems: &mut Vec<Problem>) -> Vec<SourceFile> {
         match unpack(&file) {

@@ -6,9 +6,11 @@
 //! concatenating the text: a look-up does not allocate, and its cost does not depend on the number of
 //! exact rules.
 
+mod keys;
 mod overlap;
 mod trace;
 
+pub(crate) use keys::DescriptorKey;
 pub use trace::{Candidate, Level, Step, Trace};
 
 use std::hash::Hasher;
@@ -38,12 +40,12 @@ pub(super) struct MatcherNode {
 #[derive(Debug)]
 pub(super) struct Child {
     /// `key` or `key_value`.
-    text: Box<str>,
-    rule: Option<Arc<Rule>>,
-    flags: NodeFlags,
+    pub text: Box<str>,
+    pub rule: Option<Arc<Rule>>,
+    pub flags: NodeFlags,
     /// The position of its key.
     origin: Origin,
-    below: MatcherNode,
+    pub below: MatcherNode,
 }
 
 /// What a descriptor of a rule file says about its values.
@@ -55,6 +57,17 @@ pub(super) struct NodeFlags {
     pub value_to_metric: bool,
     /// Whether the descriptor has no value.
     pub any_value: bool,
+    /// The length of the key in the text `key_value`.
+    pub key_length: u32,
+}
+
+impl Child {
+    /// Returns the key and the value, as the rule file has them; a value that it does not name is empty.
+    pub fn entry(&self) -> Entry<'_> {
+        let key_length = self.flags.key_length as usize;
+        let value = self.text.get(key_length + 1..).unwrap_or_default();
+        (self.text.get(..key_length).unwrap_or(&self.text), value)
+    }
 }
 
 #[derive(Debug)]
@@ -119,7 +132,8 @@ impl MatcherNode {
         self.named(text).map(|child| &child.origin)
     }
 
-    fn named(&self, text: &str) -> Option<&Child> {
+    /// Returns the child with this text.
+    pub(super) fn named(&self, text: &str) -> Option<&Child> {
         let is = |&i: &u32| *self.children[i as usize].text == *text;
         let found = self.exact.find(hash(&[text]), is)?;
         self.children.get(*found as usize)
@@ -130,8 +144,15 @@ impl MatcherNode {
         self.wildcards.len()
     }
 
-    pub(super) fn children(&self) -> impl Iterator<Item = (&str, &MatcherNode)> {
-        self.children.iter().map(|child| (&*child.text, &child.below))
+    /// Returns the texts of the wildcards, in the order in which they are tried.
+    pub(super) fn wildcard_texts(&self) -> impl Iterator<Item = &str> {
+        let children = self.wildcards.iter().map(|wildcard| wildcard.child as usize);
+        children.filter_map(move |child| self.children.get(child)).map(|child| &*child.text)
+    }
+
+    /// The children, in the order of the file.
+    pub(super) fn children(&self) -> &[Child] {
+        &self.children
     }
 
     /// Frees unused capacity.

@@ -1,6 +1,8 @@
 //! Finds what a descriptor without a rule was probably meant to match.
 
-use super::matcher::{Candidate, Level, Trace};
+use std::collections::HashSet;
+
+use super::matcher::{Candidate, DescriptorKey, Level, MatcherNode, Trace};
 use super::{Domain, Rule, RuleSet};
 use weir_common::entry::Entry;
 use weir_common::suggest::{Suggester, nearest};
@@ -57,6 +59,28 @@ impl RuleSet {
     /// Returns the domain whose name is most like this one.
     pub fn nearest_domain(&self, name: &str, suggester: &mut Suggester) -> Option<&str> {
         suggester.nearest(name, self.domains.keys().map(|name| &**name))
+    }
+
+    /// Whether a descriptor at any level has this key, in one domain or, without one, in any.
+    pub fn has_key(&self, domain: Option<&Domain>, key: &str) -> bool {
+        let start = format!("{key}_");
+        self.roots(domain).any(|root| root.keys().any(|known| known.may_be(&start)))
+    }
+
+    /// Returns the key that is most like this one, in one domain or, without one, in any.
+    pub fn nearest_key<'s>(
+        &'s self,
+        domain: Option<&'s Domain>,
+        key: &str,
+        suggester: &mut Suggester,
+    ) -> Option<&'s str> {
+        let keys = self.roots(domain).flat_map(MatcherNode::keys).map(DescriptorKey::suggested);
+        suggester.nearest(key, keys.collect::<HashSet<_>>().into_iter())
+    }
+
+    fn roots<'s>(&'s self, domain: Option<&'s Domain>) -> impl Iterator<Item = &'s MatcherNode> {
+        let all = domain.is_none().then(|| self.domains.values()).into_iter().flatten();
+        domain.into_iter().chain(all).map(|domain| &domain.root)
     }
 }
 

@@ -21,6 +21,7 @@ use super::tree::{Content, Node};
 use super::{Metadata, Origin, Rule, RuleSeries};
 pub(super) use budget::Budget;
 use limits::LimitFields;
+pub(super) use limits::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT, charges_denied_by_default};
 pub(super) use limits::{KeyNodes, LimitMaps, ReplacedName};
 use values::{describe, is_null, text_of};
 use weir_common::failure::OnStoreFailure;
@@ -273,11 +274,13 @@ impl Reader<'_> {
 
         let mut entries = above.entries.to_vec();
         let any_value = read.value.is_empty();
+        let key_length = u32::try_from(read.key.len()).unwrap_or(u32::MAX);
         entries.push((read.key.into(), read.value.into()));
         let flags = NodeFlags {
             share_threshold: read.share_threshold,
             value_to_metric: read.value_to_metric,
             any_value,
+            key_length,
         };
         let value_to_metric = above.value_to_metric || read.value_to_metric;
         let mut dropped = Tree::default();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::document::Document;
 use super::position::Position;
 use super::problem::{Problem, Severity, lines};
+use super::to_yaml::YAML_HEADER;
 use super::tree::Node;
 use super::yaml::Documents;
 use super::yaml_help;
@@ -31,6 +32,13 @@ impl Document for RuleFile {
 
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
         first_document(&self.name, &self.text, Documents::new(&self.text), warn)
+    }
+
+    fn trees(&self, warn: &mut dyn FnMut(Problem)) -> Result<Vec<Option<Node<'_>>>, Problem> {
+        match self.text.starts_with(YAML_HEADER) {
+            true => all_documents(&self.name, &self.text, Documents::new(&self.text)),
+            false => self.tree(warn).map(|tree| vec![tree]),
+        }
     }
 
     fn source_text(&self) -> Option<&str> {
@@ -59,6 +67,20 @@ pub(super) fn first_document<'d>(
         warn(Problem { severity, position: Some(position), ..problem });
     }
     Ok(first)
+}
+
+/// Builds the trees of all documents, of which there is at least one.
+pub(super) fn all_documents<'d>(
+    name: &str,
+    text: &str,
+    documents: Documents<'d>,
+) -> Result<Vec<Option<Node<'d>>>, Problem> {
+    let trees = documents.collect::<Result<Vec<_>, _>>();
+    let mut trees = trees.map_err(|error| yaml_help::problem(name, text, error))?;
+    if trees.is_empty() {
+        trees.push(None);
+    }
+    Ok(trees)
 }
 
 /// Selects the rule files.

@@ -1,6 +1,7 @@
 //! Tests from the text of a file to the result of a look-up.
 
 mod bounds;
+mod compare;
 mod dialect;
 mod errors;
 mod limits;
@@ -11,6 +12,7 @@ mod model;
 mod overlay;
 mod sets;
 mod source;
+mod to_yaml;
 mod totals;
 mod trace;
 mod xds;

@@ -76,6 +76,7 @@ pub async fn charge(store: &impl Store, charges: &[Charge<'_>], together: bool) 
         quota_passes: false,
         budget: Duration::from_secs(1),
         on_failure: None,
+        span: None,
     };
     store.charge(batch, &mut answers).await;
     assert_eq!(answers.len(), charges.len());
@@ -189,6 +190,7 @@ pub async fn charges_now_or_not_at_all(store: &impl Store) {
             quota_passes: false,
             budget: Duration::from_secs(1),
             on_failure: None,
+            span: None,
         };
         let charged = match store.try_charge(batch, &mut answers) {
             true => charges,

@@ -22,6 +22,7 @@ mod states;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
+use tracing::Span;
 
 use weir_limit::{Decision, Op, Plan, Source};
 
@@ -76,6 +77,8 @@ pub struct Batch<'a> {
     /// The policy if the store fails. `None` means the policy of the guard, or the error if there is
     /// no guard.
     pub on_failure: Option<OnStoreFailure>,
+    /// The parent of the store's spans, if the request is recorded.
+    pub span: Option<&'a Span>,
 }
 
 impl Charge<'_> {

@@ -29,11 +29,13 @@ pub struct BackendStatus {
     pub address: Option<String>,
     /// The keys held, if they are in memory.
     pub keys: Option<usize>,
-    /// Connections, and those that are down: their charges fail at once, until the server answers a
-    /// probe in time.
+    /// All connections. Charges of those that are down or slow fail at once.
     pub connections: usize,
+    /// Connections that are lost, or whose server refuses commands.
     pub connections_down: usize,
-    /// Why one of them is down.
+    /// Connections that are open, and probed after a slow round trip.
+    pub connections_slow: usize,
+    /// Why one of them is down or slow.
     pub down_because: Option<StoreError>,
     /// What is on disk, if states are kept there.
     pub saved: Option<SavedStatus>,

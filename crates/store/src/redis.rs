@@ -12,6 +12,7 @@
 //! - `round_trip`: sends a batch, answers its charges, returns redirects
 //! - `batch`: pending charges as script calls (`script`, `lua/`) and plain `INCRBY`s
 //! - `reply`: the answers that a request waits for
+//! - `trip_span`: the spans of round trips, for requests that are recorded
 //!
 //! Reading and resetting a state (`states`) has connections of its own (`direct`).
 
@@ -38,6 +39,7 @@ mod shared_table;
 mod states;
 #[cfg(test)]
 mod tests;
+mod trip_span;
 
 use std::iter::zip;
 use std::num::NonZeroU32;
@@ -89,11 +91,16 @@ impl RedisStore {
         &self.shared.counts
     }
 
-    /// Returns how many connections there are, and how many of them are down.
+    /// Returns how many connections there are, and how many of them are down. Slow ones are not down.
     pub fn connections_down(&self) -> (usize, usize) {
         let connections: Vec<Arc<Connection>> = self.all_connections().collect();
-        let down = connections.iter().filter(|connection| connection.down().is_some()).count();
-        (connections.len(), down)
+        let unused = connections.iter().filter(|connection| connection.down().is_some());
+        (connections.len(), unused.filter(|connection| !connection.is_slow()).count())
+    }
+
+    /// Returns how many connections are open, and probed after a slow round trip.
+    pub fn connections_slow(&self) -> usize {
+        self.all_connections().filter(|connection| connection.is_slow()).count()
     }
 
     /// Returns how many connections are up, on all threads, to all nodes.
@@ -181,7 +188,7 @@ impl RedisStore {
             true => StoreError::CallerDeadline,
             false => StoreError::TimedOut,
         };
-        let reply = Reply::new(batch.charges.len(), unanswered, deadline);
+        let reply = Reply::recorded(batch.charges.len(), unanswered, deadline, batch.span);
         let wall = match self.shared.options.layout {
             Layout::Reference => self.shared.options.wall.now(),
             Layout::Weir => 0,

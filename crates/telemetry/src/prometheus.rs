@@ -9,7 +9,9 @@ pub use accept::{accepts_text, preferred_format};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use weir_common::metrics::{HistogramSnapshot, MetricFamily, MetricSink, MetricType, SampleValue};
+use weir_common::metrics::{
+    Exemplar, HistogramSnapshot, MetricFamily, MetricSink, MetricType, SampleValue,
+};
 
 /// The prefix of the program's metrics.
 const PREFIX: &str = "weir_";
@@ -145,26 +147,35 @@ impl PrometheusWriter {
         out.push(' ');
     }
 
-    fn integer_line(
-        &mut self,
-        suffix: &str,
-        labels: &[(&str, &str)],
-        last: Option<(&str, f64)>,
-        value: u64,
-    ) {
-        self.start_line(suffix, labels, last);
+    fn integer_line(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
+        self.start_line(suffix, labels, None);
         let _ = writeln!(self.out, "{value}");
+    }
+
+    /// Writes an exemplar behind the value of its bucket.
+    fn exemplar(&mut self, exemplar: &Exemplar) {
+        let (trace, span) = (exemplar.ids.trace_id(), exemplar.ids.span_id());
+        let _ = write!(self.out, " # {{trace_id=\"{trace}\",span_id=\"{span}\"}} ");
+        write_float(&mut self.out, exemplar.value);
     }
 
     fn histogram(&mut self, labels: &[(&str, &str)], histogram: &HistogramSnapshot) {
         let bounds = histogram.bounds.iter().copied().chain([f64::INFINITY]);
         let mut sum = 0;
-        for (bound, count) in bounds.zip(&histogram.counts) {
+        for (bucket, (bound, count)) in bounds.zip(&histogram.counts).enumerate() {
             sum += count;
-            self.integer_line("_bucket", labels, Some(("le", bound)), sum);
+            self.start_line("_bucket", labels, Some(("le", bound)));
+            let _ = write!(self.out, "{sum}");
+            let exemplar = histogram.exemplars.iter().find(|exemplar| exemplar.bucket == bucket);
+            if let Some(exemplar) = exemplar
+                && self.format == TextFormat::OpenMetrics
+            {
+                self.exemplar(exemplar);
+            }
+            self.out.push('\n');
         }
         self.line("_sum", labels, histogram.sum);
-        self.integer_line("_count", labels, None, sum);
+        self.integer_line("_count", labels, sum);
     }
 }
 
@@ -182,7 +193,7 @@ impl MetricSink for PrometheusWriter {
 
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>) {
         match value {
-            SampleValue::Counter(value) => self.integer_line("", labels, None, value),
+            SampleValue::Counter(value) => self.integer_line("", labels, value),
             SampleValue::FloatCounter(value) | SampleValue::Gauge(value) => {
                 self.line("", labels, value);
             }

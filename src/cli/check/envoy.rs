@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::filter::{EnvoyConfig, Sent};
-use self::nodes::{get, walk};
+use self::nodes::{get, has_type, walk};
 use weir_rules::source::RuleFile;
 use weir_rules::tree::Node;
 use weir_rules::yaml::{self, SyntaxError};
@@ -108,9 +108,10 @@ fn check_into(
         findings.problems.start_file();
         findings.file = file.name.as_str().into();
         let Some(root) = root.as_ref().filter(|root| has_config(root)) else {
-            let message = "there is no listener and no route in this file".to_owned();
-            let help = "name an Envoy configuration in YAML or JSON";
-            findings.add(Position::in_text(1, 1), message, "", help);
+            is_complete = false;
+            let problem = not_a_configuration(&file.name, root.as_ref());
+            let position = Some(Position::in_text(1, 1));
+            findings.problems.push(Problem { position, ..problem });
             continue;
         };
         is_complete &= config.read(root, &mut findings, &mut sent);
@@ -130,14 +131,38 @@ fn check_into(
     loaded.files.extend(files.into_iter().map(SourceFile::from));
 }
 
-/// Whether any of it says what Envoy does with requests.
+/// Whether any of it is a listener, a route, a cluster or a layer of the runtime.
 fn has_config(root: &Node<'_>) -> bool {
+    const FIELDS: [&str; 7] = [
+        "http_filters",
+        "virtual_hosts",
+        "filter_chains",
+        "listeners",
+        "static_layer",
+        "clusters",
+        "load_assignment",
+    ];
     let mut found = false;
     walk(root, &mut |node| {
-        let names = ["http_filters", "virtual_hosts", "filter_chains", "listeners", "static_layer"];
-        found |= names.iter().any(|name| get(node, name).is_some());
+        found |= FIELDS.iter().any(|name| get(node, name).is_some());
+        found |= has_type(node, "config.cluster.v3.Cluster");
     });
     found
+}
+
+/// The error of a file that is no configuration of Envoy.
+fn not_a_configuration(file: &str, root: Option<&Node<'_>>) -> Problem {
+    let has = |field| root.is_some_and(|root| get(root, field).is_some());
+    match has("domain") && has("descriptors") {
+        true => {
+            let help = "write it before --envoy, and an Envoy configuration after it";
+            Problem::of_file(file, "this is a rule file, not an Envoy configuration", help)
+        }
+        false => {
+            let message = "there is no listener, route or cluster in this file";
+            Problem::of_file(file, message, "name an Envoy configuration in YAML or JSON")
+        }
+    }
 }
 
 /// Reads a file, or a pipe of a shell.

@@ -3,7 +3,7 @@
 use super::Converted;
 use super::domain::{Domain, Limit, PathEntry};
 use crate::cli::shorthand::Rate;
-use weir_common::descriptor::DescriptorArg;
+use weir_common::descriptor::RuleDescriptorArg;
 
 /// Whether a text is one rate or several.
 pub(super) fn are_rates(text: &str) -> bool {
@@ -17,12 +17,10 @@ pub(super) fn have_rate(text: &str) -> bool {
 }
 
 /// Converts rates to the limits of one rule.
-pub(super) fn convert(text: &str, domain: &str, descriptor: &DescriptorArg) -> Converted {
+pub(super) fn convert(text: &str, domain: &str, descriptor: &RuleDescriptorArg) -> Converted {
     let mut converted = Converted::default();
     let mut domain = Domain::new(domain);
-    let optional = |value: &String| (!value.is_empty()).then(|| value.clone());
-    let path: Vec<PathEntry> =
-        descriptor.0.iter().map(|(key, value)| (key.clone(), optional(value))).collect();
+    let path: Vec<PathEntry> = descriptor.0.clone();
     for part in parts(text) {
         let added = parse(part).and_then(|limit| domain.add(path.clone(), limit));
         if let Err(error) = added {

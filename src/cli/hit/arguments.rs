@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::address::Address;
+use crate::cli::number::whole_u32;
 use crate::cli::shorthand::Rate;
 use weir_common::duration::{MAX_DURATION, read_duration};
 
@@ -38,13 +39,15 @@ pub struct HitArgs {
     #[arg(long, value_name = "BODY", conflicts_with = "domain")]
     pub(super) json: Option<String>,
     /// Hits of each request; 0 reads the limits without counting.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
     pub(super) hits: Option<u32>,
     /// Send N requests, and print a summary.
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_repeat)]
+    #[arg(allow_negative_numbers = true)]
     pub(super) repeat: NonZeroU64,
     /// Keep up to N requests in flight; 1 sends one after the other.
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_parallel)]
+    #[arg(allow_negative_numbers = true)]
     pub(super) parallel: NonZeroU16,
     /// Send at most this many requests: `10/s`, `200/m`.
     #[arg(long)]
@@ -93,7 +96,7 @@ pub enum Output {
 }
 
 fn parse_repeat(text: &str) -> Result<NonZeroU64, String> {
-    text.parse().map_err(|_| "write a whole number of at least 1".to_owned())
+    text.parse().map_err(|_| format!("write a whole number from 1 to {}", u64::MAX))
 }
 
 fn parse_parallel(text: &str) -> Result<NonZeroU16, String> {

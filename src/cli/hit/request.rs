@@ -38,23 +38,14 @@ fn from_arguments(domain: &[String]) -> Result<RateLimitRequest, String> {
     }
     let descriptors = descriptors.iter().map(|text| match text.parse::<DescriptorArg>() {
         Ok(descriptor) => Ok(encode(descriptor)),
+        // Probably it is meant as the address of the server.
+        Err(_) if !text.contains('=') && text.parse::<Address>().is_ok() => {
+            Err(format!("invalid descriptor '{text}': write an address before -d"))
+        }
         Err(error) => Err(format!("invalid descriptor '{text}': {error}")),
     });
     let descriptors = descriptors.collect::<Result<_, _>>()?;
     Ok(RateLimitRequest { domain: domain.clone(), descriptors, hits_addend: 0 })
-}
-
-/// Returns a note for each descriptor that is probably meant as the address of the server.
-pub(super) fn notes(args: &HitArgs) -> Vec<String> {
-    let descriptors = args.domain.iter().skip(1);
-    let addresses =
-        descriptors.filter(|text| !text.contains('=') && text.parse::<Address>().is_ok());
-    let note = |text| {
-        format!(
-            "'{text}' has no '=': sent as a key with an empty value; write an address before -d"
-        )
-    };
-    addresses.map(note).collect()
 }
 
 fn encode(descriptor: DescriptorArg) -> RateLimitDescriptor {
@@ -95,16 +86,6 @@ mod tests {
     }
 
     #[test]
-    fn an_address_among_the_descriptors_is_noted() {
-        let noted = |args: &[&str]| notes(&Cli::try_parse_from(args).unwrap().hit);
-        let found = noted(&["hit", "-d", "shop", "user=ann", "localhost:8081", "unix:/a"]);
-        assert_eq!(found.len(), 2);
-        assert!(found[0].starts_with("'localhost:8081' has no '='"), "{found:?}");
-        let none = noted(&["hit", "h:1", "-d", "a:1", "remote_address", "path=a:1", "a,b:c"]);
-        assert_eq!(none, [""; 0]);
-    }
-
-    #[test]
     fn no_hits_are_a_peek_of_each_descriptor() {
         let request = built(&["--hits", "0", "-d", "shop", "a=1", "b=2"]).unwrap();
         assert!(request.descriptors.iter().all(|it| it.hits_addend == Some(0)));
@@ -116,10 +97,22 @@ mod tests {
         for (args, wanted) in [
             (&["-d", "shop"][..], "write -d shop key=value"),
             (&["-d", "shop", "=a"], "write key=value"),
+            (&["-d", "shop", "user"], "write user=VALUE, or user= for the empty value"),
+            (&["-d", "shop", "user=ann", "localhost:8081"], "write an address before -d"),
+            (&["-d", "shop", "unix:/a"], "write an address before -d"),
             (&["--json", "{"], "--json is not a valid request"),
             (&["--json", "{}", "-d", "a", "b=c"], "cannot be used with"),
             (&[], "--domain"),
-            (&["--repeat", "0", "-d", "a", "b=c"], "write a whole number of at least 1"),
+            (
+                &["--repeat", "0", "-d", "a", "b=c"],
+                "'--repeat <N>': write a whole number from 1 to 18446744073709551615",
+            ),
+            (&["--repeat", "-1", "-d", "a", "b=c"], "from 1 to 18446744073709551615"),
+            (
+                &["--hits", "-1", "-d", "a", "b=c"],
+                "invalid value '-1' for '--hits <N>': write a whole number from 0 to 4294967295",
+            ),
+            (&["--hits", "many", "-d", "a", "b=c"], "from 0 to 4294967295"),
             (&["--parallel", "0", "-d", "a", "b=c"], "from 1 to 65535"),
             (&["--rate", "fast", "-d", "a", "b=c"], "10/s"),
             (&["--timeout", "0", "-d", "a", "b=c"], "above zero"),
@@ -127,6 +120,7 @@ mod tests {
         ] {
             let error = built(args).unwrap_err();
             assert!(error.contains(wanted), "{args:?}: {error}");
+            assert!(!error.contains("tip:"), "{args:?}: {error}");
         }
     }
 }

@@ -1,18 +1,20 @@
 //! The server that requests are sent to.
 
 use std::error::Error;
+use std::net::ToSocketAddrs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::{io, iter};
 
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::HitArgs;
-use super::address::Address;
 #[cfg(feature = "tls")]
 use super::arguments::TlsArgs;
 #[cfg(feature = "tls")]
 use crate::cli::http_client::certificates;
+use crate::cli::tls_mismatch::{is_not_tls, uses_tls};
 use crate::grpc_client::{self, GrpcTls, Server};
 use weir_common::causes::with_causes;
 use weir_common::interim_responses::TooMany;
@@ -23,10 +25,7 @@ use weir_common::interim_responses::TooMany;
 ///
 /// A certificate or key is unusable, or the server cannot be reached. The message names the address.
 pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
-    let Address { authority, is_tls } = &args.address;
-    let tls = &args.tls;
-    let has_file = [&tls.ca, &tls.cert, &tls.key].iter().any(|file| file.is_some());
-    let is_tls = *is_tls || tls.tls || has_file || tls.server_name.is_some();
+    let (authority, is_tls) = (&args.address.authority, is_tls(args));
     let unix = authority.strip_prefix("unix:").map(PathBuf::from);
     if unix.is_some() && is_tls {
         return Err("a Unix socket has no TLS".to_owned());
@@ -42,6 +41,22 @@ pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
     connected.map_err(|error| format!("cannot connect to {authority}: {}", connect_error(&error)))
 }
 
+/// Whether the arguments ask for TLS.
+fn is_tls(args: &HitArgs) -> bool {
+    let tls = &args.tls;
+    let has_file = [&tls.ca, &tls.cert, &tls.key].iter().any(|file| file.is_some());
+    args.address.is_tls || tls.tls || has_file || tls.server_name.is_some()
+}
+
+/// Whether a server that is asked without TLS uses it. All requests go to the same one, so it is asked once.
+fn server_uses_tls(args: &HitArgs) -> bool {
+    static USES_TLS: OnceLock<bool> = OnceLock::new();
+
+    let authority = &args.address.authority;
+    let ask = || authority.to_socket_addrs().is_ok_and(uses_tls);
+    !is_tls(args) && !authority.starts_with("unix:") && *USES_TLS.get_or_init(ask)
+}
+
 /// Returns the causes of a failed connection, and for a common one what to do.
 fn connect_error(error: &(dyn Error + 'static)) -> String {
     match causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()) {
@@ -55,19 +70,6 @@ fn connect_error(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-#[cfg(feature = "tls")]
-fn is_not_tls(error: &io::Error) -> bool {
-    use rustls::{Error, InvalidMessage};
-
-    let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
-    matches!(error, Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)))
-}
-
-#[cfg(not(feature = "tls"))]
-fn is_not_tls(_: &io::Error) -> bool {
-    false
-}
-
 /// Returns the error of a call. That of a server which does not speak HTTP/2 says what to do.
 pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
     // Such a server closes the connection, or sends what is not a frame.
@@ -76,7 +78,7 @@ pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
             || cause.is::<h2::Error>()
             || cause.is::<hyper::Error>()
     };
-    if error.code() != Code::Unknown || !causes(&error).any(is_other) {
+    if !matches!(error.code(), Code::Unknown | Code::Internal) || !causes(&error).any(is_other) {
         return error;
     }
     // h2 keeps only the text of an error of the connection.
@@ -85,10 +87,12 @@ pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
         return Status::new(error.code(), too_many);
     }
     let address = &args.address.authority;
-    let message = format!(
-        "the connection failed: check that {address} is the address of gRPC, with port 8081 by \
-         default, and write --tls if the server requires it"
-    );
+    let message = match server_uses_tls(args) {
+        true => format!("{address} uses TLS: write --tls, and --ca if its certificate needs it"),
+        false => format!(
+            "the connection failed: check that {address} is the address of gRPC, with port 8081 by default"
+        ),
+    };
     Status::new(error.code(), message)
 }
 

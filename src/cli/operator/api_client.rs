@@ -14,10 +14,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cli::http_client::{self, Call, FetchError, TlsFiles, parse_timeout};
+use crate::cli::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
 use crate::cli::output::finish;
 use crate::cli::{USAGE, environment, print};
-use crate::http::operators::v1::messages::ErrorAnswer;
+use crate::http::operators::v1::messages::{self, ErrorAnswer};
 use weir_common::escape::escape;
 use weir_common::http_client::{HttpError, Target};
 
@@ -177,7 +177,22 @@ impl ApiClient<'_> {
         self.call(Method::DELETE, path, String::new())
     }
 
+    /// Reads a resource that is text. `path` is encoded. The debug port answers unknown paths, so the caller
+    /// checks that the text is what it asked for.
+    pub fn get_text(&self, path: &str) -> Result<String, ClientError> {
+        let answer = self.send(Method::GET, path, String::new())?;
+        match answer.status.is_success() {
+            true => Ok(answer.body),
+            false => self.read_answer(answer.status, json(&answer)).map(|_| answer.body),
+        }
+    }
+
     pub fn call(&self, method: Method, path: &str, body: String) -> Result<Value, ClientError> {
+        let answer = self.send(method, path, body)?;
+        self.read_answer(answer.status, json(&answer))
+    }
+
+    fn send(&self, method: Method, path: &str, body: String) -> Result<Answer, ClientError> {
         let url = format!("{}{path}", self.base);
         let target: Target = url.parse().map_err(ClientError::Usage)?;
         let mut headers = Vec::new();
@@ -196,9 +211,7 @@ impl ApiClient<'_> {
             timeout: self.args.timeout,
             max_answer_bytes: MAX_ANSWER_BYTES,
         });
-        let answer = answer.map_err(|error| self.explain(error))?;
-        let json = serde_json::from_str(&answer.body).ok().filter(Value::is_object);
-        self.read_answer(answer.status, json)
+        answer.map_err(|error| self.explain(error))
     }
 
     /// Returns the JSON of a good answer. The debug port answers unknown paths with a list of its pages,
@@ -207,12 +220,20 @@ impl ApiClient<'_> {
         let rejected = json.as_ref().and_then(|json| ErrorAnswer::deserialize(json).ok());
         match (json, rejected) {
             (Some(json), _) if status.is_success() => Ok(json),
-            (_, Some(ErrorAnswer { error, help })) => Err(ClientError::Rejected { error, help }),
-            _ => Err(ClientError::Connection(format!(
-                "{} answers {status}, but not as the API of weir: name its debug port, 6070 by default",
-                self.base
-            ))),
+            (_, Some(ErrorAnswer { error, help, kind })) => {
+                let help = advice(&kind).map_or(help, str::to_owned);
+                Err(ClientError::Rejected { error, help })
+            }
+            _ => Err(self.is_not_weir(&format!(" {status}"))),
         }
+    }
+
+    /// Returns the error of an answer that is not weir's; `what` it is, after a space.
+    pub fn is_not_weir(&self, what: &str) -> ClientError {
+        ClientError::Connection(format!(
+            "{} answers{what}, but not as the API of weir: name its debug port, 6070 by default",
+            self.base
+        ))
     }
 
     fn explain(&self, error: FetchError) -> ClientError {
@@ -230,6 +251,24 @@ impl ApiClient<'_> {
             error => format!("no answer from {base}: {error}"),
         })
     }
+}
+
+/// Returns what to do about an error of the API in the words of the commands, where its own are of requests.
+fn advice(kind: &str) -> Option<&'static str> {
+    match kind {
+        messages::NEEDS_FORCE => Some("write other entries, or --force"),
+        messages::NO_CONTROL => Some("`weir controls` lists the ids; it may have ended"),
+        messages::NOT_COUNTED => Some(
+            "no rule with a limit matches it: `weir explain` with --server and the same -d shows why",
+        ),
+        messages::NO_SPAN => Some("`weir state` lists the limits of the key"),
+        _ => None,
+    }
+}
+
+/// Returns the JSON of an answer, if it is an object.
+fn json(answer: &Answer) -> Option<Value> {
+    serde_json::from_str(&answer.body).ok().filter(Value::is_object)
 }
 
 /// Returns the URL of a server without the slashes at its end, and what it means.
@@ -285,6 +324,18 @@ pub(in crate::cli) fn encode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_is_of_commands_and_not_of_requests() {
+        let kinds =
+            [messages::NEEDS_FORCE, messages::NO_CONTROL, messages::NOT_COUNTED, messages::NO_SPAN];
+        for kind in kinds {
+            let advice = advice(kind).unwrap();
+            assert!(advice.contains("weir ") || advice.contains("--"), "{kind}: {advice}");
+            assert!(!advice.contains("GET") && !advice.contains("/v1"), "{kind}: {advice}");
+        }
+        assert_eq!((advice(""), advice("newer")), (None, None));
+    }
 
     #[test]
     fn servers_are_urls_with_or_without_a_path() {

@@ -1,7 +1,9 @@
 //! `weir block`, `weir allow` and `weir limit`: change what a running weir decides.
 
+mod consent;
 mod text;
 
+use self::consent::{OnWarnings, confirm};
 pub(super) use self::text::print_deleted;
 
 use std::io;
@@ -12,9 +14,11 @@ use http::Method;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, with_query};
+use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, read, with_query};
 use crate::cli::descriptor_args::parse_match;
 use crate::cli::environment;
+use crate::cli::number::whole_u32;
+use crate::http::operators::v1::messages::WrittenControl;
 use weir_common::duration::read_duration;
 use weir_common::entry::OwnedEntry;
 use weir_limiter::controls::{Action, Draft, LimitChange};
@@ -26,7 +30,7 @@ Examples:
   weir block -d shop --force --for 10m --reason 'incident 42'
 
 A value may have `*` for any text. Without a duration a block lasts the longest period of the rules that it matches,
-else an hour. Exits 0 if the control is active, 1 if it is rejected or weir does not answer.";
+else an hour. Exits 0 if the control is active, 1 if it is rejected or not confirmed, or weir does not answer.";
 
 const ALLOW_EXAMPLES: &str = "\
 Examples:
@@ -75,6 +79,10 @@ struct ControlArgs {
     /// Accept a control that matches everything.
     #[arg(long)]
     force: bool,
+    /// Change nothing if there is a warning about the control, and exit with 1. Default: ask in a terminal, else go
+    /// on.
+    #[arg(long)]
+    deny_warnings: bool,
     /// Format of the answer.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
@@ -105,10 +113,10 @@ pub struct LimitArgs {
     #[command(flatten)]
     control: ControlArgs,
     /// The requests per unit, instead of the rule's.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
     n: u32,
     /// The burst, for limits that have one.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
     burst: Option<u32>,
     /// The name of the limit, if the rule has several.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
@@ -144,24 +152,70 @@ impl LimitArgs {
 }
 
 fn run(args: &ControlArgs, action: Action) -> ExitCode {
-    args.output.show(put(args, action), |written, out| {
-        text::print(written, args.dry_run, out, &mut io::stderr().lock())
-    })
+    let err = &mut io::stderr();
+    let ask = |warnings: &[String]| confirm(warnings, io::stdin().lock(), &mut io::stderr());
+    let on_warnings = OnWarnings::new(args.deny_warnings, args.dry_run);
+    match put(args, action, on_warnings, ask) {
+        Ok(Outcome::Put { answer, shown }) => {
+            args.output.show(Ok(answer), |written: &WrittenControl, out| {
+                let mut written = written.clone();
+                written.warnings.retain(|warning| !shown.contains(warning));
+                text::print(&written, args.dry_run, out, err)
+            })
+        }
+        Ok(Outcome::Denied(answer)) => {
+            args.output.show(Ok(answer), |written, out| text::print(written, true, out, err));
+            ExitCode::FAILURE
+        }
+        Ok(Outcome::Declined) => ExitCode::FAILURE,
+        Err(error) => error.report(),
+    }
 }
 
-/// Sends the control. Returns the answer.
-fn put(args: &ControlArgs, action: Action) -> Result<Value, ClientError> {
+/// What became of a control.
+enum Outcome {
+    /// The answer, of a dry run if that is all that is wanted, and the warnings that the user has seen.
+    Put { answer: Value, shown: Vec<String> },
+    /// The answer of a dry run, whose warnings prevent the change.
+    Denied(Value),
+    /// The user does not want it.
+    Declined,
+}
+
+/// Sends the control, unless warnings of a dry run prevent it.
+fn put(
+    args: &ControlArgs,
+    action: Action,
+    on_warnings: OnWarnings,
+    ask: impl Fn(&[String]) -> bool,
+) -> Result<Outcome, ClientError> {
     let body = body(args, action, args.by.name()).map_err(ClientError::Usage)?;
     let (method, path) = match &args.id {
         Some(id) => (Method::PUT, format!("/v1/controls/{}", encode(id))),
         None => (Method::POST, "/v1/controls".to_owned()),
     };
-    let mut query = Vec::new();
-    query.extend(args.dry_run.then_some(("dry_run", "1")));
-    query.extend(args.force.then_some(("force", "1")));
     // Texts and numbers are always valid.
     let body = serde_json::to_string(&body).unwrap_or_default();
-    ApiClient::new(&args.server)?.call(method, &with_query(&path, &query), body)
+    let client = ApiClient::new(&args.server)?;
+    let send = |is_dry_run: bool| {
+        let mut query = Vec::new();
+        query.extend(is_dry_run.then_some(("dry_run", "1")));
+        query.extend(args.force.then_some(("force", "1")));
+        client.call(method.clone(), &with_query(&path, &query), body.clone())
+    };
+    if on_warnings == OnWarnings::Continue {
+        return Ok(Outcome::Put { answer: send(args.dry_run)?, shown: Vec::new() });
+    }
+    let checked = send(true)?;
+    let WrittenControl { warnings, .. } = read(&checked)?;
+    match on_warnings {
+        _ if warnings.is_empty() => {}
+        OnWarnings::Ask if ask(&warnings) => {}
+        OnWarnings::Ask => return Ok(Outcome::Declined),
+        _ => return Ok(Outcome::Denied(checked)),
+    }
+    let answer = if args.dry_run { checked } else { send(false)? };
+    Ok(Outcome::Put { answer, shown: warnings })
 }
 
 /// Returns the body of the request.
@@ -280,6 +334,8 @@ mod tests {
             ("block -d shop a=b --for 1m --until 2030-01-31T08:00:00Z", "cannot be used with"),
             ("block -d shop a=b --n 5", "--n"),
             ("limit -d shop a=b", "--n"),
+            ("limit -d shop a=b --n -1", "'--n <N>': write a whole number from 0 to 4294967295"),
+            ("limit -d shop a=b --n 5 --burst 5e9", "from 0 to 4294967295"),
         ] {
             let error = draft(line).unwrap_err();
             assert!(error.contains(cause), "{line}: {error}");

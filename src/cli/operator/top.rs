@@ -1,13 +1,13 @@
 //! `weir top`: lists the keys with the most hits, the most denials, and near a limit.
 
 use std::io::{self, Write};
-use std::num::NonZeroU16;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use super::api_client::{ApiClient, Output, ServerArgs, with_query};
+use crate::cli::number::whole;
 use crate::cli::print::{Column, counted, entries, line, table};
 use weir_common::duration::rounded;
 use weir_limiter::top::{self, TopList, TopRow};
@@ -27,8 +27,9 @@ pub struct TopArgs {
     #[arg(long, value_enum, value_name = "LIST", default_value = "hits")]
     sort_by: SortBy,
     /// The largest number of keys.
-    #[arg(long, value_name = "N", default_value = "20")]
-    rows: NonZeroU16,
+    #[arg(long, value_name = "N", default_value = "20", value_parser = whole::<u16>(1..=10_000))]
+    #[arg(allow_negative_numbers = true)]
+    rows: u16,
     /// Format of the list.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,

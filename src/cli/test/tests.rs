@@ -68,16 +68,16 @@ fn rules_limits_and_waits_are_those_that_decide() {
 {descriptors: [several=a], hits: 9, expect: {code: OVER_LIMIT, retry: none, limit: short}},
 {descriptors: [free=a], expect: {rule: free, limit: null, remaining: 4294967295, reset: none}},
 {descriptors: [nothing=a], expect: {rule: null, limit: null, remaining: 0, headers: {RateLimit-Limit: null}}},
-{descriptors: [blocked], expect: {code: OVER_LIMIT, limit: blocked, retry: none, reset: 1d}},
-{descriptors: [blocked, other], expect: {code: OK, rule: other, statuses: [{rule: null, limit: null}, {rule: other}]}},
+{descriptors: [blocked=], expect: {code: OVER_LIMIT, limit: blocked, retry: none, reset: 1d}},
+{descriptors: [blocked=, other=], expect: {code: OK, rule: other, statuses: [{rule: null, limit: null}, {rule: other}]}},
 {domain: e, descriptors: [window=a], expect: {code: OK, rule: null}},
 {domain: e, descriptors: [{entries: window=a, limit: {requests_per_unit: 1, unit: day}}], expect: {rule: null}},
-{descriptors: [{entries: 'x=1,y', limit: {requests_per_unit: 1, unit: day}}], expect: {rule: x_1.y, limit: ''}},
+{descriptors: [{entries: 'x=1,y=', limit: {requests_per_unit: 1, unit: day}}], expect: {rule: x_1.y, limit: ''}},
 {descriptors: [gcra=a], hits: 2, expect: {code: OK}},
 {descriptors: [gcra=a], expect: {code: OVER_LIMIT, retry: 143ms, reset: 1s}},
 {at: 142ms, descriptors: [gcra=a], expect: {code: OVER_LIMIT}},
 {at: 143ms, descriptors: [gcra=a], expect: {code: OK}},
-{descriptors: [shadow], hits: 5, expect: {code: OK, retry: none}},
+{descriptors: [shadow=], hits: 5, expect: {code: OK, retry: none}},
 ";
     assert_eq!(run_steps(steps), [""; 0]);
 }
@@ -92,8 +92,8 @@ fn every_key_can_fail() {
 {descriptors: [window=a], expect: {headers: {retry-after: 61}}},
 {descriptors: [window=a], expect: {headers: {Retry-After: null}}},
 {descriptors: [window=a, log=b], expect: {statuses: [{code: OK}, {remaining: 2}]}},
-{descriptors: [other], expect: {reset: none}},
-{descriptors: [other], expect: {rule: d.other}},
+{descriptors: [other=], expect: {reset: none}},
+{descriptors: [other=], expect: {rule: d.other}},
 ";
     let shown = [
         "1: ok: expected 0, actual 1",
@@ -143,7 +143,7 @@ fn each_test_starts_with_nothing_counted() {
 
 #[test]
 fn a_request_that_the_limiter_refuses_is_a_failure() {
-    let step = "{descriptors: [{entries: a, limit: {requests_per_unit: 1, unit: year, unit_multiplier: 101}}]}";
+    let step = "{descriptors: [{entries: a=, limit: {requests_per_unit: 1, unit: year, unit_multiplier: 101}}]}";
     let shown = run_steps(step);
     assert_eq!(shown.len(), 1);
     assert!(
@@ -154,7 +154,7 @@ fn a_request_that_the_limiter_refuses_is_a_failure() {
 
 #[test]
 fn failures_of_a_test_are_bounded() {
-    let step = "{descriptors: [window], expect: {ok: 0}},\n";
+    let step = "{descriptors: [window=], expect: {ok: 0}},\n";
     let text = format!(
         "{{rules: [d.yaml], domain: d, tests: [{{name: t, steps: [{}]}}]}}",
         step.repeat(100)
@@ -168,7 +168,7 @@ fn failures_of_a_test_are_bounded() {
 
 #[test]
 fn colors_appear_only_if_asked_for() {
-    let steps = "steps: [{descriptors: [window], expect: {ok: 0}}]";
+    let steps = "steps: [{descriptors: [window=], expect: {ok: 0}}]";
     let text = format!("{{rules: [d.yaml], domain: d, tests: [{{name: t, {steps}}}]}}");
     let report = Report { files: vec![run(&text)] };
     let shown = |is_colored| {

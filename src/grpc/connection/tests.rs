@@ -14,6 +14,7 @@ use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
 use crate::grpc::Grpc;
 use crate::grpc::{Limits, ReadScheduler, SHOULD_RATE_LIMIT};
 use crate::service::{Options, RateLimit, Rules};
+use crate::trace::Ends;
 use weir_common::clock::SystemClock;
 use weir_limiter::Limiter;
 use weir_store::memory::MemoryStore;
@@ -57,7 +58,7 @@ async fn connect(keepalive: Duration) -> Client {
     let handle = Connections::new(limits, ConnectionCounts::default()).register();
     let opened = Instant::now();
     tokio::spawn(async move {
-        grpc.serve(there, &handle, None, closed, &ReadScheduler::default()).await;
+        grpc.serve(there, &handle, Ends::default(), closed, &ReadScheduler::default()).await;
     });
     let (requests, connection) = client::handshake(here).await.unwrap();
     let driver = tokio::spawn(connection);

@@ -7,8 +7,9 @@ mod codec;
 mod failure;
 mod stats;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ pub use self::failure::JsonErrors;
 pub use self::stats::JsonStats;
 use crate::connections::ConnectionHandle;
 use crate::http::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
-use crate::http::serve::Limits;
+use crate::http::serve::{Limits, Peer};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
@@ -115,13 +116,16 @@ impl Json {
 pub(super) async fn answer(
     State(json): State<Arc<Json>>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
+    peer: Option<Extension<Peer>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
     let started = Instant::now();
-    let trace = json.sampler.start_json(&headers);
+    let ends = peer.map(|Extension(peer)| peer.ends()).unwrap_or_default();
+    let trace = json.sampler.start_json(&headers, &ends);
+    let ids = trace.ids();
     let response = receive(&json, connection, trace, body).await;
-    json.stats.record(started.elapsed());
+    json.stats.record(started.elapsed(), ids);
     response
 }
 
@@ -177,10 +181,18 @@ impl<S: Store> JsonWorker<S> {
             parsed
         };
         let answer = match message {
-            Ok(message) => self.decide(&message, permit, &trace).await,
+            Ok(message) => {
+                let mut deciding = pin!(self.decide(&message, permit, &trace));
+                poll_fn(|context| {
+                    let _entered = trace.enter();
+                    deciding.as_mut().poll(context)
+                })
+                .await
+            }
             Err(error) => Err(Failure::Invalid(error)),
         };
         let answer = answer.unwrap_or_else(|failure| {
+            let _entered = trace.enter();
             failure.log();
             failure.respond(self.errors)
         });

@@ -25,12 +25,13 @@ use crate::loader::Loader;
 use crate::service::Rules;
 use crate::tls::Identities;
 use weir_limiter::controls::Controls;
-use weir_rules::RuleSet;
+use weir_rules::{RuleSet, YAML_HEADER};
 use weir_store::StoreStatus;
 use weir_telemetry::log::ActiveLevels;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+pub(super) const YAML: &str = "application/yaml";
 
 /// The pages with a line of help for each, sorted. `/rlconfig` has the reference's.
 const INDEX: &str = "\
@@ -94,6 +95,11 @@ fn list() -> Response {
 /// The page of the active rules as JSON.
 pub(super) fn rules_json(rules: Rules) -> Arc<Page> {
     rules_page(rules, JSON, |rules| rules.to_json(), "{\"rules\":[]}\n")
+}
+
+/// The page of the active rules as rule files.
+pub(super) fn rules_yaml(rules: Rules) -> Arc<Page> {
+    rules_page(rules, YAML, |rules| rules.to_yaml(), YAML_HEADER)
 }
 
 /// A page about the active rules; `without` is shown if there are none.

@@ -6,17 +6,23 @@ use axum::response::{IntoResponse, Response};
 
 use super::v1::messages::ErrorAnswer;
 
-/// Why a request is refused or failed, and what to do instead: `{"error":"…","help":"…"}`.
+/// Why a request is refused or failed, and what to do instead: `{"error":"…","help":"…"}`, some with a `kind`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
     pub status: StatusCode,
     pub error: String,
     pub help: String,
+    /// The kind that an [`ErrorAnswer`] has, or empty.
+    pub kind: &'static str,
 }
 
 impl ApiError {
     pub fn new(status: StatusCode, error: impl Into<String>, help: impl Into<String>) -> ApiError {
-        ApiError { status, error: error.into(), help: help.into() }
+        ApiError { status, error: error.into(), help: help.into(), kind: "" }
+    }
+
+    pub fn with_kind(self, kind: &'static str) -> ApiError {
+        ApiError { kind, ..self }
     }
 
     pub fn bad_request(error: impl Into<String>, help: impl Into<String>) -> ApiError {
@@ -32,9 +38,10 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let ApiError { status, error, help } = self;
+        let ApiError { status, error, help, kind } = self;
         // Texts are always valid.
-        let body = serde_json::to_string(&ErrorAnswer { error, help }).unwrap_or_default() + "\n";
+        let answer = ErrorAnswer { error, help, kind: kind.to_owned() };
+        let body = serde_json::to_string(&answer).unwrap_or_default() + "\n";
         let response = (status, [(CONTENT_TYPE, "application/json")], body);
         match status {
             StatusCode::UNAUTHORIZED => ([(WWW_AUTHENTICATE, "Bearer")], response).into_response(),

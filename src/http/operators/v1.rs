@@ -1,10 +1,11 @@
 //! `/v1` of the debug port: what operators see and change at run time. `docs/openapi.json` describes it.
 //!
-//! Every answer is JSON, and every error is `{"error":"…","help":"…"}`.
+//! Every answer is JSON, except events and rule files, and every error is `{"error":"…","help":"…"}`.
 
 mod controls;
 mod explain;
 pub mod messages;
+mod rules;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ use super::access::{Access, is_write};
 use super::error::{ApiError, shortened};
 use super::query::Query;
 use crate::http::budget::{self, BufferBudget};
-use crate::http::page::{self, Page};
+use crate::http::page::Page;
 use crate::service::Rules;
 use weir_limiter::Limiter;
 use weir_limiter::controls::{Controls, Snapshot};
@@ -61,6 +62,7 @@ struct Api<S> {
     controls: Arc<Controls>,
     controls_page: Arc<Page>,
     rules_page: Arc<Page>,
+    yaml_page: Arc<Page>,
     buffers: BufferBudget,
     timeout: Duration,
 }
@@ -79,6 +81,7 @@ pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),
         rules_page: super::debug::rules_json(rules.clone()),
+        yaml_page: super::debug::rules_yaml(rules.clone()),
         buffers: BufferBudget::new(MAX_BUFFERED_BYTES),
         limiter,
         rules,
@@ -96,7 +99,7 @@ pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
         .route("/events", events.with_state(()))
         .route("/explain", get(explain::show::<S>))
         .route("/openapi.json", get(openapi))
-        .route("/rules", get(list_rules::<S>))
+        .route("/rules", get(rules::list::<S>))
         .route("/state", get(state::show::<S>).delete(state::reset::<S>))
         .route("/top", get(top::list::<S>))
         .with_state(api)
@@ -123,11 +126,15 @@ impl<S> Api<S> {
     fn answer(&self, value: &impl Serialize) -> Answer {
         let mut body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
         body.push(b'\n');
+        self.answer_text(JSON, body)
+    }
+
+    fn answer_text(&self, content_type: &'static str, body: Vec<u8>) -> Answer {
         let body = budget::response(body, self.buffers.permit()).ok_or_else(|| {
             let error = "there are too many large answers that are not read";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error, "try again, or ask for less")
         })?;
-        Ok(([(CONTENT_TYPE, JSON)], body).into_response())
+        Ok(([(CONTENT_TYPE, content_type)], body).into_response())
     }
 }
 
@@ -163,11 +170,6 @@ fn is_json(headers: &HeaderMap) -> bool {
 async fn openapi(uri: Uri) -> Answer {
     Query::read(&uri, &[])?;
     Ok(([(CONTENT_TYPE, JSON)], Bytes::from_static(OPENAPI.as_bytes())).into_response())
-}
-
-async fn list_rules<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
-    Query::read(&uri, &[])?;
-    Ok(page::answer(State(api.rules_page.clone())).await)
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

@@ -61,7 +61,7 @@ group! {
         /// Timeout for connecting and logging in.
         connect_timeout: Duration = "1s", reference ["REDIS_TIMEOUT"];
         // Longer than the occasional slow round trips of a busy cluster, which fail no request.
-        /// A connection with a slower round trip is down until the server answers a PING within this
+        /// A connection with a slower round trip is not used until the server answers a PING within this
         /// time.
         slow_after: Duration = "20ms";
     }

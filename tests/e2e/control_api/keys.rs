@@ -116,9 +116,13 @@ async fn a_request_is_explained_with_its_controls_and_counts() {
         assert!(!second["near_misses"].as_array().unwrap().is_empty(), "{second}");
         let other = api.good("/v1/explain?domain=other&descriptor=user=ann");
         assert_eq!(other["descriptors"][0]["rule"], Value::Null);
-        for bad in
-            ["domain=shop", "descriptor=a=b", "domain=shop&descriptor=", "domain=&descriptor=a"]
-        {
+        for bad in [
+            "domain=shop",
+            "descriptor=a=b",
+            "domain=shop&descriptor=",
+            "domain=shop&descriptor=user",
+            "domain=&descriptor=a=b",
+        ] {
             assert_eq!(api.get(&format!("/v1/explain?{bad}")).0, 400, "{bad}");
         }
         if let Some(redis) = &bench.redis {

@@ -85,3 +85,24 @@ fn the_same_control_again_replaces_it_also_that_of_a_command() {
     assert_eq!(controls[0]["reason"], "");
     page.check();
 }
+
+#[test]
+fn names_that_no_rule_has_are_shown_before_the_control_is_put() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    page.click("#add");
+    page.fill(".entry input:first-of-type", "usr");
+    page.fill(".entry input:last-of-type", "m1");
+    page.click("#editor-next");
+    page.wait_for("document.querySelector('#preview').checkVisibility()");
+    let warned = page.browser.evaluate("document.querySelector('#preview .warned').textContent");
+    assert_eq!(warned, "Unknown key 'usr': did you mean 'user'?");
+    page.click("#editor-back");
+    page.fill("#domain", "shpo");
+    page.click("#editor-next");
+    page.wait_for(
+        "document.querySelector('#preview').textContent.includes(\"Unknown domain 'shpo'\")",
+    );
+    assert_eq!(ControlApi::new(&page.weir).good("/v1/controls")["controls"], json!([]));
+    page.check();
+}

@@ -70,8 +70,10 @@ fn failed(weir: &Weir, reason: &str) -> u64 {
     weir.metric(&format!(r#"weir_store_failed_charges_total{{reason="{reason}"}}"#))
 }
 
-fn connections_down(weir: &Weir) -> u64 {
+/// Returns how many connections are down or slow: their charges fail at once.
+fn connections_unused(weir: &Weir) -> u64 {
     weir.metric(r#"weir_redis_connections_down{redis="main"}"#)
+        + weir.metric(r#"weir_redis_connections_slow{redis="main"}"#)
 }
 
 /// A late answer is attributed to the caller if its deadline is under 10 ms, and to Redis otherwise.
@@ -102,17 +104,17 @@ async fn a_short_deadline_is_not_counted_as_a_failure_of_redis() {
     }
     assert_eq!(failed(&weir, "caller_deadline"), of_callers);
     assert!(weir.said().contains("store failed"), "{}", weir.said());
-    assert_eq!(connections_down(&weir), 0);
+    assert_eq!(connections_unused(&weir), 0);
 }
 
-/// Once a connection is down, failures are attributed to Redis, however short deadlines are.
+/// Once a connection is slow, failures are attributed to Redis, however short deadlines are.
 #[tokio::test]
 async fn an_outage_is_logged_and_counted_as_a_failure_of_the_store() {
     let redis = Server::start();
     let weir = with_redis(redis.port(), HIGH_LIMIT).env("WEIR__STORE__ON_FAILURE", "deny").start();
     wait_for_code(weir.grpc, user_request(), Code::Ok).await;
     redis.stop();
-    wait_for("a connection is down", || (connections_down(&weir) > 0).then_some(()));
+    wait_for("a connection is slow or down", || (connections_unused(&weir) > 0).then_some(()));
     let before = failed(&weir, "timed_out");
     let start = Instant::now();
     while failed(&weir, "timed_out") == before {
@@ -144,10 +146,10 @@ async fn a_frozen_redis_delays_only_the_first_requests() {
             redis.go_on();
             continue;
         }
-        let thread_down = connections_down(&weir);
-        assert!(thread_down > 0, "the threshold passes before the budget ends");
-        wait_for("all connections are down", || {
-            (connections_down(&weir) >= super::policies::connections()).then_some(())
+        let of_thread = connections_unused(&weir);
+        assert!(of_thread > 0, "the threshold passes before the budget ends");
+        wait_for("all connections are slow or down", || {
+            (connections_unused(&weir) >= super::policies::connections()).then_some(())
         });
         let mut took = Vec::new();
         for _ in 0..21 {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::support::api::ask;
 use crate::support::load::Load;
+use crate::support::redis::proxy::Proxy;
 use crate::support::redis::{Config, Server};
 
 const RULES: &str = "\
@@ -61,6 +62,49 @@ async fn a_missing_permission_is_logged() {
             _ => assert!(rest.contains(" run "), "{rest}"),
         }
     }
+}
+
+/// A server that answers late is not lost: the connections are called slow, in one line.
+#[test]
+fn slow_connections_are_one_line_and_not_down() {
+    let redis = Server::start();
+    let proxy = Proxy::start(redis.port());
+    let setup = with_redis(proxy.port(), HIGH_LIMIT).env("WEIR__RUNTIME__THREADS", "2");
+    let mut weir = setup
+        .env("WEIR__STORE__REDIS__SLOW_AFTER", "300ms")
+        .env("WEIR__STORE__BUDGET", "10s")
+        .start();
+    let count =
+        |state: &str| weir.metric(&format!(r#"weir_redis_connections{state}{{redis="main"}}"#));
+    // Two threads that serve gRPC, and that of /json.
+    let all = 3;
+    wait_for("connections are up", || (count("") == all).then_some(()));
+    let counts = connection_counts(&weir);
+    // Less than the second after which a connection counts as lost.
+    proxy.delay(Duration::from_millis(500));
+    wait_for("connections are slow", || (count("_slow") == all).then_some(()));
+    assert_eq!((count(""), count("_down")), (0, 0));
+    proxy.resume();
+    wait_for("connections are up", || (count("") == all).then_some(()));
+    assert_eq!(count("_slow"), 0);
+    assert_eq!(connection_counts(&weir), counts, "slow connections are not lost");
+    weir.signal("INT");
+    weir.wait_until_ended();
+    let said = weir.said_in_all();
+    let lines = connection_lines(&said);
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    let start = format!(" WARN redis connection slow, probing server=127.0.0.1:{} ", proxy.port());
+    let (_, fields) = lines[0].split_once(&start).unwrap_or_else(|| panic!("{lines:#?}"));
+    let elapsed = fields.split(' ').next().unwrap().strip_prefix("elapsed_ms=").unwrap();
+    assert!(elapsed.parse::<u64>().unwrap() >= 300, "{fields}");
+    assert!(fields.ends_with(" slow_after_ms=300 suppressed=0"), "{fields}");
+}
+
+/// Returns how often connections went down, and came up.
+fn connection_counts(weir: &Weir) -> (u64, u64) {
+    let count =
+        |what: &str| weir.metric(&format!(r#"weir_redis_connection_{what}_total{{redis="main"}}"#));
+    (count("failures"), count("recoveries"))
 }
 
 /// The lines of the log about connections to Redis.

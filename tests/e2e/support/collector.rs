@@ -215,6 +215,15 @@ impl RecordedSpan {
         attribute(&self.span.attributes, key)
     }
 
+    /// Returns an attribute that is an integer; none if there is none, or it is not one.
+    pub fn integer(&self, key: &str) -> Option<i64> {
+        let found = self.span.attributes.iter().find(|attribute| attribute.key == key)?;
+        match found.value.as_ref()?.value.as_ref()? {
+            Value::IntValue(number) => Some(*number),
+            _ => None,
+        }
+    }
+
     /// Returns an attribute of the process.
     pub fn process(&self, key: &str) -> String {
         attribute(&self.process, key)

@@ -95,7 +95,12 @@ mod tests {
         capped.sample(&other, SampleValue::Counter(10));
         capped.family(TIME);
         for (method, counts) in [("a", [1, 0]), ("b", [1, 0]), ("c", [2, 3]), ("d", [4, 5])] {
-            let snapshot = HistogramSnapshot { bounds: vec![1.0], counts: counts.into(), sum: 0.5 };
+            let snapshot = HistogramSnapshot {
+                bounds: vec![1.0],
+                counts: counts.into(),
+                sum: 0.5,
+                exemplars: Vec::new(),
+            };
             capped.sample(&[("method", method)], SampleValue::Histogram(&snapshot));
         }
         capped.finish();

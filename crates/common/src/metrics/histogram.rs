@@ -2,6 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
+use crate::spans::TraceIds;
+
 /// A distribution of numbers in buckets.
 #[derive(Debug)]
 pub struct Histogram {
@@ -13,6 +17,20 @@ pub struct Histogram {
     /// How much of the metric's unit a recorded 1 is: 1e6 of it to one if microseconds are recorded
     /// and seconds are shown.
     per_unit: f64,
+    /// The last exemplar of each bucket; empty if the histogram has none.
+    exemplars: Box<[Mutex<Option<Recorded>>]>,
+}
+
+/// A value that was recorded, and the span that explains it.
+type Recorded = (u64, TraceIds);
+
+/// A value of a histogram that a trace explains.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exemplar {
+    /// The index of the value's bucket.
+    pub bucket: usize,
+    pub value: f64,
+    pub ids: TraceIds,
 }
 
 /// A copy of a [`Histogram`] in the unit of its metric.
@@ -23,6 +41,8 @@ pub struct HistogramSnapshot {
     /// The numbers in each bucket, not cumulative; one more than `bounds`.
     pub counts: Vec<u64>,
     pub sum: f64,
+    /// At most one for each bucket.
+    pub exemplars: Vec<Exemplar>,
 }
 
 impl Histogram {
@@ -30,7 +50,24 @@ impl Histogram {
     /// includes its bound.
     pub fn new(bounds: &'static [u64], per_unit: f64) -> Histogram {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-        Histogram { bounds, counts, sum: AtomicU64::new(0), per_unit }
+        Histogram { bounds, counts, sum: AtomicU64::new(0), per_unit, exemplars: Box::default() }
+    }
+
+    /// Returns the histogram with room for an exemplar of each bucket.
+    pub fn with_exemplars(self) -> Histogram {
+        let exemplars = self.counts.iter().map(|_| Mutex::default()).collect();
+        Histogram { exemplars, ..self }
+    }
+
+    fn bucket(&self, value: u64) -> usize {
+        self.bounds.partition_point(|bound| *bound < value)
+    }
+
+    /// Makes a value, which is recorded too, the exemplar of its bucket, if the histogram has exemplars.
+    pub fn set_exemplar(&self, value: u64, ids: TraceIds) {
+        if let Some(exemplar) = self.exemplars.get(self.bucket(value)) {
+            *exemplar.lock() = Some((value, ids));
+        }
     }
 
     /// Records a value, in the histogram's integer unit.
@@ -40,19 +77,28 @@ impl Histogram {
 
     /// Records `value` as many times as `times`.
     pub fn record_times(&self, value: u64, times: u64) {
-        let bucket = self.bounds.partition_point(|bound| *bound < value);
+        let bucket = self.bucket(value);
         self.counts[bucket].fetch_add(times, Ordering::Relaxed);
         self.sum.fetch_add(value.saturating_mul(times), Ordering::Relaxed);
     }
 
-    /// Returns the counts of all buckets, and the sum.
+    /// Returns the counts of all buckets, the sum, and the exemplars.
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot {
             // Dividing gives the number nearest to the decimal one, which multiplying does not.
             bounds: self.bounds.iter().map(|bound| *bound as f64 / self.per_unit).collect(),
             counts: self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
             sum: self.sum.load(Ordering::Relaxed) as f64 / self.per_unit,
+            exemplars: self.exemplars(),
         }
+    }
+
+    fn exemplars(&self) -> Vec<Exemplar> {
+        let exemplars = self.exemplars.iter().enumerate().filter_map(|(bucket, exemplar)| {
+            let (value, ids) = (*exemplar.lock())?;
+            Some(Exemplar { bucket, value: value as f64 / self.per_unit, ids })
+        });
+        exemplars.collect()
     }
 }
 
@@ -62,7 +108,7 @@ impl HistogramSnapshot {
         self.counts.iter().sum()
     }
 
-    /// Adds the values of another histogram with the same bounds.
+    /// Adds the values of another histogram with the same bounds, but not its exemplars.
     pub fn add(&mut self, other: &HistogramSnapshot) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
@@ -87,6 +133,23 @@ mod tests {
         assert_eq!((snapshot.count(), snapshot.sum), (6, 611.0));
         snapshot.add(&snapshot.clone());
         assert_eq!((snapshot.count(), snapshot.sum), (12, 1222.0));
+    }
+
+    #[test]
+    fn each_bucket_has_its_last_exemplar() {
+        let ids = |span| TraceIds { trace: 1, span };
+        let histogram = Histogram::new(&[10, 100], 2.0).with_exemplars();
+        for (value, span) in [(4, 1), (1_000, 2), (10, 3)] {
+            histogram.set_exemplar(value, ids(span));
+        }
+        let wanted = [
+            Exemplar { bucket: 0, value: 5.0, ids: ids(3) },
+            Exemplar { bucket: 2, value: 500.0, ids: ids(2) },
+        ];
+        assert_eq!(histogram.snapshot().exemplars, wanted);
+        let without = Histogram::new(&[10], 1.0);
+        without.set_exemplar(1, ids(1));
+        assert!(without.snapshot().exemplars.is_empty());
     }
 
     #[test]

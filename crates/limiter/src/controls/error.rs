@@ -41,7 +41,7 @@ impl ControlError {
 /// Why a rule keeps its limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    #[error("the rule has several limits: write `limit.name`, one of {0}")]
+    #[error("the rule has several limits: name the one to change, of {0}")]
     NameNeeded(String),
     #[error("the rule has no limit of that name, only {0}")]
     NoSuchLimit(String),

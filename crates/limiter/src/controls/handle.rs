@@ -2,6 +2,7 @@
 
 mod admission;
 mod keep;
+mod unknown;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use self::admission::{check, effects_on_others};
 use self::keep::Missing;
+use self::unknown::unknown_names;
 use super::compiled::{RuleMatches, match_rules};
 use super::control::default_id;
 use super::error::{ControlError, ErrorKind};
@@ -27,6 +29,7 @@ use super::{Action, ActiveRules, AuditLog, Control, Draft, Expiry, MAX_CONTROLS}
 use weir_common::threads::run_blocking_or_return;
 use weir_common::throttle::Throttle;
 use weir_limit::Micros;
+use weir_rules::RuleSet;
 use weir_store::{SharedTable, TableError};
 
 /// How long a change waits to be shared before it is answered.
@@ -36,7 +39,8 @@ const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
 /// longest.
 const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
-/// The most controls that are compiled on the thread that changes them.
+/// The most controls that are compiled, and the most rules that names are compared with, on the thread that
+/// changes controls.
 const MAX_INLINE: usize = 100;
 
 /// The shortest interval between two log lines of one kind.
@@ -209,7 +213,9 @@ impl Controls {
         let now = self.now();
         let is_end_fixed = matches!(expiry, Expiry::Until(_));
         let (mut control, matches) = self.control(id, draft, expiry, &rules, now);
-        let mut warnings = check(&control, &matches, now, options.force)?;
+        let effects = check(&control, &matches, now, options.force)?;
+        let mut warnings = names_unknown_to(rules.rules().clone(), &control).await;
+        warnings.extend(effects);
         self.drop_expired().await;
         let putting = self.putting.lock().await;
         let others = self.set.lock().count_but(&control.id);
@@ -427,17 +433,25 @@ impl Controls {
     }
 }
 
-/// Does some work with controls, on a thread for blocking work if there are many and there is one: it takes
-/// up to some hundred milliseconds. Returns nothing if it panics.
+/// Does some work with controls or rules, on a thread for blocking work if there are many and there is one: it
+/// takes up to some hundred milliseconds. Returns nothing if it panics.
 async fn in_background<T: Send + 'static>(
-    controls: usize,
+    count: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if controls <= MAX_INLINE {
+    if count <= MAX_INLINE {
         return Some(work());
     }
     match run_blocking_or_return(work).await {
         Ok(done) => done.ok(),
         Err(work) => Some(work()),
     }
+}
+
+/// Returns a warning for each name in a control that no rule has.
+async fn names_unknown_to(rules: Arc<RuleSet>, control: &Control) -> Vec<String> {
+    let (compared, control) = (rules.rules().count(), control.clone());
+    let warnings = in_background(compared, move || unknown_names(&control, &rules)).await;
+    // Nothing: it panicked.
+    warnings.unwrap_or_default()
 }

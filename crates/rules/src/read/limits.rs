@@ -8,11 +8,13 @@ mod period;
 
 use super::super::keys::Section;
 use super::super::position::Position;
-use super::super::tree::Node;
+use super::super::tree::{Content, Node};
 use super::Reader;
 use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
-use super::values::{is_null, text_of};
+use super::values::{describe, is_null, text_of};
+pub(crate) use algorithm::charges_denied_by_default;
 use fields::Fields;
+pub(crate) use parameters::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT};
 pub(crate) use patch::{KeyNodes, LimitMaps};
 use weir_limit::{AlgorithmKind, Limit, Unit};
 
@@ -83,6 +85,14 @@ impl Reader<'_> {
             }
         } else {
             let last = rate_limit.last()?;
+            let is_map = |node: &Node<'_>| matches!(node.content(), Content::Map(_));
+            if let Some(other) = rate_limit.iter().find(|node| !is_map(node) && !is_null(node)) {
+                let message =
+                    format!("error loading config file: cannot use {} as a map", describe(other));
+                self.error(other.position, message, &text_of(other), &map_of_limit(other));
+                // That it has no unit and no number follows from it.
+                return Some(result);
+            }
             let fields = self.limit_fields(rate_limit, last.position, Section::Limit);
             self.add_limit(&mut result, &fields, key);
         }
@@ -204,4 +214,18 @@ impl Reader<'_> {
         }
         charge_denied
     }
+}
+
+/// Returns what to write instead of a `rate_limit` that is no map: for `5/minute` the same as a map.
+fn map_of_limit(node: &Node<'_>) -> String {
+    let rate = node.text().and_then(|text| {
+        let (number, unit) = text.split_once('/')?;
+        let unit = unit.trim().to_lowercase();
+        let unit = Unit::from_name(unit.strip_suffix('s').unwrap_or(&unit))?;
+        Some((number.trim().parse::<u32>().ok()?, unit))
+    });
+    let (number, unit) = rate.unwrap_or((5, Unit::Minute));
+    let such_as = if rate.is_some() { "" } else { "a map such as " };
+    let unit = unit.name();
+    format!("write {such_as}`rate_limit: {{ unit: {unit}, requests_per_unit: {number} }}`")
 }

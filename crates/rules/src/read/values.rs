@@ -130,7 +130,12 @@ impl Reader<'_> {
                         let message = format!(
                             "config error, yaml file contains list of type other than map: {text}"
                         );
-                        let help = format!("write each item of `{field}` as `- key: value`");
+                        let help = match field {
+                            "replaces" if item.text().is_some() => {
+                                format!("write `- name: {text}`")
+                            }
+                            _ => format!("write each item of `{field}` as `- key: value`"),
+                        };
                         self.error(item.position, message, &text, &help);
                     }
                     map

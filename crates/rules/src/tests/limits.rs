@@ -201,6 +201,28 @@ fn invalid_limits_are_rejected_with_a_fix() {
 }
 
 #[test]
+fn a_limit_that_is_no_map_is_one_problem_with_the_map_to_write() {
+    for (said, help) in [
+        ("5/minute", "write `rate_limit: { unit: minute, requests_per_unit: 5 }`"),
+        ("10 / Hours", "write `rate_limit: { unit: hour, requests_per_unit: 10 }`"),
+        ("5", "write a map such as `rate_limit: { unit: minute, requests_per_unit: 5 }`"),
+        ("[{ unit: day }]", "write a map such as `rate_limit: "),
+    ] {
+        let reported = reported(&format!("rate_limit: {said}"));
+        let [one] = &reported[..] else { panic!("{said}: {reported:?}") };
+        assert!(one.contains("as a map | ") && one.contains(help), "{said}: {one}");
+    }
+}
+
+#[test]
+fn an_item_of_replaces_is_written_with_its_name() {
+    let limit = "rate_limit: { unit: day, requests_per_unit: 1, replaces: [foo] }";
+    let reported = reported(limit);
+    let [one] = &reported[..] else { panic!("{reported:?}") };
+    assert!(one.ends_with("of type other than map: foo | write `- name: foo`"), "{one}");
+}
+
+#[test]
 fn a_burst_and_a_debt_must_recover_within_a_thousand_years() {
     let rule = |said: &str| format!("rate_limit: {{ unit: year, {said} }}");
     for (said, message, help) in [

@@ -138,6 +138,7 @@ fn take_now<C: Clock>(store: &DiskStore<C>, key: &str, plan: &Arc<Plan>, hits: u
         quota_passes: false,
         budget: Duration::ZERO,
         on_failure: None,
+        span: None,
     };
     store.try_charge(batch, &mut Answers::new())
 }
@@ -216,6 +217,7 @@ async fn charges_wait_until_everything_is_loaded() {
         quota_passes: false,
         budget,
         on_failure: None,
+        span: None,
     };
     assert!(!store.is_ready());
     let mut answers = Answers::new();

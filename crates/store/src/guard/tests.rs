@@ -37,7 +37,7 @@ async fn ask(
 ) -> Answers {
     let mut answers = Answers::new();
     let budget = Duration::from_millis(8);
-    let batch = Batch { charges, together, quota_passes: false, budget, on_failure };
+    let batch = Batch { charges, together, quota_passes: false, budget, on_failure, span: None };
     guard.charge(batch, &mut answers).await;
     answers
 }

@@ -19,9 +19,9 @@ pub struct RedisCounts {
     pub plain: AtomicU64,
     /// Round trips that took longer than [`Options::slow_after`](super::Options::slow_after).
     pub overdue: AtomicU64,
-    /// Times that a connection went down.
+    /// Times that a connection went down: lost, or its server refuses commands. Slow ones are not counted.
     pub down: AtomicU64,
-    /// Times that a connection came back up.
+    /// Times that a connection that was down came up.
     pub up: AtomicU64,
     /// Failed keys, by kind: wrong type, unreadable state, no memory, read-only, other.
     pub failed: [AtomicU64; 5],

@@ -1,7 +1,7 @@
 //! Single commands of operators, each over a connection of its own.
 //!
 //! A reply may be large, such as a log of sixteen megabytes. On the connections of requests it would
-//! delay charges, and a slow round trip takes such a connection down.
+//! delay charges, and after a slow round trip such a connection is probed.
 
 use std::time::Duration;
 

@@ -1,12 +1,14 @@
 //! Log lines about servers and keys. Each message is throttled across all connections of a store.
 
 mod outages;
+mod slow;
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(super) use self::outages::{Failure, OutageMember, Outages};
+pub(super) use self::slow::{SlowLines, log_slow};
 use super::access::Endpoint;
 use super::key::EscapedKey;
 use crate::StoreError;
@@ -22,6 +24,7 @@ const MAX_SKEW: Micros = 100_000;
 #[derive(Debug)]
 pub(super) struct RedisLog {
     pub outages: Outages,
+    pub slow: SlowLines,
     key: Throttle,
     command: Throttle,
     slots: Throttle,
@@ -36,6 +39,7 @@ impl Default for RedisLog {
         let throttle = || Throttle::new(INTERVAL);
         RedisLog {
             outages: Outages::default(),
+            slow: SlowLines::default(),
             key: throttle(),
             command: throttle(),
             slots: throttle(),

@@ -43,8 +43,16 @@ const BATCH_KEYS: MetricFamily =
     MetricFamily::histogram("redis_batch_keys", "Keys charged in a batch", LABELS);
 const CONNECTIONS: MetricFamily =
     MetricFamily::gauge("redis_connections", "Connections that are up now", LABELS);
-const CONNECTIONS_DOWN: MetricFamily =
-    MetricFamily::gauge("redis_connections_down", "Connections that are down now", LABELS);
+const CONNECTIONS_DOWN: MetricFamily = MetricFamily::gauge(
+    "redis_connections_down",
+    "Connections that are lost, or whose server refuses all commands, now",
+    LABELS,
+);
+const CONNECTIONS_SLOW: MetricFamily = MetricFamily::gauge(
+    "redis_connections_slow",
+    "Connections that are probed after a slow round trip, now",
+    LABELS,
+);
 
 impl Operations for RedisStore {
     fn connect(&self) -> BoxFuture<'_, ()> {
@@ -71,6 +79,7 @@ impl Operations for RedisStore {
             keys: None,
             connections,
             connections_down,
+            connections_slow: self.connections_slow(),
             down_because: all.into_iter().find_map(|connection| connection.down()),
             saved: None,
         });
@@ -99,5 +108,6 @@ impl Operations for RedisStore {
         sink.histogram(BATCH_KEYS, &self.counts().batch_keys.snapshot());
         sink.gauge(CONNECTIONS, self.connections_up() as f64);
         sink.gauge(CONNECTIONS_DOWN, self.connections_down().1 as f64);
+        sink.gauge(CONNECTIONS_SLOW, self.connections_slow() as f64);
     }
 }

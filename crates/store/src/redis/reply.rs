@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::time::Instant;
+use tracing::Span;
 
+use super::trip_span::TripSpan;
 use crate::{Answer, StoreError};
 use weir_limit::Undo;
 
@@ -21,6 +23,16 @@ pub(super) struct Reply {
     abandoned: AtomicBool,
     /// The end of the request's budget; none where nobody waits.
     deadline: Option<Instant>,
+    /// The spans of the request's round trips; none if the request is not recorded.
+    spans: Option<Box<Mutex<ReplySpans>>>,
+}
+
+/// The spans of the round trips of a request.
+#[derive(Debug)]
+struct ReplySpans {
+    /// The parent; none once the request has stopped waiting.
+    parent: Option<Span>,
+    trips: Vec<Arc<TripSpan>>,
 }
 
 #[derive(Debug)]
@@ -36,10 +48,49 @@ pub(super) type AnswersWithUndos = SmallVec<[(Answer, Vec<Undo>); 4]>;
 impl Reply {
     /// Returns the replies of a number of charges. A charge that is not answered by the deadline fails with `unanswered`.
     pub fn new(charges: usize, unanswered: StoreError, deadline: Option<Instant>) -> Arc<Reply> {
+        Reply::recorded(charges, unanswered, deadline, None)
+    }
+
+    /// As [`new`](Self::new); round trips are recorded below `span`, if there is one.
+    pub fn recorded(
+        charges: usize,
+        unanswered: StoreError,
+        deadline: Option<Instant>,
+        span: Option<&Span>,
+    ) -> Arc<Reply> {
         let answers = SmallVec::from_elem((Err(unanswered), Vec::new()), charges);
         let inner = Inner { answers, missing: charges, waker: None };
         let abandoned = AtomicBool::new(false);
-        Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline })
+        let spans = span.map(|span| {
+            Box::new(Mutex::new(ReplySpans { parent: Some(span.clone()), trips: Vec::new() }))
+        });
+        Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline, spans })
+    }
+
+    /// Whether the request is recorded.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.spans.is_some()
+    }
+
+    /// Adds a span of a round trip, which `start` starts below that of the request, if the request is
+    /// recorded and still waits.
+    pub fn add_trip(&self, start: impl FnOnce(&Span) -> Arc<TripSpan>) -> Option<Arc<TripSpan>> {
+        let mut spans = self.spans.as_ref()?.lock();
+        if self.inner.lock().missing == 0 {
+            return None;
+        }
+        let trip = start(spans.parent.as_ref()?);
+        spans.trips.push(trip.clone());
+        Some(trip)
+    }
+
+    /// Ends the spans of round trips that have not ended, because the request stops waiting.
+    fn end_trips(&self, error: Option<&str>) {
+        let Some(spans) = &self.spans else { return };
+        let mut spans = spans.lock();
+        spans.trips.drain(..).for_each(|trip| trip.end(error));
+        spans.parent = None;
     }
 
     /// Sets the answer to one charge; called once for each.
@@ -61,6 +112,7 @@ impl Reply {
     /// stopped waiting before.
     pub fn cancel(&self) -> Option<AnswersWithUndos> {
         let stopped = self.abandoned.swap(true, Ordering::Relaxed);
+        self.end_trips(Some("cancelled"));
         (!stopped).then(|| std::mem::take(&mut self.inner.lock().answers))
     }
 
@@ -72,7 +124,13 @@ impl Reply {
     /// Stops waiting and returns the answers.
     pub fn take(&self) -> AnswersWithUndos {
         self.abandoned.store(true, Ordering::Relaxed);
-        std::mem::take(&mut self.inner.lock().answers)
+        let answers = std::mem::take(&mut self.inner.lock().answers);
+        if self.is_recorded() {
+            // A missing answer is the error of the deadline.
+            let error = answers.iter().find_map(|(answer, _)| answer.as_ref().err());
+            self.end_trips(error.map(|error| format!("{error:?}")).as_deref());
+        }
+        answers
     }
 }
 

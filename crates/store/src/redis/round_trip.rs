@@ -1,17 +1,21 @@
 //! One round trip: sends a batch, answers its charges, and returns what is left to do.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
+use super::access::Endpoint;
 use super::batch::{BatchClock, CommandBatch, PendingCharge, ScriptCall, fail_all};
 use super::connection::{Link, SHORT_BYTES};
 use super::context::RedisContext;
 use super::open_windows::OpenWindows;
 use super::options::Clock;
+use super::reply::Reply;
 use super::script::Scripts;
+use super::trip_span::{TripInfo, TripSpans};
 use crate::StoreError;
 use weir_limit::{Micros, SECOND};
 
@@ -34,6 +38,8 @@ pub(super) struct RoundTrip {
     /// Why the server refuses all commands for now.
     pub refusal: Option<String>,
     pub redirects: Vec<Redirect>,
+    /// Recorded requests for which the server replied with an error, and its code.
+    pub errors: Vec<(Arc<Reply>, String)>,
 }
 
 /// Charges that a node did not count, because another one serves their slot.
@@ -104,17 +110,23 @@ pub(super) async fn run(
     shared: &RedisContext,
     server: &mut ServerState,
     link: &mut Link,
+    endpoint: &Endpoint,
     batch: &mut CommandBatch,
 ) -> Result<RoundTrip, RedisError> {
     let ask_time = !batch.increments.is_empty() && shared.options.clock == Clock::Server;
     let pipeline = pipeline(&mut server.scripts, batch, ask_time);
     shared.counts.trips.fetch_add(1, Ordering::Relaxed);
+    let spans = match batch.recorded.is_empty() {
+        true => TripSpans::default(),
+        false => start_spans(batch, &pipeline, endpoint),
+    };
     let sent = Instant::now();
     let replies = link.send_all(reply_bytes(&pipeline, batch), &pipeline).await;
     shared.counts.trip_times.record(sent.elapsed().as_micros() as u64);
     let mut replies = match replies {
         Ok(replies) => replies,
         Err(error) => {
+            spans.fail(error.code().unwrap_or("disconnected"));
             batch.increments.iter().for_each(|increment| increment.fail(StoreError::Unavailable));
             for call in batch.calls.drain(..) {
                 fail_all(call.into_charges(), StoreError::Unavailable);
@@ -126,7 +138,25 @@ pub(super) async fn run(
         true => replies.pop().and_then(|reply| parse_time(&reply)),
         false => Some(batch.clock.now),
     };
-    Ok(answer(shared, server, batch, replies, now))
+    let trip = answer(shared, server, batch, replies, now);
+    spans.end(&trip.errors);
+    Ok(trip)
+}
+
+/// Starts the spans of the recorded requests of a batch.
+#[cold]
+fn start_spans(batch: &CommandBatch, pipeline: &Pipeline, endpoint: &Endpoint) -> TripSpans {
+    let mut names = pipeline.cmd_iter().filter_map(|command| match command.args_iter().next() {
+        Some(redis::Arg::Simple(name)) => Some(name),
+        _ => None,
+    });
+    let first = names.next();
+    let command = first.filter(|first| names.all(|name| name == *first));
+    let command =
+        ["EVALSHA", "EVAL", "INCRBY"].into_iter().find(|it| command == Some(it.as_bytes()));
+    let info =
+        TripInfo { server: endpoint, command, commands: pipeline.len(), charges: batch.len().0 };
+    TripSpans::start(&batch.recorded, &info)
 }
 
 fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipeline {
@@ -215,8 +245,13 @@ fn answer(
             (other, _) => trip.not_answered(shared, other, increment.take_charges()),
         }
     }
+    let recorded = std::mem::take(&mut batch.recorded);
     *batch = CommandBatch::build(for_scripts, batch.clock, &server.open_windows, None);
     shared.counts.calls.fetch_add(batch.calls.len() as u64, Ordering::Relaxed);
+    if !calls_again.is_empty() {
+        // Those that are answered now get no further span.
+        batch.recorded = recorded;
+    }
     batch.calls.append(&mut calls_again);
     trip
 }
@@ -235,6 +270,8 @@ impl RoundTrip {
             shared.counts.count_failure(StoreError::Corrupt);
             return fail_all(charges, StoreError::Corrupt);
         };
+        let recorded = charges.iter().filter(|charge| charge.reply.is_recorded());
+        self.errors.extend(recorded.map(|it| (it.reply.clone(), error.code().to_owned())));
         if let Some(kind) = RedirectKind::of(&error) {
             return self.redirects.push(Redirect { kind, error, charges });
         }

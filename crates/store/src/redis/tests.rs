@@ -81,7 +81,7 @@ async fn connected(options: Options) -> RedisStore {
 async fn charge_within(store: &RedisStore, charge: Charge<'_>, budget: Duration) -> Answer {
     let (charges, together, quota_passes, on_failure) = (&[charge], false, false, None);
     let mut answers = Answers::new();
-    let batch = Batch { charges, together, quota_passes, budget, on_failure };
+    let batch = Batch { charges, together, quota_passes, budget, on_failure, span: None };
     store.charge(batch, &mut answers).await;
     answers.swap_remove(0)
 }

@@ -8,12 +8,13 @@ use std::fmt::{self, Debug, Write};
 use tracing::field::Field;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::field::{MakeExt, RecordFields};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, debug_fn};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter, layer};
 use tracing_subscriber::registry::LookupSpan;
 
 use weir_common::escape::Escaping;
+use weir_common::spans;
 
 /// Further lines of a message are indented, so that each unindented line starts an event.
 const NEXT_LINE: &str = "\n    ";
@@ -28,8 +29,27 @@ where
         .log_internal_errors(false)
         .with_target(false)
         .with_ansi(color)
-        .fmt_fields(debug_fn(write_field).delimited(" "))
+        .fmt_fields(WithTrace(debug_fn(write_field).delimited(" ")))
         .with_writer(out)
+}
+
+/// Writes the fields of an event, and after them the ids of the recorded request that it belongs to.
+struct WithTrace<F>(F);
+
+impl<'w, F> FormatFields<'w> for WithTrace<F>
+where
+    F: for<'a> FormatFields<'a>,
+{
+    fn format_fields<R: RecordFields>(&self, mut out: Writer<'w>, fields: R) -> fmt::Result {
+        self.0.format_fields(out.by_ref(), fields)?;
+        let Some(ids) = spans::current() else { return Ok(()) };
+        for (name, id) in [("trace_id", ids.trace_id()), ("span_id", ids.span_id())] {
+            out.write_char(' ')?;
+            write_name(&mut out, name)?;
+            out.write_str(&id)?;
+        }
+        Ok(())
+    }
 }
 
 fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
@@ -39,12 +59,16 @@ fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::R
         "problems" => write!(Escaping::new(out, NEXT_LINE), "\n{value:?}"),
         "backtrace" => write!(Escaping::new(out, NEXT_LINE), "backtrace=\n{value:?}"),
         name => {
-            match out.has_ansi_escapes() {
-                true => write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
-                false => write!(out, "{name}=")?,
-            }
+            write_name(out, name)?;
             write!(Escaping::new(out, r"\n"), "{value:?}")
         }
+    }
+}
+
+fn write_name(out: &mut Writer<'_>, name: &str) -> fmt::Result {
+    match out.has_ansi_escapes() {
+        true => write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m"),
+        false => write!(out, "{name}="),
     }
 }
 
@@ -63,7 +87,8 @@ where
         .with_writer(out)
 }
 
-/// Escapes the control characters that JSON does not: those outside ASCII.
+/// Escapes the control characters that JSON does not, those outside ASCII, and adds the ids of the recorded
+/// request that an event belongs to.
 pub(super) struct EscapedJson<F>(pub F);
 
 impl<S, N, F> FormatEvent<S, N> for EscapedJson<F>
@@ -80,7 +105,15 @@ where
     ) -> fmt::Result {
         // The only newline is the one that ends the line.
         let mut out = Escaping::new(out, "\n");
-        self.0.format_event(context, Writer::new(&mut out), event)
+        let Some(ids) = spans::current() else {
+            return self.0.format_event(context, Writer::new(&mut out), event);
+        };
+        let mut line = String::new();
+        self.0.format_event(context, Writer::new(&mut line), event)?;
+        let line = line.trim_end();
+        let fields = line.strip_suffix('}').unwrap_or(line);
+        let (trace, span) = (ids.trace_id(), ids.span_id());
+        writeln!(out, r#"{fields},"trace_id":"{trace}","span_id":"{span}"}}"#)
     }
 }
 
@@ -168,6 +201,30 @@ mod tests {
         assert_eq!(event["message"], format!("say {HOSTILE}"));
         for field in ["text", "shown", "source"] {
             assert_eq!(event[field], HOSTILE, "{field}");
+        }
+    }
+
+    #[test]
+    fn lines_of_a_recorded_request_have_its_ids() {
+        let ids =
+            spans::TraceIds { trace: 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, span: 0xf067 };
+        let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "000000000000f067");
+        let end = format!(" trace_id={trace} span_id={span}\n");
+        for has_colors in [false, true] {
+            assert!(!logged(|out| text(out, has_colors)).contains("trace_id"));
+        }
+        for logged in [logged(json), logged(reference::json)] {
+            assert!(!logged.contains("trace_id"), "{logged}");
+        }
+        let _entered = spans::enter(ids);
+        let text = logged(|out| text(out, false));
+        assert!(text.ends_with(&end), "{text:?}");
+        for logged in [logged(json), logged(reference::json)] {
+            let line = logged.strip_suffix('\n').unwrap();
+            assert!(is_plain(line), "{logged:?}");
+            let event: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!((&event["trace_id"], &event["span_id"]), (&trace.into(), &span.into()));
+            assert_eq!(event["text"], HOSTILE);
         }
     }
 

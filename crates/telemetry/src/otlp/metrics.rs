@@ -255,7 +255,12 @@ mod tests {
         points.family(MetricFamily::gauge("size_bytes", "A size", &[]).standard());
         points.sample(&[], SampleValue::Gauge(0.5));
         points.family(MetricFamily::histogram("wait_seconds", "A wait", &[]));
-        let snapshot = HistogramSnapshot { bounds: vec![0.1], counts: vec![2, 1], sum: 1.5 };
+        let snapshot = HistogramSnapshot {
+            bounds: vec![0.1],
+            counts: vec![2, 1],
+            sum: 1.5,
+            exemplars: Vec::new(),
+        };
         points.sample(&[], SampleValue::Histogram(&snapshot));
 
         let [metrics] = &points.requests[..] else { panic!("one request") };

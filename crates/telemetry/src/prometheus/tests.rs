@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use weir_common::spans::TraceIds;
 
 const HITS: MetricFamily = MetricFamily::counter("hits", "Hits of \"rules\" \\ all\n.", &["rule"]);
 const OPEN: MetricFamily = MetricFamily::gauge("open", "Open connections", &[]);
@@ -17,8 +18,12 @@ fn write(format: TextFormat) -> String {
     writer.family(OPEN);
     writer.sample(&[], SampleValue::Gauge(-1.5));
     writer.family(TIME);
-    let snapshot =
-        HistogramSnapshot { bounds: vec![0.001, 1.0], counts: vec![1, 2, 3], sum: 12.25 };
+    let snapshot = HistogramSnapshot {
+        bounds: vec![0.001, 1.0],
+        counts: vec![1, 2, 3],
+        sum: 12.25,
+        exemplars: Vec::new(),
+    };
     writer.sample(&[("method", "Check")], SampleValue::Histogram(&snapshot));
     writer.family(CPU);
     writer.sample(&[], SampleValue::Gauge(17.0));
@@ -161,4 +166,29 @@ proptest! {
         });
         prop_assert_eq!(read, written.collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn only_open_metrics_has_exemplars() {
+    let ids = TraceIds { trace: 0x0af7_6519, span: 0xb7ad };
+    let snapshot = HistogramSnapshot {
+        bounds: vec![0.001],
+        counts: vec![1, 2],
+        sum: 12.25,
+        exemplars: vec![Exemplar { bucket: 1, value: 0.25, ids }],
+    };
+    let write = |format| {
+        let mut writer = PrometheusWriter::new(format);
+        writer.family(TIME);
+        writer.sample(&[("method", "Check")], SampleValue::Histogram(&snapshot));
+        writer.finish()
+    };
+    assert!(!write(TextFormat::Prometheus).contains("trace_id"));
+    let wanted = r#"
+weir_time_seconds_bucket{method="Check",le="0.001"} 1
+weir_time_seconds_bucket{method="Check",le="+Inf"} 3 # {trace_id="0000000000000000000000000af76519",span_id="000000000000b7ad"} 0.25
+weir_time_seconds_sum{method="Check"} 12.25
+"#;
+    let text = write(TextFormat::OpenMetrics);
+    assert!(text.contains(wanted), "{text}");
 }

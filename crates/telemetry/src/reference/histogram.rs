@@ -11,6 +11,7 @@ pub fn scaled(histogram: &HistogramSnapshot, factor: f64) -> HistogramSnapshot {
         bounds: histogram.bounds.iter().map(|bound| bound * factor).collect(),
         counts: histogram.counts.clone(),
         sum: histogram.sum * factor,
+        exemplars: Vec::new(),
     }
 }
 
@@ -26,7 +27,7 @@ pub fn with_bounds(histogram: &HistogramSnapshot, bounds: &[f64]) -> HistogramSn
         below = cumulative;
     }
     counts.push(total - below);
-    HistogramSnapshot { bounds: bounds.to_vec(), counts, sum: histogram.sum }
+    HistogramSnapshot { bounds: bounds.to_vec(), counts, sum: histogram.sum, exemplars: Vec::new() }
 }
 
 /// Returns the number of values up to a bound. It never falls while values are added.
@@ -64,7 +65,12 @@ mod tests {
 
     fn histogram() -> HistogramSnapshot {
         let bounds = vec![0.001, 0.005, 0.01, 0.1];
-        HistogramSnapshot { bounds, counts: vec![10, 20, 30, 40, 5], sum: 7.0 }
+        HistogramSnapshot {
+            bounds,
+            counts: vec![10, 20, 30, 40, 5],
+            sum: 7.0,
+            exemplars: Vec::new(),
+        }
     }
 
     #[test]
@@ -89,7 +95,12 @@ mod tests {
         assert!((quantile(&histogram(), 10.0 / 105.0) - 0.001).abs() < 1e-12);
         assert!((quantile(&histogram(), 45.0 / 105.0) - 0.007_5).abs() < 1e-12);
         assert_eq!(quantile(&histogram(), 1.0), 0.1);
-        let empty = HistogramSnapshot { bounds: vec![1.0], counts: vec![0, 0], sum: 0.0 };
+        let empty = HistogramSnapshot {
+            bounds: vec![1.0],
+            counts: vec![0, 0],
+            sum: 0.0,
+            exemplars: Vec::new(),
+        };
         assert!(quantile(&empty, 0.5).is_nan());
     }
 }

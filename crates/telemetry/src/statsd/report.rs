@@ -159,8 +159,12 @@ mod tests {
 
     fn totals(hits: u64, counts: [u64; 3]) -> Totals {
         let mut totals = Totals::default();
-        let histogram =
-            HistogramSnapshot { bounds: vec![0.000_1, 0.005], counts: counts.into(), sum: 1.0 };
+        let histogram = HistogramSnapshot {
+            bounds: vec![0.000_1, 0.005],
+            counts: counts.into(),
+            sum: 1.0,
+            exemplars: Vec::new(),
+        };
         totals.statistic("hits", StatisticValue::Counter(hits));
         totals.statistic("none", StatisticValue::Counter(0));
         totals.statistic("open", StatisticValue::Gauge(2.0));
@@ -238,8 +242,12 @@ mod tests {
     fn equal_names_are_added() {
         let mut totals = totals(1, [1, 0, 0]);
         totals.statistic("hits", StatisticValue::Counter(2));
-        let time =
-            HistogramSnapshot { bounds: vec![0.000_1, 0.005], counts: vec![2, 0, 0], sum: 0.0 };
+        let time = HistogramSnapshot {
+            bounds: vec![0.000_1, 0.005],
+            counts: vec![2, 0, 0],
+            sum: 0.0,
+            exemplars: Vec::new(),
+        };
         totals.statistic("time", StatisticValue::Timer(&time));
         let text = report().compose(&totals).text;
         assert_eq!(text, format!("hits:3|c\nopen:2|g\ntime:0.05|ms|@{}\n", 1.0 / 3.0));

@@ -1,7 +1,8 @@
 //! What the actions of `rate_limits` send.
 
 use super::nodes::{get, has_type, is_true, list, text};
-use weir_rules::tree::Node;
+use weir_common::suggest::nearest;
+use weir_rules::tree::{Content, Node};
 
 /// The values that an entry may have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,12 +25,15 @@ pub(super) fn size(item: &Node<'_>, clusters: &Values) -> usize {
     1 + actions.saturating_mul(variants).saturating_mul(values)
 }
 
-/// Returns the descriptors that an item of `rate_limits` may send; none if an action is not known.
+/// Returns the descriptors that an item of `rate_limits` may send, or its first action that is not known.
 /// `clusters` are those of the route.
-pub(super) fn descriptors(item: &Node<'_>, clusters: &Values) -> Option<Vec<Vec<SentEntry>>> {
+pub(super) fn descriptors<'n, 'a>(
+    item: &'n Node<'a>,
+    clusters: &Values,
+) -> Result<Vec<Vec<SentEntry>>, &'n Node<'a>> {
     let mut variants = vec![Vec::new()];
     for action in list(item, "actions") {
-        let (entry, may_be_absent) = entry(action, clusters)?;
+        let (entry, may_be_absent) = entry(action, clusters).ok_or(action)?;
         let shorter = match may_be_absent && variants.len() < MAX_VARIANTS {
             true => variants.clone(),
             false => Vec::new(),
@@ -38,7 +42,46 @@ pub(super) fn descriptors(item: &Node<'_>, clusters: &Values) -> Option<Vec<Vec<
         variants.extend(shorter);
     }
     variants.retain(|variant| !variant.is_empty());
-    Some(variants)
+    Ok(variants)
+}
+
+/// The names of the actions.
+const ACTIONS: [&str; 13] = [
+    "source_cluster",
+    "destination_cluster",
+    "request_headers",
+    "query_parameters",
+    "remote_address",
+    "generic_key",
+    "header_value_match",
+    "query_parameter_value_match",
+    "dynamic_metadata",
+    "metadata",
+    "extension",
+    "masked_remote_address",
+    "remote_address_match",
+];
+
+/// Returns why it is not known what an action sends, its name, and what to write instead.
+pub(super) fn unknown<'n>(action: &'n Node<'_>) -> (String, &'n str, String) {
+    let name = match action.content() {
+        Content::Map(entries) => entries.first().and_then(|(name, _)| name.text()),
+        Content::Scalar(text) => Some(&**text),
+        Content::List(_) => None,
+    };
+    let name = name.unwrap_or_default();
+    let (why, help) = match nearest(name, ACTIONS.into_iter()) {
+        _ if name.is_empty() => ("empty action".to_owned(), None),
+        Some(near) if near == name => {
+            let help = "Envoy needs `typed_config` in it".to_owned();
+            (format!("incomplete action '{name}'"), Some(help))
+        }
+        near => {
+            (format!("unknown action '{name}'"), near.map(|near| format!("did you mean `{near}`?")))
+        }
+    };
+    let all = || format!("the actions of Envoy 1.40 are {}", ACTIONS.join(", "));
+    (why, name, help.unwrap_or_else(all))
 }
 
 /// The entry of an action, and whether it is omitted where its source is absent. If not, the whole

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::Findings;
-use super::actions::{Values, descriptors, size};
+use super::actions::{Values, descriptors, size, unknown};
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text};
 use weir_rules::tree::{Content, Node};
@@ -29,6 +29,8 @@ pub(super) struct Routes<'c, 'n, 'a> {
     items: BTreeMap<Position, (&'n str, bool)>,
     /// The items that were sent, by place, domain and number of entries.
     seen: BTreeSet<(Position, String, String)>,
+    /// The places of actions that are not known.
+    unknown_actions: BTreeSet<Position>,
     is_complete: bool,
 }
 
@@ -55,6 +57,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             asking: BTreeSet::new(),
             items: BTreeMap::new(),
             seen: BTreeSet::new(),
+            unknown_actions: BTreeSet::new(),
             is_complete: true,
         }
     }
@@ -180,9 +183,13 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             if let Some((_, is_used)) = self.items.get_mut(&item.position) {
                 *is_used = true;
             }
-            let Some(variants) = descriptors(item, &route.clusters) else {
-                self.is_complete = false;
-                continue;
+            let variants = match descriptors(item, &route.clusters) {
+                Ok(variants) => variants,
+                Err(action) => {
+                    self.is_complete = false;
+                    self.report_unknown(action);
+                    continue;
+                }
             };
             for entries in variants {
                 let shown = format!("{entries:?}");
@@ -198,6 +205,15 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                     });
                 }
             }
+        }
+    }
+
+    /// Reports an action that is not known, once for all routes.
+    fn report_unknown(&mut self, action: &Node<'_>) {
+        if self.unknown_actions.insert(action.position) {
+            let (why, name, help) = unknown(action);
+            let message = format!("{why}: its item is not compared with the rules");
+            self.findings.add(action.position, message, name, &help);
         }
     }
 

@@ -68,7 +68,8 @@ fn warn_of_others(changes: &str, err: &mut dyn Write) {
     warn(err, &format!("not shared: only this replica {changes}; {follow}"));
 }
 
-fn warn(err: &mut dyn Write, warning: &str) {
+/// Prints a warning on `err`.
+pub(super) fn warn(err: &mut dyn Write, warning: &str) {
     // Standard error may be closed.
     let _ = line(err, &format!("warning: {warning}"));
 }

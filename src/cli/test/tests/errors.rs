@@ -30,9 +30,9 @@ tests:
       - {at: 4s, descriptors: [a=b]}
       - {at: 10, repeat: 0, every: 1us, descriptors: [], hits: 0}
       - {descriptors: [{entries: [{value: x}], limit: {unit: fortnight}}], expect: {}}
-      - {repeat: 3, descriptors: [a, b], expect: {ok: 2, over: 2, reset: 1ms, retry: soon, statuses: [{}]}}
+      - {repeat: 3, descriptors: [a=, b=], expect: {ok: 2, over: 2, reset: 1ms, retry: soon, statuses: [{}]}}
       - {domain: [], at: 51y, at: 1s, expect: {headers: [], remaining: none}}
-      - {at: 20000d, descriptors: [a]}
+      - {at: 20000d, descriptors: [a=]}
 ";
     let expected = "\
 1:1: unknown key 'rule' in a test file
@@ -60,10 +60,10 @@ tests:
 15:35: an entry has no `key`
 15:62: `unit` is 'fortnight'
 15:84: `expect` is empty
-16:50: `ok` and `over` add up to 4, and the step sends 3 requests
-16:74: `reset` is '1ms'
-16:86: `retry` is 'soon'
-16:102: `statuses` has 1 item for 2 descriptors
+16:52: `ok` and `over` add up to 4, and the step sends 3 requests
+16:76: `reset` is '1ms'
+16:88: `retry` is 'soon'
+16:104: `statuses` has 1 item for 2 descriptors
 17:9: a step has no `descriptors`
 17:18: `domain` is an empty list
 17:26: `at` is '51y'
@@ -110,11 +110,11 @@ fn files_that_are_no_tests_are_errors() {
         ("[]", "1:1: a test file is an empty list"),
         ("a: [", "1:4: error loading config file: yaml: line 1: "),
         (
-            "{rules: [none.yaml], tests: [{name: a, steps: [{domain: d, descriptors: [a]}]}]}",
+            "{rules: [none.yaml], tests: [{name: a, steps: [{domain: d, descriptors: [a=]}]}]}",
             "none.yaml: cannot be read: ",
         ),
         (
-            "{rules: [d.yaml, d.yaml/x], tests: [{name: a, steps: [{domain: d, descriptors: [a]}]}]}",
+            "{rules: [d.yaml, d.yaml/x], tests: [{name: a, steps: [{domain: d, descriptors: [a=]}]}]}",
             "d.yaml/x: cannot be read: ",
         ),
     ] {
@@ -136,11 +136,11 @@ fn errors_are_bounded() {
 
 #[test]
 fn requests_of_a_file_are_bounded() {
-    let steps = "{repeat: 1000000, descriptors: [a]},\n".repeat(11);
+    let steps = "{repeat: 1000000, descriptors: [a=]},\n".repeat(11);
     let text = format!("{{rules: [d.yaml], domain: d, tests: [{{name: a, steps: [{steps}]}}]}}");
     assert_eq!(errors(&text), ["11:1: the tests of this file send over 10000000 requests"]);
     // Aliases count as often as they are used.
-    let text = "{rules: [d.yaml], domain: d, tests: [{name: a, steps: &s [{repeat: 6000000, descriptors: [a]}]}, \
+    let text = "{rules: [d.yaml], domain: d, tests: [{name: a, steps: &s [{repeat: 6000000, descriptors: [a=]}]}, \
                 {name: b, steps: *s}]}";
     assert!(errors(&text.replace("6000000", "1000001"))[0].contains("`repeat` is '1000001'"));
 }

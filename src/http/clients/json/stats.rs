@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use weir_common::metrics::{Histogram, MetricFamily, MetricSink, MetricSource};
+use weir_common::spans::TraceIds;
 
 /// The latencies of requests.
 #[derive(Debug)]
@@ -26,14 +27,18 @@ const DURATION: MetricFamily = MetricFamily::histogram(
 
 impl Default for JsonStats {
     fn default() -> JsonStats {
-        JsonStats { durations: Histogram::new(LATENCY_BOUNDS, 1e6) }
+        JsonStats { durations: Histogram::new(LATENCY_BOUNDS, 1e6).with_exemplars() }
     }
 }
 
 impl JsonStats {
-    /// Records the duration of one request.
-    pub fn record(&self, duration: Duration) {
-        self.durations.record(duration.as_micros() as u64);
+    /// Records the duration of one request, with the ids of its span if it is recorded.
+    pub fn record(&self, duration: Duration, ids: Option<TraceIds>) {
+        let micros = duration.as_micros() as u64;
+        self.durations.record(micros);
+        if let Some(ids) = ids {
+            self.durations.set_exemplar(micros, ids);
+        }
     }
 }
 

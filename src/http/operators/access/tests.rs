@@ -55,7 +55,7 @@ impl Sent {
 }
 
 fn peer(address: &str) -> Peer {
-    Peer::Tcp(address.parse().unwrap())
+    Peer::Tcp(address.parse().unwrap(), None)
 }
 
 /// Returns the name of the caller, or the status of the refusal.

@@ -95,17 +95,18 @@ fn backend_status(backend: &BackendStatus) -> Value {
     } else if backend.address.is_some() {
         status["connections"] = backend.connections.into();
         status["connections_down"] = backend.connections_down.into();
+        status["connections_slow"] = backend.connections_slow.into();
         status["down_because"] = backend.down_because.map(|why| why.to_string()).into();
         status["breaker"] = breaker(backend).into();
     }
     status
 }
 
-/// A connection that is down fails its charges at once: its circuit breaker is open.
+/// A connection that is down or slow fails its charges at once: its circuit breaker is open.
 fn breaker(backend: &BackendStatus) -> &'static str {
-    match backend.connections_down {
+    match backend.connections_down + backend.connections_slow {
         0 => "closed",
-        down if down < backend.connections => "partly open",
+        open if open < backend.connections => "partly open",
         _ => "open",
     }
 }
@@ -188,12 +189,19 @@ mod tests {
 
     #[test]
     fn the_breaker_is_that_of_the_connections() {
-        let backend = |connections, connections_down| {
-            breaker(&BackendStatus { connections, connections_down, ..BackendStatus::default() })
+        let backend = |connections, connections_down, connections_slow| {
+            let rest = BackendStatus::default();
+            breaker(&BackendStatus { connections, connections_down, connections_slow, ..rest })
         };
         assert_eq!(
-            [backend(0, 0), backend(3, 0), backend(3, 1), backend(3, 3)],
-            ["closed", "closed", "partly open", "open"]
+            [
+                backend(0, 0, 0),
+                backend(3, 0, 0),
+                backend(3, 1, 0),
+                backend(3, 0, 2),
+                backend(3, 2, 1)
+            ],
+            ["closed", "closed", "partly open", "partly open", "open"]
         );
     }
 }

@@ -180,8 +180,10 @@ async fn denials_reloads_controls_and_the_store_are_events() {
     let reload = event(&mut subscriber, "reload").await;
     let summary = json!({ "files": 1, "domains": 1, "rules": 0 });
     assert_eq!((&reload["ok"], &reload["summary"]), (&json!(true), &summary));
+    assert_eq!(reload["changes"]["list"], json!(["d.user removed"]));
     bench.load("domain: d\nuint: day\n").await;
     let reload = event(&mut subscriber, "reload").await;
+    assert_eq!(reload["changes"], Value::Null);
     assert_eq!((&reload["what"], &reload["ok"]), (&json!("rules"), &json!(false)));
     assert!(reload["error"].as_str().unwrap().contains("uint"), "{reload}");
 

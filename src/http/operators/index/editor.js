@@ -159,7 +159,10 @@ const editor = {
     } catch (error) {
       // Also none: the server asks for force.
       const isEverything = error.status === 409 && body.entries.every(({ value }) => /^\*+$/.test(value));
-      if (isEverything) show(byId('force-field'), true);
+      if (isEverything) {
+        show(byId('force-field'), true);
+        error.help = 'write other entries, or check "apply it to everything"';
+      }
       this.fail(error, isEverything ? byId('force') : byId('domain'));
     }
   },

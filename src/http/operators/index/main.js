@@ -48,9 +48,10 @@ const handlers = {
     Object.assign(denials, { shownAt: now, hidden: 0 });
     addTo('denial', at, null, [keyElement(domain, entries), make('span', 'note', notes.filter(Boolean).join(', '))]);
   },
-  reload({ what, ok, error, summary }) {
+  reload({ what, ok, error, summary, changes }) {
     if (ok) {
-      addEvent('loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`);
+      const lines = changes && changes.list.map(visible).join('\n');
+      addEvent('loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`, lines ? make('pre', '', lines) : null);
     } else {
       addEvent('rejected', `The ${what === 'overlay' ? 'overlay is' : 'rules are'} rejected; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n')));
       announce(`The ${what} is rejected.`);
@@ -175,10 +176,13 @@ function showService() {
     ([tag, i]) => `${tag}${i}`, ([tag]) => make(tag, ''), (element, [, , text]) => setText(element, text));
 }
 
-function backendFact({ instance, kind, address, connections, connections_down: down, down_because: why, breaker, keys }) {
+function backendFact({ instance, kind, address, connections, connections_down: down, connections_slow: slow, down_because: why, breaker, keys }) {
   const texts = [kind];
   if (address) texts.push(shortened(address));
-  if (connections !== undefined) texts.push(down ? `${down} of ${counted(connections, 'connection')} down` : counted(connections, 'connection'));
+  if (connections !== undefined) {
+    const unused = [[down, 'down'], [slow, 'slow']].filter(([count]) => count > 0).map(([count, state]) => `${count} ${state}`);
+    texts.push(`${counted(connections, 'connection')}${unused.length ? ` (${unused.join(', ')})` : ''}`);
+  }
   if (breaker) texts.push(`breaker ${breaker}`);
   if (why) texts.push(shortened(why, 200, 50));
   if (keys !== undefined && keys !== null) texts.push(counted(keys, 'key'));

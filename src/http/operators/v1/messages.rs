@@ -21,7 +21,19 @@ use weir_rules::RuleDescription;
 pub struct ErrorAnswer {
     pub error: String,
     pub help: String,
+    /// The kind of an error for which a client may have better advice: one of the constants below, or empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
 }
+
+/// The control matches everything, and was not forced.
+pub const NEEDS_FORCE: &str = "needs_force";
+/// There is no control of this id.
+pub const NO_CONTROL: &str = "no_control";
+/// No rule with a limit matches the descriptor.
+pub const NOT_COUNTED: &str = "not_counted";
+/// No limit of the key counts hits over the span.
+pub const NO_SPAN: &str = "no_span";
 
 /// A control with the time that is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -121,7 +121,7 @@ pub(super) fn check(
                 format!("the control matches every value of its keys in {of}: `*` is any text")
             }
         };
-        let help = "write other entries, or force it";
+        let help = "write other entries, or set the parameter `force=1`";
         return Err(ControlError::new(ErrorKind::NeedsForce, error, help));
     }
     let mut warnings = Vec::new();
@@ -129,7 +129,10 @@ pub(super) fn check(
         match matches.unchanged.first() {
             Some((rule, error)) if matches.changed == 0 => {
                 let error = format!("the limit does not fit the rule {rule}: {error}");
-                return Err(ControlError::invalid(error, "change `limit`, or the entries"));
+                return Err(ControlError::invalid(
+                    error,
+                    "write other numbers, the name of another limit, or other entries",
+                ));
             }
             None if matches.changed == 0 => {
                 warnings.push("no rule with a limit matches: it has no effect now".to_owned());

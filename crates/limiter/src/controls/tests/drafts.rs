@@ -160,7 +160,10 @@ async fn a_limit_that_fits_no_rule_is_rejected() {
         process.controls.put(None, draft(&body), PutOptions::default())
     };
     let error = limit("path", r#"{"n":1}"#).await.unwrap_err();
-    assert!(error.error.contains("d.path") && error.error.contains("limit.name"), "{error}");
+    assert!(
+        error.error.contains("d.path") && error.error.contains("name the one to change"),
+        "{error}"
+    );
     assert_eq!(limit("path", r#"{"n":1,"name":"s"}"#).await.unwrap().warnings, [""; 0]);
     let warnings = limit("unknown", r#"{"n":1}"#).await.unwrap().warnings;
     assert!(warnings[0].contains("no rule"), "{warnings:?}");
@@ -183,4 +186,64 @@ async fn there_is_room_for_a_number_of_controls() {
     assert_eq!(block("more".into()).await, Err(ErrorKind::TooMany));
     // Replacing one needs no room.
     block("149".into()).await.unwrap();
+}
+
+#[tokio::test]
+async fn names_that_no_rule_has_get_a_warning() {
+    let rules = "domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: day, requests_per_unit: 5}
+    descriptors: [{key: path, value: /a*, rate_limit: {unit: day, requests_per_unit: 5}}]
+  - {key: tenant_id, value: big_one, rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: health}
+  - {key: probe, value: deep_one}
+  - {key: x-*, rate_limit: {unit: day, requests_per_unit: 5}}
+";
+    let process = Process::new(Options::default());
+    let put = async |domain: &str, keys: &[&str], dry_run: bool| {
+        let entry = |key: &&str| format!(r#"{{"key":"{key}","value":"v"}}"#);
+        let entries = keys.iter().map(entry).collect::<Vec<_>>().join(",");
+        let body = format!(r#"{{"domain":"{domain}","entries":[{entries}],"action":"block"}}"#);
+        let options = PutOptions { dry_run, force: true };
+        process.controls.put(None, draft(&body), options).await.unwrap().warnings
+    };
+    process.active.set_rules(Arc::new(RuleSet::default()));
+    let none = ["no rules are loaded: the domain and the keys are not checked"];
+    assert_eq!(put("shop", &["user"], true).await, none);
+    assert_eq!(put("*", &["user"], true).await, none);
+    assert_eq!(put("*", &[], true).await, [""; 0]);
+
+    process.active.set_rules(Arc::new(rule_set(rules)));
+    let cases: [(&str, &[&str], &[&str]); 11] = [
+        ("shop", &["user", "path"], &[]),
+        ("shop", &[], &[]),
+        ("*", &[], &[]),
+        ("*", &["tenant_id"], &[]),
+        // Without a limit, with or without a value; a key with a star.
+        ("shop", &["health", "probe", "x-user"], &[]),
+        ("shpo", &["usr"], &["unknown domain 'shpo': did you mean 'shop'?"]),
+        ("warehouse", &["user"], &["unknown domain 'warehouse': no rule has it"]),
+        (
+            "shop",
+            &["usr", "user", "tenant"],
+            &[
+                "unknown key 'usr': did you mean 'user'?",
+                "unknown key 'tenant': did you mean 'tenant_id'?",
+            ],
+        ),
+        (
+            "shop",
+            &["remote_address"],
+            &["unknown key 'remote_address': no rule of the domain has it"],
+        ),
+        ("*", &["remote_address"], &["unknown key 'remote_address': no rule has it"]),
+        ("*", &["pth"], &["unknown key 'pth': did you mean 'path'?"]),
+    ];
+    for (domain, keys, expected) in cases {
+        for dry_run in [true, false] {
+            assert_eq!(put(domain, keys, dry_run).await, expected, "{domain} {keys:?}");
+        }
+    }
+    assert_eq!(process.controls.list().len(), 11, "a warning prevents nothing");
 }

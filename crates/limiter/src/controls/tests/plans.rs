@@ -90,7 +90,7 @@ fn a_rule_keeps_limits_that_a_change_does_not_fit() {
         LimitControls::default().change("a", control, &rules, 1_000).unwrap().to_string()
     };
     for (action, entries, text) in [
-        (limit(9, None, ""), ("tenant", "*"), "write `limit.name`, one of fast, slow"),
+        (limit(9, None, ""), ("tenant", "*"), "name the one to change, of fast, slow"),
         (limit(9, None, "fats"), ("tenant", "*"), "no limit of that name, only fast, slow"),
         (limit(9, Some(9), ""), ("user", "*"), "takes no burst"),
         (limit(1_000, None, ""), ("bytes", "*"), "may take 8000 bytes per key"),

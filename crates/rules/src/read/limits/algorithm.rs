@@ -49,7 +49,7 @@ pub(super) fn takers(key: &str) -> impl Iterator<Item = &'static str> {
 
 /// Returns whether denied hits are charged where the rule does not say. `is_alone`: in a `rate_limit` without
 /// `charge: together`, as in rule files of the reference.
-pub(super) fn charges_denied_by_default(
+pub(crate) fn charges_denied_by_default(
     algorithm: Kind,
     is_alone: bool,
     has_hold_id: bool,

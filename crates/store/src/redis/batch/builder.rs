@@ -1,6 +1,7 @@
 //! The builder of a batch: pending charges as the commands of one round trip.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -9,6 +10,7 @@ use super::pending::{Group, PendingCharge};
 use super::script_call::{BatchClock, ScriptCall};
 use crate::redis::codec::PlanCodec;
 use crate::redis::open_windows::OpenWindows;
+use crate::redis::reply::Reply;
 use crate::redis::script::ScriptKind;
 use weir_limit::Micros;
 
@@ -22,6 +24,8 @@ pub(in super::super) struct CommandBatch {
     pub calls: Vec<ScriptCall>,
     pub increments: Vec<Increment>,
     pub clock: BatchClock,
+    /// The recorded requests of its charges.
+    pub recorded: Vec<Arc<Reply>>,
 }
 
 impl CommandBatch {
@@ -37,12 +41,19 @@ impl CommandBatch {
         let mut builder = BatchBuilder { calls, increments, open_windows, now, open_calls, last };
         // A charge that waited behind a slow round trip is sent only within its own budget.
         let at = Instant::now();
+        let mut recorded: Vec<Arc<Reply>> = Vec::new();
         for charge in charges {
             if charge.reply.is_awaited(at) {
+                // The charges of a request are next to each other.
+                if charge.reply.is_recorded()
+                    && recorded.last().is_none_or(|last| !Arc::ptr_eq(last, &charge.reply))
+                {
+                    recorded.push(charge.reply.clone());
+                }
                 builder.add(charge);
             }
         }
-        builder.finish(clock)
+        CommandBatch { recorded, ..builder.finish(clock) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -85,7 +96,7 @@ impl BatchBuilder<'_> {
         }
         // Those whose charges went to the script are empty.
         self.increments.retain(|increment| increment.len() > 0);
-        CommandBatch { calls: self.calls, increments: self.increments, clock }
+        CommandBatch { calls: self.calls, increments: self.increments, clock, recorded: Vec::new() }
     }
 
     fn add(&mut self, mut charge: PendingCharge) {

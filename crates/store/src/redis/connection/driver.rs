@@ -14,7 +14,7 @@
 //! | ---------- | -------------------------------------------------------------------- | ---- |
 //! | Connecting | the first time wait, for up to `slow_after`; later fail              | when the handshake ends |
 //! | Ready      | share the next round trip                                            | when a reply takes longer than `slow_after` or refuses every command, the server becomes read-only, or the connection is lost |
-//! | Probing    | fail                                                                 | when a probe is answered within `slow_after`, or the connection is lost or needs a login |
+//! | Probing    | fail; the connection is slow, or down where the server refuses commands | when a probe is answered within `slow_after`, or the connection is lost or needs a login |
 //! | Backoff    | fail                                                                 | after a wait that doubles |
 //! | Closed     | fail                                                                 | never |
 //!
@@ -38,14 +38,12 @@ use crate::StoreError;
 use crate::redis::access::Endpoint;
 use crate::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
 use crate::redis::context::RedisContext;
-use crate::redis::log::{Failure, OutageMember};
+use crate::redis::log::{Failure, OutageMember, log_slow};
 use crate::redis::round_trip::{self, Redirect, ServerState};
+use weir_common::throttle::Throttle;
 
 /// How often an idle connection is checked.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The logged cause where a server answers too late.
-const SLOW: &str = "slower than store.redis.slow_after";
 
 /// What a connection to a node reports to the cluster.
 pub(in super::super) enum ClusterEvent {
@@ -62,8 +60,7 @@ pub(in super::super) type ClusterEvents = Box<dyn Fn(ClusterEvent) + Send + Sync
 enum State {
     Connecting,
     Ready(Session),
-    /// The session is probed, for this cause, which the log reports.
-    Probing(Session, String),
+    Probing(Session, ProbeCause),
     Backoff,
     Closed,
 }
@@ -78,9 +75,16 @@ struct Session {
 
 /// Why a connection leaves the state Ready.
 enum NotReady {
-    /// The connection is open, but the server is slow or refuses commands; with the cause.
-    Degraded(String),
+    Degraded(ProbeCause),
     Disconnected(Disconnect),
+}
+
+/// Why an open connection is probed.
+enum ProbeCause {
+    /// The server answered later than `slow_after`: after this time.
+    Slow(Duration),
+    /// The server refuses commands, with this error.
+    Refuses(String),
 }
 
 /// Why a connection ends.
@@ -102,6 +106,8 @@ struct Driver {
     events: Option<ClusterEvents>,
     backoff: ProbeBackoff,
     outage: OutageMember,
+    /// Throttles the line about a slow connection, for all connections to the server.
+    slow_lines: Arc<Throttle>,
     /// Charges that repair keys after increments without a reply, for the next connection.
     repairs: Vec<PendingCharge>,
 }
@@ -109,14 +115,17 @@ struct Driver {
 /// Drives a connection until it is closed.
 pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
     let backoff = ProbeBackoff::new(connection.shared.options.probe_max);
-    let outage = connection.shared.log.outages.member(&connection.target);
-    let mut driver = Driver { connection, events, backoff, outage, repairs: Vec::new() };
+    let log = &connection.shared.log;
+    let outage = log.outages.member(&connection.target);
+    let slow_lines = log.slow.of_server(&connection.target);
+    let repairs = Vec::new();
+    let mut driver = Driver { connection, events, backoff, outage, slow_lines, repairs };
     let mut state = State::Connecting;
     loop {
         state = match state {
             State::Connecting => driver.connect().await,
             State::Ready(session) => driver.serve(session).await,
-            State::Probing(session, cause) => driver.probe(session, &cause).await,
+            State::Probing(session, cause) => driver.probe(session, cause).await,
             State::Backoff => driver.back_off().await,
             State::Closed => break,
         };
@@ -190,10 +199,7 @@ impl Driver {
             };
             match step {
                 Ok(()) => {}
-                Err(NotReady::Degraded(cause)) => {
-                    self.set_down_or_keep(StoreError::Unavailable);
-                    return State::Probing(session, cause);
-                }
+                Err(NotReady::Degraded(cause)) => return State::Probing(session, cause),
                 Err(NotReady::Disconnected(why)) => return self.disconnected(&session, why),
             }
         }
@@ -201,15 +207,15 @@ impl Driver {
 
     /// Checks a connection on which nothing was sent for a while.
     async fn check_idle(&self, session: &mut Session) -> Result<(), NotReady> {
-        let set_down = || self.connection.set_down(StoreError::TimedOut);
-        let pong = health::watch(health::ping(&mut session.link), self.slow_after(), set_down);
+        let (sent, set_slow) = (Instant::now(), || self.connection.set_slow());
+        let pong = health::watch(health::ping(&mut session.link), self.slow_after(), set_slow);
         match pong.await {
             Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),
             Timed::InTime(Err(error)) | Timed::Late(Err(error)) if ends_session(&error) => {
                 Err(NotReady::Disconnected(Disconnect::Error(error)))
             }
             Timed::InTime(_) => Ok(()),
-            Timed::Late(_) => Err(NotReady::Degraded(SLOW.to_owned())),
+            Timed::Late(_) => Err(NotReady::Degraded(ProbeCause::Slow(sent.elapsed()))),
         }
     }
 
@@ -236,14 +242,15 @@ impl Driver {
         session: &mut Session,
         batch: &mut CommandBatch,
     ) -> Result<(), NotReady> {
+        let sent = Instant::now();
         let on_slow = || {
             self.shared().counts.overdue.fetch_add(1, Ordering::Relaxed);
-            self.connection.set_down(StoreError::TimedOut);
+            self.connection.set_slow();
         };
         let trips = self.make_round_trips(session, batch);
         match health::watch(trips, self.slow_after(), on_slow).await {
             Timed::InTime(outcome) | Timed::Late(outcome @ Err(_)) => outcome,
-            Timed::Late(Ok(())) => Err(NotReady::Degraded(SLOW.to_owned())),
+            Timed::Late(Ok(())) => Err(NotReady::Degraded(ProbeCause::Slow(sent.elapsed()))),
             Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),
         }
     }
@@ -254,10 +261,10 @@ impl Driver {
         session: &mut Session,
         batch: &mut CommandBatch,
     ) -> Result<(), NotReady> {
-        let Session { link, server, .. } = session;
+        let Session { link, server, endpoint, .. } = session;
         let (mut read_only, mut refusal) = (false, None);
         while !batch.is_empty() {
-            match round_trip::run(self.shared(), server, link, batch).await {
+            match round_trip::run(self.shared(), server, link, endpoint, batch).await {
                 Ok(trip) => {
                     trip.redirects.into_iter().for_each(|redirect| self.redirect(redirect));
                     read_only |= trip.read_only;
@@ -274,7 +281,7 @@ impl Driver {
         }
         match refusal {
             _ if read_only => Err(NotReady::Disconnected(Disconnect::ReadOnly)),
-            Some(cause) => Err(NotReady::Degraded(cause)),
+            Some(error) => Err(NotReady::Degraded(ProbeCause::Refuses(error))),
             None => Ok(()),
         }
     }
@@ -290,8 +297,19 @@ impl Driver {
     }
 
     /// The state Probing.
-    async fn probe(&mut self, mut session: Session, cause: &str) -> State {
-        self.outage.down(Failure::Unusable, &self.connection.target, cause);
+    async fn probe(&mut self, mut session: Session, cause: ProbeCause) -> State {
+        let server = &self.connection.target;
+        match cause {
+            ProbeCause::Slow(elapsed) => {
+                // It is slow since it missed the threshold; fails what was pushed at that moment.
+                self.connection.set_slow();
+                log_slow(&self.slow_lines, server, elapsed, self.slow_after());
+            }
+            ProbeCause::Refuses(error) => {
+                self.set_down_or_keep(StoreError::Unavailable);
+                self.outage.down(Failure::Refusing, server, &error);
+            }
+        }
         let mut backoff = ProbeBackoff::new(self.shared().options.probe_max);
         loop {
             match health::probe(&mut session.link, self.slow_after()).await {

@@ -20,7 +20,7 @@ pub(in super::super) struct Connection {
     /// The charges of the next round trip.
     pending: Mutex<Vec<PendingCharge>>,
     wake: Notify,
-    /// [`UP`], or why it is down.
+    /// [`UP`], or why it is not used.
     down: AtomicU8,
     /// The open connection, for commands that are not charges.
     link: Mutex<Option<Link>>,
@@ -35,6 +35,8 @@ const UP: u8 = 0;
 const TIMED_OUT: u8 = 1;
 const READ_ONLY: u8 = 2;
 const UNAVAILABLE: u8 = 3;
+/// Open, and probed after a slow round trip.
+const SLOW: u8 = 4;
 
 impl Connection {
     pub(super) fn new(target: Target, shared: Arc<RedisContext>) -> Connection {
@@ -83,22 +85,27 @@ impl Connection {
         }
     }
 
-    /// Returns why the connection is down; none where it is up.
+    /// Returns why the connection is down or slow; none where it is up.
     pub fn down(&self) -> Option<StoreError> {
         match self.down.load(Ordering::Relaxed) {
             UP => None,
-            TIMED_OUT => Some(StoreError::TimedOut),
+            TIMED_OUT | SLOW => Some(StoreError::TimedOut),
             READ_ONLY => Some(StoreError::ReadOnly),
             _ => Some(StoreError::Unavailable),
         }
     }
 
-    /// Returns whether the server has answered, and the connection is not down.
+    /// Returns whether the connection is open, and probed after a slow round trip.
+    pub fn is_slow(&self) -> bool {
+        self.down.load(Ordering::Relaxed) == SLOW
+    }
+
+    /// Returns whether the server has answered, and the connection is neither down nor slow.
     pub fn is_up(&self) -> bool {
         self.has_answered() && self.down().is_none()
     }
 
-    /// Returns the open connection, for commands that are not charges; none if it is down.
+    /// Returns the open connection, for commands that are not charges; none if it is down or slow.
     pub fn link(&self) -> Option<Link> {
         self.link.lock().clone().filter(|_| self.is_up())
     }
@@ -109,7 +116,7 @@ impl Connection {
     }
 
     /// Sends charges with the next round trip, all with the same one; fails them at once where the
-    /// connection is down.
+    /// connection is down or slow.
     pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
         if let Some(error) = self.down() {
             return charges.into_iter().for_each(|charge| charge.fail(error));
@@ -139,14 +146,24 @@ impl Connection {
             StoreError::ReadOnly => READ_ONLY,
             _ => UNAVAILABLE,
         };
-        if self.down.swap(code, Ordering::Relaxed) == UP {
+        if matches!(self.down.swap(code, Ordering::Relaxed), UP | SLOW) {
             self.shared.counts.down.fetch_add(1, Ordering::Relaxed);
         }
+        self.fail_pending(error);
+    }
+
+    /// Marks the connection as slow, and fails the charges that wait for it.
+    pub(super) fn set_slow(&self) {
+        self.down.store(SLOW, Ordering::Relaxed);
+        self.fail_pending(StoreError::TimedOut);
+    }
+
+    fn fail_pending(&self, error: StoreError) {
         self.pending.lock().drain(..).for_each(|charge| charge.fail(error));
     }
 
     pub(super) fn set_up(&self) {
-        if self.down.swap(UP, Ordering::Relaxed) != UP {
+        if !matches!(self.down.swap(UP, Ordering::Relaxed), UP | SLOW) {
             self.shared.counts.up.fetch_add(1, Ordering::Relaxed);
         }
         if !self.answered.swap(true, Ordering::Relaxed) {

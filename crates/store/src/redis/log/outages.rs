@@ -47,8 +47,8 @@ struct Outage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::redis) enum Failure {
     Lost,
-    /// The connection stays open, but is not used until the server answers in time.
-    Unusable,
+    /// The connection stays open, but is not used until the server accepts commands again.
+    Refusing,
     NotConnected,
 }
 
@@ -94,7 +94,7 @@ impl OutageMember {
         }
         match failure {
             Failure::Lost => tracing::warn!(%server, error, "redis connection lost, reconnecting"),
-            Failure::Unusable => tracing::warn!(%server, error, "redis connection down, probing"),
+            Failure::Refusing => tracing::warn!(%server, error, "redis connection down, probing"),
             Failure::NotConnected => {
                 tracing::warn!(%server, error, "cannot connect to redis, retrying");
             }

@@ -42,7 +42,7 @@ fn agrees(topology: Topology, cases: u32, schedules: BoxedStrategy<Vec<model::St
     runtime.block_on(until("all connections to be up", async || {
         store.answered().await;
         let (total, down) = store.connections_down();
-        total > 0 && down == 0
+        total > 0 && down == 0 && store.connections_slow() == 0
     }));
     store_agrees(&runtime, &store, &clock, cases, schedules);
 }

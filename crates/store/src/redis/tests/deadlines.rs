@@ -26,9 +26,10 @@ fn calls_to_a_frozen_server_fail_at_once_except_those_in_flight() {
         };
         until("the threshold to be missed", async || {
             waits().await;
-            store.connections_down() == (1, 1)
+            store.connections_slow() == 1
         })
         .await;
+        assert_eq!(store.connections_down(), (1, 0), "the connection is not lost");
         // Its budget is longer than the server is frozen.
         assert_eq!(take_within(&store, "b", &plan, LONG).await, Err(StoreError::TimedOut));
         waits().await;
@@ -58,6 +59,7 @@ fn small_budgets_fail_by_the_callers_deadline() {
             );
         }
         assert_eq!(store.connections_down(), (1, 0), "the budgets ended before slow_after");
+        assert_eq!(store.connections_slow(), 0);
     });
 }
 

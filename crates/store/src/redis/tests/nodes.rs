@@ -72,6 +72,7 @@ fn a_call_that_the_new_node_cannot_make_yet_is_retried_there() {
             quota_passes: false,
             budget: Duration::from_secs(10),
             on_failure: None,
+            span: None,
         };
         store.charge(batch, &mut answers).await;
         assert_eq!(&answers[..], [Err(StoreError::Unavailable), Err(StoreError::Unavailable)]);

@@ -14,7 +14,7 @@ fn agrees(topology: Topology, cases: u32) {
     runtime.block_on(until("all connections to be up", async || {
         store.answered().await;
         let (total, down) = store.connections_down();
-        total > 0 && down == 0
+        total > 0 && down == 0 && store.connections_slow() == 0
     }));
     let domains = Cell::new(0);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };

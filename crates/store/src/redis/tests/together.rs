@@ -16,7 +16,8 @@ async fn together(
 ) -> Answers {
     let mut answers = Answers::new();
     let budget = Duration::from_secs(10);
-    let batch = Batch { charges, together: true, quota_passes: false, budget, on_failure };
+    let batch =
+        Batch { charges, together: true, quota_passes: false, budget, on_failure, span: None };
     store.charge(batch, &mut answers).await;
     answers
 }

@@ -25,7 +25,12 @@ fn collect(sink: &mut dyn MetricSink) {
     sink.sample(&[("method", "ShouldRateLimit")], SampleValue::Counter(14));
     sink.family(MetricFamily::histogram("request_duration_seconds", "", METHOD));
     let bounds = vec![0.000_1, 0.005, 0.01, 0.025];
-    let time = HistogramSnapshot { bounds, counts: vec![8, 3, 2, 1, 0], sum: 0.0625 };
+    let time = HistogramSnapshot {
+        bounds,
+        counts: vec![8, 3, 2, 1, 0],
+        sum: 0.0625,
+        exemplars: Vec::new(),
+    };
     sink.sample(&[("method", "ShouldRateLimit")], SampleValue::Histogram(&time));
     sink.family(MetricFamily::gauge("redis_connections", "", &[]));
     sink.sample(&[], SampleValue::Gauge(2.0));

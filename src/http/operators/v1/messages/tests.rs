@@ -128,6 +128,13 @@ fn every_schema_of_an_object_has_a_message() {
 }
 
 #[test]
+fn the_kinds_of_errors_are_documented() {
+    let document = Document::read();
+    let kinds = json!([NEEDS_FORCE, NO_CONTROL, NOT_COUNTED, NO_SPAN]);
+    assert_eq!(document.schema("Error")["properties"]["kind"]["enum"], kinds);
+}
+
+#[test]
 fn messages_have_all_members_of_their_schemas() {
     let document = Document::read();
     for (name, again) in MESSAGES {

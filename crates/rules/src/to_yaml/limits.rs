@@ -1,0 +1,155 @@
+//! The limits of a rule as YAML: `rate_limit`, or `rate_limits` where only these can say it.
+
+use std::fmt::{Display, Write};
+
+use super::scalar::text;
+use crate::Rule;
+use crate::read::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT, charges_denied_by_default};
+use weir_limit::{Algorithm, AlgorithmKind, Limit, Micros, SECOND, TokenBucket};
+
+/// Writes the limits of a rule, with its name and what it replaces.
+pub(super) fn write(rule: &Rule, indent: &str, together: bool, out: &mut String) {
+    let limits = rule.plan.as_ref().map_or(&[][..], |plan| plan.limits());
+    let replaces = replaces_of_each(rule, limits);
+    let all: Vec<&str> = rule.replaces.iter().map(|name| &**name).collect();
+    // Writing to a string cannot fail, here and below.
+    let _ = match limits {
+        [] => {
+            let mut map = FlowMap::default();
+            map.add("unlimited", true);
+            map.add_name(&rule.limit_name);
+            map.add_replaces(&all);
+            writeln!(out, "{indent}rate_limit: {{ {} }}", map.0)
+        }
+        [limit] if !limit.shadow_mode => {
+            writeln!(out, "{indent}rate_limit: {{ {} }}", limit_map(limit, &all, !together).0)
+        }
+        limits => {
+            let _ = writeln!(out, "{indent}rate_limits:");
+            limits.iter().zip(&replaces).try_for_each(|(limit, replaces)| {
+                writeln!(out, "{indent}- {{ {} }}", limit_map(limit, replaces, false).0)
+            })
+        }
+    };
+}
+
+/// Distributes what a rule replaces to its limits, in order: none may replace its own name.
+fn replaces_of_each<'r>(rule: &'r Rule, limits: &[Limit]) -> Vec<Vec<&'r str>> {
+    let mut of_each = vec![Vec::new(); limits.len()];
+    let mut at = 0;
+    for name in &rule.replaces {
+        while at + 1 < limits.len() && limits[at].name == *name {
+            at += 1;
+        }
+        if let Some(replaces) = of_each.get_mut(at) {
+            replaces.push(&**name);
+        }
+    }
+    of_each
+}
+
+/// The keys and values of a map in `{}`.
+#[derive(Default)]
+struct FlowMap(String);
+
+impl FlowMap {
+    fn add(&mut self, key: &str, value: impl Display) {
+        let separator = if self.0.is_empty() { "" } else { ", " };
+        let _ = write!(self.0, "{separator}{key}: {value}");
+    }
+
+    /// Adds a value other than the default of its key.
+    fn add_unless<T: Display + PartialEq>(&mut self, default: T, key: &str, value: T) {
+        if value != default {
+            self.add(key, value);
+        }
+    }
+
+    fn add_name(&mut self, name: &str) {
+        if !name.is_empty() {
+            self.add("name", text(name));
+        }
+    }
+
+    fn add_replaces(&mut self, names: &[&str]) {
+        if !names.is_empty() {
+            let items: Vec<String> =
+                names.iter().map(|name| format!("{{ name: {} }}", text(name))).collect();
+            self.add("replaces", format_args!("[{}]", items.join(", ")));
+        }
+    }
+}
+
+/// Returns the keys of a limit. `is_alone`: in a `rate_limit` without `charge: together`.
+fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool) -> FlowMap {
+    let mut map = FlowMap::default();
+    let (n, kind) = (limit.requests_per_unit, limit.algorithm.kind());
+    map.add_name(&limit.name);
+    if kind != AlgorithmKind::FixedWindow {
+        map.add("algorithm", limit.algorithm.name());
+    }
+    if let Some(unit) = limit.unit {
+        map.add("unit", unit.name());
+        map.add_unless(1, "unit_multiplier", limit.unit_multiplier);
+    }
+    map.add("requests_per_unit", n);
+    let mut has_hold_id = false;
+    let default_debt = |burst: u64| if limit.charge_denied { burst } else { 0 };
+    match &limit.algorithm {
+        Algorithm::FixedWindow(window) => {
+            if let Some(calendar) = &window.calendar {
+                map.add("align", "calendar");
+                map.add("time_zone", text(calendar.zone()));
+            }
+        }
+        Algorithm::BucketedWindow(window) => {
+            map.add_unless(DEFAULT_BUCKETS, "buckets", window.buckets);
+        }
+        Algorithm::TokenBucket(bucket) => {
+            add_bucket(&mut map, limit, bucket);
+            let default_debt = default_debt(bucket.capacity.into());
+            map.add_unless(default_debt, "max_debt", bucket.max_debt.into());
+        }
+        Algorithm::Gcra(gcra) => {
+            map.add_unless(n.into(), "burst", gcra.burst());
+            map.add_unless(default_debt(gcra.burst()), "max_debt", gcra.max_debt());
+        }
+        Algorithm::Concurrency(holds) => {
+            has_hold_id = holds.hold_id.is_some();
+            if let Some(id) = &holds.hold_id {
+                map.add("hold_id", text(id));
+            }
+            if holds.timeout != DEFAULT_HOLD_TIMEOUT {
+                map.add("hold_timeout", duration(holds.timeout));
+            }
+        }
+        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::ReduceBucket(_) => {}
+    }
+    let default = charges_denied_by_default(kind, is_alone, has_hold_id);
+    map.add_unless(default, "charge_denied", limit.charge_denied);
+    map.add_unless(false, "shadow_mode", limit.shadow_mode);
+    map.add_replaces(replaces);
+    map
+}
+
+fn add_bucket(map: &mut FlowMap, limit: &Limit, bucket: &TokenBucket) {
+    let n = limit.requests_per_unit;
+    map.add_unless(n, "burst", bucket.capacity);
+    // At least one token comes back, also where a limit of 0 denies all.
+    map.add_unless(n.max(1), "refill_amount", bucket.amount);
+    let period = limit.unit.and_then(|unit| unit.period(limit.unit_multiplier));
+    if Some(bucket.interval) != period {
+        map.add("refill_interval", duration(bucket.interval));
+    }
+    map.add_unless(false, "strict", bucket.strict);
+}
+
+/// Returns a duration that rule files read exactly: `90s`, `1s250000us`, `5ms`.
+fn duration(time: Micros) -> String {
+    match (time / SECOND, time % SECOND) {
+        (0, micros) if micros % 1_000 == 0 => format!("{}ms", micros / 1_000),
+        (0, micros) => format!("{micros}us"),
+        (seconds, 0) => format!("{seconds}s"),
+        (seconds, micros) => format!("{seconds}s{micros}us"),
+    }
+}
