@@ -1,6 +1,7 @@
 //! The active certificates of a listener, and their replacement when the files change.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -28,6 +29,8 @@ pub struct Certificates {
     options: Options,
     active: ArcSwap<Checked>,
     seen: Mutex<Seen>,
+    /// Whether the newest files are invalid. Not in `seen`, which is locked while files are checked.
+    is_rejected: AtomicBool,
     metrics: TlsMetrics,
     reload_log: Throttle,
 }
@@ -56,6 +59,7 @@ impl Certificates {
             options,
             active: ArcSwap::from_pointee(checked),
             seen: Mutex::new(Seen { active: fingerprint, last: fingerprint, reported: None }),
+            is_rejected: AtomicBool::new(false),
             metrics: TlsMetrics::default(),
             reload_log: Throttle::new(LOG_INTERVAL),
         }))
@@ -81,7 +85,7 @@ impl Certificates {
 
     /// Returns whether the newest files are invalid.
     pub(super) fn is_rejected(&self) -> bool {
-        self.seen.lock().reported.is_some()
+        self.is_rejected.load(Ordering::Relaxed)
     }
 
     /// Loads every change. Never ends.
@@ -105,7 +109,7 @@ impl Certificates {
         let mut seen = self.seen.lock();
         let has_settled = std::mem::replace(&mut seen.last, fingerprint) == fingerprint;
         if fingerprint == seen.active {
-            seen.reported = None;
+            self.set_reported(&mut seen, None);
             return;
         }
         if seen.reported == Some(fingerprint) {
@@ -114,18 +118,23 @@ impl Certificates {
         match files.check(&self.options) {
             Ok(checked) => {
                 seen.active = fingerprint;
-                seen.reported = None;
+                self.set_reported(&mut seen, None);
                 drop(seen);
                 self.activate(checked);
             }
             // Else it may be half written: the certificate before its key.
             Err(error) if has_settled => {
-                seen.reported = Some(fingerprint);
+                self.set_reported(&mut seen, Some(fingerprint));
                 drop(seen);
                 self.report(&error.to_string());
             }
             Err(_) => {}
         }
+    }
+
+    fn set_reported(&self, seen: &mut Seen, fingerprint: Option<u64>) {
+        seen.reported = fingerprint;
+        self.is_rejected.store(fingerprint.is_some(), Ordering::Relaxed);
     }
 
     fn activate(&self, checked: Checked) {

@@ -26,13 +26,17 @@ descriptors:
     )
 }
 
-/// Starts an Envoy that takes a hold at the start of a request and releases it at the end.
+/// The limits of a route that takes a hold at the start of a request and releases it at the end.
+fn holds(actions: &str) -> String {
+    format!(
+        "{{ actions: [{actions}] }}, {{ actions: [{actions}], \
+         apply_on_stream_done: true, hits_addend: {{ number: 1, is_negative_hits: true }} }}"
+    )
+}
+
+/// Starts an Envoy that takes a hold for each request.
 fn envoy_with_holds(weir: &Weir, actions: &str) -> Envoy {
-    let filter = format!(
-        "rate_limits: [ {{ actions: [{actions}] }}, {{ actions: [{actions}], \
-         apply_on_stream_done: true, hits_addend: {{ number: 1, is_negative_hits: true }} }} ]"
-    );
-    envoy::in_front_of(weir, &filter)
+    envoy::in_front_of(weir, &format!("rate_limits: [ {} ]", holds(actions)))
 }
 
 const BY_REQUEST_ID: &str = "{ generic_key: { descriptor_key: service, descriptor_value: reports } }, \

@@ -17,7 +17,10 @@ fn a_removed_directory_is_reported_and_written_again() {
         serde_json::from_str::<serde_json::Value>(&status).unwrap()["store"]["backends"][0].clone()
     };
     assert_eq!(status()["files_lost"], 0);
-    fs::remove_dir_all(&path).unwrap();
+    // At once: what weir writes while the files are removed one by one would be in the way.
+    let removed = directory.path().join("removed");
+    fs::rename(&path, &removed).unwrap();
+    fs::remove_dir_all(&removed).unwrap();
     wait_for("the metric shows it", || {
         (weir.metric("weir_disk_files_lost_total") == 1).then_some(())
     });

@@ -1,5 +1,6 @@
 //! States that are read and reset, on servers that fail, move keys and hold foreign values.
 
+use super::replicas::{documented_user, with_login};
 use super::servers::cluster::Cluster;
 use super::servers::{Config, Server};
 use super::topologies::values;
@@ -168,21 +169,8 @@ fn a_long_log_is_read_whole() {
 /// The user of docs/redis.md may read and reset states, and share controls.
 #[test]
 fn a_user_with_the_documented_permissions_is_enough() {
-    let page = include_str!("../../../../../docs/redis.md");
-    let lines = page.lines().map(str::trim).filter(|line| line.starts_with('+'));
-    let commands: String = lines.map(|line| line.trim_end_matches('\\')).collect();
-    assert!(commands.contains("+eval ") && commands.contains("+hset "), "{commands}");
-    let server = Server::with(Config {
-        lines: vec![
-            "user default on >root ~* &* +@all".into(),
-            format!("user weir on >secret ~weir:* {commands}"),
-        ],
-        password: Some("root".into()),
-        ..Config::default()
-    });
-    let mut options = options(single(&server));
-    options.access.login.username = Some("weir".into());
-    options.access.login.password = Some("secret".into());
+    let (server, login) = documented_user();
+    let options = with_login(&server, &login);
     runtime().block_on(async {
         let store = connected(options).await;
         let key = Key { domain: DOMAIN, entries: &[("key", "a")] };
