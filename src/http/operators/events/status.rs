@@ -16,7 +16,7 @@ use weir_store::{Operations, Store, StoreStatus};
 const MAX_TOP_ROWS: usize = 20;
 
 /// The state of the store.
-pub(super) struct StoreState {
+pub(in crate::http::operators) struct StoreState {
     pub is_connected: bool,
     pub status: StoreStatus,
 }

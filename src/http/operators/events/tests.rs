@@ -72,7 +72,7 @@ fn bench() -> Bench {
     let loader = Arc::new(Loader::new(rules.clone(), options, health.clone()));
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), Instant::now());
-    let sources = EventSources { limiter, rules, controls, loader, health, started };
+    let sources = Arc::new(EventSources { limiter, rules, controls, loader, health, started });
     let (close, closed) = watch::channel(false);
     let (replace_token, replaced_tokens) = watch::channel(0);
     let ends = Ends { closed, replaced_tokens };
