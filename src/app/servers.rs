@@ -18,7 +18,7 @@ use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json};
 use crate::http::operators::{
-    self, DebugPages, EventEnds, EventSources, History, RecorderSources, V1,
+    self, DebugPages, EventEnds, EventSources, History, RecorderSources, StoreState, V1,
 };
 use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
@@ -26,7 +26,7 @@ use crate::sockets::{BoundSocket, Listener, Socket};
 use crate::trace::Ends;
 use crate::workers::Workers;
 use weir_common::threads::{self, Failures};
-use weir_store::{Operations, Store, StoreStatus};
+use weir_store::{Operations, Store};
 
 /// Connections to the listener for Prometheus; a few servers scrape it.
 const MAX_METRICS_CONNECTIONS: usize = 64;
@@ -85,6 +85,7 @@ impl App {
             controls: self.controls.clone(),
             loader: self.loader.clone(),
             health: self.health.clone(),
+            identities: self.identities.clone(),
             started: self.started,
         });
         let recorded = RecorderSources {
@@ -111,11 +112,7 @@ impl App {
             loader: self.loader,
             health: self.health.clone(),
             metrics: pages.clone(),
-            store: Box::new(move || {
-                let mut status = StoreStatus::default();
-                limiter.store().status(&mut status);
-                status
-            }),
+            store: Box::new(move || StoreState::read(limiter.store())),
             log_levels: self.log_levels,
             identities: self.identities,
             started: self.started,

@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::config::{Checked, Files};
 use super::{Certificate, Options, TlsMetrics};
+use weir_common::client_tls::RejectedFiles;
 use weir_common::setup_error::SetupError;
 use weir_common::threads::run_blocking;
 use weir_common::throttle::Throttle;
@@ -38,8 +39,8 @@ struct Seen {
     active: u64,
     /// The fingerprint at the last poll.
     last: u64,
-    /// The fingerprint of the invalid set that was reported.
-    reported: Option<u64>,
+    /// The fingerprint of the invalid set that was reported, and its error.
+    reported: Option<(u64, RejectedFiles)>,
 }
 
 impl Certificates {
@@ -79,9 +80,9 @@ impl Certificates {
         self.active.load().certificate.clone()
     }
 
-    /// Returns whether the newest files are invalid.
-    pub(super) fn is_rejected(&self) -> bool {
-        self.seen.lock().reported.is_some()
+    /// Returns why the newest files are invalid; none if they are not.
+    pub(super) fn rejected(&self) -> Option<RejectedFiles> {
+        self.seen.lock().reported.as_ref().map(|(_, rejected)| rejected.clone())
     }
 
     /// Loads every change. Never ends.
@@ -108,7 +109,7 @@ impl Certificates {
             seen.reported = None;
             return;
         }
-        if seen.reported == Some(fingerprint) {
+        if seen.reported.as_ref().is_some_and(|(reported, _)| *reported == fingerprint) {
             return;
         }
         match files.check(&self.options) {
@@ -120,7 +121,8 @@ impl Certificates {
             }
             // Else it may be half written: the certificate before its key.
             Err(error) if has_settled => {
-                seen.reported = Some(fingerprint);
+                let before = seen.reported.take().map(|(_, before)| before);
+                seen.reported = Some((fingerprint, RejectedFiles::new(&error, before)));
                 drop(seen);
                 self.report(&error.to_string());
             }

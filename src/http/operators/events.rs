@@ -1,8 +1,8 @@
 //! `/v1/events`: what happens now, as server-sent events.
 //!
 //! While anyone subscribes, one task gathers events and renders each once for all subscribers: a
-//! `status` every second, and between them denials, reloads, changes of controls, and whether the store
-//! can be reached.
+//! `status` every second, and between them denials, reloads, changes of controls, whether the store can be
+//! reached, and what is wrong.
 //!
 //! **Bounded.** There are [`MAX_SUBSCRIBERS`] at most. Events wait in one queue for all, which keeps the
 //! last [`MAX_WAITING`]: a subscriber that reads slowly misses older ones, and gets their number. Of the
@@ -38,12 +38,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use self::changes::Changes;
 pub(super) use self::observer::Observer;
 use self::publisher::Publisher;
+pub use self::status::StoreState;
 use super::error::ApiError;
+use super::problems::{Problem, ProblemSources, problems};
 use super::query::Query;
 use crate::connections::ConnectionHandle;
 use crate::health::Health;
 use crate::loader::Loader;
 use crate::service::Rules;
+use crate::tls::Identities;
 use weir_limit::Micros;
 use weir_limiter::Limiter;
 use weir_limiter::controls::Controls;
@@ -62,6 +65,7 @@ pub struct EventSources<S> {
     pub controls: Arc<Controls>,
     pub loader: Arc<Loader>,
     pub health: Arc<Health>,
+    pub identities: Arc<Identities>,
     pub started: Instant,
 }
 
@@ -99,6 +103,12 @@ impl<S: Store> EventSources<S> {
     /// Returns what changes from now on, but for denials.
     pub(super) fn changes(&self) -> Changes {
         Changes { reloads: self.loader.watch(), controls: self.controls.subscribe() }
+    }
+
+    /// Returns what is wrong, with the store in this state.
+    fn problems(&self, store: &StoreState) -> Vec<Problem> {
+        let EventSources { loader, controls, identities, .. } = self;
+        problems(&ProblemSources { loader, controls, identities, store })
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::observer::Observed;
 use super::status::status;
 use super::traffic::Traffic;
 use super::{Changes, EventSources, MAX_WAITING, Observer, at, frame};
@@ -99,8 +100,8 @@ struct Rendered {
 }
 
 fn render<S: Store + Operations>(sources: &EventSources<S>, mut state: State) -> Rendered {
-    let (store, events) = state.observer.observe(sources);
-    let status = status(sources, &store, &mut state.traffic);
+    let Observed { store, problems, events } = state.observer.observe(sources);
+    let status = status(sources, &store, &problems, &mut state.traffic);
     let status = frame("status", &at(sources.controls.now(), status));
     Rendered { status, events, state }
 }

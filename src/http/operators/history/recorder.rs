@@ -66,13 +66,13 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
         let events = &sources.events;
         let mut denials = events.limiter.denials().sample();
         let mut changes = events.changes();
-        let mut observer = Observer::default();
+        let mut observer = Observer::without_problems();
         loop {
             tokio::select! {
                 () = sleep(until_next_second(events.controls.now())) => {
                     self.sample();
                     denials.ask();
-                    let (_, changed) = observer.observe(events);
+                    let changed = observer.observe(events).events;
                     changed.into_iter().for_each(|(name, event)| self.add(name, event));
                 }
                 (name, event) = changes.next() => self.add(name, event),
