@@ -81,6 +81,9 @@ pub struct App {
     shares: Shares,
     http_limits: http::Limits,
     json_errors: JsonErrors,
+    /// Whether a history is kept.
+    has_history: bool,
+    thread_failures: Failures,
     /// Whether the HTTP listener serves metrics.
     http_metrics: bool,
     threads: usize,
@@ -137,7 +140,7 @@ impl App {
         metrics.add(rules.clone());
         metrics.add(controls.clone());
         metrics.add(Arc::new(ProcessMetrics::new(VERSION, COMMIT)));
-        metrics.add(Arc::new(thread_failures));
+        metrics.add(Arc::new(thread_failures.clone()));
         let mut health = Health::new(settings.requires_rules(), *settings.health.require_domain);
         let mut flushers = Flushers::default();
         if limiter.store().disk().is_some() {
@@ -218,6 +221,8 @@ impl App {
             shares: descriptors::share(descriptors, max_grpc, max_http, max_resp),
             http_limits,
             json_errors: *settings.http.json_errors,
+            has_history: *settings.history.enabled,
+            thread_failures,
             http_metrics: *settings.http.metrics,
             threads: settings.threads(),
             drain_delay: *settings.drain.delay,

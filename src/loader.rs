@@ -4,9 +4,11 @@
 mod changes;
 mod metrics;
 mod overlay;
+mod rejected;
 mod reload;
 
 pub use changes::Changes;
+pub use rejected::Rejected;
 pub use reload::{Reload, Reloaded};
 
 use std::borrow::Cow;
@@ -119,8 +121,8 @@ struct LoadStatus {
     loaded: Option<(SystemTime, Summary)>,
     /// What they changed; none for the first rules.
     changes: Option<Changes>,
-    /// Whether the newest set was rejected.
-    is_rejected: bool,
+    /// The newest set, if it was rejected.
+    rejected: Option<Rejected>,
     /// The errors of the last set that was rejected, and when that was.
     last_error: Option<(SystemTime, String)>,
 }
@@ -229,22 +231,17 @@ impl Loader {
             let problems = render_errors(&loaded);
             let errors = loaded.count(Severity::Error);
             let shown = self.rejected_line.errors(source, &problems);
-            match previous {
-                Some(_) => tracing::error!(
-                    errors,
-                    problems = %shown,
-                    "new rules are rejected, the previous ones stay active"
-                ),
-                None => tracing::error!(
-                    errors,
-                    problems = %shown,
-                    "rules are rejected, every request gets an error until they are fixed"
-                ),
-            }
+            let message = match previous {
+                Some(_) => "new rules are rejected, the previous ones stay active",
+                None => "rules are rejected, every request gets an error until they are fixed",
+            };
+            tracing::error!(errors, problems = %shown, "{message}");
             self.metrics.error.inc();
             self.metrics.newest_rejected.set(1);
             let mut status = self.status.lock();
-            (status.is_rejected, status.last_error) = (true, Some((now, problems.clone())));
+            let first = loaded.listed(Severity::Error).next();
+            let rejected = Rejected::new(message, first, errors, status.rejected.as_ref(), now);
+            (status.rejected, status.last_error) = (Some(rejected), Some((now, problems.clone())));
             drop(status);
             self.announce(Reloaded::Rules, Err(&problems));
             return Err(Rejection { problems, errors });
@@ -264,7 +261,7 @@ impl Loader {
         let changes = before.as_ref().map(|before| Changes::from(&compare(before, &active)));
         self.metrics.newest_rejected.set(0);
         let mut status = self.status.lock();
-        (status.loaded, status.is_rejected) = (Some((now, summary)), false);
+        (status.loaded, status.rejected) = (Some((now, summary)), None);
         status.changes = changes.clone();
         drop(status);
         self.metrics.success.inc();
@@ -295,6 +292,12 @@ impl Loader {
         }
     }
 
+    /// Returns what is rejected now: the newest rules, and the newest overlay.
+    pub fn rejected(&self) -> impl Iterator<Item = Rejected> {
+        let rules = self.status.lock().rejected.clone();
+        rules.into_iter().chain(self.overlay.as_ref().and_then(OverlayState::rejected))
+    }
+
     /// The status as JSON, for the debug listener.
     pub fn status(&self) -> serde_json::Value {
         let status = self.status.lock().clone();
@@ -313,7 +316,7 @@ impl Loader {
                 "changes": status.changes,
             })),
             "overlay": self.overlay.as_ref().map(|overlay| overlay.status(age)),
-            "refused": last_error.as_ref().filter(|_| status.is_rejected),
+            "refused": last_error.as_ref().filter(|_| status.rejected.is_some()),
             "last_error": last_error,
         })
     }

@@ -45,7 +45,7 @@ pub use certificate::Certificate;
 pub use certificates::Certificates;
 #[cfg(feature = "tls")]
 pub use handshake::Handshakes;
-pub use identities::Identities;
+pub use identities::{CertificateProblem, CertificateTime, Identities};
 pub use metrics::{TlsListeners, TlsMetrics};
 pub use open::Opener;
 #[cfg(feature = "tls")]

@@ -13,18 +13,20 @@ use tonic::service::Routes;
 use super::App;
 use super::listeners::Bound;
 use crate::connections::{self, Connections, ListenerMetrics};
-use crate::grpc::{Grpc, ReadScheduler};
+use crate::grpc::{Grpc, GrpcStats, ReadScheduler};
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json};
-use crate::http::operators::{self, DebugPages, EventEnds, EventSources, V1};
+use crate::http::operators::{
+    self, DebugPages, EventEnds, EventSources, History, RecorderSources, StoreState, V1,
+};
 use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
 use crate::sockets::{BoundSocket, Listener, Socket};
 use crate::trace::Ends;
 use crate::workers::Workers;
-use weir_common::threads;
-use weir_store::{Operations, StoreStatus};
+use weir_common::threads::{self, Failures};
+use weir_store::{Operations, Store};
 
 /// Connections to the listener for Prometheus; a few servers scrape it.
 const MAX_METRICS_CONNECTIONS: usize = 64;
@@ -58,7 +60,7 @@ impl App {
         let listeners = Arc::new(ListenerMetrics::default());
         self.metrics.add(listeners.clone());
         let (drain, draining) = watch::channel(false);
-        let workers = self.start_workers(&draining)?;
+        let (workers, grpc_stats) = self.start_workers(&draining)?;
         let grpc = self.grpc.connections(self.shares.grpc, &listeners);
         let http = self.http.connections(self.shares.http, &listeners);
         let debug = self.debug.connections(self.shares.debug, &listeners);
@@ -77,14 +79,20 @@ impl App {
             resp.start(self.threads, &self.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
-        let event_sources = EventSources {
+        let event_sources = Arc::new(EventSources {
             limiter: self.limiter.clone(),
             rules: self.rules.clone(),
             controls: self.controls.clone(),
             loader: self.loader.clone(),
             health: self.health.clone(),
+            identities: self.identities.clone(),
             started: self.started,
+        });
+        let recorded = RecorderSources {
+            events: event_sources.clone(),
+            durations: Box::new(move || grpc_stats.should_rate_limit()),
         };
+        let history = self.has_history.then(|| record(recorded, &self.thread_failures, closed));
         // Subscribers stay connected, and others have to find room.
         let max_subscribers = operators::MAX_SUBSCRIBERS.min(self.shares.debug / 2);
         let ends =
@@ -95,6 +103,7 @@ impl App {
             controls: self.controls.clone(),
             access: self.access.clone(),
             events: operators::events(event_sources, max_subscribers, ends),
+            history: history.transpose()?,
             timeout: self.http_limits.timeout,
         });
         let limiter = self.limiter.clone();
@@ -103,11 +112,7 @@ impl App {
             loader: self.loader,
             health: self.health.clone(),
             metrics: pages.clone(),
-            store: Box::new(move || {
-                let mut status = StoreStatus::default();
-                limiter.store().status(&mut status);
-                status
-            }),
+            store: Box::new(move || StoreState::read(limiter.store())),
             log_levels: self.log_levels,
             identities: self.identities,
             started: self.started,
@@ -129,14 +134,18 @@ impl App {
 
     /// Starts the threads that serve gRPC connections. Each connects to the store first, so that its
     /// first request need not wait for that.
-    fn start_workers(&self, draining: &watch::Receiver<bool>) -> anyhow::Result<Workers> {
+    fn start_workers(
+        &self,
+        draining: &watch::Receiver<bool>,
+    ) -> anyhow::Result<(Workers, Arc<GrpcStats>)> {
         let routes = grpc_routes(self.health.clone())?;
         let grpc = Grpc::new(self.rate_limit.clone(), routes, self.limits);
         let grpc = Arc::new(grpc.with_sampler(self.sampler));
-        self.metrics.add(grpc.stats().clone());
+        let stats = grpc.stats().clone();
+        self.metrics.add(stats.clone());
         let opener = self.grpc.opener(self.threads, self.limits.timeout)?;
         let (limiter, draining, sampler) = (self.limiter.clone(), draining.clone(), self.sampler);
-        Workers::start("weir", self.threads, move || {
+        let workers = Workers::start("weir", self.threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
             let serve = move |socket: Socket, handle: Arc<connections::ConnectionHandle>| {
@@ -152,7 +161,8 @@ impl App {
             };
             let connect = async move { limiter.store().connect().await };
             (connect, serve)
-        })
+        })?;
+        Ok((workers, stats))
     }
 
     /// Connects the thread of `/json` to the store, and reports to health that the store answers.
@@ -163,6 +173,21 @@ impl App {
             health.store_answers();
         }
     }
+}
+
+/// Starts the thread that records the history, until `closed` becomes true.
+fn record<S: Store + Operations + 'static>(
+    sources: RecorderSources<S>,
+    failures: &Failures,
+    closed: &watch::Receiver<bool>,
+) -> anyhow::Result<Arc<History>> {
+    let (history, sources) = (Arc::new(History::default()), Arc::new(sources));
+    let (recorded, closed) = (history.clone(), closed.clone());
+    threads::start_background("weir-history", failures, move || {
+        let (history, sources, closed) = (recorded.clone(), sources.clone(), closed.clone());
+        async move { operators::record(&history, &sources, closed).await }
+    })?;
+    Ok(history)
 }
 
 /// Accepts gRPC connections on a thread of its own, so that nothing delays it. Then sets `drain`:

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_common::metrics::{
-    Histogram, MetricFamily, MetricSink, MetricSource, SampleValue, UNKNOWN_METHOD,
+    Histogram, HistogramSnapshot, MetricFamily, MetricSink, MetricSource, SampleValue,
+    UNKNOWN_METHOD,
 };
 use weir_common::spans::TraceIds;
 
@@ -67,6 +68,11 @@ impl Default for GrpcStats {
 }
 
 impl GrpcStats {
+    /// Returns how long calls of `ShouldRateLimit` took, in seconds.
+    pub fn should_rate_limit(&self) -> HistogramSnapshot {
+        self.should_rate_limit.snapshot()
+    }
+
     /// Counts a call that tonic began to answer after `elapsed`.
     pub(super) fn count_other(&self, method: OtherMethod, elapsed: Duration) {
         let unary = method.0.and_then(|index| self.unary.get(index));

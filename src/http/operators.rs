@@ -4,11 +4,14 @@ mod access;
 mod debug;
 pub mod error;
 mod events;
+mod history;
 mod index;
+mod problems;
 pub mod query;
 pub mod v1;
 
 pub use self::access::{Access, AccessOptions};
 pub use self::debug::{DebugPages, debug};
-pub use self::events::{Ends as EventEnds, EventSources, MAX_SUBSCRIBERS, events};
+pub use self::events::{Ends as EventEnds, EventSources, MAX_SUBSCRIBERS, StoreState, events};
+pub use self::history::{History, RecorderSources, record};
 pub use self::v1::{V1, v1};

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::metrics::OverlayMetrics;
-use super::{Loader, LogLine, Reloaded, UpdateSource};
+use super::{Loader, LogLine, Rejected, Reloaded, UpdateSource};
 use weir_rules::source::RuleFile;
 use weir_rules::xds::{self, Resource};
 use weir_rules::{Loaded, Overlay, OverlayReport, Position, Problem, Severity};
@@ -37,8 +37,8 @@ struct OverlayStatus {
     /// The files of the overlay, and how many patches they have.
     files: Option<Vec<String>>,
     patches: Option<usize>,
-    /// Whether the newest overlay was rejected.
-    is_rejected: bool,
+    /// The newest overlay, if it was rejected.
+    rejected: Option<Rejected>,
     /// The errors of the last overlay that was rejected, and when that was.
     last_error: Option<(SystemTime, String)>,
     /// The outcome of the patches on the active rules.
@@ -73,6 +73,11 @@ impl OverlayState {
         (status.report, status.problems) = (report, problems);
     }
 
+    /// Returns the newest overlay, if it is rejected.
+    pub fn rejected(&self) -> Option<Rejected> {
+        self.status.lock().rejected.clone()
+    }
+
     /// The status as JSON; `age` returns the seconds since a time.
     pub fn status(&self, age: impl Fn(SystemTime) -> u64) -> serde_json::Value {
         let status = self.status.lock().clone();
@@ -86,7 +91,7 @@ impl OverlayState {
             "patched_rules": status.report.patched_rules,
             "failed_patches": status.report.failed_patches,
             "problems": status.problems,
-            "refused": last_error.as_ref().filter(|_| status.is_rejected),
+            "refused": last_error.as_ref().filter(|_| status.rejected.is_some()),
             "last_error": last_error,
         })
     }
@@ -136,21 +141,20 @@ impl Loader {
             Err(error) => {
                 let problems = error.render();
                 let shown = state.rejected_line.errors(UpdateSource::Files, &problems);
-                match state.active().is_some() {
-                    true => tracing::error!(
-                        problems = %shown,
-                        "new overlay is rejected, the previous one stays active"
-                    ),
-                    false => tracing::error!(
-                        problems = %shown,
-                        "overlay is rejected, rules load without it until it is fixed"
-                    ),
-                }
+                let message = match state.active().is_some() {
+                    true => "new overlay is rejected, the previous one stays active",
+                    false => "overlay is rejected, rules load without it until it is fixed",
+                };
+                tracing::error!(problems = %shown, "{message}");
                 state.metrics.error.inc();
                 state.metrics.newest_rejected.set(1);
                 self.announce(Reloaded::Overlay, Err(&problems));
                 let mut status = state.status.lock();
-                (status.is_rejected, status.last_error) = (true, Some((now, problems)));
+                let mut listed = error.problems.iter().filter(|problem| problem.is_error());
+                let (first, others) = (listed.next(), listed.count());
+                let errors = usize::from(first.is_some()) + others + error.omitted.errors;
+                let rejected = Rejected::new(message, first, errors, status.rejected.as_ref(), now);
+                (status.rejected, status.last_error) = (Some(rejected), Some((now, problems)));
                 return;
             }
         };
@@ -173,7 +177,7 @@ impl Loader {
         });
         // Only now: the overlay in the status is one that decides requests.
         let mut status = state.status.lock();
-        (status.loaded, status.is_rejected) = (Some(now), false);
+        (status.loaded, status.rejected) = (Some(now), None);
         (status.files, status.patches) = (Some(files), Some(patches));
     }
 }

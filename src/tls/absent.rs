@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::{Certificate, Options, TlsMetrics};
 use crate::connections::ConnectionHandle;
 use crate::sockets::Socket;
+use weir_common::client_tls::RejectedFiles;
 use weir_common::setup_error::SetupError;
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Certificates {
         match self.0 {}
     }
 
-    pub(super) fn is_rejected(&self) -> bool {
+    pub(super) fn rejected(&self) -> Option<RejectedFiles> {
         match self.0 {}
     }
 

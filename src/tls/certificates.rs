@@ -1,7 +1,6 @@
 //! The active certificates of a listener, and their replacement when the files change.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -11,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::config::{Checked, Files};
 use super::{Certificate, Options, TlsMetrics};
+use weir_common::client_tls::RejectedFiles;
 use weir_common::setup_error::SetupError;
 use weir_common::threads::run_blocking;
 use weir_common::throttle::Throttle;
@@ -29,8 +29,6 @@ pub struct Certificates {
     options: Options,
     active: ArcSwap<Checked>,
     seen: Mutex<Seen>,
-    /// Whether the newest files are invalid. Not in `seen`, which is locked while files are checked.
-    is_rejected: AtomicBool,
     metrics: TlsMetrics,
     reload_log: Throttle,
 }
@@ -41,8 +39,8 @@ struct Seen {
     active: u64,
     /// The fingerprint at the last poll.
     last: u64,
-    /// The fingerprint of the invalid set that was reported.
-    reported: Option<u64>,
+    /// The fingerprint of the invalid set that was reported, and its error.
+    reported: Option<(u64, RejectedFiles)>,
 }
 
 impl Certificates {
@@ -59,7 +57,6 @@ impl Certificates {
             options,
             active: ArcSwap::from_pointee(checked),
             seen: Mutex::new(Seen { active: fingerprint, last: fingerprint, reported: None }),
-            is_rejected: AtomicBool::new(false),
             metrics: TlsMetrics::default(),
             reload_log: Throttle::new(LOG_INTERVAL),
         }))
@@ -83,9 +80,9 @@ impl Certificates {
         self.active.load().certificate.clone()
     }
 
-    /// Returns whether the newest files are invalid.
-    pub(super) fn is_rejected(&self) -> bool {
-        self.is_rejected.load(Ordering::Relaxed)
+    /// Returns why the newest files are invalid; none if they are not.
+    pub(super) fn rejected(&self) -> Option<RejectedFiles> {
+        self.seen.lock().reported.as_ref().map(|(_, rejected)| rejected.clone())
     }
 
     /// Loads every change. Never ends.
@@ -109,32 +106,32 @@ impl Certificates {
         let mut seen = self.seen.lock();
         let has_settled = std::mem::replace(&mut seen.last, fingerprint) == fingerprint;
         if fingerprint == seen.active {
-            self.set_reported(&mut seen, None);
+            seen.reported = None;
             return;
         }
-        if seen.reported == Some(fingerprint) {
+        if seen.reported.as_ref().is_some_and(|(reported, _)| *reported == fingerprint) {
             return;
         }
-        match files.check(&self.options) {
+        // Who asks what is wrong does not wait for the check.
+        drop(seen);
+        let checked = files.check(&self.options);
+        let mut seen = self.seen.lock();
+        match checked {
             Ok(checked) => {
                 seen.active = fingerprint;
-                self.set_reported(&mut seen, None);
+                seen.reported = None;
                 drop(seen);
                 self.activate(checked);
             }
             // Else it may be half written: the certificate before its key.
             Err(error) if has_settled => {
-                self.set_reported(&mut seen, Some(fingerprint));
+                let before = seen.reported.take().map(|(_, before)| before);
+                seen.reported = Some((fingerprint, RejectedFiles::new(&error, before)));
                 drop(seen);
                 self.report(&error.to_string());
             }
             Err(_) => {}
         }
-    }
-
-    fn set_reported(&self, seen: &mut Seen, fingerprint: Option<u64>) {
-        seen.reported = fingerprint;
-        self.is_rejected.store(fingerprint.is_some(), Ordering::Relaxed);
     }
 
     fn activate(&self, checked: Checked) {

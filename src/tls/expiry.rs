@@ -28,6 +28,23 @@ pub(super) struct ExpiryLog {
     expired: Option<i64>,
 }
 
+/// Returns the notices that have passed, of those that are reported for this certificate.
+fn passed(certificate: &Certificate, left: i64) -> impl Iterator<Item = i64> {
+    let lifetime = certificate.not_after.saturating_sub(certificate.not_before);
+    NOTICES.into_iter().filter(move |notice| lifetime >= 2 * notice && left <= *notice)
+}
+
+/// Returns what there is to report about a certificate `now`, and since when, in seconds since 1970.
+pub(super) fn notice(certificate: &Certificate, now: i64) -> Option<(Notice, i64)> {
+    let not_after = certificate.not_after;
+    let left = not_after.saturating_sub(now);
+    if left < 0 {
+        return Some((Notice::Expired, not_after));
+    }
+    let first = passed(certificate, left).max()?;
+    Some((Notice::Expires, not_after.saturating_sub(first)))
+}
+
 impl ExpiryLog {
     /// Returns what to log about the active certificate `now`, in seconds since 1970.
     pub fn due(&mut self, certificate: &Certificate, now: i64) -> Option<Notice> {
@@ -44,9 +61,7 @@ impl ExpiryLog {
                 Notice::Expired
             });
         }
-        let lifetime = certificate.not_after.saturating_sub(certificate.not_before);
-        let has_passed = |notice: &&i64| lifetime >= 2 * **notice && left <= **notice;
-        let passed = NOTICES.iter().filter(has_passed).count();
+        let passed = passed(certificate, left).count();
         let is_due = passed > self.passed;
         self.passed = self.passed.max(passed);
         is_due.then_some(Notice::Expires)
@@ -87,6 +102,18 @@ mod tests {
         let start = 88 * MINUTES;
         let wanted = [(start, Notice::Expires), (89 * MINUTES, Notice::Expires)];
         assert_eq!(logged(&valid_for(90), start..90 * MINUTES), wanted);
+    }
+
+    #[test]
+    fn a_certificate_is_reported_from_its_first_notice_on() {
+        let at = |certificate: &Certificate, day| notice(certificate, day * DAY);
+        let long = valid_for(90);
+        assert_eq!(at(&long, 68), None);
+        for day in [69, 80, 89] {
+            assert_eq!(at(&long, day), Some((Notice::Expires, 69 * DAY)));
+        }
+        assert_eq!(at(&long, 91), Some((Notice::Expired, 90 * DAY)));
+        assert_eq!(at(&valid_for(1), 1), None);
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::expiry::{ExpiryLog, Notice};
+use super::expiry::{ExpiryLog, Notice, notice};
 use super::{Certificate, Certificates};
-use weir_common::client_tls::ClientCertificates;
+use weir_common::client_tls::{ClientCertificates, RejectedFiles};
 use weir_common::clock::Clock;
 use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
 
@@ -47,8 +47,27 @@ struct Identity {
     listener: &'static str,
     /// None if no certificate is in use.
     certificate: Option<Certificate>,
-    /// Whether the newest files were rejected.
-    is_rejected: bool,
+    /// The file of the certificate, if there is one.
+    file: Option<String>,
+    /// Why the newest files were rejected, if they were.
+    rejected: Option<RejectedFiles>,
+}
+
+/// What operators should do something about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateProblem {
+    /// What is wrong, in a sentence.
+    pub text: String,
+    pub file: Option<String>,
+    pub since: CertificateTime,
+}
+
+/// When a problem of a certificate began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateTime {
+    /// In seconds since 1970.
+    At(i64),
+    Ago(Duration),
 }
 
 impl Identities {
@@ -79,6 +98,32 @@ impl Identities {
             }))
         };
         self.all().filter_map(entry).collect()
+    }
+
+    /// Returns the certificates that expire soon or have expired `now`, in seconds since 1970, and the files
+    /// that were rejected.
+    pub fn problems(&self, now: i64) -> Vec<CertificateProblem> {
+        let mut problems = Vec::new();
+        for Identity { listener, certificate, file, rejected } in self.all() {
+            if let Some(RejectedFiles { error, since }) = rejected {
+                let text = format!("changed TLS certificates of {listener} are invalid: {error}");
+                let since = CertificateTime::Ago(since.elapsed());
+                problems.push(CertificateProblem { text, file: file.clone(), since });
+            }
+            let Some(certificate) = certificate else { continue };
+            let Some((notice, since)) = notice(&certificate, now) else { continue };
+            let what = match notice {
+                Notice::Expires => "expires soon",
+                Notice::Expired => "has expired",
+            };
+            let subject = &certificate.subject;
+            let mut text = format!("TLS certificate {subject} of {listener} {what}");
+            if let Some(expires) = certificate.expires() {
+                text += &format!(": {expires}");
+            }
+            problems.push(CertificateProblem { text, file, since: CertificateTime::At(since) });
+        }
+        problems
     }
 
     /// Logs certificates that expire soon or have expired. Never ends.
@@ -115,7 +160,8 @@ impl Identities {
         let served = self.served.iter().map(|certificates| Identity {
             listener: certificates.options().listener,
             certificate: certificates.certificate(),
-            is_rejected: certificates.is_rejected(),
+            file: Some(certificates.options().cert.display().to_string()),
+            rejected: certificates.rejected(),
         });
         let presented = self.presented.iter().map(|(listener, certificates)| {
             let pem = certificates.in_use();
@@ -123,7 +169,8 @@ impl Identities {
             Identity {
                 listener,
                 certificate: identity.and_then(|(pem, _)| Certificate::from_pem(pem)),
-                is_rejected: certificates.is_rejected(),
+                file: certificates.files().cert.as_ref().map(|it| it.path.display().to_string()),
+                rejected: certificates.rejected(),
             }
         });
         served.chain(presented)
@@ -143,6 +190,6 @@ impl MetricSource for Identities {
         };
         add(NOT_BEFORE, |it| Some(it.certificate.as_ref()?.not_before as f64));
         add(NOT_AFTER, |it| Some(it.certificate.as_ref()?.not_after as f64));
-        add(LAST_LOAD_SUCCESSFUL, |it| Some(f64::from(u8::from(!it.is_rejected))));
+        add(LAST_LOAD_SUCCESSFUL, |it| Some(f64::from(u8::from(it.rejected.is_none()))));
     }
 }

@@ -189,18 +189,18 @@ fn a_changed_set_replaces_the_active_one_if_it_is_valid() {
     assert!(!is_unchanged());
     assert_eq!(counts(), (1, 1));
 
-    assert!(!certificates.is_rejected());
+    assert!(certificates.rejected().is_none());
 
     std::fs::remove_file(directory.path().join("tls-key.pem")).unwrap();
     certificates.poll();
     certificates.poll();
     assert_eq!(counts(), (1, 2));
-    assert!(certificates.is_rejected());
+    assert!(certificates.rejected().is_some());
     // The same as before is no reload.
     renewed.write(directory.path(), "tls");
     certificates.poll();
     assert_eq!(counts(), (1, 2));
-    assert!(!certificates.is_rejected());
+    assert!(certificates.rejected().is_none());
     // And the same error after that is a new one.
     std::fs::remove_file(directory.path().join("tls-key.pem")).unwrap();
     certificates.poll();

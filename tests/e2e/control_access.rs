@@ -32,7 +32,8 @@ fn block() -> Value {
 /// Returns the statuses of each endpoint: of the reads, and of the writes.
 fn statuses(api: &ControlApi) -> (Vec<u16>, Vec<u16>) {
     let key = "domain=shop&descriptor=user=ann";
-    let reads = ["audit", "controls", "openapi.json", "rules", "top", &format!("state?{key}")];
+    let state = format!("state?{key}");
+    let reads = ["audit", "controls", "history", "openapi.json", "rules", "top", &state];
     let reads = reads.map(|path| api.get(&format!("/v1/{path}")).0);
     let writes = [
         api.put("b", &block()).0,
@@ -46,13 +47,13 @@ fn statuses(api: &ControlApi) -> (Vec<u16>, Vec<u16>) {
 fn a_wrong_token_may_nothing_and_a_read_token_may_not_write() {
     let weir = with_tokens().env("WEIR__DEBUG__REQUIRE_TOKEN", "true").start();
     let none = ControlApi::new(&weir);
-    assert_eq!(statuses(&none), (vec![401; 6], vec![401; 3]));
-    assert_eq!(statuses(&with_token(&weir, "wrong")), (vec![401; 6], vec![401; 3]));
+    assert_eq!(statuses(&none), (vec![401; 7], vec![401; 3]));
+    assert_eq!(statuses(&with_token(&weir, "wrong")), (vec![401; 7], vec![401; 3]));
     let reader = with_token(&weir, "reader");
-    assert_eq!(statuses(&reader), (vec![200; 6], vec![403; 3]));
+    assert_eq!(statuses(&reader), (vec![200; 7], vec![403; 3]));
     // Nothing has changed.
     assert_eq!(reader.good("/v1/audit")["records"], json!([]));
-    assert_eq!(statuses(&with_token(&weir, "writer")), (vec![200; 6], vec![200; 3]));
+    assert_eq!(statuses(&with_token(&weir, "writer")), (vec![200; 7], vec![200; 3]));
     let records = &reader.good("/v1/audit")["records"];
     assert_eq!(records.as_array().unwrap().len(), 3);
     assert_eq!(records[0]["who"], "write token");
@@ -69,7 +70,7 @@ fn a_wrong_token_may_nothing_and_a_read_token_may_not_write() {
 #[test]
 fn loopback_needs_no_token_unless_it_is_required() {
     for setup in [serving(RULES), with_tokens()] {
-        assert_eq!(statuses(&ControlApi::new(&setup.start())), (vec![200; 6], vec![200; 3]));
+        assert_eq!(statuses(&ControlApi::new(&setup.start())), (vec![200; 7], vec![200; 3]));
     }
 }
 
@@ -77,12 +78,12 @@ fn loopback_needs_no_token_unless_it_is_required() {
 fn what_a_web_page_could_send_is_refused() {
     let weir = serving(RULES).env("WEIR__DEBUG__ALLOWED_HOSTS", "weir.example").start();
     let api = || ControlApi::new(&weir);
-    let refused = (vec![403; 6], vec![403; 3]);
+    let refused = (vec![403; 7], vec![403; 3]);
     assert_eq!(statuses(&api().with("host", "evil.example")), refused);
     assert_eq!(statuses(&api().with("origin", "http://evil.example")), refused);
     assert_eq!(statuses(&api().with("sec-fetch-site", "cross-site")), refused);
     assert_eq!(api().get("/v1/controls?token=x").0, 400);
-    assert_eq!(statuses(&api().with("host", "weir.example")), (vec![200; 6], vec![200; 3]));
+    assert_eq!(statuses(&api().with("host", "weir.example")), (vec![200; 7], vec![200; 3]));
     assert_eq!(api().good("/v1/audit")["records"].as_array().unwrap().len(), 3);
     // Other pages are for probes, which name the address of the pod.
     let host = [("host", "10.0.0.7:6070")];

@@ -151,6 +151,18 @@ fn operators_see_denials_reloads_controls_and_the_store() {
     std::fs::write(weir.path("rules.yaml"), "domain: shop\nuint: day\n").unwrap();
     let refusal = events.until("reload", |reload| reload["ok"] == false);
     assert!(refusal["error"].as_str().unwrap().contains("uint"), "{refusal}");
+    let problems = events.until("problems", |_| true)["problems"].clone();
+    let problem = &problems[0];
+    assert_eq!((&problem["kind"], &problem["count"]), (&json!("rules"), &json!(1)), "{problem}");
+    assert_eq!((&problem["line"], &problem["column"]), (&json!(2), &json!(1)), "{problem}");
+    assert!(problem["file"].as_str().unwrap().ends_with("rules.yaml"), "{problem}");
+    let text = problem["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("new rules are rejected, the previous ones stay active: config error, "),
+        "{problem}"
+    );
+    assert_eq!(events.until("status", |_| true)["problems"], problems);
+    let since = problem["since"].clone();
 
     let block = json!({
         "domain": "shop", "entries": [{ "key": "user", "value": "ann" }], "action": "block",
@@ -164,9 +176,33 @@ fn operators_see_denials_reloads_controls_and_the_store() {
     redis.kill();
     let down = events.until("store", |_| true);
     assert_eq!((&down["up"], down["error"].is_string()), (&json!(false), true), "{down}");
+    let kinds = |data: &Value| -> Vec<String> {
+        let problems = data["problems"].as_array().unwrap().iter();
+        problems.map(|problem| problem["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = events.until("problems", |data| kinds(data) == ["rules", "store", "controls"]);
+    assert_eq!(all["problems"][0]["since"], since);
+    let [_, store, controls] = &all["problems"].as_array().unwrap()[..] else { panic!("{all}") };
+    let text = store["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("the store failed: requests are answered by the policy error"),
+        "{all}"
+    );
+    let text = controls["text"].as_str().unwrap();
+    assert!(text.contains("changes apply to this replica only"), "{all}");
+    let text = http::get(weir.debug, "/status?format=text").body;
+    assert!(text.contains("\nproblems[1].kind: store\n"), "{text}");
+    wait_for("the history has them", || {
+        let history = http::get_with(weir.debug, "/v1/history", &[("host", "localhost")]).json();
+        let recorded = history["events"].as_array().unwrap().iter();
+        let recorded = recorded.filter(|event| event["event"] == "problems").map(kinds);
+        recorded.collect::<Vec<_>>().contains(&kinds(&all)).then_some(())
+    });
     redis.restart();
     assert_eq!(events.until("store", |_| true)["up"], true);
     events.until("status", |status| status["store"]["connected"] == true);
+    std::fs::write(weir.path("rules.yaml"), RULES).unwrap();
+    events.until("problems", |data| kinds(data).is_empty());
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod envoy_gateway;
 mod events;
 mod health;
 mod health_command;
+mod history;
 mod hit;
 mod holds;
 mod http_connections;

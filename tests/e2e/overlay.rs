@@ -103,6 +103,13 @@ fn an_invalid_overlay_is_rejected_and_the_one_before_stays() {
     assert!(shown.contains("a.overlay.yaml:3:10: error: unknown key"), "{shown}");
     assert!(shown.contains("did you mean `requests_per_unit`?"), "{shown}");
     assert!(weir.said().contains("new overlay is rejected, the previous one stays active"));
+    let [(kind, problem)] = &weir.problems()[..] else { panic!("{:?}", weir.problems()) };
+    let text = problem["text"].as_str().unwrap();
+    assert!(kind == "rules" && text.contains("new overlay is rejected"), "{problem}");
+    assert_eq!(
+        (&problem["line"], &problem["column"], &problem["count"]),
+        (&3.into(), &10.into(), &1.into())
+    );
     // The rules may change meanwhile.
     fs::write(weir.path("rules.yaml"), RULES.replace("user", "key")).unwrap();
     until(&weir, &["shop.key: unit=YEAR requests_per_unit=2,"]);
@@ -110,6 +117,7 @@ fn an_invalid_overlay_is_rejected_and_the_one_before_stays() {
     until(&weir, &["shop.key: unit=YEAR requests_per_unit=5,"]);
     assert_eq!(weir.metric("weir_overlay_last_load_successful"), 1);
     assert!(status(&weir)["refused"].is_null() && status(&weir)["last_error"].is_object());
+    assert_eq!(weir.problems(), []);
 }
 
 #[test]

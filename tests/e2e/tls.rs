@@ -138,11 +138,16 @@ async fn certificates_are_reloaded_when_they_change() {
     swap(&weir, &bad, "v2");
     let rest = weir.until_said("changed TLS certificates are invalid").unwrap();
     assert!(rest.contains("grpc.tls.cert names ") && rest.contains("its own key"), "{rest}");
+    let [(kind, problem)] = &weir.problems()[..] else { panic!("{:?}", weir.problems()) };
+    let text = problem["text"].as_str().unwrap();
+    assert!(kind == "certificate" && text.contains("of grpc are invalid: "), "{problem}");
+    assert!(problem["file"].as_str().unwrap().ends_with("tls.crt"), "{problem}");
     assert_eq!(old_client.ask(weir.grpc, "ann").await.as_deref(), Ok("0"));
 
     let good = [("tls.crt", &*renewed.cert), ("tls.key", &*renewed.key), ("ca.crt", &*new.pem)];
     swap(&weir, &good, "v3");
     weir.until_said("TLS certificates reloaded listener=\"grpc\" expires=").unwrap();
+    assert_eq!(weir.problems(), []);
     assert_eq!(new_client.ask(weir.grpc, "ann").await.as_deref(), Ok("0"));
     // The client CA changed too.
     let mixed = TlsClient::new(&new, Some(&old.sign(&["a"])));
@@ -209,6 +214,15 @@ fn an_expired_certificate_is_reported() {
         "not_after": "2020-02-01T00:00:00Z",
     });
     assert_eq!(status["tls"], json!([certificate]));
+    let problem = json!({
+        "kind": "certificate",
+        "text": format!(
+            "TLS certificate CN={SERVER_NAME} of grpc has expired: 2020-02-01T00:00:00Z"
+        ),
+        "file": weir.path("tls.crt"), "line": null, "column": null, "count": null,
+        "since": "2020-02-01T00:00:00Z",
+    });
+    assert_eq!(status["problems"], json!([problem]));
     for (name, value) in [("not_before", 1_577_836_800), ("not_after", 1_580_515_200)] {
         let metric = format!("weir_tls_certificate_{name}_timestamp_seconds{{listener=\"grpc\"}}");
         assert_eq!(weir.metric(&metric), value);

@@ -14,8 +14,7 @@ use std::fmt;
 use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::time::sleep;
@@ -66,6 +65,22 @@ impl fmt::Debug for ClientPem {
     }
 }
 
+/// Files that are not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedFiles {
+    pub error: String,
+    /// Since when none have been good.
+    pub since: Instant,
+}
+
+impl RejectedFiles {
+    /// Notes an error after those of `before`.
+    pub fn new(error: &impl ToString, before: Option<RejectedFiles>) -> RejectedFiles {
+        let since = before.map_or_else(Instant::now, |before| before.since);
+        RejectedFiles { error: error.to_string(), since }
+    }
+}
+
 /// The files of a client and their last good content.
 #[derive(Debug)]
 pub struct ClientCertificates {
@@ -73,8 +88,8 @@ pub struct ClientCertificates {
     /// Locked while the files are read, which may take long.
     reading: Mutex<()>,
     last_good: Mutex<Option<Arc<ClientPem>>>,
-    /// Whether the newest files are unusable.
-    is_rejected: AtomicBool,
+    /// Why the newest files are unusable, if they are.
+    rejected: Mutex<Option<RejectedFiles>>,
     unusable: Throttle,
 }
 
@@ -92,7 +107,7 @@ impl ClientCertificates {
             files,
             reading: Mutex::default(),
             last_good: Mutex::default(),
-            is_rejected: AtomicBool::new(false),
+            rejected: Mutex::default(),
             unusable,
         }
     }
@@ -107,9 +122,9 @@ impl ClientCertificates {
         self.last_good.lock().clone()
     }
 
-    /// Returns whether the newest files are unusable.
-    pub fn is_rejected(&self) -> bool {
-        self.is_rejected.load(Ordering::Relaxed)
+    /// Returns why the newest files are unusable; none if they are not.
+    pub fn rejected(&self) -> Option<RejectedFiles> {
+        self.rejected.lock().clone()
     }
 
     /// Reads the files; returns the last good content instead where they are unusable, and logs that.
@@ -121,7 +136,9 @@ impl ClientCertificates {
         let _reading = self.reading.lock();
         let last_good = self.in_use();
         let fresh = read(&self.files, last_good.is_none());
-        self.is_rejected.store(fresh.is_err(), Ordering::Relaxed);
+        let mut rejected = self.rejected.lock();
+        *rejected = fresh.as_ref().err().map(|error| RejectedFiles::new(error, rejected.take()));
+        drop(rejected);
         match (fresh, last_good) {
             (Ok(fresh), Some(last)) if fresh == *last => Ok(last),
             (Ok(fresh), last) => {

@@ -1,5 +1,5 @@
-//! Denied requests as they happen, for operators who watch: a sample, with texts shortened and secret
-//! values hashed.
+//! Denied requests as they happen, for operators who watch and for the history: samples, with texts
+//! shortened and secret values hashed.
 
 use std::future::pending;
 use std::iter::zip;
@@ -26,6 +26,12 @@ const PER_SECOND: u32 = 20;
 /// Denials that wait for a watcher; older ones are dropped.
 const MAX_WAITING: usize = 64;
 
+/// In the number of what is wanted: a denial that a [`DenialSample`] has asked for.
+const ASKED: usize = 1;
+
+/// In that number: a [`DenialWatch`].
+const WATCH: usize = 2;
+
 /// A denied request, as its first descriptor that is over a limit shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Denial {
@@ -46,10 +52,11 @@ pub struct Denial {
     pub suppressed: u64,
 }
 
-/// Shows denials to watchers, if there are any.
+/// Shows denials, if any are wanted.
 #[derive(Debug)]
 pub struct Denials {
-    watchers: Arc<AtomicUsize>,
+    /// What is wanted: [`WATCH`] for each watcher, and [`ASKED`]. A decision looks at this one number.
+    wanted: Arc<AtomicUsize>,
     sample: Sample,
     waiting: broadcast::Sender<Denial>,
     redaction: Arc<Redaction>,
@@ -58,29 +65,52 @@ pub struct Denials {
 /// Receives denials until it is dropped.
 #[derive(Debug)]
 pub struct DenialWatch {
-    watchers: Arc<AtomicUsize>,
+    wanted: Arc<AtomicUsize>,
     waiting: broadcast::Receiver<Denial>,
+}
+
+/// Receives single denials that it asks for: between them, decisions pay nothing for it. There is one at a
+/// time.
+#[derive(Debug)]
+pub struct DenialSample {
+    wanted: Arc<AtomicUsize>,
+    waiting: broadcast::Receiver<Denial>,
+    has_asked: bool,
 }
 
 impl Denials {
     pub(super) fn new(redaction: Arc<Redaction>) -> Denials {
-        let (watchers, waiting) = (Arc::default(), broadcast::Sender::new(MAX_WAITING));
-        Denials { watchers, sample: Sample::new(PER_SECOND), waiting, redaction }
+        let (wanted, waiting) = (Arc::default(), broadcast::Sender::new(MAX_WAITING));
+        Denials { wanted, sample: Sample::new(PER_SECOND), waiting, redaction }
     }
 
     /// Returns what receives the denials from now on.
     pub fn watch(&self) -> DenialWatch {
-        self.watchers.fetch_add(1, Relaxed);
-        DenialWatch { watchers: self.watchers.clone(), waiting: self.waiting.subscribe() }
+        self.wanted.fetch_add(WATCH, Relaxed);
+        DenialWatch { wanted: self.wanted.clone(), waiting: self.waiting.subscribe() }
     }
 
-    /// Whether anyone watches.
+    /// Returns what receives the denials that it asks for.
+    pub fn sample(&self) -> DenialSample {
+        let (wanted, waiting) = (self.wanted.clone(), self.waiting.subscribe());
+        DenialSample { wanted, waiting, has_asked: false }
+    }
+
+    /// Whether any are wanted.
     #[inline]
-    pub(super) fn are_watched(&self) -> bool {
-        self.watchers.load(Relaxed) > 0
+    pub(super) fn are_wanted(&self) -> bool {
+        self.wanted.load(Relaxed) > 0
     }
 
-    /// Shows a denial, if the sample has room for it.
+    /// Returns how many were suppressed since the last one that is shown; none if this one is not shown.
+    fn pass(&self) -> Option<u64> {
+        match self.wanted.load(Relaxed) >= WATCH {
+            true => self.sample.pass(),
+            false => (self.wanted.fetch_and(!ASKED, Relaxed) & ASKED != 0).then_some(0),
+        }
+    }
+
+    /// Shows a denial, if it is wanted.
     #[cold]
     pub(super) fn add(
         &self,
@@ -89,9 +119,9 @@ impl Denials {
         answers: &[Answer],
         statuses: &[Status<'_>],
     ) {
-        let Some(suppressed) = self.sample.pass() else { return };
+        let Some(suppressed) = self.pass() else { return };
         if let Some(denial) = self.denial(request, lookup, answers, statuses, suppressed) {
-            // The last watcher may have gone.
+            // The last receiver may have gone.
             let _ = self.waiting.send(denial);
         }
     }
@@ -148,19 +178,48 @@ impl Denials {
 impl DenialWatch {
     /// Returns the next denial.
     pub async fn next(&mut self) -> Denial {
+        next(&mut self.waiting).await
+    }
+}
+
+impl DenialSample {
+    /// Asks for the next denial, unless one is asked for already.
+    pub fn ask(&mut self) {
+        self.wanted.fetch_or(ASKED, Relaxed);
+        self.has_asked = true;
+    }
+
+    /// Returns the denial that was asked for. Its number of suppressed ones is not that of this sample.
+    pub async fn next(&mut self) -> Denial {
         loop {
-            match self.waiting.recv().await {
-                Ok(denial) => return denial,
-                // It is a sample anyway.
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => pending().await,
+            let denial = next(&mut self.waiting).await;
+            // Watchers get more.
+            if std::mem::take(&mut self.has_asked) {
+                return denial;
             }
+        }
+    }
+}
+
+async fn next(waiting: &mut broadcast::Receiver<Denial>) -> Denial {
+    loop {
+        match waiting.recv().await {
+            Ok(denial) => return denial,
+            // It is a sample anyway.
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => pending().await,
         }
     }
 }
 
 impl Drop for DenialWatch {
     fn drop(&mut self) {
-        self.watchers.fetch_sub(1, Relaxed);
+        self.wanted.fetch_sub(WATCH, Relaxed);
+    }
+}
+
+impl Drop for DenialSample {
+    fn drop(&mut self) {
+        self.wanted.fetch_and(!ASKED, Relaxed);
     }
 }

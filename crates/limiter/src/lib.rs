@@ -32,7 +32,7 @@ mod top_keys;
 
 pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
-pub use denials::{Denial, DenialWatch, Denials};
+pub use denials::{Denial, DenialSample, DenialWatch, Denials};
 pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState};
 pub use inspect::{Inspection, ResetError, inspect, reset};
@@ -136,6 +136,11 @@ impl<S: Store> Limiter<S> {
     /// Returns the store.
     pub fn store(&self) -> &S {
         &self.store
+    }
+
+    /// Whether every request passes, as in [`Options::shadow_mode`].
+    pub fn is_shadow(&self) -> bool {
+        self.options.shadow_mode
     }
 
     /// The largest number of descriptors in a request.
@@ -288,11 +293,16 @@ impl<S: Store> Limiter<S> {
         let RequestDecision { over_limit, statuses } = decision;
         statuses.reserve(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
+        let mut would_be_over = false;
         for matched in &lookup.matched {
             let mut status = match matched.plan() {
                 Some(_) => match charged.next() {
                     Some((charge, Ok(decision))) => {
-                        self.charged_status(lookup.domain, matched, charge, decision, are_charged)
+                        let domain = lookup.domain;
+                        let status =
+                            self.charged_status(domain, matched, charge, decision, are_charged);
+                        would_be_over |= !decision.allowed && !status.over_limit;
+                        status
                     }
                     // Controls decide without the store, too.
                     _ if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
@@ -316,13 +326,15 @@ impl<S: Store> Limiter<S> {
         if over && self.options.shadow_mode {
             add(&self.counts.global_shadow_mode);
             over = false;
+        } else if would_be_over && !over {
+            add(&self.counts.rule_shadow_mode);
         }
         add(if over { &self.counts.over_limit } else { &self.counts.ok });
         if over {
             if self.denial_log.is_on() {
                 self.denial_log.log(request, lookup, answers, statuses);
             }
-            if self.denials.are_watched() {
+            if self.denials.are_wanted() {
                 self.denials.add(request, lookup, answers, statuses);
             }
         }
@@ -412,6 +424,7 @@ impl<S: Store> Limiter<S> {
         error: StoreError,
     ) -> RequestError {
         add(&self.counts.store_error);
+        stats::count_errors(lookup, answers);
         if tracing::enabled!(tracing::Level::DEBUG) {
             log::decisions(request, lookup, answers, "error");
         }

@@ -25,6 +25,8 @@ pub struct LimiterCounts {
     pub domain_not_found: DomainCounts,
     /// Requests over their limit that the global shadow mode let pass.
     pub global_shadow_mode: AtomicU64,
+    /// Requests within their limits that would be over one of a rule in shadow mode.
+    pub rule_shadow_mode: AtomicU64,
     /// Descriptors that a control blocks, allows, or gives another limit.
     pub controlled: [AtomicU64; 3],
 }
@@ -39,6 +41,7 @@ impl LimiterCounts {
             store_error: AtomicU64::default(),
             domain_not_found: DomainCounts::new(max_series),
             global_shadow_mode: AtomicU64::default(),
+            rule_shadow_mode: AtomicU64::default(),
             controlled: Default::default(),
         }
     }

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::lookup::{Match, Matched};
+use super::lookup::{Lookup, Match, Matched};
 use weir_limit::{Decision, Limit, Source};
 use weir_rules::{Domain, Found, RuleStats, sent_path};
+use weir_store::Answer;
 
 /// The hits of a decided charge, split.
 pub(super) struct CountedHits {
@@ -90,6 +91,16 @@ pub(super) fn count(
                 let path = sent_path(matched.descriptor.entries);
                 series.update(&path, |stats| counted.add_to(stats, false));
             }
+        }
+    }
+}
+
+/// Adds the hits of charges that failed to the counts of their rules.
+pub(super) fn count_errors(lookup: &Lookup<'_, '_>, answers: &[Answer]) {
+    let charged = lookup.matched.iter().filter(|matched| matched.plan().is_some());
+    for (matched, _) in charged.zip(answers).filter(|(_, answer)| answer.is_err()) {
+        if let Some(rule) = matched.applies.rule() {
+            add(&rule.stats.store_errors, matched.op.takes().unwrap_or(0));
         }
     }
 }

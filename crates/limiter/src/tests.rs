@@ -258,6 +258,28 @@ descriptors:
     bench.ask(&[("s", "x")]);
     assert_eq!(bench.ask(&[("s", "x")]), (false, vec![(false, Some(1), 0, 40)]));
     assert_eq!(bench.stats("d.s"), [2, 1, 1, 1, 1]);
+    assert_eq!(bench.limiter.counts().rule_shadow_mode.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn what_a_store_fails_to_charge_is_an_error_of_its_rule() {
+    let Bench { rules, limiter, .. } = Bench::new(MINUTE);
+    let Limiter { store, options, .. } = limiter;
+    let limiter = Limiter::new(Fake::new(store), options);
+    limiter.store().fail(|_| Some(StoreError::TimedOut));
+    let (one, free) = ([("a", "x")], [("free", "")]);
+    let descriptors = [&free, &one].map(|entries| Descriptor {
+        entries,
+        hits_addend: Some(3),
+        ..Default::default()
+    });
+    let request =
+        Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0, span: None };
+    let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
+    let decided = limiter.decide(Some(&rules), &request, budget, holds).await;
+    assert_eq!(decided.err(), Some(StoreError::TimedOut.into()));
+    let errors = rules.rules().map(|rule| rule.stats.store_errors.load(Relaxed));
+    assert_eq!(errors.collect::<Vec<_>>(), [3, 0, 0]);
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub struct RuleStats {
     pub within_limit: AtomicU64,
     pub shadow_mode: AtomicU64,
     pub over_limit_with_local_cache: AtomicU64,
+    /// Hits of requests that got an error because the store failed to charge them.
+    pub store_errors: AtomicU64,
 }
 
 /// Counters of series that values of requests distinguish, by the path in their metrics.

@@ -1,10 +1,10 @@
 //! What each rule has counted, with all its series.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
 use super::{RuleSeries, RuleSet, RuleStats};
@@ -17,6 +17,12 @@ pub struct HitTotals {
     pub near_limit: u64,
     /// The part of those over the limit that shadow mode let pass.
     pub shadow_mode: u64,
+    /// Those of charges that were allowed.
+    #[serde(skip)]
+    pub within_limit: u64,
+    /// Those that the store failed to charge, which are not among `hits`.
+    #[serde(skip)]
+    pub store_errors: u64,
 }
 
 /// What one rule has counted.
@@ -36,6 +42,8 @@ impl From<&RuleStats> for HitTotals {
             over_limit: stats.over_limit.load(Ordering::Relaxed),
             near_limit: stats.near_limit.load(Ordering::Relaxed),
             shadow_mode: stats.shadow_mode.load(Ordering::Relaxed),
+            within_limit: stats.within_limit.load(Ordering::Relaxed),
+            store_errors: stats.store_errors.load(Ordering::Relaxed),
         }
     }
 }
@@ -46,6 +54,8 @@ impl AddAssign for HitTotals {
         self.over_limit += more.over_limit;
         self.near_limit += more.near_limit;
         self.shadow_mode += more.shadow_mode;
+        self.within_limit += more.within_limit;
+        self.store_errors += more.store_errors;
     }
 }
 

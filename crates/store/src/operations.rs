@@ -37,6 +37,8 @@ pub struct BackendStatus {
     pub connections_slow: usize,
     /// Why one of them is down or slow.
     pub down_because: Option<StoreError>,
+    /// How long some connections have been lost.
+    pub down_for: Option<Duration>,
     /// What is on disk, if states are kept there.
     pub saved: Option<SavedStatus>,
 }
@@ -59,6 +61,8 @@ pub struct FailureStatus {
     pub on_failure: &'static str,
     /// Whether a charge has failed within the last ten seconds of requests.
     pub is_failing: bool,
+    /// How long the store has failed charges; none if it has not failed one for ten seconds.
+    pub failing_for: Option<Duration>,
     /// Charges answered by policies, since the start.
     pub degraded: Vec<(&'static str, u64)>,
 }

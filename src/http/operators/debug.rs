@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::access::Access;
+use super::events::StoreState;
 use super::index;
 use crate::health::Health;
 use crate::http::metrics::{self, MetricsPages};
@@ -26,7 +27,6 @@ use crate::service::Rules;
 use crate::tls::Identities;
 use weir_limiter::controls::Controls;
 use weir_rules::{RuleSet, YAML_HEADER};
-use weir_store::StoreStatus;
 use weir_telemetry::log::ActiveLevels;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -52,7 +52,7 @@ pub struct DebugPages {
     pub health: Arc<Health>,
     pub metrics: Arc<MetricsPages>,
     /// Reads the state of the store.
-    pub store: Box<dyn Fn() -> StoreStatus + Send + Sync>,
+    pub store: Box<dyn Fn() -> StoreState + Send + Sync>,
     /// None if the log of the process is not weir's.
     pub log_levels: Option<ActiveLevels>,
     pub identities: Arc<Identities>,

@@ -1,13 +1,15 @@
 //! `/v1/events`: what happens now, as server-sent events.
 //!
 //! While anyone subscribes, one task gathers events and renders each once for all subscribers: a
-//! `status` every second, and between them denials, reloads, changes of controls, and whether the store
-//! can be reached.
+//! `status` every second, and between them denials, reloads, changes of controls, whether the store can be
+//! reached, and what is wrong.
 //!
 //! **Bounded.** There are [`MAX_SUBSCRIBERS`] at most. Events wait in one queue for all, which keeps the
 //! last [`MAX_WAITING`]: a subscriber that reads slowly misses older ones, and gets their number. Of the
 //! status only the newest waits. A subscriber that reads nothing is closed after the timeout of HTTP.
 
+mod changes;
+mod observer;
 mod publisher;
 mod status;
 #[cfg(test)]
@@ -27,18 +29,25 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use futures_util::stream;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 
+use self::changes::Changes;
+pub(super) use self::observer::Observer;
 use self::publisher::Publisher;
+pub use self::status::StoreState;
 use super::error::ApiError;
+use super::problems::{Problem, ProblemSources, problems};
 use super::query::Query;
 use crate::connections::ConnectionHandle;
 use crate::health::Health;
 use crate::loader::Loader;
 use crate::service::Rules;
+use crate::tls::Identities;
+use weir_limit::Micros;
 use weir_limiter::Limiter;
 use weir_limiter::controls::Controls;
 use weir_store::{Operations, Store};
@@ -56,6 +65,7 @@ pub struct EventSources<S> {
     pub controls: Arc<Controls>,
     pub loader: Arc<Loader>,
     pub health: Arc<Health>,
+    pub identities: Arc<Identities>,
     pub started: Instant,
 }
 
@@ -89,6 +99,19 @@ impl Ends {
     }
 }
 
+impl<S: Store> EventSources<S> {
+    /// Returns what changes from now on, but for denials.
+    pub(super) fn changes(&self) -> Changes {
+        Changes { reloads: self.loader.watch(), controls: self.controls.subscribe() }
+    }
+
+    /// Returns what is wrong, with the store in this state.
+    fn problems(&self, store: &StoreState) -> Vec<Problem> {
+        let EventSources { loader, controls, identities, .. } = self;
+        problems(&ProblemSources { loader, controls, identities, store })
+    }
+}
+
 impl<S> fmt::Debug for EventSources<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventSources").finish_non_exhaustive()
@@ -97,7 +120,7 @@ impl<S> fmt::Debug for EventSources<S> {
 
 /// Returns the handler, for up to `max_subscribers` at a time.
 pub fn events<S: Store + Operations + 'static>(
-    sources: EventSources<S>,
+    sources: Arc<EventSources<S>>,
     max_subscribers: usize,
     ends: Ends,
 ) -> MethodRouter {
@@ -105,9 +128,9 @@ pub fn events<S: Store + Operations + 'static>(
 }
 
 impl<S: Store + Operations + 'static> Events<S> {
-    fn new(sources: EventSources<S>, max_subscribers: usize, ends: Ends) -> Events<S> {
+    fn new(sources: Arc<EventSources<S>>, max_subscribers: usize, ends: Ends) -> Events<S> {
         Events {
-            sources: Arc::new(sources),
+            sources,
             max_subscribers,
             places: Arc::new(Semaphore::new(max_subscribers)),
             publisher: Mutex::default(),
@@ -195,6 +218,13 @@ impl Subscriber {
             },
         }
     }
+}
+
+/// Adds a time to an event, as RFC 3339 writes it.
+pub(super) fn at(time: Micros, mut event: Value) -> Value {
+    let micros = i64::try_from(time).unwrap_or(i64::MAX);
+    event["at"] = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX).to_string().into();
+    event
 }
 
 /// Encodes an event. Its JSON is one line: line breaks in texts are escaped.

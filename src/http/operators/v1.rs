@@ -4,6 +4,7 @@
 
 mod controls;
 mod explain;
+mod history;
 pub mod messages;
 mod rules;
 mod state;
@@ -27,6 +28,7 @@ use serde::Serialize;
 
 use super::access::{Access, is_write};
 use super::error::{ApiError, shortened};
+use super::history::History;
 use super::query::Query;
 use crate::http::budget::{self, BufferBudget};
 use crate::http::page::Page;
@@ -51,6 +53,8 @@ pub struct V1<S> {
     pub access: Arc<Access>,
     /// The handler of [`events`](super::events::events).
     pub events: MethodRouter,
+    /// None if nothing is recorded.
+    pub history: Option<Arc<History>>,
     /// The timeout of receiving a body.
     pub timeout: Duration,
 }
@@ -60,6 +64,7 @@ struct Api<S> {
     limiter: Arc<Limiter<S>>,
     rules: Rules,
     controls: Arc<Controls>,
+    history: Option<Arc<History>>,
     controls_page: Arc<Page>,
     rules_page: Arc<Page>,
     yaml_page: Arc<Page>,
@@ -77,7 +82,7 @@ impl<S> fmt::Debug for V1<S> {
 
 /// Returns the router of `/v1`, with paths below that.
 pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
-    let V1 { limiter, rules, controls, access, events, timeout } = v1;
+    let V1 { limiter, rules, controls, access, events, history, timeout } = v1;
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),
         rules_page: super::debug::rules_json(rules.clone()),
@@ -86,6 +91,7 @@ pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
         limiter,
         rules,
         controls,
+        history,
         timeout,
     });
     Router::new()
@@ -98,6 +104,7 @@ pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
         .route("/count", get(state::count::<S>))
         .route("/events", events.with_state(()))
         .route("/explain", get(explain::show::<S>))
+        .route("/history", get(history::show::<S>))
         .route("/openapi.json", get(openapi))
         .route("/rules", get(rules::list::<S>))
         .route("/state", get(state::show::<S>).delete(state::reset::<S>))

@@ -65,8 +65,12 @@ fn a_full_disk_stops_writing_and_not_deciding() {
         assert!(try_hit(weir.http, "during").unwrap().allowed);
         (gauge(&weir, "weir_disk_sync_age_seconds") > 1.0).then_some(())
     });
+    let [(kind, problem)] = &weir.problems()[..] else { panic!("{:?}", weir.problems()) };
+    assert!(kind == "disk" && problem["text"].to_string().contains("No space left"), "{problem}");
+    assert!(problem["since"].is_string() && problem["file"].is_string(), "{problem}");
     fs::remove_file(&rest).unwrap();
     assert!(weir.until_said("counters are saved again").is_ok());
+    assert_eq!(weir.problems(), []);
     let last = try_hit(weir.http, "during").unwrap().remaining;
     wait_for("it is written again", || {
         // Everything until a second ago, and the last hit is older.

@@ -229,6 +229,15 @@ impl Weir {
         self.program.kill();
     }
 
+    /// Returns the problems of `/status`, each by its kind.
+    pub fn problems(&self) -> Vec<(String, serde_json::Value)> {
+        let status = http::get(self.debug, "/status?format=json").json();
+        let problems = status["problems"].as_array().expect("a list").clone();
+        let kind =
+            |problem: &serde_json::Value| problem["kind"].as_str().expect("a kind").to_owned();
+        problems.into_iter().map(|problem| (kind(&problem), problem)).collect()
+    }
+
     /// Returns a metric's value at `/metrics`, by its name with labels.
     pub fn metric(&self, name: &str) -> u64 {
         let text = http::get(self.http, "/metrics").body;

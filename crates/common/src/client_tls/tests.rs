@@ -47,14 +47,14 @@ fn an_unusable_new_set_keeps_the_last_good_one_whole() {
     // The new certificate and CA beside the old key, as in the middle of a renewal.
     let new_key = fs::read(path.join("key")).unwrap();
     fs::write(path.join("key"), &old[2]).unwrap();
-    assert!(!certificates.is_rejected());
+    assert!(certificates.rejected().is_none());
     assert_eq!(certificates.read().unwrap(), first);
-    assert!(certificates.is_rejected() && certificates.in_use() == Some(first.clone()));
+    assert!(certificates.rejected().is_some() && certificates.in_use() == Some(first.clone()));
     fs::remove_file(path.join("key")).unwrap();
     assert_eq!(certificates.read().unwrap(), first);
     fs::write(path.join("key"), new_key).unwrap();
     let second = certificates.read().unwrap();
-    assert!(!certificates.is_rejected() && certificates.in_use() == Some(second.clone()));
+    assert!(certificates.rejected().is_none() && certificates.in_use() == Some(second.clone()));
     let identity = |pem: &ClientPem| pem.identity.clone().unwrap();
     assert!(second.ca != first.ca && identity(&second) != identity(&first));
     assert_eq!(identity(&first), (old[1].clone(), old[2].clone()));

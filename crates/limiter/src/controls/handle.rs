@@ -169,6 +169,11 @@ impl Controls {
         self.sharing.failed()
     }
 
+    /// How long exchanges with other replicas have failed; none if the last did not.
+    pub fn unshared_for(&self) -> Option<Duration> {
+        self.sharing.failed_for()
+    }
+
     /// Returns the time by which controls end.
     pub fn now(&self) -> Micros {
         self.active.clock().now()

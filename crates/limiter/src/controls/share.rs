@@ -36,7 +36,8 @@ pub(super) struct Sharing {
     /// The version that was read or written last.
     version: Mutex<Option<String>>,
     unread: Mutex<Option<Unread>>,
-    failed: Mutex<Option<TableError>>,
+    /// Why the last exchange failed, and when the first of these failures was.
+    failed: Mutex<Option<(TableError, Instant)>>,
     failed_line: Throttle,
     unknown_line: Throttle,
 }
@@ -65,7 +66,12 @@ impl Sharing {
 
     /// Why the last exchange failed; none if it did not.
     pub fn failed(&self) -> Option<TableError> {
-        *self.failed.lock()
+        self.failed.lock().map(|(error, _)| error)
+    }
+
+    /// How long exchanges have failed; none if the last did not.
+    pub fn failed_for(&self) -> Option<Duration> {
+        self.failed.lock().map(|(_, since)| since.elapsed())
     }
 
     pub fn first_read(&self) -> &watch::Sender<FirstRead> {
@@ -164,7 +170,11 @@ impl Sharing {
     /// Notes whether an exchange has failed, and logs when that changes.
     pub fn note(&self, exchanged: Result<(), TableError>) {
         let failed = exchanged.err();
-        let before = std::mem::replace(&mut *self.failed.lock(), failed);
+        let mut noted = self.failed.lock();
+        let before = noted.map(|(error, _)| error);
+        let since = noted.map(|(_, since)| since);
+        *noted = failed.map(|error| (error, since.unwrap_or_else(Instant::now)));
+        drop(noted);
         match (before, failed) {
             (None, Some(error)) => {
                 if let Some(suppressed) = self.failed_line.pass() {

@@ -89,7 +89,7 @@ fn values_are_hashed_and_long_texts_shortened() {
 fn denials_are_a_sample_and_are_rendered_only_while_someone_watches() {
     let bench = bench(crate::Options::default());
     let denials = bench.limiter.denials();
-    assert!(!denials.are_watched());
+    assert!(!denials.are_wanted());
     let (mut one, two) = (denials.watch(), denials.watch());
     for _ in 0..1_000 {
         assert!(send(&bench, &[&[("none", "x")]]));
@@ -98,9 +98,38 @@ fn denials_are_a_sample_and_are_rendered_only_while_someone_watches() {
     let shown = waiting(&mut one).len();
     assert!((20..=200).contains(&shown), "{shown}");
     drop(one);
-    assert!(denials.are_watched());
+    assert!(denials.are_wanted());
     drop(two);
-    assert!(!denials.are_watched());
+    assert!(!denials.are_wanted());
+}
+
+#[test]
+fn a_sample_gets_what_it_asks_for_and_decisions_pay_for_nothing_else() {
+    let bench = bench(crate::Options::default());
+    let denials = bench.limiter.denials();
+    let mut sample = denials.sample();
+    let deny = |user: &str| assert!(send(&bench, &[&[("none", user)]]));
+    deny("before");
+    assert!(!denials.are_wanted() && sample.next().now_or_never().is_none());
+    sample.ask();
+    sample.ask();
+    assert!(denials.are_wanted());
+    ["first", "second"].into_iter().for_each(deny);
+    assert!(!denials.are_wanted());
+    let denial = sample.next().now_or_never().expect("a denial");
+    assert_eq!((denial.entries, denial.suppressed), (vec![entry("none", "first")], 0));
+    assert!(sample.next().now_or_never().is_none());
+
+    // Those that watchers get do for the sample.
+    let mut watch = denials.watch();
+    sample.ask();
+    ["third", "fourth"].into_iter().for_each(deny);
+    let denial = sample.next().now_or_never().expect("a denial");
+    assert_eq!(denial.entries, [entry("none", "third")]);
+    assert!(sample.next().now_or_never().is_none());
+    assert_eq!(waiting(&mut watch).len(), 2);
+    drop((watch, sample));
+    assert!(!denials.are_wanted());
 }
 
 #[test]

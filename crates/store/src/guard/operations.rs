@@ -80,6 +80,7 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         status.failures = Some(FailureStatus {
             on_failure: self.on_failure.name(),
             is_failing: self.outage.is_active(),
+            failing_for: self.outage.lasts(self.clock.monotonic()),
             degraded: degraded.map(|it| (it.name(), self.counts.degraded(it))).to_vec(),
         });
     }

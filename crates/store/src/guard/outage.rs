@@ -21,6 +21,8 @@ pub(super) struct Outage {
     /// When a charge last failed because of the store and not of its caller's deadline; 0 if there is
     /// no outage whose end is to be logged.
     last_by_store: AtomicU64,
+    /// When the first charge failed because of the store.
+    began: AtomicU64,
     warnings: Throttle,
     /// Charges that failed because of the store in this outage.
     failed: AtomicU64,
@@ -31,6 +33,7 @@ impl Default for Outage {
         Outage {
             last: AtomicU64::new(0),
             last_by_store: AtomicU64::new(0),
+            began: AtomicU64::new(0),
             warnings: Throttle::new(LOG_INTERVAL),
             failed: AtomicU64::new(0),
         }
@@ -57,12 +60,21 @@ impl Outage {
         if kind == StoreError::CallerDeadline {
             return;
         }
-        self.last_by_store.fetch_max(now.max(1), Relaxed);
+        if self.last_by_store.fetch_max(now.max(1), Relaxed) == 0 {
+            self.began.store(now, Relaxed);
+        }
         self.failed.fetch_add(charges, Relaxed);
         if let Some(suppressed) = self.warnings.pass() {
             let policy = policy.name();
             tracing::warn!(policy, domain, error = %kind, suppressed, "store failed");
         }
+    }
+
+    /// Returns how long the store has failed charges; none if it has not failed one for [`QUIET`].
+    pub(super) fn lasts(&self, now: Micros) -> Option<Duration> {
+        let last = self.last_by_store.load(Relaxed);
+        let is_active = last > 0 && now.saturating_sub(last) < QUIET;
+        is_active.then(|| Duration::from_micros(now.saturating_sub(self.began.load(Relaxed))))
     }
 
     /// Records that the store answered. Returns true to one caller if that ends the outage.
@@ -97,10 +109,14 @@ mod tests {
             outage.is_active() && !outage.end_if_over(QUIET),
             "what is counted locally is kept"
         );
+        assert_eq!(outage.lasts(SECOND), None);
         fail(2 * SECOND, StoreError::TimedOut);
+        fail(3 * SECOND, StoreError::TimedOut);
+        assert_eq!(outage.lasts(5 * SECOND), Some(Duration::from_secs(3)));
+        assert_eq!(outage.lasts(3 * SECOND + QUIET), None);
         fail(QUIET, StoreError::CallerDeadline);
-        assert_eq!(outage.failed.load(Relaxed), 1);
-        assert!(!outage.end_if_over(2 * SECOND + QUIET));
+        assert_eq!(outage.failed.load(Relaxed), 2);
+        assert!(!outage.end_if_over(3 * SECOND + QUIET));
         assert_eq!(outage.failed.load(Relaxed), 0, "its end is logged");
         assert!(outage.end_if_over(2 * QUIET) && !outage.is_active());
     }

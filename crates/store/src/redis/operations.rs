@@ -81,6 +81,7 @@ impl Operations for RedisStore {
             connections_down,
             connections_slow: self.connections_slow(),
             down_because: all.into_iter().find_map(|connection| connection.down()),
+            down_for: self.shared.log.outages.longest(),
             saved: None,
         });
     }

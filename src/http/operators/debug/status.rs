@@ -10,6 +10,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::{DebugPages, JSON, TEXT};
+use crate::http::operators::problems::{ProblemSources, problems};
 use crate::http::page::{self, Page};
 use crate::version::{COMMIT, VERSION};
 use weir_common::escape::escape;
@@ -57,7 +58,11 @@ fn status(pages: &DebugPages) -> Value {
     status["commit"] = COMMIT.into();
     status["uptime_seconds"] = pages.started.elapsed().as_secs().into();
     status["not_serving_because"] = reasons.iter().map(ToString::to_string).collect();
-    status["store"] = store_json(&(pages.store)());
+    let store = (pages.store)();
+    let DebugPages { loader, controls, identities, .. } = pages;
+    let sources = ProblemSources { loader, controls, identities, store: &store };
+    status["problems"] = json!(problems(&sources));
+    status["store"] = store_json(&store.status);
     status["controls"] = json!({
         "share_error": pages.controls.share_error().map(|error| error.to_string()),
         "missing": pages.controls.missing(),
@@ -115,7 +120,8 @@ fn breaker(backend: &BackendStatus) -> &'static str {
 fn as_text(status: &Value) -> String {
     let mut out = String::new();
     // First what is looked for first; then the rest.
-    let first = ["serving", "not_serving_because", "version", "commit", "uptime_seconds"];
+    let first =
+        ["serving", "not_serving_because", "problems", "version", "commit", "uptime_seconds"];
     let object = status.as_object();
     let ordered = first.into_iter().chain(
         object
@@ -181,8 +187,8 @@ mod tests {
             "refused": { "problems": "one\ntwo" },
             "serving": true,
         });
-        let wanted = "serving: true\nnot_serving_because: none\nversion: none\ncommit: none\n\
-                      uptime_seconds: none\na.b[0]: 1\na.b[1].c: x\\u001b\na.none: none\n\
+        let wanted = "serving: true\nnot_serving_because: none\nproblems: none\nversion: none\n\
+                      commit: none\nuptime_seconds: none\na.b[0]: 1\na.b[1].c: x\\u001b\na.none: none\n\
                       refused.problems:\n    one\n    two\n";
         assert_eq!(as_text(&status), wanted);
     }

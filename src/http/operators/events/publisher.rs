@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::status::{StoreState, status};
+use super::observer::Observed;
+use super::status::status;
 use super::traffic::Traffic;
-use super::{EventSources, MAX_WAITING, frame};
-use crate::loader::Reload;
+use super::{Changes, EventSources, MAX_WAITING, Observer, at, frame};
 use weir_common::threads::run_blocking;
 use weir_limiter::DenialWatch;
 use weir_store::{Operations, Store};
@@ -35,23 +34,12 @@ struct Feeds {
     events: broadcast::Sender<Bytes>,
 }
 
-/// What happens between two statuses.
-struct Changes {
-    denials: DenialWatch,
-    reloads: broadcast::Receiver<Reload>,
-    controls: watch::Receiver<u64>,
-}
-
 impl Publisher {
     pub fn start<S: Store + Operations + 'static>(sources: Arc<EventSources<S>>) -> Publisher {
         let (status, events) = (watch::Sender::default(), broadcast::Sender::new(MAX_WAITING));
         let feeds = Arc::new(Feeds { status, events });
-        let changes = Changes {
-            denials: sources.limiter.denials().watch(),
-            reloads: sources.loader.watch(),
-            controls: sources.controls.subscribe(),
-        };
-        let task = tokio::spawn(publish(sources, changes, feeds.clone())).abort_handle();
+        let (changes, denials) = (sources.changes(), sources.limiter.denials().watch());
+        let task = tokio::spawn(publish(sources, changes, denials, feeds.clone())).abort_handle();
         Publisher { feeds, task }
     }
 
@@ -71,61 +59,49 @@ impl Drop for Publisher {
 async fn publish<S: Store + Operations + 'static>(
     sources: Arc<EventSources<S>>,
     mut changes: Changes,
+    mut denials: DenialWatch,
     feeds: Arc<Feeds>,
 ) {
-    let (mut traffic, mut was_connected) = (Traffic::default(), None);
+    let mut state = State::default();
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    loop {
-        let (name, event) = tokio::select! {
-            _ = ticks.tick() => {
-                let (sources, last_traffic) = (sources.clone(), take(&mut traffic));
-                let render = move || render_status(&sources, last_traffic);
-                // In the background: many rules and top keys take a while to sort.
-                let Ok(rendered) = run_blocking(render).await else { continue };
-                feeds.status.send_replace(rendered.frame);
-                traffic = rendered.traffic;
-                let is_connected = rendered.store.is_connected;
-                if was_connected.replace(is_connected).unwrap_or(is_connected) == is_connected {
-                    continue;
-                }
-                ("store", store_changed(&rendered.store))
-            }
-            Ok(()) = changes.controls.changed() => ("controls", json!({})),
-            // The next status shows what those have done that were missed, if any were.
-            Ok(reload) = changes.reloads.recv() => ("reload", json!(reload)),
-            denial = changes.denials.next() => ("denial", json!(denial)),
-        };
+    let send = |name, event| {
         // The last subscriber may have gone.
-        let _ = feeds.events.send(frame(name, &at_now(&sources, event)));
+        let _ = feeds.events.send(frame(name, &at(sources.controls.now(), event)));
+    };
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                let (sources, last) = (sources.clone(), take(&mut state));
+                // In the background: many rules and top keys take a while to sort.
+                let Ok(rendered) = run_blocking(move || render(&sources, last)).await else { continue };
+                feeds.status.send_replace(rendered.status);
+                state = rendered.state;
+                rendered.events.into_iter().for_each(|(name, event)| send(name, event));
+            }
+            (name, event) = changes.next() => send(name, event),
+            denial = denials.next() => send("denial", json!(denial)),
+        }
     }
 }
 
-/// A status, and what the next one needs of it.
-struct Rendered {
-    frame: Bytes,
+/// What a status needs of the one before.
+#[derive(Default)]
+struct State {
     traffic: Traffic,
-    store: StoreState,
+    observer: Observer,
 }
 
-fn render_status<S: Store + Operations>(
-    sources: &EventSources<S>,
-    mut traffic: Traffic,
-) -> Rendered {
-    let store = StoreState::read(sources.limiter.store());
-    let status = at_now(sources, status(sources, &store, &mut traffic));
-    Rendered { frame: frame("status", &status), traffic, store }
+/// A status, encoded, and what has changed since the one before.
+struct Rendered {
+    status: Bytes,
+    events: Vec<(&'static str, Value)>,
+    state: State,
 }
 
-fn store_changed(store: &StoreState) -> Value {
-    let errors = store.status.backends.iter().filter_map(|backend| backend.down_because);
-    let error = errors.map(|error| error.to_string()).next();
-    json!({ "up": store.is_connected, "error": error.filter(|_| !store.is_connected) })
-}
-
-/// Adds the time, as RFC 3339 writes it.
-fn at_now<S>(sources: &EventSources<S>, mut event: Value) -> Value {
-    let micros = i64::try_from(sources.controls.now()).unwrap_or(i64::MAX);
-    event["at"] = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX).to_string().into();
-    event
+fn render<S: Store + Operations>(sources: &EventSources<S>, mut state: State) -> Rendered {
+    let Observed { store, problems, events } = state.observer.observe(sources);
+    let status = status(sources, &store, &problems, &mut state.traffic);
+    let status = frame("status", &at(sources.controls.now(), status));
+    Rendered { status, events, state }
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use super::EventSources;
 use super::traffic::Traffic;
+use super::{EventSources, Problem};
 use crate::http::operators::debug::store_json;
 use crate::version::{COMMIT, VERSION};
 use weir_limiter::LimiterCounts;
@@ -16,7 +16,8 @@ use weir_store::{Operations, Store, StoreStatus};
 const MAX_TOP_ROWS: usize = 20;
 
 /// The state of the store.
-pub(super) struct StoreState {
+#[derive(Clone, Debug)]
+pub struct StoreState {
     pub is_connected: bool,
     pub status: StoreStatus,
 }
@@ -33,6 +34,7 @@ impl StoreState {
 pub(super) fn status<S: Store + Operations>(
     sources: &EventSources<S>,
     store: &StoreState,
+    problems: &[Problem],
     traffic: &mut Traffic,
 ) -> Value {
     let reasons = sources.health.reasons();
@@ -46,6 +48,7 @@ pub(super) fn status<S: Store + Operations>(
         "commit": COMMIT,
         "serving": reasons.is_empty(),
         "not_serving_because": reasons,
+        "problems": problems,
         "requests": requests(sources.limiter.counts()),
         "controlled": controlled(sources.limiter.counts()),
         "rules": traffic.rank(sources.rules.load_full()),

@@ -72,11 +72,12 @@ fn bench() -> Bench {
     let loader = Arc::new(Loader::new(rules.clone(), options, health.clone()));
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), Instant::now());
-    let sources = EventSources { limiter, rules, controls, loader, health, started };
+    let identities = Arc::default();
+    let sources = EventSources { limiter, rules, controls, loader, health, identities, started };
     let (close, closed) = watch::channel(false);
     let (replace_token, replaced_tokens) = watch::channel(0);
     let ends = Ends { closed, replaced_tokens };
-    Bench { events: Arc::new(Events::new(sources, 2, ends)), close, replace_token }
+    Bench { events: Arc::new(Events::new(Arc::new(sources), 2, ends)), close, replace_token }
 }
 
 impl Bench {
@@ -200,7 +201,17 @@ async fn denials_reloads_controls_and_the_store_are_events() {
         (&status["store"]["connected"], &status["controls"]["count"]),
         (&json!(false), &json!(1))
     );
+    let problem = json!({
+        "kind": "rules",
+        "text": "new rules are rejected, the previous ones stay active: config error, unknown key 'uint'",
+        "file": "rules.yaml", "line": 2, "column": 1, "count": 1,
+    });
+    let mut first = status["problems"][0].clone();
+    assert!(first.as_object_mut().unwrap().remove("since").unwrap().is_string(), "{status}");
+    assert_eq!((first, status["problems"][1].is_null()), (problem, true));
     assert_eq!(event(&mut subscriber, "store").await["up"], false);
+    let problems = event(&mut subscriber, "problems").await;
+    assert_eq!(problems["problems"], status["problems"]);
     store.is_connected.store(true, Relaxed);
     event(&mut subscriber, "status").await;
     assert_eq!(event(&mut subscriber, "store").await["up"], true);

@@ -8,6 +8,7 @@
 mod tests;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
@@ -115,4 +116,52 @@ pub struct Reset {
     pub control: Option<Control>,
     pub key: String,
     pub reset: bool,
+}
+
+/// The answer of `GET /v1/history`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistoryAnswer {
+    pub step_seconds: u64,
+    /// The start of the first step and the end of the last.
+    pub from: String,
+    pub until: String,
+    pub series: HistorySeries,
+    /// Not in the history of one rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<Vec<HistoryRule>>,
+    pub events: Vec<Value>,
+    pub denials: Vec<Value>,
+}
+
+/// A number for each step; none where nothing was sampled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HistorySeries {
+    pub within_limit: Vec<Option<u32>>,
+    pub over_limit: Vec<Option<u32>>,
+    pub would_be_over_limit: Vec<Option<u32>>,
+    pub errors: Vec<Option<u32>>,
+    /// Not in the history of one rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_ms: Option<Vec<Option<f32>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ms: Option<Vec<Option<f32>>>,
+}
+
+/// What a rule has counted in all steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryRule {
+    pub domain: String,
+    pub rule: String,
+    pub within_limit: u64,
+    pub over_limit: u64,
+    pub would_be_over_limit: u64,
+    pub errors: u64,
+}
+
+impl HistoryRule {
+    /// The hits that were counted, and those that failed.
+    pub fn hits(&self) -> u64 {
+        let HistoryRule { within_limit, over_limit, would_be_over_limit, errors, .. } = self;
+        within_limit + over_limit + would_be_over_limit + errors
+    }
 }

@@ -25,6 +25,7 @@ fn router() -> Router {
         controls: Arc::new(controls),
         access: Arc::new(Access::load(AccessOptions::default()).unwrap()),
         events: get(async || "events"),
+        history: None,
         timeout: Duration::from_secs(60),
     });
     Router::new().nest("/v1", api).fallback(async || "another page")
@@ -147,6 +148,9 @@ async fn parameters_are_checked() {
         ("/v1/rules?x=1", "the parameters are format, domain"),
         ("/v1/rules?format=yml", "write json or yaml"),
         ("/v1/rules?domain=d", "add `format=yaml`"),
+        ("/v1/history?stpe=1s", "did you mean `step`?"),
+        ("/v1/history?step=1m", "write 1s or 10s"),
+        ("/v1/history?rule=user", "write both, ?domain=shop&rule=user, or neither for all rules"),
         ("/v1/openapi.json?x=1", "this path has no parameters"),
     ] {
         let (status, error, help) = error(request("GET", uri)).await;
@@ -163,6 +167,12 @@ async fn without_rules_or_top_keys_the_error_says_so() {
     assert_eq!((status, error_text.as_str()), (503, "no rules are loaded"));
     let (status, error_text, _) = error(request("GET", "/v1/top")).await;
     assert_eq!((status, error_text.as_str()), (404, "no keys are listed: top.entries is 0"));
+    let (status, error_text, help) = error(request("GET", "/v1/history")).await;
+    assert_eq!(
+        (status, error_text.as_str()),
+        (404, "there is no history: history.enabled is false")
+    );
+    assert_eq!(help, "set history.enabled to true, and restart");
 }
 
 #[tokio::test]

@@ -68,6 +68,13 @@ impl Outages {
         OutageMember { outages: self.clone(), server, is_down: false, counted_in: None }
     }
 
+    /// How long the longest outage that is not over lasts.
+    pub fn longest(&self) -> Option<Duration> {
+        let state = self.0.lock();
+        let began = state.current.values().filter(|outage| outage.down > 0).map(|it| it.began);
+        began.min().map(|began| began.elapsed())
+    }
+
     /// Logs the end of an outage, if it is over.
     fn log_end(&self, server: &str, now: Instant) {
         let Some(outage) = self.take_ended(server, now) else { return };
@@ -215,7 +222,8 @@ mod tests {
         assert_eq!(outages.0.lock().current.len(), 2);
         drop(a);
         assert_eq!(outages.0.lock().current.len(), 1, "nothing is left to come up");
+        assert!(outages.longest().is_some());
         assert!(!OutageMember::recover(&mut outages.member(&"redis:6380"), now));
-        assert!(other.recover(now));
+        assert!(other.recover(now) && outages.longest().is_none());
     }
 }

@@ -19,7 +19,7 @@ fn again<T: DeserializeOwned + Serialize>(json: &Value) -> Result<Value, String>
 type Reread = fn(&Value) -> Result<Value, String>;
 
 /// The message of each schema of an object.
-const MESSAGES: [(&str, Reread); 24] = [
+const MESSAGES: [(&str, Reread); 27] = [
     ("Error", again::<ErrorAnswer>),
     ("Entry", again::<OwnedEntry>),
     ("Draft", again::<Draft>),
@@ -42,6 +42,9 @@ const MESSAGES: [(&str, Reread); 24] = [
     ("TopRow", again::<TopRow>),
     ("Audit", again::<AuditList>),
     ("AuditRecord", again::<AuditRecord>),
+    ("History", again::<HistoryAnswer>),
+    ("HistorySeries", again::<HistorySeries>),
+    ("HistoryRule", again::<HistoryRule>),
     ("Rule", again::<RuleDescription>),
     ("RuleLimit", again::<LimitDescription>),
 ];

@@ -1,0 +1,254 @@
+//! The history: what was counted in the last hour and the last five minutes, and what has happened.
+//!
+//! A thread with a low priority samples counters once a second, which serving threads count for metrics
+//! anyway. What a sample adds belongs to the second that has just ended. Events are kept as JSON, with
+//! secret values hashed before that.
+//!
+//! **Bounded.** [`MAX_BYTES`], whatever is counted: the rings have a fixed size, a rule that becomes busy
+//! takes the slot of one that is not, and the number and length of events are bounded.
+//!
+//! - `ring`: the steps of one length; `quantile`: what is shown of durations
+//! - `busy`: which rules have series
+//! - `recent`: the last events
+//! - `recorder`: the thread
+
+mod busy;
+mod quantile;
+mod recent;
+mod recorder;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub use recorder::{RecorderSources, record};
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use self::busy::BusyRules;
+use self::recent::Recent;
+use self::ring::{ALL, Cell, Ring, grown};
+use super::v1::messages::{HistoryAnswer, HistoryRule, HistorySeries};
+use weir_common::metrics::HistogramSnapshot;
+use weir_limit::{Micros, SECOND};
+use weir_rules::RuleTotals;
+
+/// The seconds of a step of either length, and how many are kept.
+const STEPS: [(u64, usize); 2] = [(1, 300), (10, 360)];
+
+/// Samples may be late by so many seconds before what they lack is shown as unknown.
+const MAX_LATE: u64 = 2;
+
+/// The most memory that it takes.
+const MAX_BYTES: usize = 4 << 20;
+
+const _: () = assert!(
+    Ring::bytes(STEPS[0].1) + Ring::bytes(STEPS[1].1) + BusyRules::BYTES + 2 * Recent::BYTES
+        <= MAX_BYTES
+);
+
+/// Counters since the start, or what they have grown by: within the limit, over it, what would be over it
+/// without a shadow mode, and errors. Requests if they are those of all, and else hits of a rule.
+type Counts = [u64; 4];
+
+const WITHIN: usize = 0;
+const OVER: usize = 1;
+const WOULD_BE_OVER: usize = 2;
+const ERRORS: usize = 3;
+
+/// Returns how much a counter has grown. One that has gone back started over.
+fn delta(before: u64, now: u64) -> u64 {
+    if now >= before { now - before } else { now }
+}
+
+/// A length of steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Second,
+    TenSeconds,
+}
+
+/// What is sampled: counters since the start.
+struct Sample<'a> {
+    /// In microseconds since 1970.
+    now: Micros,
+    /// Whether the rules are another set than those of the last sample.
+    is_new_set: bool,
+    /// Those within the limit include those that only a shadow mode lets pass.
+    all: Counts,
+    rules: &'a [RuleTotals<'a>],
+    /// Whether the settings let every request pass.
+    is_shadow: bool,
+    /// Of all requests of `ShouldRateLimit`, in seconds.
+    durations: &'a HistogramSnapshot,
+}
+
+/// What was counted and what has happened. Its memory is allocated at the start, but for the texts.
+#[derive(Debug)]
+pub struct History(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    rings: [Ring; 2],
+    busy: BusyRules,
+    all: Counts,
+    durations: Vec<u64>,
+    /// The samples so far.
+    samples: u64,
+    /// The second of the last one.
+    last: u64,
+    events: Recent,
+    denials: Recent,
+}
+
+impl Default for History {
+    fn default() -> History {
+        History(Mutex::new(State {
+            rings: STEPS.map(|(seconds, kept)| Ring::new(seconds, kept)),
+            busy: BusyRules::new(),
+            all: [0; 4],
+            durations: Vec::new(),
+            samples: 0,
+            last: 0,
+            events: Recent::new(),
+            denials: Recent::new(),
+        }))
+    }
+}
+
+impl History {
+    fn sample(&self, sample: &Sample<'_>) {
+        self.0.lock().sample(sample);
+    }
+
+    fn add_event(&self, at: Micros, event: Value) {
+        self.0.lock().events.add(at, event);
+    }
+
+    fn add_denial(&self, at: Micros, denial: Value) {
+        self.0.lock().denials.add_to_sample(at, denial);
+    }
+
+    /// Returns the history until `now`; that of one rule, by its domain and path, if one is given.
+    pub fn read(&self, now: Micros, step: Step, rule: Option<(&str, &str)>) -> HistoryAnswer {
+        self.0.lock().read(now, step, rule)
+    }
+}
+
+impl State {
+    fn sample(&mut self, sample: &Sample<'_>) {
+        let Sample { now, is_new_set, all, rules, is_shadow, durations } = *sample;
+        let second = (now / SECOND).saturating_sub(1);
+        let elapsed = second.saturating_sub(self.last);
+        self.last = second;
+        self.samples += 1;
+        if is_new_set {
+            self.busy.replace(rules, self.samples, is_shadow);
+        }
+        let mut all = grown(&mut self.all, all);
+        // Of what has grown: the counters are not read at the same time.
+        all[WITHIN] = all[WITHIN].saturating_sub(all[WOULD_BE_OVER]);
+        self.durations.resize(durations.counts.len(), 0);
+        let mut took = Vec::with_capacity(durations.counts.len());
+        for (before, now) in self.durations.iter_mut().zip(&durations.counts) {
+            took.push(delta(*before, *now));
+            *before = *now;
+        }
+        for ring in &mut self.rings {
+            ring.start(second, self.samples);
+            ring.add(second, ALL, all);
+            ring.add_durations(second, &durations.bounds, &took);
+        }
+        let rings = &mut self.rings;
+        self.busy.count(rules, elapsed, is_shadow, |slot, counts| {
+            rings.iter_mut().for_each(|ring| ring.add(second, slot + 1, counts));
+        });
+        // At the end of the longer steps: a rule that takes a slot then has all of the next one.
+        if (second + 1).is_multiple_of(self.rings[1].seconds) {
+            self.busy.assign(rules, self.samples, is_shadow);
+        }
+    }
+
+    fn read(&self, now: Micros, step: Step, rule: Option<(&str, &str)>) -> HistoryAnswer {
+        let ring = &self.rings[step as usize];
+        let now = now / SECOND;
+        let is_late = !(self.last + 1..=self.last + 1 + MAX_LATE).contains(&now);
+        let end = if is_late { now } else { self.last + 1 };
+        let until = end - end % ring.seconds;
+        let from = until.saturating_sub(ring.kept as u64 * ring.seconds);
+        let mut series = match rule {
+            None => columns(ring.cells(end, ALL, 0)),
+            Some((domain, rule)) => {
+                let mut slots = self.busy.slots();
+                let slot = slots.find(|(_, it)| &*it.domain == domain && &*it.rule == rule);
+                match slot {
+                    Some((number, slot)) => columns(ring.cells(end, number + 1, slot.since)),
+                    None => columns(ring.steps(end).map(|_| None)),
+                }
+            }
+        };
+        if rule.is_none() {
+            // To a microsecond.
+            let rounded = |ms: f32| Some((ms * 1e3).round() / 1e3).filter(|ms| ms.is_finite());
+            let steps = || ring.steps(end);
+            series.p50_ms = Some(steps().map(|step| rounded(step?.p50)).collect());
+            series.p99_ms = Some(steps().map(|step| rounded(step?.p99)).collect());
+        }
+        HistoryAnswer {
+            step_seconds: ring.seconds,
+            from: time(from),
+            until: time(until),
+            series,
+            rules: rule.is_none().then(|| self.rules(ring, end)),
+            events: self.events.list().filter_map(|json| serde_json::from_str(json).ok()).collect(),
+            denials: self.denials_of(rule),
+        }
+    }
+
+    /// Returns the rules that were asked for in the steps before the second `end`, the busiest first.
+    fn rules(&self, ring: &Ring, end: u64) -> Vec<HistoryRule> {
+        let rules = self.busy.slots().map(|(number, slot)| {
+            let mut sums = [0; 4];
+            for cell in ring.cells(end, number + 1, slot.since).flatten() {
+                sums.iter_mut().zip(cell).for_each(|(sum, count)| *sum += u64::from(*count));
+            }
+            let [within_limit, over_limit, would_be_over_limit, errors] = sums;
+            let (domain, rule) = (slot.domain.to_string(), slot.rule.to_string());
+            HistoryRule { domain, rule, within_limit, over_limit, would_be_over_limit, errors }
+        });
+        let mut rules: Vec<_> = rules.filter(|rule| rule.hits() > 0).collect();
+        rules.sort_by_key(|rule| Reverse(rule.hits()));
+        rules
+    }
+
+    fn denials_of(&self, rule: Option<(&str, &str)>) -> Vec<Value> {
+        let all = self.denials.list().filter_map(|json| serde_json::from_str::<Value>(json).ok());
+        match rule {
+            None => all.collect(),
+            Some((domain, rule)) => {
+                all.filter(|it| it["domain"] == domain && it["rule"] == rule).collect()
+            }
+        }
+    }
+}
+
+/// Returns a series for each of the counts.
+fn columns<'a>(cells: impl Iterator<Item = Option<&'a Cell>>) -> HistorySeries {
+    let mut series = HistorySeries::default();
+    for cell in cells {
+        let count = |at: usize| cell.map(|cell| cell[at]);
+        series.within_limit.push(count(WITHIN));
+        series.over_limit.push(count(OVER));
+        series.would_be_over_limit.push(count(WOULD_BE_OVER));
+        series.errors.push(count(ERRORS));
+    }
+    series
+}
+
+fn time(second: u64) -> String {
+    let second = i64::try_from(second).unwrap_or(i64::MAX);
+    Timestamp::from_second(second).unwrap_or(Timestamp::MAX).to_string()
+}

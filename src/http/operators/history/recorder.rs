@@ -1,0 +1,130 @@
+//! The thread that samples counters and records events.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{Counts, History, Sample};
+use crate::http::operators::events::{EventSources, Observer, at};
+use weir_common::metrics::HistogramSnapshot;
+use weir_limit::{Micros, SECOND};
+use weir_limiter::LimiterCounts;
+use weir_rules::{RuleSet, totals};
+use weir_store::{Operations, Store};
+
+/// How long after the end of a second its counters are read: a timer and the clock may differ by a little.
+const MARGIN: Micros = 20_000;
+
+/// What is recorded.
+pub struct RecorderSources<S> {
+    pub events: Arc<EventSources<S>>,
+    /// Reads how long requests of `ShouldRateLimit` took, in seconds.
+    pub durations: Box<dyn Fn() -> HistogramSnapshot + Send + Sync>,
+}
+
+impl<S> fmt::Debug for RecorderSources<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecorderSources").finish_non_exhaustive()
+    }
+}
+
+/// Records until `closed` becomes true.
+pub async fn record<S: Store + Operations + 'static>(
+    history: &History,
+    sources: &RecorderSources<S>,
+    mut closed: watch::Receiver<bool>,
+) {
+    tokio::select! {
+        // A sender that is gone means that the process ends.
+        _ = closed.wait_for(|closed| *closed) => {}
+        () = Recorder::new(history, sources).run() => {}
+    }
+}
+
+struct Recorder<'a, S> {
+    history: &'a History,
+    sources: &'a RecorderSources<S>,
+    /// The rules that were sampled last, which it does not keep in memory.
+    rules: Weak<RuleSet>,
+    /// The denied requests, until the last that was recorded.
+    denied: u64,
+}
+
+impl<'a, S: Store + Operations> Recorder<'a, S> {
+    fn new(history: &'a History, sources: &'a RecorderSources<S>) -> Recorder<'a, S> {
+        Recorder { history, sources, rules: Weak::new(), denied: 0 }
+    }
+
+    /// Never ends.
+    async fn run(mut self) {
+        let sources = self.sources;
+        let events = &sources.events;
+        let mut denials = events.limiter.denials().sample();
+        let mut changes = events.changes();
+        let mut observer = Observer::without_problems();
+        loop {
+            tokio::select! {
+                () = sleep(until_next_second(events.controls.now())) => {
+                    self.sample();
+                    denials.ask();
+                    let changed = observer.observe(events).events;
+                    changed.into_iter().for_each(|(name, event)| self.add(name, event));
+                }
+                (name, event) = changes.next() => self.add(name, event),
+                mut denial = denials.next() => {
+                    let denied = events.limiter.counts().over_limit.load(Relaxed);
+                    let more = denied.saturating_sub(self.denied);
+                    (self.denied, denial.suppressed) = (denied, more.saturating_sub(1));
+                    let now = events.controls.now();
+                    self.history.add_denial(now, at(now, json!(denial)));
+                }
+            }
+        }
+    }
+
+    fn add(&self, name: &str, mut event: Value) {
+        event["event"] = name.into();
+        let now = self.sources.events.controls.now();
+        self.history.add_event(now, at(now, event));
+    }
+
+    fn sample(&mut self) {
+        let EventSources { limiter, rules, controls, .. } = &*self.sources.events;
+        let rules = rules.load_full();
+        let empty = RuleSet::default();
+        let set = rules.as_deref().unwrap_or(&empty);
+        let is_new_set = !std::ptr::eq(self.rules.as_ptr(), set);
+        if let Some(rules) = rules.as_ref().filter(|_| is_new_set) {
+            self.rules = Arc::downgrade(rules);
+        }
+        let (mut list, _) = totals(set);
+        // After them are the limits that requests bring.
+        list.retain(|rule| rule.rule.is_some());
+        self.history.sample(&Sample {
+            now: controls.now(),
+            is_new_set,
+            all: all(limiter.counts()),
+            rules: &list,
+            is_shadow: limiter.is_shadow(),
+            durations: &(self.sources.durations)(),
+        });
+    }
+}
+
+/// Returns the counters of all requests.
+fn all(counts: &LimiterCounts) -> Counts {
+    let get = |count: &AtomicU64| count.load(Relaxed);
+    let would_be_over = get(&counts.global_shadow_mode) + get(&counts.rule_shadow_mode);
+    let errors = get(&counts.invalid) + get(&counts.store_error);
+    [get(&counts.ok), get(&counts.over_limit), would_be_over, errors]
+}
+
+/// Returns the time until the counters of this second are read.
+fn until_next_second(now: Micros) -> Duration {
+    Duration::from_micros(SECOND - now.wrapping_sub(MARGIN) % SECOND)
+}

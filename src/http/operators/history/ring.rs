@@ -1,0 +1,129 @@
+//! The last steps of one length: what was counted in each, for all and for the rules with a slot.
+
+use std::iter::zip;
+
+use super::quantile::quantile;
+use super::{Counts, delta};
+
+/// The rules that have series.
+pub(super) const SLOTS: usize = 200;
+
+/// The columns of a step: that of all requests, and one for each slot.
+pub(super) const COLUMNS: usize = SLOTS + 1;
+
+/// The column of all requests. That of a slot is the number of the slot, from 1 on.
+pub(super) const ALL: usize = 0;
+
+/// What was counted in one step and column, in the order of [`Counts`].
+pub(super) type Cell = [u32; 4];
+
+/// Steps of one length. All memory is allocated at the start.
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// The seconds of a step.
+    pub seconds: u64,
+    /// The complete steps that it keeps; there is room for one more.
+    pub kept: usize,
+    steps: Box<[Step]>,
+    /// [`COLUMNS`] for each step.
+    cells: Box<[Cell]>,
+    /// How long requests of the newest step took, in buckets.
+    durations: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// The time of its start, in steps since 1970. Another number than that of the place is that of a
+    /// step which is too old.
+    number: u64,
+    /// The first sample in it.
+    sample: u64,
+    /// Quantiles of the durations of requests, in milliseconds; NaN if there were none.
+    pub p50: f32,
+    pub p99: f32,
+}
+
+const NONE: Step = Step { number: u64::MAX, sample: 0, p50: f32::NAN, p99: f32::NAN };
+
+impl Ring {
+    pub const fn bytes(kept: usize) -> usize {
+        (kept + 1) * (size_of::<Step>() + COLUMNS * size_of::<Cell>())
+    }
+
+    pub fn new(seconds: u64, kept: usize) -> Ring {
+        Ring {
+            seconds,
+            kept,
+            steps: vec![NONE; kept + 1].into(),
+            cells: vec![[0; 4]; (kept + 1) * COLUMNS].into(),
+            durations: Vec::new(),
+        }
+    }
+
+    /// Starts the step of a second, unless that is done.
+    pub fn start(&mut self, second: u64, sample: u64) {
+        let number = second / self.seconds;
+        let at = self.place(number);
+        if self.steps[at].number != number {
+            self.steps[at] = Step { number, sample, ..NONE };
+            self.cells[at * COLUMNS..][..COLUMNS].fill([0; 4]);
+            self.durations.fill(0);
+        }
+    }
+
+    /// Adds to a column of the step of a second, which was started.
+    pub fn add(&mut self, second: u64, column: usize, counts: Counts) {
+        let at = self.place(second / self.seconds);
+        for (cell, count) in zip(&mut self.cells[at * COLUMNS + column], counts) {
+            *cell = cell.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Adds the durations of requests to the step of a second, which was started: their numbers in
+    /// buckets with these bounds, in seconds.
+    pub fn add_durations(&mut self, second: u64, bounds: &[f64], counts: &[u64]) {
+        self.durations.resize(bounds.len() + 1, 0);
+        zip(&mut self.durations, counts).for_each(|(all, count)| *all += count);
+        let at = self.place(second / self.seconds);
+        let of = |q| quantile(bounds, &self.durations, q).map_or(f32::NAN, |it| (it * 1e3) as f32);
+        (self.steps[at].p50, self.steps[at].p99) = (of(0.5), of(0.99));
+    }
+
+    /// Returns the complete steps before the second `end`, oldest first; none for those without a sample.
+    pub fn steps(&self, end: u64) -> impl Iterator<Item = Option<&Step>> {
+        self.places(end).map(|at| at.map(|at| &self.steps[at]))
+    }
+
+    /// Returns a column of the complete steps before the second `end`, oldest first; none for those with
+    /// samples before `first`, or without any.
+    pub fn cells(
+        &self,
+        end: u64,
+        column: usize,
+        first: u64,
+    ) -> impl Iterator<Item = Option<&Cell>> {
+        self.places(end).map(move |at| {
+            let at = at.filter(|at| self.steps[*at].sample >= first)?;
+            Some(&self.cells[at * COLUMNS + column])
+        })
+    }
+
+    fn places(&self, end: u64) -> impl Iterator<Item = Option<usize>> {
+        let end = end / self.seconds;
+        (end.saturating_sub(self.kept as u64)..end).map(|number| {
+            let at = self.place(number);
+            (self.steps[at].number == number).then_some(at)
+        })
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % self.steps.len() as u64) as usize
+    }
+}
+
+/// Returns how much counters have grown. One that has gone back started over.
+pub(super) fn grown(before: &mut Counts, now: Counts) -> Counts {
+    let grown = std::array::from_fn(|at| delta(before[at], now[at]));
+    *before = now;
+    grown
+}

@@ -1,0 +1,119 @@
+//! What is wrong now, in one list: for `/status`, the events and the page.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::events::StoreState;
+use crate::loader::{Loader, Rejected};
+use crate::tls::{CertificateProblem, CertificateTime, Identities};
+use weir_limit::{Micros, SECOND};
+use weir_limiter::controls::Controls;
+
+/// Something that operators should do something about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Problem {
+    /// `rules`, `store`, `controls`, `certificate` or `disk`.
+    kind: &'static str,
+    /// What is wrong, in a sentence.
+    text: String,
+    /// The file, and the place in it, if that is a reason.
+    file: Option<String>,
+    line: Option<u32>,
+    column: Option<u32>,
+    /// The number of errors of rules that are rejected.
+    count: Option<usize>,
+    /// When it began, as RFC 3339 writes it.
+    since: String,
+}
+
+/// Where to look for problems.
+pub(super) struct ProblemSources<'a> {
+    pub loader: &'a Loader,
+    pub controls: &'a Controls,
+    pub identities: &'a Identities,
+    pub store: &'a StoreState,
+}
+
+impl Problem {
+    fn new(kind: &'static str, text: String, since: Option<Timestamp>) -> Problem {
+        let since = since.unwrap_or(Timestamp::UNIX_EPOCH).to_string();
+        Problem { kind, text, file: None, line: None, column: None, count: None, since }
+    }
+
+    /// Returns whether it is the same problem, but for numbers in its text and its times.
+    pub fn is_like(&self, other: &Problem) -> bool {
+        let known = |it: &Problem| (it.kind, it.file.clone(), it.line, it.column, it.count);
+        let words = |it: &Problem| it.text.replace(|char: char| char.is_ascii_digit(), "");
+        known(self) == known(other) && words(self) == words(other)
+    }
+}
+
+/// Returns what is wrong; an empty list if nothing is.
+pub(super) fn problems(sources: &ProblemSources<'_>) -> Vec<Problem> {
+    let ProblemSources { loader, controls, identities, store } = *sources;
+    let now = controls.now();
+    let ago = |ago: Duration| {
+        let then = now.saturating_sub(Micros::try_from(ago.as_micros()).unwrap_or(Micros::MAX));
+        Timestamp::from_second(seconds(then)).ok()
+    };
+    let mut problems: Vec<Problem> = loader.rejected().map(Problem::from).collect();
+    problems.extend(store_problem(store, ago));
+    if let (Some(error), Some(lasts)) = (controls.share_error(), controls.unshared_for()) {
+        let text = format!("controls are not shared: changes apply to this replica only: {error}");
+        problems.push(Problem::new("controls", text, ago(lasts)));
+    }
+    for problem in identities.problems(seconds(now)) {
+        let CertificateProblem { text, file, since } = problem;
+        let since = match since {
+            CertificateTime::At(second) => Timestamp::from_second(second).ok(),
+            CertificateTime::Ago(lasts) => ago(lasts),
+        };
+        problems.push(Problem { file, ..Problem::new("certificate", text, since) });
+    }
+    for backend in &store.status.backends {
+        let Some(saved) = &backend.saved else { continue };
+        if let Some(error) = &saved.not_saved_because {
+            let text = format!(
+                "cannot save counters: limits are enforced, but a restart loses the latest hits: {error}"
+            );
+            let file = backend.address.clone();
+            problems.push(Problem { file, ..Problem::new("disk", text, ago(saved.sync_age)) });
+        }
+    }
+    problems
+}
+
+/// Returns that the store fails charges, or would.
+fn store_problem(
+    store: &StoreState,
+    ago: impl Fn(Duration) -> Option<Timestamp>,
+) -> Option<Problem> {
+    let failures = store.status.failures.as_ref()?;
+    let backends = &store.status.backends;
+    let down = backends.iter().find(|backend| backend.down_because.is_some());
+    let down_for =
+        down.filter(|_| !store.is_connected).map(|down| down.down_for.unwrap_or_default());
+    let lasts = failures.failing_for.max(down_for)?;
+    let policy = failures.on_failure;
+    let mut text = format!("the store failed: requests are answered by the policy {policy}");
+    if let Some(error) = down.and_then(|backend| backend.down_because) {
+        text += &format!(": {error}");
+    }
+    Some(Problem::new("store", text, ago(lasts)))
+}
+
+impl From<Rejected> for Problem {
+    fn from(rejected: Rejected) -> Problem {
+        let Rejected { text, file, line, column, errors, since } = rejected;
+        let since = Timestamp::try_from(since).ok();
+        let since = since.and_then(|since| Timestamp::from_second(since.as_second()).ok());
+        let count = Some(errors);
+        Problem { file, line, column, count, ..Problem::new("rules", text, since) }
+    }
+}
+
+fn seconds(time: Micros) -> i64 {
+    i64::try_from(time / SECOND).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,44 @@
+//! What is wrong with a set of rules or an overlay that was rejected.
+
+use std::time::SystemTime;
+
+use weir_rules::{Position, Problem};
+
+/// The newest set, or overlay, while it is rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// What this means, and the first error.
+    pub text: String,
+    /// The place of the first error.
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub column: Option<u32>,
+    /// The number of errors.
+    pub errors: usize,
+    /// Since when none have been valid.
+    pub since: SystemTime,
+}
+
+impl Rejected {
+    /// Notes the errors of a set after those of `before`. `message` says what the rejection means.
+    pub(super) fn new(
+        message: &str,
+        first: Option<&Problem>,
+        errors: usize,
+        before: Option<&Rejected>,
+        now: SystemTime,
+    ) -> Rejected {
+        let position = first.and_then(|first| first.position);
+        Rejected {
+            text: match first {
+                Some(first) => format!("{message}: {}", first.message),
+                None => message.to_owned(),
+            },
+            file: first.map(|first| first.file.clone()),
+            line: position.and_then(Position::line),
+            column: position.and_then(Position::column),
+            errors,
+            since: before.map_or(now, |before| before.since),
+        }
+    }
+}
