@@ -154,7 +154,7 @@ function askForToken(error) {
       show(byId('forget'), token !== null);
       resolve(isGiven);
     }, { once: true });
-    dialog.showModal();
+    openDialog(dialog);
   });
   const isWrong = error.status === 401 && token !== null;
   if (isWrong) token = null;
