@@ -1,11 +1,11 @@
-//! The keys with the most hits, the most denials, and near a limit.
+//! The keys with the most hits and denials, with those of shadow rules listed separately, and near a limit.
 //!
 //! Each serving thread counts in sketches of its own: [`Top::record`] locks those of the current
 //! thread. [`Top::list`] copies them one after the other, which locks each for some microseconds, and
 //! merges the copies. Every decision is counted, without sampling, so that the reported errors are
 //! certain.
 //!
-//! **Bounded.** Each of the three lists of a thread has `entries` rows; a row keeps up to 512 bytes
+//! **Bounded.** Each of the four lists of a thread has `entries` rows; a row keeps up to 512 bytes
 //! of its key and 128 of the path of its rule, and has a few counters.
 
 mod key;
@@ -63,6 +63,7 @@ struct Aligned(Mutex<Lists>);
 struct Lists {
     hits: Sketch<()>,
     denied: Sketch<()>,
+    would_be_denied: Sketch<()>,
     near: NearKeys,
 }
 
@@ -83,6 +84,8 @@ pub enum Outcome<'a> {
     /// Admitted, at or over `near_limit_ratio` of some limits.
     Admitted(&'a [NearAdmission<'a>]),
     Denied,
+    /// Over the limit of a rule in shadow mode, or in the global shadow mode.
+    WouldBeDenied,
 }
 
 /// A limit after hits that it admitted.
@@ -103,6 +106,7 @@ impl Top {
         let lists = || Lists {
             hits: Sketch::new(options.entries.max(1)),
             denied: Sketch::new(options.entries.max(1)),
+            would_be_denied: Sketch::new(options.entries.max(1)),
             near: NearKeys::new(options.entries),
         };
         Top {
@@ -135,6 +139,7 @@ impl Top {
         lists.hits.count(&key, rule, hits);
         match outcome {
             Outcome::Denied => lists.denied.count(&key, rule, hits),
+            Outcome::WouldBeDenied => lists.would_be_denied.count(&key, rule, hits),
             Outcome::Admitted(near) => {
                 for near in near {
                     self.record_near(lists, &key, rule, hits, near);
@@ -171,6 +176,7 @@ impl Top {
         match query.by {
             By::Hits => count(|lists| &lists.hits),
             By::Denied => count(|lists| &lists.denied),
+            By::WouldBeDenied => count(|lists| &lists.would_be_denied),
             By::Near => {
                 let copies = self.lists.iter().map(|Aligned(lists)| lists.lock().near.snapshot());
                 let merged = merge(copies.collect(), Near::combine);

@@ -3,19 +3,19 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use super::api_client::{ApiClient, Output, ServerArgs, with_query};
 use crate::cli::number::whole;
 use crate::cli::print::{Column, counted, entries, line, table};
 use weir_common::duration::rounded;
-use weir_limiter::top::{self, TopList, TopRow};
+use weir_limiter::top::{By, TopList, TopRow};
 
 const EXAMPLES: &str = "\
 Examples:
   weir top
   weir top --sort-by denied --rows 10
+  weir top --sort-by would-be-denied
   weir top --sort-by near --output json
 
 It lists the keys of one replica, counted since it started. The true count of a key is at most ERROR lower.";
@@ -24,7 +24,7 @@ It lists the keys of one replica, counted since it started. The true count of a 
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
     /// What to list keys by.
-    #[arg(long, value_enum, value_name = "LIST", default_value = "hits")]
+    #[arg(long, visible_alias = "by", value_enum, value_name = "LIST", default_value = "hits")]
     sort_by: SortBy,
     /// The largest number of keys.
     #[arg(long, value_name = "N", default_value = "20", value_parser = whole::<u16>(1..=10_000))]
@@ -41,16 +41,28 @@ pub struct TopArgs {
 enum SortBy {
     /// Hits requested, admitted or not.
     Hits,
-    /// Hits denied, also in shadow mode.
+    /// Hits denied.
     Denied,
+    /// Hits that a rule in shadow mode would deny.
+    WouldBeDenied,
     /// How much of a limit is used.
     Near,
 }
 
+impl SortBy {
+    fn list(self) -> By {
+        match self {
+            SortBy::Hits => By::Hits,
+            SortBy::Denied => By::Denied,
+            SortBy::WouldBeDenied => By::WouldBeDenied,
+            SortBy::Near => By::Near,
+        }
+    }
+}
+
 /// Prints a list of keys.
 pub fn run(args: &TopArgs) -> ExitCode {
-    let by = args.sort_by.to_possible_value();
-    let by = by.as_ref().map_or("hits", PossibleValue::get_name);
+    let by = args.sort_by.list().name();
     let path = with_query("/v1/top", &[("by", by), ("limit", &args.rows.to_string())]);
     let answer = ApiClient::new(&args.server).and_then(|client| client.get(&path));
     args.output.show(answer, print_list)
@@ -58,9 +70,10 @@ pub fn run(args: &TopArgs) -> ExitCode {
 
 fn print_list(list: &TopList, out: &mut dyn Write) -> io::Result<()> {
     let (what, none) = match list.by {
-        top::By::Hits => ("hit", "no hits"),
-        top::By::Denied => ("denied hit", "no hits are denied"),
-        top::By::Near => ("hit", "no key is near a limit"),
+        By::Hits => ("hit", "no hits"),
+        By::Denied => ("denied hit", "no hits are denied"),
+        By::WouldBeDenied => ("would-be-denied hit", "no hits would be denied"),
+        By::Near => ("hit", "no key is near a limit"),
     };
     match list.rows.is_empty() {
         true => line(out, none)?,
@@ -69,7 +82,7 @@ fn print_list(list: &TopList, out: &mut dyn Write) -> io::Result<()> {
     let since = rounded(list.seconds.saturating_mul(1_000));
     let total = match list.by {
         // One hit may be near several limits.
-        top::By::Near => String::new(),
+        By::Near => String::new(),
         _ => format!("{} ", counted(list.total, what)),
     };
     let others = match list.unlisted {

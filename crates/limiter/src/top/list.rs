@@ -11,25 +11,28 @@ use weir_limit::Micros;
 
 /// What keys are listed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum By {
     /// Hits requested, admitted or not.
     Hits,
-    /// Hits denied, also in shadow mode.
+    /// Hits denied.
     Denied,
+    /// Hits that are admitted only because of a shadow mode.
+    WouldBeDenied,
     /// How much of a limit is used, of those keys that are near one.
     Near,
 }
 
 impl By {
     /// All lists.
-    pub const ALL: [By; 3] = [By::Hits, By::Denied, By::Near];
+    pub const ALL: [By; 4] = [By::Hits, By::Denied, By::WouldBeDenied, By::Near];
 
     /// Returns the name of the list in the API.
     pub fn name(self) -> &'static str {
         match self {
             By::Hits => "hits",
             By::Denied => "denied",
+            By::WouldBeDenied => "would_be_denied",
             By::Near => "near",
         }
     }
@@ -81,7 +84,7 @@ pub struct TopRow {
     /// entries may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Hits requested; denied; or admitted at or over `near_limit_ratio`.
+    /// Hits requested; denied; that would be denied; or admitted at or over `near_limit_ratio`.
     pub count: u64,
     pub error: u64,
     #[serde(flatten)]

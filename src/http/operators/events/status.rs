@@ -79,5 +79,10 @@ fn controlled(counts: &LimiterCounts) -> Value {
 
 fn top_keys(top: &Top) -> Value {
     let list = |by| top.list(&Query { by, limit: MAX_TOP_ROWS, filter: None });
-    json!({ "denied": list(By::Denied), "near": list(By::Near), "hits": list(By::Hits) })
+    json!({
+        "denied": list(By::Denied),
+        "would_be_denied": list(By::WouldBeDenied),
+        "near": list(By::Near),
+        "hits": list(By::Hits),
+    })
 }

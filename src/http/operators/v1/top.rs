@@ -1,4 +1,4 @@
-//! The keys with the most hits, the most denials, and near a limit.
+//! The lists of top keys.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const MAX_ROWS: usize = 10_000;
 /// The rows that a control is shown to match.
 const MATCHED_ROWS: usize = 20;
 
-/// Returns one of the lists: `by` hits, denied or near.
+/// Returns the list that `by` names.
 pub(super) async fn list<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     let query = Query::read(&uri, &["by", "limit"])?;
     let (by, limit) = (by(&query)?, limit(&query)?);
