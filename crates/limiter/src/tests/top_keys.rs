@@ -20,7 +20,7 @@ fn with_options(rules: &str, options: crate::Options) -> Bench {
 }
 
 fn list(bench: &Bench, by: By) -> TopList {
-    bench.limiter.top().unwrap().list(&Query { by, limit: usize::MAX, filter: None })
+    bench.limiter.top().unwrap().list(&Query::new(by))
 }
 
 /// The entries of a row, its rule, and its count.

@@ -9,7 +9,7 @@ use super::traffic::Traffic;
 use crate::http::operators::debug::store_json;
 use crate::version::{COMMIT, VERSION};
 use weir_limiter::LimiterCounts;
-use weir_limiter::top::{By, Query, Top};
+use weir_limiter::top::{By, Query, Top, Window};
 use weir_store::{Operations, Store, StoreStatus};
 
 /// The most rows of each list of top keys.
@@ -78,7 +78,8 @@ fn controlled(counts: &LimiterCounts) -> Value {
 }
 
 fn top_keys(top: &Top) -> Value {
-    let list = |by| top.list(&Query { by, limit: MAX_TOP_ROWS, filter: None });
+    let (limit, window) = (MAX_TOP_ROWS, Window::Hour);
+    let list = |by| top.list(&Query { limit, window, ..Query::new(by) });
     json!({
         "denied": list(By::Denied),
         "would_be_denied": list(By::WouldBeDenied),
