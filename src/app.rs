@@ -12,7 +12,7 @@ mod servers;
 mod store_health;
 mod stores;
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -346,6 +346,15 @@ impl App {
             () = limiter.store().maintain() => Ok(()),
             () = controls.run(limiter.store().shared_table()) => Ok(()),
             () = clock.follow() => Ok(()),
+            () = follow_top(limiter.top()) => Ok(()),
         }
+    }
+}
+
+/// Lets windows of top keys go on. Never ends.
+async fn follow_top(top: Option<&Arc<Top>>) {
+    match top {
+        Some(top) => top.follow().await,
+        None => pending().await,
     }
 }

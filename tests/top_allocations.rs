@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use allocator::{allocations, peak};
 use weir_common::clock::ManualClock;
-use weir_limiter::top::{NearAdmission, Options, Outcome, Recorded, Top};
+use weir_limiter::top::{By, NearAdmission, Options, Outcome, Query, Recorded, Top, Window};
 
 fn record(top: &Top, user: &str, outcome: Outcome<'_>) {
     let (domain, entries) = ("d", &[("user", user)][..]);
@@ -44,4 +44,38 @@ fn rare_keys_seldom_get_a_row_and_memory_is_bounded() {
     // Two lists, each with 1024 rows of less than a KiB, and their indices and cells.
     assert!(bytes < 2 * 1024 * 1024, "{bytes} bytes");
     assert!(allocated < 2 * users.len() / 4, "{allocated} allocations");
+}
+
+/// The lists of all windows take at most twice the memory of lists of all time, which is what sketches take with
+/// cells of eight bytes.
+#[test]
+fn windows_take_at_most_twice_the_memory_of_all_time() {
+    for length in [4, 400] {
+        let (clock, entries) = (Arc::new(ManualClock::new(0)), 1024);
+        let options = Options { entries, redact: Vec::new(), threads: 1 };
+        let end_steps = |steps: u32| {
+            let top = Top::new(options.clone(), clock.clone());
+            peak(|| {
+                for step in 0..=steps {
+                    for user in 0..2_000 {
+                        let user = format!("{step:04}{user:0length$}");
+                        record(&top, &user, Outcome::Denied);
+                    }
+                    if steps > 0 {
+                        clock.advance(20_000_000);
+                        top.end_step();
+                        let _ = top.list(&Query {
+                            window: Window::Hour,
+                            limit: 100,
+                            ..Query::new(By::Hits)
+                        });
+                    }
+                }
+            })
+        };
+        let all_time = end_steps(0) + 2 * 16 * entries * 4;
+        let windows = end_steps(450);
+        println!("keys of {length} bytes: {all_time} bytes, with windows {windows}");
+        assert!(windows <= 2 * all_time, "keys of {length} bytes: {windows} of {all_time}");
+    }
 }

@@ -1,8 +1,9 @@
 //! The commands of operators against a running weir: block, allow, limit, unblock, controls, top, state,
 //! reset, count and `explain --server`.
 
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -248,7 +249,21 @@ async fn states_are_shown_counted_and_reset() {
     let top = good(&weir, "top --sort-by denied");
     assert!(top.contains("   1      0  shop    user  user=ann\n1 denied hit in "), "{top}");
     assert!(good(&weir, "top --sort-by near").contains("   2   2"), "{top}");
-    assert_eq!(at(weir.debug, "top --output json").json()["rows"][0]["count"], 3);
+    let list = at(weir.debug, "top --output json").json();
+    assert_eq!((&list["rows"][0]["count"], &list["window"]), (&json!(3), &json!("1h")));
+    assert_eq!(good(&weir, "top -d shop --rule user --window 1m").lines().count(), 3);
+    let none = good(&weir, "top -d shop --rule api_key --window start --by would-be-denied");
+    assert!(
+        none.starts_with("no hits would be denied\n0 would-be-denied hits of all keys in "),
+        "{none}"
+    );
+    for (args, wanted) in [
+        ("top -d shpo", "error: unknown domain 'shpo'\nhelp: did you mean 'shop'?\n"),
+        ("top -d shop --rule usr", "error: unknown rule 'usr'\nhelp: did you mean 'user'?\n"),
+    ] {
+        let ran = at(weir.debug, args);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(1), wanted));
+    }
 
     assert!(good(&weir, "reset -d shop user=ann").contains("  reset:  {shop|user=ann}"));
     assert_eq!(user(&weir, "ann").await, Code::Ok);
@@ -351,6 +366,25 @@ fn tokens_come_from_a_file_or_the_environment() {
     assert!(ran.code == Some(2) && ran.err.contains("none cannot be read"), "{}", ran.err);
 }
 
+#[tokio::test]
+async fn a_watched_list_is_printed_again_with_what_was_counted_meanwhile() {
+    let weir = serving(RULES).start();
+    assert_eq!(user(&weir, "ann").await, Code::Ok);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let server = format!("http://{}", weir.debug);
+    command.args(["top", "--watch"]).env_clear().env("WEIR_SERVER", server);
+    let mut watching = command.stdout(Stdio::piped()).spawn().expect("weir runs");
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let row = |line: &String| line.ends_with("user=ann");
+    assert_eq!(lines.find(row).unwrap().split_whitespace().next(), Some("1"));
+    assert_eq!(user(&weir, "ann").await, Code::Ok);
+    // The second list may have been read before.
+    let counts = lines.filter(row).map(|line| line.split_whitespace().next().unwrap().to_owned());
+    assert!(counts.take(2).any(|count| count == "2"));
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+}
+
 #[test]
 fn a_server_that_cannot_be_reached_is_named_with_a_fix() {
     let nobody = format!("http://127.0.0.1:{}", free_port());
@@ -418,6 +452,9 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         ("state -d shop", "--domain"),
         ("count -d shop a=b", "--span"),
         ("top --sort-by most", "near"),
+        ("top --rule user", "--domain"),
+        ("top --window 2h", "1m, 1h, start"),
+        ("top --watch --output json", "cannot be used with"),
         ("explain -d shop a=b", "RULES"),
     ] {
         let ran = run(args, &[]);

@@ -361,7 +361,8 @@ impl<S: Store> Limiter<S> {
         let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
         stats::count(&counted, domain, matched, decision.limit);
         if let Some(top) = &self.top {
-            top_keys::record(top, matched, charge, decision, &counted, is_charged);
+            let shadow_mode = self.options.shadow_mode;
+            top_keys::record(top, matched, charge, decision, &counted, is_charged, shadow_mode);
         }
         let rule = matched.applies.rule();
         if let Some(rule) = rule {
@@ -397,7 +398,7 @@ impl<S: Store> Limiter<S> {
             Effect::Block { wait, .. } => {
                 add(blocked);
                 if let Some(top) = &self.top {
-                    top_keys::record_blocked(top, domain, matched);
+                    top_keys::record_blocked(top, domain, matched, self.options.shadow_mode);
                 }
                 status.over_limit = true;
                 status.remaining = 0;

@@ -113,6 +113,11 @@ impl<'s, 'r> Matched<'s, 'r> {
         matches!(self.effect, Some(Effect::Block { .. }))
     }
 
+    /// Whether its rule only counts what it would deny.
+    pub fn is_in_shadow_mode(&self) -> bool {
+        self.applies.rule().is_some_and(|rule| rule.shadow_mode)
+    }
+
     /// The path of the rule; empty if there is none.
     #[inline]
     pub fn path(&self) -> &str {

@@ -1,13 +1,19 @@
-//! The keys with the most hits, the most denials, and near a limit.
+//! The keys with the most hits and denials, with those of shadow rules listed separately, and near a limit.
 //!
 //! Each serving thread counts in sketches of its own: [`Top::record`] locks those of the current
 //! thread. [`Top::list`] copies them one after the other, which locks each for some microseconds, and
 //! merges the copies. Every decision is counted, without sampling, so that the reported errors are
 //! certain.
 //!
-//! **Bounded.** Each of the three lists of a thread has `entries` rows; a row keeps up to 512 bytes
-//! of its key and 128 of the path of its rule, and has a few counters.
+//! The sketches of hits and denials are those of a step of 20 seconds. [`Top::end_step`] moves them to the
+//! history, of which lists of a minute, an hour and all time are made. It has to be called from time
+//! to time, as [`Top::follow`] does; a late call makes windows longer, which their lists say.
+//!
+//! **Bounded.** Each of the four lists of a thread has `entries` rows, and the history of hits and denials five
+//! eighths of that for each thread that counts; a row keeps up to 512 bytes of its key and 128 of the path of its
+//! rule, and has some counters.
 
+mod history;
 mod key;
 mod list;
 mod merge;
@@ -17,22 +23,37 @@ mod sketch;
 #[cfg(test)]
 mod tests;
 
-pub use list::{By, Filter, LimitUsage, Query, TopList, TopRow};
+pub use list::{By, Filter, LimitUsage, Query, TopList, TopRow, Window};
 pub use redact::Redaction;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::{MissedTickBehavior, interval};
 
+use self::history::{History, Spans};
 use self::key::{Key, KeyHasher};
 use self::merge::merge;
 use self::near::{Near, NearKeys, NearNow};
-use self::sketch::Sketch;
+use self::sketch::{Sketch, Snapshot};
 use weir_common::clock::Monotonic;
 use weir_common::entry::Entry;
-use weir_common::threads;
+use weir_common::threads::{self, run_blocking};
 use weir_limit::{Micros, SECOND};
+
+/// How often [`Top::follow`] looks whether a step is over.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The cells of a generation of the history for each row of a thread.
+const HISTORY_CELLS_PER_ROW: usize = 4;
+
+/// The indices of what is counted in the sketches of a step.
+const HITS: usize = 0;
+const DENIED: usize = 1;
+const WOULD_BE_DENIED: usize = 2;
+const COUNTED: usize = 3;
 
 /// How keys are counted.
 #[derive(Clone, Debug)]
@@ -50,9 +71,17 @@ pub struct Top {
     hasher: KeyHasher,
     /// The lists of each thread, by the thread's number.
     lists: Box<[Aligned]>,
+    entries: usize,
+    past: Mutex<Past>,
     redaction: Arc<Redaction>,
     clock: Arc<dyn Monotonic>,
     started: Micros,
+}
+
+/// What was counted before the current step. Locked before lists of threads are.
+struct Past {
+    spans: Spans,
+    histories: [History; COUNTED],
 }
 
 /// Starts a cache line, so that threads do not slow each other down.
@@ -61,8 +90,8 @@ struct Aligned(Mutex<Lists>);
 
 /// The lists of one thread.
 struct Lists {
-    hits: Sketch<()>,
-    denied: Sketch<()>,
+    /// The hits of the current step.
+    counted: [Sketch<()>; COUNTED],
     near: NearKeys,
 }
 
@@ -83,6 +112,8 @@ pub enum Outcome<'a> {
     /// Admitted, at or over `near_limit_ratio` of some limits.
     Admitted(&'a [NearAdmission<'a>]),
     Denied,
+    /// Over the limit of a rule in shadow mode, or in the global shadow mode.
+    WouldBeDenied,
 }
 
 /// A limit after hits that it admitted.
@@ -101,15 +132,17 @@ impl Top {
     /// Returns empty lists.
     pub fn new(options: Options, clock: Arc<dyn Monotonic>) -> Top {
         let lists = || Lists {
-            hits: Sketch::new(options.entries.max(1)),
-            denied: Sketch::new(options.entries.max(1)),
+            counted: std::array::from_fn(|_| Sketch::new(options.entries.max(1))),
             near: NearKeys::new(options.entries),
         };
+        let now = clock.monotonic();
         Top {
             hasher: KeyHasher::default(),
             lists: (0..options.threads.max(1)).map(|_| Aligned(Mutex::new(lists()))).collect(),
             redaction: Arc::new(Redaction::new(options.redact)),
-            started: clock.monotonic(),
+            entries: options.entries.max(1),
+            past: Mutex::new(Past { spans: Spans::new(now), histories: Default::default() }),
+            started: now,
             clock,
         }
     }
@@ -132,9 +165,10 @@ impl Top {
     fn record_in(&self, lists: &mut Lists, recorded: &Recorded<'_>) {
         let Recorded { domain, entries, rule, hits, outcome } = *recorded;
         let key = self.hasher.key(domain, entries);
-        lists.hits.count(&key, rule, hits);
+        lists.counted[HITS].count(&key, rule, hits);
         match outcome {
-            Outcome::Denied => lists.denied.count(&key, rule, hits),
+            Outcome::Denied => lists.counted[DENIED].count(&key, rule, hits),
+            Outcome::WouldBeDenied => lists.counted[WOULD_BE_DENIED].count(&key, rule, hits),
             Outcome::Admitted(near) => {
                 for near in near {
                     self.record_near(lists, &key, rule, hits, near);
@@ -161,20 +195,64 @@ impl Top {
 
     /// Returns one list of all threads.
     pub fn list(&self, query: &Query<'_>) -> TopList {
-        let now = self.clock.monotonic();
-        let seconds = now.saturating_sub(self.started) / SECOND;
-        let count = |of: fn(&Lists) -> &Sketch<()>| {
-            let copies = self.lists.iter().map(|Aligned(lists)| of(&lists.lock()).snapshot());
-            let merged = merge(copies.collect(), |(), ()| {});
-            list::by_count(merged, query, seconds, &self.redaction)
-        };
         match query.by {
-            By::Hits => count(|lists| &lists.hits),
-            By::Denied => count(|lists| &lists.denied),
+            By::Hits => self.counted(HITS, query),
+            By::Denied => self.counted(DENIED, query),
+            By::WouldBeDenied => self.counted(WOULD_BE_DENIED, query),
             By::Near => {
+                let now = self.clock.monotonic();
                 let copies = self.lists.iter().map(|Aligned(lists)| lists.lock().near.snapshot());
                 let merged = merge(copies.collect(), Near::combine);
+                let seconds = now.saturating_sub(self.started) / SECOND;
                 list::by_fraction(merged, query, seconds, &self.redaction, now)
+            }
+        }
+    }
+
+    fn counted(&self, list: usize, query: &Query<'_>) -> TopList {
+        // Held, so that no step ends meanwhile.
+        let past = self.past.lock();
+        let current = |Aligned(lists): &Aligned| lists.lock().counted[list].snapshot();
+        let mut copies: Vec<Snapshot<()>> = self.lists.iter().map(current).collect();
+        copies.push(past.histories[list].snapshot(query.window));
+        let seconds = past.spans.covered(query.window, self.clock.monotonic()) / SECOND;
+        drop(past);
+        list::by_count(merge(copies, |(), ()| {}), query, seconds, &self.redaction)
+    }
+
+    /// Ends the current step if it is long enough. Takes a few milliseconds; it should not run on a thread that
+    /// serves.
+    pub fn end_step(&self) {
+        let (mut past, now) = (self.past.lock(), self.clock.monotonic());
+        if !past.spans.is_due(now) {
+            return;
+        }
+        let end = past.spans.end_step(now);
+        for list in 0..COUNTED {
+            let close = |Aligned(lists): &Aligned| {
+                let mut lists = lists.lock();
+                let sketch = &mut lists.counted[list];
+                let empty = sketch.emptied();
+                std::mem::replace(sketch, empty).into_snapshot()
+            };
+            let closed: Vec<Snapshot<()>> = self.lists.iter().map(close).collect();
+            let counting = closed.iter().filter(|closed| closed.total > 0).count();
+            let max_rows = self.entries * 5 / 8 * counting;
+            let step = merge(closed, |(), ()| {});
+            past.histories[list].add(step, end, max_rows, HISTORY_CELLS_PER_ROW * self.entries);
+        }
+    }
+
+    /// Ends steps when they are long enough. Never ends.
+    pub async fn follow(self: &Arc<Self>) {
+        let mut ticks = interval(FOLLOW_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if self.past.lock().spans.is_due(self.clock.monotonic()) {
+                let top = self.clone();
+                // Without a thread for it the step is longer.
+                let _ = run_blocking(move || top.end_step()).await;
             }
         }
     }

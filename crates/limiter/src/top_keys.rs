@@ -13,7 +13,8 @@ const INDEXES: [&str; 16] =
     ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"];
 
 /// Counts the decision on hits that were charged. Refunds and looks are not counted. `is_charged` is
-/// false if they were not charged after all because the request is denied as a whole.
+/// false if they were not charged after all because the request is denied as a whole. `shadow_mode` is
+/// the global one.
 #[inline]
 pub(super) fn record(
     top: &Top,
@@ -22,6 +23,7 @@ pub(super) fn record(
     decision: &Decision,
     counted: &CountedHits,
     is_charged: bool,
+    shadow_mode: bool,
 ) {
     let Some(hits) = charge.op.takes() else { return };
     let near = match is_charged && decision.allowed && decision.source == Source::Store {
@@ -30,20 +32,27 @@ pub(super) fn record(
     };
     let outcome = match decision.allowed || matched.is_allowed() {
         true => Outcome::Admitted(&near),
+        false if shadow_mode || matched.is_in_shadow_mode() => Outcome::WouldBeDenied,
         false => Outcome::Denied,
     };
     let (domain, entries) = (charge.key.domain, charge.key.entries);
     top.record(&Recorded { domain, entries, rule: matched.path(), hits, outcome });
 }
 
-/// Counts hits that a control blocks.
-pub(super) fn record_blocked(top: &Top, domain: &str, matched: &Matched<'_, '_>) {
+/// Counts hits that a control blocks, or would block but for the global shadow mode.
+pub(super) fn record_blocked(
+    top: &Top,
+    domain: &str,
+    matched: &Matched<'_, '_>,
+    shadow_mode: bool,
+) {
     let Some(hits) = matched.op.takes() else { return };
     let entries = match matched.counted_plan() {
         Some(plan) => matched.counted_entries(plan),
         None => matched.entries(),
     };
-    let (rule, outcome) = (matched.path(), Outcome::Denied);
+    let outcome = if shadow_mode { Outcome::WouldBeDenied } else { Outcome::Denied };
+    let rule = matched.path();
     top.record(&Recorded { domain, entries, rule, hits, outcome });
 }
 

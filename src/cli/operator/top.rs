@@ -1,31 +1,51 @@
 //! `weir top`: lists the keys with the most hits, the most denials, and near a limit.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
 
-use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
-use super::api_client::{ApiClient, Output, ServerArgs, with_query};
+use super::api_client::{ApiClient, Output, ServerArgs, read, with_query};
 use crate::cli::number::whole;
+use crate::cli::output::finish;
 use crate::cli::print::{Column, counted, entries, line, table};
 use weir_common::duration::rounded;
-use weir_limiter::top::{self, TopList, TopRow};
+use weir_limiter::top::{By, TopList, TopRow, Window};
+
+/// How often `--watch` asks.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Clears a terminal and moves to its start.
+const CLEAR: &str = "\x1b[2J\x1b[H";
 
 const EXAMPLES: &str = "\
 Examples:
   weir top
   weir top --sort-by denied --rows 10
+  weir top -d shop --rule user --window 1m --watch
+  weir top --sort-by would-be-denied
   weir top --sort-by near --output json
 
-It lists the keys of one replica, counted since it started. The true count of a key is at most ERROR lower.";
+It lists the keys of one replica. The last line says over which time they are counted, which may be somewhat more than
+the window. The true count of a key is at most ERROR lower.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
     /// What to list keys by.
-    #[arg(long, value_enum, value_name = "LIST", default_value = "hits")]
+    #[arg(long, visible_alias = "by", value_enum, value_name = "LIST", default_value = "hits")]
     sort_by: SortBy,
+    /// Only keys of this domain.
+    #[arg(short, long, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// Only keys of this rule, as the column RULE names it.
+    #[arg(long, value_name = "NAME", requires = "domain")]
+    rule: Option<String>,
+    /// The time over which hits are counted. Keys near a limit are those of now.
+    #[arg(long, value_enum, value_name = "TIME", default_value = "1h")]
+    window: WindowArg,
     /// The largest number of keys.
     #[arg(long, value_name = "N", default_value = "20", value_parser = whole::<u16>(1..=10_000))]
     #[arg(allow_negative_numbers = true)]
@@ -33,34 +53,119 @@ pub struct TopArgs {
     /// Format of the list.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
+    /// Asks every 2 seconds and replaces the list, until it is interrupted.
+    #[arg(long, conflicts_with = "output")]
+    watch: bool,
     #[command(flatten)]
     server: ServerArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WindowArg {
+    /// The last minute.
+    #[value(name = "1m")]
+    Minute,
+    /// The last hour.
+    #[value(name = "1h")]
+    Hour,
+    /// All time since the replica started.
+    Start,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SortBy {
     /// Hits requested, admitted or not.
     Hits,
-    /// Hits denied, also in shadow mode.
+    /// Hits denied.
     Denied,
+    /// Hits that a rule in shadow mode would deny.
+    WouldBeDenied,
     /// How much of a limit is used.
     Near,
 }
 
-/// Prints a list of keys.
-pub fn run(args: &TopArgs) -> ExitCode {
-    let by = args.sort_by.to_possible_value();
-    let by = by.as_ref().map_or("hits", PossibleValue::get_name);
-    let path = with_query("/v1/top", &[("by", by), ("limit", &args.rows.to_string())]);
-    let answer = ApiClient::new(&args.server).and_then(|client| client.get(&path));
-    args.output.show(answer, print_list)
+impl SortBy {
+    fn list(self) -> By {
+        match self {
+            SortBy::Hits => By::Hits,
+            SortBy::Denied => By::Denied,
+            SortBy::WouldBeDenied => By::WouldBeDenied,
+            SortBy::Near => By::Near,
+        }
+    }
 }
 
-fn print_list(list: &TopList, out: &mut dyn Write) -> io::Result<()> {
+impl WindowArg {
+    fn window(self) -> Window {
+        match self {
+            WindowArg::Minute => Window::Minute,
+            WindowArg::Hour => Window::Hour,
+            WindowArg::Start => Window::Start,
+        }
+    }
+}
+
+impl TopArgs {
+    fn path(&self) -> String {
+        let rows = self.rows.to_string();
+        let (by, window) = (self.sort_by.list().name(), self.window.window().name());
+        let mut query = vec![("by", by), ("window", window), ("limit", &rows)];
+        query.extend(self.domain.as_deref().map(|domain| ("domain", domain)));
+        query.extend(self.rule.as_deref().map(|rule| ("rule", rule)));
+        with_query("/v1/top", &query)
+    }
+
+    fn print(&self, list: &TopList, out: &mut dyn Write) -> io::Result<()> {
+        print_list(list, self.domain.is_some(), out)
+    }
+}
+
+/// Prints a list of keys.
+pub fn run(args: &TopArgs) -> ExitCode {
+    let client = match ApiClient::new(&args.server) {
+        Ok(client) => client,
+        Err(error) => return error.report(),
+    };
+    if args.watch {
+        return watch(args, &client);
+    }
+    args.output.show(client.get(&args.path()), |list, out| args.print(list, out))
+}
+
+/// Prints the list again and again, in place on a terminal.
+fn watch(args: &TopArgs, client: &ApiClient<'_>) -> ExitCode {
+    let mut out = io::stdout().lock();
+    let before = if out.is_terminal() { CLEAR } else { "" };
+    let (path, mut is_first) = (args.path(), true);
+    loop {
+        match client.get(&path).and_then(|answer| read(&answer)) {
+            Ok(list) => {
+                // In one piece, so that a terminal shows no half of it.
+                let mut text = before.as_bytes().to_vec();
+                let printed = args.print(&list, &mut text);
+                let printed =
+                    printed.and_then(|()| out.write_all(&text)).and_then(|()| out.flush());
+                if printed.is_err() {
+                    return finish(printed, ExitCode::SUCCESS);
+                }
+            }
+            Err(error) if is_first => return error.report(),
+            // It may come back.
+            Err(error) => _ = error.report(),
+        }
+        is_first = false;
+        #[expect(clippy::disallowed_methods, reason = "there is nothing else to do")]
+        sleep(WATCH_INTERVAL);
+    }
+}
+
+/// Prints a list. `is_part`: it has only the keys of some rules.
+fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<()> {
     let (what, none) = match list.by {
-        top::By::Hits => ("hit", "no hits"),
-        top::By::Denied => ("denied hit", "no hits are denied"),
-        top::By::Near => ("hit", "no key is near a limit"),
+        By::Hits => ("hit", "no hits"),
+        By::Denied => ("denied hit", "no hits are denied"),
+        By::WouldBeDenied => ("would-be-denied hit", "no hits would be denied"),
+        By::Near => ("hit", "no key is near a limit"),
     };
     match list.rows.is_empty() {
         true => line(out, none)?,
@@ -69,7 +174,8 @@ fn print_list(list: &TopList, out: &mut dyn Write) -> io::Result<()> {
     let since = rounded(list.seconds.saturating_mul(1_000));
     let total = match list.by {
         // One hit may be near several limits.
-        top::By::Near => String::new(),
+        By::Near => String::new(),
+        _ if is_part => format!("{} of all keys ", counted(list.total, what)),
         _ => format!("{} ", counted(list.total, what)),
     };
     let others = match list.unlisted {
@@ -115,9 +221,9 @@ mod tests {
 
     use super::*;
 
-    fn printed(top: &Value) -> String {
+    fn printed(top: &Value, is_part: bool) -> String {
         let mut out = Vec::new();
-        print_list(&serde_json::from_value(top.clone()).unwrap(), &mut out).unwrap();
+        print_list(&serde_json::from_value(top.clone()).unwrap(), is_part, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -131,7 +237,7 @@ mod tests {
         };
         let rows = [row("m1", 1_200, 3), row("<b>\u{202e}", 7, 0)];
         let top = json!({
-            "by": "hits", "seconds": 3_600, "total": 1_300, "unlisted": 5, "rows": rows,
+            "by": "hits", "window": "1h", "seconds": 3_600, "total": 1_300, "unlisted": 5, "rows": rows,
         });
         let wanted = "\
 HITS  ERROR  DOMAIN  RULE  KEY
@@ -139,9 +245,13 @@ HITS  ERROR  DOMAIN  RULE  KEY
    7      0  shop    user  user=<b>\\u202e
 1300 hits in 1h on this replica; a key that is not counted has at most 5 hits
 ";
-        assert_eq!(printed(&top), wanted);
+        assert_eq!(printed(&top, false), wanted);
+        assert!(printed(&top, true).contains("\n1300 hits of all keys in 1h on this replica; "));
         let none = json!({ "by": "denied", "seconds": 5, "total": 0, "unlisted": 0, "rows": [] });
-        assert_eq!(printed(&none), "no hits are denied\n0 denied hits in 5s on this replica\n");
+        assert_eq!(
+            printed(&none, false),
+            "no hits are denied\n0 denied hits in 5s on this replica\n"
+        );
     }
 
     #[test]
@@ -157,6 +267,6 @@ HITS  ERROR  DOMAIN  RULE  KEY
 USED  OF  LIMIT  RESET  DOMAIN  KEY
    9  10  daily    51s  shop    user=bob (cut)
 in 1m on this replica";
-        assert!(printed(&top).starts_with(start), "{}", printed(&top));
+        assert!(printed(&top, false).starts_with(start), "{}", printed(&top, false));
     }
 }

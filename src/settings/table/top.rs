@@ -1,4 +1,4 @@
-//! `top`: the keys with the most hits, the most denials, and near a limit.
+//! `top`: the lists of top keys.
 
 use super::group;
 use crate::settings::format::Int;
@@ -6,8 +6,8 @@ use crate::settings::format::Int;
 group! {
     /// Top keys.
     TopSettings "top" {
-        /// Keys in each of the lists of top keys (most hits, most denials, near a limit), on each thread;
-        /// 0: there are no lists.
+        /// Keys in each of the lists of top keys (most hits, most denials, what shadow rules would deny, near a
+        /// limit), on each thread; 0: there are no lists.
         entries: Int<usize, 0, 65_536> = "1_024";
         /// Descriptor keys whose values are shown as hashes in these lists and in events, such as
         /// api_key.

@@ -155,7 +155,14 @@ async fn top_keys_are_listed_and_shown_with_a_control_that_matches_them() {
     assert_eq!(rows("denied"), [row("m1", 2)]);
     assert_eq!(rows("near").len(), 2);
     assert_eq!(rows("hits&limit=1"), [row("m1", 4)]);
-    assert_eq!(api.good("/v1/top")["by"], "hits");
+    let list = api.good("/v1/top");
+    assert_eq!((&list["by"], &list["window"]), (&json!("hits"), &json!("1h")));
+    for query in ["window=1m", "window=start", "domain=shop", "domain=shop&rule=user"] {
+        assert_eq!(rows(&format!("hits&{query}")).len(), 2, "{query}");
+    }
+    assert_eq!(rows("would_be_denied"), []);
+    let (status, error) = api.get("/v1/top?domain=shop&rule=usr");
+    assert_eq!((status, &error["help"]), (404, &json!("did you mean 'user'?")));
 
     let block = |user: &str| of_user(user, &json!({ "action": "block" }));
     let matched = |written: Value| {

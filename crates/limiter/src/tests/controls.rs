@@ -376,7 +376,7 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
     }
     bench.ask("t", &[("a", "x"), ("ip", "2")]);
     let list = |by| {
-        let rows = top.list(&Query { by, limit: 16, filter: None }).rows.into_iter();
+        let rows = top.list(&Query::new(by)).rows.into_iter();
         let row = |row: top::TopRow| {
             format!("{} {}={} {}", row.domain, row.entries[0].key, row.entries[0].value, row.count)
         };
@@ -395,7 +395,7 @@ fn keys_are_near_a_changed_limit_by_its_numbers() {
     let top = Arc::new(Top::new(options, bench.clock.clone()));
     bench.limiter = bench.limiter.with_top(Some(top.clone()));
     let near = || {
-        let rows = top.list(&Query { by: By::Near, limit: 16, filter: None }).rows.into_iter();
+        let rows = top.list(&Query::new(By::Near)).rows.into_iter();
         let near = rows.filter_map(|row| row.near).map(|near| (near.limit, near.used, near.n));
         near.collect::<Vec<_>>()
     };

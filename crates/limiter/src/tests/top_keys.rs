@@ -20,7 +20,7 @@ fn with_options(rules: &str, options: crate::Options) -> Bench {
 }
 
 fn list(bench: &Bench, by: By) -> TopList {
-    bench.limiter.top().unwrap().list(&Query { by, limit: usize::MAX, filter: None })
+    bench.limiter.top().unwrap().list(&Query::new(by))
 }
 
 /// The entries of a row, its rule, and its count.
@@ -117,7 +117,8 @@ descriptors:
         count("user=ann user.id", 2),
     ];
     assert_eq!(counts(&bench, By::Hits), hits);
-    assert_eq!(counts(&bench, By::Denied), [count("shadow=x shadow", 1)]);
+    assert_eq!(counts(&bench, By::Denied), []);
+    assert_eq!(counts(&bench, By::WouldBeDenied), [count("shadow=x shadow", 1)]);
     let mut near: Vec<_> =
         near(&bench).into_iter().map(|(limit, used, n, _)| (limit, used, n)).collect();
     near.sort();
@@ -182,6 +183,24 @@ descriptors:
     // In the global shadow mode all are charged.
     let options = crate::Options { shadow_mode: true, ..Default::default() };
     assert_eq!(used(&with_options(rules, options)), Some(4));
+}
+
+#[test]
+fn what_a_shadow_mode_admits_is_not_denied() {
+    let rules = "domain: d
+descriptors:
+  - {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+";
+    let ask = |options| {
+        let bench = with_options(rules, options);
+        bench.ask(&[("none", "x"), ("shadow", "x")]);
+        [By::Denied, By::WouldBeDenied].map(|by| counts(&bench, by))
+    };
+    let [none, shadow] = [count("none=x none", 1), count("shadow=x shadow", 1)];
+    assert_eq!(ask(crate::Options::default()), [vec![none.clone()], vec![shadow.clone()]]);
+    let global = crate::Options { shadow_mode: true, ..Default::default() };
+    assert_eq!(ask(global), [vec![], vec![none, shadow]]);
 }
 
 /// The threads of the test below, and the requests of each.

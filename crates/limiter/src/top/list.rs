@@ -11,25 +11,28 @@ use weir_limit::Micros;
 
 /// What keys are listed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum By {
     /// Hits requested, admitted or not.
     Hits,
-    /// Hits denied, also in shadow mode.
+    /// Hits denied.
     Denied,
+    /// Hits that are admitted only because of a shadow mode.
+    WouldBeDenied,
     /// How much of a limit is used, of those keys that are near one.
     Near,
 }
 
 impl By {
     /// All lists.
-    pub const ALL: [By; 3] = [By::Hits, By::Denied, By::Near];
+    pub const ALL: [By; 4] = [By::Hits, By::Denied, By::WouldBeDenied, By::Near];
 
     /// Returns the name of the list in the API.
     pub fn name(self) -> &'static str {
         match self {
             By::Hits => "hits",
             By::Denied => "denied",
+            By::WouldBeDenied => "would_be_denied",
             By::Near => "near",
         }
     }
@@ -40,15 +43,73 @@ impl By {
     }
 }
 
+/// The time over which hits are counted. A list may cover somewhat more, which it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Window {
+    /// The last minute.
+    #[serde(rename = "1m")]
+    Minute,
+    /// The last hour.
+    #[serde(rename = "1h")]
+    Hour,
+    /// All time since the start.
+    #[default]
+    #[serde(rename = "start")]
+    Start,
+}
+
+impl Window {
+    /// All windows.
+    pub const ALL: [Window; 3] = [Window::Minute, Window::Hour, Window::Start];
+
+    /// Returns the name of the window in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Window::Minute => "1m",
+            Window::Hour => "1h",
+            Window::Start => "start",
+        }
+    }
+
+    /// Returns the window of that name.
+    pub fn named(name: &str) -> Option<Window> {
+        Window::ALL.into_iter().find(|window| window.name() == name)
+    }
+}
+
 /// Selects the rows to return.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
     pub by: By,
+    /// Not for [`By::Near`], which lists what is near a limit now.
+    pub window: Window,
     /// The largest number of rows.
     pub limit: usize,
+    /// The domain of the keys to list; none: all.
+    pub domain: Option<&'a str>,
+    /// The path of the rule of the keys to list, as it is or as it is shown; none: all.
+    pub rule: Option<&'a str>,
     /// Whether a key, with its true values, is to be listed; none: all are. Of a key that is cut it
     /// gets what is kept.
     pub filter: Option<&'a Filter<'a>>,
+}
+
+impl Query<'_> {
+    /// Returns the query for all keys since the start.
+    pub fn new(by: By) -> Query<'static> {
+        let (limit, window) = (usize::MAX, Window::Start);
+        Query { by, window, limit, domain: None, rule: None, filter: None }
+    }
+
+    fn selects(&self, key: &StoredKey, redaction: &Redaction) -> bool {
+        let (domain, entries) = key.texts();
+        let has_rule = |rule: &str| {
+            key.rule() == rule || redaction.path(key.rule(), &entries, key.cut_tag()) == rule
+        };
+        self.domain.is_none_or(|wanted| wanted == domain)
+            && self.rule.is_none_or(has_rule)
+            && self.filter.is_none_or(|filter| filter(domain, &entries))
+    }
 }
 
 /// Whether the key of a domain and of entries is to be listed.
@@ -58,11 +119,14 @@ pub type Filter<'a> = dyn Fn(&str, &[Entry<'_>]) -> bool + 'a;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopList {
     pub by: By,
+    /// The window; of those near a limit, all time.
+    #[serde(default)]
+    pub window: Window,
     /// How long these have been counted.
     pub seconds: u64,
-    /// The hits of all keys, with those of no row.
+    /// The hits of all keys, with those of no row, and of all domains.
     pub total: u64,
-    /// Every key with more hits than this is listed, if it passes the filter and there is no limit.
+    /// Every key with more hits than this is listed, if the query selects it and there is no limit.
     pub unlisted: u64,
     pub rows: Vec<TopRow>,
 }
@@ -81,7 +145,7 @@ pub struct TopRow {
     /// entries may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Hits requested; denied; or admitted at or over `near_limit_ratio`.
+    /// Hits requested; denied; that would be denied; or admitted at or over `near_limit_ratio`.
     pub count: u64,
     pub error: u64,
     #[serde(flatten)]
@@ -101,14 +165,16 @@ pub struct LimitUsage {
 
 /// Returns the rows of `merged` that a query asks for, those with the greatest count first.
 pub(super) fn by_count(
-    merged: Merged<()>,
+    mut merged: Merged<()>,
     query: &Query<'_>,
     seconds: u64,
     redaction: &Redaction,
 ) -> TopList {
     let order =
         |a: &MergedRow<()>, b: &MergedRow<()>| b.count.cmp(&a.count).then(a.error.cmp(&b.error));
-    list(merged, query, seconds, redaction, order, |()| None)
+    // Of a key whose hits may all be those of others, nothing is known.
+    merged.rows.retain(|row| row.count > row.error);
+    list(merged, query, query.window, seconds, redaction, order, |()| None)
 }
 
 /// Returns the rows of `merged` whose reset is after `now`, those closest to their limit first.
@@ -133,24 +199,20 @@ pub(super) fn by_fraction(
             reset_ms: near.reset.saturating_sub(now).div_ceil(1_000),
         })
     };
-    list(merged, query, seconds, redaction, order, near)
+    list(merged, query, Window::Start, seconds, redaction, order, near)
 }
 
 fn list<P>(
     merged: Merged<P>,
     query: &Query<'_>,
+    window: Window,
     seconds: u64,
     redaction: &Redaction,
     order: impl Fn(&MergedRow<P>, &MergedRow<P>) -> std::cmp::Ordering,
     near: impl Fn(&P) -> Option<LimitUsage>,
 ) -> TopList {
-    let Merged { mut rows, total, unlisted } = merged;
-    if let Some(filter) = query.filter {
-        rows.retain(|row| {
-            let (domain, entries) = row.key.texts();
-            filter(domain, &entries)
-        });
-    }
+    let Merged { mut rows, total, unlisted, .. } = merged;
+    rows.retain(|row| query.selects(&row.key, redaction));
     rows.sort_unstable_by(|a, b| order(a, b).then_with(|| a.key.texts().cmp(&b.key.texts())));
     rows.truncate(query.limit);
     let row = |row: &MergedRow<P>| TopRow {
@@ -160,7 +222,7 @@ fn list<P>(
         ..shown(&row.key, redaction)
     };
     let rows = rows.iter().map(row).collect();
-    TopList { by: query.by, seconds, total, unlisted, rows }
+    TopList { by: query.by, window, seconds, total, unlisted, rows }
 }
 
 /// Returns a row without its numbers.

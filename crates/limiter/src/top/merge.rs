@@ -6,7 +6,7 @@
 use hashbrown::HashTable;
 
 use super::key::StoredKey;
-use super::sketch::Snapshot;
+use super::sketch::{Cells, Snapshot};
 
 /// The rows of all sketches, in no order.
 #[derive(Debug)]
@@ -16,6 +16,7 @@ pub(super) struct Merged<P> {
     pub total: u64,
     /// A key without a row has had at most this many.
     pub unlisted: u64,
+    cells: Vec<Cells>,
 }
 
 #[derive(Debug)]
@@ -24,21 +25,20 @@ pub(super) struct MergedRow<P> {
     pub count: u64,
     pub error: u64,
     pub payload: P,
-    hash: u64,
+    pub hash: u64,
     /// The cells of the sketches in which the key has a row.
     own_cells: u64,
 }
 
 /// Merges sketches of one hasher. `combine` gets the payloads of a key that has several rows.
 pub(super) fn merge<P>(snapshots: Vec<Snapshot<P>>, combine: impl Fn(&mut P, P)) -> Merged<P> {
-    let mut merged = Merged { rows: Vec::new(), total: 0, unlisted: 0 };
+    let mut merged = Merged { rows: Vec::new(), total: 0, unlisted: 0, cells: Vec::new() };
     let mut index: HashTable<usize> = HashTable::new();
-    let mut all_cells = Vec::new();
     for Snapshot { rows, cells, total } in snapshots {
         merged.total = merged.total.saturating_add(total);
         merged.unlisted = merged.unlisted.saturating_add(cells.greatest());
         for row in rows {
-            let hash = row.hash();
+            let hash = row.hash;
             let known = index.find(hash, |at| merged.rows[*at].hash == hash).copied();
             if let Some(known) = known.and_then(|at| merged.rows.get_mut(at)) {
                 known.count = known.count.saturating_add(row.count);
@@ -57,13 +57,37 @@ pub(super) fn merge<P>(snapshots: Vec<Snapshot<P>>, combine: impl Fn(&mut P, P))
                 payload: row.payload,
             });
         }
-        all_cells.push(cells);
+        merged.cells.push(cells);
     }
-    for row in &mut merged.rows {
-        let cells = all_cells.iter().map(|cells| cells.get(row.hash));
-        let others = cells.fold(0, u64::saturating_add).saturating_sub(row.own_cells);
+    let Merged { rows, cells, .. } = &mut merged;
+    for row in rows {
+        let others = bound(cells, row.hash).saturating_sub(row.own_cells);
         row.count = row.count.saturating_add(others);
         row.error = row.error.saturating_add(others);
     }
     merged
+}
+
+/// Returns how many hits the key of a hash can have had in all sketches in which it had no row.
+fn bound(cells: &[Cells], hash: u64) -> u64 {
+    cells.iter().map(|cells| cells.get(hash)).fold(0, u64::saturating_add)
+}
+
+impl<P> Merged<P> {
+    /// Returns how many hits the key of a hash, which has no row, can have had.
+    pub fn bound(&self, hash: u64) -> u64 {
+        bound(&self.cells, hash)
+    }
+
+    /// Adds to fewer cells, by the hash of keys, how many hits one without a row can have had.
+    pub fn add_bounds(&self, cells: &mut [u64]) {
+        let mut greatest = vec![0; cells.len()];
+        for of_sketch in &self.cells {
+            greatest.fill(0);
+            of_sketch.raise_all(&mut greatest);
+            for (cell, greatest) in cells.iter_mut().zip(&greatest) {
+                *cell = cell.saturating_add(*greatest);
+            }
+        }
+    }
 }

@@ -42,7 +42,7 @@ pub(super) struct Sketch<P> {
 
 #[derive(Clone, Debug)]
 pub(super) struct Row<P> {
-    hash: u64,
+    pub hash: u64,
     pub key: StoredKey,
     /// An upper bound of the key's hits.
     pub count: u64,
@@ -54,7 +54,7 @@ pub(super) struct Row<P> {
 /// Upper bounds of the hits of keys without a row, by the hash of the key. Empty while all have rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cells {
-    cells: Box<[u64]>,
+    cells: Box<[u32]>,
     greatest: u64,
 }
 
@@ -76,6 +76,24 @@ impl<P> Sketch<P> {
             cells: Cells::default(),
             total: 0,
         }
+    }
+
+    /// Returns an empty one, in which as many keys are counted without an allocation but for their rows.
+    pub fn emptied(&self) -> Sketch<P> {
+        let rows = self.rows.len();
+        Sketch {
+            capacity: self.capacity,
+            rows: Vec::with_capacity(rows),
+            index: HashTable::with_capacity(rows),
+            order: Order { heap: Vec::with_capacity(self.order.heap.len()) },
+            cells: Cells { cells: vec![0; self.cells.cells.len()].into(), greatest: 0 },
+            total: 0,
+        }
+    }
+
+    /// Returns its rows, to be merged with others.
+    pub fn into_snapshot(self) -> Snapshot<P> {
+        Snapshot { rows: self.rows, cells: self.cells, total: self.total }
     }
 
     pub fn is_full(&self) -> bool {
@@ -103,7 +121,7 @@ impl<P> Sketch<P> {
         let estimate = self.cells.get(key.hash).saturating_add(hits);
         let is_rare = estimate <= self.order.bound() || estimate <= self.order.least(&self.rows).0;
         if is_rare {
-            self.cells.raise(key.hash, estimate, self.capacity);
+            self.cells.raise(key.hash, estimate, CELLS_PER_ROW * self.capacity);
         }
         is_rare
     }
@@ -120,7 +138,7 @@ impl<P> Sketch<P> {
             if let Ok(found) = self.index.find_entry(replaced.hash, |other| *other == at) {
                 found.remove();
             }
-            self.cells.raise(replaced.hash, replaced.count, self.capacity);
+            self.cells.raise(replaced.hash, replaced.count, CELLS_PER_ROW * self.capacity);
             at
         } else {
             self.order.clear();
@@ -137,7 +155,7 @@ impl<P> Sketch<P> {
         rows.retain(|row| {
             let keep = keep(&row.payload);
             if !keep {
-                cells.keep(row.hash, row.count, *capacity);
+                cells.keep(row.hash, row.count, CELLS_PER_ROW * *capacity);
             }
             keep
         });
@@ -173,17 +191,33 @@ impl<P: Clone> Sketch<P> {
     }
 }
 
-impl<P> Row<P> {
-    pub fn hash(&self) -> u64 {
-        self.hash
-    }
-}
-
 impl Cells {
+    /// Returns one cell for all keys.
+    pub fn one(bound: u64) -> Cells {
+        Cells::of(&[bound])
+    }
+
+    /// Returns cells with these bounds; none if they are 0.
+    pub fn of(bounds: &[u64]) -> Cells {
+        match bounds.iter().copied().max() {
+            None | Some(0) => Cells::default(),
+            Some(greatest) => {
+                Cells { cells: bounds.iter().copied().map(narrowed).collect(), greatest }
+            }
+        }
+    }
+
+    /// Returns the sums of cells, of which all have the same number or none.
+    pub fn sum(all: &[&Cells]) -> Cells {
+        let mut sums = vec![0; all.iter().map(|cells| cells.cells.len()).max().unwrap_or(0)];
+        all.iter().for_each(|cells| cells.add_to(&mut sums));
+        Cells::of(&sums)
+    }
+
     /// Returns how many hits the key of a hash can have had while it had no row.
     #[inline]
     pub fn get(&self, hash: u64) -> u64 {
-        self.cells.get(self.at(hash)).copied().unwrap_or(0)
+        self.cells.get(cell_at(hash, self.cells.len())).map_or(0, |cell| self.bound(*cell))
     }
 
     /// Returns how many hits any key can have had while it had no row, but was to be listed.
@@ -191,27 +225,61 @@ impl Cells {
         self.greatest
     }
 
-    fn raise(&mut self, hash: u64, to: u64, rows: usize) {
-        self.keep(hash, to, rows);
+    /// Adds the bounds to as many others.
+    pub fn add_to(&self, bounds: &mut [u64]) {
+        for (bound, cell) in bounds.iter_mut().zip(&self.cells) {
+            *bound = bound.saturating_add(self.bound(*cell));
+        }
+    }
+
+    /// Raises the bounds of other cells, which may be fewer, to these.
+    pub fn raise_all(&self, bounds: &mut [u64]) {
+        for (at, cell) in self.cells.iter().enumerate() {
+            let at = at & bounds.len().wrapping_sub(1);
+            if let Some(bound) = bounds.get_mut(at) {
+                *bound = self.bound(*cell).max(*bound);
+            }
+        }
+    }
+
+    /// Raises the bound of a key. `cells`: how many there are, rounded up to a power of two.
+    pub fn raise(&mut self, hash: u64, to: u64, cells: usize) {
+        self.keep(hash, to, cells);
         self.greatest = to.max(self.greatest);
     }
 
     /// Keeps the hits of a key that is not to be listed.
-    fn keep(&mut self, hash: u64, to: u64, rows: usize) {
+    fn keep(&mut self, hash: u64, to: u64, cells: usize) {
         if self.cells.is_empty() {
-            self.cells = vec![0; (CELLS_PER_ROW * rows).next_power_of_two()].into();
+            self.cells = vec![0; cells.next_power_of_two()].into();
         }
-        let at = self.at(hash);
+        let at = cell_at(hash, self.cells.len());
         if let Some(cell) = self.cells.get_mut(at) {
-            *cell = to.max(*cell);
+            *cell = narrowed(to).max(*cell);
+            if *cell == TOO_MANY {
+                self.greatest = to.max(self.greatest);
+            }
         }
     }
 
-    /// By bits of the hash that do not choose the bucket of the index.
     #[inline]
-    fn at(&self, hash: u64) -> usize {
-        (hash >> 24) as usize & self.cells.len().wrapping_sub(1)
+    fn bound(&self, cell: u32) -> u64 {
+        if cell == TOO_MANY { self.greatest } else { cell.into() }
     }
+}
+
+/// A cell with as many hits as any other, at most: they do not fit.
+const TOO_MANY: u32 = u32::MAX;
+
+fn narrowed(bound: u64) -> u32 {
+    u32::try_from(bound).unwrap_or(TOO_MANY)
+}
+
+/// Returns the cell of a key among a power of two, by bits of the hash that do not choose the bucket of the
+/// index.
+#[inline]
+pub(super) fn cell_at(hash: u64, cells: usize) -> usize {
+    (hash >> 24) as usize & cells.wrapping_sub(1)
 }
 
 /// A binary heap of rows by counts that they had: the least at the top.

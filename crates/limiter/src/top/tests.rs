@@ -3,6 +3,7 @@
 mod keys;
 mod near;
 mod sketch;
+mod windows;
 mod zipf;
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use weir_common::clock::ManualClock;
 
 /// A list of all rows.
 fn all(by: By) -> Query<'static> {
-    Query { by, limit: usize::MAX, filter: None }
+    Query::new(by)
 }
 
 fn top(entries: usize, threads: usize) -> (Top, Arc<ManualClock>) {

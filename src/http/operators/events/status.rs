@@ -9,7 +9,7 @@ use super::{EventSources, Problem};
 use crate::http::operators::debug::store_json;
 use crate::version::{COMMIT, VERSION};
 use weir_limiter::LimiterCounts;
-use weir_limiter::top::{By, Query, Top};
+use weir_limiter::top::{By, Query, Top, Window};
 use weir_store::{Operations, Store, StoreStatus};
 
 /// The most rows of each list of top keys.
@@ -81,6 +81,12 @@ fn controlled(counts: &LimiterCounts) -> Value {
 }
 
 fn top_keys(top: &Top) -> Value {
-    let list = |by| top.list(&Query { by, limit: MAX_TOP_ROWS, filter: None });
-    json!({ "denied": list(By::Denied), "near": list(By::Near), "hits": list(By::Hits) })
+    let (limit, window) = (MAX_TOP_ROWS, Window::Hour);
+    let list = |by| top.list(&Query { limit, window, ..Query::new(by) });
+    json!({
+        "denied": list(By::Denied),
+        "would_be_denied": list(By::WouldBeDenied),
+        "near": list(By::Near),
+        "hits": list(By::Hits),
+    })
 }

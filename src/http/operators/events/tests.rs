@@ -161,6 +161,8 @@ async fn a_status_comes_at_once_and_then_every_second() {
     assert_eq!(next["requests"]["ok"], 1);
     assert_eq!(next["rules"]["rows"][0]["hits"], 1);
     assert_eq!(next["top"]["hits"]["rows"][0]["entries"][0]["value"], "ann");
+    assert_eq!(next["top"]["hits"]["window"], "1h");
+    assert_eq!(next["top"]["would_be_denied"]["by"], "would_be_denied");
     assert_eq!(event(&mut other, "status").await, next);
 }
 

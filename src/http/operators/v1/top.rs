@@ -1,4 +1,4 @@
-//! The keys with the most hits, the most denials, and near a limit.
+//! The lists of top keys.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use axum::http::{StatusCode, Uri};
 use super::{Answer, Api};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
-use weir_common::suggest::nearest;
+use weir_common::suggest::{Suggester, nearest};
 use weir_common::threads::run_blocking;
 use weir_limiter::controls::Control;
-use weir_limiter::top::{self, By, Top, TopList, TopRow};
+use weir_limiter::top::{self, By, Top, TopList, TopRow, Window};
+use weir_rules::{Rule, RuleSet};
 use weir_store::Store;
 
 /// The rows of a list by default.
@@ -22,17 +23,33 @@ const MAX_ROWS: usize = 10_000;
 /// The rows that a control is shown to match.
 const MATCHED_ROWS: usize = 20;
 
-/// Returns one of the lists: `by` hits, denied or near.
+/// The longest text of a client in an error.
+const MAX_CHARS: usize = 100;
+
+/// Returns the list that `by` names.
 pub(super) async fn list<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
-    let query = Query::read(&uri, &["by", "limit"])?;
-    let (by, limit) = (by(&query)?, limit(&query)?);
+    let query = Query::read(&uri, &["by", "limit", "domain", "rule", "window"])?;
+    let by = one_of(&query, "by", By::Hits, &By::ALL.map(|by| (by.name(), by)))?;
+    let windows = Window::ALL.map(|window| (window.name(), window));
+    let window = one_of(&query, "window", Window::Hour, &windows)?;
+    let limit = limit(&query)?;
     let Some(top) = api.limiter.top().cloned() else {
         let help = "set top.entries to the number of keys to list, and restart";
         let error = "no keys are listed: top.entries is 0";
         return Err(ApiError::new(StatusCode::NOT_FOUND, error, help));
     };
-    let list = in_background(top, move |top| top.list(&top::Query { by, limit, filter: None }));
-    api.answer(&list.await?)
+    let [domain, rule] = ["domain", "rule"].map(|name| query.get(name).map(str::to_owned));
+    let rules = api.rules.load_full();
+    let list = in_background(top, move |top| {
+        let (domain, rule) = (domain.as_deref(), rule.as_deref());
+        let list = top.list(&top::Query { by, window, limit, domain, rule, filter: None });
+        // What has rows is known, even if its rules were removed.
+        if list.rows.is_empty() {
+            check_names(rules.as_deref(), domain, rule)?;
+        }
+        Ok::<TopList, ApiError>(list)
+    });
+    api.answer(&list.await??)
 }
 
 /// Returns the keys with the most hits among those that a control matches.
@@ -43,29 +60,37 @@ pub(super) async fn matched(
     let Some(top) = top else { return Ok(Vec::new()) };
     let list = in_background(top, move |top| {
         let filter: &top::Filter<'_> = &|domain, entries| control.matches(domain, entries);
-        top.list(&top::Query { by: By::Hits, limit: MATCHED_ROWS, filter: Some(filter) })
+        let filter = Some(filter);
+        top.list(&top::Query { limit: MATCHED_ROWS, filter, ..top::Query::new(By::Hits) })
     });
     Ok(list.await?.rows)
 }
 
 /// Reads top keys where that delays no other request: many take a while to sort.
-async fn in_background(
+async fn in_background<T: Send + 'static>(
     top: Arc<Top>,
-    list: impl FnOnce(&Top) -> TopList + Send + 'static,
-) -> Result<TopList, ApiError> {
-    let list = run_blocking(move || list(&top)).await;
-    list.map_err(|_| ApiError::internal())
+    list: impl FnOnce(&Top) -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    run_blocking(move || list(&top)).await.map_err(|_| ApiError::internal())
 }
 
-fn by(query: &Query) -> Result<By, ApiError> {
-    let Some(name) = query.get("by") else { return Ok(By::Hits) };
-    By::named(name).ok_or_else(|| {
-        let names = || By::ALL.into_iter().map(By::name);
-        let help = match nearest(name, names()) {
+/// Returns the value that a parameter names, or the default.
+fn one_of<T: Copy>(
+    query: &Query,
+    parameter: &str,
+    default: T,
+    all: &[(&str, T)],
+) -> Result<T, ApiError> {
+    let Some(text) = query.get(parameter) else { return Ok(default) };
+    let known = all.iter().find(|(name, _)| *name == text);
+    known.map(|(_, value)| *value).ok_or_else(|| {
+        let names = || all.iter().map(|(name, _)| *name);
+        let help = match nearest(text, names()) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("write one of {}", names().collect::<Vec<_>>().join(", ")),
         };
-        ApiError::bad_request(format!("the parameter `by` is {:?}", shortened(name, 100)), help)
+        let error = format!("the parameter `{parameter}` is {:?}", shortened(text, MAX_CHARS));
+        ApiError::bad_request(error, help)
     })
 }
 
@@ -73,7 +98,36 @@ fn limit(query: &Query) -> Result<usize, ApiError> {
     let Some(text) = query.get("limit") else { return Ok(DEFAULT_ROWS) };
     let limit = text.parse().ok().filter(|limit| (1..=MAX_ROWS).contains(limit));
     limit.ok_or_else(|| {
-        let error = format!("the parameter `limit` is {:?}", shortened(text, 100));
+        let error = format!("the parameter `limit` is {:?}", shortened(text, MAX_CHARS));
         ApiError::bad_request(error, format!("write a number from 1 to {MAX_ROWS}"))
     })
+}
+
+/// Checks that there are rules for a domain, and that one of them has this path.
+fn check_names(
+    rules: Option<&RuleSet>,
+    domain: Option<&str>,
+    rule: Option<&str>,
+) -> Result<(), ApiError> {
+    let (Some(rules), Some(name)) = (rules, domain) else { return Ok(()) };
+    let mut suggester = Suggester::default();
+    if rules.domain(name).is_none() {
+        return Err(unknown("domain", name, rules.nearest_domain(name, &mut suggester)));
+    }
+    let Some(path) = rule else { return Ok(()) };
+    let of_domain = rules.rules().filter(|rule| rule.domain() == name);
+    let paths: Vec<&str> = of_domain.map(Rule::path).collect();
+    match paths.contains(&path) {
+        true => Ok(()),
+        false => Err(unknown("rule", path, suggester.nearest(path, paths.into_iter()))),
+    }
+}
+
+fn unknown(what: &str, name: &str, near: Option<&str>) -> ApiError {
+    let help = match near {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => "GET /v1/rules lists the rules of all domains".to_owned(),
+    };
+    let error = format!("unknown {what} '{}'", shortened(name, MAX_CHARS));
+    ApiError::new(StatusCode::NOT_FOUND, error, help)
 }

@@ -119,7 +119,7 @@ fn lists_are_ready_for_json() {
         "limit": "daily", "used": 8, "n": 10, "reset_ms": 2,
     });
     let wanted = serde_json::json!({
-        "by": "near", "seconds": 7, "total": 2, "unlisted": 0, "rows": [row],
+        "by": "near", "window": "start", "seconds": 7, "total": 2, "unlisted": 0, "rows": [row],
     });
     assert_eq!(json, wanted);
     let hits = serde_json::to_value(top.list(&all(By::Hits))).unwrap();

@@ -5,10 +5,10 @@ use super::*;
 const KEYS: f64 = 1_000_000.0;
 
 /// `SplitMix64`.
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let bits = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -16,7 +16,7 @@ impl Random {
     }
 
     /// A key from 1 on.
-    fn key(&mut self) -> u64 {
+    pub fn key(&mut self) -> u64 {
         let fraction = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         KEYS.powf(fraction) as u64
     }
