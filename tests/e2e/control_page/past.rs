@@ -5,7 +5,7 @@ use std::fs;
 use super::*;
 use crate::support::wait_for;
 
-/// Writes the history into an attribute of the page, whose own variables a test cannot read.
+/// How much the plot of the last hour shows.
 const DRAWN: &str = "document.querySelector('#hour-plot svg').outerHTML.length";
 
 #[test]
@@ -62,7 +62,7 @@ fn refused_rules_are_a_red_line_on_every_view_until_they_are_mended() {
     page.wait_for("document.querySelector('#problem-rows')?.textContent.startsWith('The rules are refused: ')");
     let line = page.text("#problem-rows");
     assert!(line.contains("at rules.yaml:4:"), "{line}");
-    assert!(line.contains("since ") && line.contains("requests_per_unit"), "{line}");
+    assert!(line.contains("since ") && line.contains("unknown key 'request_per_unit'"), "{line}");
     // A screen reader is told once.
     page.wait_for(
         "document.querySelector('#announcement').textContent.startsWith('The rules are refused')",

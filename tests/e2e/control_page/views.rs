@@ -44,12 +44,14 @@ fn rules_without_hits_are_found_filtered_sorted_and_paged() {
     let Some(mut page) = Page::open(with_many_rules(), DESK) else { return };
     page.wait_until_live();
     search(&mut page, "team07 plan03");
-    page.wait_for("document.querySelector('#search-count').textContent == '1 rule.'");
+    page.wait_for("document.querySelector('#search-count').textContent == '1\\u00a0rule.'");
     page.click("#found-rule-rows a");
     page.wait_for("document.querySelector('#one-rule-h').textContent.includes('plan03')");
     assert_eq!(page.browser.evaluate("location.hash"), "#/rule?domain=team07&rule=plan03");
     search(&mut page, "team07");
-    page.wait_for("document.querySelector('#search-count').textContent == '1 domain, 20 rules.'");
+    page.wait_for(
+        "document.querySelector('#search-count').textContent == '1\\u00a0domain, 20\\u00a0rules.'",
+    );
 
     page.browser.evaluate("location.hash = '#/rules'; 0");
     page.wait_for("document.querySelectorAll('#all-rule-rows tr').length == 50");
@@ -59,7 +61,7 @@ fn rules_without_hits_are_found_filtered_sorted_and_paged() {
         "const filter = document.querySelector('#rule-filter'); filter.value = 'plan19 119'; filter.dispatchEvent(new Event('input')); 0",
     );
     page.wait_for(
-        "document.querySelector('#rule-count').textContent.startsWith('30 of 600 rules')",
+        "document.querySelector('#rule-count').textContent.replace('\\u00a0', ' ').startsWith('30 of 600 rules')",
     );
     page.click("#all-rule-table th[data-sort=rule] button");
     page.wait_for("document.querySelector('#all-rule-rows tr').textContent.includes('team29')");

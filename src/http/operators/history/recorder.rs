@@ -67,6 +67,7 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
         let mut denials = events.limiter.denials().sample();
         let mut changes = events.changes();
         let mut observer = Observer::without_problems();
+        denials.ask();
         loop {
             tokio::select! {
                 () = sleep(until_next_second(events.controls.now())) => {

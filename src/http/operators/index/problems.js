@@ -9,7 +9,6 @@ let announcedProblems = new Set();
 
 const fileName = path => shortened(path.split('/').pop());
 
-
 const sinceText = since => dayAndTime(Date.parse(since), 5);
 
 function placeText({ file, line, column }) {
@@ -22,7 +21,7 @@ function problemTexts(problem) {
   const place = placeText(problem);
   if (kind === 'rules') {
     const where = [count === null ? '' : counted(count, 'problem'), place && `${count > 1 ? 'first ' : ''}at ${place}`].filter(Boolean).join(', ');
-    return { title: 'The rules are refused', rest: `${where ? `: ${where}` : ''}, since ${sinceText(since)}.`, more: `${sentence(shortened(text, 300, 80))} Those before stay active.` };
+    return { title: 'The rules are refused', rest: `${where ? `: ${where}` : ''}, since ${sinceText(since)}.`, more: sentence(shortened(text, 300, 80)) };
   }
   const title = PROBLEM_TITLES[kind] ?? '';
   const rest = `${title ? ': ' : ''}${shortened(text, 300, 80)}${place ? ` (${place})` : ''}, since ${sinceText(since)}.`;
