@@ -27,7 +27,7 @@ fn a_page_that_is_opened_later_shows_what_was_before() {
     page.wait_for("document.querySelector('#hour').checkVisibility()");
     page.wait_for("document.querySelector('#denial-rows li')?.textContent.includes('path=/login')");
     page.wait_for("document.querySelector('#change-rows li')");
-    assert!(page.browser.evaluate(DRAWN).as_u64().unwrap() > 500);
+    page.wait_for(&format!("{DRAWN} > 500"));
     // The view of its rule has its own.
     page.browser.evaluate("location.hash = '#/rule?domain=shop&rule=path'; 0");
     page.wait_for("document.querySelector('#one-rule-h').textContent.includes('path')");
