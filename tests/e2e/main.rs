@@ -58,6 +58,7 @@ mod support;
 mod systemd;
 #[cfg(feature = "tls")]
 mod tls;
+mod top_replicas;
 #[cfg(feature = "otlp")]
 mod traces;
 mod unix_socket;

@@ -17,6 +17,7 @@ use super::{EventSources, MAX_WAITING, frame};
 use crate::loader::Reload;
 use weir_common::threads::run_blocking;
 use weir_limiter::DenialWatch;
+use weir_limiter::top::Others;
 use weir_store::{Operations, Store};
 
 /// How often there is a status, and how often the store is checked.
@@ -80,7 +81,8 @@ async fn publish<S: Store + Operations + 'static>(
         let (name, event) = tokio::select! {
             _ = ticks.tick() => {
                 let (sources, last_traffic) = (sources.clone(), take(&mut traffic));
-                let render = move || render_status(&sources, last_traffic);
+                let others = others(&sources).await;
+                let render = move || render_status(&sources, last_traffic, others.as_deref());
                 // In the background: many rules and top keys take a while to sort.
                 let Ok(rendered) = run_blocking(render).await else { continue };
                 feeds.status.send_replace(rendered.frame);
@@ -101,6 +103,14 @@ async fn publish<S: Store + Operations + 'static>(
     }
 }
 
+/// Returns the top keys of other replicas, if they are shared and can be read.
+async fn others<S: Store + Operations>(sources: &EventSources<S>) -> Option<Arc<Others>> {
+    let store = sources.limiter.store();
+    // Else each status would wait for it.
+    let texts = store.replica_texts().filter(|_| store.is_connected());
+    sources.limiter.top()?.others(texts).await.ok()
+}
+
 /// A status, and what the next one needs of it.
 struct Rendered {
     frame: Bytes,
@@ -111,9 +121,10 @@ struct Rendered {
 fn render_status<S: Store + Operations>(
     sources: &EventSources<S>,
     mut traffic: Traffic,
+    others: Option<&Others>,
 ) -> Rendered {
     let store = StoreState::read(sources.limiter.store());
-    let status = at_now(sources, status(sources, &store, &mut traffic));
+    let status = at_now(sources, status(sources, &store, &mut traffic, others));
     Rendered { frame: frame("status", &status), traffic, store }
 }
 

@@ -30,7 +30,7 @@ async fn announce_all(replicas: &[Replica]) {
 }
 
 /// The user of docs/redis.md.
-fn documented_user() -> (Server, Login) {
+pub(super) fn documented_user() -> (Server, Login) {
     let page = include_str!("../../../../../docs/redis.md");
     let lines = page.lines().map(str::trim).filter(|line| line.starts_with('+'));
     let commands: String = lines.map(|line| line.trim_end_matches('\\')).collect();
@@ -52,7 +52,7 @@ fn user_with(commands: &str) -> (Server, Login) {
     (server, Login { username, password, password_file: None })
 }
 
-fn with_login(server: &Server, login: &Login) -> Options {
+pub(super) fn with_login(server: &Server, login: &Login) -> Options {
     let mut options = options(single(server));
     options.access.login = login.clone();
     options
