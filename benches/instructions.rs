@@ -110,7 +110,7 @@ fn service(case: usize) -> Service {
     let near_limit_ratio = if case == 12 { 0.0 } else { 0.8 };
     let options = weir_limiter::Options { near_limit_ratio, ..weir_limiter::Options::default() };
     let top = matches!(case, 10 | 11 | 12 | 14 | 15).then(|| {
-        let options = top::Options { entries: 1024, redact: Vec::new(), threads: 2 };
+        let options = top::Options { entries: 1024, redact: Vec::new(), threads: 2, share: false };
         Arc::new(Top::new(options, Arc::new(SystemClock::new())))
     });
     let limiter = Arc::new(Limiter::new(store, options).with_top(top));

@@ -346,15 +346,13 @@ impl App {
             () = limiter.store().maintain() => Ok(()),
             () = controls.run(limiter.store().shared_table()) => Ok(()),
             () = clock.follow() => Ok(()),
-            () = follow_top(limiter.top()) => Ok(()),
+            () = follow_top(limiter.top(), limiter.store()) => Ok(()),
         }
     }
 }
 
-/// Lets windows of top keys go on. Never ends.
-async fn follow_top(top: Option<&Arc<Top>>) {
-    match top {
-        Some(top) => top.follow().await,
-        None => pending().await,
-    }
+/// Lets windows of top keys go on, and shares their lists. Never ends.
+async fn follow_top(top: Option<&Arc<Top>>, store: &impl Operations) {
+    let Some(top) = top else { return pending().await };
+    tokio::join!(top.follow(), top.share(store.replica_texts()));
 }

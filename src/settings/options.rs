@@ -212,7 +212,8 @@ impl Settings {
         // Besides those of gRPC: that of /json, and the main thread, which has a number of its own with
         // Redis.
         let threads = self.threads() + 2;
-        (entries > 0).then_some(top::Options { entries, redact, threads })
+        let share = *self.top.share;
+        (entries > 0).then_some(top::Options { entries, redact, threads, share })
     }
 
     /// Returns how controls are kept and shared. `is_shared`: the store has a table of all replicas.

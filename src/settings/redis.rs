@@ -97,22 +97,28 @@ pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Op
     (options, has_own.then(|| per_second.options(&main, settings, errors)))
 }
 
-/// Checks that replicas can be counted, if they are to be.
+/// Checks that replicas can be counted and can share their lists, if they are to.
 pub fn check_replicas(settings: &mut Settings, errors: &mut Vec<SettingError>) {
-    let (count, kind) = (&settings.store.count_replicas, &settings.store.kind);
-    if !**count {
-        return;
+    let (kind, layout) = (&settings.store.kind, *settings.store.redis.layout);
+    let mut warnings = Vec::new();
+    for (switch, help) in [
+        (&settings.store.count_replicas, "remove it, and set store.replicas"),
+        (&settings.top.share, "remove it: each replica lists its own keys"),
+    ] {
+        if !**switch {
+            continue;
+        }
+        if **kind != StoreKind::Redis {
+            let (name, origin, kind) = (switch.setting.name, &switch.origin, &kind.text);
+            warnings.push(format!("{name} ({origin}) has no effect: store.kind is {kind}"));
+        } else if layout == Layout::Reference {
+            errors.push(switch.error(
+                "is true, but store.redis.layout is reference, with which weir writes the reference's keys alone",
+                help,
+            ));
+        }
     }
-    if **kind != StoreKind::Redis {
-        let (name, origin, kind) = (count.setting.name, &count.origin, &kind.text);
-        let warning = format!("{name} ({origin}) has no effect: store.kind is {kind}");
-        settings.warnings.push(warning);
-    } else if *settings.store.redis.layout == Layout::Reference {
-        errors.push(count.error(
-            "is true, but store.redis.layout is reference, with which weir writes the reference's keys alone",
-            "remove it, and set store.replicas",
-        ));
-    }
+    settings.warnings.extend(warnings);
 }
 
 /// Returns the prefix of keys.

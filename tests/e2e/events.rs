@@ -116,6 +116,24 @@ fn put_control(weir: &Weir, id: &str, control: &Value) {
 }
 
 #[test]
+fn a_status_has_the_keys_of_all_replicas_that_share_their_lists() {
+    let redis = Server::start();
+    let setup = || serving(RULES).env("REDIS_URL", redis.addr()).env("WEIR__TOP__SHARE", "true");
+    let (a, b) = (setup().start(), setup().start());
+    for weir in [&a, &b, &b] {
+        hit(weir, "ann");
+    }
+    for weir in [&a, &b] {
+        let has_all = |status: &Value| {
+            let top = &status["top"];
+            (&top["hits"]["replicas"], &top["hits"]["rows"][0]["count"]) == (&json!(2), &json!(3))
+                && (&top["denied"]["scope"], &top["denied"]["total"]) == (&json!("all"), &json!(2))
+        };
+        Events::subscribe(weir).until("status", has_all);
+    }
+}
+
+#[test]
 fn operators_see_denials_reloads_controls_and_the_store() {
     let mut redis = Server::start();
     let address = format!("127.0.0.1:{}", redis.port());

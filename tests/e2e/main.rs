@@ -59,6 +59,7 @@ mod support;
 mod systemd;
 #[cfg(feature = "tls")]
 mod tls;
+mod top_replicas;
 #[cfg(feature = "otlp")]
 mod traces;
 mod unix_socket;

@@ -19,12 +19,14 @@ mod list;
 mod merge;
 mod near;
 mod redact;
+mod share;
 mod sketch;
 #[cfg(test)]
 mod tests;
 
-pub use list::{By, Filter, LimitUsage, Query, TopList, TopRow, Window};
+pub use list::{By, Filter, LimitUsage, Query, Scope, TopList, TopRow, Window};
 pub use redact::Redaction;
+pub use share::{NotShared, Others};
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ use self::history::{History, Spans};
 use self::key::{Key, KeyHasher};
 use self::merge::merge;
 use self::near::{Near, NearKeys, NearNow};
+use self::share::Share;
 use self::sketch::{Sketch, Snapshot};
 use weir_common::clock::Monotonic;
 use weir_common::entry::Entry;
@@ -64,6 +67,8 @@ pub struct Options {
     pub redact: Vec<String>,
     /// The number of threads that count.
     pub threads: usize,
+    /// Whether replicas share their lists.
+    pub share: bool,
 }
 
 /// Counts the hits, denials and near admissions of keys.
@@ -74,6 +79,8 @@ pub struct Top {
     entries: usize,
     past: Mutex<Past>,
     redaction: Arc<Redaction>,
+    /// None if lists are not shared.
+    share: Option<Share>,
     clock: Arc<dyn Monotonic>,
     started: Micros,
 }
@@ -142,6 +149,7 @@ impl Top {
             redaction: Arc::new(Redaction::new(options.redact)),
             entries: options.entries.max(1),
             past: Mutex::new(Past { spans: Spans::new(now), histories: Default::default() }),
+            share: options.share.then(Share::new),
             started: now,
             clock,
         }

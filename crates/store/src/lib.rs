@@ -15,6 +15,7 @@ pub mod per_second;
 pub mod recording;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod replica_texts;
 pub mod replicas;
 mod shared_table;
 mod states;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use super::replica_texts::ReplicaTexts;
 use super::replicas::ReplicaRegister;
 use super::{SharedTable, StoreError};
 use weir_common::metrics::MetricSink;
@@ -106,6 +107,11 @@ pub trait Operations: Send + Sync {
     /// Returns the register of the replicas that share the states; none if they are this process's own.
     fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
         self.inner()?.replica_register()
+    }
+
+    /// Returns the texts of the replicas that share the states; none if they are this process's own.
+    fn replica_texts(&self) -> Option<&dyn ReplicaTexts> {
+        self.inner()?.replica_texts()
     }
 
     /// Removes this replica from the register of replicas: it serves no more requests.

@@ -15,6 +15,7 @@ use super::{
     Answer, Answers, Batch, Charge, Operations, Role, SharedTable, StateKey, States, Store,
     StoreError, StoreStatus,
 };
+use crate::replica_texts::ReplicaTexts;
 use crate::replicas::ReplicaRegister;
 use weir_common::metrics::{MergedFamilies, MetricSink};
 use weir_limit::{KeyState, Micros, Op, Plan, Undo};
@@ -235,6 +236,11 @@ impl<S: Undoable + Operations> Operations for PerSecond<S> {
     /// Returns the register of the main store.
     fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
         self.main.replica_register()
+    }
+
+    /// Returns the texts in the main store.
+    fn replica_texts(&self) -> Option<&dyn ReplicaTexts> {
+        self.main.replica_texts()
     }
 
     fn forget_denials(&self) {

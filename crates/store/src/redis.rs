@@ -32,6 +32,7 @@ mod open_windows;
 mod operations;
 mod options;
 mod replica_register;
+mod replica_texts;
 mod reply;
 mod round_trip;
 mod script;
@@ -72,7 +73,7 @@ pub struct RedisStore {
     next_group: AtomicU32,
     /// The connections over which states are read and reset.
     direct: DirectConnections,
-    /// The name of this process in the register of replicas.
+    /// The name of this process in the register of replicas, and of its text.
     replica_id: String,
 }
 

@@ -12,7 +12,7 @@ use crate::cli::number::whole;
 use crate::cli::output::finish;
 use crate::cli::print::{Column, counted, entries, line, table};
 use weir_common::duration::rounded;
-use weir_limiter::top::{By, TopList, TopRow, Window};
+use weir_limiter::top::{By, Scope, TopList, TopRow, Window};
 
 /// How often `--watch` asks.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ Examples:
   weir top --sort-by would-be-denied
   weir top --sort-by near --output json
 
-It lists the keys of one replica. The last line says over which time they are counted, which may be somewhat more than
+It lists the keys of all replicas that share their lists (top.share), else of one. The last line says over which time they are counted, which may be somewhat more than
 the window. The true count of a key is at most ERROR lower.";
 
 #[derive(Debug, Args)]
@@ -53,6 +53,9 @@ pub struct TopArgs {
     /// Format of the list.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
+    /// Only what this replica has counted, also where replicas share their lists.
+    #[arg(long)]
+    here: bool,
     /// Asks every 2 seconds and replaces the list, until it is interrupted.
     #[arg(long, conflicts_with = "output")]
     watch: bool,
@@ -112,6 +115,7 @@ impl TopArgs {
         let mut query = vec![("by", by), ("window", window), ("limit", &rows)];
         query.extend(self.domain.as_deref().map(|domain| ("domain", domain)));
         query.extend(self.rule.as_deref().map(|rule| ("rule", rule)));
+        query.extend(self.here.then_some(("scope", "here")));
         with_query("/v1/top", &query)
     }
 
@@ -182,7 +186,11 @@ fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<
         0 => String::new(),
         unlisted => format!("; a key that is not counted has at most {}", counted(unlisted, what)),
     };
-    line(out, &format!("{total}in {since} on this replica{others}"))
+    let place = match (list.scope, list.replicas) {
+        (Scope::Here, _) => "on this replica".to_owned(),
+        (Scope::All, replicas) => format!("on {}", counted(replicas as u64, "replica")),
+    };
+    line(out, &format!("{total}in {since} {place}{others}"))
 }
 
 /// Prints keys as a table.
@@ -247,6 +255,9 @@ HITS  ERROR  DOMAIN  RULE  KEY
 ";
         assert_eq!(printed(&top, false), wanted);
         assert!(printed(&top, true).contains("\n1300 hits of all keys in 1h on this replica; "));
+        let mut all = top.clone();
+        (all["scope"], all["replicas"]) = ("all".into(), 3.into());
+        assert!(printed(&all, false).contains("\n1300 hits in 1h on 3 replicas; "));
         let none = json!({ "by": "denied", "seconds": 5, "total": 0, "unlisted": 0, "rows": [] });
         assert_eq!(
             printed(&none, false),

@@ -35,7 +35,7 @@ use crate::http::page::Page;
 use crate::service::Rules;
 use weir_limiter::Limiter;
 use weir_limiter::controls::{Controls, Snapshot};
-use weir_store::States;
+use weir_store::{Operations, States};
 
 const JSON: &str = "application/json";
 
@@ -81,7 +81,7 @@ impl<S> fmt::Debug for V1<S> {
 }
 
 /// Returns the router of `/v1`, with paths below that.
-pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
+pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
     let V1 { limiter, rules, controls, access, events, history, timeout } = v1;
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),

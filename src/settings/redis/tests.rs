@@ -250,6 +250,18 @@ fn replicas_are_counted_in_weirs_own_layout_of_a_redis() {
 }
 
 #[test]
+fn lists_are_shared_in_weirs_own_layout_of_a_redis() {
+    let share = ("WEIR__TOP__SHARE", "true");
+    let shares = |env: &[(&str, &str)]| load(env).top_options().unwrap().share;
+    assert!(shares(&[(URL, "h:1"), share]) && !shares(&[(URL, "h:1")]));
+    let messages = errors_of(&[(URL, "h:1"), share, ("WEIR__STORE__REDIS__LAYOUT", "reference")]);
+    let wanted = "WEIR__TOP__SHARE: top.share is true, but store.redis.layout is reference";
+    assert!(messages.len() == 1 && messages[0].starts_with(wanted), "{messages:#?}");
+    let warnings = &load(&[share]).warnings;
+    assert_eq!(warnings, &["top.share (WEIR__TOP__SHARE) has no effect: store.kind is memory"]);
+}
+
+#[test]
 fn passwords_are_never_shown() {
     let env = [("REDIS_URL", "redis://ann:hunter2@h:1"), ("REDIS_SENTINEL_AUTH", "hunter2")];
     let settings = Settings::load(&inputs(&env)).unwrap();

@@ -12,5 +12,8 @@ group! {
         /// Descriptor keys whose values are shown as hashes in these lists and in events, such as
         /// api_key.
         redact: Vec<String> = "";
+        /// Whether replicas share their lists in Redis, with one command a second each, so that each shows those of
+        /// all. Not with store.redis.layout = reference.
+        share: bool = "false";
     }
 }

@@ -367,7 +367,7 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
         control("d", &[("a", "x")], Action::Allow { count: true }),
     ];
     let mut bench = single(controls);
-    let options = top::Options { entries: 16, redact: Vec::new(), threads: 1 };
+    let options = top::Options { entries: 16, redact: Vec::new(), threads: 1, share: false };
     let top = Arc::new(Top::new(options, bench.clock.clone()));
     bench.limiter = bench.limiter.with_top(Some(top.clone()));
     bench.ask("unknown", &[("ip", "1")]);
@@ -391,7 +391,7 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
 #[test]
 fn keys_are_near_a_changed_limit_by_its_numbers() {
     let mut bench = single(vec![control("d", &[("two", "x")], limit(5, "slow"))]);
-    let options = top::Options { entries: 16, redact: Vec::new(), threads: 1 };
+    let options = top::Options { entries: 16, redact: Vec::new(), threads: 1, share: false };
     let top = Arc::new(Top::new(options, bench.clock.clone()));
     bench.limiter = bench.limiter.with_top(Some(top.clone()));
     let near = || {

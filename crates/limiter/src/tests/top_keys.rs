@@ -12,7 +12,8 @@ fn bench(rules: &str) -> Bench {
 
 fn with_options(rules: &str, options: crate::Options) -> Bench {
     let Bench { rules, limiter, clock } = Bench::with(rules, options);
-    let options = top::Options { entries: 1024, redact: Vec::new(), threads: THREADS };
+    let options =
+        top::Options { entries: 1024, redact: Vec::new(), threads: THREADS, share: false };
     let top = Arc::new(Top::new(options, clock.clone()));
     // More keys than the bench has.
     let limiter = Limiter::new(MemoryStore::new(clock.clone(), 1_000_000), limiter.options);

@@ -39,7 +39,7 @@ pub(super) struct StoredKey {
     /// Where the entries end.
     entries_end: u16,
     is_cut: bool,
-    /// Identifies a key whose texts are cut; 0 for others.
+    /// Identifies a key whose texts are cut, in all processes; 0 for others.
     cut_tag: u64,
 }
 
@@ -85,8 +85,25 @@ impl Key<'_> {
             bytes: Arc::from(&*bytes),
             entries_end,
             is_cut,
-            cut_tag: if is_cut { self.hash } else { 0 },
+            cut_tag: if is_cut { self.tag() } else { 0 },
         }
+    }
+
+    /// Returns a number that is the same in all processes, and not 0.
+    #[cold]
+    fn tag(&self) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |text: &str| {
+            hasher.update(&text.len().to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        add(self.domain);
+        for (key, value) in self.entries {
+            add(key);
+            add(value);
+        }
+        let hash = hasher.finalize();
+        hash.as_bytes().first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes).max(1))
     }
 
     /// Returns the bytes that it takes as a whole.

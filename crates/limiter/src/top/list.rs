@@ -1,5 +1,7 @@
 //! The lists that operators see, ready for JSON.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
 use super::key::StoredKey;
@@ -77,6 +79,30 @@ impl Window {
     }
 }
 
+/// Whose hits are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Those of this replica.
+    #[default]
+    Here,
+    /// Those of all replicas that share lists.
+    All,
+}
+
+impl Scope {
+    /// All scopes.
+    pub const ALL: [Scope; 2] = [Scope::Here, Scope::All];
+
+    /// Returns the name of the scope in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Here => "here",
+            Scope::All => "all",
+        }
+    }
+}
+
 /// Selects the rows to return.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
@@ -122,13 +148,25 @@ pub struct TopList {
     /// The window; of those near a limit, all time.
     #[serde(default)]
     pub window: Window,
-    /// How long these have been counted.
+    #[serde(default)]
+    pub scope: Scope,
+    /// The replicas whose lists these are.
+    #[serde(default = "one")]
+    pub replicas: usize,
+    /// How long these have been counted; the longest of any replica.
     pub seconds: u64,
     /// The hits of all keys, with those of no row, and of all domains.
     pub total: u64,
     /// Every key with more hits than this is listed, if the query selects it and there is no limit.
     pub unlisted: u64,
     pub rows: Vec<TopRow>,
+    /// The greatest count of a row that `limit` has cut off.
+    #[serde(skip)]
+    pub(super) cut_off: u64,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// A key. Its true count is from `count - error` to `count`.
@@ -150,6 +188,9 @@ pub struct TopRow {
     pub error: u64,
     #[serde(flatten)]
     pub near: Option<LimitUsage>,
+    /// Identifies a key that is cut, among those of all replicas; empty for others.
+    #[serde(skip)]
+    pub(super) tag: String,
 }
 
 /// A limit at its last admission at or over `near_limit_ratio`.
@@ -171,7 +212,7 @@ pub(super) fn by_count(
     redaction: &Redaction,
 ) -> TopList {
     let order =
-        |a: &MergedRow<()>, b: &MergedRow<()>| b.count.cmp(&a.count).then(a.error.cmp(&b.error));
+        |a: &MergedRow<()>, b: &MergedRow<()>| count_order((a.count, a.error), (b.count, b.error));
     // Of a key whose hits may all be those of others, nothing is known.
     merged.rows.retain(|row| row.count > row.error);
     list(merged, query, query.window, seconds, redaction, order, |()| None)
@@ -187,9 +228,8 @@ pub(super) fn by_fraction(
 ) -> TopList {
     merged.rows.retain(|row| row.payload.reset > now);
     let order = |a: &MergedRow<Near>, b: &MergedRow<Near>| {
-        let cross = |a: &Near, b: &Near| u128::from(a.used) * u128::from(b.n);
-        let (a_used, b_used) = (cross(&a.payload, &b.payload), cross(&b.payload, &a.payload));
-        b_used.cmp(&a_used).then(b.count.cmp(&a.count))
+        let (a_used, b_used) = (&a.payload, &b.payload);
+        use_order((a_used.used, a_used.n, a.count), (b_used.used, b_used.n, b.count))
     };
     let near = |near: &Near| {
         Some(LimitUsage {
@@ -202,19 +242,45 @@ pub(super) fn by_fraction(
     list(merged, query, Window::Start, seconds, redaction, order, near)
 }
 
+/// The order of counts with their errors.
+fn count_order(a: (u64, u64), b: (u64, u64)) -> Ordering {
+    b.0.cmp(&a.0).then(a.1.cmp(&b.1))
+}
+
+/// The order of limits by used, n, and count.
+fn use_order(a: (u64, u32, u64), b: (u64, u32, u64)) -> Ordering {
+    let cross = |a: (u64, u32, u64), b: (u64, u32, u64)| u128::from(a.0) * u128::from(b.1);
+    cross(b, a).cmp(&cross(a, b)).then(b.2.cmp(&a.2))
+}
+
+/// The order of rows in a list.
+pub(super) fn order(a: &TopRow, b: &TopRow) -> Ordering {
+    let by_number = match (&a.near, &b.near) {
+        (Some(a_near), Some(b_near)) => {
+            use_order((a_near.used, a_near.n, a.count), (b_near.used, b_near.n, b.count))
+        }
+        _ => count_order((a.count, a.error), (b.count, b.error)),
+    };
+    let key = |row: &'_ TopRow| -> (String, Vec<(String, String)>) {
+        let entries = row.entries.iter().map(|it| (it.key.clone(), it.value.clone()));
+        (row.domain.clone(), entries.collect())
+    };
+    by_number.then_with(|| key(a).cmp(&key(b)))
+}
+
 fn list<P>(
     merged: Merged<P>,
     query: &Query<'_>,
     window: Window,
     seconds: u64,
     redaction: &Redaction,
-    order: impl Fn(&MergedRow<P>, &MergedRow<P>) -> std::cmp::Ordering,
+    order: impl Fn(&MergedRow<P>, &MergedRow<P>) -> Ordering,
     near: impl Fn(&P) -> Option<LimitUsage>,
 ) -> TopList {
     let Merged { mut rows, total, unlisted, .. } = merged;
     rows.retain(|row| query.selects(&row.key, redaction));
     rows.sort_unstable_by(|a, b| order(a, b).then_with(|| a.key.texts().cmp(&b.key.texts())));
-    rows.truncate(query.limit);
+    let cut_off = rows.drain(query.limit.min(rows.len())..).map(|row| row.count).max();
     let row = |row: &MergedRow<P>| TopRow {
         count: row.count,
         error: row.error,
@@ -222,7 +288,17 @@ fn list<P>(
         ..shown(&row.key, redaction)
     };
     let rows = rows.iter().map(row).collect();
-    TopList { by: query.by, window, seconds, total, unlisted, rows }
+    TopList {
+        by: query.by,
+        window,
+        scope: Scope::Here,
+        replicas: 1,
+        seconds,
+        total,
+        unlisted,
+        rows,
+        cut_off: cut_off.unwrap_or(0),
+    }
 }
 
 /// Returns a row without its numbers.
@@ -242,5 +318,6 @@ fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
         count: 0,
         error: 0,
         near: None,
+        tag: redaction.tag(key.cut_tag()),
     }
 }

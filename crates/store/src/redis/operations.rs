@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 
 use super::connections::ThreadConnections;
 use super::{RedisCounts, RedisStore};
+use crate::replica_texts::ReplicaTexts;
 use crate::replicas::ReplicaRegister;
 use crate::{BackendStatus, Operations, SharedTable, StoreStatus};
 use weir_common::metrics::{MetricFamily, MetricSink};
@@ -98,6 +99,10 @@ impl Operations for RedisStore {
     }
 
     fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
+        Some(self)
+    }
+
+    fn replica_texts(&self) -> Option<&dyn ReplicaTexts> {
         Some(self)
     }
 

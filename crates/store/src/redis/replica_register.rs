@@ -90,7 +90,7 @@ const PASSING: [&str; 12] = [
 
 /// Returns what an error means for later announcements: other replies of the server, such as that the user has
 /// no permission or that the key holds something else, stay.
-fn announce_error(error: &RedisError) -> AnnounceError {
+pub(super) fn announce_error(error: &RedisError) -> AnnounceError {
     let text = error.to_string();
     let is_word = |char: char| char.is_ascii_alphanumeric();
     let has = |code: &str| text.split(|char| !is_word(char)).any(|word| word == code);

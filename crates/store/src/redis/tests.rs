@@ -16,6 +16,7 @@ mod replies;
 mod servers;
 mod states;
 mod table;
+mod texts;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;

@@ -16,6 +16,7 @@ use super::traffic::Traffic;
 use super::{Changes, EventSources, MAX_WAITING, Observer, at, frame};
 use weir_common::threads::run_blocking;
 use weir_limiter::DenialWatch;
+use weir_limiter::top::Others;
 use weir_store::{Operations, Store};
 
 /// How often there is a status, and how often the store is checked.
@@ -73,8 +74,10 @@ async fn publish<S: Store + Operations + 'static>(
         tokio::select! {
             _ = ticks.tick() => {
                 let (sources, last) = (sources.clone(), take(&mut state));
+                let others = others(&sources).await;
                 // In the background: many rules and top keys take a while to sort.
-                let Ok(rendered) = run_blocking(move || render(&sources, last)).await else { continue };
+                let render = move || render(&sources, last, others.as_deref());
+                let Ok(rendered) = run_blocking(render).await else { continue };
                 feeds.status.send_replace(rendered.status);
                 state = rendered.state;
                 rendered.events.into_iter().for_each(|(name, event)| send(name, event));
@@ -83,6 +86,14 @@ async fn publish<S: Store + Operations + 'static>(
             denial = denials.next() => send("denial", json!(denial)),
         }
     }
+}
+
+/// Returns the top keys of other replicas, if they are shared and can be read.
+async fn others<S: Store + Operations>(sources: &EventSources<S>) -> Option<Arc<Others>> {
+    let store = sources.limiter.store();
+    // Else each status would wait for it.
+    let texts = store.replica_texts().filter(|_| store.is_connected());
+    sources.limiter.top()?.others(texts).await.ok()
 }
 
 /// What a status needs of the one before.
@@ -99,9 +110,13 @@ struct Rendered {
     state: State,
 }
 
-fn render<S: Store + Operations>(sources: &EventSources<S>, mut state: State) -> Rendered {
+fn render<S: Store + Operations>(
+    sources: &EventSources<S>,
+    mut state: State,
+    others: Option<&Others>,
+) -> Rendered {
     let Observed { store, problems, events } = state.observer.observe(sources);
-    let status = status(sources, &store, &problems, &mut state.traffic);
+    let status = status(sources, &store, &problems, &mut state.traffic, others);
     let status = frame("status", &at(sources.controls.now(), status));
     Rendered { status, events, state }
 }

@@ -9,7 +9,7 @@ use super::{EventSources, Problem};
 use crate::http::operators::debug::store_json;
 use crate::version::{COMMIT, VERSION};
 use weir_limiter::LimiterCounts;
-use weir_limiter::top::{By, Query, Top, Window};
+use weir_limiter::top::{By, Others, Query, Top, Window};
 use weir_store::{Operations, Store, StoreStatus};
 
 /// The most rows of each list of top keys.
@@ -36,6 +36,7 @@ pub(super) fn status<S: Store + Operations>(
     store: &StoreState,
     problems: &[Problem],
     traffic: &mut Traffic,
+    others: Option<&Others>,
 ) -> Value {
     let reasons = sources.health.reasons();
     let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
@@ -52,7 +53,7 @@ pub(super) fn status<S: Store + Operations>(
         "requests": requests(sources.limiter.counts()),
         "controlled": controlled(sources.limiter.counts()),
         "rules": traffic.rank(sources.rules.load_full()),
-        "top": sources.limiter.top().map(|top| top_keys(top)),
+        "top": sources.limiter.top().map(|top| top_keys(top, others)),
         "store": store_json,
         "controls": {
             "count": sources.controls.list().len(),
@@ -80,9 +81,12 @@ fn controlled(counts: &LimiterCounts) -> Value {
     json!({ "block": block, "allow": allow, "limit": limit })
 }
 
-fn top_keys(top: &Top) -> Value {
+fn top_keys(top: &Top, others: Option<&Others>) -> Value {
     let (limit, window) = (MAX_TOP_ROWS, Window::Hour);
-    let list = |by| top.list(&Query { limit, window, ..Query::new(by) });
+    let list = |by| {
+        let query = Query { limit, window, ..Query::new(by) };
+        others.map_or_else(|| top.list(&query), |others| top.list_all(&query, others))
+    };
     json!({
         "denied": list(By::Denied),
         "would_be_denied": list(By::WouldBeDenied),

@@ -62,7 +62,8 @@ fn bench() -> Bench {
         inner: MemoryStore::new(clock.clone(), 1_000),
         is_connected: AtomicBool::new(true),
     };
-    let top = top::Options { entries: 100, redact: vec!["token".to_owned()], threads: 1 };
+    let top =
+        top::Options { entries: 100, redact: vec!["token".to_owned()], threads: 1, share: false };
     let top = Arc::new(Top::new(top, clock.clone()));
     let limiter = Limiter::new(store, weir_limiter::Options::default()).with_top(Some(top));
     let rules = Arc::new(ActiveRules::new(ControlClock::new(clock), u64::MAX));

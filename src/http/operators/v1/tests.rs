@@ -140,6 +140,7 @@ async fn parameters_are_checked() {
         ("/v1/top?by=everything", "write one of hits, denied, would_be_denied, near"),
         ("/v1/top?window=1min", "did you mean 1m?"),
         ("/v1/top?window=yesterday", "write one of 1m, 1h, start"),
+        ("/v1/top?scope=her", "did you mean here?"),
         ("/v1/top?limit=0", "write a number from 1 to 10000"),
         ("/v1/state?domain=d", "write its entries: ?descriptor=key=value,key2=value2"),
         ("/v1/state?descriptor=a=b", "name the domain: ?domain=shop"),

@@ -11,9 +11,10 @@ use crate::http::operators::query::Query;
 use weir_common::suggest::{Suggester, nearest};
 use weir_common::threads::run_blocking;
 use weir_limiter::controls::Control;
-use weir_limiter::top::{self, By, Top, TopList, TopRow, Window};
+use weir_limiter::top::{self, By, NotShared, Scope, Top, TopList, TopRow, Window};
 use weir_rules::{Rule, RuleSet};
-use weir_store::Store;
+use weir_store::replica_texts::ReplicaTexts;
+use weir_store::{Operations, Store};
 
 /// The rows of a list by default.
 const DEFAULT_ROWS: usize = 100;
@@ -27,22 +28,39 @@ const MATCHED_ROWS: usize = 20;
 const MAX_CHARS: usize = 100;
 
 /// Returns the list that `by` names.
-pub(super) async fn list<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
-    let query = Query::read(&uri, &["by", "limit", "domain", "rule", "window"])?;
+pub(super) async fn list<S: Store + Operations>(
+    State(api): State<Arc<Api<S>>>,
+    uri: Uri,
+) -> Answer {
+    let query = Query::read(&uri, &["by", "limit", "domain", "rule", "window", "scope"])?;
     let by = one_of(&query, "by", By::Hits, &By::ALL.map(|by| (by.name(), by)))?;
     let windows = Window::ALL.map(|window| (window.name(), window));
     let window = one_of(&query, "window", Window::Hour, &windows)?;
+    let scopes = Scope::ALL.map(|scope| (scope.name(), Some(scope)));
+    let scope = one_of(&query, "scope", None, &scopes)?;
     let limit = limit(&query)?;
     let Some(top) = api.limiter.top().cloned() else {
         let help = "set top.entries to the number of keys to list, and restart";
         let error = "no keys are listed: top.entries is 0";
         return Err(ApiError::new(StatusCode::NOT_FOUND, error, help));
     };
+    let others = match scope {
+        Some(Scope::Here) => None,
+        Some(Scope::All) => {
+            Some(top.others(texts(&api)).await.map_err(|error| not_shared(&error))?)
+        }
+        // What this replica has is better than nothing.
+        None => top.others(texts(&api)).await.ok(),
+    };
     let [domain, rule] = ["domain", "rule"].map(|name| query.get(name).map(str::to_owned));
     let rules = api.rules.load_full();
     let list = in_background(top, move |top| {
         let (domain, rule) = (domain.as_deref(), rule.as_deref());
-        let list = top.list(&top::Query { by, window, limit, domain, rule, filter: None });
+        let query = top::Query { by, window, limit, domain, rule, filter: None };
+        let list = match others {
+            Some(others) => top.list_all(&query, &others),
+            None => top.list(&query),
+        };
         // What has rows is known, even if its rules were removed.
         if list.rows.is_empty() {
             check_names(rules.as_deref(), domain, rule)?;
@@ -50,6 +68,25 @@ pub(super) async fn list<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> 
         Ok::<TopList, ApiError>(list)
     });
     api.answer(&list.await??)
+}
+
+fn texts<S: Store + Operations>(api: &Api<S>) -> Option<&dyn ReplicaTexts> {
+    api.limiter.store().replica_texts()
+}
+
+fn not_shared(error: &NotShared) -> ApiError {
+    let (status, help) = match error {
+        NotShared::Off => {
+            (StatusCode::NOT_FOUND, "set top.share = true with store.kind = redis, and restart")
+        }
+        NotShared::Refused => {
+            (StatusCode::SERVICE_UNAVAILABLE, "see the log of weir, and docs/redis.md")
+        }
+        NotShared::NotYet | NotShared::Store(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "try again, or ask with scope=here")
+        }
+    };
+    ApiError::new(status, error.to_string(), help)
 }
 
 /// Returns the keys with the most hits among those that a control matches.

@@ -62,7 +62,7 @@ fn long_keys_are_cut_and_counted_separately() {
 #[test]
 fn values_of_redacted_keys_are_shown_as_hashes() {
     let redact = vec!["api_key".to_owned()];
-    let options = Options { entries: 10, redact, threads: 1 };
+    let options = Options { entries: 10, redact, threads: 1, share: false };
     let top = Top::new(options, Arc::new(ManualClock::new(0)));
     let long = format!("{}1", "s3cret".repeat(100));
     record_entries(&top, &[("api_key", "s3cret"), ("user", "ann")]);
@@ -94,7 +94,8 @@ fn values_of_redacted_keys_are_shown_as_hashes() {
 
 #[test]
 fn a_filter_gets_true_values() {
-    let options = Options { entries: 10, redact: vec!["user".to_owned()], threads: 1 };
+    let options =
+        Options { entries: 10, redact: vec!["user".to_owned()], threads: 1, share: false };
     let top = Top::new(options, Arc::new(ManualClock::new(0)));
     for name in ["ann", "bob", "cy"] {
         record(&top, name, 1, Outcome::Admitted(&[]));
@@ -119,7 +120,7 @@ fn lists_are_ready_for_json() {
         "limit": "daily", "used": 8, "n": 10, "reset_ms": 2,
     });
     let wanted = serde_json::json!({
-        "by": "near", "window": "start", "seconds": 7, "total": 2, "unlisted": 0, "rows": [row],
+        "by": "near", "window": "start", "scope": "here", "replicas": 1, "seconds": 7, "total": 2, "unlisted": 0, "rows": [row],
     });
     assert_eq!(json, wanted);
     let hits = serde_json::to_value(top.list(&all(By::Hits))).unwrap();

@@ -2,7 +2,7 @@
 
 use super::replicas::{documented_user, with_login};
 use super::servers::cluster::Cluster;
-use super::servers::{Config, Server};
+use super::servers::Server;
 use super::topologies::values;
 use super::*;
 use crate::conformance::holds::concurrency;

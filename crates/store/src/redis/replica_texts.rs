@@ -1,0 +1,147 @@
+//! The texts of replicas: a key of each, and a hash of their ids and their secret, in one slot. All expire when
+//! no replica writes.
+//!
+//! One command writes a text, over a connection that is open for charges. Texts are read over a connection of
+//! their own: together they are large.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisResult};
+
+use super::connection::SHORT_BYTES;
+use super::options::{Clock, Options};
+use super::replica_register::announce_error;
+use super::{RedisStore, key};
+use crate::StoreError;
+use crate::replica_texts::{MAX_TEXT_BYTES, MAX_TEXTS, ReplicaTexts, TEXT_KEPT_FOR};
+use crate::replicas::AnnounceError;
+
+/// The timeout of reading all texts.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The ids that are read by one command, about.
+const IDS_PER_CALL: usize = 1_000;
+
+/// The most commands that read ids: there are more of them only if another program writes them.
+const MAX_SCANS: usize = 16;
+
+/// The field of the hash with the secret.
+const SECRET: &str = "secret";
+
+const SCRIPT: &str = include_str!("lua/texts.lua");
+
+/// Returns the name of the hash; the key of a text is that with the replica's id. No state has such a name.
+fn hash_key(options: &Options) -> String {
+    format!("{}{{top}}", options.prefix)
+}
+
+impl RedisStore {
+    fn texts_slot(&self) -> u16 {
+        key::slot(hash_key(&self.shared.options).as_bytes())
+    }
+
+    /// Returns the command that writes a text.
+    ///
+    /// The text of the script is sent each time, as that of the register of replicas is.
+    fn text_command(&self, secret: &str, text: &str) -> Cmd {
+        let options = &self.shared.options;
+        let now = match options.clock {
+            Clock::Server => 0,
+            Clock::Caller => options.wall.now(),
+        };
+        let hash = hash_key(options);
+        let mut command = redis::cmd("EVAL");
+        command.arg(SCRIPT).arg(2).arg(&hash).arg(format!("{hash}{}", self.replica_id));
+        command.arg(&self.replica_id).arg(now).arg(TEXT_KEPT_FOR.as_millis() as u64);
+        command.arg(secret).arg(text);
+        command
+    }
+
+    async fn write_text(&self, secret: &str, text: &str) -> Result<String, AnnounceError> {
+        let command = self.text_command(secret, text);
+        let ask = |mut link| async move { command.query_async(&mut link).await };
+        let asked = self.ask_server(self.texts_slot(), (1, SHORT_BYTES), ask).await?;
+        asked.map_err(|error| announce_error(&error))
+    }
+
+    async fn read_texts(&self) -> Result<Vec<String>, AnnounceError> {
+        let connections = self.connections.iter().find_map(OnceLock::get);
+        let Some(connections) = connections else { return Err(StoreError::Unavailable.into()) };
+        let reading = async {
+            let link = connections.destination(self.texts_slot()).connect(&self.shared).await?;
+            let bytes = MAX_TEXTS * (MAX_TEXT_BYTES + SHORT_BYTES) + MAX_SCANS * SHORT_BYTES;
+            let hash = hash_key(&self.shared.options);
+            let read = link
+                .ask(MAX_SCANS + MAX_TEXTS, bytes, |link| read_texts(link, hash, &self.replica_id));
+            let texts = read.await.map_err(|error| {
+                connections.refresh_soon();
+                announce_error(&error)
+            })?;
+            Ok(texts)
+        };
+        tokio::time::timeout(READ_TIMEOUT, reading).await.map_err(|_| StoreError::TimedOut)?
+    }
+}
+
+/// Reads the texts of all replicas but one.
+async fn read_texts(
+    mut link: MultiplexedConnection,
+    hash: String,
+    own: &str,
+) -> RedisResult<Vec<String>> {
+    let (mut ids, mut cursor) = (Vec::new(), 0_u64);
+    for _ in 0..MAX_SCANS {
+        let mut scan = redis::cmd("HSCAN");
+        scan.arg(&hash).arg(cursor).arg("COUNT").arg(IDS_PER_CALL);
+        let (next, part): (u64, Vec<(String, Vec<u8>)>) = scan.query_async(&mut link).await?;
+        ids.extend(part.into_iter().map(|(id, _)| id).filter(|id| id != own && id != SECRET));
+        cursor = next;
+        if cursor == 0 {
+            break;
+        }
+    }
+    // A scan may return a field twice.
+    ids.sort_unstable();
+    ids.dedup();
+    ids.truncate(MAX_TEXTS);
+    let mut pipeline = Pipeline::with_capacity(ids.len());
+    for id in &ids {
+        // Whatever has that name, no more of it is read than a text has.
+        pipeline.cmd("GETRANGE").arg(format!("{hash}{id}")).arg(0).arg(MAX_TEXT_BYTES - 1);
+    }
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let read: Vec<RedisResult<Vec<u8>>> = pipeline.ignore_errors().query_async(&mut link).await?;
+    let mut texts = Vec::with_capacity(read.len());
+    for text in read {
+        match text {
+            // Of another program.
+            Err(error) if error.code() == Some("WRONGTYPE") => {}
+            text => texts.extend(String::from_utf8(text?).ok().filter(|text| !text.is_empty())),
+        }
+    }
+    Ok(texts)
+}
+
+impl ReplicaTexts for RedisStore {
+    fn tried(&self) -> BoxFuture<'_, ()> {
+        self.server_tried(self.texts_slot()).boxed()
+    }
+
+    fn publish<'a>(
+        &'a self,
+        secret: &'a str,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<String, AnnounceError>> {
+        self.write_text(secret, text).boxed()
+    }
+
+    fn others(&self) -> BoxFuture<'_, Result<Vec<String>, AnnounceError>> {
+        self.read_texts().boxed()
+    }
+}
