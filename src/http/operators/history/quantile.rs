@@ -47,7 +47,7 @@ mod tests {
             let bucket = |number: f64| BOUNDS.partition_point(|bound| *bound < number);
             let mut counts = [0; 4];
             numbers.iter().for_each(|number| counts[bucket(*number)] += 1);
-            let mut sorted = numbers.clone();
+            let mut sorted = numbers;
             sorted.sort_by(f64::total_cmp);
             let rank = (q * sorted.len() as f64).ceil() as usize;
             let found = quantile(&BOUNDS, &counts, q).unwrap();
