@@ -32,6 +32,7 @@ async function readControls() {
     reading = null;
   }
   showControls();
+  view?.refresh?.(null);
 }
 
 /** Adds what has changed to the events. */
@@ -58,12 +59,22 @@ function actionText({ action, count, limit }) {
 }
 
 function showControls() {
-  show(byId('control-table'), controls.length > 0);
   show(byId('no-controls'), controls.length === 0 && controlsAt > 0);
   const shown = controls.slice(0, MAX_CONTROLS_SHOWN);
   show(byId('more-controls'), controls.length > shown.length);
-  setText(byId('more-controls'), `${counted(controls.length - shown.length, 'more control')}: weir controls lists all.`);
-  reconcile(byId('control-rows'), shown, ({ id, at }) => `${id} ${at}`, makeControl, fillControl);
+  setText(byId('more-controls'), `${counted(controls.length - shown.length, 'more control')}: the search finds them.`);
+  listControls(byId('control-rows'), shown);
+}
+
+/** Shows controls in the body of a table. */
+function listControls(body, shown) {
+  show(body.parentElement, shown.length > 0);
+  reconcile(body, shown, ({ id, at }) => `${id} ${at}`, makeControl, fillControl);
+}
+
+/** Shows how much time is left. */
+function fillControls(body) {
+  for (const row of body.children) fillControl(row, row.control);
 }
 
 function makeControl(control) {
@@ -74,20 +85,22 @@ function makeControl(control) {
   const ends = make('td', '');
   ends.dataset.label = 'Ends';
   row.left = make('span', '');
-  ends.append(make('span', '', row.left, until === null ? null : make('span', 'note', moment(until))));
+  ends.append(make('span', '', row.left, until === null ? null : make('span', 'note word', moment(until))));
   const why = make('td', '');
   why.dataset.label = 'Reason';
   why.append(make('span', '', reason ? shortened(reason, 120, 40) : '–', make('span', 'note', `${by ? `${shortened(by)}, ` : ''}${moment(at)}`)));
   const what = `${action} of ${visible(keyText(domain, entries))}`;
-  const change = button('Change', 'quiet', () => editor.open({ ...control, lasts: until === null ? 'forever' : 'until' }));
-  const remove = button('Remove', 'quiet', () => removal.open(control));
+  const change = button('Change', 'quiet', () => editor.open({ ...control, lasts: until === null ? 'forever' : 'until' }), `change ${id}`);
+  const remove = button('Remove', 'quiet', () => removal.open(control), `remove ${id}`);
   change.setAttribute('aria-label', `Change the ${what}`);
   remove.setAttribute('aria-label', `Remove the ${what}`);
   row.append(make('td', '', make('span', `badge ${action}`, action), action === 'block' ? null : make('span', 'note', actionText(control).replace(/^\w+ ?/, ''))), key, ends, why, make('td', 'act', change, ' ', remove));
   return row;
 }
 
-function fillControl(row, { left_ms: left }) {
+function fillControl(row, control) {
+  row.control = control;
+  const { left_ms: left } = control;
   setText(row.left, left === null ? 'never' : `in ${duration(left - (performance.now() - controlsAt))}`);
 }
 
@@ -109,7 +122,7 @@ const removal = {
       make('p', `summary ${control.action}`, keyElement(domain, entries), about ? make('span', 'note', ` ${about}`) : null),
       make('p', 'hint', 'The rules decide about its requests again, on all replicas that share controls.'));
     byId('removal-error').textContent = '';
-    byId('removal').showModal();
+    openDialog(byId('removal'));
     byId('removal-confirm').focus();
   },
   async confirm() {
@@ -119,8 +132,6 @@ const removal = {
       await call('DELETE', `/v1/controls/${encodeURIComponent(this.control.id)}${by}`);
       byId('removal').close();
       announce('The control is removed.');
-      // Its button is gone.
-      byId('add').focus();
       await readControls();
     } catch (error) {
       if (!(error instanceof Rejection)) throw error;

@@ -11,12 +11,22 @@ function make(tag, className, ...children) {
   return element;
 }
 
-/** Makes a button. */
-function button(text, className, onClick) {
+/** Makes a button. With a `name` the focus finds it again when its row has been made anew. */
+function button(text, className, onClick, name = null) {
   const element = make('button', className, text);
   element.type = 'button';
-  element.addEventListener('click', onClick);
+  if (name !== null) element.dataset.focus = name;
+  onPress(element, onClick);
   return element;
+}
+
+/** Calls `action` when a button is pressed. */
+function onPress(element, action) {
+  element.addEventListener('click', event => {
+    // Some browsers leave the focus elsewhere, and dialogs give it back.
+    element.focus();
+    action(event);
+  });
 }
 
 /** Changes a text only if it differs, so that selections and screen readers are left alone. */
@@ -28,11 +38,18 @@ function show(element, isShown) {
   element.hidden = !isShown;
 }
 
+function svg(tag, attributes) {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
+}
+
 /**
  * Makes the children of `parent` those of `items`. Elements are kept by their key, so that focus and
  * clicks stay where they were.
  */
 function reconcile(parent, items, keyOf, create, fill) {
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   const old = new Map();
   for (const child of parent.children) old.set(child.itemKey, child);
   let next = parent.firstElementChild;
@@ -50,11 +67,29 @@ function reconcile(parent, items, keyOf, create, fill) {
     else parent.insertBefore(element, next);
   }
   for (const element of old.values()) element.remove();
+  if (focused && !parent.contains(document.activeElement)) focusOn(placeOf(focused, parent.closest('section')));
 }
 
 /** Whether someone points at or is in an element: then its rows stay in their order. */
 function isInUse(element) {
   return element.matches(':hover, :focus-within');
+}
+
+/** Lets other tasks run: none of this page may take long. */
+const pause = () => new Promise(resolve => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = resolve;
+  port2.postMessage(null);
+});
+
+/** Returns the items that pass a test, a slice at a time. Ends early if `isStale`. */
+async function filterInSlices(items, test, isStale = () => false, size = 500) {
+  const found = [];
+  for (let at = 0; at < items.length && !isStale(); at += size) {
+    if (at) await pause();
+    for (const item of items.slice(at, at + size)) if (test(item)) found.push(item);
+  }
+  return found;
 }
 
 /** Says something to screen readers. */

@@ -22,7 +22,8 @@ const editor = {
     Object.assign(this, { id, others, limitOthers });
     byId('editor-h').textContent = id === null ? 'Add a control' : 'Change a control';
     document.querySelector(`input[name=action][value=${action}]`).checked = true;
-    byId('domain').value = domain || byId('domains').firstElementChild?.value || '';
+    // Of several domains someone has to choose.
+    byId('domain').value = domain || (byId('domains').children.length === 1 ? byId('domains').firstElementChild.value : '');
     byId('entries').replaceChildren();
     for (const entry of entries.length || id !== null ? entries : [{ key: '', value: '' }]) this.addEntry(entry);
     byId('exact').checked = exact;
@@ -35,14 +36,13 @@ const editor = {
     byId('until').value = (until ? new Date(until) : new Date(Date.now() + 3600000)).toISOString().slice(0, 19);
     for (const input of this.texts()) input.value = others[input.dataset.member] ?? '';
     byId('by').value = this.by;
-    byId('force').checked = false;
+    byId('force').value = '';
     show(byId('force-field'), false);
     show(byId('entry-warning'), warning !== '');
     byId('entry-warning').textContent = warning;
     this.showForm();
     this.adapt();
-    byId('editor').showModal();
-    byId('editor').scrollTop = 0;
+    openDialog(byId('editor'));
     // What is prefilled needs a check more than a keyboard.
     const first = domain ? byId('editor-h') : byId('domain').value ? byId('entries').querySelector('input') : byId('domain');
     first.focus();
@@ -150,7 +150,8 @@ const editor = {
       return this.fail(new Rejection(0, { error: 'write the number of requests' }), byId('limit-n'));
     }
     const body = this.body();
-    const query = byId('force').checked ? { force: 1 } : {};
+    if (!body.domain) return this.fail(new Rejection(0, { error: 'choose a domain', help: '* stands for all domains' }), byId('domain'));
+    const query = !byId('force-field').hidden && byId('force').value.trim() === body.domain ? { force: 1 } : {};
     try {
       const written = await this.send(body, { ...query, dry_run: 1 });
       this.by = body.by;
@@ -161,7 +162,8 @@ const editor = {
       const isEverything = error.status === 409 && body.entries.every(({ value }) => /^\*+$/.test(value));
       if (isEverything) {
         show(byId('force-field'), true);
-        error.help = 'write other entries, or check "apply it to everything"';
+        setText(byId('force-domain'), visible(body.domain));
+        error.help = `write other entries, or type the domain ${visible(body.domain)} to apply it to everything`;
       }
       this.fail(error, isEverything ? byId('force') : byId('domain'));
     }
@@ -174,6 +176,7 @@ const editor = {
       byId('editor').close();
       announce(`The control is active. ${reachText(written)}`);
       await readControls();
+      if (view === keyView) keyView.read();
     } catch (error) {
       this.fail(error, byId('editor-next'));
     }
@@ -234,7 +237,7 @@ const editor = {
   },
 };
 
-byId('add').addEventListener('click', () => editor.open({}));
+onPress(byId('add'), () => editor.open({}));
 byId('add-entry').addEventListener('click', () => editor.addEntry({ key: '', value: '' }).querySelector('input').focus());
 byId('editor-form').addEventListener('submit', event => {
   event.preventDefault();

@@ -46,6 +46,15 @@ function moment(time) {
   return day === new Date().toISOString().slice(0, 10) ? clock : `${day} ${clock.slice(0, 5)}`;
 }
 
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
+
+/** The time of day of milliseconds in that many characters, with a short day before it if it is not today. */
+function dayAndTime(ms, length = 8) {
+  const date = new Date(ms);
+  const isToday = date.toISOString().slice(0, 10) === new Date().toISOString().slice(0, 10);
+  return isToday ? timeOfDay(ms).slice(0, length) : `${MONTHS[date.getUTCMonth()]}${NBSP}${date.getUTCDate()} ${timeOfDay(ms).slice(0, 5)}`;
+}
+
 /** A text as one line in which nothing is invisible or reverses what follows. */
 function visible(text) {
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cn}\p{Co}]/gu, c => {

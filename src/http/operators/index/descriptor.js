@@ -1,0 +1,69 @@
+// Descriptors as text, `key=value,key2=value2`, and the values that weir hides.
+
+const escaped = text => text.replace(/[\\,]/g, '\\$&');
+
+/** Writes entries as commands and addresses have them. */
+const descriptorText = entries => entries.map(({ key, value }) => `${escaped(key)}=${escaped(value)}`).join(',');
+
+/** Reads entries; null if a text is no descriptor. The first `=` of an entry ends its key. */
+function readDescriptor(text) {
+  const parts = [''];
+  for (const [piece] of text.matchAll(/,|\\.?|[^\\,]+/gsu)) {
+    if (piece === ',') parts.push('');
+    else if (piece[0] !== '\\') parts[parts.length - 1] += piece;
+    else if (piece === '\\\\' || piece === '\\,') parts[parts.length - 1] += piece[1];
+    else return null;
+  }
+  const entries = parts.map(part => [part, part.indexOf('=')]);
+  if (entries.some(([, at]) => at < 1)) return null;
+  return entries.map(([part, at]) => ({ key: part.slice(0, at), value: part.slice(at + 1) }));
+}
+
+/** Returns whether a control matches a descriptor. A `*` in a value of the control is any text. */
+function isMatched({ domain: wanted, entries: needed, exact }, domain, entries) {
+  if (wanted !== '*' && wanted !== domain) return false;
+  if (exact && needed.length !== entries.length) return false;
+  const has = ({ key, value }, entry) => entry && entry.key === key && matchesPattern(value, entry.value);
+  return needed.every((entry, i) => (exact ? has(entry, entries[i]) : entries.some(other => has(entry, other))));
+}
+
+/** Without regular expressions: a pattern with many `*` must not take long. */
+function matchesPattern(pattern, text) {
+  const [first, ...rest] = pattern.split('*');
+  if (!rest.length) return pattern === text;
+  const last = rest.pop();
+  if (!text.startsWith(first) || !text.endsWith(last) || text.length < first.length + last.length) return false;
+  let [at, end] = [first.length, text.length - last.length];
+  for (const part of rest) {
+    const found = text.indexOf(part, at);
+    if (found < 0 || found + part.length > end) return false;
+    at = found + part.length;
+  }
+  return true;
+}
+
+/** The keys whose values weir shows as hashes (`top.redact`), as far as its answers had some. */
+const redactedKeys = new Set();
+/** Values of these keys that someone wrote here, by what stands for them: they are in no address. */
+const writtenValues = new Map();
+
+const isHidden = value => /^hash:(?:[0-9a-f]+|\?\d+)$/.test(value);
+
+function noteRedacted(rows) {
+  for (const { entries } of rows) for (const { key, value } of entries) if (isHidden(value)) redactedKeys.add(key);
+}
+
+/** Replaces the values of keys that weir hides. */
+function hideValues(entries) {
+  return entries.map(entry => {
+    const { key, value } = entry;
+    if (!redactedKeys.has(key) || value === '' || isHidden(value)) return entry;
+    const known = [...writtenValues].find(([, written]) => written === value)?.[0];
+    const name = known ?? `hash:?${writtenValues.size + 1}`;
+    writtenValues.set(name, value);
+    return { ...entry, value: name };
+  });
+}
+
+/** Puts the written values back. */
+const revealValues = entries => entries.map(entry => ({ ...entry, value: writtenValues.get(entry.value) ?? entry.value }));

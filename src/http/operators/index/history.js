@@ -1,0 +1,108 @@
+// What was before the page was opened: `/v1/history`, continued by the events.
+
+/** How often the last hour is read again: the time of decisions and the sums of rules are not in the events. */
+const HISTORY_MS = 30000;
+
+/** Rates a second by steps of time. */
+class Steps {
+  values = new Map();
+  /** What weir has sampled ends here, in seconds: events before it are counted. */
+  knownUntil = -Infinity;
+  /** The last second that was added. Statuses are not quite a second apart. */
+  addedUntil = -Infinity;
+
+  constructor(seconds, count) {
+    Object.assign(this, { seconds, count });
+  }
+
+  /** Adds the rates from one time to another. */
+  add(from, to, rates) {
+    const { seconds, values } = this;
+    const last = Math.floor(to / 1000);
+    // A clock that was set back starts over.
+    if (last < this.addedUntil) this.addedUntil = -Infinity;
+    const first = Math.max(Math.min(Math.floor(from / 1000) + 1, last), this.knownUntil, this.addedUntil + 1, last - this.count * seconds);
+    this.addedUntil = last;
+    for (let second = first; second <= last; second += 1) {
+      const step = Math.floor(second / seconds);
+      const sum = values.get(step) ?? { ok: 0, over: 0, error: 0, would: 0 };
+      for (const part of ['ok', 'over', 'error', 'would']) sum[part] += rates[part] / seconds;
+      values.set(step, sum);
+    }
+    // Times of another server, or before its clock was set.
+    const lastStep = Math.floor(last / seconds);
+    for (const step of values.keys()) if (step <= lastStep - this.count || step > lastStep) values.delete(step);
+  }
+
+  /** Takes an answer of `/v1/history`. Where nothing was sampled, what is known stays. */
+  fill({ from, until, series }) {
+    const { seconds, values } = this;
+    const start = Math.round(Date.parse(from) / 1000 / seconds);
+    const { within_limit: ok, over_limit: over, would_be_over_limit: would, errors, p50_ms: p50, p99_ms: p99 } = series;
+    ok.forEach((count, i) => {
+      if (count === null) return;
+      const rates = { ok: count / seconds, over: over[i] / seconds, error: errors[i] / seconds, would: would[i] / seconds };
+      if (p99?.[i] !== undefined && p99[i] !== null) Object.assign(rates, { p50: p50[i], p99: p99[i] });
+      values.set(start + i, rates);
+    });
+    this.knownUntil = Math.round(Date.parse(until) / 1000);
+  }
+}
+
+const past = {
+  seconds: new Steps(1, 300),
+  hour: new Steps(10, 360),
+  /** Whether weir keeps a history; null: not known yet. */
+  isKept: null,
+  /** Sums of the last hour by rule, and whether rules without hits may be missing. */
+  rules: new Map(), areAllRules: false,
+};
+
+/** Reads without asking for a token: the events do that. Returns null if there is no answer. */
+async function readQuietly(path) {
+  try {
+    return await (await request('GET', path)).json();
+  } catch (error) {
+    if (error instanceof Rejection) return null;
+    throw error;
+  }
+}
+
+/** Reads the history of everything. At the start, and after a lost connection, also its seconds and events. */
+async function readHistory(isAll) {
+  let answer;
+  try {
+    answer = await (await request('GET', '/v1/history?step=10s')).json();
+  } catch (error) {
+    if (!(error instanceof Rejection)) throw error;
+    if (error.status === 404) past.isKept = false;
+    return;
+  }
+  past.isKept = true;
+  past.hour.fill(answer);
+  past.rules = new Map(answer.rules.map(row => [ruleKey(row.domain, row.rule), row]));
+  past.areAllRules = answer.rules.length < 200;
+  view?.refresh?.(null);
+  if (isAll) {
+    fillEvents(answer);
+    const seconds = await readQuietly('/v1/history?step=1s');
+    if (seconds) past.seconds.fill(seconds);
+  }
+  if (!document.hidden) showStatus(null);
+}
+
+setInterval(() => {
+  if (past.isKept && !lost && !document.hidden) readHistory(false);
+}, HISTORY_MS);
+
+const HOUR_MARKS = { marks: [60, 50, 40, 30, 20, 10, 0], wide: [50, 40, 20, 10] };
+const plots = [
+  new Plot(byId('plot'), { title: 'Decisions a second', what: 'Decisions a second in the last five minutes', steps: past.seconds, marks: [5, 4, 3, 2, 1, 0], wide: [4, 2, 1], ids: { ys: 'ys', area: 'area', readout: 'readout' } }),
+  new Plot(byId('hour-plot'), { title: 'The last hour', what: 'Decisions a second in the last hour', steps: past.hour, ...HOUR_MARKS, hasLegend: false }),
+  new LatencyPlot(byId('latency-plot'), past.hour),
+];
+
+function drawPast(now) {
+  show(byId('hour'), past.isKept === true);
+  for (const plot of plots) plot.draw(now);
+}

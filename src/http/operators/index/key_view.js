@@ -1,0 +1,176 @@
+// The view of one key, whether it is listed or not: what applies and why, what is used, its controls.
+
+/** How often it is read: each time asks the store. */
+const STATE_MS = 5000;
+/** A log of hits of this length takes the store too long to be read again by itself. */
+const MAX_LOG_READ = 10000;
+/** Spans to count hits over, in milliseconds. */
+const SPANS = [['1m', 60000], ['5m', 300000], ['1h', 3600000]];
+const UNIT_MS = { second: 1000, minute: 60000, hour: 3600000, day: 86400000, week: 604800000, month: 2419200000, year: 31536000000 };
+
+const keyView = {
+  plot: new RulePlot(byId('key-plot'), 'All keys of its rule, the last hour'),
+  domain: '', entries: [], isCut: false,
+  /** The last explanation; null: none yet, or it cannot be read. */
+  explained: null,
+  /** What is read, so that a late answer for another key is dropped. */
+  turn: 0, readAt: 0, listsAt: 0,
+
+  open({ domain = '', descriptor = '', cut = '' }) {
+    Object.assign(this, { domain, entries: readDescriptor(descriptor) ?? [], isCut: cut !== '', explained: null, readAt: 0, listsAt: 0 });
+    this.turn += 1;
+    const isGood = domain !== '' && this.entries.length > 0;
+    byId('key-h').replaceChildren(isGood ? keyElement('', this.entries) : 'This address names no key');
+    show(byId('key-body'), isGood);
+    show(byId('key-head'), isGood);
+    show(byId('key-actions'), isGood);
+    for (const part of ['key-limits', 'key-plot', 'key-why', 'key-facts', 'key-listed', 'key-counts']) show(byId(part), false);
+    byId('key-verdict').className = 'lead';
+    setText(byId('key-verdict'), isGood ? 'Reading what applies.' : '');
+    setText(byId('key-error'), '');
+    if (!isGood) return;
+    this.showUnknown();
+    this.showDomains();
+    this.read();
+    this.readLists();
+  },
+
+  close() {
+    this.turn += 1;
+  },
+
+  /** What weir hides and nobody has written here. */
+  unknown: () => revealValues(keyView.entries).filter(({ value }) => isHidden(value)),
+  /** Whether the address has what requests have. */
+  isWhole: () => !keyView.isCut && keyView.unknown().length === 0,
+
+  /** Asks for the values that weir hides. */
+  showUnknown() {
+    const unknown = this.unknown();
+    show(byId('key-values'), unknown.length > 0);
+    byId('key-value-rows').replaceChildren(...unknown.map(({ key }) => {
+      const input = make('input', '');
+      Object.assign(input, { autocomplete: 'off', spellcheck: false, autocapitalize: 'off', required: true });
+      input.dataset.key = key;
+      return make('label', 'field', 'Value of ', code(key), input);
+    }));
+    show(byId('key-cut'), this.isCut);
+    byId('key-reset').disabled = true;
+  },
+
+  showDomains() {
+    const names = [...new Set([this.domain, ...domainNames()])];
+    const choice = byId('key-domain');
+    choice.replaceChildren(...names.map(name => new Option(shortened(name, 40, 10), name)));
+    choice.value = this.domain;
+  },
+
+  refresh() {
+    if (!this.entries.length) return;
+    this.showControls();
+    if (byId('key-domain').length < 2 && rules) this.showDomains();
+    if (document.hidden || lost) return;
+    const log = this.explained?.state?.log_len ?? 0;
+    if (this.readAt && performance.now() - this.readAt > STATE_MS && log <= MAX_LOG_READ) this.read();
+    if (this.listsAt && performance.now() - this.listsAt > VIEW_MS) this.readLists();
+  },
+
+  /** Its controls. Those of values that are not known cannot be told. */
+  showControls() {
+    const entries = revealValues(this.entries);
+    const its = this.isWhole() ? controls.filter(control => isMatched(control, this.domain, entries)) : [];
+    show(byId('no-key-controls'), its.length === 0);
+    setText(byId('no-key-controls'), this.isWhole() ? 'No control matches this key.' : 'Not known without the whole key.');
+    listControls(byId('key-control-rows'), its.slice(0, MAX_CONTROLS_SHOWN));
+    const own = denials.rows.filter(row => row.domain === this.domain && descriptorText(row.entries) === descriptorText(this.entries)).slice(0, FEW_KEYS);
+    show(byId('key-denials'), own.length > 0);
+    reconcile(byId('key-denial-rows'), own, ({ at }) => at, ({ element }) => element.cloneNode(true), () => {});
+  },
+
+  /** Reads what applies, and what is used. */
+  async read() {
+    if (!this.isWhole()) return setText(byId('key-verdict'), '');
+    const { turn, domain } = this;
+    this.readAt = performance.now();
+    const entries = revealValues(this.entries);
+    let answer;
+    try {
+      answer = await call('GET', `/v1/explain?${new URLSearchParams({ domain, descriptor: descriptorText(entries) })}`);
+    } catch (error) {
+      if (!(error instanceof Rejection)) throw error;
+      if (turn === this.turn) setText(byId('key-error'), failure(error));
+      return;
+    }
+    if (turn !== this.turn) return;
+    const isFirst = this.explained === null;
+    [this.explained] = answer.descriptors;
+    setText(byId('key-error'), '');
+    setText(byId('key-read-at'), `Read at ${timeOfDay(serverNow())}.`);
+    showExplained(this.explained, this);
+    if (isFirst) {
+      this.readLists();
+      this.count(entries);
+    }
+  },
+
+  /** Counts its hits over the last spans, where an algorithm knows their times. */
+  async count(entries) {
+    const limits = this.explained.rule?.limits ?? [];
+    const spansOf = ({ algorithm, unit, unit_multiplier: times }) => (['sliding_log', 'bucketed_window'].includes(algorithm) ? (UNIT_MS[unit] ?? 0) * times : 0);
+    const longest = Math.max(0, ...limits.map(spansOf));
+    const spans = SPANS.filter(([, ms]) => ms <= longest);
+    if (!spans.length || !this.explained.state) return;
+    const { turn, domain } = this;
+    const query = new URLSearchParams({ domain, descriptor: descriptorText(entries), span: spans.map(([span]) => span).join(',') });
+    const answer = await readQuietly(`/v1/count?${query}`);
+    if (turn !== this.turn || !answer) return;
+    const texts = answer.counts.filter(({ count }) => count !== undefined).map(({ count, span_ms: span, is_minimum: isLeast }) => `${isLeast ? 'at least ' : ''}${number(count)} in ${duration(span)}`);
+    show(byId('key-counts'), texts.length > 0);
+    setText(byId('key-counts'), `Hits counted: ${texts.join(', ')}.`);
+  },
+
+  /** Reads its numbers in the lists of top keys, and the history of its rule. */
+  async readLists() {
+    const { turn, domain, explained } = this;
+    this.listsAt = performance.now();
+    const rule = explained?.rule?.rule ?? null;
+    if (rule !== null) this.plot.read(domain, rule);
+    const name = keyOfRow({ domain, entries: this.entries });
+    const lists = await readTopOf(domain, rule, 1000);
+    if (turn !== this.turn) return;
+    // A value that was written here is in the lists as a hash that only weir can compute.
+    const rows = by => lists[by].rows.filter(row => keyOfRow({ ...row, limit: undefined }) === name);
+    const facts = keyLists.flatMap(({ by }) => rows(by).map(row => [
+      by === 'near' ? `Near its limit${row.limit ? ` ${shortened(row.limit)}` : ''}` : { hits: 'Hits', denied: 'Denied', would_be_denied: 'Would be denied' }[by],
+      by === 'near' ? `${number(row.used)} of ${number(row.n)}` : countText(row),
+    ]));
+    // An unknown value has no explanation, but its row has the rule.
+    const listedRule = rule === null ? keyLists.flatMap(({ by }) => rows(by)).find(row => row.rule)?.rule : undefined;
+    if (listedRule) this.plot.read(domain, listedRule);
+    show(byId('key-listed'), facts.length > 0);
+    show(byId('key-unlisted'), facts.length === 0 && (status?.top ?? null) !== null);
+    byId('key-tiles').replaceChildren(...facts.map(([title, value]) => make('div', '', make('dt', '', title), make('dd', '', make('b', '', value)))));
+    const of = lists.hits.seconds === undefined ? '' : `${replicasText(lists.hits)}, ${windowText(lists.hits)}`;
+    setText(byId('key-listed-note'), `Of ${of}.`);
+  },
+
+  edit(action) {
+    editor.open({ ...draftOfKey({ domain: this.domain, entries: this.entries, cut: this.isCut }), action });
+  },
+};
+
+views.key = keyView;
+for (const action of ['block', 'allow', 'limit']) onPress(byId(`key-${action}`), () => keyView.edit(action));
+onPress(byId('key-reset'), () => reset.open(keyView.domain, revealValues(keyView.entries), keyView.explained.state));
+byId('key-again').addEventListener('click', () => keyView.read());
+byId('key-domain').addEventListener('change', event => go(keyAddress(event.target.value, revealValues(keyView.entries), keyView.isCut)));
+byId('key-values').addEventListener('submit', event => {
+  event.preventDefault();
+  const written = [...byId('key-value-rows').querySelectorAll('input')];
+  const entries = revealValues(keyView.entries).map(entry => {
+    const input = isHidden(entry.value) ? written.find(({ dataset, value }) => dataset.key === entry.key && value !== '') : undefined;
+    return input ? { ...entry, value: input.value } : entry;
+  });
+  for (const input of written) redactedKeys.add(input.dataset.key);
+  go(keyAddress(keyView.domain, entries));
+});

@@ -1,0 +1,57 @@
+// What is wrong: a red line for each problem, at the top of every view.
+
+let problems = [];
+/** What was announced: each problem once. */
+let announcedProblems = new Set();
+
+const fileName = path => shortened(path.split('/').pop());
+
+
+const sinceText = since => dayAndTime(Date.parse(since), 5);
+
+function placeText({ file, line, column }) {
+  return file ? [fileName(file), line, column].filter(part => part !== null && part !== undefined).join(':') : '';
+}
+
+/** A problem as its first words, the rest of the sentence, and a second one. */
+function problemTexts(problem) {
+  const { kind, text, count, since } = problem;
+  const place = placeText(problem);
+  // Some are older than weir knows.
+  const when = Date.parse(since) > 0 ? `, since ${sinceText(since)}` : '';
+  if (kind === 'rules') {
+    const where = [count === null ? '' : counted(count, 'problem'), place && `${count > 1 ? 'first ' : ''}at ${place}`].filter(Boolean).join(', ');
+    return { title: refusedText(/^(new )?overlay /.test(text) ? 'overlay' : 'rules'), rest: `${where ? `: ${where}` : ''}${when}.`, more: sentence(shortened(text, 300, 80)) };
+  }
+  const [title, ...rest] = shortened(text, 300, 80).split(': ');
+  return { title: `${title[0].toUpperCase()}${title.slice(1)}`, rest: `${rest.length ? `: ${rest.join(': ')}` : ''}${place ? ` (${place})` : ''}${when}.`, more: '' };
+}
+
+const problemKey = ({ kind, file, line, column, count, since }) => JSON.stringify([kind, file, line, column, count, since]);
+
+function showProblems(next) {
+  problems = next;
+  show(byId('problems'), problems.length > 0);
+  reconcile(byId('problem-rows'), problems, problemKey, () => make('li', ''), (row, problem) => {
+    const { title, rest, more } = problemTexts(problem);
+    const text = `${title}${rest} ${more}`;
+    if (row.text === text) return;
+    row.text = text;
+    row.replaceChildren(...[title && make('b', '', title), rest, more && make('span', 'note', more)].filter(Boolean));
+  });
+  const fresh = problems.filter(problem => !announcedProblems.has(problemKey(problem)));
+  if (fresh.length) {
+    announce(fresh.map(problem => problemTexts(problem)).map(({ title, rest }) => `${title}${rest}`).join(' '));
+  } else if (announcedProblems.size && !problems.length) {
+    announce('No problem is left.');
+  }
+  announcedProblems = new Set(problems.map(problemKey));
+}
+
+/** The state of the service in words. */
+function stateText(serving) {
+  const refused = problems.some(({ kind }) => kind === 'rules');
+  const others = problems.filter(({ kind }) => kind !== 'rules').length;
+  const texts = [serving ? 'serving' : 'not serving', refused && 'the rules are refused', others && counted(others, refused ? 'other problem' : 'problem')];
+  return texts.filter(Boolean).join('; ');
+}

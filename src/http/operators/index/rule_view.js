@@ -1,0 +1,125 @@
+// The view of one rule: its limits, its last hour, its keys and denials.
+
+/** How often a view reads what the events do not have. */
+const VIEW_MS = 10000;
+/** The lists in words, after a number and as a heading. */
+const LIST_TEXTS = { denied: ['denied', 'Most denied'], would_be_denied: ['would be denied', 'Would be denied'], near: ['near its limit', 'Near their limit'], hits: ['hits', 'Most hits'] };
+
+/** Draws the last hour of a rule. */
+class RulePlot {
+  steps = new Steps(10, 360);
+  rule = null;
+
+  constructor(root, title) {
+    this.root = root;
+    this.plot = new Plot(root, { title, what: 'Decisions of the rule a second in the last hour', steps: this.steps, ...HOUR_MARKS });
+  }
+
+  /** Reads it, if weir keeps a history. */
+  async read(domain, rule) {
+    const key = ruleKey(domain, rule);
+    if (this.rule !== key) this.steps.values.clear();
+    this.rule = key;
+    await rulesAreRead;
+    const answer = past.isKept !== false && knownRules.has(key) ? await readQuietly(`/v1/history?${new URLSearchParams({ step: '10s', domain, rule })}`) : null;
+    if (this.rule !== key) return;
+    show(this.root, answer !== null);
+    if (!answer) return;
+    this.steps.fill(answer);
+    this.plot.draw(Date.parse(answer.until) - 1);
+  }
+}
+
+/** Reads the lists of top keys of a rule, those of this replica if it was chosen; an empty one where there is none. */
+async function readTopOf(domain, rule, limit) {
+  const isKnown = rules === null || (rule === null ? domainNames().includes(domain) : knownRules.has(ruleKey(domain, rule)));
+  if ((status && !status.top) || !isKnown) return Object.fromEntries(keyLists.map(({ by }) => [by, { rows: [] }]));
+  const scope = hereLists === null ? {} : { scope: 'here' };
+  const read = async by => {
+    const answer = await readQuietly(`/v1/top?${new URLSearchParams({ by, limit, domain, ...(rule === null ? {} : { rule }), ...scope })}`);
+    noteRedacted(answer?.rows ?? []);
+    return [by, answer ?? { rows: [] }];
+  };
+  return Object.fromEntries(await Promise.all(keyLists.map(({ by }) => read(by))));
+}
+
+/** A row of a short list of keys. */
+function shortKeyRow(key, count) {
+  const head = make('th', 'key', keyLink(key.domain, key, ''));
+  head.scope = 'row';
+  return make('tr', '', head, make('td', 'n', count));
+}
+
+const ruleView = {
+  plot: new RulePlot(byId('one-rule-plot'), 'The last hour'),
+  domain: '', rule: '', readAt: 0, shownRule: null,
+
+  open({ domain = '', rule = '' }) {
+    Object.assign(this, { domain, rule, readAt: 0, shownRule: null });
+    byId('one-rule-h').replaceChildren(code(rule), make('span', 'note', ' of ', code(domain)));
+    byId('one-rule-keys').replaceChildren();
+    show(byId('no-one-rule-keys'), false);
+    show(byId('one-rule-plot'), false);
+  },
+
+  known: () => knownRules.get(ruleKey(ruleView.domain, ruleView.rule)),
+
+  refresh() {
+    const known = this.known();
+    setText(byId('one-rule-note'), known || rules === null ? '' : 'No rule has this name now.');
+    show(byId('one-rule-note'), !known && rules !== null);
+    show(byId('one-rule-buttons'), known !== undefined);
+    const { hits, over, sum } = ruleNumbers(this);
+    for (const [name, value] of [['hits', hits === null ? '–' : rate(hits)], ['over', over === null ? '–' : percent(over)], ['sum', sum === null ? '–' : number(sum)]]) setText(byId(`one-rule-${name}`), value);
+    setText(byId('one-rule-sum-t'), past.isKept ? 'Hits in the last hour' : 'Hits in all');
+    if (known !== this.shownRule) this.showFacts(known);
+    const its = controls.filter(control => this.isItsControl(control));
+    show(byId('one-rule-controls'), its.length > 0);
+    listControls(byId('one-rule-control-rows'), its.slice(0, MAX_CONTROLS_SHOWN));
+    if (performance.now() - this.readAt > VIEW_MS || this.readAt === 0) this.read();
+  },
+
+  /** Whether the descriptors of the rule may match a control. */
+  isItsControl({ domain, entries }) {
+    const known = this.known();
+    if (!known || (domain !== '*' && domain !== this.domain)) return false;
+    return entries.every(({ key, value }) => known.entries.some(entry => entry.key === key && (entry.value === '' || entry.value.includes('*') || matchesPattern(value, entry.value))));
+  },
+
+  showFacts(known) {
+    this.shownRule = known;
+    const facts = known ? [
+      ['Limits', make('span', '', limitsText(known), ...modeBadges(known))],
+      ['Matches', keyElement('', known.entries)],
+      ['File', `${shortened(known.file)}${known.line === null ? '' : `:${known.line}`}`],
+      known.patches?.length ? ['Patched at', known.patches.map(patch => shortened(patch)).join(', ')] : null,
+      known.charge === 'together' ? ['Charged', 'together with the other descriptors of a request'] : null,
+    ].filter(Boolean) : [];
+    byId('one-rule-facts').replaceChildren(...facts.flatMap(([name, value]) => [make('dt', '', name), make('dd', '', value)]));
+  },
+
+  async read() {
+    this.readAt = performance.now();
+    const { domain, rule } = this;
+    this.plot.read(domain, rule);
+    const lists = await readTopOf(domain, rule, FEW_KEYS);
+    if (view !== this || domain !== this.domain || rule !== this.rule) return;
+    const shown = keyLists.filter(({ by }) => lists[by].rows.length);
+    show(byId('no-one-rule-keys'), shown.length === 0);
+    byId('one-rule-keys').replaceChildren(...shown.map(({ by }) => {
+      const count = key => (by === 'near' ? `${number(key.used)} of ${number(key.n)}` : countText(key));
+      const body = make('tbody', '', ...lists[by].rows.map(key => shortKeyRow(key, count(key))));
+      return make('section', '', make('h3', '', LIST_TEXTS[by][1]), make('table', 'keys short', body));
+    }));
+  },
+
+  /** Opens the form for all descriptors of the rule. */
+  edit(action) {
+    const entries = this.known().entries.filter(({ value }) => value !== '');
+    const warning = entries.length < this.known().entries.length ? 'Without the entries that clients choose: it matches all of their values.' : '';
+    editor.open({ action, domain: this.domain, entries, warning });
+  },
+};
+
+views.rule = ruleView;
+for (const action of ['block', 'allow', 'limit']) onPress(byId(`one-rule-${action}`), () => ruleView.edit(action));

@@ -1,0 +1,94 @@
+// The numbers of this moment, and the state of the service.
+
+let status = null;
+/** When it was received. */
+let statusAt = null;
+/** Totals of the last statuses, for rates. */
+let totals = [];
+/** Why there is no connection, and since when; null: there is one. */
+let lost = null;
+
+/** Requests a second between two statuses. */
+function ratesSince(from, to) {
+  const seconds = (to.uptime - from.uptime) / 1000;
+  const per = of => Math.max(0, of(to) - of(from)) / seconds;
+  return {
+    ok: per(it => it.requests.ok),
+    over: per(it => it.requests.over_limit),
+    invalid: per(it => it.requests.invalid),
+    failed: per(it => it.requests.store_error),
+    error: per(it => it.requests.invalid + it.requests.store_error),
+    shadow: per(it => it.requests.global_shadow_mode),
+    blocked: per(it => it.controlled.block),
+  };
+}
+
+function showRates() {
+  const { controls: { count } } = status;
+  const headline = byId('headline');
+  if (totals.length < 2) {
+    headline.dataset.text = '';
+    return setText(headline, 'Connected: the first numbers come in a second');
+  }
+  const rates = ratesSince(totals[0], totals.at(-1));
+  const all = rates.ok + rates.over + rates.error;
+  const share = all > 0 ? rates.over / all : 0;
+  const text = all === 0 ? 'No requests now' : `${rate(all)} decision${all === 1 ? '' : 's'} a second, `;
+  if (all === 0) setText(headline, text);
+  else if (headline.dataset.text !== text + percent(share)) {
+    headline.replaceChildren(text, share > 0 ? make('strong', '', `${percent(share)} over their limit`) : 'none over its limit');
+  }
+  headline.dataset.text = all === 0 ? '' : text + percent(share);
+  setText(byId('ok-rate'), rate(rates.ok));
+  setText(byId('over-rate'), rate(rates.over));
+  setText(byId('over-note'), rates.shadow > 0 ? `a second, ${rate(rates.shadow)} more passed by shadow mode` : 'a second');
+  byId('over-rate').closest('div').className = rates.over > 0 ? 'over' : '';
+  setText(byId('error-rate'), rate(rates.error));
+  setText(byId('error-note'), rates.error === 0 ? 'a second' : `a second: ${rate(rates.invalid)} invalid, ${rate(rates.failed)} of the store`);
+  byId('error-rate').closest('div').className = rates.error > 0 ? 'over' : '';
+  setText(byId('control-count'), number(count));
+  setText(byId('control-note'), rates.blocked > 0 ? `${rate(rates.blocked)} blocked a second` : 'active');
+}
+
+function showService() {
+  const { version, commit, uptime_ms: uptime, serving, not_serving_because: reasons, store, controls: { missing } } = status;
+  setText(byId('about'), `${location.host}, ${version}`);
+  const backends = store.backends;
+  const kinds = [...new Set(backends.map(({ kind }) => kind))].join(', ');
+  const open = backends.filter(({ breaker }) => breaker && breaker !== 'closed');
+  const isDown = !store.connected || store.failing;
+  setText(byId('store-state'), !store.connected ? 'down' : store.failing ? 'failing' : open.length ? 'partly down' : `${kinds} up`);
+  const note = backends.some(({ breaker }) => breaker) ? (open.length ? `breaker ${open[0].breaker}` : 'breaker closed') : counted(backends.reduce((sum, { keys = 0 }) => sum + keys, 0), 'key');
+  setText(byId('store-note'), store.failing && store.on_failure ? `policy ${store.on_failure}` : note);
+  byId('store-state').closest('div').className = isDown || open.length ? 'over' : '';
+  show(byId('unready'), !serving);
+  setText(byId('unready'), serving ? '' : `Not serving: ${reasons.map(visible).join('; ') || 'no reason given'}.`);
+  show(byId('missing'), missing > 0);
+  setText(byId('missing'), missing > 0 ? `Blocks may be missing: controls.file was damaged, and at least ${counted(missing, 'change')} could not be read.` : '');
+  const facts = [
+    ['State', stateText(serving)],
+    ['Version', commit && commit !== 'unknown' ? `${version} (${commit})` : version],
+    ['Running for', duration(uptime)],
+    ...backends.map(backendFact),
+  ];
+  if (store.on_failure) {
+    const counts = Object.entries(store.degraded_charges ?? {}).filter(([, count]) => count > 0);
+    const degraded = counts.map(([policy, count]) => `${number(count)} by ${policy}`).join(', ');
+    facts.push(['If the store fails', `policy ${store.on_failure}${store.failing ? ', decides now' : ''}${degraded ? `; charges so far: ${degraded}` : ''}`]);
+  }
+  reconcile(byId('facts'), facts.flatMap(([name, text], i) => [['dt', i, name], ['dd', i, text]]),
+    ([tag, i]) => `${tag}${i}`, ([tag]) => make(tag, ''), (element, [, , text]) => setText(element, text));
+}
+
+function backendFact({ instance, kind, address, connections, connections_down: down, connections_slow: slow, down_because: why, breaker, keys }) {
+  const texts = [kind];
+  if (address) texts.push(shortened(address));
+  if (connections !== undefined) {
+    const unused = [[down, 'down'], [slow, 'slow']].filter(([count]) => count > 0).map(([count, state]) => `${count} ${state}`);
+    texts.push(`${counted(connections, 'connection')}${unused.length ? ` (${unused.join(', ')})` : ''}`);
+  }
+  if (breaker) texts.push(`breaker ${breaker}`);
+  if (why) texts.push(shortened(why, 200, 50));
+  if (keys !== undefined && keys !== null) texts.push(counted(keys, 'key'));
+  return [instance === 'main' || !instance ? 'Store' : `Store ${shortened(instance)}`, texts.join(', ')];
+}

@@ -1,0 +1,69 @@
+// Views and their addresses: `#/key?domain=…`. An address without `/` is a place of the overview.
+
+/** The views besides the overview, by name: `open(parameters)`, and optionally `refresh(seconds)` after a status and `close()`. */
+const views = {};
+/** The view that is open; null: the overview. */
+let view = null;
+/** Where the overview was left. */
+let overviewTop = 0;
+
+/** Returns the address of a view. Parameters without a value are left out. */
+function address(name, parameters = {}) {
+  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== '' && value !== null && value !== undefined));
+  return `#/${name}${query.size ? `?${query}` : ''}`;
+}
+
+const keyAddress = (domain, entries, cut = false) => address('key', { domain, descriptor: descriptorText(hideValues(entries)), cut: cut ? 1 : '' });
+const ruleAddress = (domain, rule) => address('rule', { domain, rule });
+
+function link(target, ...children) {
+  const element = make('a', '', ...children);
+  element.href = target;
+  return element;
+}
+
+/** A link to the view of a key. */
+const keyLink = (domain, { entries, cut }, label = domain) => link(keyAddress(domain, entries, cut), keyElement(label, entries));
+
+/** Shows the view of the address. */
+function showView({ isFirst = false } = {}) {
+  const [, name = '', query = ''] = /^#\/([^?]*)\??(.*)$/s.exec(location.hash) ?? [];
+  if (!view && !isFirst) overviewTop = scrollY;
+  const isBack = view !== null;
+  view?.close?.();
+  view = Object.hasOwn(views, name) ? views[name] : null;
+  document.body.classList.toggle('elsewhere', view !== null);
+  show(byId('overview'), view === null);
+  for (const other of Object.keys(views)) show(byId(`${other}-view`), views[other] === view);
+  for (const item of document.querySelectorAll('nav a')) {
+    const isCurrent = item.hash === `#/${name}` && (view !== null || name === '');
+    if (isCurrent || (item.hash === '#/' && view === null)) item.setAttribute('aria-current', 'page');
+    else item.removeAttribute('aria-current');
+  }
+  const heading = view ? byId(`${name}-view`).querySelector('h1') : byId('headline');
+  if (view) {
+    view.open(Object.fromEntries(new URLSearchParams(query)));
+    view.refresh?.(null);
+  } else {
+    showStatus(null);
+  }
+  document.title = `${view ? `${heading.textContent} – ` : ''}weir ${location.host}`;
+  if (isFirst) return;
+  const place = view === null && location.hash.length > 1 && name === '' && !location.hash.startsWith('#/') ? byId(location.hash.slice(1)) : null;
+  if (place) return place.scrollIntoView();
+  scrollTo(0, view === null && isBack ? overviewTop : 0);
+  heading.focus({ preventScroll: true });
+}
+
+/** Goes to an address, also to the one that is shown. */
+function go(target) {
+  if (location.hash === target) showView();
+  else location.hash = target;
+}
+
+/** Changes the parameters of the view that is shown, without showing it again. */
+function replaceAddress(target) {
+  if (location.hash !== target) history.replaceState(null, '', target);
+}
+
+addEventListener('hashchange', () => showView());
