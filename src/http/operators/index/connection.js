@@ -168,7 +168,7 @@ function askForToken(error) {
 
 /** An error of the API as a sentence. */
 function sentence(text) {
-  return text ? `${text[0].toUpperCase()}${text.slice(1)}${/[.?!]$/.test(text) ? '' : '.'}` : '';
+  return text ? `${text[0].toUpperCase()}${text.slice(1)}${/[.?!…]$/.test(text) ? '' : '.'}` : '';
 }
 
 function failure(error) {

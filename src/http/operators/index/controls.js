@@ -85,7 +85,7 @@ function makeControl(control) {
   const ends = make('td', '');
   ends.dataset.label = 'Ends';
   row.left = make('span', '');
-  ends.append(make('span', '', row.left, until === null ? null : make('span', 'note', moment(until))));
+  ends.append(make('span', '', row.left, until === null ? null : make('span', 'note word', moment(until))));
   const why = make('td', '');
   why.dataset.label = 'Reason';
   why.append(make('span', '', reason ? shortened(reason, 120, 40) : '–', make('span', 'note', `${by ? `${shortened(by)}, ` : ''}${moment(at)}`)));

@@ -16,12 +16,17 @@ function button(text, className, onClick, name = null) {
   const element = make('button', className, text);
   element.type = 'button';
   if (name !== null) element.dataset.focus = name;
+  onPress(element, onClick);
+  return element;
+}
+
+/** Calls `action` when a button is pressed. */
+function onPress(element, action) {
   element.addEventListener('click', event => {
     // Some browsers leave the focus elsewhere, and dialogs give it back.
     element.focus();
-    onClick(event);
+    action(event);
   });
-  return element;
 }
 
 /** Changes a text only if it differs, so that selections and screen readers are left alone. */

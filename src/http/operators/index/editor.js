@@ -237,7 +237,7 @@ const editor = {
   },
 };
 
-byId('add').addEventListener('click', () => editor.open({}));
+onPress(byId('add'), () => editor.open({}));
 byId('add-entry').addEventListener('click', () => editor.addEntry({ key: '', value: '' }).querySelector('input').focus());
 byId('editor-form').addEventListener('submit', event => {
   event.preventDefault();

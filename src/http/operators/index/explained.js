@@ -37,7 +37,8 @@ function showExplained(explained, { entries, domain }) {
     if (!matched) return make('li', '', entry, ' matches no entry of the rules');
     const more = later.length ? make('span', 'note', `Also, with less precedence: ${later.map(({ descriptor, ...origin }) => `${shortened(descriptor)} (${originText(origin)})`).join(', ')}`) : null;
     return make('li', '', entry, ' matches ', code(matched.descriptor), ` (${originText(matched)}) ${BY_TEXTS[matched.by] ?? ''}`, more);
-  }), ...misses.map(({ message }) => make('li', 'warned', sentence(shortened(message, 300, 80)))));
+  }));
+  byId('key-misses').replaceChildren(...misses.map(({ message }) => make('li', 'warned', sentence(shortened(message, 300, 80)))));
   const facts = [
     rule && ['Rule', make('span', '', link(ruleAddress(domain, rule.rule), code(rule.rule)), ` (${placeOfRule(rule)})`, ...modeBadges(rule))],
     rule && ['Limits', limitsText(rule)],

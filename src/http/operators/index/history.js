@@ -8,6 +8,8 @@ class Steps {
   values = new Map();
   /** What weir has sampled ends here, in seconds: events before it are counted. */
   knownUntil = -Infinity;
+  /** The last second that was added. Statuses are not quite a second apart. */
+  addedUntil = -Infinity;
 
   constructor(seconds, count) {
     Object.assign(this, { seconds, count });
@@ -17,7 +19,10 @@ class Steps {
   add(from, to, rates) {
     const { seconds, values } = this;
     const last = Math.floor(to / 1000);
-    const first = Math.max(Math.min(Math.floor(from / 1000) + 1, last), this.knownUntil, last - this.count * seconds);
+    // A clock that was set back starts over.
+    if (last < this.addedUntil) this.addedUntil = -Infinity;
+    const first = Math.max(Math.min(Math.floor(from / 1000) + 1, last), this.knownUntil, this.addedUntil + 1, last - this.count * seconds);
+    this.addedUntil = last;
     for (let second = first; second <= last; second += 1) {
       const step = Math.floor(second / seconds);
       const sum = values.get(step) ?? { ok: 0, over: 0, error: 0, would: 0 };
@@ -77,6 +82,7 @@ async function readHistory(isAll) {
   past.hour.fill(answer);
   past.rules = new Map(answer.rules.map(row => [ruleKey(row.domain, row.rule), row]));
   past.areAllRules = answer.rules.length < 200;
+  view?.refresh?.(null);
   if (isAll) {
     fillEvents(answer);
     const seconds = await readQuietly('/v1/history?step=1s');
@@ -92,7 +98,7 @@ setInterval(() => {
 const HOUR_MARKS = { marks: [60, 50, 40, 30, 20, 10, 0], wide: [50, 40, 20, 10] };
 const plots = [
   new Plot(byId('plot'), { title: 'Decisions a second', what: 'Decisions a second in the last five minutes', steps: past.seconds, marks: [5, 4, 3, 2, 1, 0], wide: [4, 2, 1], ids: { ys: 'ys', area: 'area', readout: 'readout' } }),
-  new Plot(byId('hour-plot'), { title: 'The last hour', what: 'Decisions a second in the last hour', steps: past.hour, ...HOUR_MARKS }),
+  new Plot(byId('hour-plot'), { title: 'The last hour', what: 'Decisions a second in the last hour', steps: past.hour, ...HOUR_MARKS, hasLegend: false }),
   new LatencyPlot(byId('latency-plot'), past.hour),
 ];
 

@@ -160,8 +160,8 @@ const keyView = {
 };
 
 views.key = keyView;
-for (const action of ['block', 'allow', 'limit']) byId(`key-${action}`).addEventListener('click', () => keyView.edit(action));
-byId('key-reset').addEventListener('click', () => reset.open(keyView.domain, revealValues(keyView.entries), keyView.explained.state));
+for (const action of ['block', 'allow', 'limit']) onPress(byId(`key-${action}`), () => keyView.edit(action));
+onPress(byId('key-reset'), () => reset.open(keyView.domain, revealValues(keyView.entries), keyView.explained.state));
 byId('key-again').addEventListener('click', () => keyView.read());
 byId('key-domain').addEventListener('change', event => go(keyAddress(event.target.value, revealValues(keyView.entries), keyView.isCut)));
 byId('key-values').addEventListener('submit', event => {

@@ -16,8 +16,9 @@ const rankOfRow = row => (row.n === undefined ? row.count : row.used / row.n);
 /** What a list was counted over. */
 function windowText({ window: counted, seconds }) {
   if (counted === undefined || counted === 'start') return `since it started ${duration(seconds * 1000)} ago`;
-  const whole = { '1m': [60, 'minute'], '1h': [3600, 'hour'] }[counted];
-  return whole && seconds >= whole[0] ? `over the last ${whole[1]}` : `over the last ${duration(seconds * 1000)}`;
+  if (seconds >= 3600 && seconds < 3660) return 'over the last hour';
+  // Whole minutes: the text should not change each second.
+  return `over the last ${duration((seconds < 60 ? seconds : seconds - (seconds % 60)) * 1000)}`;
 }
 
 function replicasText({ scope, replicas }) {

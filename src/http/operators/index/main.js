@@ -40,9 +40,11 @@ function receiveStatus(next) {
   const at = Date.parse(next.at);
   totals.push({ at, uptime, requests, controlled: next.controlled });
   if (totals.length > MEAN_OF + 1) totals.shift();
-  const would = countRules(next.rules, seconds);
+  countRules(next.rules, seconds);
   if (before) {
-    const rates = { ...ratesSince(before, totals.at(-1)), would };
+    const { ok, over, error, shadow } = ratesSince(before, totals.at(-1));
+    // Those that only the shadow mode of all rules lets pass are not within their limits in the history, either.
+    const rates = { ok: Math.max(0, ok - shadow), over, error, would: shadow };
     for (const steps of [past.seconds, past.hour]) steps.add(before.at, at, rates);
   }
   status = next;

@@ -1,6 +1,7 @@
 // A plot of decisions a second: a bar for each step of time.
 
-const PARTS = ['ok', 'over', 'error'];
+/** The parts of a bar, from the bottom: what is over the limit is there, where it can be compared. */
+const PARTS = [['error', 'failed', 'errors'], ['over', 'denied', 'over limit'], ['would', 'would', 'would be over'], ['ok', 'passed', 'within limit']];
 
 /** The smallest round number that is at least `value`. */
 function roundUp(value) {
@@ -24,17 +25,17 @@ class Plot {
   /** The step that is read, counted from now; null: none. */
   reading = null;
   /** `steps` are its `Steps`; `marks` the minutes below it, those that a phone leaves out being `wide`. */
-  constructor(root, { title, what, steps, marks, wide = [], ids = {} }) {
+  constructor(root, { title, what, steps, marks, wide = [], ids = {}, hasLegend = true }) {
     Object.assign(this, { steps, root });
     const named = (name, element) => {
       if (ids[name]) element.id = ids[name];
       this[name] = element;
       return element;
     };
-    const legend = (className, text) => make('span', '', make('i', className), text);
-    this.wouldLegend = legend('would', 'would be over');
     named('readout', make('span', 'readout'));
-    root.append(make('figcaption', '', title, ' ', make('span', 'legend', legend('passed', 'within limit'), legend('denied', 'over limit'), this.wouldLegend, legend('failed', 'errors')), ' ', this.readout));
+    this.legend = Object.fromEntries(PARTS.map(([part, className, text]) => [part, make('span', '', make('i', className), text)]));
+    const legend = ['ok', 'over', 'would', 'error'].map(part => this.legend[part]);
+    root.append(make('figcaption', '', title, ' ', hasLegend ? make('span', 'legend', ...legend) : null, ' ', this.readout));
     named('ys', make('div', 'ys'));
     named('area', make('div', 'area'));
     Object.assign(this.area, { tabIndex: 0, role: 'slider', ariaLabel: `${what}: arrow keys read it`, ariaValueMin: 1 - steps.count, ariaValueMax: 0, ariaValueNow: 0, ariaValueText: 'now' });
@@ -42,7 +43,7 @@ class Plot {
     const lines = marks.map(minutes => steps.count - (minutes * 60) / steps.seconds);
     picture.append(svg('path', { class: 'grid', d: `M0 0H${steps.count}M0 50H${steps.count}${lines.map(x => `M${x} 0V100`).join('')}` }));
     this.paths = {};
-    for (const [part, className] of [['ok', 'passed'], ['over', 'denied'], ['error', 'failed'], ['would', 'would']]) {
+    for (const [part, className] of PARTS) {
       this.paths[part] = svg('path', { class: className });
       picture.append(this.paths[part]);
     }
@@ -71,23 +72,21 @@ class Plot {
     this.now = Math.floor(now / 1000 / seconds);
     const start = this.now - count + 1;
     let highest = 0;
-    for (const { ok, over, error, would } of values.values()) highest = Math.max(highest, ok + over + error, would);
+    for (const { ok, over, error, would } of values.values()) highest = Math.max(highest, ok + over + error + would);
     const top = roundUp(Math.max(highest, 4));
     const paths = { ok: '', over: '', error: '', would: '' };
     for (const [step, rates] of values) {
       const x = step - start;
       if (x < 0 || x >= count) continue;
-      // What is over the limit is at the bottom, where it can be compared.
       let y = 100;
-      for (const part of ['error', 'over', 'ok']) {
+      for (const [part] of PARTS) {
         const height = (rates[part] / top) * 100;
         if (height > 0) paths[part] += `M${x} ${y.toFixed(2)}v${(-height).toFixed(2)}h1v${height.toFixed(2)}z`;
         y -= height;
       }
-      if (rates.would > 0) paths.would += `M${x} ${(100 - (rates.would / top) * 100).toFixed(2)}h1`;
     }
     for (const [part, path] of Object.entries(paths)) this.paths[part].setAttribute('d', path);
-    show(this.wouldLegend, paths.would !== '');
+    show(this.legend.would, paths.would !== '');
     showScale(this.ys, top);
     this.read();
   }

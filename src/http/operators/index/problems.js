@@ -1,13 +1,11 @@
 // What is wrong: a red line for each problem, at the top of every view.
 
-/** The first words of a line. The texts of others say what they are about. */
-const PROBLEM_TITLES = { store: 'Store', controls: 'Controls', certificate: 'Certificate', disk: 'Disk' };
-
 let problems = [];
 /** What was announced: each problem once. */
 let announcedProblems = new Set();
 
 const fileName = path => shortened(path.split('/').pop());
+
 
 const sinceText = since => dayAndTime(Date.parse(since), 5);
 
@@ -15,17 +13,18 @@ function placeText({ file, line, column }) {
   return file ? [fileName(file), line, column].filter(part => part !== null && part !== undefined).join(':') : '';
 }
 
-/** A problem as its first words and the rest of the sentence. */
+/** A problem as its first words, the rest of the sentence, and a second one. */
 function problemTexts(problem) {
-  const { kind, text, file, count, since } = problem;
+  const { kind, text, count, since } = problem;
   const place = placeText(problem);
+  // Some are older than weir knows.
+  const when = Date.parse(since) > 0 ? `, since ${sinceText(since)}` : '';
   if (kind === 'rules') {
     const where = [count === null ? '' : counted(count, 'problem'), place && `${count > 1 ? 'first ' : ''}at ${place}`].filter(Boolean).join(', ');
-    return { title: 'The rules are refused', rest: `${where ? `: ${where}` : ''}, since ${sinceText(since)}.`, more: sentence(shortened(text, 300, 80)) };
+    return { title: refusedText(/^(new )?overlay /.test(text) ? 'overlay' : 'rules'), rest: `${where ? `: ${where}` : ''}${when}.`, more: sentence(shortened(text, 300, 80)) };
   }
-  const title = PROBLEM_TITLES[kind] ?? '';
-  const rest = `${title ? ': ' : ''}${shortened(text, 300, 80)}${place ? ` (${place})` : ''}, since ${sinceText(since)}.`;
-  return title ? { title, rest, more: '' } : { title: '', rest: sentence(rest), more: '' };
+  const [title, ...rest] = shortened(text, 300, 80).split(': ');
+  return { title: `${title[0].toUpperCase()}${title.slice(1)}`, rest: `${rest.length ? `: ${rest.join(': ')}` : ''}${place ? ` (${place})` : ''}${when}.`, more: '' };
 }
 
 const problemKey = ({ kind, file, line, column, count, since }) => JSON.stringify([kind, file, line, column, count, since]);

@@ -2,7 +2,8 @@
 
 /** How often a view reads what the events do not have. */
 const VIEW_MS = 10000;
-const LIST_TITLES = { denied: 'denied', would_be_denied: 'would be denied', near: 'near its limit', hits: 'hits' };
+/** The lists in words, after a number and as a heading. */
+const LIST_TEXTS = { denied: ['denied', 'Most denied'], would_be_denied: ['would be denied', 'Would be denied'], near: ['near its limit', 'Near their limit'], hits: ['hits', 'Most hits'] };
 
 /** Draws the last hour of a rule. */
 class RulePlot {
@@ -19,7 +20,8 @@ class RulePlot {
     const key = ruleKey(domain, rule);
     if (this.rule !== key) this.steps.values.clear();
     this.rule = key;
-    const answer = past.isKept ? await readQuietly(`/v1/history?${new URLSearchParams({ step: '10s', domain, rule })}`) : null;
+    await rulesAreRead;
+    const answer = past.isKept !== false && knownRules.has(key) ? await readQuietly(`/v1/history?${new URLSearchParams({ step: '10s', domain, rule })}`) : null;
     if (this.rule !== key) return;
     show(this.root, answer !== null);
     if (!answer) return;
@@ -30,7 +32,8 @@ class RulePlot {
 
 /** Reads the lists of top keys of a rule, those of this replica if it was chosen; an empty one where there is none. */
 async function readTopOf(domain, rule, limit) {
-  if (status && !status.top) return Object.fromEntries(keyLists.map(({ by }) => [by, { rows: [] }]));
+  const isKnown = rules === null || (rule === null ? domainNames().includes(domain) : knownRules.has(ruleKey(domain, rule)));
+  if ((status && !status.top) || !isKnown) return Object.fromEntries(keyLists.map(({ by }) => [by, { rows: [] }]));
   const scope = hereLists === null ? {} : { scope: 'here' };
   const read = async by => {
     const answer = await readQuietly(`/v1/top?${new URLSearchParams({ by, limit, domain, ...(rule === null ? {} : { rule }), ...scope })}`);
@@ -106,7 +109,7 @@ const ruleView = {
     byId('one-rule-keys').replaceChildren(...shown.map(({ by }) => {
       const count = key => (by === 'near' ? `${number(key.used)} of ${number(key.n)}` : countText(key));
       const body = make('tbody', '', ...lists[by].rows.map(key => shortKeyRow(key, count(key))));
-      return make('section', '', make('h3', '', by === 'near' ? 'Near their limit' : `Most ${LIST_TITLES[by]}`), make('table', 'keys short', body));
+      return make('section', '', make('h3', '', LIST_TEXTS[by][1]), make('table', 'keys short', body));
     }));
   },
 
@@ -119,4 +122,4 @@ const ruleView = {
 };
 
 views.rule = ruleView;
-for (const action of ['block', 'allow', 'limit']) byId(`one-rule-${action}`).addEventListener('click', () => ruleView.edit(action));
+for (const action of ['block', 'allow', 'limit']) onPress(byId(`one-rule-${action}`), () => ruleView.edit(action));

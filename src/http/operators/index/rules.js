@@ -18,10 +18,9 @@ let areRatesWhole = false;
 const ruleKey = (domain, rule) => JSON.stringify([domain, rule]);
 const keyOfRule = ({ domain, rule }) => ruleKey(domain, rule);
 
-/** Counts the hits of rules since the status before. Returns how many a second would have been over. */
+/** Counts the hits of rules since the status before, if there is one. */
 function countRules({ rows, omitted }, seconds) {
   const counted = new Map();
-  let would = 0;
   for (const { domain, rule, hits, over_limit: over, shadow_mode: shadow } of rows) {
     const key = ruleKey(domain, rule);
     const old = ruleRates.get(key);
@@ -29,7 +28,6 @@ function countRules({ rows, omitted }, seconds) {
     let recent = old?.recent ?? null;
     if (old && seconds && hits >= old.hits && over >= old.over) {
       const now = { hits: (hits - old.hits) / seconds, over: (over - old.over) / seconds };
-      would += Math.max(0, shadow - old.shadow) / seconds;
       // A mean in which a status counts less the older it is: numbers that can be read.
       const weight = recent ? 0.3 : 1;
       recent = {
@@ -44,7 +42,6 @@ function countRules({ rows, omitted }, seconds) {
   }
   ruleRates = counted;
   areRatesWhole = omitted === 0;
-  return would;
 }
 
 /** The numbers of a rule: hits a second, their share over the limit, and hits of the last hour or in all. Null: not known. */
@@ -120,7 +117,7 @@ function makeRule({ domain, rule }) {
     return td;
   };
   row.parts = {};
-  const numbers = [cell('rate', 'Hits a second'), cell('over', 'Over limit'), cell('sum', past.isKept ? 'Last hour' : 'Hits in all')];
+  const numbers = [cell('rate', 'Hits a second'), cell('over', 'Over limit'), cell('sum', '')];
   const small = make('td', 'small');
   const picture = svg('svg', { viewBox: '0 0 60 20', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
   row.parts.hits = svg('path', { class: 'passed' });
@@ -140,6 +137,7 @@ function fillRule(row, rule) {
   const isSoft = knownRules.get(keyOfRule(rule))?.shadow_mode;
   parts.over.className = over > 0 && !isSoft ? 'denied-text' : '';
   setText(parts.sum, sum === null ? '–' : number(sum));
+  parts.sum.parentElement.dataset.label = past.isKept ? 'Last hour' : 'Hits in all';
   if (rates) parts.sum.title = `${number(rates.hits)} hits in all, ${number(rates.over)} over limit${rates.shadow ? `, ${number(rates.shadow)} of them passed by shadow mode` : ''}`;
   const minute = rates?.minute ?? [];
   const top = Math.max(1, ...minute.map(second => second.hits));

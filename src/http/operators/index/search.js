@@ -79,7 +79,7 @@ const searchView = {
     this.list('key', keys, ({ key, notes }) => make('li', '', link(keyAddress(key.domain, key.entries, key.cut), keyElement(key.domain, key.entries)), make('span', 'note', ` ${notes.join(', ')}`)));
     counts.splice(3, 0, [keys.length, 'key']);
     const texts = counts.filter(([count]) => count).map(([count, noun]) => counted(count, noun));
-    setText(byId('search-count'), texts.length ? `${texts.join(', ')}.` : 'Nothing is found. A whole key, such as key=value,key2=value2, opens that key.');
+    setText(byId('search-count'), texts.length ? `${texts.join(', ')}.` : readKey(text) ? 'No list has this text.' : 'Nothing is found. A whole key, such as key=value,key2=value2, opens that key.');
   },
 
   textOfKey: ({ domain, entries, rule }) => `${domain} ${descriptorText(entries)} ${rule ?? ''}`.toLowerCase(),
@@ -100,7 +100,7 @@ const searchView = {
         if (!found.has(name)) found.set(name, { key, notes: [], rank: 0 });
         const entry = found.get(name);
         entry.rank = Math.max(entry.rank, key.count);
-        entry.notes.push(by === 'near' ? `${number(key.used)} of ${number(key.n)} used` : `${countText(key)} ${LIST_TITLES[by]}`);
+        entry.notes.push(by === 'near' ? `${number(key.used)} of ${number(key.n)} used` : `${countText(key)} ${LIST_TEXTS[by][0]}`);
       }
       await pause();
     }
