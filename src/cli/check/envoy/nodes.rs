@@ -5,8 +5,8 @@ use weir_rules::tree::{Content, Node, Value};
 /// The field of this name in snake_case, also if it is written in lowerCamelCase.
 pub(super) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
     let Content::Map(entries) = map.content() else { return None };
-    let is_field = |name: &str| name == field || is_camel_case_of(name, field);
-    entries.iter().find(|(name, _)| name.text().is_some_and(is_field)).map(|(_, value)| value)
+    let is_wanted = |name: &str| is_field(name, field);
+    entries.iter().find(|(name, _)| name.text().is_some_and(is_wanted)).map(|(_, value)| value)
 }
 
 /// Follows fields from map to map.
@@ -36,14 +36,54 @@ pub(super) fn has_type(map: &Node<'_>, name: &str) -> bool {
     text(map, "@type").strip_suffix(name).is_some_and(|rest| rest.ends_with(['.', '/']))
 }
 
-/// Calls `visit` for a node and all in it.
-pub(super) fn walk<'n, 'a>(node: &'n Node<'a>, visit: &mut impl FnMut(&'n Node<'a>)) {
-    visit(node);
+/// Where a node is.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place {
+    /// The dump of a proxy that it is in, as `/config_dump` has it; 0 outside of dumps. One file may have several.
+    pub dump: usize,
+    /// Whether it is in the bootstrap of a dump that has the listeners again.
+    pub is_copy: bool,
+}
+
+/// Calls `visit` for a node and all in it, except what a proxy does not use any more.
+pub(super) fn walk<'n, 'a>(node: &'n Node<'a>, visit: &mut impl FnMut(&'n Node<'a>, Place)) {
+    walk_in(node, Place::default(), visit);
+}
+
+fn walk_in<'n, 'a>(
+    node: &'n Node<'a>,
+    mut place: Place,
+    visit: &mut impl FnMut(&'n Node<'a>, Place),
+) {
+    let configs = list(node, "configs");
+    let has_listeners = configs.iter().any(|it| has_type(it, "admin.v3.ListenersConfigDump"));
+    if !configs.is_empty() {
+        place.dump = std::ptr::from_ref(node) as usize;
+    }
+    visit(node, place);
     match node.content() {
         Content::Scalar(_) => {}
-        Content::List(items) => items.iter().for_each(|item| walk(item, visit)),
-        Content::Map(entries) => entries.iter().for_each(|(_, value)| walk(value, visit)),
+        Content::List(items) => items.iter().for_each(|item| walk_in(item, place, visit)),
+        Content::Map(_) if has_listeners => {
+            for config in configs {
+                let is_copy = has_type(config, "admin.v3.BootstrapConfigDump");
+                walk_in(config, Place { is_copy, ..place }, visit);
+            }
+        }
+        Content::Map(entries) => {
+            for (name, value) in entries {
+                let is = |field| name.text().is_some_and(|name| is_field(name, field));
+                if !is("draining_state") && !is("error_state") {
+                    walk_in(value, place, visit);
+                }
+            }
+        }
     }
+}
+
+/// Whether a name is that of a field, in either case.
+pub(super) fn is_field(name: &str, field: &str) -> bool {
+    name == field || is_camel_case_of(name, field)
 }
 
 fn is_camel_case_of(name: &str, field: &str) -> bool {
