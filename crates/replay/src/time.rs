@@ -8,14 +8,16 @@ use weir_limit::{Micros, SECOND};
 const END: Micros = 4_102_444_800 * SECOND;
 
 /// What to write instead of an invalid time.
-pub(super) const HELP: &str = "expected RFC 3339, such as 2026-01-01T00:00:00.000Z, or seconds, \
-                               milliseconds, microseconds or nanoseconds since 1970";
+pub(super) const HELP: &str = "expected RFC 3339, such as 2026-01-01T00:00:00.000Z, the time of Apache, such as \
+                               01/Jan/2026:00:00:00 +0000, or seconds, milliseconds, microseconds or \
+                               nanoseconds since 1970";
 
 /// Reads a time between 1970 and 2100: RFC 3339, or a number since the Unix epoch, whose unit its size
 /// shows.
 pub(super) fn read_time(text: &str) -> Option<Micros> {
     let time = match read_utc(text.as_bytes()) {
         Some(time) => Some(time),
+        None if text.as_bytes().get(2) == Some(&b'/') => read_common(text),
         None if text.contains(['-', ':']) => read_timestamp(text),
         None => read_number(text),
     };
@@ -25,6 +27,12 @@ pub(super) fn read_time(text: &str) -> Option<Micros> {
 fn read_timestamp(text: &str) -> Option<Micros> {
     let time: Timestamp = text.parse().ok()?;
     Micros::try_from(time.as_nanosecond() / 1_000).ok()
+}
+
+/// Reads `22/Nov/2026:10:00:00 +0000`, as Apache and nginx write it.
+fn read_common(text: &str) -> Option<Micros> {
+    let time = jiff::fmt::strtime::parse("%d/%b/%Y:%H:%M:%S %z", text).ok()?;
+    Micros::try_from(time.to_timestamp().ok()?.as_nanosecond() / 1_000).ok()
 }
 
 /// Reads a number. Ten digits are seconds, 13 milliseconds, 16 microseconds, 19 nanoseconds.
@@ -106,6 +114,8 @@ mod tests {
             ("2026-01-02T03:04:05.123456789Z", time + 123_456),
             ("2026-01-02T05:04:05+02:00", time),
             ("2026-01-02 03:04:05Z", time),
+            ("02/Jan/2026:03:04:05 +0000", time),
+            ("02/Jan/2026:05:04:05 +0200", time),
             ("1767323045", time),
             ("1767323045.5", time + SECOND / 2),
             ("1767323045.1234567", time + 123_456),
