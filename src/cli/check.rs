@@ -13,6 +13,7 @@ use super::number::count;
 use super::output::finish;
 use super::rule_files;
 use super::size::parse_size;
+pub(super) use envoy::nodes;
 use json::as_json;
 pub(super) use json::problem_json;
 use weir_common::escape::escape;

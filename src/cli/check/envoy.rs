@@ -6,7 +6,7 @@ mod config;
 mod filter;
 mod input;
 mod istio;
-mod nodes;
+pub(in crate::cli) mod nodes;
 mod resources;
 mod routes;
 

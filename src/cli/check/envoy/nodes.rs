@@ -3,28 +3,28 @@
 use weir_rules::tree::{Content, Node, Value};
 
 /// The field of this name in snake_case, also if it is written in lowerCamelCase.
-pub(super) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
+pub(in crate::cli) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
     let Content::Map(entries) = map.content() else { return None };
     let is_wanted = |name: &str| is_field(name, field);
     entries.iter().find(|(name, _)| name.text().is_some_and(is_wanted)).map(|(_, value)| value)
 }
 
 /// Follows fields from map to map.
-pub(super) fn path<'n, 'a>(map: &'n Node<'a>, fields: &[&str]) -> Option<&'n Node<'a>> {
+pub(in crate::cli) fn path<'n, 'a>(map: &'n Node<'a>, fields: &[&str]) -> Option<&'n Node<'a>> {
     fields.iter().try_fold(map, |map, field| get(map, field))
 }
 
 /// The text of a field; empty if it is absent.
-pub(super) fn text<'n>(map: &'n Node<'_>, field: &str) -> &'n str {
+pub(in crate::cli) fn text<'n>(map: &'n Node<'_>, field: &str) -> &'n str {
     get(map, field).and_then(Node::text).unwrap_or_default()
 }
 
-pub(super) fn is_true(map: &Node<'_>, field: &str) -> bool {
+pub(in crate::cli) fn is_true(map: &Node<'_>, field: &str) -> bool {
     get(map, field).and_then(Node::value) == Some(Value::Bool(true))
 }
 
 /// The items of a list; none if the field is absent.
-pub(super) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
+pub(in crate::cli) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
     match get(map, field).map(Node::content) {
         Some(Content::List(items)) => items,
         _ => &[],
@@ -32,13 +32,13 @@ pub(super) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
 }
 
 /// Whether a map is a message of a type: the end of its `@type`.
-pub(super) fn has_type(map: &Node<'_>, name: &str) -> bool {
+pub(in crate::cli) fn has_type(map: &Node<'_>, name: &str) -> bool {
     text(map, "@type").strip_suffix(name).is_some_and(|rest| rest.ends_with(['.', '/']))
 }
 
 /// Where a node is.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place {
+pub(in crate::cli) struct Place {
     /// The dump of a proxy that it is in, as `/config_dump` has it; 0 outside of dumps. One file may have several.
     pub dump: usize,
     /// Whether it is in the bootstrap of a dump that has the listeners again.
@@ -46,7 +46,10 @@ pub(super) struct Place {
 }
 
 /// Calls `visit` for a node and all in it, except what a proxy does not use any more.
-pub(super) fn walk<'n, 'a>(node: &'n Node<'a>, visit: &mut impl FnMut(&'n Node<'a>, Place)) {
+pub(in crate::cli) fn walk<'n, 'a>(
+    node: &'n Node<'a>,
+    visit: &mut impl FnMut(&'n Node<'a>, Place),
+) {
     walk_in(node, Place::default(), visit);
 }
 
@@ -82,7 +85,7 @@ fn walk_in<'n, 'a>(
 }
 
 /// Whether a name is that of a field, in either case.
-pub(super) fn is_field(name: &str, field: &str) -> bool {
+pub(in crate::cli) fn is_field(name: &str, field: &str) -> bool {
     name == field || is_camel_case_of(name, field)
 }
 
