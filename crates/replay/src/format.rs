@@ -196,9 +196,13 @@ impl Patterns {
         if let Some(json) = self.json.as_mut().filter(|_| line.starts_with(b"{")) {
             return json.read(line, fields, rows);
         }
-        match self.patterns.iter_mut().any(|pattern| pattern.read(line, rows)) {
-            true => Ok(()),
-            false => {
+        match self.patterns.iter_mut().position(|pattern| pattern.read(line, rows)) {
+            Some(at) => {
+                // Mostly, all lines have one of them.
+                self.patterns.swap(0, at);
+                Ok(())
+            }
+            None => {
                 Err(format!("not in {}: write --log-format and the format that it has", self.name))
             }
         }

@@ -102,8 +102,7 @@ static_resources:
                   virtual_hosts:
 ";
 
-const TAIL: &str = "\
-  clusters:
+const TAIL: &str = "  clusters:
     - name: weir
       type: STRICT_DNS
       connect_timeout: 1s
@@ -166,4 +165,25 @@ pub(super) fn write(domain: &str, routes: &[Route]) -> Option<String> {
 fn line(out: &mut String, indent: usize, text: &str) {
     // Writing to a string cannot fail.
     let _ = writeln!(out, "{:indent$}{text}", "");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::check::nodes::{get, list};
+    use weir_rules::yaml;
+
+    #[test]
+    fn a_configuration_has_a_listener_and_both_clusters() {
+        let item = Item::new([fixed("a", "b: c"), remote_address()]);
+        let routes =
+            [Route::all(vec![item.clone(), Item { is_end: true, ..item }]), Route::all(Vec::new())];
+        let text = write("a: b", &routes).unwrap();
+        let root = yaml::parse(&text).unwrap().unwrap();
+        let resources = get(&root, "static_resources").unwrap();
+        assert_eq!((list(resources, "listeners").len(), list(resources, "clusters").len()), (1, 2));
+        let releases = "apply_on_stream_done: true";
+        assert_eq!((text.matches("- match: ").count(), text.matches(releases).count()), (2, 1));
+        assert_eq!(write("a", &[Route::all(Vec::new())]), None);
+    }
 }

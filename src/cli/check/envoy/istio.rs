@@ -93,7 +93,9 @@ impl<'n, 'a> Patches<'n, 'a> {
                         patches.known.push(findings.sources.placed(number, node));
                     }
                     let filters = list(node, "http_filters").iter();
-                    patches.filters.extend(filters.map(|it| findings.sources.placed(number, it)));
+                    patches
+                        .filters
+                        .extend(filters.map(|it| findings.sources.placed(number, it).share()));
                 });
             }
         }
@@ -137,6 +139,9 @@ impl<'n, 'a> Patches<'n, 'a> {
                 let filters = if own.is_empty() { self.filters.clone() } else { own };
                 let others = others(&patches, position, findings);
                 for base in self.known.iter().chain(&others) {
+                    if !findings.spend(position, filters.len()) {
+                        return managers;
+                    }
                     let Some(routes) = apply(base, &patches, findings) else { return managers };
                     let fields = vec![
                         (word("http_filters"), Node::list(position, filters.clone())),
