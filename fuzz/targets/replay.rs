@@ -23,7 +23,7 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 2, algorithm: sliding_log }
 ";
 
-const FORMATS: [&str; 3] = ["jsonl", "csv", "envoy"];
+const FORMATS: [&str; 6] = ["jsonl", "csv", "envoy", "istio", "envoy-gateway", "combined"];
 
 #[derive(Parser)]
 struct Args {
@@ -35,12 +35,12 @@ fuzz_target!(|input: &[u8]| {
     let Some((format, log)) = input.split_first() else { return };
     let format = FORMATS[usize::from(*format) % FORMATS.len()];
     let fields = match format {
-        "envoy" => ["path={path}", "user={x_forwarded_for}"],
-        _ => ["path={path}", "user={user.name}"],
+        "jsonl" | "csv" => ["path={path}", "user={user.name}"],
+        _ => ["path={path}", "user={client_address}"],
     };
     let arguments = ["replay", "--domain", "d", "--format", format, "--hits", "hits"];
     let descriptors = ["--descriptor", fields[0], "--descriptor", fields[1]];
-    let arguments = arguments.iter().take(if format == "envoy" { 5 } else { 7 });
+    let arguments = arguments.iter().take(if matches!(format, "jsonl" | "csv") { 7 } else { 5 });
     let args = Args::parse_from(arguments.chain(&descriptors));
     let mapping = Mapping::read(&args.mapping).expect("a mapping");
     let file = RuleFile { name: "rules.yaml".to_owned(), text: RULES.to_owned() };

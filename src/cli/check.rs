@@ -13,6 +13,7 @@ use super::number::count;
 use super::output::finish;
 use super::rule_files;
 use super::size::parse_size;
+pub(super) use envoy::nodes;
 use json::as_json;
 pub(super) use json::problem_json;
 use weir_common::escape::escape;
@@ -28,6 +29,7 @@ const EXAMPLES: &str = "\
 Examples:
   weir check rules/
   weir check rules/ --deny-warnings --envoy envoy.yaml
+  istioctl proxy-config all POD -o json | weir check rules/ --envoy -
   weir check rules/ --overlay limits.overlay.yaml
   kubectl get configmap rules -o yaml | weir check -
 
@@ -48,7 +50,8 @@ pub struct CheckArgs {
     /// Exit with 1 if there is a warning.
     #[arg(long)]
     deny_warnings: bool,
-    /// Compare the rules with an Envoy configuration in YAML or JSON; can be repeated.
+    /// Compare the rules with an Envoy configuration or a dump of it, or with Istio's EnvoyFilter resources, in YAML
+    /// or JSON; `-` for standard input; can be repeated.
     #[arg(long, value_name = "FILE")]
     envoy: Vec<PathBuf>,
     /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
@@ -74,6 +77,13 @@ enum Output {
 
 /// Prints the rules, or all errors. Exits 1 on any error, and with `--deny-warnings` on any warning.
 pub fn run(args: &CheckArgs) -> ExitCode {
+    let is_stdin = |path: &&PathBuf| path.as_os_str() == rule_files::STDIN;
+    if args.paths.iter().chain(&args.envoy).filter(is_stdin).count() > 1 {
+        let message = "error: only one of rules and --envoy can be standard input: name a file";
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "{message}");
+        return ExitCode::from(super::USAGE);
+    }
     let options = Options {
         merge_domains: args.merge_domains,
         max_log_bytes: args.max_log_bytes,
@@ -83,9 +93,10 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     };
     let mut loaded = rule_files::load(&args.paths, &args.overlay, args.max_file, &options);
     let files = loaded.files.len();
-    if loaded.is_good() && !args.envoy.is_empty() {
-        envoy::check(&mut loaded, &args.envoy, args.max_file, args.max_problems);
-    }
+    let notes = match loaded.is_good() && !args.envoy.is_empty() {
+        true => envoy::check(&mut loaded, &args.envoy, args.max_file, args.max_problems),
+        false => Vec::new(),
+    };
     let denied = match args.deny_warnings {
         true => loaded.count(Severity::Warning),
         false => 0,
@@ -94,9 +105,9 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     let printed = match args.output {
         Output::Text => {
             let (out, problems) = (&mut io::stdout().lock(), &mut io::stderr().lock());
-            print_text(&loaded, files, is_good, out, problems)
+            print_text(&loaded, files, &notes, is_good, out, problems)
         }
-        Output::Json => print_json(&loaded, is_good, &mut io::stdout().lock()),
+        Output::Json => print_json(&loaded, &notes, is_good, &mut io::stdout().lock()),
     };
     finish(printed, if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -104,6 +115,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 fn print_text(
     loaded: &Loaded<SourceFile>,
     files: usize,
+    notes: &[String],
     is_good: bool,
     out: &mut impl Write,
     problems: &mut impl Write,
@@ -141,6 +153,9 @@ fn print_text(
              use exact values, or a common prefix in the key, where you can"
         )?;
     }
+    for note in notes {
+        writeln!(out, "note: {}", escape(note))?;
+    }
     writeln!(
         out,
         "ok: {} in {} of {}, {}",
@@ -152,8 +167,13 @@ fn print_text(
 }
 
 /// Prints the rules and problems as JSON, without any control character.
-fn print_json(loaded: &Loaded<SourceFile>, is_good: bool, out: &mut impl Write) -> io::Result<()> {
-    format!("{:#}", as_json(loaded, is_good))
+fn print_json(
+    loaded: &Loaded<SourceFile>,
+    notes: &[String],
+    is_good: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    format!("{:#}", as_json(loaded, notes, is_good))
         .lines()
         .try_for_each(|line| writeln!(out, "{}", escape(line)))
 }

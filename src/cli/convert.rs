@@ -1,7 +1,13 @@
 //! `weir convert`: converts limits of other programs into weir's rules.
 
+mod actions;
 mod domain;
+mod envoy_local;
+mod fields;
+mod kong;
+mod kuadrant;
 mod limitador;
+mod nginx;
 mod rates;
 mod reference_json;
 mod yaml;
@@ -13,12 +19,17 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use self::domain::RuleText;
+use self::actions::Route;
+use self::domain::{Domain, RuleText};
 use weir_common::descriptor::RuleDescriptorArg;
 use weir_common::escape::escape;
 
 /// The largest input.
 const MAX_INPUT_BYTES: u64 = 64 << 20;
+
+/// The files of `--out`, if there are actions.
+const RULES: &str = "rules.yaml";
+const ACTIONS: &str = "envoy-actions.yaml";
 
 /// How a rate is written.
 const RATES: &str = "write a number and a unit (s, m, h, d, w, mo or y), such as 10/s";
@@ -28,6 +39,7 @@ Examples:
   weir convert '10/s, 200/m burst 50' -d shop --descriptor user
   weir convert limits.yaml --out rules/
   weir convert --from reference-json config.json > rules.yaml
+  weir convert nginx.conf -d shop --out converted/
 
 Exits 0 if all is converted. Else it lists on standard error what has no equivalent, and exits 1.";
 
@@ -39,10 +51,11 @@ pub struct ConvertArgs {
     /// Format of the input. Default: detected.
     #[arg(long, value_enum, value_name = "FORMAT")]
     from: Option<Format>,
-    /// Directory to write to, one file for each domain. Default: standard output.
+    /// Directory to write to: a file for each domain; from nginx, Envoy, Kong and Kuadrant, rules.yaml and
+    /// envoy-actions.yaml with what Envoy sends. Default: standard output, rules only.
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Domain of the rules, if the input is rates.
+    /// Domain of the rules, if the input has none.
     #[arg(short, long, value_name = "DOMAIN", default_value = "example")]
     domain: String,
     /// Descriptor of the rule, if the input is rates; an entry without a value matches every value.
@@ -56,6 +69,14 @@ enum Format {
     Limitador,
     /// RateLimitConfig messages of envoyproxy/ratelimit in Protobuf's JSON form.
     ReferenceJson,
+    /// A configuration of nginx with limit_req or limit_conn.
+    Nginx,
+    /// A configuration of Envoy with its local rate limit.
+    EnvoyLocal,
+    /// A configuration of Kong, or its Kubernetes resources, with rate-limiting or rate-limiting-advanced.
+    Kong,
+    /// RateLimitPolicy resources of Kuadrant.
+    Kuadrant,
     /// Rates, separated by commas or newlines: `10/s, 200/m burst 50`.
     Shorthand,
 }
@@ -64,10 +85,24 @@ enum Format {
 #[derive(Debug, Default)]
 struct Converted {
     rules: Vec<RuleText>,
+    /// Envoy's side of them.
+    envoy: Option<String>,
     /// What has no equivalent, each with its place.
     left_out: Vec<String>,
     /// What differs.
     notes: Vec<&'static str>,
+}
+
+impl Converted {
+    /// Rules of one domain, with what Envoy sends for them.
+    fn with_envoy(name: &str, rules: &Domain, routes: &[Route]) -> Converted {
+        let mut converted = Converted::default();
+        if !rules.is_empty() {
+            converted.rules = vec![RuleText { file: RULES.to_owned(), ..rules.text() }];
+            converted.envoy = actions::write(name, routes);
+        }
+        converted
+    }
 }
 
 /// Prints the rules. Exits 1 if anything is omitted.
@@ -75,6 +110,10 @@ pub fn run(args: &ConvertArgs) -> ExitCode {
     let converted = read(&args.input, args.from).and_then(|(name, text, format)| match format {
         Format::Limitador => limitador::convert(&name, &text),
         Format::ReferenceJson => reference_json::convert(&name, &text),
+        Format::Nginx => nginx::convert(&name, &text, &args.domain),
+        Format::EnvoyLocal => envoy_local::convert(&name, &text, &args.domain),
+        Format::Kong => kong::convert(&name, &text, &args.domain),
+        Format::Kuadrant => kuadrant::convert(&name, &text, &args.domain),
         Format::Shorthand => Ok(rates::convert(&text, &args.domain, &args.descriptor)),
     });
     let mut is_whole = true;
@@ -88,7 +127,18 @@ pub fn run(args: &ConvertArgs) -> ExitCode {
             let _ = writeln!(stderr, "note: {note}");
         }
         is_whole = converted.left_out.is_empty();
-        write(&converted.rules, args.out.as_deref())
+        let mut files = converted.rules;
+        match (&args.out, converted.envoy) {
+            (Some(_), Some(text)) => files.push(RuleText { file: ACTIONS.to_owned(), text }),
+            (None, Some(_)) => {
+                let _ = writeln!(
+                    stderr,
+                    "note: --out DIR writes what Envoy sends for them too, as {ACTIONS}"
+                );
+            }
+            _ => {}
+        }
+        write(&files, args.out.as_deref())
     });
     match result {
         Ok(()) if is_whole => ExitCode::SUCCESS,
@@ -137,7 +187,12 @@ fn read(input: &str, from: Option<Format>) -> Result<(String, String, Format), S
                 "error: {name} is a rule file of weir or envoyproxy/ratelimit already: \
                  it needs no conversion"
             ),
-            false => format!("error: {name}: the format is not known; write --from and its name"),
+            false => {
+                let formats = Format::value_variants().iter().filter_map(Format::to_possible_value);
+                let formats: Vec<String> = formats.map(|it| it.get_name().to_owned()).collect();
+                let formats = formats.join(", ");
+                format!("error: {name}: the format is not known; write --from and one of {formats}")
+            }
         })?,
     };
     Ok((name, text, format))
@@ -156,6 +211,19 @@ fn read_text(file: impl Read) -> io::Result<String> {
 fn detect(text: &str) -> Option<Format> {
     if rates::are_rates(text) {
         return Some(Format::Shorthand);
+    }
+    for (word, format) in [
+        ("limit_req", Format::Nginx),
+        ("limit_conn", Format::Nginx),
+        ("filters.http.local_ratelimit", Format::EnvoyLocal),
+        ("RateLimitPolicy", Format::Kuadrant),
+        ("_format_version", Format::Kong),
+        ("KongPlugin", Format::Kong),
+        ("KongClusterPlugin", Format::Kong),
+    ] {
+        if text.contains(word) {
+            return Some(format);
+        }
     }
     if text.contains("max_value") || text.contains("maxValue") {
         return Some(Format::Limitador);
@@ -219,6 +287,9 @@ mod tests {
             ("- namespace: a\n  max_value: 1\n", Some(Format::Limitador)),
             ("[{\"namespace\": \"a\", \"max_value\": 1}]", Some(Format::Limitador)),
             ("{\"domain\": \"a\"}", Some(Format::ReferenceJson)),
+            ("limit_req_zone $host zone=a:1m rate=1r/s;", Some(Format::Nginx)),
+            ("kind: RateLimitPolicy\n", Some(Format::Kuadrant)),
+            ("_format_version: '3.0'\n", Some(Format::Kong)),
             ("domain: a\n", None),
             ("", None),
         ] {

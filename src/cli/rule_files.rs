@@ -8,7 +8,7 @@ use weir_rules::source::{RuleFile, Selection};
 use weir_rules::{Loaded, Options, Overlay, Problem, Problems, SourceFile};
 
 /// The path that means standard input.
-const STDIN: &str = "-";
+pub(super) const STDIN: &str = "-";
 
 /// The name of standard input in problems.
 const STDIN_NAME: &str = "<stdin>";
@@ -59,7 +59,8 @@ fn hint_at_replay(problems: &mut [Problem]) {
     }
 }
 
-fn read_stdin(max_bytes: u64) -> Result<RuleFile, Problem> {
+/// Reads standard input.
+pub(super) fn read_stdin(max_bytes: u64) -> Result<RuleFile, Problem> {
     let mut text = Vec::new();
     let read = io::stdin().lock().take(max_bytes.saturating_add(1)).read_to_end(&mut text);
     let problem = |message: String, help| Problem::of_file(STDIN_NAME, message, help);

@@ -1,15 +1,25 @@
 //! The formats of logs.
 
+mod client;
 mod csv;
 mod envoy;
 mod json;
+mod log_format;
+mod pattern;
 
 use std::path::Path;
 
 use clap::ValueEnum;
 
+pub(super) use self::client::CLIENT;
+use self::client::client;
 use self::csv::Csv;
+use self::envoy::Envoy;
 use self::json::Json;
+pub(super) use self::log_format::parse as parse_log_format;
+use self::log_format::{COMBINED, COMBINED_FORWARDED, ISTIO};
+pub(super) use self::pattern::Pattern;
+use self::pattern::PatternReader;
 use super::rows::{Fields, Rows};
 use weir_rules::truncate;
 
@@ -24,6 +34,12 @@ pub enum Format {
     Csv,
     /// Envoy's default text format.
     Envoy,
+    /// Istio's default text format, or its JSON.
+    Istio,
+    /// Envoy Gateway's default JSON.
+    EnvoyGateway,
+    /// The combined format of Apache and nginx, also with X-Forwarded-For at the end.
+    Combined,
 }
 
 /// Reads the lines of a log into rows.
@@ -31,7 +47,27 @@ pub enum Format {
 pub(super) enum LineReader {
     Json(Json),
     Csv(Box<Csv>),
-    Envoy,
+    Envoy(Envoy),
+    Patterns(Patterns),
+}
+
+/// Reads lines of one of several formats.
+#[derive(Debug)]
+pub(super) struct Patterns {
+    /// Those that are tried, in this order.
+    patterns: Vec<PatternReader>,
+    /// For lines that are JSON objects.
+    json: Option<Box<ProxyJson>>,
+    name: &'static str,
+}
+
+/// Reads the JSON of a proxy, which says who the client is.
+#[derive(Debug)]
+struct ProxyJson {
+    json: Json,
+    /// The fields of the client's address, of the header with the addresses, and of the address of the peer.
+    client: Option<[usize; 3]>,
+    hops: Option<usize>,
 }
 
 /// What a line is.
@@ -56,13 +92,79 @@ impl Format {
     }
 }
 
+impl Format {
+    /// The keys of fields that other formats name differently.
+    pub fn aliases(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Format::Istio => &[
+                ("time", "start_time"),
+                ("status", "response_code"),
+                ("flags", "response_flags"),
+                ("upstream_time", "upstream_service_time"),
+            ],
+            Format::EnvoyGateway => &[
+                ("time", "start_time"),
+                ("path", "x-envoy-origin-path"),
+                ("status", "response_code"),
+                ("flags", "response_flags"),
+                ("upstream_time", "x-envoy-upstream-service-time"),
+                ("x_forwarded_for", "x-forwarded-for"),
+                ("user_agent", "user-agent"),
+                ("request_id", "x-request-id"),
+                ("authority", ":authority"),
+            ],
+            _ => &[],
+        }
+    }
+
+    /// The fields from which the client's address is found, if the format is JSON that has them.
+    pub fn client_sources(self) -> Option<[&'static str; 2]> {
+        match self {
+            Format::Istio | Format::EnvoyGateway => {
+                Some(["x_forwarded_for", "downstream_remote_address"])
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the format knows the client's address.
+    pub fn has_client(self) -> bool {
+        !matches!(self, Format::Jsonl | Format::Csv)
+    }
+}
+
 impl LineReader {
-    pub fn new(format: Format) -> LineReader {
+    /// Returns a reader of these fields. `hops` are the trusted proxies before the one that wrote the log.
+    pub fn new(format: Format, fields: &Fields, hops: Option<usize>) -> LineReader {
+        let patterns = |formats: &[&str], name| {
+            let parsed = formats.iter().filter_map(|format| parse_log_format(format).ok());
+            let patterns = parsed.map(|pattern| PatternReader::new(pattern, fields, hops));
+            Patterns { patterns: patterns.collect(), json: None, name }
+        };
+        let json = || Some(Box::new(ProxyJson::new(format, fields, hops)));
         match format {
             Format::Jsonl => LineReader::Json(Json::default()),
             Format::Csv => LineReader::Csv(Box::new(Csv::new())),
-            Format::Envoy => LineReader::Envoy,
+            Format::Envoy => LineReader::Envoy(Envoy::new(fields, hops)),
+            Format::Istio => LineReader::Patterns(Patterns {
+                json: json(),
+                ..patterns(&[ISTIO], "Istio's default text format")
+            }),
+            Format::EnvoyGateway => LineReader::Patterns(Patterns {
+                json: json(),
+                ..patterns(&[], "the default JSON of Envoy Gateway")
+            }),
+            Format::Combined => LineReader::Patterns(patterns(
+                &[COMBINED_FORWARDED, COMBINED],
+                "the combined format of Apache and nginx",
+            )),
         }
+    }
+
+    /// Returns a reader of a format of its own.
+    pub fn of_pattern(pattern: Pattern, fields: &Fields, hops: Option<usize>) -> LineReader {
+        let patterns = vec![PatternReader::new(pattern, fields, hops)];
+        LineReader::Patterns(Patterns { patterns, json: None, name: "the format of --log-format" })
     }
 
     /// Whether the line break after a part of a line is quoted, and so a part of the line too. `is_open`
@@ -81,8 +183,51 @@ impl LineReader {
         match self {
             LineReader::Json(json) => json.read(line, fields, rows).map(|()| Line::Row),
             LineReader::Csv(csv) => csv.read(line, fields, rows),
-            LineReader::Envoy => envoy::read(line, fields, rows).map(|()| Line::Row),
+            LineReader::Envoy(envoy) => envoy.read(line, rows).map(|()| Line::Row),
+            LineReader::Patterns(patterns) => {
+                patterns.read(line.trim_ascii(), fields, rows).map(|()| Line::Row)
+            }
         }
+    }
+}
+
+impl Patterns {
+    fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
+        if let Some(json) = self.json.as_mut().filter(|_| line.starts_with(b"{")) {
+            return json.read(line, fields, rows);
+        }
+        match self.patterns.iter_mut().position(|pattern| pattern.read(line, rows)) {
+            Some(at) => {
+                // Mostly, all lines have one of them.
+                self.patterns.swap(0, at);
+                Ok(())
+            }
+            None => {
+                Err(format!("not in {}: write --log-format and the format that it has", self.name))
+            }
+        }
+    }
+}
+
+impl ProxyJson {
+    fn new(format: Format, fields: &Fields, hops: Option<usize>) -> ProxyJson {
+        let index = |name: &str| fields.index(fields.key(name).as_bytes());
+        let client = format.client_sources().and_then(|[forwarded, remote]| {
+            Some([index(CLIENT)?, index(forwarded)?, index(remote)?])
+        });
+        ProxyJson { json: Json::default(), client, hops }
+    }
+
+    fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
+        self.json.read(line, fields, rows)?;
+        let Some([field, forwarded, remote]) = self.client else { return Ok(()) };
+        // Such a log may write a dash for what is missing.
+        let value = |field| rows.get(field).filter(|value| *value != "-");
+        let address = client(value(forwarded), value(remote), self.hops).map(str::to_owned);
+        if let Some(address) = address {
+            rows.set_text(field, &address);
+        }
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 mod csv;
+mod distinct;
 mod format;
 mod html;
 mod input;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Failure;
-use super::format::Format;
+use super::format::{CLIENT, Format, Pattern, parse_log_format};
 use super::rows::Fields;
 use super::template::Template;
 use weir_common::duration::read_duration;
@@ -19,7 +19,16 @@ use weir_rules::{
 
 static MAPPING: Section = Section {
     what: "a mapping",
-    keys: &["domain", "descriptors", "time", "hits", "format", "reorder"],
+    keys: &[
+        "domain",
+        "descriptors",
+        "time",
+        "hits",
+        "format",
+        "log_format",
+        "trusted_hops",
+        "reorder",
+    ],
 };
 
 static SECTIONS: &[&Section] = &[&MAPPING];
@@ -45,6 +54,10 @@ pub struct Mapping {
     pub(super) hits: Option<usize>,
     /// Guessed if none.
     pub(super) format: Option<Format>,
+    /// A format of its own, in place of `format`.
+    pub(super) log_format: Option<Pattern>,
+    /// The trusted proxies before the one that wrote the log.
+    pub(super) trusted_hops: Option<usize>,
     pub(super) reorder: Micros,
 }
 
@@ -67,7 +80,14 @@ pub struct MappingArgs {
     /// Format of the log. Default: by its name and first line.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// A YAML file with `domain`, `descriptors`, `time`, `hits`, `format` and `reorder`; flags win.
+    /// The format of each line, with Envoy's operators, such as `%REQ(:PATH)%`, or Apache's letters, such as `%h`.
+    #[arg(long, value_name = "STRING", conflicts_with = "format")]
+    log_format: Option<String>,
+    /// Trusted proxies before the one that wrote the log, for {client_address}: xff_num_trusted_hops of Envoy.
+    #[arg(long, value_name = "N")]
+    trusted_hops: Option<usize>,
+    /// A YAML file with `domain`, `descriptors`, `time`, `hits`, `format`, `log_format`, `trusted_hops` and `reorder`;
+    /// flags win.
     #[arg(long, value_name = "FILE")]
     mapping: Option<PathBuf>,
     /// How far out of order lines may be. Default: 10s.
@@ -83,6 +103,8 @@ struct Given {
     time: Option<String>,
     hits: Option<String>,
     format: Option<Format>,
+    log_format: Option<String>,
+    trusted_hops: Option<usize>,
     reorder: Option<Micros>,
 }
 
@@ -119,7 +141,22 @@ impl Mapping {
         if descriptors.is_empty() {
             return Err(missing("descriptor", "descriptors", "'path={path}'"));
         }
-        let mut fields = Fields::default();
+        let log_format = match args.format {
+            Some(_) => None,
+            None => args.log_format.clone().or(file.log_format),
+        };
+        let format = match &log_format {
+            Some(_) => None,
+            None => args.format.or(file.format),
+        };
+        let log_format = log_format.map(|text| {
+            parse_log_format(&text).map_err(|error| {
+                Failure::Usage(format!("error: invalid log format '{text}': {error}\n"))
+            })
+        });
+        let log_format = log_format.transpose()?;
+        let trusted_hops = args.trusted_hops.or(file.trusted_hops);
+        let mut fields = Fields::with_aliases(format.map_or(&[], Format::aliases));
         let time = args.time.clone().or(file.time);
         // The first fields have room.
         let time = fields.add(time.as_deref().unwrap_or(TIME)).unwrap_or_default();
@@ -132,15 +169,53 @@ impl Mapping {
                 })
             })
             .collect::<Result<_, _>>()?;
+        check_fields(&fields, format, log_format.as_ref(), trusted_hops)
+            .map_err(|error| Failure::Usage(format!("error: {error}\n")))?;
+        if fields.index(CLIENT.as_bytes()).is_some() {
+            for source in format.and_then(Format::client_sources).into_iter().flatten() {
+                fields.add(source);
+            }
+        }
         Ok(Mapping {
             domain,
             descriptors,
             fields,
             time,
             hits,
-            format: args.format.or(file.format),
+            format,
+            log_format,
+            trusted_hops,
             reorder: args.reorder.or(file.reorder).unwrap_or(REORDER),
         })
+    }
+}
+
+/// Checks that the format has the fields, as far as that is known before the log is read.
+fn check_fields(
+    fields: &Fields,
+    format: Option<Format>,
+    log_format: Option<&Pattern>,
+    trusted_hops: Option<usize>,
+) -> Result<(), String> {
+    if let Some(format) = log_format {
+        let is_missing = |name: &&String| !format.has_field(name);
+        if let Some(name) = fields.names().iter().find(is_missing) {
+            let names = format.names().join(", ");
+            return Err(format!("the log format has no field `{name}`: its fields are {names}"));
+        }
+        if trusted_hops.is_some() && !format.has_field("x_forwarded_for") {
+            return Err("the log format has no header X-Forwarded-For, in which --trusted-hops counts: add it, \
+                        or leave out --trusted-hops"
+                .to_owned());
+        }
+    }
+    match format {
+        Some(format) if trusted_hops.is_some() && !format.has_client() => {
+            Err("this format has no client_address, which --trusted-hops is for: write {FIELD|hop:N} with the \
+                 field of the header X-Forwarded-For"
+                .to_owned())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -218,9 +293,29 @@ fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Given {
             "time" => given.time = reader.name(value, key).map(str::to_owned),
             "hits" => given.hits = reader.name(value, key).map(str::to_owned),
             "format" => {
-                let words =
-                    [("jsonl", Format::Jsonl), ("csv", Format::Csv), ("envoy", Format::Envoy)];
+                let words = [
+                    ("jsonl", Format::Jsonl),
+                    ("csv", Format::Csv),
+                    ("envoy", Format::Envoy),
+                    ("istio", Format::Istio),
+                    ("envoy-gateway", Format::EnvoyGateway),
+                    ("combined", Format::Combined),
+                ];
                 given.format = reader.choice(value, key, &words);
+            }
+            "log_format" => {
+                let text = reader.name(value, key);
+                if let Some(Err(error)) = text.map(parse_log_format) {
+                    reader.invalid(value, key, &error);
+                }
+                given.log_format = text.map(str::to_owned);
+            }
+            "trusted_hops" => {
+                let hops = value.text().and_then(|text| text.parse().ok());
+                if hops.is_none() {
+                    reader.invalid(value, key, "write a whole number, such as 1");
+                }
+                given.trusted_hops = hops;
             }
             _ => given.reorder = reader.duration(value, key),
         }

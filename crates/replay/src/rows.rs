@@ -20,28 +20,43 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 /// The fields of a log that are used.
 #[derive(Debug, Default)]
-pub(super) struct Fields(Vec<String>);
+pub(super) struct Fields {
+    names: Vec<String>,
+    /// Other names of fields, each with that in the log.
+    aliases: &'static [(&'static str, &'static str)],
+}
 
 impl Fields {
     /// The most fields: each is looked for in each line.
     pub const MAX: usize = 1_000;
 
+    /// No fields yet, of a log with other names for some.
+    pub fn with_aliases(aliases: &'static [(&'static str, &'static str)]) -> Fields {
+        Fields { names: Vec::new(), aliases }
+    }
+
+    /// The name of a field in the log.
+    pub fn key<'n>(&self, name: &'n str) -> &'n str {
+        self.aliases.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, key)| key)
+    }
+
     /// Returns the index of a field, which it adds if it is new; none if there are too many.
     pub fn add(&mut self, name: &str) -> Option<usize> {
+        let name = self.key(name);
         let known = self.index(name.as_bytes());
-        if known.is_none() && self.0.len() < Fields::MAX {
-            self.0.push(name.to_owned());
-            return Some(self.0.len() - 1);
+        if known.is_none() && self.names.len() < Fields::MAX {
+            self.names.push(name.to_owned());
+            return Some(self.names.len() - 1);
         }
         known
     }
 
     pub fn index(&self, name: &[u8]) -> Option<usize> {
-        self.0.iter().position(|field| field.as_bytes() == name)
+        self.names.iter().position(|field| field.as_bytes() == name)
     }
 
     pub fn names(&self) -> &[String] {
-        &self.0
+        &self.names
     }
 }
 

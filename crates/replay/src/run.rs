@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::distinct::Distinct;
 use super::format::{Format, Line, LineReader, shown};
 use super::input::{Input, MAX_LINE_BYTES, NextLine};
 use super::mapping::Mapping;
@@ -45,6 +46,7 @@ struct Decider {
     without_descriptors: u64,
     /// One for each template.
     missing: Vec<Missing>,
+    distinct: Distinct,
 }
 
 /// The rules of `--compare`.
@@ -69,6 +71,7 @@ impl Replay {
         let decider = Decider {
             domain: mapping.domain.clone(),
             missing: vec![(0, None); templates.len()],
+            distinct: Distinct::new(&templates),
             joins: templates
                 .iter()
                 .flat_map(|template| &template.entries)
@@ -101,7 +104,11 @@ impl Replay {
     }
 
     fn read(&mut self, input: &mut Input, rows: &mut Rows) -> Result<(), String> {
-        let mut reader = self.mapping.format.map(LineReader::new);
+        let (fields, hops) = (&self.mapping.fields, self.mapping.trusted_hops);
+        let mut reader = match self.mapping.log_format.take() {
+            Some(pattern) => Some(LineReader::of_pattern(pattern, fields, hops)),
+            None => self.mapping.format.map(|format| LineReader::new(format, fields, hops)),
+        };
         let progress = Progress::new(input);
         let mut failure = None;
         loop {
@@ -120,7 +127,10 @@ impl Replay {
                     // Files of some programs start with a byte order mark.
                     let mark = self.traffic.lines == 1 && line.starts_with(BYTE_ORDER_MARK);
                     let line = if mark { &line[BYTE_ORDER_MARK.len()..] } else { line };
-                    let format = || LineReader::new(Format::guess(&input.name, line));
+                    let format = || {
+                        let format = Format::guess(&input.name, line);
+                        LineReader::new(format, &self.mapping.fields, self.mapping.trusted_hops)
+                    };
                     rows.start();
                     let read =
                         reader.get_or_insert_with(format).read(line, &self.mapping.fields, rows);
@@ -155,10 +165,12 @@ impl Replay {
         traffic.requests = decider.requests;
         let field = |field: usize| mapping.fields.names()[field].clone();
         traffic.descriptors = std::iter::zip(decider.templates, decider.missing)
-            .map(|(template, (missing, first))| DescriptorReport {
+            .enumerate()
+            .map(|(number, (template, (missing, first)))| DescriptorReport {
                 text: template.text,
                 missing,
                 missing_field: first.map(field),
+                nearly_distinct: decider.distinct.nearly_all(number),
             })
             .collect();
         traffic.without_descriptors = decider.without_descriptors;
@@ -215,19 +227,13 @@ fn finish(mapping: &Mapping, rows: &mut Rows, line: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The value of a part; none if the line does not have its field.
-fn part_text<'r>(part: &'r Part, row: &RowView<'r>) -> Option<&'r str> {
-    match part {
-        Part::Text(text) => Some(text),
-        Part::Field(field) => row.get(*field),
-    }
-}
-
 /// Returns the values that consist of several parts, of all descriptors in order.
 fn join(templates: &[Template], row: &RowView<'_>) -> Vec<Option<String>> {
     let entries = templates.iter().flat_map(|template| &template.entries);
     let several = entries.filter(|entry| entry.parts.len() > 1);
-    several.map(|entry| entry.parts.iter().map(|part| part_text(part, row)).collect()).collect()
+    several
+        .map(|entry| entry.parts.iter().map(|part| part.text(|field| row.get(field))).collect())
+        .collect()
 }
 
 /// Entries of descriptors, one descriptor after the other.
@@ -245,7 +251,7 @@ fn add_entries<'r>(
     let (start, mut is_complete) = (entries.len(), true);
     for entry in &template.entries {
         let value = match &*entry.parts {
-            [part] => part_text(part, row),
+            [part] => part.text(|field| row.get(field)),
             _ => joined.next().and_then(Option::as_deref),
         };
         match value {
@@ -267,10 +273,8 @@ type Missing = (u64, Option<usize>);
 fn count_missing(templates: &[Template], row: &RowView<'_>, counts: &mut [Missing]) {
     for (template, (lines, first)) in std::iter::zip(templates, counts) {
         let mut parts = template.entries.iter().flat_map(|entry| &entry.parts);
-        let field = parts.find_map(|part| match part {
-            Part::Field(field) if row.get(*field).is_none() => Some(*field),
-            _ => None,
-        });
+        let is_missing = |part: &&Part| part.text(|field| row.get(field)).is_none();
+        let field = parts.find(is_missing).and_then(Part::field);
         if let Some(field) = field {
             *lines += 1;
             first.get_or_insert(field);
@@ -287,10 +291,15 @@ impl Decider {
         let joined = if self.joins { join(&self.templates, &row) } else { Vec::new() };
         let (mut joined, mut entries) = (joined.iter(), Entries::new());
         let mut ends: SmallVec<[usize; 4]> = SmallVec::new();
-        for template in &self.templates {
+        for (number, template) in self.templates.iter().enumerate() {
             // As Envoy does, a descriptor with a missing value is not sent.
-            if add_entries(template, &row, &mut joined, &mut entries) {
+            let start = entries.len();
+            let is_sent = add_entries(template, &row, &mut joined, &mut entries);
+            if is_sent {
                 ends.push(entries.len());
+            }
+            if self.distinct.is_open() {
+                self.distinct.add(number, is_sent.then_some(&entries[start..]));
             }
         }
         if ends.len() < self.templates.len() {
@@ -308,6 +317,7 @@ impl Decider {
             start = end;
         }
         self.requests += 1;
+        self.distinct.next();
         let timeline = &mut self.timeline;
         timeline.advance(row.time);
         self.series.add(timeline);

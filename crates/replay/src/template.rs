@@ -1,7 +1,10 @@
-//! Descriptors of replayed requests: `remote_address={x_forwarded_for},path={path}`.
+//! Descriptors of replayed requests: `remote_address={x_forwarded_for|last},path={path}`.
+
+mod filter;
 
 use smallvec::SmallVec;
 
+pub(super) use self::filter::{Filter, host};
 use super::rows::Fields;
 use weir_common::descriptor::DescriptorArg;
 
@@ -25,10 +28,34 @@ pub(super) enum Part {
     Text(String),
     /// The index of a field.
     Field(usize),
+    /// A part of a field's value.
+    Filtered(usize, Box<[Filter]>),
+}
+
+impl Part {
+    /// The index of its field.
+    pub fn field(&self) -> Option<usize> {
+        match self {
+            Part::Text(_) => None,
+            Part::Field(field) | Part::Filtered(field, _) => Some(*field),
+        }
+    }
+
+    /// The text of the part, given the values of fields; none if there is no such value.
+    #[inline]
+    pub fn text<'r>(&'r self, get: impl Fn(usize) -> Option<&'r str>) -> Option<&'r str> {
+        match self {
+            Part::Text(text) => Some(text),
+            Part::Field(field) => get(*field),
+            Part::Filtered(field, filters) => {
+                filters.iter().try_fold(get(*field)?, |value, filter| filter.apply(value))
+            }
+        }
+    }
 }
 
 impl Template {
-    /// Parses a descriptor. `{name}` is the value of a field; `{{` and `}}` are braces.
+    /// Parses a descriptor. `{name}` is the value of a field, `{name|filter}` a part of it; `{{` and `}}` are braces.
     ///
     /// # Errors
     ///
@@ -61,16 +88,23 @@ fn parse_value(value: &str, fields: &mut Fields) -> Result<SmallVec<[Part; 1]>, 
                  {{{{ or }}}} for a brace"
             ));
         };
-        if name.is_empty() {
+        if name.is_empty() || name.starts_with('|') {
             return Err("`{}` names no field: write {field}".to_owned());
         }
         if !text.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut text)));
         }
+        let (name, filters) = match name.split_once('|') {
+            Some((name, filters)) => (name, Filter::parse_all(filters)?),
+            None => (name, Vec::new()),
+        };
         let field = fields.add(name).ok_or_else(|| {
             format!("there are over {} fields: write fewer different ones", Fields::MAX)
         })?;
-        parts.push(Part::Field(field));
+        parts.push(match filters.is_empty() {
+            true => Part::Field(field),
+            false => Part::Filtered(field, filters.into()),
+        });
         rest = after;
     }
     text.push_str(rest);
@@ -99,13 +133,22 @@ mod tests {
         assert_eq!(parts[2], [text("")]);
         assert_eq!(parts[3], [text("1")]);
         assert_eq!(fields.names(), ["x", "y"]);
+        let (template, fields) = parsed("a={x|last|host},b={x}").unwrap();
+        let filters = [Filter::Hop(0), Filter::Host];
+        assert_eq!(template.entries[0].parts[0], Part::Filtered(0, filters.into()));
+        assert_eq!(fields.names(), ["x"]);
     }
 
     #[test]
     fn errors_name_the_cause() {
-        for (text, cause) in
-            [("a={x", "partner"), ("a=x}", "partner"), ("a={}", "no field"), ("={x}", "no key")]
-        {
+        for (text, cause) in [
+            ("a={x", "partner"),
+            ("a=x}", "partner"),
+            ("a={}", "no field"),
+            ("={x}", "no key"),
+            ("a={x|lst}", "no filter `lst`"),
+            ("a={|last}", "no field"),
+        ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(cause), "{text}: {error}");
         }

@@ -8,14 +8,16 @@ use weir_limit::{Micros, SECOND};
 const END: Micros = 4_102_444_800 * SECOND;
 
 /// What to write instead of an invalid time.
-pub(super) const HELP: &str = "expected RFC 3339, such as 2026-01-01T00:00:00.000Z, or seconds, \
-                               milliseconds, microseconds or nanoseconds since 1970";
+pub(super) const HELP: &str = "expected RFC 3339, such as 2026-01-01T00:00:00.000Z, the time of Apache, such as \
+                               01/Jan/2026:00:00:00 +0000, or seconds, milliseconds, microseconds or \
+                               nanoseconds since 1970";
 
 /// Reads a time between 1970 and 2100: RFC 3339, or a number since the Unix epoch, whose unit its size
 /// shows.
 pub(super) fn read_time(text: &str) -> Option<Micros> {
     let time = match read_utc(text.as_bytes()) {
         Some(time) => Some(time),
+        None if text.as_bytes().get(2) == Some(&b'/') => read_common(text),
         None if text.contains(['-', ':']) => read_timestamp(text),
         None => read_number(text),
     };
@@ -26,6 +28,42 @@ fn read_timestamp(text: &str) -> Option<Micros> {
     let time: Timestamp = text.parse().ok()?;
     Micros::try_from(time.as_nanosecond() / 1_000).ok()
 }
+
+/// Reads `22/Nov/2026:10:00:00 +0000`, as Apache and nginx write it.
+fn read_common(text: &str) -> Option<Micros> {
+    let text: &[u8; 26] = text.as_bytes().try_into().ok()?;
+    let separators = [(2, b'/'), (6, b'/'), (11, b':'), (14, b':'), (17, b':'), (20, b' ')];
+    if separators.iter().any(|(at, separator)| text[*at] != *separator) {
+        return None;
+    }
+    let number = |at: usize| two(text[at], text[at + 1]);
+    let month = MONTHS.iter().position(|name| name.as_bytes() == &text[3..6])? as u64 + 1;
+    let (day, year) = (number(0)?, number(7)? * 100 + number(9)?);
+    let (hour, minute, second) = (number(12)?, number(15)?, number(18)?);
+    let leap = u64::from(month == 2 && year.is_multiple_of(4));
+    if !(1970..2100).contains(&year)
+        || !(1..=DAYS[month as usize - 1] + leap).contains(&day)
+        || hour > 23
+        || minute > 59
+        || second > 59
+    {
+        return None;
+    }
+    let time = ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second;
+    let offset = (number(22)? * 60 + number(24)?) * 60;
+    let time = match text[21] {
+        b'+' => time.checked_sub(offset)?,
+        b'-' => time + offset,
+        _ => return None,
+    };
+    Some(time * SECOND)
+}
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// The days of each month, without a leap day.
+const DAYS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
 /// Reads a number. Ten digits are seconds, 13 milliseconds, 16 microseconds, 19 nanoseconds.
 fn read_number(text: &str) -> Option<Micros> {
@@ -54,7 +92,6 @@ fn read_utc(text: &[u8]) -> Option<Micros> {
     else {
         return None;
     };
-    let two = |a: u8, b: u8| Some(digit(a)? * 10 + digit(b)?);
     let year = two(y0, y1)? * 100 + two(y2, y3)?;
     let (month, day) = (two(m0, m1)?, two(d0, d1)?);
     let (hour, minute, second) = (two(h0, h1)?, two(n0, n1)?, two(s0, s1)?);
@@ -77,6 +114,10 @@ fn read_utc(text: &[u8]) -> Option<Micros> {
     };
     let time = ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second;
     Some(time * SECOND + micros)
+}
+
+fn two(a: u8, b: u8) -> Option<u64> {
+    Some(digit(a)? * 10 + digit(b)?)
 }
 
 fn digit(byte: u8) -> Option<u64> {
@@ -106,6 +147,10 @@ mod tests {
             ("2026-01-02T03:04:05.123456789Z", time + 123_456),
             ("2026-01-02T05:04:05+02:00", time),
             ("2026-01-02 03:04:05Z", time),
+            ("02/Jan/2026:03:04:05 +0000", time),
+            ("02/Jan/2026:05:04:05 +0200", time),
+            ("01/Jan/2026:22:34:05 -0430", time),
+            ("29/Feb/2024:00:00:00 +0000", 1_709_164_800 * SECOND),
             ("1767323045", time),
             ("1767323045.5", time + SECOND / 2),
             ("1767323045.1234567", time + 123_456),
@@ -118,6 +163,11 @@ mod tests {
             assert_eq!(read_time(text), Some(expected), "{text}");
         }
         for text in [
+            "29/Feb/2026:00:00:00 +0000",
+            "31/Apr/2026:00:00:00 +0000",
+            "01/Jan/1970:00:00:00 +0200",
+            "02/Jan/2026:03:04:05",
+            "02/jan/2026:03:04:05 +0000",
             "",
             "-",
             "now",

@@ -4,19 +4,18 @@ mod actions;
 mod compare;
 mod config;
 mod filter;
-mod nodes;
+mod input;
+mod istio;
+pub(in crate::cli) mod nodes;
+mod resources;
 mod routes;
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use self::filter::{EnvoyConfig, Sent};
-use self::nodes::{get, has_type, walk};
+use self::input::EnvoyFile;
+use self::istio::{Patches, Sources};
 use weir_rules::source::RuleFile;
-use weir_rules::tree::Node;
-use weir_rules::yaml::{self, SyntaxError};
 use weir_rules::{Loaded, Origin, Position, Problem, Problems, Severity, SourceFile};
 
 /// The most work of a comparison, in rules that an entry is compared with: some seconds. Filters, routes,
@@ -26,16 +25,23 @@ const MAX_EFFORT: usize = 1 << 28;
 /// What is found about the configurations, and the rules that they use.
 pub(super) struct Findings {
     problems: Problems,
-    file: Arc<str>,
+    /// Where the positions are.
+    sources: Sources,
+    /// What is not compared, or not wholly.
+    notes: Vec<String>,
     /// The work that may still be done; none after more was needed.
     effort: Option<usize>,
 }
 
 impl Findings {
+    /// The file and the place of a position.
+    fn origin(&self, position: Position) -> Origin {
+        self.sources.origin(position)
+    }
+
     /// Adds a warning about the configuration.
     fn add(&mut self, position: Position, message: String, text: &str, help: &str) {
-        let file = self.file.clone();
-        self.add_at(&Origin { file, position }, message, text, help);
+        self.add_at(&self.origin(position), message, text, help);
     }
 
     /// Counts work before it is done. Reports when it is too much, after which nothing may be done.
@@ -45,7 +51,8 @@ impl Findings {
         if self.effort.is_none() {
             let message = "the comparison with the rules takes too long, and was stopped here";
             let help = "compare fewer listeners or rules at once, with a command for each part";
-            let problem = Problem::of_file(&self.file, message, help);
+            let Origin { file, position } = self.origin(position);
+            let problem = Problem::of_file(&file, message, help);
             // It fits in, whatever else was found.
             self.problems.start_file();
             self.problems.push(Problem { position: Some(position), ..problem });
@@ -66,16 +73,20 @@ impl Findings {
 }
 
 /// Compares the configurations with the rules, and adds the findings to their problems. The files are
-/// added too, so that findings can show their lines.
+/// added too, so that findings can show their lines. Returns what is not compared.
 pub(super) fn check(
     loaded: &mut Loaded<SourceFile>,
     paths: &[PathBuf],
     max_file: u64,
     max_problems: usize,
-) {
-    let (problems, file) = (Problems::new(max_problems), "".into());
-    let findings = Findings { problems, file, effort: Some(MAX_EFFORT) };
-    check_into(findings, loaded, paths, max_file);
+) -> Vec<String> {
+    let findings = Findings {
+        problems: Problems::new(max_problems),
+        sources: Sources::default(),
+        notes: Vec::new(),
+        effort: Some(MAX_EFFORT),
+    };
+    check_into(findings, loaded, paths, max_file)
 }
 
 fn check_into(
@@ -83,43 +94,35 @@ fn check_into(
     loaded: &mut Loaded<SourceFile>,
     paths: &[PathBuf],
     max_file: u64,
-) {
+) -> Vec<String> {
     let mut sent = Vec::new();
-    let mut is_complete = true;
-    let files: Vec<RuleFile> =
-        paths.iter().filter_map(|path| read(path, max_file, &mut findings)).collect();
-    is_complete &= files.len() == paths.len();
-    let mut roots = Vec::new();
+    let texts: Vec<RuleFile> = paths
+        .iter()
+        .filter_map(|path| input::read(path, max_file, &mut findings.problems))
+        .collect();
+    let mut is_complete = texts.len() == paths.len();
+    let files: Vec<EnvoyFile<'_>> =
+        texts.iter().map(|file| EnvoyFile::parse(file, &mut findings.problems)).collect();
+    let sources = Sources::of(&texts);
+    let config = EnvoyConfig::new(files.iter().flat_map(|file| &file.documents));
     for file in &files {
-        match yaml::parse(&file.text) {
-            Ok(root) => roots.push((file, root)),
-            Err(SyntaxError { line, column, message }) => {
-                is_complete = false;
-                let message = format!("the Envoy configuration is not YAML or JSON: {message}");
-                let position = Some(Position::in_text(line, column));
-                let problem = Problem::of_file(&file.name, message, "fix the syntax here");
-                findings.problems.push(Problem { position, ..problem });
-            }
-        }
-    }
-    let trees: Vec<_> = roots.iter().filter_map(|(_, root)| root.as_ref()).collect();
-    let config = EnvoyConfig::new(&trees);
-    for (file, root) in &roots {
         findings.problems.start_file();
-        findings.file = file.name.as_str().into();
-        let Some(root) = root.as_ref().filter(|root| has_config(root)) else {
-            is_complete = false;
-            let problem = not_a_configuration(&file.name, root.as_ref());
-            let position = Some(Position::in_text(1, 1));
-            findings.problems.push(Problem { position, ..problem });
-            continue;
-        };
-        is_complete &= config.read(root, &mut findings, &mut sent);
+        findings.sources = Sources::one(file.name);
+        is_complete &= file.is_whole && file.has_any(&mut findings.problems);
+        for document in &file.documents {
+            is_complete &= config.read(document, &mut findings, &mut sent);
+        }
         if findings.effort.is_none() {
             break;
         }
         findings.problems.sort_file();
     }
+    findings.problems.start_file();
+    findings.sources = sources;
+    let patches = Patches::of(&files, &mut findings);
+    let managers = patches.managers(&mut findings);
+    is_complete &= patches.read(&config, &managers, &mut findings, &mut sent);
+    findings.problems.sort_file();
     findings.problems.start_file();
     if findings.effort.is_some() {
         compare::compare(&loaded.rules, &sent, is_complete, &mut findings);
@@ -128,64 +131,8 @@ fn check_into(
     loaded.problems.extend(problems);
     loaded.omitted.errors += omitted.errors;
     loaded.omitted.warnings += omitted.warnings;
-    loaded.files.extend(files.into_iter().map(SourceFile::from));
-}
-
-/// Whether any of it is a listener, a route, a cluster or a layer of the runtime.
-fn has_config(root: &Node<'_>) -> bool {
-    const FIELDS: [&str; 7] = [
-        "http_filters",
-        "virtual_hosts",
-        "filter_chains",
-        "listeners",
-        "static_layer",
-        "clusters",
-        "load_assignment",
-    ];
-    let mut found = false;
-    walk(root, &mut |node| {
-        found |= FIELDS.iter().any(|name| get(node, name).is_some());
-        found |= has_type(node, "config.cluster.v3.Cluster");
-    });
-    found
-}
-
-/// The error of a file that is no configuration of Envoy.
-fn not_a_configuration(file: &str, root: Option<&Node<'_>>) -> Problem {
-    let has = |field| root.is_some_and(|root| get(root, field).is_some());
-    match has("domain") && has("descriptors") {
-        true => {
-            let help = "write it before --envoy, and an Envoy configuration after it";
-            Problem::of_file(file, "this is a rule file, not an Envoy configuration", help)
-        }
-        false => {
-            let message = "there is no listener, route or cluster in this file";
-            Problem::of_file(file, message, "name an Envoy configuration in YAML or JSON")
-        }
-    }
-}
-
-/// Reads a file, or a pipe of a shell.
-fn read(path: &Path, max_file: u64, findings: &mut Findings) -> Option<RuleFile> {
-    let name = path.display().to_string();
-    match File::open(path).and_then(|file| read_text(file, max_file)) {
-        Ok(text) => Some(RuleFile { name, text }),
-        Err(error) => {
-            let message = format!("cannot be read: {error}");
-            let help = "name an Envoy configuration in YAML or JSON";
-            findings.problems.push(Problem::of_file(&name, message, help));
-            None
-        }
-    }
-}
-
-fn read_text(file: File, max_bytes: u64) -> io::Result<String> {
-    let mut text = String::new();
-    let length = file.take(max_bytes.saturating_add(1)).read_to_string(&mut text)?;
-    if length as u64 > max_bytes {
-        return Err(io::Error::other(format!("it has more than {max_bytes} bytes")));
-    }
-    Ok(text)
+    loaded.files.extend(texts.into_iter().map(SourceFile::from));
+    findings.notes
 }
 
 /// The descriptor that an item of `rate_limits` sends, with its place.
@@ -224,7 +171,8 @@ mod tests {
         let none = Problems::new(DEFAULT_MAX_PROBLEMS);
         let mut loaded = Loaded::compile(vec![file.into()], none, &Options::default(), None);
         let problems = Problems::new(DEFAULT_MAX_PROBLEMS);
-        let findings = Findings { problems, file: "".into(), effort: Some(effort) };
+        let sources = Sources::default();
+        let findings = Findings { problems, sources, notes: Vec::new(), effort: Some(effort) };
         check_into(findings, &mut loaded, &[path], 1 << 20);
         let shown = |problem: &Problem| {
             assert!(problem.is_error() && problem.position.is_some(), "{problem}");

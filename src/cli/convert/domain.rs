@@ -52,8 +52,21 @@ pub(super) struct Limit {
     pub requests_per_unit: u32,
     pub unit: Unit,
     pub multiplier: u32,
-    /// The burst of a `gcra` limit; none for a fixed window.
-    pub burst: Option<u32>,
+    pub algorithm: Algorithm,
+}
+
+/// How a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    FixedWindow,
+    /// A fixed window that starts with the day, month or year of the calendar.
+    Calendar,
+    SlidingWindow,
+    /// With this burst.
+    Gcra(u32),
+    TokenBucket(u32),
+    /// Requests at the same time: without a unit.
+    Concurrency,
 }
 
 /// An entry of a descriptor. Without a value it matches every value.
@@ -206,16 +219,24 @@ impl Limit {
         if !self.name.is_empty() {
             map.push((text("name"), text(&self.name)));
         }
-        if self.burst.is_some() {
-            map.push((text("algorithm"), text("gcra")));
+        let (name, burst) = match self.algorithm {
+            Algorithm::FixedWindow | Algorithm::Calendar => (None, None),
+            Algorithm::SlidingWindow => (Some("sliding_window"), None),
+            Algorithm::Gcra(burst) => (Some("gcra"), Some(burst)),
+            Algorithm::TokenBucket(burst) => (Some("token_bucket"), Some(burst)),
+            Algorithm::Concurrency => (Some("concurrency"), None),
+        };
+        map.extend(name.map(|name| (text("algorithm"), text(name))));
+        if self.algorithm != Algorithm::Concurrency {
+            map.push((text("unit"), text(self.unit.name())));
         }
-        map.push((text("unit"), text(self.unit.name())));
         if self.multiplier != 1 {
             map.push((text("unit_multiplier"), number(self.multiplier)));
         }
         map.push((text("requests_per_unit"), number(self.requests_per_unit)));
-        if let Some(burst) = self.burst {
-            map.push((text("burst"), number(burst)));
+        map.extend(burst.map(|burst| (text("burst"), number(burst))));
+        if self.algorithm == Algorithm::Calendar {
+            map.push((text("align"), text("calendar")));
         }
         Node::map(NOWHERE, map)
     }
@@ -269,14 +290,21 @@ pub(super) mod tests {
 
     fn limits() -> impl Strategy<Value = Limit> {
         let unit = prop::sample::select(Unit::ALL.to_vec());
-        let burst = prop::option::of(1..1_000u32);
-        (any::<String>(), 1..1_000u32, unit, 0..200u32, burst).prop_map(
-            |(name, requests_per_unit, unit, multiplier, burst)| Limit {
+        let algorithm = prop_oneof![
+            Just(Algorithm::FixedWindow),
+            Just(Algorithm::Calendar),
+            Just(Algorithm::SlidingWindow),
+            (1..1_000u32).prop_map(Algorithm::Gcra),
+            (1..1_000u32).prop_map(Algorithm::TokenBucket),
+            Just(Algorithm::Concurrency),
+        ];
+        (any::<String>(), 1..1_000u32, unit, 0..200u32, algorithm).prop_map(
+            |(name, requests_per_unit, unit, multiplier, algorithm)| Limit {
                 name,
                 requests_per_unit,
                 unit,
                 multiplier,
-                burst,
+                algorithm,
             },
         )
     }

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 
 use self::expression::{condition, variable};
 use super::Converted;
-use super::domain::{Domain, Limit, PathEntry};
-use weir_limit::Unit;
-use weir_rules::tree::{Content, Node, Value};
+use super::domain::{Algorithm, Domain, Limit, PathEntry};
+use super::fields::{get, items, number, period, text};
+use weir_rules::tree::{Content, Node};
 use weir_rules::yaml;
 
 /// The most entries of a descriptor: each is a level of a rule file.
@@ -100,7 +100,8 @@ fn add(domains: &mut Domains, limit: &Node<'_>) -> Result<(), String> {
         push(&mut path, &mut descriptor, place, None)?;
     }
     let name = text(limit, "name").unwrap_or_default().to_owned();
-    let limit = Limit { name, requests_per_unit, unit, multiplier, burst: None };
+    let algorithm = Algorithm::FixedWindow;
+    let limit = Limit { name, requests_per_unit, unit, multiplier, algorithm };
     domains.named(namespace).map_or(Ok(()), |domain| domain.add(path, limit))
 }
 
@@ -140,37 +141,6 @@ fn push(
     }
     path.push((place.key.to_owned(), value));
     Ok(())
-}
-
-/// Returns the largest unit that a period is a multiple of.
-fn period(seconds: i64) -> Option<(Unit, u32)> {
-    let seconds = u64::try_from(seconds).ok()?;
-    let units = [Unit::Day, Unit::Hour, Unit::Minute, Unit::Second];
-    let unit = units.into_iter().find(|unit| seconds.is_multiple_of(unit.seconds()))?;
-    let multiplier = u32::try_from(seconds / unit.seconds()).ok()?;
-    unit.period(multiplier).map(|_| (unit, multiplier))
-}
-
-fn get<'n>(map: &'n Node<'n>, wanted: &str) -> Option<&'n Node<'n>> {
-    let Content::Map(entries) = map.content() else { return None };
-    entries.iter().find(|(key, _)| key.text() == Some(wanted)).map(|(_, value)| value)
-}
-
-fn items<'n>(list: &'n Node<'n>) -> Option<&'n [Node<'n>]> {
-    if let Content::List(items) = list.content() { Some(items) } else { None }
-}
-
-/// Returns the text of a key; none if it is null.
-fn text<'n>(map: &'n Node<'n>, key: &str) -> Option<&'n str> {
-    let value = get(map, key)?;
-    if value.value() == Some(Value::Null) { None } else { value.text() }
-}
-
-fn number(map: &Node<'_>, key: &str) -> Option<i64> {
-    match get(map, key)?.value()? {
-        Value::Int(number) => Some(number),
-        _ => None,
-    }
 }
 
 /// Returns the texts of a list; none if it is absent.

@@ -1,7 +1,7 @@
 //! Converts rates in short form: `10/s, 200/m burst 50`.
 
 use super::Converted;
-use super::domain::{Domain, Limit, PathEntry};
+use super::domain::{Algorithm, Domain, Limit, PathEntry};
 use crate::cli::shorthand::Rate;
 use weir_common::descriptor::RuleDescriptorArg;
 
@@ -49,7 +49,8 @@ fn parse(part: &str) -> Result<Limit, String> {
     };
     let Rate { requests, unit, multiplier } = rate.trim().parse()?;
     let name = String::new();
-    Ok(Limit { name, requests_per_unit: requests, unit, multiplier, burst })
+    let algorithm = burst.map_or(Algorithm::FixedWindow, Algorithm::Gcra);
+    Ok(Limit { name, requests_per_unit: requests, unit, multiplier, algorithm })
 }
 
 #[cfg(test)]

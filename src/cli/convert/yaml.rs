@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use weir_common::escape::Escaping;
+use weir_rules::Position;
 use weir_rules::tree::{Content, Node, Style, Value};
 
 /// Returns the YAML of a map, in block style.
@@ -10,6 +11,59 @@ pub(super) fn write(node: &Node<'_>) -> String {
     let mut out = String::new();
     block(&mut out, node, 0);
     out
+}
+
+/// Returns a node on one line, in flow style.
+pub(super) fn flow(node: &Node<'_>) -> String {
+    let mut out = String::new();
+    match node.content() {
+        Content::Scalar(_) => scalar(&mut out, node),
+        Content::List(items) => {
+            let items: Vec<String> = items.iter().map(flow).collect();
+            out = format!("[{}]", items.join(", "));
+        }
+        Content::Map(entries) if entries.is_empty() => out.push_str("{}"),
+        Content::Map(entries) => {
+            let entries = entries.iter();
+            let entries: Vec<String> =
+                entries.map(|(key, value)| format!("{}: {}", flow(key), flow(value))).collect();
+            out = format!("{{ {} }}", entries.join(", "));
+        }
+    }
+    out
+}
+
+/// Returns the node of a JSON value.
+pub(super) fn node(value: &serde_json::Value) -> Node<'static> {
+    use serde_json::Value as Json;
+    let at = Position::Field(0);
+    let text = |text: &str| Node::scalar(at, text.to_owned(), Style::Text);
+    match value {
+        Json::String(value) => text(value),
+        Json::Array(items) => Node::list(at, items.iter().map(node).collect()),
+        Json::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| (text(name), node(value)));
+            Node::map(at, fields.collect())
+        }
+        other => Node::scalar(at, other.to_string(), Style::Plain),
+    }
+}
+
+/// Returns a copy that does not borrow a text.
+pub(super) fn owned(node: &Node<'_>) -> Node<'static> {
+    let at = Position::Field(0);
+    match node.content() {
+        Content::Scalar(text) => {
+            let is_text = matches!(node.value(), Some(Value::Text(_)));
+            let style = if is_text { Style::Text } else { Style::Plain };
+            Node::scalar(at, text.clone().into_owned(), style)
+        }
+        Content::List(items) => Node::list(at, items.iter().map(owned).collect()),
+        Content::Map(entries) => {
+            let entries = entries.iter().map(|(key, value)| (owned(key), owned(value)));
+            Node::map(at, entries.collect())
+        }
+    }
 }
 
 /// Writes the lines of a list or map. The first is indented by the caller.
@@ -98,7 +152,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use weir_rules::Position;
     use weir_rules::yaml;
 
     const AT: Position = Position::Field(0);
@@ -152,6 +205,10 @@ mod tests {
         fn what_is_written_is_read_again(node in nodes()) {
             let node = Node::map(AT, vec![(text("a"), node)]);
             let written = write(&node);
+            let read = yaml::parse(&written);
+            let read = read.unwrap_or_else(|error| panic!("{error:?}: {written}")).unwrap();
+            assert_same(&node, &read, &written);
+            let written = flow(&node);
             let read = yaml::parse(&written);
             let read = read.unwrap_or_else(|error| panic!("{error:?}: {written}")).unwrap();
             assert_same(&node, &read, &written);

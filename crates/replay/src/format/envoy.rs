@@ -10,6 +10,7 @@
 
 use memchr::memmem;
 
+use super::client::{CLIENT, client};
 use crate::rows::{Fields, Rows};
 
 const NAMES: [&str; 15] = [
@@ -33,25 +34,51 @@ const NAMES: [&str; 15] = [
 /// Between quoted fields.
 const QUOTES: &[u8] = b"\" \"";
 
-/// Reads a line. A `-` is a missing field.
-///
-/// # Errors
-///
-/// It has another format.
-#[inline]
-pub(super) fn read(line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
-    let values = split(line.trim_ascii()).ok_or_else(|| {
-        "not in Envoy's default text format: write --format jsonl or csv if it is one of these"
-            .to_owned()
-    })?;
-    for (index, field) in fields.names().iter().enumerate() {
-        let at = NAMES.iter().position(|name| name == field);
-        let value = at.map(|at| values[at]).filter(|value| *value != b"-");
-        if let Some(value) = value {
-            rows.set(index, value);
-        }
+/// The index of the header with the addresses of the client and of proxies.
+const FORWARDED: usize = 10;
+
+/// Reads lines.
+#[derive(Debug)]
+pub(crate) struct Envoy {
+    /// The index of each field's value; that after the last for the client's address.
+    values: Vec<Option<usize>>,
+    hops: Option<usize>,
+}
+
+impl Envoy {
+    pub fn new(fields: &Fields, hops: Option<usize>) -> Envoy {
+        let index = |field: &String| NAMES.iter().chain([&CLIENT]).position(|name| name == field);
+        Envoy { values: fields.names().iter().map(index).collect(), hops }
     }
-    Ok(())
+
+    /// Reads a line. A `-` is a missing field.
+    ///
+    /// # Errors
+    ///
+    /// It has another format.
+    #[inline]
+    pub fn read(&self, line: &[u8], rows: &mut Rows) -> Result<(), String> {
+        let values = split(line.trim_ascii()).ok_or_else(|| {
+            "not in Envoy's default text format: write --format jsonl, csv, istio or combined if it is one \
+             of these, or --log-format and its format"
+                .to_owned()
+        })?;
+        for (index, at) in self.values.iter().enumerate() {
+            let Some(at) = *at else { continue };
+            match values.get(at) {
+                Some(value) if *value != b"-" => rows.set(index, value),
+                Some(_) => {}
+                None => {
+                    let forwarded = std::str::from_utf8(values[FORWARDED]).ok();
+                    let forwarded = forwarded.filter(|list| *list != "-");
+                    if let Some(address) = client(forwarded, None, self.hops) {
+                        rows.set_text(index, address);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 fn split(line: &[u8]) -> Option<[&[u8]; 15]> {
@@ -151,14 +178,21 @@ mod tests {
         let line =
             "[2026-11-22T10:00:00.000Z] \"- - -\" 0 DPE 0 11 0 - \"-\" \"-\" \"-\" \"-\" \"-\"";
         let mut fields = Fields::default();
-        for name in ["time", "path", "flags", "x_forwarded_for", "unknown"] {
+        for name in ["time", "path", "flags", "x_forwarded_for", "unknown", "client_address"] {
             fields.add(name);
         }
-        let mut rows = Rows::new(5, 0);
-        rows.start();
-        read(line.as_bytes(), &fields, &mut rows).unwrap();
-        let values: Vec<_> = (0..5).map(|field| rows.get(field)).collect();
-        assert_eq!(values, [Some("2026-11-22T10:00:00.000Z"), None, Some("DPE"), None, None]);
+        let values = |line: &str| {
+            let mut rows = Rows::new(6, 0);
+            rows.start();
+            Envoy::new(&fields, None).read(line.as_bytes(), &mut rows).unwrap();
+            let value = |field| rows.get(field).unwrap_or("none").to_owned();
+            (0..6).map(value).collect::<Vec<_>>()
+        };
+        let time = "2026-11-22T10:00:00.000Z";
+        assert_eq!(values(line), [time, "none", "DPE", "none", "none", "none"]);
+        let forwarded = LINE.replace("10.0.0.1", "10.0.0.1, 10.0.0.2");
+        let list = "10.0.0.1, 10.0.0.2";
+        assert_eq!(values(&forwarded), [time, "/a?b=c", "none", list, "none", "10.0.0.2"]);
     }
 
     #[test]

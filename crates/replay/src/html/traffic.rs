@@ -28,9 +28,12 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     for descriptor in traffic.descriptors.iter().take(MAX_DESCRIPTORS) {
         writeln!(
             out,
-            "<dd>{}{}</dd>",
+            "<dd>{}{}{}</dd>",
             code(&descriptor.text),
-            missing(descriptor, read_lines(traffic))
+            missing(descriptor, read_lines(traffic)),
+            descriptor.warning().map_or_else(String::new, |warning| {
+                format!(r#" <span class="note place">{}</span>"#, prose(&warning))
+            })
         )?;
     }
     match traffic.descriptors.len() {

@@ -7,17 +7,25 @@ use super::actions::fixed;
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text, walk};
 use super::routes::Routes;
-use weir_rules::Origin;
 use weir_rules::tree::{Content, Node};
 
+pub(super) const FILTER_TYPE: &str = "filters.http.ratelimit.v3.RateLimit";
+
 impl<'n, 'a> EnvoyConfig<'n, 'a> {
-    pub fn new(roots: &[&'n Node<'a>]) -> EnvoyConfig<'n, 'a> {
-        let mut config =
-            EnvoyConfig { route_configs: HashMap::new(), runtime_zeros: HashSet::new() };
+    pub fn new(roots: impl Iterator<Item = &'n Node<'a>>) -> EnvoyConfig<'n, 'a> {
+        let mut config = EnvoyConfig {
+            route_configs: HashMap::new(),
+            extensions: HashMap::new(),
+            runtime_zeros: HashSet::new(),
+        };
         for root in roots {
-            walk(root, &mut |node| {
-                if get(node, "virtual_hosts").is_some() && !text(node, "name").is_empty() {
-                    config.route_configs.insert(text(node, "name"), node);
+            walk(root, &mut |node, place| {
+                let name = text(node, "name");
+                if get(node, "virtual_hosts").is_some() && !name.is_empty() {
+                    config.route_configs.entry(name).or_default().push((place.dump, node));
+                }
+                if has_type(node, "core.v3.TypedExtensionConfig") {
+                    config.extensions.extend(get(node, "typed_config").map(|it| (name, it)));
                 }
                 if let Some(layer) = get(node, "static_layer") {
                     add_zeros(layer, "", &mut config.runtime_zeros);
@@ -30,9 +38,12 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
     /// Adds what the filters of a file send. Returns whether all of it is known.
     pub fn read(&self, root: &'n Node<'a>, findings: &mut Findings, sent: &mut Vec<Sent>) -> bool {
         let mut is_complete = true;
-        walk(root, &mut |node| {
+        walk(root, &mut |node, place| {
+            if place.is_copy {
+                return;
+            }
             if get(node, "http_filters").is_some() {
-                is_complete &= self.connection_manager(node, findings, sent);
+                is_complete &= self.connection_manager(node, place.dump, findings, sent);
             }
             if has_type(node, "filters.network.ratelimit.v3.RateLimit") {
                 network_filter(node, findings, sent);
@@ -44,41 +55,53 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
     fn connection_manager(
         &self,
         manager: &'n Node<'a>,
+        dump: usize,
         findings: &mut Findings,
         sent: &mut Vec<Sent>,
     ) -> bool {
-        let filters: Vec<Filter<'n, 'a>> =
-            list(manager, "http_filters").iter().filter_map(filter).collect();
+        let filters = self.filters(manager);
         let route_config = get(manager, "route_config").or_else(|| {
             let name = path(manager, &["rds", "route_config_name"])?.text()?;
-            self.route_configs.get(name).copied()
+            let known = self.route_configs.get(name)?;
+            let own = known.iter().find(|(of, _)| *of == dump).or(known.last());
+            own.map(|(_, route_config)| *route_config)
         });
         let Some(route_config) = route_config else {
             // Its routes come from elsewhere, and so may descriptors.
             return filters.is_empty();
         };
-        Routes::new(self, &filters, findings).read(manager, route_config, sent)
+        let mut routes = Routes::new(self, findings);
+        routes.read(manager, route_config, sent);
+        routes.finish()
     }
-}
 
-/// Returns the filter if it is the rate-limit filter.
-fn filter<'n, 'a>(node: &'n Node<'a>) -> Option<Filter<'n, 'a>> {
-    let config = get(node, "typed_config")?;
-    if !has_type(config, "filters.http.ratelimit.v3.RateLimit") {
-        return None;
+    /// The rate-limit filters of a connection manager.
+    pub fn filters(&self, manager: &'n Node<'a>) -> Vec<Filter<'n, 'a>> {
+        list(manager, "http_filters").iter().filter_map(|node| self.filter(node)).collect()
     }
-    let enabled = path(config, &["filter_enabled", "default_value"]);
-    let is_off = enabled.is_some_and(|value| matches!(text(value, "numerator"), "" | "0"));
-    let has_key = path(config, &["filter_enabled", "runtime_key"]).is_some();
-    Some(Filter {
-        name: text(node, "name"),
-        domain: text(config, "domain"),
-        domain_position: get(config, "domain").unwrap_or(config).position,
-        stage: stage(config),
-        rate_limits: list(config, "rate_limits"),
-        is_disabled: is_true(node, "disabled"),
-        is_off: is_off && !has_key,
-    })
+
+    /// Returns the filter if it is the rate-limit filter.
+    fn filter(&self, node: &'n Node<'a>) -> Option<Filter<'n, 'a>> {
+        let config = match get(node, "config_discovery") {
+            Some(_) => self.extensions.get(text(node, "name")).copied(),
+            None => get(node, "typed_config"),
+        }?;
+        if !has_type(config, FILTER_TYPE) {
+            return None;
+        }
+        let enabled = path(config, &["filter_enabled", "default_value"]);
+        let is_off = enabled.is_some_and(|value| matches!(text(value, "numerator"), "" | "0"));
+        let has_key = path(config, &["filter_enabled", "runtime_key"]).is_some();
+        Some(Filter {
+            name: text(node, "name"),
+            domain: text(config, "domain"),
+            domain_position: get(config, "domain").unwrap_or(config).position,
+            stage: stage(config),
+            rate_limits: list(config, "rate_limits"),
+            is_disabled: is_true(node, "disabled"),
+            is_off: is_off && !has_key,
+        })
+    }
 }
 
 /// Adds what a TCP filter sends.
@@ -91,7 +114,7 @@ fn network_filter(node: &Node<'_>, findings: &Findings, sent: &mut Vec<Sent>) {
             domain: text(node, "domain").to_owned(),
             entries: entries.collect(),
             has_limit: get(descriptor, "limit").is_some(),
-            origin: Origin { file: findings.file.clone(), position: descriptor.position },
+            origin: findings.origin(descriptor.position),
         });
     }
 }

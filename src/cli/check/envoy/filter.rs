@@ -34,8 +34,11 @@ pub(super) struct Filter<'n, 'a> {
 
 /// What all files of the configuration have.
 pub(super) struct EnvoyConfig<'n, 'a> {
-    /// Route configurations by name, for connection managers that get them over RDS.
-    pub route_configs: HashMap<&'n str, &'n Node<'a>>,
+    /// Route configurations by name, for connection managers that get them over RDS; each with the dump that it
+    /// is in.
+    pub route_configs: HashMap<&'n str, Vec<(usize, &'n Node<'a>)>>,
+    /// The configurations of filters that are named apart from them (ECDS), by name.
+    pub extensions: HashMap<&'n str, &'n Node<'a>>,
     /// The keys of the static runtime layers that are 0.
     pub runtime_zeros: HashSet<String>,
 }

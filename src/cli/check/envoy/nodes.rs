@@ -3,28 +3,28 @@
 use weir_rules::tree::{Content, Node, Value};
 
 /// The field of this name in snake_case, also if it is written in lowerCamelCase.
-pub(super) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
+pub(in crate::cli) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
     let Content::Map(entries) = map.content() else { return None };
-    let is_field = |name: &str| name == field || is_camel_case_of(name, field);
-    entries.iter().find(|(name, _)| name.text().is_some_and(is_field)).map(|(_, value)| value)
+    let is_wanted = |name: &str| is_field(name, field);
+    entries.iter().find(|(name, _)| name.text().is_some_and(is_wanted)).map(|(_, value)| value)
 }
 
 /// Follows fields from map to map.
-pub(super) fn path<'n, 'a>(map: &'n Node<'a>, fields: &[&str]) -> Option<&'n Node<'a>> {
+pub(in crate::cli) fn path<'n, 'a>(map: &'n Node<'a>, fields: &[&str]) -> Option<&'n Node<'a>> {
     fields.iter().try_fold(map, |map, field| get(map, field))
 }
 
 /// The text of a field; empty if it is absent.
-pub(super) fn text<'n>(map: &'n Node<'_>, field: &str) -> &'n str {
+pub(in crate::cli) fn text<'n>(map: &'n Node<'_>, field: &str) -> &'n str {
     get(map, field).and_then(Node::text).unwrap_or_default()
 }
 
-pub(super) fn is_true(map: &Node<'_>, field: &str) -> bool {
+pub(in crate::cli) fn is_true(map: &Node<'_>, field: &str) -> bool {
     get(map, field).and_then(Node::value) == Some(Value::Bool(true))
 }
 
 /// The items of a list; none if the field is absent.
-pub(super) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
+pub(in crate::cli) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
     match get(map, field).map(Node::content) {
         Some(Content::List(items)) => items,
         _ => &[],
@@ -32,18 +32,61 @@ pub(super) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
 }
 
 /// Whether a map is a message of a type: the end of its `@type`.
-pub(super) fn has_type(map: &Node<'_>, name: &str) -> bool {
+pub(in crate::cli) fn has_type(map: &Node<'_>, name: &str) -> bool {
     text(map, "@type").strip_suffix(name).is_some_and(|rest| rest.ends_with(['.', '/']))
 }
 
-/// Calls `visit` for a node and all in it.
-pub(super) fn walk<'n, 'a>(node: &'n Node<'a>, visit: &mut impl FnMut(&'n Node<'a>)) {
-    visit(node);
+/// Where a node is.
+#[derive(Clone, Copy, Default)]
+pub(in crate::cli) struct Place {
+    /// The dump of a proxy that it is in, as `/config_dump` has it; 0 outside of dumps. One file may have several.
+    pub dump: usize,
+    /// Whether it is in the bootstrap of a dump that has the listeners again.
+    pub is_copy: bool,
+}
+
+/// Calls `visit` for a node and all in it, except what a proxy does not use any more.
+pub(in crate::cli) fn walk<'n, 'a>(
+    node: &'n Node<'a>,
+    visit: &mut impl FnMut(&'n Node<'a>, Place),
+) {
+    walk_in(node, Place::default(), visit);
+}
+
+fn walk_in<'n, 'a>(
+    node: &'n Node<'a>,
+    mut place: Place,
+    visit: &mut impl FnMut(&'n Node<'a>, Place),
+) {
+    let configs = list(node, "configs");
+    let has_listeners = configs.iter().any(|it| has_type(it, "admin.v3.ListenersConfigDump"));
+    if !configs.is_empty() {
+        place.dump = std::ptr::from_ref(node) as usize;
+    }
+    visit(node, place);
     match node.content() {
         Content::Scalar(_) => {}
-        Content::List(items) => items.iter().for_each(|item| walk(item, visit)),
-        Content::Map(entries) => entries.iter().for_each(|(_, value)| walk(value, visit)),
+        Content::List(items) => items.iter().for_each(|item| walk_in(item, place, visit)),
+        Content::Map(_) if has_listeners => {
+            for config in configs {
+                let is_copy = has_type(config, "admin.v3.BootstrapConfigDump");
+                walk_in(config, Place { is_copy, ..place }, visit);
+            }
+        }
+        Content::Map(entries) => {
+            for (name, value) in entries {
+                let is = |field| name.text().is_some_and(|name| is_field(name, field));
+                if !is("draining_state") && !is("error_state") {
+                    walk_in(value, place, visit);
+                }
+            }
+        }
     }
+}
+
+/// Whether a name is that of a field, in either case.
+pub(in crate::cli) fn is_field(name: &str, field: &str) -> bool {
+    name == field || is_camel_case_of(name, field)
 }
 
 fn is_camel_case_of(name: &str, field: &str) -> bool {

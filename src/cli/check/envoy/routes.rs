@@ -10,8 +10,8 @@ use super::Findings;
 use super::actions::{Values, descriptors, size, unknown};
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text};
+use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
-use weir_rules::{Origin, Position};
 
 /// The effort of a filter on a route, and of a value that it sends: see [`Findings::spend`].
 const ROUTE_EFFORT: usize = 64;
@@ -21,7 +21,8 @@ const LOCAL_FILTER_TYPE: &str = "filters.http.local_ratelimit.v3.LocalRateLimit"
 
 pub(super) struct Routes<'c, 'n, 'a> {
     config: &'c EnvoyConfig<'n, 'a>,
-    filters: &'c [Filter<'n, 'a>],
+    /// The filters of all connection managers that are read together.
+    filters: Vec<Filter<'n, 'a>>,
     findings: &'c mut Findings,
     /// The filters, by index, that ask for some route.
     asking: BTreeSet<usize>,
@@ -31,6 +32,8 @@ pub(super) struct Routes<'c, 'n, 'a> {
     seen: BTreeSet<(Position, String, String)>,
     /// The places of actions that are not known.
     unknown_actions: BTreeSet<Position>,
+    /// Whether there is Envoy's local rate limit, which uses the same items.
+    has_local: bool,
     is_complete: bool,
 }
 
@@ -45,37 +48,40 @@ struct Route<'n, 'a> {
 }
 
 impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
-    pub fn new(
-        config: &'c EnvoyConfig<'n, 'a>,
-        filters: &'c [Filter<'n, 'a>],
-        findings: &'c mut Findings,
-    ) -> Routes<'c, 'n, 'a> {
+    pub fn new(config: &'c EnvoyConfig<'n, 'a>, findings: &'c mut Findings) -> Routes<'c, 'n, 'a> {
         Routes {
             config,
-            filters,
+            filters: Vec::new(),
             findings,
             asking: BTreeSet::new(),
             items: BTreeMap::new(),
             seen: BTreeSet::new(),
             unknown_actions: BTreeSet::new(),
+            has_local: false,
             is_complete: true,
         }
     }
 
-    /// Adds what the filters of a connection manager send. Returns whether all of it is known.
+    /// Adds what the filters of a connection manager send.
     pub fn read(
-        mut self,
+        &mut self,
         manager: &'n Node<'a>,
         route_config: &'n Node<'a>,
         sent: &mut Vec<Sent>,
-    ) -> bool {
+    ) {
+        let is_local = |filter: &Node<'_>| {
+            get(filter, "typed_config").is_some_and(|config| has_type(config, LOCAL_FILTER_TYPE))
+        };
+        self.has_local |= list(manager, "http_filters").iter().any(is_local);
+        let filters: Vec<usize> =
+            self.config.filters(manager).into_iter().map(|filter| self.index(filter)).collect();
         self.is_complete &= get(route_config, "vhds").is_none();
         for host in list(route_config, "virtual_hosts") {
             self.is_complete &= get(host, "matcher").is_none();
             self.items_of(list(host, "rate_limits"));
             for route in list(host, "routes") {
                 if !self.findings.spend(route.position, ROUTE_EFFORT) {
-                    return false;
+                    return;
                 }
                 let Some(action) = get(route, "route") else { continue };
                 self.items_of(list(action, "rate_limits"));
@@ -89,17 +95,29 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                 };
                 for configs in configs(route_config, host, route, action) {
                     used.configs = configs;
-                    (0..self.filters.len()).for_each(|filter| self.route(filter, &used, sent));
+                    filters.iter().for_each(|filter| self.route(*filter, &used, sent));
                 }
             }
         }
-        let is_local = |filter: &Node<'_>| {
-            get(filter, "typed_config").is_some_and(|config| has_type(config, LOCAL_FILTER_TYPE))
+    }
+
+    /// Returns the index of a filter, which it adds if it is new: patches put one filter into several managers.
+    fn index(&mut self, filter: Filter<'n, 'a>) -> usize {
+        let is_same = |other: &Filter<'_, '_>| {
+            (other.domain_position, other.name) == (filter.domain_position, filter.name)
         };
-        let has_local = list(manager, "http_filters").iter().any(is_local);
+        if let Some(index) = self.filters.iter().position(is_same) {
+            return index;
+        }
+        self.filters.push(filter);
+        self.filters.len() - 1
+    }
+
+    /// Reports filters and items that are not used. Returns whether all that is sent is known.
+    pub fn finish(self) -> bool {
         let is_complete = self.is_complete && self.findings.effort.is_some();
         if is_complete {
-            self.report(has_local);
+            self.report();
         }
         is_complete
     }
@@ -166,7 +184,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
         route: &Route<'n, 'a>,
         sent: &mut Vec<Sent>,
     ) {
-        let filter = &self.filters[index];
+        let of_filter = self.filters[index].stage;
         for item in items {
             let effort = size(item, &route.clusters).saturating_mul(VALUE_EFFORT);
             if !self.findings.spend(item.position, effort) {
@@ -176,7 +194,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             let runtime_key = format!("ratelimit.{disable_key}.http_filter_enabled");
             let is_off =
                 !disable_key.is_empty() && self.config.runtime_zeros.contains(&runtime_key);
-            if by_stage && (stage(item) != filter.stage || is_off) {
+            if by_stage && (stage(item) != of_filter || is_off) {
                 continue;
             }
             self.asking.insert(index);
@@ -198,10 +216,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                         domain: domain.to_owned(),
                         entries,
                         has_limit: get(item, "limit").is_some(),
-                        origin: Origin {
-                            file: self.findings.file.clone(),
-                            position: item.position,
-                        },
+                        origin: self.findings.origin(item.position),
                     });
                 }
             }
@@ -218,7 +233,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
     }
 
     /// Reports filters that never ask, and items that no filter uses.
-    fn report(self, has_local: bool) {
+    fn report(self) {
         let item_stages: HashSet<&str> = self.items.values().map(|(stage, _)| *stage).collect();
         let filter_stages: HashSet<&str> = self.filters.iter().map(|it| it.stage).collect();
         for (index, filter) in self.filters.iter().enumerate() {
@@ -241,7 +256,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             let message = format!("this filter never asks weir: {message}");
             self.findings.add(filter.domain_position, message, filter.domain, help);
         }
-        if self.filters.is_empty() && has_local {
+        if self.filters.is_empty() && self.has_local {
             return;
         }
         let is_missing = self.filters.is_empty();
@@ -255,7 +270,8 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             } else {
                 let help = "the `rate_limits` of a route replace those of its virtual host, and those \
                             of the filter or of `typed_per_filter_config` replace both; routes \
-                            can also disable the filter";
+                            can also disable the filter. EnvoyFilter resources belong together if \
+                            they select the same proxies";
                 ("others replace it, or the filter is disabled".to_owned(), help)
             };
             self.findings.add(*position, format!("this item is never used: {message}"), "", help);

@@ -1,0 +1,371 @@
+//! The formats of access logs: Envoy's operators (`%REQ(:PATH)%`) and Apache's letters (`%h`, `%{User-Agent}i`).
+
+use super::pattern::{Column, Content, Pattern};
+use weir_common::suggest::nearest;
+
+/// Istio's default text format.
+pub(crate) const ISTIO: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" \
+     %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% \
+     \"%UPSTREAM_TRANSPORT_FAILURE_REASON%\" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% \
+     %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" \"%REQ(X-REQUEST-ID)%\" \
+     \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\" %UPSTREAM_CLUSTER% %UPSTREAM_LOCAL_ADDRESS% \
+     %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%";
+
+/// The combined format of Apache and nginx.
+pub(crate) const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
+
+/// The same with the header that proxies add, as the configuration that nginx is shipped with has it.
+pub(crate) const COMBINED_FORWARDED: &str =
+    "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\" \"%{X-Forwarded-For}i\"";
+
+/// The most values of a line.
+const MAX_COLUMNS: usize = 200;
+
+/// Envoy's operators, and the names of their fields where these differ. Those with a list in parentheses have none.
+const OPERATORS: [(&str, &str); 59] = [
+    ("START_TIME", "time"),
+    ("RESPONSE_CODE", "status"),
+    ("RESPONSE_FLAGS", "flags"),
+    ("RESPONSE_FLAGS_LONG", ""),
+    ("RESPONSE_CODE_DETAILS", ""),
+    ("CONNECTION_TERMINATION_DETAILS", ""),
+    ("PROTOCOL", ""),
+    ("UPSTREAM_PROTOCOL", ""),
+    ("BYTES_RECEIVED", ""),
+    ("BYTES_SENT", ""),
+    ("UPSTREAM_WIRE_BYTES_SENT", ""),
+    ("UPSTREAM_WIRE_BYTES_RECEIVED", ""),
+    ("DOWNSTREAM_WIRE_BYTES_SENT", ""),
+    ("DOWNSTREAM_WIRE_BYTES_RECEIVED", ""),
+    ("DURATION", ""),
+    ("REQUEST_DURATION", ""),
+    ("RESPONSE_DURATION", ""),
+    ("RESPONSE_TX_DURATION", ""),
+    ("ROUNDTRIP_DURATION", ""),
+    ("EMIT_TIME", ""),
+    ("UPSTREAM_HOST", ""),
+    ("UPSTREAM_HOST_NAME", ""),
+    ("UPSTREAM_CLUSTER", ""),
+    ("UPSTREAM_CLUSTER_RAW", "upstream_cluster"),
+    ("UPSTREAM_LOCAL_ADDRESS", ""),
+    ("UPSTREAM_REMOTE_ADDRESS", ""),
+    ("UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT", ""),
+    ("UPSTREAM_REMOTE_PORT", ""),
+    ("UPSTREAM_TRANSPORT_FAILURE_REASON", ""),
+    ("UPSTREAM_REQUEST_ATTEMPT_COUNT", ""),
+    ("DOWNSTREAM_REMOTE_ADDRESS", ""),
+    ("DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT", ""),
+    ("DOWNSTREAM_REMOTE_PORT", ""),
+    ("DOWNSTREAM_DIRECT_REMOTE_ADDRESS", ""),
+    ("DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT", ""),
+    ("DOWNSTREAM_DIRECT_REMOTE_PORT", ""),
+    ("DOWNSTREAM_LOCAL_ADDRESS", ""),
+    ("DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT", ""),
+    ("DOWNSTREAM_LOCAL_PORT", ""),
+    ("DOWNSTREAM_LOCAL_URI_SAN", ""),
+    ("DOWNSTREAM_PEER_URI_SAN", ""),
+    ("DOWNSTREAM_PEER_DNS_SAN", ""),
+    ("DOWNSTREAM_PEER_SUBJECT", ""),
+    ("DOWNSTREAM_PEER_ISSUER", ""),
+    ("DOWNSTREAM_PEER_SERIAL", ""),
+    ("DOWNSTREAM_PEER_FINGERPRINT_256", ""),
+    ("DOWNSTREAM_TLS_SESSION_ID", ""),
+    ("DOWNSTREAM_TLS_CIPHER", ""),
+    ("DOWNSTREAM_TLS_VERSION", ""),
+    ("REQUESTED_SERVER_NAME", ""),
+    ("ROUTE_NAME", ""),
+    ("VIRTUAL_CLUSTER_NAME", ""),
+    ("CONNECTION_ID", ""),
+    ("STREAM_ID", ""),
+    ("HOSTNAME", ""),
+    ("FILTER_CHAIN_NAME", ""),
+    ("TRACE_ID", ""),
+    ("ACCESS_LOG_TYPE", ""),
+    ("GRPC_STATUS", ""),
+];
+
+/// Envoy's operators with the name of a field in parentheses.
+const WITH_NAMES: [&str; 11] = [
+    "REQ",
+    "RESP",
+    "TRAILER",
+    "REQ_WITHOUT_QUERY",
+    "DYNAMIC_METADATA",
+    "CLUSTER_METADATA",
+    "UPSTREAM_METADATA",
+    "FILTER_STATE",
+    "ENVIRONMENT",
+    "COMMON_DURATION",
+    "METADATA",
+];
+
+/// Apache's letters, and the names of their fields.
+const LETTERS: [(char, &str); 25] = [
+    ('h', "remote_host"),
+    ('a', "remote_address"),
+    ('A', "local_address"),
+    ('l', "ident"),
+    ('u', "user"),
+    ('t', "time"),
+    ('r', "request"),
+    ('s', "status"),
+    ('b', "bytes_sent"),
+    ('B', "bytes_sent"),
+    ('O', "bytes_out"),
+    ('I', "bytes_in"),
+    ('D', "duration"),
+    ('T', "seconds"),
+    ('U', "path"),
+    ('q', "query"),
+    ('m', "method"),
+    ('H', "protocol"),
+    ('v', "authority"),
+    ('V', "authority"),
+    ('p', "port"),
+    ('P', "process"),
+    ('k', "keepalive"),
+    ('X', "connection"),
+    ('L', "request_id"),
+];
+
+/// Apache's letters with a name in braces before them, which is that of the field.
+const NAMED: &str = "ioenC^";
+
+/// Parses the format of a log.
+///
+/// # Errors
+///
+/// What is wrong, its place, and what to write instead.
+pub(crate) fn parse(format: &str) -> Result<Pattern, String> {
+    let mut pattern = Pattern { before: String::new(), columns: Vec::new(), escapes: false };
+    let mut rest = format.trim_end_matches(['\n', '\r']);
+    let format = rest;
+    while let Some(at) = rest.find('%') {
+        let (text, from) = rest.split_at(at);
+        push(&mut pattern, text);
+        let place = format.len() - from.len();
+        let error =
+            |error: String| format!("character {}: {error}", format[..place].chars().count() + 1);
+        if let Some(after) = from.strip_prefix("%%") {
+            push(&mut pattern, "%");
+            rest = after;
+            continue;
+        }
+        let (column, after) = match is_operator(&from[1..]) {
+            true => operator(from),
+            false => letter(from).inspect(|_| pattern.escapes = true),
+        }
+        .map_err(error)?;
+        if pattern.columns.last().is_some_and(|last| last.after.is_empty()) {
+            let message =
+                "there is no text between this value and the one before it, so neither has an end";
+            return Err(error(message.to_owned()));
+        }
+        if pattern.columns.len() >= MAX_COLUMNS {
+            return Err(error(format!("there are over {MAX_COLUMNS} values")));
+        }
+        let is_time = column.names == ["time"] && column.after == "]";
+        if is_time {
+            push(&mut pattern, "[");
+        }
+        pattern.columns.push(column);
+        rest = after;
+    }
+    push(&mut pattern, rest);
+    match pattern.columns.is_empty() {
+        true => Err("there is no value in it: write Envoy's operators, such as `%REQ(:PATH)%`, or Apache's \
+                     letters, such as `%h`"
+            .to_owned()),
+        false => Ok(pattern),
+    }
+}
+
+/// Adds text after the values so far.
+fn push(pattern: &mut Pattern, text: &str) {
+    match pattern.columns.last_mut() {
+        Some(column) => column.after.push_str(text),
+        None => pattern.before.push_str(text),
+    }
+}
+
+/// Whether an operator of Envoy starts here, not a letter of Apache.
+fn is_operator(text: &str) -> bool {
+    text.bytes().take_while(|byte| byte.is_ascii_uppercase() || *byte == b'_').count() > 1
+}
+
+/// Parses `%NAME%`, `%NAME(ARGUMENTS)%` and `%NAME(ARGUMENTS):LENGTH%`. Returns what follows too.
+fn operator(text: &str) -> Result<(Column, &str), String> {
+    let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let end = text[1..].find(|c| !is_name(c)).map_or(text.len(), |at| at + 1);
+    let (name, mut rest) = (&text[1..end], &text[end..]);
+    let mut argument = None;
+    if let Some(inner) = rest.strip_prefix('(') {
+        let (inside, after) = inner
+            .split_once(')')
+            .ok_or_else(|| format!("`%{name}(` has no `)`: write `%{name}(…)%`"))?;
+        (argument, rest) = (Some(inside), after);
+    }
+    let length = rest.strip_prefix(':').unwrap_or(rest);
+    let length = length.trim_start_matches(|c: char| c.is_ascii_digit());
+    let rest =
+        length.strip_prefix('%').ok_or_else(|| format!("`%{name}` has no `%` at its end"))?;
+    let known = OPERATORS.iter().find(|(known, _)| *known == name);
+    let names = match (known, argument) {
+        (Some((_, "")), _) => vec![name.to_ascii_lowercase()],
+        (Some((_, field)), _) => vec![(*field).to_owned(), name.to_ascii_lowercase()],
+        (None, Some(argument)) if WITH_NAMES.contains(&name) => {
+            argument.split('?').flat_map(field_names).collect()
+        }
+        (None, None) if WITH_NAMES.contains(&name) => {
+            return Err(format!("`%{name}%` needs a name: write `%{name}(NAME)%`"));
+        }
+        _ => {
+            let names = OPERATORS.iter().map(|(name, _)| *name).chain(WITH_NAMES);
+            return Err(match nearest(name, names) {
+                Some(near) => format!("unknown operator `%{name}%`: did you mean `%{near}%`?"),
+                None => format!(
+                    "unknown operator `%{name}%`: leave it out of the format, or replace it by one of \
+                     Envoy's that has the same shape"
+                ),
+            });
+        }
+    };
+    Ok((column(names), rest))
+}
+
+/// Parses `%h`, `%>s` and `%{User-Agent}i`. Returns what follows too.
+fn letter(text: &str) -> Result<(Column, &str), String> {
+    // Statuses of a condition, and the final or the original request.
+    let rest = text[1..].trim_start_matches(|c: char| c.is_ascii_digit() || "!,<>".contains(c));
+    let (argument, rest) = match rest.strip_prefix('{') {
+        Some(inner) => {
+            let (name, rest) = inner
+                .split_once('}')
+                .ok_or_else(|| "`%{` has no `}`: write `%{NAME}i` for a header".to_owned())?;
+            (Some(name), rest)
+        }
+        None => (None, rest),
+    };
+    let mut chars = rest.chars();
+    let letter = chars.next().ok_or("`%` has no letter after it: write `%%` for a percent sign")?;
+    let mut rest = chars.as_str();
+    // `%{NAME}^ti` is a trailer.
+    if letter == '^' {
+        rest = rest.strip_prefix("ti").or(rest.strip_prefix("to")).unwrap_or(rest);
+    }
+    let known = LETTERS.iter().find(|(known, _)| *known == letter);
+    match (known, argument) {
+        (
+            Some((_, name)),
+            None | Some("c" | "us" | "ms" | "s" | "remote" | "local" | "canonical"),
+        ) => {
+            let mut column = column(vec![(*name).to_owned()]);
+            if letter == 't' {
+                // With its brackets; the caller adds the first.
+                column.after = "]".to_owned();
+            }
+            Ok((column, rest))
+        }
+        (Some(('t', name)), Some(_)) => Ok((column(vec![(*name).to_owned()]), rest)),
+        (_, Some(name)) if NAMED.contains(letter) => Ok((column(field_names(name)), rest)),
+        (None, None) if NAMED.contains(letter) => {
+            Err(format!("`%{letter}` needs a name: write `%{{NAME}}{letter}`"))
+        }
+        _ => {
+            let letters: String = LETTERS.iter().map(|(letter, _)| *letter).collect();
+            Err(format!(
+                "unknown letter `%{letter}`: the letters of Apache are {letters}, and with a name in braces {}",
+                NAMED.trim_end_matches('^')
+            ))
+        }
+    }
+}
+
+fn column(names: Vec<String>) -> Column {
+    let content = match names.first().map(String::as_str) {
+        Some("request") => Content::Request,
+        Some("path") => Content::Path,
+        Some("user_agent" | "referer") => Content::Text,
+        _ => Content::Value,
+    };
+    Column { names, content, after: String::new() }
+}
+
+/// The names of the field of a header, or of the last part of a path in metadata.
+fn field_names(text: &str) -> Vec<String> {
+    let text = text.trim();
+    let name = match text.strip_prefix(':') {
+        Some(pseudo_header) => pseudo_header,
+        None => text.rsplit(':').next().unwrap_or(text),
+    };
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    let names: &[&str] = match name.as_str() {
+        "x_envoy_original_path" => &["path"],
+        "x_request_id" => &["request_id"],
+        "host" => &["authority"],
+        "x_envoy_upstream_service_time" => &["upstream_time", "upstream_service_time"],
+        name => &[name],
+    };
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_have_fields_by_the_names_of_other_formats() {
+        let names = |format: &str| {
+            let pattern = parse(format).unwrap();
+            pattern.names().into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(COMBINED),
+            [
+                "remote_host",
+                "ident",
+                "user",
+                "time",
+                "method",
+                "path",
+                "protocol",
+                "status",
+                "bytes_sent",
+                "referer",
+                "user_agent"
+            ]
+        );
+        assert_eq!(parse(COMBINED).unwrap().columns[2].after, " [");
+        assert_eq!(
+            names("%START_TIME(%s.%3f)% %REQ(X-Envoy-Original-Path?:PATH):90% 100%%"),
+            ["time", "path"]
+        );
+        assert_eq!(
+            names("%DYNAMIC_METADATA(envoy.lb:tenant)% %{X-Api-Key}i %{ms}T"),
+            ["tenant", "x_api_key", "seconds"]
+        );
+        assert!(parse(ISTIO).unwrap().has_field("client_address"));
+    }
+
+    #[test]
+    fn errors_have_a_place() {
+        for (format, wanted) in [
+            ("%h %Z", "character 4: unknown letter `%Z`: the letters of Apache are h"),
+            (
+                "é %STRAT_TIME%",
+                "character 3: unknown operator `%STRAT_TIME%`: did you mean `%START_TIME%`?",
+            ),
+            ("%REQ(:PATH", "character 1: `%REQ(` has no `)`"),
+            ("%REQ(:PATH) x", "character 1: `%REQ` has no `%` at its end"),
+            ("%REQ%", "character 1: `%REQ%` needs a name"),
+            ("%{User-Agent", "character 1: `%{` has no `}`"),
+            ("%i", "character 1: `%i` needs a name"),
+            ("%h%u", "character 3: there is no text between this value"),
+            ("%h %", "character 4: `%` has no letter after it"),
+            ("$remote_addr", "there is no value in it"),
+        ] {
+            let error = parse(format).unwrap_err();
+            assert!(error.starts_with(wanted), "{format}: {error}");
+        }
+    }
+}

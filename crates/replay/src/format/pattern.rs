@@ -1,0 +1,367 @@
+//! Lines of text in a format that is known: values, and the text between them.
+//!
+//! Apache and nginx escape quotes, so a quote ends a value. Envoy does not, and clients choose the user agent. So the
+//! values around the one that may have any text are split off from both ends.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+
+use super::client::{CLIENT, client};
+use crate::rows::{Fields, Rows};
+
+/// A value of a line, and the text after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    /// The names of its field.
+    pub names: Vec<String>,
+    pub content: Content,
+    /// The text after it; for the last, that at the end of the line.
+    pub after: String,
+}
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Value,
+    /// A path before the protocol.
+    Path,
+    /// Any text that a client chose.
+    Text,
+    /// The first line of a request: method, path and protocol.
+    Request,
+}
+
+/// The parts of the first line of a request, which have fields of their own.
+const REQUEST: [&str; 3] = ["method", "path", "protocol"];
+
+/// The fields that have the address of the client, if a proxy wrote the log.
+const REMOTE: [&str; 4] = [
+    "downstream_remote_address",
+    "downstream_remote_address_without_port",
+    "remote_host",
+    "remote_address",
+];
+
+/// A format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    /// The text before the first value.
+    pub before: String,
+    pub columns: Vec<Column>,
+    /// Whether quotes and backslashes in values have a backslash before them.
+    pub escapes: bool,
+}
+
+/// Reads lines of a format.
+#[derive(Debug)]
+pub(crate) struct PatternReader {
+    pattern: Pattern,
+    /// The column that is found from both ends.
+    pivot: usize,
+    uses: Vec<(usize, Use)>,
+    hops: Option<usize>,
+    /// The columns of the addresses in the header and of the client.
+    forwarded: Option<usize>,
+    remote: Option<usize>,
+    /// The value of each column in the line.
+    found: Vec<(usize, usize)>,
+}
+
+/// What a field is.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    Column(usize),
+    /// A part of the first line of a request: the column, and the number of the part.
+    Request(usize, usize),
+    Client,
+}
+
+impl Pattern {
+    pub fn has_field(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// The names of its fields.
+    pub fn names(&self) -> Vec<&str> {
+        let own = self.columns.iter().flat_map(|column| match column.content {
+            Content::Request => REQUEST.to_vec(),
+            _ => column.names.first().map(String::as_str).into_iter().collect(),
+        });
+        own.collect()
+    }
+
+    fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.names.iter().any(|it| it == name))
+    }
+
+    fn remote(&self) -> Option<usize> {
+        REMOTE.iter().find_map(|name| self.column(name))
+    }
+
+    fn find(&self, name: &str) -> Option<Use> {
+        if let Some(column) = self.column(name) {
+            return Some(Use::Column(column));
+        }
+        if name == CLIENT && (self.remote().is_some() || self.column("x_forwarded_for").is_some()) {
+            return Some(Use::Client);
+        }
+        let part = REQUEST.iter().position(|part| *part == name)?;
+        let is_request = |column: &Column| column.content == Content::Request;
+        Some(Use::Request(self.columns.iter().position(is_request)?, part))
+    }
+}
+
+impl PatternReader {
+    pub fn new(pattern: Pattern, fields: &Fields, hops: Option<usize>) -> PatternReader {
+        let last = pattern.columns.len().saturating_sub(1);
+        let is_text = |column: &Column| column.content == Content::Text;
+        let pivot = match pattern.escapes {
+            true => last,
+            false => pattern.columns.iter().position(is_text).unwrap_or(last),
+        };
+        let names = fields.names().iter().enumerate();
+        PatternReader {
+            pivot,
+            uses: names.filter_map(|(field, name)| Some((field, pattern.find(name)?))).collect(),
+            hops,
+            forwarded: pattern.column("x_forwarded_for"),
+            remote: pattern.remote(),
+            found: Vec::with_capacity(pattern.columns.len()),
+            pattern,
+        }
+    }
+
+    /// Reads a line. A `-` is a missing field. Returns whether the line has the format.
+    pub fn read(&mut self, line: &[u8], rows: &mut Rows) -> bool {
+        if self.split(line).is_none() {
+            return false;
+        }
+        for (field, used) in &self.uses {
+            match *used {
+                Use::Column(column) => {
+                    if let Some(value) = self.value(line, column) {
+                        rows.set(*field, &value);
+                    }
+                }
+                Use::Request(column, part) => {
+                    let value = self.value(line, column);
+                    if let Some(part) = value.as_deref().and_then(|it| request_part(it, part)) {
+                        rows.set(*field, part);
+                    }
+                }
+                Use::Client => {
+                    let value = |column: Option<usize>| self.value(line, column?);
+                    let (forwarded, remote) = (value(self.forwarded), value(self.remote));
+                    let (forwarded, remote) = (as_text(&forwarded), as_text(&remote));
+                    if let Some(address) = client(forwarded, remote, self.hops) {
+                        rows.set_text(*field, address);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Finds the values of a line; none if it has another format.
+    fn split(&mut self, line: &[u8]) -> Option<()> {
+        let columns = &self.pattern.columns;
+        let end = columns.last()?.after.as_bytes();
+        let mut left = self.pattern.before.len();
+        let mut right = line.strip_suffix(end)?.len();
+        line.strip_prefix(self.pattern.before.as_bytes()).filter(|_| left <= right)?;
+        self.found.clear();
+        self.found.resize(columns.len(), (0, 0));
+        for (column, found) in columns.iter().zip(&mut self.found).take(self.pivot) {
+            let at = left + self.pattern.end(column, line.get(left..right)?)?;
+            *found = (left, at);
+            left = at + column.after.len();
+        }
+        for at in (self.pivot + 1..columns.len()).rev() {
+            let before = columns.get(at - 1)?.after.as_bytes();
+            let start = left + memmem::rfind(line.get(left..right)?, before)?;
+            *self.found.get_mut(at)? = (start + before.len(), right);
+            right = start;
+        }
+        *self.found.get_mut(self.pivot)? = (left, right);
+        (left <= right).then_some(())
+    }
+
+    fn value<'l>(&self, line: &'l [u8], column: usize) -> Option<Cow<'l, [u8]>> {
+        let (start, end) = *self.found.get(column)?;
+        let value = line.get(start..end)?;
+        if value == b"-" || value.is_empty() {
+            return None;
+        }
+        match self.pattern.escapes && value.contains(&b'\\') {
+            true => Some(unescaped(value).into()),
+            false => Some(value.into()),
+        }
+    }
+}
+
+impl Pattern {
+    /// Where a value ends.
+    fn end(&self, column: &Column, rest: &[u8]) -> Option<usize> {
+        let after = column.after.as_bytes();
+        if column.content == Content::Path && after == b" " {
+            // A path may have spaces; the protocol mostly follows.
+            let is_end = |at: &usize| {
+                rest[at + 1..].starts_with(b"HTTP/") || rest[at + 1..].starts_with(b"-\"")
+            };
+            let end = memchr::memchr_iter(b' ', rest).find(is_end);
+            return end.or_else(|| memchr::memchr(b' ', rest));
+        }
+        if !self.escapes {
+            return memmem::find(rest, after);
+        }
+        let backslashes =
+            |at: usize| rest[..at].iter().rev().take_while(|it| **it == b'\\').count();
+        memmem::find_iter(rest, after).find(|at| backslashes(*at) % 2 == 0)
+    }
+}
+
+fn as_text<'v>(value: &'v Option<Cow<'_, [u8]>>) -> Option<&'v str> {
+    std::str::from_utf8(value.as_deref()?).ok()
+}
+
+/// The method, path or protocol of the first line of a request; none if it is no such line.
+fn request_part(line: &[u8], part: usize) -> Option<&[u8]> {
+    let (first, last) = (memchr::memchr(b' ', line)?, memchr::memrchr(b' ', line)?);
+    match part {
+        0 => line.get(..first),
+        // HTTP/0.9 has no protocol.
+        1 if first == last => line.get(first + 1..),
+        1 => line.get(first + 1..last),
+        _ if first == last => None,
+        _ => line.get(last + 1..),
+    }
+}
+
+/// Replaces `\"`, `\\` and `\x22`, as Apache and nginx write them.
+fn unescaped(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some((byte, after)) = rest.split_first() {
+        let hex = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+        let (byte, after) = match (byte, after) {
+            (b'\\', [b'x', digits @ ..]) if digits.get(..2).and_then(hex).is_some() => {
+                (digits.get(..2).and_then(hex).unwrap_or_default(), &digits[2..])
+            }
+            (b'\\', [b't', after @ ..]) => (b'\t', after),
+            (b'\\', [b'n', after @ ..]) => (b'\n', after),
+            (b'\\', [escaped @ (b'"' | b'\\'), after @ ..]) => (*escaped, after),
+            _ => (*byte, after),
+        };
+        out.push(byte);
+        rest = after;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::log_format::{COMBINED, ISTIO, parse};
+    use super::*;
+
+    /// The values of these fields in a line.
+    fn values(
+        format: &str,
+        hops: Option<usize>,
+        names: &[&str],
+        line: &str,
+    ) -> Option<Vec<String>> {
+        let pattern = parse(format).unwrap();
+        let mut fields = Fields::default();
+        for name in names {
+            fields.add(name);
+        }
+        let mut rows = Rows::new(names.len(), 0);
+        rows.start();
+        let mut reader = PatternReader::new(pattern, &fields, hops);
+        reader.read(line.as_bytes(), &mut rows).then(|| {
+            let value = |field| rows.get(field).unwrap_or("none").to_owned();
+            (0..names.len()).map(value).collect()
+        })
+    }
+
+    const ISTIO_LINE: &str = "[2026-11-22T10:00:00.000Z] \"GET /a?b=c HTTP/1.1\" 200 - via_upstream - \"-\" 0 12 3 2 \
+         \"192.0.2.1,192.0.2.2\" \"curl/8.5.0\" \"6dd1\" \"shop.example\" \"10.0.0.9:8080\" \
+         outbound|80||cart.shop.svc.cluster.local 10.0.0.7:1 10.0.0.7:8080 192.0.2.2:51000 - default";
+
+    #[test]
+    fn lines_of_istio_are_read() {
+        let names = [
+            "time",
+            "method",
+            "path",
+            "status",
+            "x_forwarded_for",
+            "user_agent",
+            "authority",
+            "upstream_cluster",
+            "route_name",
+            "client_address",
+            "requested_server_name",
+        ];
+        let expected = [
+            "2026-11-22T10:00:00.000Z",
+            "GET",
+            "/a?b=c",
+            "200",
+            "192.0.2.1,192.0.2.2",
+            "curl/8.5.0",
+            "shop.example",
+            "outbound|80||cart.shop.svc.cluster.local",
+            "default",
+            "192.0.2.2",
+            "none",
+        ];
+        assert_eq!(values(ISTIO, None, &names, ISTIO_LINE).unwrap(), expected);
+        let hops = values(ISTIO, Some(1), &["client_address"], ISTIO_LINE).unwrap();
+        assert_eq!(hops, ["192.0.2.1"]);
+        let cut = &ISTIO_LINE[..ISTIO_LINE.len() - 20];
+        assert_eq!(values(ISTIO, None, &names, cut), None);
+    }
+
+    #[test]
+    fn lines_of_apache_and_nginx_are_read() {
+        let names = [
+            "client_address",
+            "user",
+            "method",
+            "path",
+            "protocol",
+            "status",
+            "referer",
+            "user_agent",
+        ];
+        let line = r#"192.0.2.7 - ann [22/Nov/2026:10:00:00 +0100] "GET /a b HTTP/1.1" 200 12 "-" "a \"b\" \\ \x22""#;
+        let expected =
+            ["192.0.2.7", "ann", "GET", "/a b", "HTTP/1.1", "200", "none", "a \"b\" \\ \""];
+        assert_eq!(values(COMBINED, None, &names, line).unwrap(), expected);
+        let scan = r#"192.0.2.7 - - [22/Nov/2026:10:00:00 +0100] "\x16\x03" 400 0 "-" "-""#;
+        let found = values(COMBINED, None, &names, scan).unwrap();
+        assert_eq!(found[2..5], ["none", "none", "none"]);
+        let time = values(COMBINED, None, &["time"], line).unwrap();
+        assert_eq!(time, ["22/Nov/2026:10:00:00 +0100"]);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_agents_are_read(path in "/[a-z\"\\]\\[/-]{0,10}", agent in "[a-z\" /\\]\\[-]{2,12}") {
+            let line = ISTIO_LINE.replace("/a?b=c", &path).replace("curl/8.5.0", &agent);
+            let found = values(ISTIO, None, &["path", "user_agent", "authority"], &line);
+            prop_assert_eq!(found.unwrap(), [path, agent, "shop.example".to_owned()]);
+        }
+
+        #[test]
+        fn no_line_panics(line in "[\\[\\]\" \\\\a-]{0,60}") {
+            for format in [ISTIO, COMBINED, "%h\"%r\"", "%REQ(A)%|%REQ(B)%"] {
+                let _ = values(format, Some(1), &["path", "client_address", "user_agent"], &line);
+            }
+        }
+    }
+}

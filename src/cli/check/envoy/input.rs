@@ -1,0 +1,102 @@
+//! The files of `--envoy`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::istio;
+use super::nodes::{get, has_type, walk};
+use super::resources::{kinds, not_a_configuration};
+use crate::cli::rule_files::{STDIN, read_stdin};
+use weir_rules::source::RuleFile;
+use weir_rules::tree::Node;
+use weir_rules::yaml::{Documents, SyntaxError};
+use weir_rules::{Position, Problem, Problems};
+
+/// What may be named.
+pub(super) const HELP: &str = "name an Envoy configuration in YAML or JSON";
+
+/// The documents of a file.
+pub(super) struct EnvoyFile<'a> {
+    pub name: &'a str,
+    pub documents: Vec<Node<'a>>,
+    /// Whether there was no syntax error.
+    pub is_whole: bool,
+}
+
+impl<'a> EnvoyFile<'a> {
+    pub fn parse(file: &'a RuleFile, problems: &mut Problems) -> EnvoyFile<'a> {
+        let mut parsed = EnvoyFile { name: &file.name, documents: Vec::new(), is_whole: true };
+        for document in Documents::new(&file.text) {
+            match document {
+                Ok(root) => parsed.documents.extend(root),
+                Err(SyntaxError { line, column, message }) => {
+                    parsed.is_whole = false;
+                    let message = format!("the Envoy configuration is not YAML or JSON: {message}");
+                    let position = Some(Position::in_text(line, column));
+                    let problem = Problem::of_file(&file.name, message, "fix the syntax here");
+                    problems.start_file();
+                    problems.push(Problem { position, ..problem });
+                    break;
+                }
+            }
+        }
+        parsed
+    }
+
+    /// Whether any of it is a configuration. If not, that is an error.
+    pub fn has_any(&self, problems: &mut Problems) -> bool {
+        let is_filter = |kind: &(&str, &str, Position)| kind.0 == istio::KIND;
+        let has_any = self.documents.iter().any(has_config)
+            || self.documents.iter().flat_map(kinds).any(|kind| is_filter(&kind));
+        if !has_any && self.is_whole {
+            problems.push(not_a_configuration(self.name, &self.documents));
+        }
+        has_any
+    }
+}
+
+/// Whether any of it is a listener, a route, a cluster or a layer of the runtime.
+fn has_config(root: &Node<'_>) -> bool {
+    const FIELDS: [&str; 7] = [
+        "http_filters",
+        "virtual_hosts",
+        "filter_chains",
+        "listeners",
+        "static_layer",
+        "clusters",
+        "load_assignment",
+    ];
+    let mut found = false;
+    walk(root, &mut |node, _| {
+        found |= FIELDS.iter().any(|name| get(node, name).is_some());
+        found |= has_type(node, "config.cluster.v3.Cluster");
+    });
+    found
+}
+
+/// Reads a file, a pipe of a shell, or standard input for `-`.
+pub(super) fn read(path: &Path, max_file: u64, problems: &mut Problems) -> Option<RuleFile> {
+    let read = match path.as_os_str() == STDIN {
+        true => read_stdin(max_file),
+        false => {
+            let name = path.display().to_string();
+            match File::open(path).and_then(|file| read_text(file, max_file)) {
+                Ok(text) => Ok(RuleFile { name, text }),
+                Err(error) => {
+                    Err(Problem::of_file(&name, format!("cannot be read: {error}"), HELP))
+                }
+            }
+        }
+    };
+    read.map_err(|problem| problems.of_files([problem])).ok()
+}
+
+fn read_text(file: File, max_bytes: u64) -> io::Result<String> {
+    let mut text = String::new();
+    let length = file.take(max_bytes.saturating_add(1)).read_to_string(&mut text)?;
+    if length as u64 > max_bytes {
+        return Err(io::Error::other(format!("it has more than {max_bytes} bytes")));
+    }
+    Ok(text)
+}

@@ -1,0 +1,309 @@
+//! `weir check --envoy`: the kinds of files that it reads. Their findings are tested in `check_envoy.rs`.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+/// Runs `weir check` in a directory, with a text as standard input.
+fn check(directory: &Path, args: &[&str], input: &str) -> (Option<i32>, String, String) {
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg("check")
+        .args(args)
+        .current_dir(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may not be read.
+    let _ = weir.stdin.take().unwrap().write_all(input.as_bytes());
+    let Output { status, stdout, stderr } = weir.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// The findings about these files: warnings and errors with their places, and then notes.
+fn findings(rules: &str, files: &[(&str, &str)]) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rules.yaml"), rules).unwrap();
+    let mut args = vec!["rules.yaml", "--output", "json"];
+    for (name, text) in files {
+        fs::write(directory.path().join(name), text).unwrap();
+        args.extend(["--envoy", name]);
+    }
+    let (_, out, err) = check(directory.path(), &args, "");
+    assert_eq!(err, "");
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let problem = |problem: &serde_json::Value| {
+        let text = |key: &str| problem[key].as_str().unwrap();
+        format!("{}:{}: {}", text("file"), problem["line"], text("message"))
+    };
+    let notes = json["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap().into());
+    json["problems"].as_array().unwrap().iter().map(problem).chain(notes).collect()
+}
+
+/// The rules of the values of Istio's example: of one domain, or of both.
+fn istio_rules(domain: &str) -> String {
+    let values = fs::read_to_string(root().join("examples/istio/weir-values.yaml")).unwrap();
+    let (_, file) = values.split_once(&format!("    {domain}.yaml: |\n")).unwrap();
+    let lines = file.lines().take_while(|line| line.starts_with("      "));
+    lines.map(|line| format!("{}\n", &line[6..])).collect()
+}
+
+fn example(name: &str) -> String {
+    fs::read_to_string(root().join("examples/istio").join(name)).unwrap()
+}
+
+const UNKNOWN: &str = "only domain and descriptors are compared, not whether the patch applies";
+
+#[test]
+fn the_examples_for_istio_fit_their_rules() {
+    for (domain, file, patches) in
+        [("gateway", "gateway.yaml", "2 patches are"), ("cart", "sidecar.yaml", "a patch is")]
+    {
+        let text = example(file);
+        let line = text.lines().position(|line| line.contains("VIRTUAL_HOST")).unwrap() + 1;
+        let note =
+            format!("{file}:{line}:7: the routes of {patches} not in these files: {UNKNOWN}");
+        assert_eq!(findings(&istio_rules(domain), &[(file, &text)]), [note]);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for domain in ["gateway", "cart"] {
+        fs::write(directory.path().join(format!("{domain}.yaml")), istio_rules(domain)).unwrap();
+    }
+    let files =
+        ["gateway.yaml", "sidecar.yaml"].map(|file| root().join("examples/istio").join(file));
+    let [gateway, sidecar] = files.each_ref().map(|file| file.to_str().unwrap());
+    let args = [".", "--deny-warnings", "--envoy", gateway, "--envoy", sidecar];
+    let (code, out, err) = check(directory.path(), &args, "");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    assert_eq!(out.matches("note: ").count(), 2, "{out}");
+    assert!(out.ends_with("ok: 5 rules in 2 domains of 2 files, 0 warnings\n"), "{out}");
+}
+
+#[test]
+fn patches_are_compared_with_the_rules() {
+    let rules = istio_rules("gateway");
+    let gateway = example("gateway.yaml");
+    let line = |text: &str| gateway.lines().position(|line| line.contains(text)).unwrap() + 1;
+    let without_note = |text: &str| {
+        let mut found = findings(&rules, &[("gateway.yaml", text)]);
+        assert!(found.pop().unwrap().contains(UNKNOWN), "{found:?}");
+        found
+    };
+    let reversed = gateway.replace("descriptor_value: search", "descriptor_value: serach");
+    assert_eq!(
+        without_note(&reversed),
+        [
+            format!(
+                "gateway.yaml:{}: no rule of the domain 'gateway' matches 'route=serach,remote_address=…'",
+                line("descriptor_value: search") - 1
+            ),
+            "rules.yaml:10: no action of Envoy sends what 'route_search.remote_address' matches"
+                .into(),
+        ]
+    );
+    let other = gateway.replace("domain: gateway", "domain: gatway");
+    assert!(without_note(&other)[0].ends_with("there are no rules for the domain 'gatway'"));
+    // Without `vh_rate_limits`, those of the host do not count on the route, but on others.
+    assert_eq!(
+        without_note(&gateway.replace("vh_rate_limits: INCLUDE", "domain: gateway")),
+        [""; 0]
+    );
+    // Another stage, and a filter that is removed.
+    let staged = gateway.replace("domain: gateway", "domain: gateway\n            stage: 3");
+    let never = "this filter never asks weir: no `rate_limits` have its stage, 3";
+    assert!(without_note(&staged)[0].contains(never));
+    let removed = gateway.replace("INSERT_BEFORE", "REMOVE");
+    let unused = "this item is never used: there is no rate-limit filter";
+    assert!(without_note(&removed)[0].contains(unused));
+}
+
+/// A filter, or actions, for these proxies.
+fn resource(namespace: &str, app: &str, context: &str, patch: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
+         metadata: {{ name: a, namespace: {namespace} }}\n\
+         spec:\n  workloadSelector: {{ labels: {{ app: {app} }} }}\n  configPatches:\n\
+         \x20 - match: {{ context: {context} }}\n    {patch}\n"
+    )
+}
+
+const FILTER: &str = "{ applyTo: HTTP_FILTER, patch: { operation: INSERT_FIRST, value: { name: r, typed_config: \
+                      { '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, \
+                      domain: DOMAIN } } } }";
+const ACTIONS: &str = "{ applyTo: VIRTUAL_HOST, patch: { operation: MERGE, value: { rate_limits: \
+                       [{ actions: [{ request_headers: { header_name: x, descriptor_key: KEY } }] }] } } }";
+
+#[test]
+fn patches_of_several_files_belong_together_by_their_proxies() {
+    let inline = |patch: &str| {
+        let patch = patch.strip_prefix("{ ").unwrap().strip_suffix(" }").unwrap();
+        let (apply, rest) = patch.split_once(", patch: ").unwrap();
+        format!("{apply}\n    patch: {rest}")
+    };
+    let filter = |domain: &str| inline(&FILTER.replace("DOMAIN", domain));
+    let actions = |key: &str| inline(&ACTIONS.replace("KEY", key));
+    let rules = "domain: d\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
+    let of = |actions: &str, filter: &str| {
+        let mut found = findings(rules, &[("actions.yaml", actions), ("filter.yaml", filter)]);
+        found.retain(|found| !found.contains(UNKNOWN));
+        found
+    };
+    let at = |namespace, app, context, patch: &str| resource(namespace, app, context, patch);
+    let gateway = at("shop", "a", "GATEWAY", &filter("d"));
+    assert_eq!(of(&at("shop", "a", "GATEWAY", &actions("user")), &gateway), [""; 0]);
+    assert_eq!(of(&at("shop", "a", "ANY", &actions("user")), &gateway), [""; 0]);
+    assert_eq!(of(&at("istio-system", "a", "GATEWAY", &actions("user")), &gateway), [""; 0]);
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {}\n- {}\n",
+        at("shop", "a", "GATEWAY", &actions("user")).trim().replace('\n', "\n  "),
+        gateway.trim().replace('\n', "\n  ")
+    );
+    assert_eq!(of(&list, "static_resources: { clusters: [] }"), [""; 0]);
+    let both = format!("{gateway}---\n{}", at("shop", "a", "GATEWAY", &actions("user")));
+    assert_eq!(of(&both, "static_resources: { clusters: [] }"), [""; 0]);
+    for other in [
+        at("shop", "b", "GATEWAY", &actions("user")),
+        at("cart", "a", "GATEWAY", &actions("user")),
+        at("shop", "a", "SIDECAR_INBOUND", &actions("user")),
+    ] {
+        let found = of(&other, &gateway);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].starts_with("actions.yaml:9: this item is never used: "), "{found:?}");
+        assert!(found[1].starts_with("filter.yaml:9: this filter never asks weir"), "{found:?}");
+        assert_eq!(found[2], "rules.yaml:3: Envoy never asks about the domain 'd'");
+    }
+}
+
+#[test]
+fn patches_of_routes_in_the_files_are_applied_to_them() {
+    let dump = fs::read_to_string(root().join("tests/envoy_dumps/istioctl-proxy-config-all.json"))
+        .unwrap();
+    let patch = "applyTo: HTTP_ROUTE\n    patch: { operation: MERGE, value: { route: { rate_limits: \
+                 [{ actions: [{ destination_cluster: {} }] }] } } }";
+    let resource = resource("istio-system", "a", "GATEWAY", patch).replace(
+        "GATEWAY }",
+        "GATEWAY, routeConfiguration: { vhost: { route: { name: search } } } }",
+    );
+    let rules = istio_rules("gateway");
+    assert_eq!(
+        findings(&rules, &[("dump.json", &dump), ("filter.yaml", &resource)]),
+        ["filter.yaml:9: no rule of the domain 'gateway' matches \
+          'destination_cluster=outbound|80||cart.shop.svc.cluster.local'"]
+    );
+    let unknown = resource.replace("name: search", "name: serach");
+    let found = findings(&rules, &[("dump.json", &dump), ("filter.yaml", &unknown)]);
+    assert_eq!(
+        found,
+        [
+            "filter.yaml:9: no rule of the domain 'gateway' matches 'destination_cluster=…'"
+                .to_owned(),
+            format!("filter.yaml:7:5: the routes of a patch is not in these files: {UNKNOWN}"),
+        ]
+    );
+}
+
+#[test]
+fn dumps_are_read() {
+    let gateway = istio_rules("gateway");
+    let generated =
+        fs::read_to_string(root().join("examples/envoy-gateway/generated.yaml")).unwrap();
+    let static_rules = "domain: shop\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 9 } }\n";
+    let second = "domain: second\ndescriptors:\n- { key: remote_address, rate_limit: { unit: day, requests_per_unit: 9 } }\n";
+    for (file, rules, key) in [
+        ("istioctl-proxy-config-all.json", gateway.as_str(), "\"remote_address\""),
+        ("config_dump.json", static_rules, "\"user\""),
+        ("egctl-config-envoy-proxy.json", &generated, "\"rule-1-match--1\""),
+        ("egctl-translate-xds.json", &generated, "\"rule-1-match--1\""),
+    ] {
+        let dump = fs::read_to_string(root().join("tests/envoy_dumps").join(file)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("a.yaml"), rules).unwrap();
+        if file == "config_dump.json" {
+            fs::write(directory.path().join("b.yaml"), second).unwrap();
+        }
+        fs::write(directory.path().join("dump.json"), &dump).unwrap();
+        for input in ["dump.json", "-"] {
+            let mut args = vec!["a.yaml", "--deny-warnings", "--envoy", input];
+            if file == "config_dump.json" {
+                args.push("b.yaml");
+            }
+            let (code, out, err) = check(directory.path(), &args, &dump);
+            assert_eq!((code, err.as_str()), (Some(0), ""), "{file}: {out}");
+            assert!(!out.contains("note: "), "{file}: {out}");
+        }
+        let other = dump.replace(key, "\"source_cluster\"");
+        assert_ne!(dump, other);
+        let (code, _, err) = check(directory.path(), &["a.yaml", "--envoy", "-"], &other);
+        assert_eq!(code, Some(0));
+        assert!(err.contains("<stdin>:") && err.contains("no rule of the domain"), "{file}: {err}");
+    }
+}
+
+#[test]
+fn what_a_proxy_does_not_use_any_more_is_ignored() {
+    let dump = fs::read_to_string(root().join("tests/envoy_dumps/istioctl-proxy-config-all.json"))
+        .unwrap();
+    assert!(dump.contains("gateway-before"));
+    let found = findings(&istio_rules("gateway"), &[("dump.json", &dump)]);
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn resources_that_are_no_configuration_are_named_with_the_command_that_gives_one() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rules.yaml"), istio_rules("gateway")).unwrap();
+    for (resource, message, command) in [
+        (
+            "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nspec: { rateLimit: { type: Global } }\n",
+            "resource.yaml:1:1: error: this is a BackendTrafficPolicy, not an Envoy configuration",
+            "egctl x translate --from gateway-api --to xds -o json -f resource.yaml | weir check RULES --envoy -",
+        ),
+        (
+            "# A route.\napiVersion: v1\nkind: List\nitems:\n- apiVersion: gateway.networking.k8s.io/v1\n  kind: HTTPRoute\n",
+            "resource.yaml:5:3: error: this is a HTTPRoute, not an Envoy configuration",
+            "egctl config envoy-proxy all -A -o json",
+        ),
+        (
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\n",
+            "error: this is a VirtualService, not an Envoy configuration",
+            "istioctl proxy-config all POD -n NAMESPACE -o json | weir check RULES --envoy -",
+        ),
+        (
+            "apiVersion: v1\nkind: ConfigMap\ndata: { envoy.yaml: '' }\n",
+            "error: this is a ConfigMap, not an Envoy configuration",
+            "kubectl get configmap NAME -o",
+        ),
+        (
+            "apiVersion: projectcontour.io/v1\nkind: HTTPProxy\n",
+            "error: this is a HTTPProxy, not an Envoy configuration",
+            "config_dump",
+        ),
+    ] {
+        fs::write(directory.path().join("resource.yaml"), resource).unwrap();
+        let args = ["rules.yaml", "--envoy", "resource.yaml"];
+        let (code, _, err) = check(directory.path(), &args, "");
+        assert_eq!(code, Some(1), "{err}");
+        assert!(err.contains(message) && err.contains(command), "{err}");
+        assert!(!err.contains("never asks"), "{err}");
+    }
+}
+
+#[test]
+fn standard_input_is_read_once() {
+    let (code, _, err) = check(&root(), &["-", "--envoy", "-"], "");
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("only one of rules and --envoy can be standard input"), "{err}");
+    let (code, _, err) = check(&root(), &["examples/rules", "--envoy", "-"], "a: [\n");
+    assert_eq!(code, Some(1));
+    assert!(
+        err.contains("<stdin>:1:4: error: the Envoy configuration is not YAML or JSON"),
+        "{err}"
+    );
+}
