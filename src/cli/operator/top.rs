@@ -255,7 +255,7 @@ HITS  ERROR  DOMAIN  RULE  KEY
 ";
         assert_eq!(printed(&top, false), wanted);
         assert!(printed(&top, true).contains("\n1300 hits of all keys in 1h on this replica; "));
-        let mut all = top.clone();
+        let mut all = top;
         (all["scope"], all["replicas"]) = ("all".into(), 3.into());
         assert!(printed(&all, false).contains("\n1300 hits in 1h on 3 replicas; "));
         let none = json!({ "by": "denied", "seconds": 5, "total": 0, "unlisted": 0, "rows": [] });

@@ -47,6 +47,8 @@ pub enum NotShared {
     Store(#[from] StoreError),
 }
 
+type Read = Result<Arc<Others>, NotShared>;
+
 /// Whether lists are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -60,7 +62,8 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Share {
     state: AtomicU8,
-    read: Mutex<Option<(Instant, Result<Arc<Others>, NotShared>)>>,
+    /// What was read last, and when.
+    read: Mutex<Option<(Instant, Read)>>,
 }
 
 /// The lists of other replicas.
@@ -314,7 +317,7 @@ impl Identity {
 
 /// Merges the lists of replicas, each with all of its rows.
 fn merge(own: TopList, others: impl Iterator<Item = TopList>, query: &Query<'_>) -> TopList {
-    let mut all = TopList { scope: Scope::All, replicas: 0, rows: Vec::new(), ..own.clone() };
+    let mut all = TopList { scope: Scope::All, replicas: 0, rows: Vec::new(), ..own };
     (all.total, all.unlisted) = (0, 0);
     let mut index: HashMap<Identity, usize> = HashMap::new();
     // Of each row, the last replica that lists it, and the sum of what those that do may omit of others.
