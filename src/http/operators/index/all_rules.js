@@ -1,6 +1,6 @@
 // The view of all rules, also those without hits: filtered, sorted by a click, a page at a time.
 
-const RULES_A_PAGE = 50;
+const RULES_A_PAGE = 25;
 
 /** Words that a text must contain, in any order. */
 const wordsOf = text => text.toLowerCase().split(/\s+/).filter(Boolean);

@@ -82,6 +82,11 @@ const pause = () => new Promise(resolve => {
   port2.postMessage(null);
 });
 
+/** Lets the browser lay out and paint what has changed. */
+const painted = () => new Promise(resolve => {
+  requestAnimationFrame(() => setTimeout(resolve));
+});
+
 /** Returns the items that pass a test, a slice at a time. Ends early if `isStale`. */
 async function filterInSlices(items, test, isStale = () => false, size = 500) {
   const found = [];

@@ -95,12 +95,17 @@ const PAST_ROWS = {
 };
 
 /** Shows the events and denials of a history. */
-function fillEvents({ events: before, denials: denied }) {
+async function fillEvents({ events: before, denials: denied }) {
   const opened = serverNow() - performance.now();
   // What has changed in controls since the page was opened, it has found out in full.
   const rows = before.filter(({ event, at }) => Object.hasOwn(PAST_ROWS, event) && !(event === 'controls' && Date.parse(at) > opened));
   changes.fill(rows.reverse().slice(0, MAX_EVENTS).map(event => PAST_ROWS[event.event](event)));
   noteRedacted(denied);
-  denials.fill(denied.reverse().slice(0, MAX_EVENTS).map(denial => denialRow(denial, denial.suppressed)));
+  const shown = [];
+  for (const [i, denial] of denied.reverse().slice(0, MAX_EVENTS).entries()) {
+    if (i % 25 === 0) await pause();
+    shown.push(denialRow(denial, denial.suppressed));
+  }
+  denials.fill(shown);
   for (const list of ['change', 'denial']) setText(byId(`no-${list}s`), 'None yet.');
 }

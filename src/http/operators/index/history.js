@@ -84,7 +84,7 @@ async function readHistory(isAll) {
   past.areAllRules = answer.rules.length < 200;
   view?.refresh?.(null);
   if (isAll) {
-    fillEvents(answer);
+    await fillEvents(answer);
     const seconds = await readQuietly('/v1/history?step=1s');
     if (seconds) past.seconds.fill(seconds);
   }
@@ -96,11 +96,16 @@ setInterval(() => {
 }, HISTORY_MS);
 
 const HOUR_MARKS = { marks: [60, 50, 40, 30, 20, 10, 0], wide: [50, 40, 20, 10] };
-const plots = [
-  new Plot(byId('plot'), { title: 'Decisions a second', what: 'Decisions a second in the last five minutes', steps: past.seconds, marks: [5, 4, 3, 2, 1, 0], wide: [4, 2, 1], ids: { ys: 'ys', area: 'area', readout: 'readout' } }),
-  new Plot(byId('hour-plot'), { title: 'The last hour', what: 'Decisions a second in the last hour', steps: past.hour, ...HOUR_MARKS, hasLegend: false }),
-  new LatencyPlot(byId('latency-plot'), past.hour),
-];
+let plots = [];
+
+/** Makes the plots of the overview. */
+function makePlots() {
+  plots = [
+    new Plot(byId('plot'), { title: 'Decisions a second', what: 'Decisions a second in the last five minutes', steps: past.seconds, marks: [5, 4, 3, 2, 1, 0], wide: [4, 2, 1], ids: { ys: 'ys', area: 'area', readout: 'readout' } }),
+    new Plot(byId('hour-plot'), { title: 'The last hour', what: 'Decisions a second in the last hour', steps: past.hour, ...HOUR_MARKS, hasLegend: false }),
+    new LatencyPlot(byId('latency-plot'), past.hour),
+  ];
+}
 
 function drawPast(now) {
   show(byId('hour'), past.isKept === true);

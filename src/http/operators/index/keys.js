@@ -26,21 +26,21 @@ function replicasText({ scope, replicas }) {
   return replicas === 1 ? '1 replica' : `${number(replicas)} replicas`;
 }
 
+/** Returns functions that show the lists of a status. */
 function showTop(top, seconds) {
-  const isShared = top?.hits.scope === 'all';
-  show(byId('scope'), isShared);
-  if (hereLists === null || !top) return showLists(top, seconds);
+  show(byId('scope'), top?.hits.scope === 'all');
   // The lists of this replica are read on their own.
+  return hereLists === null || !top ? listParts(top, seconds) : [];
 }
 
-function showLists(top, seconds) {
+/** Returns functions that show each list. */
+function listParts(top, seconds) {
   setText(byId('top-note'), !top ? 'top.entries is 0: keys are not counted.' : `Of ${replicasText(top.hits)}, ${windowText(top.hits)}. ≤ marks a count that may be too high.`);
-  if (!top) return;
-  for (const list of keyLists) {
+  return (top ? keyLists : []).map(list => () => {
     const { rows } = top[list.by] ?? { rows: [] };
     noteRedacted(rows);
     showKeys(list, rows, seconds);
-  }
+  });
 }
 
 /** Reads the lists of this replica alone, for as long as they are wanted. */
@@ -50,7 +50,7 @@ async function readHere() {
   if (hereLists === null || answers.includes(null)) return;
   const now = performance.now();
   hereLists = Object.fromEntries(keyLists.map(({ by }, i) => [by, answers[i]]));
-  showLists(hereLists, hereReadAt ? (now - hereReadAt) / 1000 : null);
+  for (const showList of listParts(hereLists, hereReadAt ? (now - hereReadAt) / 1000 : null)) showList();
   hereReadAt = now;
 }
 
@@ -59,7 +59,7 @@ function chooseScope(isHere) {
   hereReadAt = 0;
   for (const list of keyLists) list.counts = new Map();
   if (isHere) readHere();
-  else if (status) showLists(status.top, null);
+  else showStatus(null);
 }
 
 function showKeys(list, rows, seconds) {

@@ -53,16 +53,32 @@ function receiveStatus(next) {
   if (!document.hidden) showStatus(seconds);
 }
 
-/** Shows the last status. `seconds` are those since the one before, for rates. */
-function showStatus(seconds) {
+/** Whether the overview is being shown. A status that comes meanwhile waits for the next one. */
+let isShowing = false;
+
+/** Shows the last status, each part in a frame of its own. `seconds` are those since the one before, for rates. */
+async function showStatus(seconds) {
   if (!status) return;
   showService();
   if (view) return view.refresh?.(seconds);
   showRates();
-  drawPast(Date.parse(status.at));
-  showTop(status.top, seconds);
-  showRules(status.rules);
-  fillControls(byId('control-rows'));
+  if (isShowing) return;
+  isShowing = true;
+  const parts = [
+    () => drawPast(Date.parse(status.at)),
+    ...showTop(status.top, seconds),
+    () => showRules(status.rules),
+    () => fillControls(byId('control-rows')),
+  ];
+  try {
+    for (const part of parts) {
+      await painted();
+      if (view) return;
+      part();
+    }
+  } finally {
+    isShowing = false;
+  }
 }
 
 function setLive(className, text) {
@@ -82,35 +98,39 @@ function showLost() {
   setText(byId('retry'), retryAt === null ? 'Enter a token' : 'Try now');
 }
 
-showView({ isFirst: true });
-events.follow({
-  onOpen() {
-    // Rates start with what is counted from now on: the history has the time between.
-    totals = [];
-    for (const list of keyLists) list.counts = new Map();
-    ruleRates = new Map();
-    if (lost) announce('Connected.');
-    lost = null;
-    document.body.classList.remove('old');
-    show(byId('stale'), false);
-    setLive('on', 'Live');
-    readControls();
-    readRules();
-    readHistory(true);
-  },
-  onEvent(name, data) {
-    handlers[name]?.(data);
-  },
-  onLost(error, retryAt) {
-    if (!lost) announce(`Not connected: ${error.message}.`);
-    lost = { error, retryAt, since: statusAt };
-    document.body.classList.toggle('old', status !== null);
-    if (!status) setText(byId('headline'), 'Not connected');
-    setLive('off', 'Not live');
-    show(byId('stale'), true);
-    showLost();
-  },
-});
+/** Connects. */
+function start() {
+  makePlots();
+  showView({ isFirst: true });
+  events.follow({
+    onOpen() {
+      // Rates start with what is counted from now on: the history has the time between.
+      totals = [];
+      for (const list of keyLists) list.counts = new Map();
+      ruleRates = new Map();
+      if (lost) announce('Connected.');
+      lost = null;
+      document.body.classList.remove('old');
+      show(byId('stale'), false);
+      setLive('on', 'Live');
+      readControls();
+      readRules();
+      readHistory(true);
+    },
+    onEvent(name, data) {
+      handlers[name]?.(data);
+    },
+    onLost(error, retryAt) {
+      if (!lost) announce(`Not connected: ${error.message}.`);
+      lost = { error, retryAt, since: statusAt };
+      document.body.classList.toggle('old', status !== null);
+      if (!status) setText(byId('headline'), 'Not connected');
+      setLive('off', 'Not live');
+      show(byId('stale'), true);
+      showLost();
+    },
+  });
+}
 
 setInterval(showLost, 1000);
 byId('retry').addEventListener('click', () => events.retry());
@@ -125,3 +145,5 @@ document.addEventListener('visibilitychange', () => {
   showStatus(null);
   if (past.isKept && !lost) readHistory(false);
 });
+// In a task of its own, after the first paint.
+setTimeout(start);

@@ -9,10 +9,11 @@ const LIST_TEXTS = { denied: ['denied', 'Most denied'], would_be_denied: ['would
 class RulePlot {
   steps = new Steps(10, 360);
   rule = null;
+  /** Made when it is first shown. */
+  plot = null;
 
   constructor(root, title) {
-    this.root = root;
-    this.plot = new Plot(root, { title, what: 'Decisions of the rule a second in the last hour', steps: this.steps, ...HOUR_MARKS });
+    Object.assign(this, { root, title });
   }
 
   /** Reads it, if weir keeps a history. */
@@ -26,6 +27,7 @@ class RulePlot {
     show(this.root, answer !== null);
     if (!answer) return;
     this.steps.fill(answer);
+    this.plot ??= new Plot(this.root, { title: this.title, what: 'Decisions of the rule a second in the last hour', steps: this.steps, ...HOUR_MARKS });
     this.plot.draw(Date.parse(answer.until) - 1);
   }
 }

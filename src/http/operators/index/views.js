@@ -48,8 +48,12 @@ function showView({ isFirst = false } = {}) {
     showStatus(null);
   }
   document.title = `${view ? `${heading.textContent} – ` : ''}weir ${location.host}`;
-  if (isFirst) return;
-  const place = view === null && location.hash.length > 1 && name === '' && !location.hash.startsWith('#/') ? byId(location.hash.slice(1)) : null;
+  if (!isFirst) setTimeout(() => moveTo(heading, name, isBack));
+}
+
+/** Moves to a view that was opened. Not in the same task: the browser lays it out. */
+function moveTo(heading, name, isBack) {
+  const place = view === null && name === '' && !location.hash.startsWith('#/') ? byId(location.hash.slice(1)) : null;
   if (place) return place.scrollIntoView();
   scrollTo(0, view === null && isBack ? overviewTop : 0);
   heading.focus({ preventScroll: true });

@@ -1,8 +1,8 @@
 //! States that are read and reset, on servers that fail, move keys and hold foreign values.
 
 use super::replicas::{documented_user, with_login};
-use super::servers::cluster::Cluster;
 use super::servers::Server;
+use super::servers::cluster::Cluster;
 use super::topologies::values;
 use super::*;
 use crate::conformance::holds::concurrency;

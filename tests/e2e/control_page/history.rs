@@ -1,0 +1,81 @@
+//! What was before the page was opened.
+
+use super::*;
+use crate::support::wait_for;
+
+/// Returns the sum of a series of the last five minutes.
+fn counted(api: &ControlApi, series: &str) -> u64 {
+    let history = api.good("/v1/history?step=1s");
+    history["series"][series].as_array().unwrap().iter().filter_map(Value::as_u64).sum()
+}
+
+#[test]
+fn a_page_that_is_opened_later_shows_what_was_before() {
+    let weir = serving(RULES).start();
+    let api = ControlApi::new(&weir);
+    let more =
+        format!("{RULES}  - {{ key: later, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n");
+    std::fs::write(weir.path("rules.yaml"), more).unwrap();
+    wait_for("the reload", || {
+        let events = api.good("/v1/history")["events"].as_array().unwrap().clone();
+        events.iter().any(|event| event["event"] == "reload").then_some(())
+    });
+    for _ in 0..6 {
+        decide(&weir, "path", "/login");
+        decide(&weir, "user", "ann");
+    }
+    wait_for("all is in the history", || (counted(&api, "over_limit") >= 4).then_some(()));
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    // Nothing happens any more.
+    page.wait_for(
+        "document.querySelector('#denial-rows li')?.textContent.includes('shop path=/login')",
+    );
+    page.wait_for("document.querySelector('#change-rows').textContent.includes('loaded')");
+    for part in ["passed", "denied"] {
+        page.wait_for(&format!("document.querySelector('#plot path.{part}')?.getAttribute('d')"));
+    }
+    page.wait_for("document.querySelector('#hour').checkVisibility()");
+    // The events go on.
+    decide(&page.weir, "path", "/next");
+    decide(&page.weir, "path", "/next");
+    decide(&page.weir, "path", "/next");
+    page.wait_for(
+        "document.querySelector('#denial-rows li').textContent.includes('shop path=/next')",
+    );
+    page.wait_for("document.querySelector('#hour-plot path.denied').getAttribute('d')");
+    let denials = "[...document.querySelectorAll('#denial-rows time')].map(time => time.dateTime)";
+    let times = page.browser.evaluate(denials);
+    let times: Vec<&str> = times.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
+    page.check();
+}
+
+#[test]
+fn a_rule_has_its_last_hour() {
+    let weir = serving(RULES).start();
+    for _ in 0..4 {
+        decide(&weir, "path", "/login");
+    }
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    page.go("#/rule?domain=shop&rule=path");
+    page.wait_for("document.querySelector('#one-rule-plot').checkVisibility()");
+    page.wait_for("document.querySelector('#one-rule-keys').textContent.includes('path=/login')");
+    page.wait_for("document.querySelector('#one-rule-facts').textContent.includes('2 per year')");
+    page.check();
+}
+
+#[test]
+fn without_a_history_the_page_shows_what_happens_from_now_on() {
+    let weir = serving(RULES).env("WEIR__HISTORY__ENABLED", "false").start();
+    let Some(mut browser) = Browser::start() else { return };
+    browser.visit(&format!("http://{}/", weir.debug), DESK);
+    let mut page = Page { browser, weir };
+    page.wait_until_live();
+    decide(&page.weir, "user", "ann");
+    page.wait_for("document.querySelector('#plot path.passed').getAttribute('d')");
+    assert_eq!(page.browser.evaluate("document.querySelector('#hour').checkVisibility()"), false);
+    assert_eq!(page.text("#no-denials"), "None since this page was opened.");
+    let problems = page.browser.happened().problems;
+    assert!(problems.iter().all(|problem| problem.contains("status of 404")), "{problems:?}");
+}

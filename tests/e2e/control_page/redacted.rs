@@ -1,0 +1,49 @@
+//! Values of `top.redact` and tokens are in no address.
+
+use super::*;
+
+#[test]
+fn redacted_values_stay_hashes_in_addresses() {
+    let weir = serving(RULES).env("WEIR__TOP__REDACT", "path").start();
+    for _ in 0..4 {
+        decide(&weir, "path", "s3cret");
+    }
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    page.wait_for("document.querySelector('#denied-rows a')");
+    page.click("#denied-rows a");
+    page.wait_for("location.hash.startsWith('#/key?domain=shop&descriptor=path%3Dhash%3A')");
+    page.wait_for("document.querySelector('#key-values').checkVisibility()");
+    // Its numbers are those of the list.
+    page.wait_for("document.querySelector('#key-tiles').textContent.includes('Denied2')");
+    assert_eq!(page.browser.evaluate("document.querySelector('#key-reset').disabled"), true);
+    // One who knows the value sees what applies.
+    page.fill("#key-value-rows input", "s3cret");
+    page.browser.evaluate("document.querySelector('#key-values').requestSubmit()");
+    page.wait_for(
+        "document.querySelector('#key-verdict').textContent.startsWith('Over its limit')",
+    );
+    // As in the search field.
+    page.fill("#query", "shop path=s3cret");
+    page.browser.evaluate("document.querySelector('#search').requestSubmit()");
+    page.wait_for(
+        "document.querySelector('#key-verdict').textContent.startsWith('Over its limit')",
+    );
+    page.fill("#query", "usr=x,path=s3cret");
+    page.browser.evaluate("document.querySelector('#search').requestSubmit()");
+    page.wait_for("location.hash.startsWith('#/search?')");
+    let visited = "[location.href, document.title, document.querySelector('#key-h').textContent, \
+                   document.querySelector('#search-h').textContent, JSON.stringify(history.state)].join('\\n')";
+    let visited = page.browser.evaluate(visited).as_str().unwrap().to_owned();
+    assert!(!visited.contains("s3cret"), "{visited}");
+    page.browser.evaluate("history.back()");
+    page.wait_for(
+        "document.querySelector('#key-verdict').textContent.startsWith('Over its limit')",
+    );
+    let address = page.browser.evaluate("location.href");
+    assert!(!address.as_str().unwrap().contains("s3cret"), "{address}");
+    // A new page knows only the address.
+    page.browser.evaluate("location.reload()");
+    page.wait_for("document.querySelector('#key-values')?.checkVisibility()");
+    page.check();
+}

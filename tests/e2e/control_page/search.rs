@@ -1,0 +1,145 @@
+//! The search field, and the view of a key.
+
+use super::*;
+
+#[test]
+fn a_whole_key_is_opened_by_keyboard_whether_it_is_listed_or_not() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    page.press_until_focused("Tab", "#query");
+    page.browser.type_text("shop path=/quiet");
+    page.browser.press("Enter");
+    page.wait_for("document.activeElement.id == 'key-h'");
+    let address = page.browser.evaluate("location.hash");
+    assert_eq!(address, "#/key?domain=shop&descriptor=path%3D%2Fquiet");
+    page.wait_for(
+        "document.querySelector('#key-verdict').textContent == 'Within its limits: 2 left.'",
+    );
+    page.wait_for("document.querySelector('#key-steps').textContent.includes('path=/quiet matches path (rules.yaml:4')");
+    page.wait_for("document.querySelector('#key-unlisted').checkVisibility()");
+    for _ in 0..3 {
+        decide(&page.weir, "path", "/quiet");
+    }
+    page.click("#key-again");
+    page.wait_for(
+        "document.querySelector('#key-verdict').textContent.startsWith('Over its limit')",
+    );
+    let cells =
+        "[...document.querySelectorAll('#key-limit-rows td')].map(cell => cell.textContent)";
+    let cells = page.browser.evaluate(cells);
+    assert_eq!((&cells[0], &cells[1]), (&json!("2"), &json!("0")), "{cells}");
+
+    // Reset, after a question.
+    page.click("#key-reset");
+    page.wait_for("document.querySelector('#reset-text').textContent.includes('shop path=/quiet')");
+    page.wait_for("document.querySelector('#reset-text').textContent.includes('2 used')");
+    page.click("#reset-confirm");
+    page.wait_for(
+        "document.querySelector('#key-verdict').textContent == 'Within its limits: 2 left.'",
+    );
+    page.wait_for("document.activeElement.id == 'key-reset'");
+    assert_eq!(decide(&page.weir, "path", "/quiet"), Code::Ok);
+
+    // Blocked, after what it matches.
+    page.click("#key-block");
+    page.click("#editor-next");
+    page.wait_for(
+        "document.querySelector('#preview').textContent.includes('Block shop path=/quiet for ')",
+    );
+    assert_eq!(decide(&page.weir, "path", "/quiet"), Code::Ok);
+    page.click("#editor-next");
+    page.wait_for(
+        "document.querySelector('#key-verdict').textContent.startsWith('Denied: it is blocked')",
+    );
+    assert_eq!(decide(&page.weir, "path", "/quiet"), Code::OverLimit);
+    page.wait_for("document.querySelectorAll('#key-control-rows tr').length == 1");
+    page.wait_for("document.activeElement.id == 'key-block'");
+    // A limit starts with that action.
+    page.click("#key-limit");
+    assert_eq!(
+        page.browser.evaluate("document.querySelector('input[name=action]:checked').value"),
+        "limit"
+    );
+    page.click("#editor-back");
+
+    // The address is enough.
+    page.browser.evaluate("location.reload()");
+    page.wait_for(
+        "document.querySelector('#key-verdict')?.textContent.startsWith('Denied: it is blocked')",
+    );
+    page.check();
+}
+
+#[test]
+fn a_text_finds_rules_controls_keys_and_denials() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    let block = of_user("mallory", &json!({ "action": "block", "reason": "scraping" }));
+    ControlApi::new(&page.weir).put_good("b1", &block);
+    for _ in 0..4 {
+        decide(&page.weir, "path", "/mallory");
+    }
+    page.wait_for("document.querySelector('#denial-rows li')");
+    page.wait_for("document.querySelectorAll('#control-rows tr').length == 1");
+    let find = |page: &mut Page, text: &str| {
+        page.fill("#query", text);
+        page.browser.evaluate("document.querySelector('#search').requestSubmit()");
+        page.wait_for(&format!(
+            "document.querySelector('#search-h').textContent == {} && !document.querySelector('#search-count').textContent.startsWith('Searching')",
+            json!(format!("Search: {text}"))
+        ));
+    };
+    find(&mut page, "MALLORY");
+    assert_eq!(page.text("#search-count"), "1\u{a0}control, 1\u{a0}key, 1\u{a0}denial.");
+    assert!(page.text("#found-control-rows").contains("scraping"));
+    assert!(page.text("#found-key-rows").contains("shop path=/mallory"));
+    find(&mut page, "shop user");
+    assert!(page.text("#found-rule-rows").contains("shop.user"));
+    find(&mut page, "shop");
+    assert_eq!(page.text("#found-domain-rows"), "shop");
+    find(&mut page, "no such thing");
+    assert!(page.text("#search-count").starts_with("Nothing is found."));
+    // Each leads on: a key to its view, a rule to its own.
+    find(&mut page, "MALLORY");
+    page.click("#found-key-rows a");
+    page.wait_for("document.querySelector('#key-h').textContent == 'path=/mallory'");
+    page.wait_for("document.querySelector('#key-tiles').textContent.includes('Denied2')");
+    find(&mut page, "user");
+    page.click("#found-rule-rows a");
+    page.wait_for("document.querySelector('#one-rule-h').textContent == 'user of shop'");
+    page.browser.evaluate("history.back()");
+    page.wait_for("document.querySelector('#search-h').checkVisibility()");
+    page.check();
+}
+
+#[test]
+fn a_key_without_its_domain_is_opened_where_only_one_has_such_entries() {
+    let setup = crate::support::weir::Setup::new();
+    let domain = |name: &str, key: &str| {
+        let limit = "rate_limit: { unit: year, requests_per_unit: 2 }";
+        format!(
+            "domain: {name}\ndescriptors:\n  - {{ key: user, {limit} }}\n  - {{ key: {key}, {limit} }}\n"
+        )
+    };
+    let setup = setup.file("rules/a.yaml", &domain("shop", "cart"));
+    let setup = setup.file("rules/b.yaml", &domain("wholesale", "order"));
+    let weir = setup.arg("serve").arg("--rules").arg("rules").start();
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    let submit = "document.querySelector('#search').requestSubmit()";
+    page.fill("#query", "order=17");
+    page.browser.evaluate(submit);
+    page.wait_for("location.hash == '#/key?domain=wholesale&descriptor=order%3D17'");
+    page.fill("#query", "user=ann");
+    page.browser.evaluate(submit);
+    page.wait_for("document.querySelectorAll('#found-open-rows a').length == 2");
+    page.click("#found-open-rows li:last-child a");
+    page.wait_for("location.hash == '#/key?domain=wholesale&descriptor=user%3Dann'");
+    // The domain can be changed there.
+    page.browser.evaluate("(() => { const choice = document.querySelector('#key-domain'); choice.value = 'shop'; choice.dispatchEvent(new Event('change')) })()");
+    page.wait_for("location.hash == '#/key?domain=shop&descriptor=user%3Dann'");
+    page.wait_for(
+        "document.querySelector('#key-verdict').textContent == 'Within its limits: 2 left.'",
+    );
+    page.check();
+}
