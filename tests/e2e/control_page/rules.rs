@@ -127,6 +127,7 @@ fn look_around(page: &mut Page) -> (u64, Value) {
 }
 
 #[test]
+#[ignore = "measures times: scripts/test runs it alone"]
 fn many_rules_and_keys_are_no_burden() {
     let weir = started(many_rules().env("WEIR__TOP__ENTRIES", "10000"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
