@@ -183,7 +183,7 @@ fn record<S: Store + Operations + 'static>(
 ) -> anyhow::Result<Arc<History>> {
     let (history, sources) = (Arc::new(History::default()), Arc::new(sources));
     let (recorded, closed) = (history.clone(), closed.clone());
-    threads::start_background("weir-history", failures, move || {
+    threads::start_background_without_sockets("weir-history", failures, move || {
         let (history, sources, closed) = (recorded.clone(), sources.clone(), closed.clone());
         async move { operators::record(&history, &sources, closed).await }
     })?;

@@ -116,8 +116,9 @@ fn an_invalid_overlay_is_rejected_and_the_one_before_stays() {
     fs::write(&file, patch("{ requests_per_unit: 5 }")).unwrap();
     until(&weir, &["shop.key: unit=YEAR requests_per_unit=5,"]);
     assert_eq!(weir.metric("weir_overlay_last_load_successful"), 1);
-    assert!(status(&weir)["refused"].is_null() && status(&weir)["last_error"].is_object());
-    assert_eq!(weir.problems(), []);
+    wait_for("nothing is refused", || status(&weir)["refused"].is_null().then_some(()));
+    assert!(status(&weir)["last_error"].is_object());
+    wait_for("no problem is left", || weir.problems().is_empty().then_some(()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 pub use self::blocking::{check_room, run_blocking, run_blocking_or_return};
@@ -28,7 +28,7 @@ pub fn start<F: Future<Output = ()>>(
     name: &str,
     main: impl FnOnce() -> F + Send + 'static,
 ) -> io::Result<oneshot::Receiver<()>> {
-    start_with(name, |runtime| runtime.block_on(async { main().await }))
+    start_with(name, runtime, |runtime| runtime.block_on(async { main().await }))
 }
 
 /// Starts a background thread that runs `main` on its own runtime, at a lower priority: again if it panics. The
@@ -40,10 +40,32 @@ pub fn start<F: Future<Output = ()>>(
 pub fn start_background<F: Future<Output = ()>>(
     name: &'static str,
     failures: &Failures,
+    main: impl FnMut() -> F + Send + 'static,
+) -> io::Result<oneshot::Receiver<()>> {
+    start_on(name, failures, runtime, main)
+}
+
+/// As [`start_background`], for a `main` that needs timers and no sockets: its runtime opens no files.
+///
+/// # Errors
+///
+/// If the system cannot create a thread.
+pub fn start_background_without_sockets<F: Future<Output = ()>>(
+    name: &'static str,
+    failures: &Failures,
+    main: impl FnMut() -> F + Send + 'static,
+) -> io::Result<oneshot::Receiver<()>> {
+    start_on(name, failures, runtime_without_sockets, main)
+}
+
+fn start_on<F: Future<Output = ()>>(
+    name: &'static str,
+    failures: &Failures,
+    runtime: BuildRuntime,
     mut main: impl FnMut() -> F + Send + 'static,
 ) -> io::Result<oneshot::Receiver<()>> {
     let failures = failures.clone();
-    start_with(name, move |runtime| {
+    start_with(name, runtime, move |runtime| {
         lower_priority();
         failures.restart(name, || runtime.block_on(async { main().await }));
     })
@@ -51,6 +73,7 @@ pub fn start_background<F: Future<Output = ()>>(
 
 fn start_with(
     name: &str,
+    runtime: BuildRuntime,
     run: impl FnOnce(&Runtime) + Send + 'static,
 ) -> io::Result<oneshot::Receiver<()>> {
     let failed = |error: io::Error| {
@@ -76,12 +99,20 @@ fn start_with(
     Ok(ended)
 }
 
+type BuildRuntime = fn() -> io::Result<Runtime>;
+
 fn runtime() -> io::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(MAX_BLOCKING_TASKS)
-        .on_thread_start(lower_priority)
-        .build()
+    builder().enable_all().build()
+}
+
+fn runtime_without_sockets() -> io::Result<Runtime> {
+    builder().enable_time().build()
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new_current_thread();
+    builder.max_blocking_threads(MAX_BLOCKING_TASKS).on_thread_start(lower_priority);
+    builder
 }
 
 /// Lowers the priority of the current thread, on systems with thread priorities.
