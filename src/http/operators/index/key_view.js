@@ -148,7 +148,7 @@ const keyView = {
     const listedRule = rule === null ? keyLists.flatMap(({ by }) => rows(by)).find(row => row.rule)?.rule : undefined;
     if (listedRule) this.plot.read(domain, listedRule);
     show(byId('key-listed'), facts.length > 0);
-    show(byId('key-unlisted'), facts.length === 0 && (status?.top ?? null) !== null);
+    show(byId('key-unlisted'), facts.length === 0 && (status?.top ?? null) !== null && !this.entries.some(({ value }) => isHidden(value)));
     byId('key-tiles').replaceChildren(...facts.map(([title, value]) => make('div', '', make('dt', '', title), make('dd', '', make('b', '', value)))));
     const of = lists.hits.seconds === undefined ? '' : `${replicasText(lists.hits)}, ${windowText(lists.hits)}`;
     setText(byId('key-listed-note'), `Of ${of}.`);

@@ -21,10 +21,13 @@ function readKey(text) {
 
 /** Puts what stands for hidden values into a text: addresses have none of them. */
 function hiddenText(text) {
-  const key = rules && readKey(text);
-  if (!key || !key.entries.some(({ key: name }) => redactedKeys.has(name))) return text;
-  const start = text.indexOf(descriptorText(key.entries));
-  return start < 0 ? descriptorText(hideValues(key.entries)) : text.slice(0, start) + descriptorText(hideValues(key.entries));
+  const entries = readDescriptor(text);
+  if (!entries) return text;
+  // A domain may stand before the first key.
+  const [, before, key] = /^(.* )?(.*)$/s.exec(entries[0].key);
+  const known = [{ ...entries[0], key }, ...entries.slice(1)];
+  const hidden = hideValues(known);
+  return hidden.every((entry, i) => entry === known[i]) ? text : `${before ?? ''}${descriptorText(hidden)}`;
 }
 
 /** Opens the key that a text is, else what it finds. */
