@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Three errors, the first in line 4.
+/// Errors, the first in line 4.
 const WRONG: &str = "\
 domain: shop
 descriptors:
@@ -32,7 +32,7 @@ fn refused_rules_are_a_red_line_on_every_view_and_are_announced_once() {
     std::fs::write(&file, WRONG).unwrap();
     page.wait_for("document.querySelector('#problems').checkVisibility()");
     let line = page.text("#problem-rows li");
-    let begins = "The rules are refused: 3\u{a0}problems, first at rules.yaml:4:";
+    let begins = "The rules are refused: 4\u{a0}problems, first at rules.yaml:4:";
     assert!(line.starts_with(begins), "{line}");
     assert!(line.contains(", since "), "{line}");
     assert!(line.contains("yeer"), "{line}");

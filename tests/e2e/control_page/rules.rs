@@ -44,11 +44,12 @@ fn hundred_keys(domain: usize, start: usize) -> RateLimitRequest {
 fn all_rules_are_paged_filtered_and_sorted_by_a_click() {
     let weir = started(many_rules());
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    for domain in ["domain-07", "domain-29", "domain-07"] {
-        runtime.block_on(ask(weir.grpc, request(domain, &[("key_11", "x")]))).unwrap();
-    }
     let api = ControlApi::new(&weir);
+    // Of 600 rules, two must have become busy before they have series.
     wait_for("the hits are in the last hour", || {
+        for domain in ["domain-07", "domain-29", "domain-07"] {
+            runtime.block_on(ask(weir.grpc, request(domain, &[("key_11", "x")]))).unwrap();
+        }
         let rules = api.good("/v1/history?step=10s")["rules"].as_array().unwrap().len();
         (rules == 2).then_some(())
     });

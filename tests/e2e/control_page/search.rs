@@ -27,12 +27,12 @@ fn a_whole_key_is_opened_by_keyboard_whether_it_is_listed_or_not() {
     let cells =
         "[...document.querySelectorAll('#key-limit-rows td')].map(cell => cell.textContent)";
     let cells = page.browser.evaluate(cells);
-    assert_eq!((&cells[0], &cells[1]), (&json!("2"), &json!("0")), "{cells}");
+    assert_eq!((&cells[0], &cells[1]), (&json!("3"), &json!("0")), "{cells}");
 
     // Reset, after a question.
     page.click("#key-reset");
     page.wait_for("document.querySelector('#reset-text').textContent.includes('shop path=/quiet')");
-    page.wait_for("document.querySelector('#reset-text').textContent.includes('2 used')");
+    page.wait_for("document.querySelector('#reset-text').textContent.includes('3 used')");
     page.click("#reset-confirm");
     page.wait_for(
         "document.querySelector('#key-verdict').textContent == 'Within its limits: 2 left.'",

@@ -143,6 +143,8 @@ const editor = {
     } finally {
       next.disabled = false;
     }
+    // While it was disabled it could not have the focus.
+    if (this.checked && byId('editor').open) next.focus();
   },
 
   async check() {
