@@ -46,6 +46,8 @@ function matchesPattern(pattern, text) {
 const redactedKeys = new Set();
 /** Values of these keys that someone wrote here, by what stands for them: they are in no address. */
 const writtenValues = new Map();
+/** Names of another load of this page stand for nothing here. */
+const firstName = Math.floor(Math.random() * 1e9);
 
 const isHidden = value => /^hash:(?:[0-9a-f]+|\?\d+)$/.test(value);
 
@@ -59,7 +61,7 @@ function hideValues(entries) {
     const { key, value } = entry;
     if (!redactedKeys.has(key) || value === '' || isHidden(value)) return entry;
     const known = [...writtenValues].find(([, written]) => written === value)?.[0];
-    const name = known ?? `hash:?${writtenValues.size + 1}`;
+    const name = known ?? `hash:?${firstName + writtenValues.size}`;
     writtenValues.set(name, value);
     return { ...entry, value: name };
   });

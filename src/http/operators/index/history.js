@@ -21,7 +21,7 @@ class Steps {
     const last = Math.floor(to / 1000);
     // A clock that was set back starts over.
     if (last < this.addedUntil) this.addedUntil = -Infinity;
-    const first = Math.max(Math.min(Math.floor(from / 1000) + 1, last), this.knownUntil, this.addedUntil + 1, last - this.count * seconds);
+    const first = Math.max(Math.min(Math.floor(from / 1000), last), this.knownUntil, this.addedUntil + 1, last - this.count * seconds);
     this.addedUntil = last;
     for (let second = first; second <= last; second += 1) {
       const step = Math.floor(second / seconds);

@@ -98,7 +98,9 @@ const keyView = {
       answer = await call('GET', `/v1/explain?${new URLSearchParams({ domain, descriptor: descriptorText(entries) })}`);
     } catch (error) {
       if (!(error instanceof Rejection)) throw error;
-      if (turn === this.turn) setText(byId('key-error'), failure(error));
+      if (turn !== this.turn) return;
+      setText(byId('key-error'), failure(error));
+      if (!this.explained) setText(byId('key-verdict'), '');
       return;
     }
     if (turn !== this.turn) return;
@@ -148,7 +150,7 @@ const keyView = {
     const listedRule = rule === null ? keyLists.flatMap(({ by }) => rows(by)).find(row => row.rule)?.rule : undefined;
     if (listedRule) this.plot.read(domain, listedRule);
     show(byId('key-listed'), facts.length > 0);
-    show(byId('key-unlisted'), facts.length === 0 && (status?.top ?? null) !== null && !this.entries.some(({ value }) => isHidden(value)));
+    show(byId('key-unlisted'), facts.length === 0 && lists.hits.seconds !== undefined && !this.entries.some(({ value }) => isHidden(value)));
     byId('key-tiles').replaceChildren(...facts.map(([title, value]) => make('div', '', make('dt', '', title), make('dd', '', make('b', '', value)))));
     const of = lists.hits.seconds === undefined ? '' : `${replicasText(lists.hits)}, ${windowText(lists.hits)}`;
     setText(byId('key-listed-note'), `Of ${of}.`);
