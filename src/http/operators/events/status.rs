@@ -71,6 +71,7 @@ fn requests(counts: &LimiterCounts) -> Value {
         "invalid": counts.invalid.load(Ordering::Relaxed),
         "store_error": counts.store_error.load(Ordering::Relaxed),
         "global_shadow_mode": counts.global_shadow_mode.load(Ordering::Relaxed),
+        "rule_shadow_mode": counts.rule_shadow_mode.load(Ordering::Relaxed),
     })
 }
 

@@ -1,6 +1,7 @@
 //! The thread that samples counters and records events.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -68,10 +69,14 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
         let mut changes = events.changes();
         let mut observer = Observer::without_problems();
         denials.ask();
+        let next = || sleep(until_next_second(events.controls.now()));
+        // What happens meanwhile must not put it off.
+        let mut tick = pin!(next());
         loop {
             tokio::select! {
-                () = sleep(until_next_second(events.controls.now())) => {
+                () = tick.as_mut() => {
                     self.sample();
+                    tick.set(next());
                     denials.ask();
                     let changed = observer.observe(events).events;
                     changed.into_iter().for_each(|(name, event)| self.add(name, event));

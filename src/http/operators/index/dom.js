@@ -52,9 +52,13 @@ function reconcile(parent, items, keyOf, create, fill) {
   const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   const old = new Map();
   for (const child of parent.children) old.set(child.itemKey, child);
+  const taken = new Set();
   let next = parent.firstElementChild;
   for (const item of items) {
-    const key = keyOf(item);
+    let key = keyOf(item);
+    // Two keys that are cut alike look the same, too.
+    while (taken.has(key)) key += ' ';
+    taken.add(key);
     let element = old.get(key);
     if (element) {
       old.delete(key);

@@ -110,6 +110,8 @@ const keyView = {
     setText(byId('key-read-at'), `Read at ${timeOfDay(serverNow())}.`);
     showExplained(this.explained, this);
     if (isFirst) {
+      // Once: it is read again every few seconds.
+      announce(byId('key-verdict').textContent);
       this.readLists();
       this.count(entries);
     }

@@ -18,7 +18,8 @@ const handlers = {
   },
   store(event) {
     changes.add(PAST_ROWS.store(event));
-    announce(event.up ? 'The store answers.' : 'The store does not answer.');
+    // A store that does not answer is a problem, too, which says so.
+    if (event.up || status?.problems === undefined) announce(event.up ? 'The store answers.' : 'The store does not answer.');
   },
   dropped({ dropped }) {
     addEvent('missed', `${counted(dropped, 'event')} since this page connected: it reads too slowly.`);
@@ -43,7 +44,7 @@ function receiveStatus(next) {
   countRules(next.rules, seconds);
   if (before) {
     const { ok, over, error, shadow } = ratesSince(before, totals.at(-1));
-    // Those that only the shadow mode of all rules lets pass are not within their limits in the history, either.
+    // Those that only a shadow mode lets pass are not within their limits in the history, either.
     const rates = { ok: Math.max(0, ok - shadow), over, error, would: shadow };
     for (const steps of [past.seconds, past.hour]) steps.add(before.at, at, rates);
   }

@@ -27,7 +27,8 @@ function problemTexts(problem) {
   return { title: `${title[0].toUpperCase()}${title.slice(1)}`, rest: `${rest.length ? `: ${rest.join(': ')}` : ''}${place ? ` (${place})` : ''}${when}.`, more: '' };
 }
 
-const problemKey = ({ kind, file, line, column, count, since }) => JSON.stringify([kind, file, line, column, count, since]);
+/** Without its times: a problem that lasts is announced once. */
+const problemKey = ({ kind, file, line, column, count, text }) => JSON.stringify([kind, file, line, column, count, text.replace(/\d+/g, '')]);
 
 function showProblems(next) {
   problems = next;

@@ -18,7 +18,7 @@ function ratesSince(from, to) {
     invalid: per(it => it.requests.invalid),
     failed: per(it => it.requests.store_error),
     error: per(it => it.requests.invalid + it.requests.store_error),
-    shadow: per(it => it.requests.global_shadow_mode),
+    shadow: per(it => it.requests.global_shadow_mode + it.requests.rule_shadow_mode),
     blocked: per(it => it.controlled.block),
   };
 }
