@@ -11,9 +11,9 @@ use clap::{Args, ValueEnum};
 
 use super::number::count;
 use super::output::finish;
-use super::rule_files;
+use super::rule_files::{self, RuleFileArgs};
 use super::size::parse_size;
-pub(super) use envoy::nodes;
+pub(super) use envoy::{actions, nodes};
 use json::as_json;
 pub(super) use json::problem_json;
 use weir_common::escape::escape;
@@ -41,9 +41,8 @@ pub struct CheckArgs {
     /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
     #[arg(required = true, value_name = "RULES")]
     paths: Vec<PathBuf>,
-    /// An overlay of the rules, or a directory with files named .overlay.yaml; can be repeated.
-    #[arg(long, value_name = "FILE")]
-    overlay: Vec<PathBuf>,
+    #[command(flatten)]
+    rule_files: RuleFileArgs,
     /// Format of the rules and their problems.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
@@ -54,9 +53,6 @@ pub struct CheckArgs {
     /// or JSON; `-` for standard input; can be repeated.
     #[arg(long, value_name = "FILE")]
     envoy: Vec<PathBuf>,
-    /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
-    #[arg(long)]
-    merge_domains: bool,
     /// Refuse larger files.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     max_file: u64,
@@ -85,13 +81,14 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         return ExitCode::from(super::USAGE);
     }
     let options = Options {
-        merge_domains: args.merge_domains,
+        merge_domains: args.rule_files.merge_domains,
         max_log_bytes: args.max_log_bytes,
         max_problems: args.max_problems,
         lint: true,
         ..Options::default()
     };
-    let mut loaded = rule_files::load(&args.paths, &args.overlay, args.max_file, &options);
+    let mut loaded =
+        rule_files::load(&args.paths, &args.rule_files.overlay, args.max_file, &options);
     let files = loaded.files.len();
     let notes = match loaded.is_good() && !args.envoy.is_empty() {
         true => envoy::check(&mut loaded, &args.envoy, args.max_file, args.max_problems),

@@ -8,7 +8,8 @@ use clap::Args;
 
 use super::operator::api_client::{ApiClient, ClientError, Output, ServerArgs};
 use super::output::finish;
-use super::{USAGE, print, rule_files};
+use super::rule_files::{self, RuleFileArgs};
+use super::{USAGE, print};
 use weir_rules::source::RuleFile;
 use weir_rules::{Difference, ListedRule, Options, RuleSet, YAML_HEADER, compare};
 
@@ -35,15 +36,11 @@ pub struct DiffArgs {
     /// The new rules, if those before `--` are the old ones.
     #[arg(last = true, value_name = "NEW", conflicts_with = "server")]
     new: Vec<PathBuf>,
-    /// An overlay of the rules, or a directory with files named .overlay.yaml; can be repeated.
-    #[arg(long, value_name = "FILE")]
-    overlay: Vec<PathBuf>,
+    #[command(flatten)]
+    rule_files: RuleFileArgs,
     /// Format of the differences.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
-    /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
-    #[arg(long)]
-    merge_domains: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -53,9 +50,6 @@ const DIFFERENT: u8 = 1;
 
 /// The exit code of rules that cannot be read.
 const UNREADABLE: u8 = USAGE;
-
-/// The largest rule file.
-const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The name of the active rules in problems.
 const ACTIVE_NAME: &str = "<active rules>";
@@ -81,8 +75,8 @@ pub fn run(args: &DiffArgs) -> ExitCode {
 
 /// Reads rule files; none after errors, which are printed.
 fn read(args: &DiffArgs, paths: &[PathBuf]) -> Option<RuleSet> {
-    let options = Options { merge_domains: args.merge_domains, ..Options::default() };
-    let loaded = rule_files::load(paths, &args.overlay, MAX_FILE_BYTES, &options);
+    let RuleFileArgs { overlay, merge_domains } = &args.rule_files;
+    let loaded = rule_files::load_default(paths, overlay, *merge_domains);
     if loaded.is_good() {
         return Some(loaded.rules);
     }

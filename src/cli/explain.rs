@@ -14,12 +14,13 @@ use serde_json::Value;
 use super::descriptor_args::parse_request;
 use super::operator::api_client::{ApiClient, ClientError, Output, ServerArgs, read, with_query};
 use super::output::finish;
-use super::{json_body, print, rule_files};
+use super::rule_files::{self, RuleFileArgs};
+use super::{json_body, print};
 use crate::service::RequestView;
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_limiter::explain::{Explained, LiveDescriptor, explain};
 use weir_limiter::{Descriptor, Request};
-use weir_rules::{Options, RuleSet};
+use weir_rules::RuleSet;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,15 +49,11 @@ pub struct ExplainArgs {
     /// Instead of -d: the request as the body of `/json`; `-` reads it from standard input.
     #[arg(long, value_name = "BODY", conflicts_with_all = ["domain", "server"])]
     json: Option<String>,
-    /// An overlay of the rules, or a directory with files named .overlay.yaml; can be repeated.
-    #[arg(long, value_name = "FILE")]
-    overlay: Vec<PathBuf>,
+    #[command(flatten)]
+    rule_files: RuleFileArgs,
     /// Format of the explanation.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
-    /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
-    #[arg(long)]
-    merge_domains: bool,
     /// The prefix of keys in Redis: the setting store.redis.key_prefix.
     #[arg(long, value_name = "PREFIX", default_value = "weir:")]
     key_prefix: String,
@@ -67,16 +64,13 @@ pub struct ExplainArgs {
 /// A descriptor of every request has no rule.
 const NO_MATCH: u8 = 3;
 
-/// The largest rule file.
-const MAX_FILE_BYTES: u64 = 64 << 20;
-
 /// Prints what applies to each descriptor.
 pub fn run(args: &ExplainArgs) -> ExitCode {
     let explained = match args.server.server {
         Some(_) => explain_there(args),
         None => {
-            let options = Options { merge_domains: args.merge_domains, ..Options::default() };
-            let loaded = rule_files::load(&args.paths, &args.overlay, MAX_FILE_BYTES, &options);
+            let RuleFileArgs { overlay, merge_domains } = &args.rule_files;
+            let loaded = rule_files::load_default(&args.paths, overlay, *merge_domains);
             if !loaded.is_good() {
                 // Standard error may be closed.
                 let _ = io::stderr().write_all(loaded.render_errors().as_bytes());

@@ -12,7 +12,7 @@ use super::number::count;
 use super::{output, rule_files};
 use weir_common::escape::escape;
 use weir_common::suggest::nearest;
-use weir_rules::{Options, Rule, RuleSet};
+use weir_rules::{Rule, RuleSet};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,9 +53,6 @@ pub struct ReplayArgs {
     #[arg(allow_negative_numbers = true)]
     max_keys: usize,
 }
-
-/// The largest rule file.
-const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Replays the traffic and prints the report.
 pub fn run(args: &ReplayArgs) -> ExitCode {
@@ -118,8 +115,7 @@ fn load(
     args: &ReplayArgs,
     domain: &str,
 ) -> Result<RuleSet, Failure> {
-    let options = Options { merge_domains: args.merge_domains, ..Options::default() };
-    let loaded = rule_files::load(paths, overlay, MAX_FILE_BYTES, &options);
+    let loaded = rule_files::load_default(paths, overlay, args.merge_domains);
     if !loaded.is_good() {
         return Err(Failure::File(loaded.render_errors()));
     }

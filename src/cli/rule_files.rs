@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use weir_rules::source::{RuleFile, Selection};
 use weir_rules::{Loaded, Options, Overlay, Problem, Problems, SourceFile};
 
@@ -12,6 +13,30 @@ pub(super) const STDIN: &str = "-";
 
 /// The name of standard input in problems.
 const STDIN_NAME: &str = "<stdin>";
+
+/// The largest rule file of commands that have no setting for it.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// What changes how rule files are read.
+#[derive(Debug, Args)]
+pub struct RuleFileArgs {
+    /// An overlay of the rules, or a directory with files named .overlay.yaml; can be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub overlay: Vec<PathBuf>,
+    /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
+    #[arg(long)]
+    pub merge_domains: bool,
+}
+
+/// As [`load`], with the bounds of commands that have no settings for them.
+pub fn load_default(
+    paths: &[PathBuf],
+    overlays: &[PathBuf],
+    merge_domains: bool,
+) -> Loaded<SourceFile> {
+    let options = Options { merge_domains, ..Options::default() };
+    load(paths, overlays, MAX_FILE_BYTES, &options)
+}
 
 /// Reads and compiles rule files, also those in Kubernetes manifests, as overlays patch them.
 pub fn load(

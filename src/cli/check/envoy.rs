@@ -1,6 +1,6 @@
 //! `weir check --envoy`: compares what Envoy sends with the rules.
 
-mod actions;
+pub(in crate::cli) mod actions;
 mod compare;
 mod config;
 mod filter;

@@ -10,6 +10,7 @@ use super::actions::{Item, Route, fixed};
 use super::domain::{Algorithm, Domain, Limit, PathEntry};
 use super::fields::{period_of, place};
 use super::yaml::{node, owned};
+use crate::cli::check::actions::written_entry;
 use crate::cli::check::nodes::{get, has_type, is_true, list, path, text, walk};
 use weir_rules::Position;
 use weir_rules::tree::Node;
@@ -173,7 +174,8 @@ impl Conversion<'_> {
         }
         for item in sent {
             let actions = list(item, "actions");
-            let Some(entries) = actions.iter().map(entry).collect::<Option<Vec<_>>>() else {
+            let Some(entries) = actions.iter().map(written_entry).collect::<Option<Vec<_>>>()
+            else {
                 continue;
             };
             let mut is_used = false;
@@ -275,42 +277,6 @@ fn limit(bucket: &Node<'_>) -> Result<Limit, String> {
         multiplier,
         algorithm: Algorithm::TokenBucket(burst),
     })
-}
-
-/// The entry of an action, with its value if it is written out; none for actions that are not known.
-fn entry(action: &Node<'_>) -> Option<PathEntry> {
-    for key in ["remote_address", "masked_remote_address", "source_cluster", "destination_cluster"]
-    {
-        if get(action, key).is_some() {
-            return Some((key.to_owned(), None));
-        }
-    }
-    let key = |node: &Node<'_>, default: &str| match text(node, "descriptor_key") {
-        "" => default.to_owned(),
-        key => key.to_owned(),
-    };
-    for (name, default) in [
-        ("request_headers", ""),
-        ("query_parameters", "query_param"),
-        ("metadata", ""),
-        ("dynamic_metadata", ""),
-    ] {
-        if let Some(node) = get(action, name) {
-            return Some((key(node, default), None));
-        }
-    }
-    for (name, default) in [
-        ("generic_key", "generic_key"),
-        ("header_value_match", "header_match"),
-        ("query_parameter_value_match", "query_match"),
-        ("remote_address_match", "remote_address_match"),
-    ] {
-        if let Some(node) = get(action, name) {
-            let value = text(node, "descriptor_value").to_owned();
-            return Some((key(node, default), Some(value).filter(|value| !value.contains('%'))));
-        }
-    }
-    None
 }
 
 /// Whether a descriptor matches what actions send.

@@ -132,6 +132,18 @@ fn entry(action: &Node<'_>, clusters: &Values) -> Option<(SentEntry, bool)> {
     }
 }
 
+/// The entry of an action, with its value if it is written out; none for extensions and actions that are not known.
+pub(in crate::cli) fn written_entry(action: &Node<'_>) -> Option<(String, Option<String>)> {
+    if get(action, "extension").is_some() {
+        return None;
+    }
+    let ((key, values), _) = entry(action, &Values::Any)?;
+    match values {
+        Values::Any => Some((key, None)),
+        Values::OneOf(values) => Some((key, values.into_iter().next())),
+    }
+}
+
 fn key(action: &Node<'_>, default: &str) -> String {
     match text(action, "descriptor_key") {
         "" => default.to_owned(),
