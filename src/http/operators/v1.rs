@@ -6,6 +6,7 @@ mod controls;
 mod explain;
 mod history;
 pub mod messages;
+mod names;
 mod rules;
 mod state;
 #[cfg(test)]

@@ -5,16 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
+use super::names::{MAX_CHARS, Unknown, unknown};
 use super::{Answer, Api};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::history::Step;
 use crate::http::operators::query::Query;
-use weir_common::suggest::Suggester;
 use weir_common::threads::run_blocking;
-use weir_rules::RuleSet;
-
-/// The longest text of a client in an error.
-const MAX_CHARS: usize = 100;
 
 /// Returns the history of all rules or of one.
 pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
@@ -30,8 +26,10 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer 
     // In the background: there may be many rules to compare, and many events.
     let read = move || {
         let name = name.as_ref().map(|(domain, rule)| (domain.as_str(), rule.as_str()));
-        if let Some((domain, rule)) = name {
-            check(&rules, domain, rule)?;
+        if let Some((domain, rule)) = name
+            && let Some(unknown) = unknown(&rules, domain, Some(rule))
+        {
+            return Err(no_rule(&unknown));
         }
         Ok(history.read(now, step, name))
     };
@@ -61,23 +59,11 @@ fn name(query: &Query) -> Result<Option<(String, String)>, ApiError> {
     }
 }
 
-/// Checks that there is such a rule.
-fn check(rules: &RuleSet, domain: &str, rule: &str) -> Result<(), ApiError> {
-    let in_domain = || rules.rules().filter(|known| known.domain() == domain);
-    if in_domain().any(|known| known.path() == rule) {
-        return Ok(());
-    }
-    let mut suggester = Suggester::default();
-    let (what, name, near) = if rules.domain(domain).is_none() {
-        ("domain", domain, rules.nearest_domain(domain, &mut suggester))
-    } else {
-        let paths: Vec<&str> = in_domain().map(|known| known.path()).collect();
-        ("rule", rule, suggester.nearest(rule, paths.into_iter()))
-    };
+fn no_rule(Unknown { what, name, near }: &Unknown<'_>) -> ApiError {
     let error = format!("unknown {what} {:?}", shortened(name, MAX_CHARS));
     let help = match near {
         Some(near) => format!("did you mean {:?}?", shortened(near, MAX_CHARS)),
         None => "GET /v1/rules lists all rules".to_owned(),
     };
-    Err(ApiError::new(StatusCode::NOT_FOUND, error, help))
+    ApiError::new(StatusCode::NOT_FOUND, error, help)
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
+use super::names::{MAX_CHARS, Unknown, unknown};
 use super::{Answer, Api};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
-use weir_common::suggest::{Suggester, nearest};
+use weir_common::suggest::nearest;
 use weir_common::threads::run_blocking;
 use weir_limiter::controls::Control;
 use weir_limiter::top::{self, By, NotShared, Scope, Top, TopList, TopRow, Window};
-use weir_rules::{Rule, RuleSet};
 use weir_store::replica_texts::ReplicaTexts;
 use weir_store::{Operations, Store};
 
@@ -23,9 +23,6 @@ const MAX_ROWS: usize = 10_000;
 
 /// The rows that a control is shown to match.
 const MATCHED_ROWS: usize = 20;
-
-/// The longest text of a client in an error.
-const MAX_CHARS: usize = 100;
 
 /// Returns the list that `by` names.
 pub(super) async fn list<S: Store + Operations>(
@@ -63,7 +60,13 @@ pub(super) async fn list<S: Store + Operations>(
         };
         // What has rows is known, even if its rules were removed.
         if list.rows.is_empty() {
-            check_names(rules.as_deref(), domain, rule)?;
+            let unknown = rules
+                .as_deref()
+                .zip(domain)
+                .and_then(|(rules, domain)| unknown(rules, domain, rule));
+            if let Some(unknown) = unknown {
+                return Err(no_rule(&unknown));
+            }
         }
         Ok::<TopList, ApiError>(list)
     });
@@ -140,27 +143,7 @@ fn limit(query: &Query) -> Result<usize, ApiError> {
     })
 }
 
-/// Checks that there are rules for a domain, and that one of them has this path.
-fn check_names(
-    rules: Option<&RuleSet>,
-    domain: Option<&str>,
-    rule: Option<&str>,
-) -> Result<(), ApiError> {
-    let (Some(rules), Some(name)) = (rules, domain) else { return Ok(()) };
-    let mut suggester = Suggester::default();
-    if rules.domain(name).is_none() {
-        return Err(unknown("domain", name, rules.nearest_domain(name, &mut suggester)));
-    }
-    let Some(path) = rule else { return Ok(()) };
-    let of_domain = rules.rules().filter(|rule| rule.domain() == name);
-    let paths: Vec<&str> = of_domain.map(Rule::path).collect();
-    match paths.contains(&path) {
-        true => Ok(()),
-        false => Err(unknown("rule", path, suggester.nearest(path, paths.into_iter()))),
-    }
-}
-
-fn unknown(what: &str, name: &str, near: Option<&str>) -> ApiError {
+fn no_rule(Unknown { what, name, near }: &Unknown<'_>) -> ApiError {
     let help = match near {
         Some(near) => format!("did you mean '{near}'?"),
         None => "GET /v1/rules lists the rules of all domains".to_owned(),
