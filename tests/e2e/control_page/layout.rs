@@ -1,0 +1,105 @@
+//! How the page looks at different widths.
+
+use super::*;
+
+/// What is wrong with how the page looks, as a list of sentences.
+pub const CHECK: &str = r#"(() => {
+  const problems = [], width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > width) problems.push(`the page is ${document.documentElement.scrollWidth} wide`);
+  const isCut = element => {
+    for (; element; element = element.parentElement)
+      if (['hidden', 'auto'].includes(getComputedStyle(element).overflowX)) return true;
+    return false;
+  };
+  const root = document.querySelector('dialog[open]') ?? document.body;
+  if (root.scrollWidth > root.clientWidth) problems.push(`${root.scrollWidth} in ${root.clientWidth}`);
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), range = document.createRange();
+  let texts = 0;
+  for (let node; node = walker.nextNode();) {
+    if (!node.data.trim() || (root === document.body && isCut(node.parentElement))) continue;
+    range.selectNodeContents(node);
+    for (const box of range.getClientRects()) {
+      texts += 1;
+      if (box.left < -0.5 || box.right > width + 0.5) problems.push(`${box.left} to ${box.right}: ${node.data.slice(0, 60)}`);
+    }
+  }
+  if (texts < 10) problems.push(`only ${texts} texts`);
+  for (const cell of document.querySelectorAll('tbody td, tbody th, .tiles div')) {
+    const area = cell.getBoundingClientRect();
+    range.selectNodeContents(cell);
+    if (area.width > 2) for (const box of range.getClientRects())
+      if (box.width > 1.5 && (box.left < area.left - 0.5 || box.right > area.right + 0.5)) problems.push(`${cell.textContent.slice(0, 60)} leaves its cell`);
+  }
+  for (const button of root.querySelectorAll('button, input, select, summary')) {
+    const box = button.getBoundingClientRect();
+    if (box.width === 0) continue;
+    const name = button.ariaLabel || button.textContent || button.labels?.length;
+    if (!name) problems.push(`${button.outerHTML.slice(0, 80)} has no name`);
+    if (box.height < 20 && button.type !== 'checkbox' && button.type !== 'radio') problems.push(`${button.textContent} is ${box.height} high`);
+  }
+  const ids = [...document.querySelectorAll('[id]')].map(element => element.id);
+  if (new Set(ids).size != ids.length) problems.push('ids are not unique');
+  for (const link of document.querySelectorAll('nav a')) if (!link.hash.startsWith('#/') && !document.querySelector(link.hash)) problems.push(`no place ${link.href}`);
+  return problems.slice(0, 20);
+})()"#;
+
+/// Views besides the overview.
+const LOOKED_AT: [&str; 5] = [
+    "#/rules",
+    "#/rule?domain=shop&rule=path",
+    "#/key?domain=shop&descriptor=path%3D203.0.113.9",
+    "#/key?domain=shop&descriptor=path%3D%3Cimg%20src%3Dx%3E%2Cuser%3Dxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    "#/search?text=path",
+];
+
+#[test]
+fn a_phone_and_a_desk_show_everything_in_light_and_dark() {
+    let weir = serving(RULES).start();
+    let api = ControlApi::new(&weir);
+    let long = "x".repeat(400);
+    for text in HOSTILE.into_iter().chain([&*long, "203.0.113.9"]) {
+        for _ in 0..4 {
+            decide(&weir, "path", text);
+        }
+        decide(&weir, "user", text);
+        let entries = json!([{ "key": "path", "value": text }, { "key": "user", "value": text }]);
+        let body = json!({ "domain": "shop", "entries": entries, "action": "allow", "reason": text, "by": text });
+        assert_eq!(api.put(&format!("a{}", text.len()), &body).0, 200, "{text}");
+    }
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    page.wait_for("document.querySelectorAll('#hits-rows tr').length > 7");
+    page.wait_for("document.querySelectorAll('#rule-rows tr').length == 2");
+    decide(&page.weir, "path", &long);
+    page.wait_for("document.querySelector('#denial-rows li')");
+    for width in [360, 390, 768, 1024, 1280] {
+        for dark in [false, true] {
+            page.browser.show_as(View { width, dark });
+            assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}, {dark}");
+            let ink = page.browser.evaluate("getComputedStyle(document.body).backgroundColor");
+            assert_eq!(ink, if dark { "rgb(13, 17, 23)" } else { "rgb(255, 255, 255)" });
+        }
+        for view in LOOKED_AT {
+            page.go(view);
+            let h1 = "[...document.querySelectorAll('h1')].filter(h1 => h1.checkVisibility())";
+            page.wait_for(&format!("{h1}[0] == document.activeElement && {h1}.length == 1"));
+            assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}, {view}");
+        }
+        page.go("#/");
+        page.wait_for("document.querySelector('#denied-rows button')?.checkVisibility()");
+        page.click("#denied-rows button");
+        page.click("#add-entry");
+        page.click("input[name=action][value=limit]");
+        assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}, the form");
+        page.click("input[name=action][value=block]");
+        page.click("#editor-next");
+        page.wait_for("document.querySelector('#preview').checkVisibility()");
+        assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}, the preview");
+        page.click("#editor-back");
+        page.click("#editor-back");
+        page.click("#control-rows button:last-child");
+        assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}, the removal");
+        page.click("#removal-cancel");
+    }
+    page.check();
+}
