@@ -112,7 +112,7 @@ impl Certificates {
         if seen.reported.as_ref().is_some_and(|(reported, _)| *reported == fingerprint) {
             return;
         }
-        // Who asks what is wrong does not wait for the check.
+        // Not held during the check: `/status` reads it.
         drop(seen);
         let checked = files.check(&self.options);
         let mut seen = self.seen.lock();

@@ -39,7 +39,7 @@ use weir_rules::RuleTotals;
 /// The seconds of a step of either length, and how many are kept.
 const STEPS: [(u64, usize); 2] = [(1, 300), (10, 360)];
 
-/// Samples may be late by so many seconds before what they lack is shown as unknown.
+/// Seconds that samples may be late before what they lack is shown as unknown.
 const MAX_LATE: u64 = 2;
 
 /// The most memory that it takes.

@@ -72,11 +72,6 @@ impl Window {
             Window::Start => "start",
         }
     }
-
-    /// Returns the window of that name.
-    pub fn named(name: &str) -> Option<Window> {
-        Window::ALL.into_iter().find(|window| window.name() == name)
-    }
 }
 
 /// Whose hits are counted.

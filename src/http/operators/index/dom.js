@@ -11,7 +11,7 @@ function make(tag, className, ...children) {
   return element;
 }
 
-/** Makes a button. With a `name` the focus finds it again when its row has been made anew. */
+/** Makes a button. With a `name` the focus finds it again when its row has been made again. */
 function button(text, className, onClick, name = null) {
   const element = make('button', className, text);
   element.type = 'button';

@@ -75,7 +75,7 @@ const keyView = {
     if (this.listsAt && performance.now() - this.listsAt > VIEW_MS) this.readLists();
   },
 
-  /** Its controls. Those of values that are not known cannot be told. */
+  /** Its controls. Those of values that are not known are not known either. */
   showControls() {
     const entries = revealValues(this.entries);
     const its = this.isWhole() ? controls.filter(control => isMatched(control, this.domain, entries)) : [];
