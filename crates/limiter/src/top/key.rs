@@ -17,6 +17,9 @@ const MAX_TEXT_BYTES: usize = 128;
 /// Bytes in front of each text: its length.
 const LENGTH_BYTES: usize = 2;
 
+/// Bytes of a row's texts: a key, and the path of its rule.
+const MAX_BYTES: usize = MAX_KEY_BYTES + LENGTH_BYTES + MAX_TEXT_BYTES;
+
 /// Hashes keys with a secret of its own.
 #[derive(Clone, Default)]
 pub(super) struct KeyHasher(DefaultHashBuilder);
@@ -68,21 +71,21 @@ impl<'a> Key<'a> {
 impl Key<'_> {
     /// Copies the key for a row.
     pub fn store(&self, rule: &str) -> StoredKey {
-        let mut bytes = Bytes::new();
+        let mut bytes = Bytes { bytes: [0; MAX_BYTES], len: 0 };
         let is_cut = self.bytes() > MAX_KEY_BYTES;
         if is_cut {
             self.put_cut(&mut bytes);
         } else {
-            put(self.domain, &mut bytes);
+            bytes.put(self.domain);
             for (key, value) in self.entries {
-                put(key, &mut bytes);
-                put(value, &mut bytes);
+                bytes.put(key);
+                bytes.put(value);
             }
         }
-        let entries_end = bytes.len() as u16;
-        put_cut(rule, MAX_TEXT_BYTES, &mut bytes);
+        let entries_end = bytes.len as u16;
+        bytes.put_cut(rule);
         StoredKey {
-            bytes: Arc::from(&*bytes),
+            bytes: Arc::from(bytes.written()),
             entries_end,
             is_cut,
             cut_tag: if is_cut { self.tag() } else { 0 },
@@ -116,13 +119,13 @@ impl Key<'_> {
     /// Writes what there is room for, with an ellipsis in place of the rest of a text.
     #[cold]
     fn put_cut(&self, bytes: &mut Bytes) {
-        put_cut(self.domain, MAX_TEXT_BYTES, bytes);
+        bytes.put_cut(self.domain);
         for (key, value) in self.entries {
-            if bytes.len() + 2 * (LENGTH_BYTES + MAX_TEXT_BYTES) > MAX_KEY_BYTES {
+            if bytes.len + 2 * (LENGTH_BYTES + MAX_TEXT_BYTES) > MAX_KEY_BYTES {
                 break;
             }
-            put_cut(key, MAX_TEXT_BYTES, bytes);
-            put_cut(value, MAX_TEXT_BYTES, bytes);
+            bytes.put_cut(key);
+            bytes.put_cut(value);
         }
     }
 }
@@ -156,27 +159,48 @@ impl StoredKey {
     }
 }
 
-type Bytes = SmallVec<[u8; 256]>;
-
-/// Writes a text of up to [`MAX_KEY_BYTES`] bytes.
-fn put(text: &str, bytes: &mut Bytes) {
-    bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
-    bytes.extend_from_slice(text.as_bytes());
+/// The texts of a row, written one behind the other.
+struct Bytes {
+    bytes: [u8; MAX_BYTES],
+    len: usize,
 }
 
-/// Writes a text that takes up to `max` bytes: a longer one ends in an ellipsis.
-fn put_cut(text: &str, max: usize, bytes: &mut Bytes) {
-    const ELLIPSIS: &str = "…";
-    if text.len() <= max {
-        return put(text, bytes);
+impl Bytes {
+    /// Writes a text of up to [`MAX_KEY_BYTES`] bytes.
+    #[inline]
+    fn put(&mut self, text: &str) {
+        self.write(&(text.len() as u16).to_le_bytes());
+        self.write(text.as_bytes());
     }
-    let mut end = max - ELLIPSIS.len();
-    while !text.is_char_boundary(end) {
-        end -= 1;
+
+    /// Writes a text that takes up to [`MAX_TEXT_BYTES`]: a longer one ends in an ellipsis.
+    fn put_cut(&mut self, text: &str) {
+        const ELLIPSIS: &str = "…";
+        if text.len() <= MAX_TEXT_BYTES {
+            return self.put(text);
+        }
+        let mut end = MAX_TEXT_BYTES - ELLIPSIS.len();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.write(&((end + ELLIPSIS.len()) as u16).to_le_bytes());
+        self.write(&text.as_bytes()[..end]);
+        self.write(ELLIPSIS.as_bytes());
     }
-    bytes.extend_from_slice(&((end + ELLIPSIS.len()) as u16).to_le_bytes());
-    bytes.extend_from_slice(&text.as_bytes()[..end]);
-    bytes.extend_from_slice(ELLIPSIS.as_bytes());
+
+    /// Writes bytes, for which there is room.
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        if let Some(room) = self.bytes.get_mut(self.len..end) {
+            room.copy_from_slice(bytes);
+            self.len = end;
+        }
+    }
+
+    fn written(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
 }
 
 /// Takes the next text; empty at the end.

@@ -112,20 +112,6 @@ impl<P> Sketch<P> {
         Some(row)
     }
 
-    /// Adds hits of a key without a row to its cell, unless they may make them more than the least
-    /// count. Returns whether they were added.
-    pub fn add_to_cell(&mut self, key: &Key<'_>, hits: u64) -> bool {
-        if !self.is_full() {
-            return false;
-        }
-        let estimate = self.cells.get(key.hash).saturating_add(hits);
-        let is_rare = estimate <= self.order.bound() || estimate <= self.order.least(&self.rows).0;
-        if is_rare {
-            self.cells.raise(key.hash, estimate, CELLS_PER_ROW * self.capacity);
-        }
-        is_rare
-    }
-
     /// Gives a row to a key without one, in place of that with the least count if there is no room.
     pub fn insert(&mut self, key: &Key<'_>, rule: &str, hits: u64, payload: P) {
         let error = self.cells.get(key.hash);
@@ -134,11 +120,12 @@ impl<P> Sketch<P> {
         let at = if self.is_full() {
             let (_, at) = self.order.least(&self.rows);
             let Some(replaced) = self.rows.get_mut(at as usize) else { return };
-            let replaced = std::mem::replace(replaced, row);
-            if let Ok(found) = self.index.find_entry(replaced.hash, |other| *other == at) {
+            let (hash, count) = (replaced.hash, replaced.count);
+            *replaced = row;
+            if let Ok(found) = self.index.find_entry(hash, |other| *other == at) {
                 found.remove();
             }
-            self.cells.raise(replaced.hash, replaced.count, CELLS_PER_ROW * self.capacity);
+            self.cells.raise(hash, count, CELLS_PER_ROW * self.capacity);
             at
         } else {
             self.order.clear();
@@ -171,14 +158,18 @@ impl Sketch<()> {
     /// Counts hits of a key.
     #[inline]
     pub fn count(&mut self, key: &Key<'_>, rule: &str, hits: u64) {
-        if self.add(key, hits).is_none() {
+        if self.add(key, hits).is_none() && !self.cells.add(key.hash, hits, self.order.bound()) {
             self.count_without_row(key, rule, hits);
         }
     }
 
+    /// Adds hits to the cell of a key, or gives it a row if they may make them more than the least count.
     #[inline(never)]
     fn count_without_row(&mut self, key: &Key<'_>, rule: &str, hits: u64) {
-        if !self.add_to_cell(key, hits) {
+        let estimate = self.cells.get(key.hash).saturating_add(hits);
+        if self.is_full() && estimate <= self.order.least(&self.rows).0 {
+            self.cells.raise(key.hash, estimate, CELLS_PER_ROW * self.capacity);
+        } else {
             self.insert(key, rule, hits, ());
         }
     }
@@ -218,6 +209,21 @@ impl Cells {
     #[inline]
     pub fn get(&self, hash: u64) -> u64 {
         self.cells.get(cell_at(hash, self.cells.len())).map_or(0, |cell| self.bound(*cell))
+    }
+
+    /// Adds hits to a cell, if there are cells and it is `max` at most then. Returns whether it did; it need not
+    /// for numbers that hardly fit.
+    #[inline]
+    fn add(&mut self, hash: u64, hits: u64, max: u64) -> bool {
+        let at = cell_at(hash, self.cells.len());
+        let Some(cell) = self.cells.get_mut(at) else { return false };
+        let bound = u64::from(*cell).saturating_add(hits);
+        if bound > max.min(MOST_THAT_FIT) {
+            return false;
+        }
+        *cell = bound as u32;
+        self.greatest = bound.max(self.greatest);
+        true
     }
 
     /// Returns how many hits any key can have had while it had no row, but was to be listed.
@@ -271,6 +277,8 @@ impl Cells {
 /// A cell with as many hits as any other, at most: they do not fit.
 const TOO_MANY: u32 = u32::MAX;
 
+const MOST_THAT_FIT: u64 = TOO_MANY as u64 - 1;
+
 fn narrowed(bound: u64) -> u32 {
     u32::try_from(bound).unwrap_or(TOO_MANY)
 }
@@ -285,7 +293,7 @@ pub(super) fn cell_at(hash: u64, cells: usize) -> usize {
 /// A binary heap of rows by counts that they had: the least at the top.
 #[derive(Debug, Default)]
 struct Order {
-    /// A count and the index of its row; empty until it is needed.
+    /// A count and the index of its row; empty until all rows are taken and the least is needed.
     heap: Vec<(u64, u32)>,
 }
 
@@ -295,7 +303,8 @@ impl Order {
         self.heap.clear();
     }
 
-    /// Returns a lower bound of the least count.
+    /// Returns a lower bound of the least count; 0 while there are free rows.
+    #[inline]
     fn bound(&self) -> u64 {
         self.heap.first().map_or(0, |(count, _)| *count)
     }
@@ -321,16 +330,21 @@ impl Order {
     /// Restores the order after the count of the top has grown.
     fn sift_down(&mut self) {
         let (heap, mut at) = (&mut *self.heap, 0);
+        let Some(&moved) = heap.first() else { return };
         loop {
-            let mut child = 2 * at + 1;
-            if child + 1 < heap.len() && heap[child + 1] < heap[child] {
-                child += 1;
+            let left = 2 * at + 1;
+            let child = match heap.get(left..) {
+                Some([a, b, ..]) => left + usize::from(b.0 < a.0),
+                Some([_]) => left,
+                _ => break,
+            };
+            let least = heap[child];
+            if moved.0 <= least.0 {
+                break;
             }
-            if child >= heap.len() || heap[at] <= heap[child] {
-                return;
-            }
-            heap.swap(at, child);
+            heap[at] = least;
             at = child;
         }
+        heap[at] = moved;
     }
 }
