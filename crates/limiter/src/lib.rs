@@ -301,7 +301,7 @@ impl<S: Store> Limiter<S> {
                         let domain = lookup.domain;
                         let status =
                             self.charged_status(domain, matched, charge, decision, are_charged);
-                        would_be_over |= !decision.allowed && !status.over_limit;
+                        would_be_over |= matched.passes_by_shadow_mode(decision);
                         status
                     }
                     // Controls decide without the store, too.

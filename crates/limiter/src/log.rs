@@ -134,15 +134,13 @@ fn line<'a>(
             Some(error.to_string())
         }
         (Some(plan), Some(Ok(decision))) => {
-            let is_shadow = rule.is_some_and(|rule| rule.shadow_mode);
             line.limit = plan.limits().get(usize::from(decision.limit));
             line.used_before = Some(decision.used_before);
             line.remaining = Some(decision.remaining);
             line.retry_after_ms = decision.retry_after.map(|wait| wait.div_ceil(1_000));
-            line.result = match decision.allowed {
+            line.result = match decision.allowed || matched.is_allowed() {
+                _ if matched.passes_by_shadow_mode(decision) => "over_limit_in_shadow_mode",
                 true => "ok",
-                false if matched.is_allowed() => "ok",
-                false if is_shadow => "over_limit_in_shadow_mode",
                 false => "over_limit",
             };
             match decision.source {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Descriptor, Options, Request};
 use crate::controls::{CompiledControls, Effect};
-use weir_limit::{Op, Plan};
+use weir_limit::{Decision, Op, Plan};
 use weir_rules::{Domain, Found, Rule};
 use weir_store::Entry;
 
@@ -114,8 +114,18 @@ impl<'s, 'r> Matched<'s, 'r> {
     }
 
     /// Whether its rule only counts what it would deny.
-    pub fn is_in_shadow_mode(&self) -> bool {
+    fn is_in_shadow_mode(&self) -> bool {
         self.applies.rule().is_some_and(|rule| rule.shadow_mode)
+    }
+
+    /// Whether only the shadow mode of its rule, or of some of its limits, admits what the store decided.
+    #[inline]
+    pub fn passes_by_shadow_mode(&self, decision: &Decision) -> bool {
+        let would_be_denied = match decision.allowed {
+            true => decision.would_deny > 0,
+            false => self.is_in_shadow_mode(),
+        };
+        would_be_denied && !self.is_allowed()
     }
 
     /// The path of the rule; empty if there is none.

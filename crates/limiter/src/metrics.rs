@@ -25,7 +25,7 @@ pub struct LimiterCounts {
     pub domain_not_found: DomainCounts,
     /// Requests over their limit that the global shadow mode let pass.
     pub global_shadow_mode: AtomicU64,
-    /// Requests within their limits that would be over one of a rule in shadow mode.
+    /// Requests within their limits that would be over one but for the shadow mode of a rule or a limit.
     pub rule_shadow_mode: AtomicU64,
     /// Descriptors that a control blocks, allows, or gives another limit.
     pub controlled: [AtomicU64; 3],

@@ -13,6 +13,8 @@ pub(super) struct CountedHits {
     hits: u64,
     split: HitSplit,
     allowed: bool,
+    /// The limits in shadow mode that would have denied what the others admit, one bit each.
+    would_deny: u16,
     denied_locally: bool,
 }
 
@@ -25,6 +27,7 @@ impl CountedHits {
             hits,
             split: split(hits, decision.used_before, limit.requests_per_unit, near_threshold),
             allowed: decision.allowed,
+            would_deny: if decision.allowed { decision.would_deny } else { 0 },
             denied_locally: decision.source == Source::DeniedLocally,
         }
     }
@@ -37,8 +40,9 @@ impl CountedHits {
 
     /// The hits over the limit.
     fn over(&self) -> u64 {
-        // Without a call to the store the hits used before are not known: all are over.
-        if self.denied_locally { self.hits } else { self.split.over }
+        // Of a denial without a call to the store, and of a limit in shadow mode beside others, the hits used
+        // before are not known: all are over.
+        if self.denied_locally || self.would_deny > 0 { self.hits } else { self.split.over }
     }
 
     /// Adds them to the counts of a rule, or of a series of it.
@@ -48,12 +52,12 @@ impl CountedHits {
             add(&stats.over_limit_with_local_cache, self.hits);
         } else {
             add(&stats.near_limit, self.split.near);
-            if self.allowed {
+            if self.allowed && self.would_deny == 0 {
                 return add(&stats.within_limit, self.hits);
             }
         }
         add(&stats.over_limit, self.over());
-        if shadow {
+        if shadow || self.would_deny > 0 {
             add(&stats.shadow_mode, self.over());
         }
     }
@@ -73,6 +77,10 @@ pub(super) fn count(
         Match::Rule(Found { rule, .. }) => {
             if !counted.allowed || counted.denied_locally {
                 rule.count_denied(limit, counted.over());
+            }
+            if counted.would_deny > 0 {
+                let limits = (0..16).filter(|at| counted.would_deny >> at & 1 > 0);
+                limits.for_each(|at| rule.count_denied(at, counted.over()));
             }
             match (&rule.series, domain) {
                 (Some(series), Some(domain)) => {

@@ -261,6 +261,29 @@ descriptors:
     assert_eq!(bench.limiter.counts().rule_shadow_mode.load(Relaxed), 1);
 }
 
+#[test]
+fn a_limit_in_shadow_mode_passes_and_is_counted() {
+    let bench = Bench::new(
+        "domain: d
+descriptors:
+  - key: k
+    rate_limits:
+      - {unit: minute, requests_per_unit: 3}
+      - {name: trial, unit: minute, requests_per_unit: 1, shadow_mode: true}
+",
+    );
+    for _ in 0..3 {
+        bench.ask(&[("k", "x")]);
+    }
+    assert_eq!(bench.stats("d.k"), [3, 2, 1, 1, 2]);
+    assert_eq!(bench.limiter.counts().rule_shadow_mode.load(Relaxed), 2);
+    assert_eq!(bench.limiter.counts().ok.load(Relaxed), 3);
+    // Denied: by the other limit.
+    bench.ask(&[("k", "x")]);
+    assert_eq!(bench.stats("d.k"), [4, 3, 1, 1, 2]);
+    assert_eq!(bench.limiter.counts().rule_shadow_mode.load(Relaxed), 2);
+}
+
 #[tokio::test]
 async fn what_a_store_fails_to_charge_is_an_error_of_its_rule() {
     let Bench { rules, limiter, .. } = Bench::new(MINUTE);

@@ -1,4 +1,4 @@
-//! The keys with the most hits and denials, with those of shadow rules listed separately, and near a limit.
+//! The keys with the most hits and denials, with those of shadow modes listed separately, and near a limit.
 //!
 //! Each serving thread counts in sketches of its own: [`Top::record`] locks those of the current
 //! thread. [`Top::list`] copies them one after the other, which locks each for some microseconds, and
@@ -119,8 +119,8 @@ pub enum Outcome<'a> {
     /// Admitted, at or over `near_limit_ratio` of some limits.
     Admitted(&'a [NearAdmission<'a>]),
     Denied,
-    /// Over the limit of a rule in shadow mode, or in the global shadow mode.
-    WouldBeDenied,
+    /// Admitted only because of a shadow mode, of a limit, a rule or all; near other limits.
+    WouldBeDenied(&'a [NearAdmission<'a>]),
 }
 
 /// A limit after hits that it admitted.
@@ -174,14 +174,16 @@ impl Top {
         let Recorded { domain, entries, rule, hits, outcome } = *recorded;
         let key = self.hasher.key(domain, entries);
         lists.counted[HITS].count(&key, rule, hits);
-        match outcome {
-            Outcome::Denied => lists.counted[DENIED].count(&key, rule, hits),
-            Outcome::WouldBeDenied => lists.counted[WOULD_BE_DENIED].count(&key, rule, hits),
-            Outcome::Admitted(near) => {
-                for near in near {
-                    self.record_near(lists, &key, rule, hits, near);
-                }
+        let near = match outcome {
+            Outcome::Denied => return lists.counted[DENIED].count(&key, rule, hits),
+            Outcome::WouldBeDenied(near) => {
+                lists.counted[WOULD_BE_DENIED].count(&key, rule, hits);
+                near
             }
+            Outcome::Admitted(near) => near,
+        };
+        for near in near {
+            self.record_near(lists, &key, rule, hits, near);
         }
     }
 

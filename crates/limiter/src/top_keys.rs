@@ -31,8 +31,9 @@ pub(super) fn record(
         false => NearAdmissions::new(),
     };
     let outcome = match decision.allowed || matched.is_allowed() {
+        _ if matched.passes_by_shadow_mode(decision) => Outcome::WouldBeDenied(&near),
         true => Outcome::Admitted(&near),
-        false if shadow_mode || matched.is_in_shadow_mode() => Outcome::WouldBeDenied,
+        false if shadow_mode => Outcome::WouldBeDenied(&near),
         false => Outcome::Denied,
     };
     let (domain, entries) = (charge.key.domain, charge.key.entries);
@@ -51,7 +52,7 @@ pub(super) fn record_blocked(
         Some(plan) => matched.counted_entries(plan),
         None => matched.entries(),
     };
-    let outcome = if shadow_mode { Outcome::WouldBeDenied } else { Outcome::Denied };
+    let outcome = if shadow_mode { Outcome::WouldBeDenied(&[]) } else { Outcome::Denied };
     let rule = matched.path();
     top.record(&Recorded { domain, entries, rule, hits, outcome });
 }
@@ -59,7 +60,7 @@ pub(super) fn record_blocked(
 /// The limits that admitted hits are near of. Few rules have more than one.
 type NearAdmissions<'a> = SmallVec<[NearAdmission<'a>; 1]>;
 
-/// Returns the limits of a plan that are near their n after admitted hits.
+/// Returns the limits of a plan that are near their n after hits that they admitted.
 #[inline]
 fn near<'a>(
     plan: &'a Plan,
@@ -69,11 +70,13 @@ fn near<'a>(
 ) -> NearAdmissions<'a> {
     let mut near = NearAdmissions::new();
     let used = decision.used_before.saturating_add(hits);
-    if counted.is_near(used) {
+    let admits = |limit: u8| decision.would_deny >> limit & 1 == 0;
+    if counted.is_near(used) && admits(decision.limit) {
         let (limit, reset_after) = (decision.limit, decision.reset_after);
         near.extend(admission(plan, &NearLimit { limit, used, reset_after }));
     }
-    near.extend(decision.near.iter().filter_map(|limit| admission(plan, limit)));
+    let others = decision.near.iter().filter(|near| admits(near.limit));
+    near.extend(others.filter_map(|limit| admission(plan, limit)));
     near
 }
 

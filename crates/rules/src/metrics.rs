@@ -39,7 +39,8 @@ const FAMILIES: [(MetricFamily, Pick); 6] = [
 
 const LIMIT_OVER_LIMIT: MetricFamily = MetricFamily::counter(
     "limit_over_limit",
-    "Hits over the limit by the limit that decided (its name or number), for rules with several limits",
+    "Hits over the limit by the limit that denied them, or would have but for shadow mode (its name or \
+     number), for rules with several limits",
     &["domain", "rule", "limit"],
 );
 const FOLDED_UPDATES: MetricFamily = MetricFamily::counter(

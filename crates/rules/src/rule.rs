@@ -104,7 +104,7 @@ impl Rule {
         self.entries.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// Adds hits that one of its limits denied.
+    /// Adds hits that one of its limits denied, or would have denied but for shadow mode.
     pub fn count_denied(&self, limit: u8, hits: u64) {
         if let Some(stats) = self.limit_stats.get(usize::from(limit)) {
             stats.over_limit.fetch_add(hits, Ordering::Relaxed);

@@ -15,9 +15,9 @@ pub struct HitTotals {
     pub hits: u64,
     pub over_limit: u64,
     pub near_limit: u64,
-    /// The part of those over the limit that shadow mode let pass.
+    /// The part of those over the limit that shadow mode let pass, of the rule or of one of its limits.
     pub shadow_mode: u64,
-    /// Those of charges that were allowed.
+    /// Those of charges that were allowed, and not only by shadow mode.
     #[serde(skip)]
     pub within_limit: u64,
     /// Those that the store failed to charge, which are not among `hits`.

@@ -81,7 +81,7 @@ enum SortBy {
     Hits,
     /// Hits denied.
     Denied,
-    /// Hits that a rule in shadow mode would deny.
+    /// Hits that only a shadow mode admits.
     WouldBeDenied,
     /// How much of a limit is used.
     Near,

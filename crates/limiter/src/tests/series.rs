@@ -30,6 +30,7 @@ descriptors:
     rate_limits:
       - {name: burst, unit: second, requests_per_unit: 1}
       - {unit: hour, requests_per_unit: 2}
+      - {name: trial, unit: day, requests_per_unit: 1, shadow_mode: true}
 ";
 
 /// Returns the samples of a family, without its name and those that are 0.
@@ -117,7 +118,7 @@ fn values_beyond_the_cap_are_one_series_and_reloads_keep_the_others() {
 }
 
 #[test]
-fn the_limit_that_decided_is_counted() {
+fn the_limit_that_denies_or_would_deny_is_counted() {
     let bench = Bench::new(RULES);
     bench.ask(&[("two", "x")]);
     bench.ask(&[("two", "x")]);
@@ -129,7 +130,7 @@ fn the_limit_that_decided_is_counted() {
     let line = |limit: &str, count: u64| {
         format!(r#"[("domain", "d"), ("rule", "two"), ("limit", "{limit}")] {count}"#)
     };
-    let wanted = vec![line("1", 1), line("burst", 1)];
+    let wanted = vec![line("1", 1), line("burst", 1), line("trial", 1)];
     assert_eq!(denied, wanted);
     let file = RuleFile { name: "test.yaml".into(), text: RULES.into() };
     let (reloaded, _) = RuleSet::compile(&[file], &Options::default(), Some(&rules));

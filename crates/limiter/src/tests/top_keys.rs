@@ -204,6 +204,37 @@ descriptors:
     assert_eq!(ask(global), [vec![], vec![none, shadow]]);
 }
 
+#[test]
+fn what_only_the_shadow_mode_of_a_limit_admits_would_be_denied() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: enforced, unit: hour, requests_per_unit: 5}
+      - {name: watched, unit: hour, requests_per_unit: 1, shadow_mode: true}
+  - key: all
+    rate_limits:
+      - {unit: hour, requests_per_unit: 2, shadow_mode: true}
+",
+    );
+    let ask = || _ = bench.ask(&[("user", "ann"), ("all", "x")]);
+    (0..4).for_each(|_| ask());
+    let would_be_denied = [count("all=x all", 2), count("user=ann user", 3)];
+    assert_eq!(counts(&bench, By::WouldBeDenied), would_be_denied);
+    assert_eq!(counts(&bench, By::Denied), []);
+    // The enforced limit admits and is near; the other one has admitted two hits.
+    let mut listed: Vec<_> =
+        near(&bench).into_iter().map(|(name, used, ..)| (name, used)).collect();
+    listed.sort();
+    assert_eq!(listed, [(String::new(), 2), ("enforced".to_owned(), 4)]);
+    // What both limits deny is denied.
+    (0..2).for_each(|_| ask());
+    let would_be_denied = [count("all=x all", 4), count("user=ann user", 4)];
+    assert_eq!(counts(&bench, By::WouldBeDenied), would_be_denied);
+    assert_eq!(counts(&bench, By::Denied), [count("user=ann user", 1)]);
+}
+
 /// The threads of the test below, and the requests of each.
 const THREADS: usize = 4;
 const REQUESTS: usize = 100_000;
