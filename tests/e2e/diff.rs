@@ -147,7 +147,8 @@ fn the_active_rules_are_a_rule_file_again() {
     let unknown = v1(&weir, "/v1/rules?format=yaml&domain=shpo");
     assert_eq!(
         (unknown.status, unknown.json()["error"].as_str()),
-        (404, Some("there is no domain \"shpo\""))
+        (404, Some("unknown domain 'shpo'"))
     );
+    assert_eq!(unknown.json()["help"], "did you mean 'shop'?");
     assert_eq!(v1(&weir, "/v1/rules?format=json").json(), v1(&weir, "/v1/rules").json());
 }

@@ -100,13 +100,29 @@ async fn one_who_looks_later_sees_what_was_counted_and_what_has_happened() {
     assert_eq!(sum(&until_over(&api, "&domain=shop&rule=user", 1), "within_limit"), 2);
 
     let (status, error) = api.get("/v1/history?domain=shop&rule=usr");
-    assert_eq!((status, &error["help"]), (404, &json!(r#"did you mean "user"?"#)));
+    assert_eq!((status, &error["help"]), (404, &json!("did you mean 'user'?")));
     let (status, error) = api.get("/v1/history?domain=shpo&rule=user");
-    assert_eq!((status, &error["help"]), (404, &json!(r#"did you mean "shop"?"#)));
+    assert_eq!((status, &error["error"]), (404, &json!("unknown domain 'shpo'")));
+    assert_eq!(error["help"], json!("did you mean 'shop'?"));
     assert_eq!(api.get("/v1/history?domain=shop").0, 400);
     let hour = api.good("/v1/history");
     assert_eq!(hour["step_seconds"], 10);
     assert_eq!(hour["series"]["errors"].as_array().unwrap().len(), 360);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_denials_of_a_rule_with_a_secret_value_are_found_by_its_path() {
+    let rules = "domain: shop\ndescriptors:\n  - {key: token, value: s3cret, rate_limit: {unit: day, requests_per_unit: 0}}\n";
+    let weir = serving(rules).env("WEIR__TOP__REDACT", "token").start();
+    let api = ControlApi::new(&weir);
+    let denials = || api.good("/v1/history?domain=shop&rule=token_s3cret")["denials"].clone();
+    wait_until("a denial is recorded", async || {
+        drop(ask(weir.grpc, request("shop", &[("token", "s3cret")])).await);
+        denials().as_array().is_some_and(|denials| !denials.is_empty())
+    })
+    .await;
+    let denials = denials().to_string();
+    assert!(denials.contains("token_hash:") && !denials.contains("s3cret"), "{denials}");
 }
 
 fn threads(weir: &Weir) -> String {

@@ -2,6 +2,7 @@
 //! shortened and secret values hashed.
 
 use std::future::pending;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::iter::zip;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -42,6 +43,9 @@ pub struct Denial {
     pub hits: u64,
     /// The path of the rule; none if there is none, and for a limit sent with the request.
     pub rule: Option<String>,
+    /// The [`rule_id`] of that rule.
+    #[serde(skip)]
+    pub rule_id: Option<u64>,
     /// The limit in words; none if a control blocked.
     pub limit: Option<String>,
     /// The id of the control that blocked, or that changed the limit.
@@ -50,6 +54,13 @@ pub struct Denial {
     pub retry_ms: Option<u64>,
     /// Denials that were omitted since the last one that was not.
     pub suppressed: u64,
+}
+
+/// Returns what identifies a rule in this process, also where the path that is shown has hashes.
+pub fn rule_id(domain: &str, path: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (domain, path).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Shows denials, if any are wanted.
@@ -82,6 +93,11 @@ impl Denials {
     pub(super) fn new(redaction: Arc<Redaction>) -> Denials {
         let (wanted, waiting) = (Arc::default(), broadcast::Sender::new(MAX_WAITING));
         Denials { wanted, sample: Sample::new(PER_SECOND), waiting, redaction }
+    }
+
+    /// The descriptor keys whose values are shown as hashes.
+    pub fn redacted_keys(&self) -> &[String] {
+        self.redaction.keys()
     }
 
     /// Returns what receives the denials from now on.
@@ -161,12 +177,14 @@ impl Denials {
             _ => decision.and_then(|(_, decision)| decision.retry_after),
         };
         let limit = decision.and_then(|(plan, at)| plan.limits().get(usize::from(at.limit)));
+        let rule = matched.applies.rule();
         Some(Denial {
             domain,
             entries,
             cut,
             hits: matched.op.takes().unwrap_or(0),
-            rule: matched.applies.rule().map(|rule| self.redaction.path(rule.path(), all, 0)),
+            rule: rule.map(|rule| self.redaction.path(rule.path(), all, 0)),
+            rule_id: rule.map(|rule| rule_id(rule.domain(), rule.path())),
             limit: limit.map(ToString::to_string),
             control: matched.effect.map(|effect| effect.control().id.clone()),
             retry_ms: wait.map(|wait: Micros| wait.div_ceil(1_000)),

@@ -32,7 +32,7 @@ mod top_keys;
 
 pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
-pub use denials::{Denial, DenialSample, DenialWatch, Denials};
+pub use denials::{Denial, DenialSample, DenialWatch, Denials, rule_id};
 pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState};
 pub use inspect::{Inspection, ResetError, inspect, reset};

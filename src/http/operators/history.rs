@@ -23,6 +23,7 @@ mod tests;
 pub use recorder::{RecorderSources, record};
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -34,6 +35,7 @@ use self::ring::{ALL, Cell, Ring, grown};
 use super::v1::messages::{HistoryAnswer, HistoryRule, HistorySeries};
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
+use weir_limiter::rule_id;
 use weir_rules::RuleTotals;
 
 /// The seconds of a step of either length, and how many are kept.
@@ -63,6 +65,10 @@ const ERRORS: usize = 3;
 fn delta(before: u64, now: u64) -> u64 {
     if now >= before { now - before } else { now }
 }
+
+/// The name of events that say no more than that something has changed. Of several in a row the last is kept,
+/// so that they do not push out others.
+const REPEATED: &str = "controls";
 
 /// A length of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +106,8 @@ struct State {
     samples: u64,
     /// The second of the last one.
     last: u64,
+    /// The name of the newest event; empty before the first.
+    newest: &'static str,
     events: Recent,
     denials: Recent,
 }
@@ -113,6 +121,7 @@ impl Default for History {
             durations: Vec::new(),
             samples: 0,
             last: 0,
+            newest: "",
             events: Recent::new(),
             denials: Recent::new(),
         }))
@@ -124,17 +133,31 @@ impl History {
         self.0.lock().sample(sample);
     }
 
-    fn add_event(&self, at: Micros, event: Value) {
-        self.0.lock().events.add(at, event);
+    fn add_event(&self, at: Micros, name: &'static str, event: Value) {
+        let mut state = self.0.lock();
+        if name == REPEATED && state.newest == name {
+            state.events.replace_newest(at, event);
+        } else {
+            state.events.add(at, event);
+        }
+        state.newest = name;
     }
 
-    fn add_denial(&self, at: Micros, denial: Value) {
-        self.0.lock().denials.add_to_sample(at, denial);
+    /// Adds a denial, with the [`rule_id`] of its rule if it has one.
+    fn add_denial(&self, at: Micros, rule: Option<u64>, denial: Value) {
+        self.0.lock().denials.add_to_sample(at, rule, denial);
     }
 
     /// Returns the history until `now`; that of one rule, by its domain and path, if one is given.
     pub fn read(&self, now: Micros, step: Step, rule: Option<(&str, &str)>) -> HistoryAnswer {
-        self.0.lock().read(now, step, rule)
+        let (mut answer, events, denials) = {
+            let state = self.0.lock();
+            let id = rule.map(|(domain, path)| rule_id(domain, path));
+            (state.read(now, step, rule), state.events.list(None), state.denials.list(id))
+        };
+        // Not while the thread that records waits.
+        (answer.events, answer.denials) = (parsed(&events), parsed(&denials));
+        answer
     }
 }
 
@@ -172,6 +195,7 @@ impl State {
         }
     }
 
+    /// Returns the history without events and denials.
     fn read(&self, now: Micros, step: Step, rule: Option<(&str, &str)>) -> HistoryAnswer {
         let ring = &self.rings[step as usize];
         let now = now / SECOND;
@@ -203,8 +227,8 @@ impl State {
             until: time(until),
             series,
             rules: rule.is_none().then(|| self.rules(ring, end)),
-            events: self.events.list().filter_map(|json| serde_json::from_str(json).ok()).collect(),
-            denials: self.denials_of(rule),
+            events: Vec::new(),
+            denials: Vec::new(),
         }
     }
 
@@ -223,16 +247,10 @@ impl State {
         rules.sort_by_key(|rule| Reverse(rule.hits()));
         rules
     }
+}
 
-    fn denials_of(&self, rule: Option<(&str, &str)>) -> Vec<Value> {
-        let all = self.denials.list().filter_map(|json| serde_json::from_str::<Value>(json).ok());
-        match rule {
-            None => all.collect(),
-            Some((domain, rule)) => {
-                all.filter(|it| it["domain"] == domain && it["rule"] == rule).collect()
-            }
-        }
-    }
+fn parsed(events: &[Arc<str>]) -> Vec<Value> {
+    events.iter().filter_map(|json| serde_json::from_str(json).ok()).collect()
 }
 
 /// Returns a series for each of the counts.

@@ -1,4 +1,4 @@
-//! What is wrong now, in one list: for `/status`, the events and the page.
+//! The problems of this moment, in one list: for `/status`, the events and the page.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use weir_limiter::controls::Controls;
 pub(super) struct Problem {
     /// `rules`, `store`, `controls`, `certificate` or `disk`.
     kind: &'static str,
-    /// What is wrong, in a sentence.
+    /// A sentence.
     text: String,
     /// The file, and the place in it, if that is a reason.
     file: Option<String>,
@@ -42,15 +42,17 @@ impl Problem {
         Problem { kind, text, file: None, line: None, column: None, count: None, since }
     }
 
-    /// Returns whether it is the same problem, but for numbers in its text and its times.
+    /// Returns whether it is the same problem, although its times, numbers in its text and the errors of a
+    /// store or a disk vary.
     pub fn is_like(&self, other: &Problem) -> bool {
         let known = |it: &Problem| (it.kind, it.file.clone(), it.line, it.column, it.count);
         let words = |it: &Problem| it.text.replace(|char: char| char.is_ascii_digit(), "");
-        known(self) == known(other) && words(self) == words(other)
+        let varies = ["store", "controls", "disk"].contains(&self.kind);
+        known(self) == known(other) && (varies || words(self) == words(other))
     }
 }
 
-/// Returns what is wrong; an empty list if nothing is.
+/// Returns all problems.
 pub(super) fn problems(sources: &ProblemSources<'_>) -> Vec<Problem> {
     let ProblemSources { loader, controls, identities, store } = *sources;
     let now = controls.now();
@@ -116,4 +118,33 @@ impl From<Rejected> for Problem {
 
 fn seconds(time: Micros) -> i64 {
     i64::try_from(time / SECOND).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(kind: &'static str, text: &str) -> Problem {
+        Problem::new(kind, text.to_owned(), None)
+    }
+
+    #[test]
+    fn errors_that_take_turns_are_one_problem() {
+        for kind in ["store", "controls", "disk"] {
+            let [timeout, closed] = ["failed: timeout", "failed: closed"];
+            assert!(problem(kind, timeout).is_like(&problem(kind, closed)), "{kind}");
+        }
+        assert!(!problem("store", "failed").is_like(&problem("disk", "failed")));
+        let of_file = |file: &str| Problem { file: Some(file.to_owned()), ..problem("disk", "") };
+        assert!(!of_file("/a").is_like(&of_file("/b")));
+    }
+
+    #[test]
+    fn other_texts_are_other_problems_but_for_their_numbers() {
+        for kind in ["rules", "certificate"] {
+            let [one, two, three] = ["ends in 3 d", "ends in 12 d", "has ended"];
+            assert!(problem(kind, one).is_like(&problem(kind, two)), "{kind}");
+            assert!(!problem(kind, two).is_like(&problem(kind, three)), "{kind}");
+        }
+    }
 }

@@ -34,6 +34,7 @@ use super::query::Query;
 use crate::http::budget::{self, BufferBudget};
 use crate::http::page::Page;
 use crate::service::Rules;
+use weir_common::threads::run_blocking;
 use weir_limiter::Limiter;
 use weir_limiter::controls::{Controls, Snapshot};
 use weir_store::{Operations, States};
@@ -130,11 +131,9 @@ impl<S> Api<S> {
         })
     }
 
-    /// Returns a value as the answer.
+    /// Returns a value as the answer; a small one, because this thread serves other requests, too.
     fn answer(&self, value: &impl Serialize) -> Answer {
-        let mut body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
-        body.push(b'\n');
-        self.answer_text(JSON, body)
+        self.answer_text(JSON, json(value)?)
     }
 
     fn answer_text(&self, content_type: &'static str, body: Vec<u8>) -> Answer {
@@ -144,6 +143,21 @@ impl<S> Api<S> {
         })?;
         Ok(([(CONTENT_TYPE, content_type)], body).into_response())
     }
+}
+
+/// Returns as JSON what `make` returns. Both happen in the background: thousands of keys, rules or events
+/// take longer than other requests of this thread may wait.
+async fn to_json<T: Serialize>(
+    make: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<Vec<u8>, ApiError> {
+    let json = run_blocking(move || make().and_then(|value| json(&value)));
+    json.await.unwrap_or_else(|_| Err(ApiError::internal()))
+}
+
+fn json(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+    let mut json = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
+    json.push(b'\n');
+    Ok(json)
 }
 
 /// Answers requests that may be answered, with their [`Caller`](super::access::Caller) for handlers.

@@ -3,8 +3,8 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::Denial;
 use crate::top::Redaction;
+use crate::{Denial, rule_id};
 use weir_common::entry::OwnedEntry;
 
 const RULES: &str = "domain: d
@@ -58,6 +58,7 @@ fn a_denial_shows_the_first_descriptor_over_its_limit() {
         cut: false,
         hits: 1,
         rule: Some("user".into()),
+        rule_id: Some(rule_id("d", "user")),
         limit: Some("1 per minute".into()),
         control: None,
         retry_ms: Some(40_000),
@@ -69,7 +70,8 @@ fn a_denial_shows_the_first_descriptor_over_its_limit() {
 #[test]
 fn values_are_hashed_and_long_texts_shortened() {
     let bench = bench(crate::Options::default());
-    let mut watch = bench.limiter.denials().watch();
+    let denials = bench.limiter.denials();
+    let mut watch = denials.watch();
     assert!(send(&bench, &[&[("user", "ann"), ("api_key", "s3cret")]]));
     let [denial] = waiting(&mut watch).try_into().unwrap();
     let text = serde_json::to_string(&denial).unwrap() + &format!("{:?}", bench.limiter);
@@ -77,6 +79,8 @@ fn values_are_hashed_and_long_texts_shortened() {
     assert!(denial.entries[1].value.starts_with("hash:") && !denial.cut, "{denial:?}");
     let rule = format!("user.api_key_{}", denial.entries[1].value);
     assert_eq!(denial.rule.as_deref(), Some(rule.as_str()));
+    assert_eq!(denial.rule_id, Some(rule_id("d", "user.api_key_s3cret")));
+    assert_eq!(denials.redacted_keys(), ["api_key"]);
 
     let long = "ä".repeat(1_000);
     assert!(send(&bench, &[&[("none", &long)]]));

@@ -29,6 +29,11 @@ impl Redaction {
         Redaction { keys, secret: RwLock::new(random_bytes()) }
     }
 
+    /// The descriptor keys whose values are replaced.
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
     /// Returns the value of an entry as it may be shown. `tag` distinguishes values that are cut; 0 for
     /// others.
     pub fn value(&self, (name, value): Entry<'_>, tag: u64) -> String {

@@ -1,11 +1,11 @@
 //! Which rules have series: up to [`SLOTS`], those with the most hits lately.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::iter::zip;
 
 use super::ring::{SLOTS, grown};
 use super::{Counts, OVER, WOULD_BE_OVER, delta};
+use weir_limiter::rule_id;
 use weir_rules::RuleTotals;
 
 /// The most rules that are ranked: those that are first in the set.
@@ -24,8 +24,7 @@ const MARGIN: f32 = 1.25;
 /// A rule of the active set, by its position.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// The hash of its domain and path.
-    name: u64,
+    id: u64,
     /// Its hits at the last sample.
     hits: u64,
     /// Its hits of about the last hour: those of recent seconds have more weight.
@@ -60,12 +59,6 @@ fn counts(rule: &RuleTotals<'_>, is_shadow: bool) -> Counts {
     [totals.within_limit, totals.over_limit, would_be_over, totals.store_errors]
 }
 
-fn hash(domain: &str, rule: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (domain, rule).hash(&mut hasher);
-    hasher.finish()
-}
-
 impl BusyRules {
     pub const BYTES: usize =
         MAX_RULES * size_of::<Row>() + SLOTS * (size_of::<Option<Slot>>() + MAX_NAME_BYTES);
@@ -79,12 +72,12 @@ impl BusyRules {
     /// their series.
     pub fn replace(&mut self, rules: &[RuleTotals<'_>], sample: u64, is_shadow: bool) {
         let mut known: HashMap<u64, Row> =
-            std::mem::take(&mut self.rows).into_iter().map(|row| (row.name, row)).collect();
+            std::mem::take(&mut self.rows).into_iter().map(|row| (row.id, row)).collect();
         let rows = rules.iter().take(MAX_RULES).map(|rule| {
             // Those of limits that requests bring have no path, and no series.
-            let name = hash(rule.domain, rule.rule.unwrap_or_default());
+            let id = rule_id(rule.domain, rule.rule.unwrap_or_default());
             // A new rule starts from 0, also in its counters.
-            known.remove(&name).unwrap_or(Row { name, hits: 0, recent: 0.0, slot: None })
+            known.remove(&id).unwrap_or(Row { id, hits: 0, recent: 0.0, slot: None })
         });
         self.rows = rows.collect();
         for slot in known.values().filter_map(|row| row.slot) {

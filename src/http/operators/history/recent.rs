@@ -1,6 +1,7 @@
 //! The last events, as JSON of a bounded size.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -26,11 +27,15 @@ pub(super) struct Recent(VecDeque<Event>);
 #[derive(Debug)]
 struct Event {
     at: Micros,
-    json: Box<str>,
+    /// The id of the rule that it is about; none if it is not that of one rule.
+    rule: Option<u64>,
+    json: Arc<str>,
 }
 
 impl Recent {
-    pub const BYTES: usize = MAX_EVENTS * (size_of::<Event>() + MAX_EVENT_BYTES);
+    /// The texts have two counters each, as parts of [`Arc`].
+    pub const BYTES: usize =
+        MAX_EVENTS * (size_of::<Event>() + 2 * size_of::<usize>() + MAX_EVENT_BYTES);
 
     pub fn new() -> Recent {
         Recent(VecDeque::with_capacity(MAX_EVENTS))
@@ -41,12 +46,18 @@ impl Recent {
         if self.0.len() >= MAX_EVENTS {
             self.0.pop_front();
         }
-        self.0.push_back(Event { at, json: bounded(event) });
+        self.0.push_back(Event { at, rule: None, json: bounded(event) });
     }
 
-    /// Adds an event to a sample of the last hour. The one whose neighbours are nearest makes room, so that
+    /// Adds an event in place of the newest.
+    pub fn replace_newest(&mut self, at: Micros, event: Value) {
+        self.0.pop_back();
+        self.add(at, event);
+    }
+
+    /// Adds an event of a rule to a sample of the last hour. The one whose neighbours are nearest makes room, so that
     /// many events do not leave only the last minutes.
-    pub fn add_to_sample(&mut self, at: Micros, event: Value) {
+    pub fn add_to_sample(&mut self, at: Micros, rule: Option<u64>, event: Value) {
         self.0.retain(|event| at.saturating_sub(event.at) < MAX_AGE);
         if self.0.len() >= MAX_EVENTS {
             let ats = self.0.iter().map(|event| event.at).chain([at]);
@@ -56,18 +67,19 @@ impl Recent {
             let nearest = gaps.enumerate().min_by_key(|(_, gap)| *gap);
             self.0.remove(nearest.map_or(0, |(before, _)| before + 1));
         }
-        self.0.push_back(Event { at, json: bounded(event) });
+        self.0.push_back(Event { at, rule, json: bounded(event) });
     }
 
-    /// Returns the events, oldest first.
-    pub fn list(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|event| &*event.json)
+    /// Returns the events, oldest first; those of a rule if one is given.
+    pub fn list(&self, rule: Option<u64>) -> Vec<Arc<str>> {
+        let events = self.0.iter().filter(|event| rule.is_none() || event.rule == rule);
+        events.map(|event| event.json.clone()).collect()
     }
 }
 
 /// Renders an event in up to [`MAX_EVENT_BYTES`]. Of a longer one texts and lists are cut, but not its name and
 /// time.
-fn bounded(mut event: Value) -> Box<str> {
+fn bounded(mut event: Value) -> Arc<str> {
     let mut json = event.to_string();
     let mut longest = MAX_EVENT_BYTES / 4;
     while json.len() > MAX_EVENT_BYTES && longest > 0 {
@@ -112,7 +124,7 @@ mod tests {
 
     /// The seconds of events, which are their texts.
     fn seconds(recent: &Recent) -> Vec<u64> {
-        recent.list().map(|json| json.parse().unwrap()).collect()
+        recent.list(None).iter().map(|json| json.parse().unwrap()).collect()
     }
 
     #[test]
@@ -120,20 +132,29 @@ mod tests {
         let mut recent = Recent::new();
         (0..1_000).for_each(|second| recent.add(second * SECOND, json!(second)));
         assert_eq!(seconds(&recent), (800..1_000).collect::<Vec<_>>());
+        recent.replace_newest(1_000 * SECOND, json!(1_000));
+        assert_eq!(seconds(&recent), (800..999).chain([1_000]).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_sample_covers_the_hour_however_many_there_are() {
         let mut recent = Recent::new();
-        (0..10_000).for_each(|second| recent.add_to_sample(second * SECOND, json!(second)));
+        // Of two rules that take turns.
+        let add = |recent: &mut Recent, second: u64| {
+            recent.add_to_sample(second * SECOND, Some(second % 2), json!(second));
+        };
+        (0..10_000).for_each(|second| add(&mut recent, second));
         let kept = seconds(&recent);
         assert!(kept.len() > 150 && kept.len() <= MAX_EVENTS, "{kept:?}");
         assert_eq!(kept.last(), Some(&9_999));
         assert!(kept[0] > 10_000 - 3_601 && kept[0] < 10_000 - 3_500, "{kept:?}");
         let widest = kept.windows(2).map(|two| two[1] - two[0]).max();
         assert!(widest < Some(80), "{kept:?}");
+        let of_one = recent.list(Some(1));
+        let odd = kept.iter().filter(|second| *second % 2 == 1).map(u64::to_string);
+        assert!(of_one.iter().map(|json| json.to_string()).eq(odd), "{of_one:?}");
         // Few of them are all kept.
-        recent.add_to_sample(20_000 * SECOND, json!(20_000));
+        add(&mut recent, 20_000);
         assert_eq!(seconds(&recent), [20_000]);
     }
 

@@ -87,18 +87,20 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
                     let more = denied.saturating_sub(self.denied);
                     (self.denied, denial.suppressed) = (denied, more.saturating_sub(1));
                     let now = events.controls.now();
-                    self.history.add_denial(now, at(now, json!(denial)));
+                    self.history.add_denial(now, denial.rule_id, at(now, json!(denial)));
                 }
             }
         }
     }
 
-    fn add(&self, name: &str, mut event: Value) {
+    fn add(&self, name: &'static str, mut event: Value) {
         event["event"] = name.into();
         let now = self.sources.events.controls.now();
-        self.history.add_event(now, at(now, event));
+        self.history.add_event(now, name, at(now, event));
     }
 
+    /// Samples all counters. Allocates a list of the rules for that, and frees it: about 160 bytes a rule, so
+    /// 1.6 MB for 10,000.
     fn sample(&mut self) {
         let EventSources { limiter, rules, controls, .. } = &*self.sources.events;
         let rules = rules.load_full();

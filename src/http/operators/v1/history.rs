@@ -5,12 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
-use super::names::{MAX_CHARS, Unknown, unknown};
-use super::{Answer, Api};
+use super::names::{self, MAX_CHARS};
+use super::{Answer, Api, JSON, to_json};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::history::Step;
 use crate::http::operators::query::Query;
-use weir_common::threads::run_blocking;
 
 /// Returns the history of all rules or of one.
 pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
@@ -23,17 +22,14 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer 
         return Err(ApiError::new(StatusCode::NOT_FOUND, error, help));
     };
     let (rules, now) = (api.rules.load_full().unwrap_or_default(), api.controls.now());
-    // In the background: there may be many rules to compare, and many events.
-    let read = move || {
+    let json = to_json(move || {
         let name = name.as_ref().map(|(domain, rule)| (domain.as_str(), rule.as_str()));
-        if let Some((domain, rule)) = name
-            && let Some(unknown) = unknown(&rules, domain, Some(rule))
-        {
-            return Err(no_rule(&unknown));
+        if let Some((domain, rule)) = name {
+            names::check(&rules, domain, Some(rule))?;
         }
         Ok(history.read(now, step, name))
-    };
-    api.answer(&run_blocking(read).await.unwrap_or_else(|_| Err(ApiError::internal()))?)
+    });
+    api.answer_text(JSON, json.await?)
 }
 
 fn step(query: &Query) -> Result<Step, ApiError> {
@@ -57,13 +53,4 @@ fn name(query: &Query) -> Result<Option<(String, String)>, ApiError> {
             query.required("rule", help)?.to_owned(),
         ))),
     }
-}
-
-fn no_rule(Unknown { what, name, near }: &Unknown<'_>) -> ApiError {
-    let error = format!("unknown {what} {:?}", shortened(name, MAX_CHARS));
-    let help = match near {
-        Some(near) => format!("did you mean {:?}?", shortened(near, MAX_CHARS)),
-        None => "GET /v1/rules lists all rules".to_owned(),
-    };
-    ApiError::new(StatusCode::NOT_FOUND, error, help)
 }

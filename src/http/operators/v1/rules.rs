@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 
+use super::names::{self, MAX_CHARS};
 use super::{Answer, Api, ApiError, Query};
 use crate::http::operators::debug::YAML;
 use crate::http::operators::error::shortened;
 use crate::http::page;
 use weir_common::threads::run_blocking;
-
-/// The longest text of a client in an error.
-const MAX_CHARS: usize = 100;
 
 pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     let query = Query::read(&uri, &["format", "domain"])?;
@@ -39,13 +37,12 @@ pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer 
 
 /// Returns the rule file of one domain.
 async fn one_domain<S>(api: &Api<S>, domain: String) -> Answer {
-    let rules = api.rules.load_full();
-    let name = domain.clone();
+    let rules = api.rules.load_full().unwrap_or_default();
     // In the background: many rules take a while to write.
-    let file = run_blocking(move || rules.and_then(|rules| rules.domain_to_yaml(&name))).await;
-    let file = file.map_err(|_| ApiError::internal())?.ok_or_else(|| {
-        let error = format!("there is no domain {:?}", shortened(&domain, MAX_CHARS));
-        ApiError::new(StatusCode::NOT_FOUND, error, "GET /v1/rules lists the rules of all domains")
-    })?;
+    let write = move || {
+        names::check(&rules, &domain, None)?;
+        rules.domain_to_yaml(&domain).ok_or_else(ApiError::internal)
+    };
+    let file = run_blocking(write).await.map_err(|_| ApiError::internal())??;
     api.answer_text(YAML, file.into_bytes())
 }

@@ -151,6 +151,7 @@ async fn parameters_are_checked() {
         ("/v1/rules?x=1", "the parameters are format, domain"),
         ("/v1/rules?format=yml", "write json or yaml"),
         ("/v1/rules?domain=d", "add `format=yaml`"),
+        ("/v1/top?rule=user", "name the domain of the rule: ?domain=shop&rule=user"),
         ("/v1/history?stpe=1s", "did you mean `step`?"),
         ("/v1/history?step=1m", "write 1s or 10s"),
         ("/v1/history?rule=user", "write both, ?domain=shop&rule=user, or neither for all rules"),
@@ -162,6 +163,24 @@ async fn parameters_are_checked() {
     let spans = vec!["1s"; 17].join(",");
     let uri = format!("/v1/count?domain=d&descriptor=a=b&span={spans}");
     assert_eq!(error(request("GET", &uri)).await.2, "write up to 16");
+}
+
+/// Shows the thread that writes it.
+struct Writer;
+
+impl Serialize for Writer {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:?}", std::thread::current().id()))
+    }
+}
+
+#[tokio::test]
+async fn large_answers_are_written_on_another_thread() {
+    let here = serde_json::to_string(&Writer).unwrap() + "\n";
+    let written = String::from_utf8(to_json(|| Ok(Writer)).await.unwrap()).unwrap();
+    assert!(written.starts_with('"') && written != here, "{written}");
+    let error = to_json(|| Err::<Writer, _>(ApiError::bad_request("wrong", ""))).await;
+    assert_eq!(error.unwrap_err().error, "wrong");
 }
 
 #[tokio::test]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
-use super::names::{MAX_CHARS, Unknown, unknown};
-use super::{Answer, Api};
+use super::names::{self, MAX_CHARS};
+use super::{Answer, Api, JSON, to_json};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
 use weir_common::suggest::nearest;
 use weir_common::threads::run_blocking;
 use weir_limiter::controls::Control;
-use weir_limiter::top::{self, By, NotShared, Scope, Top, TopList, TopRow, Window};
+use weir_limiter::top::{self, By, NotShared, Scope, Top, TopRow, Window};
 use weir_store::replica_texts::ReplicaTexts;
 use weir_store::{Operations, Store};
 
@@ -36,6 +36,10 @@ pub(super) async fn list<S: Store + Operations>(
     let scopes = Scope::ALL.map(|scope| (scope.name(), Some(scope)));
     let scope = one_of(&query, "scope", None, &scopes)?;
     let limit = limit(&query)?;
+    let [domain, rule] = ["domain", "rule"].map(|name| query.get(name).map(str::to_owned));
+    if rule.is_some() {
+        query.required("domain", "name the domain of the rule: ?domain=shop&rule=user")?;
+    }
     let Some(top) = api.limiter.top().cloned() else {
         let help = "set top.entries to the number of keys to list, and restart";
         let error = "no keys are listed: top.entries is 0";
@@ -49,9 +53,8 @@ pub(super) async fn list<S: Store + Operations>(
         // What this replica has is better than nothing.
         None => top.others(texts(&api)).await.ok(),
     };
-    let [domain, rule] = ["domain", "rule"].map(|name| query.get(name).map(str::to_owned));
     let rules = api.rules.load_full();
-    let list = in_background(top, move |top| {
+    let json = to_json(move || {
         let (domain, rule) = (domain.as_deref(), rule.as_deref());
         let query = top::Query { by, window, limit, domain, rule, filter: None };
         let list = match others {
@@ -59,18 +62,14 @@ pub(super) async fn list<S: Store + Operations>(
             None => top.list(&query),
         };
         // What has rows is known, even if its rules were removed.
-        if list.rows.is_empty() {
-            let unknown = rules
-                .as_deref()
-                .zip(domain)
-                .and_then(|(rules, domain)| unknown(rules, domain, rule));
-            if let Some(unknown) = unknown {
-                return Err(no_rule(&unknown));
-            }
+        if list.rows.is_empty()
+            && let (Some(rules), Some(domain)) = (&rules, domain)
+        {
+            names::check(rules, domain, rule)?;
         }
-        Ok::<TopList, ApiError>(list)
+        Ok(list)
     });
-    api.answer(&list.await??)
+    api.answer_text(JSON, json.await?)
 }
 
 fn texts<S: Store + Operations>(api: &Api<S>) -> Option<&dyn ReplicaTexts> {
@@ -98,20 +97,13 @@ pub(super) async fn matched(
     control: Control,
 ) -> Result<Vec<TopRow>, ApiError> {
     let Some(top) = top else { return Ok(Vec::new()) };
-    let list = in_background(top, move |top| {
+    // In the background: many keys take a while to sort.
+    let list = run_blocking(move || {
         let filter: &top::Filter<'_> = &|domain, entries| control.matches(domain, entries);
         let filter = Some(filter);
         top.list(&top::Query { limit: MATCHED_ROWS, filter, ..top::Query::new(By::Hits) })
     });
-    Ok(list.await?.rows)
-}
-
-/// Reads top keys where that delays no other request: many take a while to sort.
-async fn in_background<T: Send + 'static>(
-    top: Arc<Top>,
-    list: impl FnOnce(&Top) -> T + Send + 'static,
-) -> Result<T, ApiError> {
-    run_blocking(move || list(&top)).await.map_err(|_| ApiError::internal())
+    Ok(list.await.map_err(|_| ApiError::internal())?.rows)
 }
 
 /// Returns the value that a parameter names, or the default.
@@ -141,13 +133,4 @@ fn limit(query: &Query) -> Result<usize, ApiError> {
         let error = format!("the parameter `limit` is {:?}", shortened(text, MAX_CHARS));
         ApiError::bad_request(error, format!("write a number from 1 to {MAX_ROWS}"))
     })
-}
-
-fn no_rule(Unknown { what, name, near }: &Unknown<'_>) -> ApiError {
-    let help = match near {
-        Some(near) => format!("did you mean '{near}'?"),
-        None => "GET /v1/rules lists the rules of all domains".to_owned(),
-    };
-    let error = format!("unknown {what} '{}'", shortened(name, MAX_CHARS));
-    ApiError::new(StatusCode::NOT_FOUND, error, help)
 }
