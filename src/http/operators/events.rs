@@ -2,7 +2,7 @@
 //!
 //! While anyone subscribes, one task gathers events and renders each once for all subscribers: a
 //! `status` every second, and between them denials, reloads, changes of controls, whether the store can be
-//! reached, and what is wrong.
+//! reached, and problems.
 //!
 //! **Bounded.** There are [`MAX_SUBSCRIBERS`] at most. Events wait in one queue for all, which keeps the
 //! last [`MAX_WAITING`]: a subscriber that reads slowly misses older ones, and gets their number. Of the
@@ -105,7 +105,7 @@ impl<S: Store> EventSources<S> {
         Changes { reloads: self.loader.watch(), controls: self.controls.subscribe() }
     }
 
-    /// Returns what is wrong, with the store in this state.
+    /// Returns all problems, with the store in this state.
     fn problems(&self, store: &StoreState) -> Vec<Problem> {
         let EventSources { loader, controls, identities, .. } = self;
         problems(&ProblemSources { loader, controls, identities, store })

@@ -51,6 +51,34 @@ fn a_page_that_is_opened_later_shows_what_was_before() {
 }
 
 #[test]
+fn problems_of_the_past_are_events() {
+    let weir = serving(RULES).start();
+    let (api, file) = (ControlApi::new(&weir), weir.path("rules.yaml"));
+    let problems = |count: usize| {
+        wait_for("the problems are recorded", || {
+            let events = api.good("/v1/history")["events"].as_array().unwrap().clone();
+            let found = events.iter().filter(|event| event["event"] == "problems").count();
+            (found == count).then_some(())
+        });
+    };
+    std::fs::write(&file, RULES.replace("key: path", "kye: path")).unwrap();
+    problems(1);
+    std::fs::write(&file, RULES).unwrap();
+    problems(2);
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    let rows = "[...document.querySelectorAll('#change-rows .badge')].map(row => row.textContent)";
+    page.wait_for(&format!("{rows}.includes('problem') && {rows}.includes('solved')"));
+    let text = page.text("#change-rows");
+    assert!(text.contains("The rules are rejected: "), "{text}");
+    assert!(text.contains("No problem is left."), "{text}");
+    // The events go on.
+    page.wait_until_live();
+    std::fs::write(&file, RULES.replace("key: user", "kye: user")).unwrap();
+    page.wait_for(&format!("{rows}.filter(badge => badge == 'problem').length == 2"));
+    page.check();
+}
+
+#[test]
 fn a_rule_has_its_last_hour() {
     let weir = serving(RULES).start();
     for _ in 0..4 {

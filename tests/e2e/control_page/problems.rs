@@ -1,4 +1,4 @@
-//! What is wrong, at the top of every view.
+//! Problems, at the top of every view.
 
 use super::*;
 
@@ -21,7 +21,7 @@ const LISTEN: &str = "(() => {
 })()";
 
 #[test]
-fn refused_rules_are_a_red_line_on_every_view_and_are_announced_once() {
+fn rejected_rules_are_a_red_line_on_every_view_and_are_announced_once() {
     let weir = serving(RULES).start();
     let file = weir.path("rules.yaml");
     let Some(mut page) = Page::open(weir, DESK) else { return };
@@ -32,12 +32,12 @@ fn refused_rules_are_a_red_line_on_every_view_and_are_announced_once() {
     std::fs::write(&file, WRONG).unwrap();
     page.wait_for("document.querySelector('#problems').checkVisibility()");
     let line = page.text("#problem-rows li");
-    let begins = "The rules are refused: 4\u{a0}problems, first at rules.yaml:4:";
+    let begins = "The rules are rejected: 4\u{a0}problems, first at rules.yaml:4:";
     assert!(line.starts_with(begins), "{line}");
     assert!(line.contains(", since "), "{line}");
     assert!(line.contains("yeer"), "{line}");
-    page.wait_for("document.querySelector('#change-rows').textContent.includes('The rules are refused; those before stay active.')");
-    page.wait_for("[...document.querySelectorAll('#facts dd')][0].textContent == 'serving; the rules are refused'");
+    page.wait_for("document.querySelector('#change-rows').textContent.includes('The rules are rejected; those before stay active.')");
+    page.wait_for("[...document.querySelectorAll('#facts dd')][0].textContent == 'serving; the rules are rejected'");
     // The same problem in later statuses is nothing new.
     for _ in 0..3 {
         let before = page.fact("Running for");
@@ -61,7 +61,7 @@ fn refused_rules_are_a_red_line_on_every_view_and_are_announced_once() {
     // One who comes later hears of it, too.
     page.browser.evaluate("location.reload()");
     page.wait_for(
-        "document.querySelector('#announcement')?.textContent.startsWith('The rules are refused')",
+        "document.querySelector('#announcement')?.textContent.startsWith('The rules are rejected')",
     );
     std::fs::write(&file, RULES).unwrap();
     page.wait_for("!document.querySelector('#problems').checkVisibility()");

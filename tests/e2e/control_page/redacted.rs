@@ -29,14 +29,21 @@ fn redacted_values_stay_hashes_in_addresses() {
     page.wait_for(
         "document.querySelector('#key-verdict').textContent.startsWith('Over its limit')",
     );
-    page.fill("#query", "usr=x,path=s3cret");
-    page.browser.evaluate("document.querySelector('#search').requestSubmit()");
-    page.wait_for("location.hash.startsWith('#/search?')");
+    // A descriptor with the beginning of another entry, too.
+    for (text, part) in [("usr=x,path=s3cret", "usr%3Dx"), ("shop path=s3cret,us", "%2Cus")] {
+        page.fill("#query", text);
+        page.browser.evaluate("document.querySelector('#search').requestSubmit()");
+        page.wait_for(&format!("/^#\\/search\\?.*{part}/.test(location.hash)"));
+        page.wait_for("document.querySelector('#search-h').checkVisibility()");
+        let address = page.browser.evaluate("location.href");
+        assert!(!address.as_str().unwrap().contains("s3cret"), "{address}");
+    }
     let visited = "[location.href, document.title, document.querySelector('#key-h').textContent, \
                    document.querySelector('#search-h').textContent, JSON.stringify(history.state)].join('\\n')";
     let visited = page.browser.evaluate(visited).as_str().unwrap().to_owned();
     assert!(!visited.contains("s3cret"), "{visited}");
-    page.browser.evaluate("history.back()");
+    page.browser.evaluate("history.go(-2)");
+    page.wait_for("location.hash.startsWith('#/key?')");
     page.wait_for(
         "document.querySelector('#key-verdict').textContent.startsWith('Over its limit')",
     );
@@ -45,5 +52,44 @@ fn redacted_values_stay_hashes_in_addresses() {
     // A new page knows only the address.
     page.browser.evaluate("location.reload()");
     page.wait_for("document.querySelector('#key-values')?.checkVisibility()");
+    page.check();
+}
+
+#[test]
+fn a_value_that_is_searched_before_any_row_has_come_is_in_no_address() {
+    let setup = serving(RULES).env("WEIR__TOP__REDACT", "path");
+    let weir = setup.env("WEIR__TOP__ENTRIES", "0").start();
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    // Not even before the first status.
+    page.fill("#query", "shop path=s3cret");
+    page.browser.evaluate("document.querySelector('#search').requestSubmit()");
+    page.wait_for("location.hash.startsWith('#/key?domain=shop&descriptor=path%3Dhash%3A')");
+    page.wait_for(
+        "document.querySelector('#key-verdict').textContent == 'Within its limits: 2 left.'",
+    );
+    let visited = page.browser.evaluate("[location.href, document.title].join('\\n')");
+    assert!(!visited.as_str().unwrap().contains("s3cret"), "{visited}");
+    page.check();
+}
+
+#[test]
+fn a_client_that_sends_a_text_like_a_hash_hides_no_key() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    decide(&page.weir, "user", "hash:ab");
+    page.wait_for("document.querySelector('#hits-rows a')");
+    page.click("#hits-rows a");
+    page.wait_for("location.hash == '#/key?domain=shop&descriptor=user%3Dhash%3Aab'");
+    let within =
+        "document.querySelector('#key-verdict').textContent.startsWith('Within its limits')";
+    page.wait_for(within);
+    let asks = "document.querySelector('#key-values').checkVisibility()";
+    assert_eq!(page.browser.evaluate(asks), false);
+    // The address is enough.
+    page.browser.evaluate("location.reload()");
+    page.wait_for(&within.replace("').text", "')?.text"));
+    page.fill("#query", "shop user=ann");
+    page.browser.evaluate("document.querySelector('#search').requestSubmit()");
+    page.wait_for("location.hash == '#/key?domain=shop&descriptor=user%3Dann'");
     page.check();
 }

@@ -1,4 +1,5 @@
-//! The event `status`: totals, the rules with the most traffic, top keys and the store.
+//! The event `status`: totals, the rules with the most traffic, top keys, the keys with secret values and the
+//! store.
 
 use std::sync::atomic::Ordering;
 
@@ -50,6 +51,7 @@ pub(super) fn status<S: Store + Operations>(
         "serving": reasons.is_empty(),
         "not_serving_because": reasons,
         "problems": problems,
+        "redacted_keys": sources.limiter.denials().redacted_keys(),
         "requests": requests(sources.limiter.counts()),
         "controlled": controlled(sources.limiter.counts()),
         "rules": traffic.rank(sources.rules.load_full()),

@@ -65,7 +65,9 @@ fn bench() -> Bench {
     let top =
         top::Options { entries: 100, redact: vec!["token".to_owned()], threads: 1, share: false };
     let top = Arc::new(Top::new(top, clock.clone()));
+    let redaction = top.redaction().clone();
     let limiter = Limiter::new(store, weir_limiter::Options::default()).with_top(Some(top));
+    let limiter = limiter.with_redaction(redaction);
     let rules = Arc::new(ActiveRules::new(ControlClock::new(clock), u64::MAX));
     let controls = Arc::new(Controls::new(rules.clone(), Options::default(), || ()));
     let health = Arc::new(Health::new(false, false));
@@ -145,6 +147,7 @@ async fn a_status_comes_at_once_and_then_every_second() {
     assert_eq!(status["requests"]["over_limit"], 0);
     assert_eq!(status["controls"], json!({ "count": 0, "share_error": null, "missing": 0 }));
     assert_eq!(status["store"]["connected"], true);
+    assert_eq!(status["redacted_keys"], json!(["token"]));
     let wanted = json!([{
         "domain": "d", "rule": "user", "hits": 0, "over_limit": 0, "near_limit": 0,
         "shadow_mode": 0,

@@ -42,30 +42,36 @@ function matchesPattern(pattern, text) {
   return true;
 }
 
-/** The keys whose values weir shows as hashes (`top.redact`), as far as its answers had some. */
-const redactedKeys = new Set();
+/** The keys whose values weir shows as hashes (`top.redact`); null: not known before the first status. */
+let redactedKeys = null;
+/** Resolves when they are known. What is written here gets into no address before that. */
+let [redactedKeysAreKnown, setRedactedKeysKnown] = [null, null];
+redactedKeysAreKnown = new Promise(resolve => { setRedactedKeysKnown = resolve; });
 /** Values of these keys that someone wrote here, by what stands for them: they are in no address. */
 const writtenValues = new Map();
 /** Names of another load of this page stand for nothing here. */
 const firstName = Math.floor(Math.random() * 1e9);
 
-const isHidden = value => /^hash:(?:[0-9a-f]+|\?\d+)$/.test(value);
+function setRedactedKeys(names) {
+  redactedKeys = new Set(names);
+  setRedactedKeysKnown();
+}
 
-function noteRedacted(rows) {
-  for (const { entries } of rows) for (const { key, value } of entries) if (isHidden(value)) redactedKeys.add(key);
+const isHash = value => /^hash:(?:[0-9a-f]+|\?\d+)$/.test(value);
+/** Whether the value of an entry is not the one that clients send. Before the keys are known, any hash may be one. */
+const isHidden = ({ key, value }) => (redactedKeys?.has(key) ?? true) && isHash(value);
+
+/** Returns what stands for the value of a key that weir hides. */
+function hiddenValue(value) {
+  if (value === '' || isHash(value)) return value;
+  const known = [...writtenValues].find(([, written]) => written === value)?.[0];
+  const name = known ?? `hash:?${firstName + writtenValues.size}`;
+  writtenValues.set(name, value);
+  return name;
 }
 
 /** Replaces the values of keys that weir hides. */
-function hideValues(entries) {
-  return entries.map(entry => {
-    const { key, value } = entry;
-    if (!redactedKeys.has(key) || value === '' || isHidden(value)) return entry;
-    const known = [...writtenValues].find(([, written]) => written === value)?.[0];
-    const name = known ?? `hash:?${firstName + writtenValues.size}`;
-    writtenValues.set(name, value);
-    return { ...entry, value: name };
-  });
-}
+const hideValues = entries => entries.map(entry => (redactedKeys?.has(entry.key) ? { ...entry, value: hiddenValue(entry.value) } : entry));
 
 /** Puts the written values back. */
 const revealValues = entries => entries.map(entry => ({ ...entry, value: writtenValues.get(entry.value) ?? entry.value }));

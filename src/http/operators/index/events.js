@@ -3,7 +3,7 @@
 const MAX_EVENTS = 100;
 /** The shortest time between denials that are shown: they can be read. */
 const DENIAL_MS = 500;
-const BADGES = { added: 'good', loaded: 'good', up: 'good', refused: 'bad', down: 'bad' };
+const BADGES = { added: 'good', loaded: 'good', up: 'good', solved: 'good', rejected: 'bad', down: 'bad', problem: 'bad', problems: 'bad' };
 
 /** A list of rows, the newest first. */
 class Feed {
@@ -64,7 +64,6 @@ function denialRow({ at, domain, entries, cut, rule, limit, control, retry_ms: r
 }
 
 function addDenial(denial) {
-  noteRedacted([denial]);
   const now = performance.now();
   denialsHidden += denial.suppressed;
   if (now - denialShownAt < DENIAL_MS) {
@@ -77,19 +76,27 @@ function addDenial(denial) {
 
 function reloadRow({ at, what, ok, error, summary, changes: changed }) {
   const time = Date.parse(at);
-  if (!ok) return changeRow(time, 'refused', `${refusedText(what)}; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n')));
+  if (!ok) return changeRow(time, 'rejected', `${rejectedText(what)}; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n')));
   const lines = changed && changed.list.map(visible).join('\n');
   return changeRow(time, 'loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`, lines ? make('pre', '', lines) : null);
 }
 
-const refusedText = what => `The ${what === 'overlay' ? 'overlay is' : 'rules are'} refused`;
+const rejectedText = what => `The ${what === 'overlay' ? 'overlay is' : 'rules are'} rejected`;
 
 function storeText({ up, error }) {
   return up ? 'The store answers.' : `The store does not answer${error ? `: ${shortened(error, 200, 50)}` : ''}.`;
 }
 
+function problemsRow({ at, problems: list }) {
+  const time = Date.parse(at);
+  if (!list.length) return changeRow(time, 'solved', NO_PROBLEM);
+  const lines = list.map(problem => make('div', '', problemText(problem)));
+  return changeRow(time, list.length === 1 ? 'problem' : 'problems', ...lines);
+}
+
 const PAST_ROWS = {
   reload: reloadRow,
+  problems: problemsRow,
   store: event => changeRow(Date.parse(event.at), event.up ? 'up' : 'down', storeText(event)),
   controls: event => changeRow(Date.parse(event.at), 'changed', 'Controls changed.'),
 };
@@ -100,7 +107,6 @@ async function fillEvents({ events: before, denials: denied }) {
   // What has changed in controls since the page was opened, it has found out in full.
   const rows = before.filter(({ event, at }) => Object.hasOwn(PAST_ROWS, event) && !(event === 'controls' && Date.parse(at) > opened));
   changes.fill(rows.reverse().slice(0, MAX_EVENTS).map(event => PAST_ROWS[event.event](event)));
-  noteRedacted(denied);
   const shown = [];
   for (const [i, denial] of denied.reverse().slice(0, MAX_EVENTS).entries()) {
     if (i % 25 === 0) await pause();

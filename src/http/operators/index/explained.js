@@ -30,7 +30,7 @@ function showExplained(explained, { entries, domain }) {
   setText(byId('key-verdict'), text);
   showLimits(state, rule);
   byId('key-reset').disabled = state === null || Boolean(state.error);
-  const isShown = entries.every(({ value }) => !isHidden(value));
+  const isShown = !entries.some(isHidden);
   show(byId('key-why'), true);
   byId('key-steps').replaceChildren(...steps.map(({ matched, later }, i) => {
     const entry = keyElement('', [entries[i]]);

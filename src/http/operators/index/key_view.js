@@ -13,6 +13,8 @@ const keyView = {
   domain: '', entries: [], isCut: false,
   /** The last explanation; null: none yet, or it cannot be read. */
   explained: null,
+  /** Whether it waits until it is known which values weir hides. */
+  isWaiting: false,
   /** What is read, so that a late answer for another key is dropped. */
   turn: 0, readAt: 0, listsAt: 0,
 
@@ -28,7 +30,11 @@ const keyView = {
     byId('key-verdict').className = 'lead';
     setText(byId('key-verdict'), isGood ? 'Reading what applies.' : '');
     setText(byId('key-error'), '');
-    if (!isGood) return;
+    this.isWaiting = isGood;
+  },
+
+  start() {
+    this.isWaiting = false;
     this.showUnknown();
     this.showDomains();
     this.read();
@@ -40,7 +46,7 @@ const keyView = {
   },
 
   /** What weir hides and nobody has written here. */
-  unknown: () => revealValues(keyView.entries).filter(({ value }) => isHidden(value)),
+  unknown: () => revealValues(keyView.entries).filter(isHidden),
   /** Whether the address has what requests have. */
   isWhole: () => !keyView.isCut && keyView.unknown().length === 0,
 
@@ -67,6 +73,7 @@ const keyView = {
 
   refresh() {
     if (!this.entries.length) return;
+    if (this.isWaiting && redactedKeys) this.start();
     this.showControls();
     if (byId('key-domain').length < 2 && rules) this.showDomains();
     if (document.hidden || lost) return;
@@ -152,7 +159,7 @@ const keyView = {
     const listedRule = rule === null ? keyLists.flatMap(({ by }) => rows(by)).find(row => row.rule)?.rule : undefined;
     if (listedRule) this.plot.read(domain, listedRule);
     show(byId('key-listed'), facts.length > 0);
-    show(byId('key-unlisted'), facts.length === 0 && lists.hits.seconds !== undefined && !this.entries.some(({ value }) => isHidden(value)));
+    show(byId('key-unlisted'), facts.length === 0 && lists.hits.seconds !== undefined && !this.entries.some(isHidden));
     byId('key-tiles').replaceChildren(...facts.map(([title, value]) => make('div', '', make('dt', '', title), make('dd', '', make('b', '', value)))));
     const of = lists.hits.seconds === undefined ? '' : `${replicasText(lists.hits)}, ${windowText(lists.hits)}`;
     setText(byId('key-listed-note'), `Of ${of}.`);
@@ -172,9 +179,8 @@ byId('key-values').addEventListener('submit', event => {
   event.preventDefault();
   const written = [...byId('key-value-rows').querySelectorAll('input')];
   const entries = revealValues(keyView.entries).map(entry => {
-    const input = isHidden(entry.value) ? written.find(({ dataset, value }) => dataset.key === entry.key && value !== '') : undefined;
+    const input = isHidden(entry) ? written.find(({ dataset, value }) => dataset.key === entry.key && value !== '') : undefined;
     return input ? { ...entry, value: input.value } : entry;
   });
-  for (const input of written) redactedKeys.add(input.dataset.key);
   go(keyAddress(keyView.domain, entries));
 });

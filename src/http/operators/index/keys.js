@@ -38,7 +38,6 @@ function listParts(top, seconds) {
   setText(byId('top-note'), !top ? 'top.entries is 0: keys are not counted.' : `Of ${replicasText(top.hits)}, ${windowText(top.hits)}. ≤ marks a count that may be too high.`);
   return (top ? keyLists : []).map(list => () => {
     const { rows } = top[list.by] ?? { rows: [] };
-    noteRedacted(rows);
     showKeys(list, rows, seconds);
   });
 }
@@ -124,8 +123,9 @@ function makeKey(key, { by, hasBlock }) {
 /** What the form starts with for a key. Values that are hashes or cut are not those of requests. */
 function draftOfKey({ domain, entries, cut }) {
   const warnings = new Set();
-  const known = revealValues(entries).map(({ key, value }) => {
-    if (isHidden(value)) {
+  const known = revealValues(entries).map(entry => {
+    const { key, value } = entry;
+    if (isHidden(entry)) {
       warnings.add('Write the value that the list shows as a hash.');
       return { key, value: '' };
     }
@@ -133,7 +133,7 @@ function draftOfKey({ domain, entries, cut }) {
       warnings.add('A value was cut: * stands for the rest.');
       return { key, value: `${value.slice(0, -1)}*` };
     }
-    return { key, value };
+    return entry;
   });
   if (!cut && entries.some(({ value }) => value.includes('*'))) {
     warnings.add('The client sent a *, which stands for any text here: this matches more than the key.');

@@ -9,11 +9,14 @@ const handlers = {
   status: receiveStatus,
   controls: () => readControls(),
   denial: addDenial,
-  problems: ({ problems: next }) => showProblems(next),
+  problems(event) {
+    changes.add(problemsRow(event));
+    showProblems(event.problems);
+  },
   reload(event) {
     changes.add(reloadRow(event));
-    // What is refused is a problem, too, which says so.
-    if (!event.ok && status?.problems === undefined) announce(`${refusedText(event.what)}.`);
+    // What is rejected is a problem, too, which says so.
+    if (!event.ok && status?.problems === undefined) announce(`${rejectedText(event.what)}.`);
     readRules();
   },
   store(event) {
@@ -28,6 +31,7 @@ const handlers = {
 };
 
 function receiveStatus(next) {
+  setRedactedKeys(next.redacted_keys);
   const { uptime_ms: uptime, requests } = next;
   if (status && uptime < status.uptime_ms) {
     totals = [];

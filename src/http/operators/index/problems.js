@@ -1,11 +1,14 @@
-// What is wrong: a red line for each problem, at the top of every view.
+// Problems: a red line for each, at the top of every view.
 
 let problems = [];
 /** What was announced: each problem once. */
 let announcedProblems = new Set();
 
-const fileName = path => shortened(path.split('/').pop());
+/** The kinds whose text ends with an error of a store or a disk: the next one is the same problem. */
+const VARYING_KINDS = ['store', 'controls', 'disk'];
+const NO_PROBLEM = 'No problem is left.';
 
+const fileName = path => shortened(path.split('/').pop());
 
 const sinceText = since => dayAndTime(Date.parse(since), 5);
 
@@ -21,14 +24,20 @@ function problemTexts(problem) {
   const when = Date.parse(since) > 0 ? `, since ${sinceText(since)}` : '';
   if (kind === 'rules') {
     const where = [count === null ? '' : counted(count, 'problem'), place && `${count > 1 ? 'first ' : ''}at ${place}`].filter(Boolean).join(', ');
-    return { title: refusedText(/^(new )?overlay /.test(text) ? 'overlay' : 'rules'), rest: `${where ? `: ${where}` : ''}${when}.`, more: sentence(shortened(text, 300, 80)) };
+    return { title: rejectedText(/^(new )?overlay /.test(text) ? 'overlay' : 'rules'), rest: `${where ? `: ${where}` : ''}${when}.`, more: sentence(shortened(text, 300, 80)) };
   }
   const [title, ...rest] = shortened(text, 300, 80).split(': ');
   return { title: `${title[0].toUpperCase()}${title.slice(1)}`, rest: `${rest.length ? `: ${rest.join(': ')}` : ''}${place ? ` (${place})` : ''}${when}.`, more: '' };
 }
 
-/** Without its times: a problem that lasts is announced once. */
-const problemKey = ({ kind, file, line, column, count, text }) => JSON.stringify([kind, file, line, column, count, text.replace(/\d+/g, '')]);
+/** A problem in a sentence. */
+function problemText(problem) {
+  const { title, rest } = problemTexts(problem);
+  return `${title}${rest}`;
+}
+
+/** Without what varies, as its times: a problem that lasts is announced once. */
+const problemKey = ({ kind, file, line, column, count, text }) => JSON.stringify([kind, file, line, column, count, VARYING_KINDS.includes(kind) ? '' : text.replace(/\d+/g, '')]);
 
 function showProblems(next) {
   problems = next;
@@ -42,17 +51,17 @@ function showProblems(next) {
   });
   const fresh = problems.filter(problem => !announcedProblems.has(problemKey(problem)));
   if (fresh.length) {
-    announce(fresh.map(problem => problemTexts(problem)).map(({ title, rest }) => `${title}${rest}`).join(' '));
+    announce(fresh.map(problemText).join(' '));
   } else if (announcedProblems.size && !problems.length) {
-    announce('No problem is left.');
+    announce(NO_PROBLEM);
   }
   announcedProblems = new Set(problems.map(problemKey));
 }
 
 /** The state of the service in words. */
 function stateText(serving) {
-  const refused = problems.some(({ kind }) => kind === 'rules');
+  const rejected = problems.some(({ kind }) => kind === 'rules');
   const others = problems.filter(({ kind }) => kind !== 'rules').length;
-  const texts = [serving ? 'serving' : 'not serving', refused && 'the rules are refused', others && counted(others, refused ? 'other problem' : 'problem')];
+  const texts = [serving ? 'serving' : 'not serving', rejected && 'the rules are rejected', others && counted(others, rejected ? 'other problem' : 'problem')];
   return texts.filter(Boolean).join('; ');
 }

@@ -19,22 +19,29 @@ function readKey(text) {
   return { entries, domains: [...new Set(having)].sort() };
 }
 
-/** Puts what stands for hidden values into a text: addresses have none of them. */
+/** Puts what stands for hidden values into a text, whether it is a descriptor or the beginning of one: addresses have none of them. */
 function hiddenText(text) {
-  const entries = readDescriptor(text);
-  if (!entries) return text;
-  // A domain may stand before the first key.
-  const [, before, key] = /^(.* )?(.*)$/s.exec(entries[0].key);
-  const known = [{ ...entries[0], key }, ...entries.slice(1)];
-  const hidden = hideValues(known);
-  return hidden.every((entry, i) => entry === known[i]) ? text : `${before ?? ''}${descriptorText(hidden)}`;
+  const unescaped = part => part.replace(/\\([\\,])/g, '$1');
+  return text.replace(/((?:[^\\,=]|\\.?)+)=((?:[^\\,]|\\.?)*)/gsu, (entry, before, value) => {
+    // A domain may stand before the first key.
+    const key = unescaped(before).trim();
+    const isRedacted = [...redactedKeys].some(name => key === name || key.endsWith(` ${name}`));
+    return isRedacted ? `${before}=${escaped(hiddenValue(unescaped(value)))}` : entry;
+  });
 }
+
+/** Searches so far: a later one ends those that wait. */
+let searches = 0;
 
 /** Opens the key that a text is, else what it finds. */
 async function search(text) {
   if (!text) return;
+  searches += 1;
+  const turn = searches;
+  await redactedKeysAreKnown;
   // At the start: names of domains decide.
   if (!rules) await Promise.race([rulesAreRead, new Promise(resolve => setTimeout(resolve, 2000))]);
+  if (turn !== searches) return;
   const key = rules && readKey(text);
   if (key?.domains.length === 1) go(keyAddress(key.domains[0], key.entries));
   else go(address('search', { text: hiddenText(text) }));
@@ -55,7 +62,7 @@ const searchView = {
     const isStale = () => view !== this || this.text !== text;
     setText(byId('search-count'), 'Searching.');
     for (const kind of ['open', 'domain', 'rule', 'control', 'key', 'denial']) show(byId(`found-${kind}s`), false);
-    await rulesAreRead;
+    await Promise.all([rulesAreRead, redactedKeysAreKnown]);
     if (isStale()) return;
     this.showKeyChoice(text);
     const words = wordsOf(text);
@@ -97,7 +104,6 @@ const searchView = {
       await pause();
       const rows = await filterInSlices(answer?.rows ?? [], row => hasWords(this.textOfKey(row), words), isStale);
       if (isStale()) return [];
-      noteRedacted(rows);
       for (const key of rows) {
         const name = keyOfRow({ ...key, limit: undefined });
         if (!found.has(name)) found.set(name, { key, notes: [], rank: 0 });
