@@ -1,4 +1,4 @@
-//! What is wrong with a set of rules or an overlay that was rejected.
+//! The errors of a set of rules or an overlay that was rejected.
 
 use std::time::SystemTime;
 
