@@ -247,6 +247,34 @@ fn dumps_are_read() {
 }
 
 #[test]
+fn what_gateways_generate_fits_but_for_the_costs_of_distinct_values() {
+    let envoy = fs::read_to_string(root().join("tests/e2e/gateway_costs/envoy.yaml")).unwrap();
+    let mut checked = 0;
+    for entry in fs::read_dir(root().join("tests/gateway_policies")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let documents: Vec<&str> = text.split("\n---\n").collect();
+        let [_, rules, route] = documents[..] else { continue };
+        let domain = rules.lines().find_map(|line| line.strip_prefix("domain: ")).unwrap();
+        // As block style, below the name of the filter.
+        let route: String = route.lines().map(|line| format!("\n{:30}{line}", "")).collect();
+        let envoy = envoy
+            .replace("{ {filter}: {route} }", &format!("\n{:28}{{filter}}:{route}", ""))
+            .replace("{filter}", "envoy.filters.http.ratelimit/costs")
+            .replace("{domain}", domain)
+            .replace("{weir}", "8081")
+            .replace("{backend}", "8080");
+        let found = findings(rules, &[("envoy.yaml", &envoy)]);
+        let is_distinct = path.ends_with("quota-distinct.yaml");
+        assert_eq!(found.len(), usize::from(is_distinct), "{path:?}: {found:?}");
+        let charges = "this charges another key than requests ask about: 'rule-0-x-tenant-id-match-0'";
+        assert!(found.iter().all(|found| found.contains(charges)), "{found:?}");
+        checked += 1;
+    }
+    assert_eq!(checked, 6);
+}
+
+#[test]
 fn what_a_proxy_does_not_use_any_more_is_ignored() {
     let dump = fs::read_to_string(root().join("tests/envoy_dumps/istioctl-proxy-config-all.json"))
         .unwrap();
