@@ -267,7 +267,8 @@ fn what_gateways_generate_fits_but_for_the_costs_of_distinct_values() {
         let found = findings(rules, &[("envoy.yaml", &envoy)]);
         let is_distinct = path.ends_with("quota-distinct.yaml");
         assert_eq!(found.len(), usize::from(is_distinct), "{path:?}: {found:?}");
-        let charges = "this charges another key than requests ask about: 'rule-0-x-tenant-id-match-0'";
+        let charges =
+            "this charges another key than requests ask about: 'rule-0-x-tenant-id-match-0'";
         assert!(found.iter().all(|found| found.contains(charges)), "{found:?}");
         checked += 1;
     }

@@ -3,12 +3,10 @@
 
 mod policies;
 
-use std::fs;
-use std::path::Path;
-
 use self::policies::Policy;
 use crate::support::backend::Backend;
 use crate::support::envoy::{self, Envoy};
+use crate::support::files::read;
 use crate::support::management::{Management, any, config};
 use crate::support::weir::{Setup, Weir};
 use crate::support::{http, wait_for};
@@ -125,9 +123,7 @@ fn a_request_passes_while_any_of_its_buckets_has_room() {
 
 #[test]
 fn with_the_overlay_of_the_example_each_bucket_denies_by_itself() {
-    let overlay =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/envoy-ai-gateway/quota.overlay.yaml");
-    let overlay = fs::read_to_string(overlay).expect("a file");
+    let overlay = read("examples/envoy-ai-gateway/quota.overlay.yaml");
     let gateway = Gateway::start_with(&Policy::read("quota-bucket-rules"), Some(&overlay));
     let acme = [("x-tenant-id", "acme")];
     assert_eq!(gateway.ask(15, &acme), 200);

@@ -1,10 +1,10 @@
 //! The policies of `tests/gateway_policies`, and the rules that a QuotaPolicy becomes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::support::files::{read, root};
 use crate::support::{schemas, yaml};
 
 /// A policy and what its gateway generates from it.
@@ -16,20 +16,12 @@ pub struct Policy {
     pub route: Value,
 }
 
-fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway_policies")
-}
-
-/// Returns the YAML documents of a file of the project.
-fn documents(path: &Path) -> Vec<Value> {
-    yaml::documents(&fs::read_to_string(path).expect("a file"))
-}
+const DIRECTORY: &str = "tests/gateway_policies";
 
 impl Policy {
     pub fn read(name: &str) -> Policy {
-        let path = directory().join(name).with_extension("yaml");
-        let [resource, rules, route] =
-            documents(&path).try_into().expect("a policy, rules and a route");
+        let documents = yaml::documents(&read(format!("{DIRECTORY}/{name}.yaml")));
+        let [resource, rules, route] = documents.try_into().expect("a policy, rules and a route");
         Policy { resource, rules, route }
     }
 
@@ -127,7 +119,7 @@ fn limited(mut descriptor: Value, bucket: &Value) -> Value {
 #[test]
 fn the_generated_rules_are_those_of_the_policies() {
     let mut quotas = 0;
-    for entry in fs::read_dir(directory()).expect("a directory") {
+    for entry in fs::read_dir(root().join(DIRECTORY)).expect("a directory") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|extension| extension == "yaml") {
             let name = path.file_stem().expect("a name").to_str().expect("text");
@@ -142,7 +134,6 @@ fn the_generated_rules_are_those_of_the_policies() {
         }
     }
     assert_eq!(quotas, 5);
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/envoy-ai-gateway");
-    let policy = documents(&example.join("quota-policy.yaml")).remove(0);
-    assert_eq!(documents(&example.join("generated.yaml")), [quota_rules(&policy)]);
+    let example = |name| yaml::document(&read(format!("examples/envoy-ai-gateway/{name}.yaml")));
+    assert_eq!(example("generated"), quota_rules(&example("quota-policy")));
 }

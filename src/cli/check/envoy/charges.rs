@@ -51,7 +51,7 @@ pub(super) fn check(items: &[Node<'_>], findings: &mut Findings) {
 
 /// The keys and values of an item; none if an action of it is not known.
 fn entries(item: &Node<'_>) -> Option<(Vec<String>, Vec<Value>)> {
-    let entry = |action| {
+    let entry = |action: &Node<'_>| {
         let (key, value) = written_entry(action)?;
         Some((key, value.map(|value| (value, expects_match(action)))))
     };
