@@ -270,7 +270,7 @@ fn costs_that_are_charged_to_another_key() {
         strays(&charging(METHOD, constant)),
         [
             "this charges another key than requests ask about: 'method' is a constant here, but at their start a \
-          value of the request (envoy.yaml:13:92)"
+          value of the request (envoy.yaml:14:102)"
         ]
     );
     // The same action, one whose value may be the same, and a key of which nothing asks.
@@ -306,7 +306,7 @@ fn costs_that_are_charged_for_other_requests() {
         strays(&charging(&other, &matches)),
         [
             "this charges other requests than those that ask: `expect_match` of 'method' is the opposite at their \
-          start (envoy.yaml:13:92)"
+          start (envoy.yaml:14:102)"
         ]
     );
     for same in [&matches, &other] {

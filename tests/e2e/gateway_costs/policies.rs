@@ -133,7 +133,7 @@ fn the_generated_rules_are_those_of_the_policies() {
             }
         }
     }
-    assert_eq!(quotas, 5);
+    assert_eq!(quotas, 6);
     let example = |name| yaml::document(&read(format!("examples/envoy-ai-gateway/{name}.yaml")));
     assert_eq!(example("generated"), quota_rules(&example("quota-policy")));
 }
