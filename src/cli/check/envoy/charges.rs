@@ -65,8 +65,10 @@ fn expects_match(action: &Node<'_>) -> bool {
 }
 
 fn may_be_one_rule(asked: &[Value], charged: &[Value]) -> bool {
-    let is_other = |(asked, charged): (&Value, &Value)| matches!((asked, charged), (Some((asked, _)), Some((charged, _))) if asked != charged);
-    !asked.iter().zip(charged).any(is_other)
+    asked.iter().zip(charged).all(|values| match values {
+        (Some((asked, _)), Some((charged, _))) => asked == charged,
+        _ => true,
+    })
 }
 
 fn first_difference(asked: &[Value], charged: &[Value]) -> Option<(usize, Difference)> {
