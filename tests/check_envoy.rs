@@ -245,6 +245,92 @@ fn hits_that_envoy_ignores() {
     assert!(!found.contains(&ignored.to_owned()), "{found:?}");
 }
 
+/// A filter that asks by one action and charges by another, after the same first one.
+fn charging(asks: &str, charges: &str) -> String {
+    envoy(
+        &format!(
+            "{FILTER}\nrate_limits:\n- actions: [{API}, {asks}]\n- actions: [{API}, {USER}]\n\
+             - actions: [{API}, {charges}]\n  apply_on_stream_done: true\n  \
+             hits_addend: {{ format: '%RESP(x-tokens)%' }}\n"
+        ),
+        "",
+        "route: { cluster: backend }",
+    )
+}
+
+/// The warnings that charges go elsewhere.
+fn strays(envoy: &str) -> Vec<String> {
+    warnings(envoy).into_iter().filter(|found| found.starts_with("this charges")).collect()
+}
+
+#[test]
+fn costs_that_are_charged_to_another_key() {
+    let constant = "{ generic_key: { descriptor_key: method, descriptor_value: method } }";
+    assert_eq!(
+        strays(&charging(METHOD, constant)),
+        [
+            "this charges another key than requests ask about: 'method' is a constant here, but at their start a \
+          value of the request (envoy.yaml:14:102)"
+        ]
+    );
+    // The same action, one whose value may be the same, and a key of which nothing asks.
+    let metadata = "{ metadata: { descriptor_key: method } }";
+    let other = constant.replace("descriptor_key: method", "descriptor_key: none");
+    for (asks, charges) in [
+        (METHOD, METHOD),
+        (constant, constant),
+        (constant, metadata),
+        (METHOD, metadata),
+        (METHOD, other.as_str()),
+    ] {
+        assert_eq!(strays(&charging(asks, charges)), none(), "{charges}");
+    }
+    // A constant that another item asks about.
+    let both = charging(METHOD, constant).replace(USER, constant);
+    assert_eq!(strays(&both), none());
+    // Two keys, of which one is another constant: not the same limit.
+    let route =
+        charging(METHOD, constant).replacen("descriptor_value: api", "descriptor_value: all", 1);
+    assert_eq!(strays(&route), none());
+}
+
+#[test]
+fn costs_that_are_charged_for_other_requests() {
+    let when = |expected: &str| {
+        format!(
+            "{{ header_value_match: {{ descriptor_key: method, descriptor_value: get, {expected} headers: [] }} }}"
+        )
+    };
+    let (matches, other) = (when("expect_match: true,"), when("expect_match: false,"));
+    assert_eq!(
+        strays(&charging(&other, &matches)),
+        [
+            "this charges other requests than those that ask: `expect_match` of 'method' is the opposite at their \
+          start (envoy.yaml:14:102)"
+        ]
+    );
+    for same in [&matches, &other] {
+        assert_eq!(strays(&charging(same, same)), none());
+    }
+    assert_eq!(strays(&charging(&when(""), &matches)), none());
+}
+
+#[test]
+fn costs_of_a_list_for_all_routes_are_reported_once() {
+    let constant = "{ generic_key: { descriptor_key: method, descriptor_value: method } }";
+    let one = charging(METHOD, constant);
+    let (_, route) = one.split_once("routes:\n").unwrap();
+    assert_eq!(strays(&format!("{one}{route}")).len(), 1);
+    // Envoy ignores `hits_addend` there, which has a warning of its own.
+    let item = format!(
+        "rate_limits: [{{ actions: [{METHOD}] }}, {{ actions: [{constant}], apply_on_stream_done: true }}]"
+    );
+    assert_eq!(
+        strays(&envoy(FILTER, "", &format!("route: {{ cluster: backend, {item} }}"))),
+        none()
+    );
+}
+
 #[test]
 fn json_is_read_too() {
     let json = r#"{"staticResources":{"listeners":[{"filterChains":[{"filters":[{"typedConfig":{

@@ -247,6 +247,50 @@ fn dumps_are_read() {
 }
 
 #[test]
+fn what_gateways_generate_fits_but_for_costs_of_distinct_and_inverted_headers() {
+    let envoy = fs::read_to_string(root().join("tests/e2e/gateway_costs/envoy.yaml")).unwrap();
+    let mut checked = 0;
+    for entry in fs::read_dir(root().join("tests/gateway_policies")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let documents: Vec<&str> = text.split("\n---\n").collect();
+        let [_, rules, route] = documents[..] else { continue };
+        let domain = rules.lines().find_map(|line| line.strip_prefix("domain: ")).unwrap();
+        // As block style, below the name of the filter.
+        let route: String = route.lines().map(|line| format!("\n{:30}{line}", "")).collect();
+        let envoy = envoy
+            .replace("{ {filter}: {route} }", &format!("\n{:28}{{filter}}:{route}", ""))
+            .replace("{filter}", "envoy.filters.http.ratelimit/costs")
+            .replace("{domain}", domain)
+            .replace("{weir}", "8081")
+            .replace("{backend}", "8080");
+        let found = findings(rules, &[("envoy.yaml", &envoy)]);
+        let (rule, message) = match path.file_stem().unwrap().to_str().unwrap() {
+            "quota-distinct" => (
+                "rule-0-x-tenant-id-match-0",
+                "this charges another key than requests ask about: 'rule-0-x-tenant-id-match-0' is a constant \
+                 here, but at their start a value of the request",
+            ),
+            "quota-inverted" => (
+                "rule-0-x-tenant-id|acme-match-0",
+                "this charges other requests than those that ask: `expect_match` of \
+                 'rule-0-x-tenant-id|acme-match-0' is the opposite at their start",
+            ),
+            name => {
+                assert_eq!(found, [""; 0], "{name}");
+                continue;
+            }
+        };
+        let line = |at: usize| envoy[..at].lines().count();
+        let (asks, charges) = (line(envoy.find(rule).unwrap()), line(envoy.rfind(rule).unwrap()));
+        let wanted = format!("envoy.yaml:{charges}: {message} (envoy.yaml:{asks}:");
+        assert!(found.len() == 1 && found[0].starts_with(&wanted), "{found:?}");
+        checked += 1;
+    }
+    assert_eq!(checked, 2);
+}
+
+#[test]
 fn what_a_proxy_does_not_use_any_more_is_ignored() {
     let dump = fs::read_to_string(root().join("tests/envoy_dumps/istioctl-proxy-config-all.json"))
         .unwrap();

@@ -185,8 +185,10 @@ fn documents() -> Vec<PathBuf> {
         "fuzz",
         "benches/load",
         "examples/envoy",
+        "examples/envoy-ai-gateway",
         "examples/envoy-gateway",
         "examples/istio",
+        "tests/gateway_policies",
         "tests/schemas",
     ] {
         for entry in fs::read_dir(root.join(directory)).unwrap() {

@@ -35,8 +35,8 @@ fn helm_accepts_the_values_of_the_readme_and_the_examples() {
     let blocks = readme.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let mut values: Vec<String> = blocks.map(str::to_owned).collect();
     assert!(values.len() > 5, "{values:?}");
-    for file in ["weir-values.yaml", "weir-values-tls.yaml"] {
-        let path = root().join("examples/istio").join(file);
+    for file in ["istio/weir-values", "istio/weir-values-tls", "envoy-ai-gateway/weir-values"] {
+        let path = root().join("examples").join(file).with_extension("yaml");
         values.push(std::fs::read_to_string(path).unwrap());
     }
     for values in values {

@@ -250,7 +250,8 @@ fn check_resource(resource: &Value) -> Result<&'static str, String> {
             | "PeerAuthentication"
             | "Gateway"
             | "VirtualService"
-            | "BackendTrafficPolicy"),
+            | "BackendTrafficPolicy"
+            | "QuotaPolicy"),
         ) => {
             schemas::check(kind, resource)?;
             Ok("custom resource")

@@ -27,6 +27,7 @@ mod envoy_docs;
 #[cfg(feature = "tls")]
 mod envoy_gateway;
 mod events;
+mod gateway_costs;
 mod health;
 mod health_command;
 mod history;

@@ -1,6 +1,7 @@
 //! `weir check --envoy`: compares what Envoy sends with the rules.
 
 pub(in crate::cli) mod actions;
+mod charges;
 mod compare;
 mod config;
 mod filter;

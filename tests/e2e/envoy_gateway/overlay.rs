@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use weir_rules::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit};
 
 use super::example::{example, example_pod};
 use super::gateway::{DOMAIN, Gateway};
@@ -12,7 +11,7 @@ use super::pod::in_pod;
 use super::{block_on, channel};
 use crate::support::api::request;
 use crate::support::certificates::Authority;
-use crate::support::management::any;
+use crate::support::management::{any, config};
 use crate::support::redis::Server;
 use crate::support::wait_until;
 
@@ -43,26 +42,6 @@ fn generated() -> Value {
     json!({ "domain": DOMAIN, "descriptors": [route] })
 }
 
-/// Returns a descriptor of a rule file as Envoy Gateway sends it.
-fn descriptor(rule: &Value) -> RateLimitDescriptor {
-    let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
-    let limit = rule["rate_limit"].as_object().map(|limit| {
-        let unit = limit["unit"].as_str().expect("a unit").to_uppercase();
-        RateLimitPolicy {
-            unit: RateLimitUnit::from_str_name(&unit).expect("a known unit").into(),
-            requests_per_unit: limit["requests_per_unit"].as_u64().unwrap().try_into().unwrap(),
-            ..Default::default()
-        }
-    });
-    RateLimitDescriptor {
-        key: text("key"),
-        value: text("value"),
-        rate_limit: limit,
-        descriptors: rule["descriptors"].as_array().into_iter().flatten().map(descriptor).collect(),
-        ..Default::default()
-    }
-}
-
 #[test]
 fn the_generated_rules_are_those_of_the_policy() {
     assert_eq!(example("generated.yaml"), [generated()]);
@@ -77,13 +56,7 @@ fn the_overlay_patches_the_rules_of_the_policy() {
         let (mut pod, _) = example_pod(place, &authority, &redis);
         pod.start();
         gateway.await_subscription();
-        let rules = generated();
-        gateway.publish(vec![any(&RateLimitConfig {
-            name: DOMAIN.to_owned(),
-            domain: DOMAIN.to_owned(),
-            descriptors: vec![descriptor(&rules["descriptors"][0])],
-            ..Default::default()
-        })]);
+        gateway.publish(vec![any(&config(&generated()))]);
         block_on(async {
             let mut client = RateLimitServiceClient::new(channel(&pod, &authority).await);
             let mut decide = async |hits: u32| {

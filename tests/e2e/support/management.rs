@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use prost::Message;
 use prost_types::Any;
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -20,7 +21,7 @@ use weir::proto::envoy::service::discovery::v3::aggregated_discovery_service_ser
 use weir::proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
-use weir_rules::proto::RateLimitConfig;
+use weir_rules::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit};
 
 use super::{PATIENCE, wait_for};
 
@@ -213,4 +214,41 @@ impl AggregatedDiscoveryService for Service {
 /// Encodes a resource.
 pub fn any(config: &RateLimitConfig) -> Any {
     Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() }
+}
+
+/// Returns a rule file as a gateway sends it: with the fields that gateways set.
+pub fn config(rules: &Value) -> RateLimitConfig {
+    let domain = rules["domain"].as_str().expect("a domain");
+    RateLimitConfig {
+        name: domain.to_owned(),
+        domain: domain.to_owned(),
+        descriptors: descriptors(rules),
+        ..Default::default()
+    }
+}
+
+fn descriptors(above: &Value) -> Vec<RateLimitDescriptor> {
+    above["descriptors"].as_array().into_iter().flatten().map(descriptor).collect()
+}
+
+fn descriptor(rule: &Value) -> RateLimitDescriptor {
+    let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
+    let is = |key: &str| rule[key].as_bool().unwrap_or_default();
+    let rate_limit = rule["rate_limit"].as_object().map(|limit| {
+        let unit = limit["unit"].as_str().expect("a unit").to_uppercase();
+        RateLimitPolicy {
+            unit: RateLimitUnit::from_str_name(&unit).expect("a known unit").into(),
+            requests_per_unit: limit["requests_per_unit"].as_u64().unwrap().try_into().unwrap(),
+            ..Default::default()
+        }
+    });
+    RateLimitDescriptor {
+        key: text("key"),
+        value: text("value"),
+        rate_limit,
+        descriptors: descriptors(rule),
+        shadow_mode: is("shadow_mode"),
+        quota_mode: is("quota_mode"),
+        ..Default::default()
+    }
 }

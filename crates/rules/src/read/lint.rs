@@ -79,9 +79,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns about a value that is not compared as its author expects.
+    /// Warns about a value that is not compared as its author expects. One that repeats its key is a constant, which
+    /// gateways generate and send as it is written.
     pub(super) fn lint_value(&mut self, key: &str, value: &str, position: Position) {
         if self.lint
+            && value != key
             && let Some((what, help)) = patterns::looks_like(key, value)
         {
             let message = format!("this value looks like {what}, but it is compared as text");

@@ -218,6 +218,8 @@ fn values_that_look_like_patterns() {
         ),
         [""; 0]
     );
+    // Envoy AI Gateway names a rule by the expression, and sends the name.
+    assert_eq!(of("- { key: 'rule-0-plan|^gold$', value: 'rule-0-plan|^gold$', L }\n"), [""; 0]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::Findings;
 use super::actions::{Values, descriptors, size, unknown};
+use super::charges;
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text};
 use weir_rules::Position;
@@ -30,6 +31,8 @@ pub(super) struct Routes<'c, 'n, 'a> {
     items: BTreeMap<Position, (&'n str, bool)>,
     /// The items that were sent, by place, domain and number of entries.
     seen: BTreeSet<(Position, String, String)>,
+    /// The lists of filters and `typed_per_filter_config` whose charges are checked, by their first items.
+    charges: BTreeSet<Position>,
     /// The places of actions that are not known.
     unknown_actions: BTreeSet<Position>,
     /// Whether there is Envoy's local rate limit, which uses the same items.
@@ -56,6 +59,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             asking: BTreeSet::new(),
             items: BTreeMap::new(),
             seen: BTreeSet::new(),
+            charges: BTreeSet::new(),
             unknown_actions: BTreeSet::new(),
             has_local: false,
             is_complete: true,
@@ -185,6 +189,13 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
         sent: &mut Vec<Sent>,
     ) {
         let of_filter = self.filters[index].stage;
+        // Elsewhere, Envoy ignores what an item charges.
+        if !by_stage
+            && let Some(first) = items.first()
+            && self.charges.insert(first.position)
+        {
+            charges::check(items, self.findings);
+        }
         for item in items {
             let effort = size(item, &route.clusters).saturating_mul(VALUE_EFFORT);
             if !self.findings.spend(item.position, effort) {
