@@ -62,7 +62,7 @@ fn chapter(source: &str, content: &str, below: &[Value]) -> Value {
 
 /// Returns the chapters of a book with three pages as the preprocessor changes them.
 fn preprocessed(html: &Value) -> Vec<Value> {
-    let readme = "[a](docs/redis.md#b) [c](LICENSE) [d](#e) [f](https://example.com/g.md)";
+    let readme = "[a](docs/redis.md#b) [c](LICENSE) [d](#e) [f](https://example.com/g.md) [h](docs/SUMMARY.md)";
     let redis = "[a](../README.md#b) [c](adr/README.md) [d](img/e.svg)\n ```\n[f](../g)\n ```\n[h](../fuzz)";
     let decision = "[a](../redis.md) [b](../../README.md) [c](../../fuzz/README.md#d)";
     let below = [chapter("adr/README.md", decision, &[])];
@@ -87,7 +87,9 @@ fn the_preprocessor_keeps_links_within_the_book_or_leads_to_the_repository() {
     assert_eq!(paths, ["index.md", "redis.md", "adr/index.md"]);
     let outside = "https://example.com/a/weir/blob/HEAD";
     let expected = [
-        format!("[a](redis.md#b) [c]({outside}/LICENSE) [d](#e) [f](https://example.com/g.md)"),
+        format!(
+            "[a](redis.md#b) [c]({outside}/LICENSE) [d](#e) [f](https://example.com/g.md) [h]({outside}/docs/SUMMARY.md)"
+        ),
         format!(
             "[a](index.md#b) [c](adr/index.md) [d](img/e.svg)\n ```\n[f](../g)\n ```\n[h]({outside}/fuzz)"
         ),
