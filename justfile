@@ -39,6 +39,10 @@ update-docs:
 update-pictures:
     cargo run --example plot_algorithms
 
+# Build the book of docs/ into target/book
+book:
+    scripts/build-book
+
 # Fuzz a target, or all: `just fuzz rules 60`
 fuzz target="all" seconds="20":
     fuzz/run {{ target }} {{ seconds }}

@@ -68,7 +68,7 @@ fn the_dockerfile_passes_its_linter() {
 fn the_workflows_pass_their_linter() {
     let Some(actionlint) = tool("actionlint", "WEIR_ACTIONLINT") else { return };
     let mut command = Command::new(actionlint);
-    for name in ["ci.yaml", "dependencies.yaml", "release.yaml"] {
+    for name in ["ci.yaml", "dependencies.yaml", "pages.yaml", "release.yaml"] {
         command.arg(Path::new(".github/workflows").join(name));
     }
     succeed(&mut command);

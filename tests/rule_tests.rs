@@ -1,5 +1,5 @@
-//! The subcommand `weir test`: the tests of `docs/testing-rules.md`, the tests that the examples ship with, and
-//! invalid test files.
+//! The subcommand `weir test`: the tests of `docs/testing-rules.md` and `docs/recipes.md`, the tests that the examples
+//! ship with, and invalid test files.
 
 #[path = "support/files.rs"]
 mod files;
@@ -37,15 +37,47 @@ fn test(text: &str, arguments: &str) -> (Option<i32>, String, String) {
 
 #[test]
 fn the_documented_tests_pass() {
-    let directory = tempfile::tempdir().unwrap();
-    for (name, text) in markdown::files(&files::read("docs/testing-rules.md")) {
-        if !["failing.test.yaml", "invalid.test.yaml"].contains(&name.as_str()) {
-            fs::write(directory.path().join(name), text).unwrap();
+    // Those that fail are shown with what `weir test` prints, which tests/console.rs compares.
+    let failing = ["failing.test.yaml", "invalid.test.yaml"];
+    for (document, tests) in [("docs/testing-rules.md", 7), ("docs/recipes.md", 17)] {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in markdown::files(&files::read(document)) {
+            if !failing.contains(&name.as_str()) {
+                fs::write(directory.path().join(name), text).unwrap();
+            }
+        }
+        let (code, out, err) = run(directory.path(), "weir test .");
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{document}: {out}");
+        let passed = format!("\n{tests} tests: {tests} passed, 0 failed\n");
+        assert!(out.ends_with(&passed), "{document}: {out}");
+    }
+}
+
+/// Returns the sections of a document, each with its heading.
+fn sections(document: &str) -> impl Iterator<Item = (&str, &str)> {
+    document.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap())
+}
+
+#[test]
+fn each_recipe_has_rules_and_a_test() {
+    let document = files::read("docs/recipes.md");
+    let mut untested = Vec::new();
+    for (question, recipe) in sections(&document) {
+        assert!(question.ends_with('?'), "{question}");
+        let files = markdown::files(recipe);
+        let test =
+            files.iter().find_map(|(name, text)| Some((name.strip_suffix(".test.yaml")?, text)));
+        let tested = test.is_some_and(|(name, text)| {
+            let rules = format!("{name}.yaml");
+            text.contains(&format!("\nrules: [{rules}]\n"))
+                && files.iter().any(|(name, _)| *name == rules)
+        });
+        if !tested {
+            untested.push(question);
         }
     }
-    let (code, out, err) = run(directory.path(), "weir test .");
-    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
-    assert!(out.ends_with("\n7 tests: 7 passed, 0 failed\n"), "{out}");
+    assert_eq!(untested, [""; 0]);
+    assert!(sections(&document).count() >= 10);
 }
 
 #[test]

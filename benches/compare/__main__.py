@@ -45,7 +45,7 @@ other servers:
   {redis}  host:port of a Redis that is started for the server
 
   The server must limit the key `user` of the domain `bench` to more requests than a run makes, as the rule
-  file does. docs/performance.md has examples."""
+  file does. benches/load/README.md has examples."""
 
 
 def arguments():

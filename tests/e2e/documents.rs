@@ -127,9 +127,6 @@ fn check(place: &str, text: &str, context: &Context) -> Result<Vec<&'static str>
     if has("static_resources") {
         return envoy::validate(text).map(|()| vec!["Envoy"]);
     }
-    if has("health_checks") && !has("load_assignment") {
-        return envoy::validate(&in_cluster(&documents[0])).map(|()| vec!["part of a cluster"]);
-    }
     if has("mappings") {
         return check_mapper(text).map(|()| vec!["names of metrics"]);
     }
@@ -330,21 +327,6 @@ fn in_listener(part: &Value) -> String {
         "filter_chains": [{ "filters": [filter] }],
     });
     json!({ "static_resources": { "listeners": [listener] } }).to_string()
-}
-
-/// Makes a configuration of Envoy of a part of a cluster.
-fn in_cluster(part: &Value) -> String {
-    let mut cluster = json!({
-        "name": "weir",
-        "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                "explicit_http_config": { "http2_protocol_options": {} },
-            },
-        },
-    });
-    cluster.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
-    json!({ "static_resources": { "clusters": [cluster] } }).to_string()
 }
 
 /// Makes a pod of a part of its specification.

@@ -240,7 +240,7 @@ fn a_failed_installation_is_shown_and_its_cluster_deleted() {
 
 #[test]
 fn workflows_need_nothing_but_the_token_of_the_repository() {
-    for name in ["ci", "dependencies", "release"] {
+    for name in ["ci", "dependencies", "pages", "release"] {
         let text = crate::files::read(format!(".github/workflows/{name}.yaml"));
         for word in ["secrets.", "vars."] {
             assert!(!text.contains(word), "{name}.yaml needs {word}");
