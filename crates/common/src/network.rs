@@ -1,6 +1,6 @@
 //! IP networks: what rules and controls write, and what the values of requests are.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
@@ -102,6 +102,18 @@ impl Network {
         Network::new(self.address, prefix_len).unwrap_or(*self)
     }
 
+    /// Returns whether a text is the canonical one. Does not allocate.
+    pub fn is_text(&self, text: &str) -> bool {
+        match self.address {
+            // An IPv4 address can be written in one way only.
+            IpAddr::V4(address) if self.prefix_len == 32 => text.parse() == Ok(address),
+            _ => {
+                let mut rest = Expected(text);
+                write!(rest, "{self}").is_ok() && rest.0.is_empty()
+            }
+        }
+    }
+
     /// The length of the prefix, in bits.
     pub fn prefix_len(&self) -> u8 {
         self.prefix_len
@@ -121,6 +133,16 @@ impl fmt::Display for Network {
             true => Ok(()),
             false => write!(f, "/{}", self.prefix_len),
         }
+    }
+}
+
+/// What is left of a text, while a value is written that may be equal to it.
+struct Expected<'t>(&'t str);
+
+impl fmt::Write for Expected<'_> {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        self.0 = self.0.strip_prefix(part).ok_or(fmt::Error)?;
+        Ok(())
     }
 }
 
@@ -340,6 +362,10 @@ mod tests {
         fn texts_are_read_again(network in any_network()) {
             prop_assert_eq!(Network::parse(&network.to_string()), Ok(network));
             prop_assert_eq!(Network::from_value(&network.to_string()), Some(network));
+            prop_assert!(network.is_text(&network.to_string()));
+            for other in [format!("{network} "), format!("0{network}"), String::new()] {
+                prop_assert!(!network.is_text(&other));
+            }
         }
 
         #[test]
