@@ -18,6 +18,7 @@ pub mod http_client;
 #[cfg(feature = "http-client")]
 pub mod interim_responses;
 pub mod metrics;
+pub mod network;
 pub mod random;
 #[cfg(feature = "http-client")]
 pub mod resolve;
