@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::super::index::{Index, Row};
 use super::super::limits::LimitControls;
@@ -27,6 +28,9 @@ descriptors:
     rate_limit: {unlimited: true}
   - key: bytes
     rate_limit: {unit: day, requests_per_unit: 10, algorithm: sliding_log}
+  - key: remote_address
+    value: 10.1.2.3
+    rate_limit: {unit: day, requests_per_unit: 5}
 ";
 
 fn limit(n: u32, burst: Option<u32>, name: &str) -> Action {
@@ -54,7 +58,10 @@ fn the_rules_that_may_match_too_are_found() {
     // The matcher reads key and value as one text.
     assert_eq!(of(&[("tenant_big", "one")]), ["d.tenant_big_one"]);
     assert_eq!(of(&[("unknown", "x")]), [""; 0]);
-    assert_eq!(of(&[]).len(), 5);
+    assert_eq!(of(&[]).len(), 6);
+    let network = control(Action::Block, &[("remote_address", "10.0.0.0/8")]);
+    assert_eq!(matched(&rules, &network), ["d.remote_address_10.1.2.3"]);
+    assert_eq!(matched(&rules, &Control { text: true, ..network }), [""; 0]);
     let elsewhere = Control { domain: "e".into(), ..control(Action::Block, &[("user", "ann")]) };
     assert_eq!(matched(&rules, &elsewhere), [""; 0]);
     let exact = Control { exact: true, ..control(Action::Block, &[("user", "ann")]) };
@@ -254,11 +261,12 @@ fn everything() -> Control {
 
 prop_compose! {
     fn any_limit_of_two()(
-        entries in vec(("[kl]", prop_oneof![Just("a"), Just("b"), Just("a*"), Just("*")]), 0..3),
+        entries in vec(("[kl]", select(&["a", "b", "a*", "*", "10.1.2.3", "10.1.0.0/16", "10.0.0.0/8"])), 0..3),
         exact in any::<bool>(),
+        text in prop::bool::weighted(0.2),
     ) -> Control {
         let entries: Vec<_> = entries.iter().map(|(key, value)| (&**key, *value)).collect();
-        Control { exact, ..control(limit(1, None, ""), &entries) }
+        Control { exact, text, ..control(limit(1, None, ""), &entries) }
     }
 }
 
