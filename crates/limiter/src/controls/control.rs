@@ -45,7 +45,8 @@ pub struct Draft {
     pub entries: Vec<OwnedEntry>,
     #[serde(default)]
     pub exact: bool,
-    #[serde(default)]
+    /// Not written if it is not set: earlier versions reject it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text: bool,
     #[serde(flatten)]
     pub action: Action,
