@@ -121,7 +121,7 @@ fn a_network_that_an_earlier_version_wrote_is_a_text_as_it_was_there() {
     let block = of_user("10.0.0.0/8", &json!({ "action": "block", "for": "1h" }));
     let written = ControlApi::new(&replicas.a).put_good("old", &block);
     replicas.wait_until_blocked(&users, &users);
-    let row = redis.command(&["HGET", "weir:{controls}", "old"]);
+    let row = redis.command(&["HGET", "weir:{controls}", "old"]).text();
     assert!(row.contains(r#""text":false"#), "{written} {row}");
     drop(replicas);
     redis.command(&["HSET", "weir:{controls}", "old", &row.replace(r#""text":false,"#, "")]);

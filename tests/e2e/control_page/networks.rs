@@ -59,7 +59,7 @@ fn the_page_matches_networks_as_the_service_does() {
         assert_eq!(rows != 0, !wanted.is_null(), "{value}: {rows} {wanted}");
         matched += i32::from(!wanted.is_null());
     }
-    assert_eq!(matched, 12);
+    assert_eq!(matched, 11);
     page.go("#/key?domain=shop&descriptor=user%3D10.9.9.9");
     page.wait_for("document.querySelector('#key-facts').textContent.includes(' in 10.0.0.0/8')");
     page.check();
