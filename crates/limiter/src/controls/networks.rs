@@ -1,11 +1,12 @@
 //! Rows by the networks of their entries: for each key a hash table, which is asked once for each length of
 //! prefix that it has. So the cost of a look-up does not grow with the number of networks.
 
+use std::sync::Arc;
+
 use hashbrown::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
 use super::index::{Bucket, Map, Row};
-use std::sync::Arc;
 use weir_common::network::Network;
 
 /// Rows by a key and a network. A clone shares everything with the original.

@@ -32,6 +32,19 @@ impl Pattern {
         }
     }
 
+    /// Returns whether something may match it and the value of a rule, of which a network may stand for the
+    /// addresses in it.
+    pub fn may_meet(&self, rule: &str) -> bool {
+        let network = network(rule);
+        let within = |text: &str| network.is_some_and(|network| contains(&network, text));
+        self.matches(rule)
+            || match self {
+                Pattern::Glob(Glob::Text(text)) => within(text),
+                Pattern::Glob(Glob::Parts(_)) => network.is_some(),
+                Pattern::Network(mine) => network.is_some_and(|rule| rule.contains(mine)),
+            }
+    }
+
     /// Returns whether it matches every text, or every address.
     pub fn is_any(&self) -> bool {
         match self {

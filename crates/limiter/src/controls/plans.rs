@@ -221,6 +221,6 @@ fn may_be((key, value): (&str, &str), (my_key, pattern): (&str, &Pattern)) -> bo
     match rest.strip_prefix('_') {
         None => rest.is_empty(),
         Some(value) if value.contains('*') => true,
-        Some(value) => pattern.matches(value),
+        Some(value) => pattern.may_meet(value),
     }
 }

@@ -31,6 +31,9 @@ descriptors:
   - key: remote_address
     value: 10.1.2.3
     rate_limit: {unit: day, requests_per_unit: 5}
+  - key: remote_address
+    value: 10.1.0.0/16
+    rate_limit: {unit: day, requests_per_unit: 5}
 ";
 
 fn limit(n: u32, burst: Option<u32>, name: &str) -> Action {
@@ -58,10 +61,16 @@ fn the_rules_that_may_match_too_are_found() {
     // The matcher reads key and value as one text.
     assert_eq!(of(&[("tenant_big", "one")]), ["d.tenant_big_one"]);
     assert_eq!(of(&[("unknown", "x")]), [""; 0]);
-    assert_eq!(of(&[]).len(), 6);
+    assert_eq!(of(&[]).len(), 7);
     let network = control(Action::Block, &[("remote_address", "10.0.0.0/8")]);
-    assert_eq!(matched(&rules, &network), ["d.remote_address_10.1.2.3"]);
-    assert_eq!(matched(&rules, &Control { text: true, ..network }), [""; 0]);
+    let address = ["d.remote_address_10.1.2.3", "d.remote_address_10.1.0.0/16"];
+    assert_eq!(matched(&rules, &network), address);
+    // A network in a rule may stand for the addresses in it.
+    let text = matched(&rules, &Control { text: true, ..network });
+    assert_eq!(text, [""; 0]);
+    assert_eq!(of(&[("remote_address", "10.1.2.4")]), address[1..]);
+    assert_eq!(of(&[("remote_address", "10.1.0.0/17")]), address[1..]);
+    assert_eq!(of(&[("remote_address", "11.1.2.4")]), [""; 0]);
     let elsewhere = Control { domain: "e".into(), ..control(Action::Block, &[("user", "ann")]) };
     assert_eq!(matched(&rules, &elsewhere), [""; 0]);
     let exact = Control { exact: true, ..control(Action::Block, &[("user", "ann")]) };
