@@ -70,7 +70,7 @@ impl Pattern {
         patterns.fold((0, 0, 0), |(globs, networks, bits), pattern| match pattern {
             Pattern::Glob(Glob::Text(_)) => (globs, networks, bits),
             Pattern::Glob(Glob::Parts(_)) => (globs + 1, networks, bits),
-            Pattern::Network(network) => (globs, networks + 1, bits + open_bits(network)),
+            Pattern::Network(network) => (globs, networks + 1, bits + open_bits(&network)),
         })
     }
 }

@@ -37,8 +37,8 @@ pub(super) fn unknown_names(control: &Control, rules: &RuleSet) -> Vec<String> {
 
 /// Returns a warning for each value that is written as a network and is none. It matches as a text.
 pub(super) fn not_networks(control: &Control) -> Vec<String> {
-    let values = control.entries.iter().map(|entry| &entry.value).filter(|_| !control.text);
-    let why = |value| match Network::parse(value).err()? {
+    let values = control.entries.iter().map(|entry| &*entry.value).filter(|_| !control.text);
+    let why = |value: &str| match Network::parse(value).err()? {
         NetworkError::Invalid(_) => None,
         NetworkError::PrefixTooLong { max, .. } => {
             Some(format!("its prefix is longer than {max} bits"))
@@ -47,7 +47,7 @@ pub(super) fn not_networks(control: &Control) -> Vec<String> {
             Some(format!("it has bits set after its prefix: did you mean '{meant}'?"))
         }
     };
-    let warning = |value| {
+    let warning = |value: &str| {
         Some(format!("'{value}' is not a network and matches this text alone: {}", why(value)?))
     };
     values.filter_map(warning).collect()
