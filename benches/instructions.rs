@@ -119,6 +119,7 @@ fn controls(count: usize) -> Vec<Arc<Control>> {
         domain: "bench".into(),
         entries: vec![OwnedEntry { key: "blocked".into(), value: format!("value 0 {number:03}") }],
         exact: false,
+        text: false,
         action: Action::Block,
         until: Some(u64::MAX),
         reason: String::new(),

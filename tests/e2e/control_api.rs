@@ -2,6 +2,7 @@
 //! against docs/openapi.json.
 
 mod keys;
+mod networks;
 mod writes;
 
 use std::net::SocketAddr;

@@ -7,6 +7,7 @@ mod key;
 mod layout;
 mod lists;
 mod missing;
+mod networks;
 mod problems;
 mod redacted;
 mod rules;

@@ -97,6 +97,38 @@ fn a_block_at_one_replica_denies_at_the_other() {
 }
 
 #[test]
+fn a_network_blocks_its_addresses_at_the_other_replica_unless_it_is_a_text() {
+    let redis = Server::start();
+    let replicas = Replicas::on(&redis);
+    let users = ["10.1.2.3", "[::ffff:10.1.2.3]:80", "192.0.2.1", "192.0.2.0/24", "ann"];
+    let put = |network: &str, text: bool| {
+        let block = of_user(network, &json!({ "action": "block", "for": "1h", "text": text }));
+        let (status, written) = ControlApi::new(&replicas.a).post("", &block);
+        assert_eq!((status, &written["shared"]), (200, &json!(true)), "{written}");
+    };
+    put("10.0.0.0/8", false);
+    put("192.0.2.0/24", true);
+    replicas.wait_until_blocked(&users, &[users[0], users[1], users[3]]);
+    // A replica that starts now reads the same.
+    Replicas::on(&redis).wait_until_blocked(&users, &[users[0], users[1], users[3]]);
+}
+
+#[test]
+fn a_network_that_an_earlier_version_wrote_is_a_text_as_it_was_there() {
+    let redis = Server::start();
+    let replicas = Replicas::on(&redis);
+    let users = ["10.1.2.3", "10.0.0.0/8"];
+    let block = of_user("10.0.0.0/8", &json!({ "action": "block", "for": "1h" }));
+    let written = ControlApi::new(&replicas.a).put_good("old", &block);
+    replicas.wait_until_blocked(&users, &users);
+    let row = redis.command(&["HGET", "weir:{controls}", "old"]).text();
+    assert!(row.contains(r#""text":false"#), "{written} {row}");
+    drop(replicas);
+    redis.command(&["HSET", "weir:{controls}", "old", &row.replace(r#""text":false,"#, "")]);
+    Replicas::on(&redis).wait_until_blocked(&users, &users[1..]);
+}
+
+#[test]
 fn controls_outlast_a_sentinel_failover() {
     let users = ["before", "during", "after", "nobody"];
     let mut group = Sentinels::start();

@@ -108,6 +108,38 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
 }
 
 #[tokio::test]
+async fn a_network_matches_the_addresses_in_it() {
+    let weir = serving(RULES).start();
+    let ran = at(weir.debug, "block -d shop user=203.0.113.7/24 --deny-warnings");
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.err.contains("did you mean '203.0.113.0/24'?"), "{}", ran.err);
+    let text = good(&weir, "block -d shop user=203.0.113.0/24 --deny-warnings --text");
+    assert!(text.contains("  matches: shop user=203.0.113.0/24 (text)\n"), "{text}");
+    assert_eq!(user(&weir, "203.0.113.7").await, Code::Ok);
+    let network = good(&weir, "block -d shop user=203.0.113.0/24 --deny-warnings --for 1h");
+    assert!(network.contains("  matches: shop user=203.0.113.0/24\n"), "{network}");
+    assert_eq!(user(&weir, "203.0.113.7").await, Code::OverLimit);
+    assert_eq!(user(&weir, "203.0.114.7").await, Code::Ok);
+    let server = format!("http://{}", weir.debug);
+    let explained =
+        good(&weir, &format!("explain --server {server} -d shop user=[::ffff:203.0.113.7]:80"));
+    assert!(explained.contains(", in 203.0.113.0/24, by ann\n"), "{explained}");
+    let state = good(&weir, "state -d shop user=203.0.113.7");
+    assert!(state.contains(", in 203.0.113.0/24, by ann\n"), "{state}");
+    // Both are blocks of this match.
+    let deleted = good(&weir, "unblock -d shop user=203.0.113.0/24");
+    assert_eq!(deleted.lines().count(), 2, "{deleted}");
+
+    good(&weir, "limit -d shop user=10.0.0.0/8 --n 1");
+    good(&weir, "allow -d shop user=10.1.0.0/16");
+    let mut codes = Vec::new();
+    for name in ["10.2.0.1", "10.2.0.1", "10.1.0.1", "10.1.0.1", "10.1.0.1"] {
+        codes.push(user(&weir, name).await);
+    }
+    assert_eq!(codes, [Code::Ok, Code::OverLimit, Code::Ok, Code::Ok, Code::Ok]);
+}
+
+#[tokio::test]
 async fn warnings_prevent_a_change_only_if_they_are_denied() {
     let weir = serving(RULES).start();
     let warning = "warning: unknown key 'usr': did you mean 'user'?\n";

@@ -9,7 +9,7 @@
 //! setting names one, with a copy.
 //!
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
-//! - `index`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
+//! - `index`, `networks`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
 //! - `row`, `set`, `share`, `file`: the controls of this process and how they are merged and kept
 //! - `handle`, `audit`, `metrics`: what operators use
 //! - `time`: times in JSON
@@ -25,6 +25,8 @@ mod handle;
 mod index;
 mod limits;
 mod metrics;
+mod networks;
+mod pattern;
 mod plans;
 mod request;
 mod row;

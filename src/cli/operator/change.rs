@@ -26,18 +26,22 @@ use weir_limiter::controls::{Action, Draft, LimitChange};
 const BLOCK_EXAMPLES: &str = "\
 Examples:
   weir block -d shop user=mallory --for 1h --reason scraping
-  weir block -d '*' 'remote_address=198.51.100.*' --dry-run
+  weir block -d shop remote_address=203.0.113.0/24 --for 1h
+  weir block -d '*' 'user=m*' --dry-run
   weir block -d shop --force --for 10m --reason 'incident 42'
 
-A value may have `*` for any text. Without a duration a block lasts the longest period of the rules that it matches,
-else an hour. Exits 0 if the control is active, 1 if it is rejected or not confirmed, or weir does not answer.";
+A value may have `*` for any text, or be a network, which matches the addresses in it. Without a duration a block lasts
+the longest period of the rules that it matches, else an hour. Exits 0 if the control is active, 1 if it is rejected or
+not confirmed, or weir does not answer.";
 
 const ALLOW_EXAMPLES: &str = "\
 Examples:
   weir allow -d shop user=ann --for 1d --reason 'support case 17'
   weir allow -d shop remote_address=192.0.2.7 --no-count --forever
+  weir allow -d '*' remote_address=10.0.0.0/8 --forever --reason 'our own network'
 
-A value may have `*` for any text. Without a duration it lasts until it is deleted. A block of the same client wins.";
+A value may have `*` for any text, or be a network, which matches the addresses in it. Without a duration it lasts
+until it is deleted. A block of the same client wins.";
 
 const LIMIT_EXAMPLES: &str = "\
 Examples:
@@ -45,7 +49,7 @@ Examples:
   weir limit -d shop 'path=/checkout*' --n 2000 --burst 100 --limit per-minute --until 2030-11-29T00:00:00Z
 
 It changes the limit of the rule that a descriptor matches; what is counted stays. Without a duration it lasts until it
-is deleted. A value may have `*` for any text.";
+is deleted. A value may have `*` for any text, or be a network, which matches the addresses in it.";
 
 /// The descriptors of a control, and how it is written.
 #[derive(Debug, Args)]
@@ -70,6 +74,9 @@ struct ControlArgs {
     /// Match only descriptors with these entries alone, in this order.
     #[arg(long)]
     exact: bool,
+    /// Match a network in a value as this text alone, not the addresses in it.
+    #[arg(long)]
+    text: bool,
     /// The id; a control with it is replaced. Default: a hash of the action and of what it matches.
     #[arg(long, value_name = "ID")]
     id: Option<String>,
@@ -226,6 +233,7 @@ fn body(args: &ControlArgs, action: Action, by: String) -> Result<Draft, String>
         domain: domain.to_owned(),
         entries: OwnedEntry::copied(entries.entries()),
         exact: args.exact,
+        text: args.text,
         action,
         duration: args.duration.clone().or(forever),
         until: args.until.clone(),
@@ -314,6 +322,8 @@ mod tests {
         assert_eq!(lasts("block -d shop a=b --forever"), Expiry::Forever);
         let until = draft("block --exact --until 1970-01-01T00:00:01Z -d shop a=b").unwrap();
         assert_eq!((until.check(), until.exact), (Ok(Expiry::Until(1_000_000)), true));
+        let text = |line| draft(line).unwrap().text;
+        assert!(text("block -d shop ip=10.0.0.0/8 --text") && !text("block -d shop ip=10.0.0.0/8"));
 
         let allow = |line| draft(line).unwrap().action;
         assert_eq!(allow("allow -d shop a=b"), Action::Allow { count: true });

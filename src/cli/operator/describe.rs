@@ -16,8 +16,7 @@ pub(super) fn matched(control: &Control) -> String {
         all if all.is_empty() => "(everything)".to_owned(),
         entries => entries,
     };
-    let exact = if control.exact { " (exact)" } else { "" };
-    format!("{domain} {entries}{exact}")
+    format!("{domain} {entries}{}", control.flags_text())
 }
 
 /// Returns how long a control lasts: `59m58s`, `forever`.
@@ -63,8 +62,10 @@ pub(in crate::cli) fn described(control: &Control, now: Micros) -> String {
         "" => String::new(),
         text => format!("{before}{text}"),
     };
+    let networks = control.networks().collect::<Vec<_>>().join(" and ");
+    let within = part(", in ", &networks);
     let (by, reason) = (part(", by ", &control.by), part(": ", &control.reason));
-    format!("{} {does} {lasts}{by}{reason}", control.id)
+    format!("{} {does} {lasts}{within}{by}{reason}", control.id)
 }
 
 #[cfg(test)]
@@ -89,6 +90,15 @@ mod tests {
         }));
         assert_eq!(matched(&block), "shop user=m1");
         assert_eq!(described(&block, 2_000_000), "c blocks it for 59m58s, by ann: scraping");
+        let mut network = control(json!({
+            "entries": [{ "key": "ip", "value": "10.0.0.0/8" }], "action": "allow", "count": true,
+            "text": false, "by": "ann",
+        }));
+        assert_eq!(matched(&network), "every domain ip=10.0.0.0/8");
+        assert_eq!(described(&network, 0), "c allows it forever, in 10.0.0.0/8, by ann");
+        network.text = true;
+        assert_eq!(matched(&network), "every domain ip=10.0.0.0/8 (text)");
+        assert_eq!(described(&network, 0), "c allows it forever, by ann");
         // It has ended by the clock of this machine.
         assert_eq!(described(&block, Micros::MAX), "c blocks it for 0s, by ann: scraping");
 

@@ -44,6 +44,7 @@ const PAGE: &str = concat!(
     "<script type=\"module\" nonce=\"{nonce}\">\n",
     include_str!("index/dom.js"),
     include_str!("index/text.js"),
+    include_str!("index/network.js"),
     include_str!("index/descriptor.js"),
     include_str!("index/views.js"),
     include_str!("index/dialogs.js"),

@@ -21,8 +21,8 @@ pub(super) struct Changes {
     pub all: Box<[LimitChange]>,
 }
 
-/// What a control matches: the domain, whether exactly, and the entries.
-type Match<'c> = (&'c str, bool, Vec<Entry<'c>>);
+/// What a control matches: the domain, whether exactly, whether networks are texts, and the entries.
+type Match<'c> = (&'c str, bool, bool, Vec<Entry<'c>>);
 
 /// Returns what a control matches. That of two controls is equal if they match the same.
 pub(super) fn match_of(control: &Control) -> Match<'_> {
@@ -31,7 +31,7 @@ pub(super) fn match_of(control: &Control) -> Match<'_> {
     if !control.exact {
         entries.sort_unstable();
     }
-    (&control.domain, control.exact, entries)
+    (&control.domain, control.exact, control.is_text_of_network(), entries)
 }
 
 /// Returns the changes of each of some controls that change limits and match the same.

@@ -4,9 +4,9 @@ use std::fmt::{self, Display, Write};
 
 use serde::{Deserialize, Serialize};
 
+use super::pattern::{Pattern, network};
 use super::time;
 use weir_common::entry::{Entry, OwnedEntry};
-use weir_common::glob::Glob;
 use weir_limit::Micros;
 
 /// A decision of an operator about the descriptors that contain its entries.
@@ -15,11 +15,15 @@ pub struct Control {
     pub id: String,
     /// The domain; `*` matches any.
     pub domain: String,
-    /// The entries that a descriptor must contain. In a value `*` stands for any text.
+    /// The entries that a descriptor must contain. In a value `*` stands for any text, and a network for
+    /// what lies in it.
     pub entries: Vec<OwnedEntry>,
     /// Whether a descriptor must have these entries only, in this order.
     #[serde(default)]
     pub exact: bool,
+    /// Whether a network in a value is a text like others. It was for replicas that write no such member.
+    #[serde(default = "is_text")]
+    pub text: bool,
     #[serde(flatten)]
     pub action: Action,
     /// When it ends; none: never.
@@ -41,6 +45,9 @@ pub struct Draft {
     pub entries: Vec<OwnedEntry>,
     #[serde(default)]
     pub exact: bool,
+    /// Not written if it is not set: earlier versions reject it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub text: bool,
     #[serde(flatten)]
     pub action: Action,
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
@@ -55,10 +62,12 @@ pub struct Draft {
 
 impl Draft {
     /// The members of its JSON.
-    pub(super) const MEMBERS: [&str; 10] =
-        ["domain", "entries", "exact", "action", "for", "until", "reason", "by", "count", "limit"];
+    pub(super) const MEMBERS: [&str; 11] = [
+        "domain", "entries", "exact", "text", "action", "for", "until", "reason", "by", "count",
+        "limit",
+    ];
     /// The members whose value cannot be null; in others, null means missing.
-    pub(super) const NOT_NULL: [&str; 3] = ["exact", "reason", "by"];
+    pub(super) const NOT_NULL: [&str; 4] = ["exact", "text", "reason", "by"];
 
     /// Returns all texts in it.
     pub(super) fn texts(&self) -> impl Iterator<Item = &String> + Clone {
@@ -68,9 +77,52 @@ impl Draft {
 
     /// Makes a control without an end.
     pub(super) fn into_control(self, id: String, at: Micros) -> Control {
-        let Draft { domain, entries, exact, action, reason, by, duration: _, until: _ } = self;
-        Control { id, domain, entries, exact, action, until: None, reason, by, at }
+        let Draft { domain, entries, exact, text, action, reason, by, duration: _, until: _ } =
+            self;
+        Control { id, domain, entries, exact, text, action, until: None, reason, by, at }
     }
+
+    /// Returns the id of its control unless it is given another one: a hash of its action, of what it
+    /// matches, and of the limit that it names.
+    pub(super) fn default_id(&self) -> String {
+        let mut entries: Vec<&OwnedEntry> = self.entries.iter().collect();
+        if !self.exact {
+            entries.sort();
+        }
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        add(self.action.name());
+        add(&self.domain);
+        add(match (self.exact, self.text && has_network(&self.entries)) {
+            (true, false) => "exact",
+            (true, true) => "exact text",
+            (false, false) => "contains",
+            (false, true) => "contains text",
+        });
+        for entry in entries {
+            add(&entry.key);
+            add(&entry.value);
+        }
+        if let Action::Limit { limit: change } = &self.action
+            && !change.name.is_empty()
+        {
+            add(&change.name);
+        }
+        let hash = hasher.finalize().to_hex();
+        format!("{}-{}", self.action.name(), &hash[..12])
+    }
+}
+
+fn is_text() -> bool {
+    true
+}
+
+/// Returns whether the value of an entry is a network.
+fn has_network(entries: &[OwnedEntry]) -> bool {
+    entries.iter().any(|entry| network(&entry.value).is_some())
 }
 
 /// What a control does.
@@ -137,10 +189,26 @@ impl Display for Action {
 }
 
 impl Control {
+    /// Returns what the value of each entry matches.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = Pattern> {
+        self.entries.iter().map(|entry| Pattern::new(&entry.value, self.text))
+    }
+
+    /// Returns the values that stand for what lies in a network.
+    pub fn networks(&self) -> impl Iterator<Item = &str> {
+        let values = self.entries.iter().map(|entry| entry.value.as_str());
+        values.filter(|value| !self.text && network(value).is_some())
+    }
+
+    /// Returns whether a value is a network, and a text like others.
+    pub fn is_text_of_network(&self) -> bool {
+        self.text && has_network(&self.entries)
+    }
+
     /// Returns whether it matches a descriptor, expired or not.
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
         let is = |entry: &OwnedEntry, (key, value): &Entry<'_>| {
-            entry.key == *key && Glob::new(&entry.value).matches(value)
+            entry.key == *key && Pattern::new(&entry.value, self.text).matches(value)
         };
         if self.domain != "*" && self.domain != domain {
             return false;
@@ -158,12 +226,10 @@ impl Control {
     /// only equal ones count.
     pub(super) fn is_within(&self, other: &Control) -> bool {
         let is = |mine: &OwnedEntry, theirs: &OwnedEntry| {
-            let is_exact = || !mine.value.contains('*');
-            mine.key == theirs.key
-                && (mine.value == theirs.value
-                    || theirs.value.contains('*')
-                        && is_exact()
-                        && Glob::new(&theirs.value).matches(&mine.value))
+            mine.key == theirs.key && {
+                let mine = Pattern::new(&mine.value, self.text);
+                mine.is_within(&Pattern::new(&theirs.value, other.text))
+            }
         };
         if other.domain != "*" && other.domain != self.domain {
             return false;
@@ -181,10 +247,7 @@ impl Control {
 
     /// Returns whether it matches every descriptor of its domain, or all that have its keys.
     pub(crate) fn matches_everything(&self) -> bool {
-        let is_any = |entry: &OwnedEntry| {
-            !entry.value.is_empty() && entry.value.bytes().all(|byte| byte == b'*')
-        };
-        self.entries.iter().all(is_any)
+        self.patterns().all(|pattern| pattern.is_any())
     }
 
     /// Returns whether one of its values has no `*`.
@@ -210,39 +273,17 @@ impl Control {
             // Writing to a string cannot fail.
             let _ = write!(text, "{separator}{}={}", entry.key, entry.value);
         }
-        if self.exact { text + " (exact)" } else { text }
+        text.push_str(self.flags_text());
+        text
     }
-}
 
-/// Returns the id of a control that was given none: a hash of its action, of what it matches, and of the
-/// limit that it names.
-pub(super) fn default_id(
-    action: &Action,
-    domain: &str,
-    entries: &[OwnedEntry],
-    exact: bool,
-) -> String {
-    let mut entries: Vec<&OwnedEntry> = entries.iter().collect();
-    if !exact {
-        entries.sort();
+    /// Returns how its entries are read, in words: ` (exact)`; empty for most.
+    pub fn flags_text(&self) -> &'static str {
+        match (self.exact, self.is_text_of_network()) {
+            (false, false) => "",
+            (true, false) => " (exact)",
+            (false, true) => " (text)",
+            (true, true) => " (exact, text)",
+        }
     }
-    let mut hasher = blake3::Hasher::new();
-    let mut add = |text: &str| {
-        hasher.update(&(text.len() as u64).to_le_bytes());
-        hasher.update(text.as_bytes());
-    };
-    add(action.name());
-    add(domain);
-    add(if exact { "exact" } else { "contains" });
-    for entry in entries {
-        add(&entry.key);
-        add(&entry.value);
-    }
-    if let Action::Limit { limit: change } = action
-        && !change.name.is_empty()
-    {
-        add(&change.name);
-    }
-    let hash = hasher.finalize().to_hex();
-    format!("{}-{}", action.name(), &hash[..12])
 }

@@ -16,9 +16,8 @@ use tokio::time::{sleep, timeout};
 
 use self::admission::{check, effects_on_others};
 use self::keep::Missing;
-use self::unknown::unknown_names;
+use self::unknown::{not_networks, unknown_names};
 use super::compiled::{RuleMatches, match_rules};
-use super::control::default_id;
 use super::error::{ControlError, ErrorKind};
 use super::file::ControlFile;
 use super::plans::RulesByKey;
@@ -211,7 +210,7 @@ impl Controls {
         let expiry = draft.check()?;
         let id = match id {
             Some(id) => id.to_owned(),
-            None => default_id(&draft.action, &draft.domain, &draft.entries, draft.exact),
+            None => draft.default_id(),
         };
         check_id(&id)?;
         let rules = self.active.rules_by_key();
@@ -220,6 +219,7 @@ impl Controls {
         let (mut control, matches) = self.control(id, draft, expiry, &rules, now);
         let effects = check(&control, &matches, now, options.force)?;
         let mut warnings = names_unknown_to(rules.rules().clone(), &control).await;
+        warnings.extend(not_networks(&control));
         warnings.extend(effects);
         self.drop_expired().await;
         let putting = self.putting.lock().await;

@@ -1,10 +1,11 @@
 //! Finds the controls of a descriptor.
 //!
-//! Each control is found by one of its exact entries, the one that finds the fewest others, in persistent
-//! hash tables; a control without one is compared with every descriptor. So the cost of a look-up does not
-//! grow with the number of controls: for each entry, a hash of its key, and of its value only if a control
-//! has that key. A clone shares everything with the original, and changing one control copies the
-//! path to its bucket: that costs the logarithm of the number of controls.
+//! Each control is found by one of its entries with a text or a network, the one that finds the fewest others,
+//! in persistent hash tables; a control without one is compared with every descriptor. So the cost of a look-up
+//! does not grow with the number of controls: for each entry, a hash of its key, and of its value only if a
+//! control has that key. Values are read as addresses only if a control has a network for their key. A clone
+//! shares everything with the original, and changing one control copies the path to its bucket: that costs the
+//! logarithm of the number of controls.
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
@@ -14,16 +15,19 @@ use hashbrown::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
 use super::changes::{age, end};
+use super::networks::Networks;
+use super::pattern::{Pattern, Vagueness};
 use super::plans::ChangedPlans;
 use super::{Action, Control};
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::glob::Glob;
+use weir_common::network::Network;
 use weir_limit::Micros;
 
-type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBuilder>;
+pub(super) type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBuilder>;
 
 /// Rows in the order in which they apply: the first one that matches decides.
-type Bucket = Arc<[Arc<Row>]>;
+pub(super) type Bucket = Arc<[Arc<Row>]>;
 
 /// Controls by what they match.
 #[derive(Clone, Debug, Default)]
@@ -32,8 +36,18 @@ pub(super) struct Index {
     keys: KeyFilter,
     /// By the key and the value of an entry.
     buckets: Map<Map<Bucket>>,
-    /// The rows without an exact value.
+    /// By the key and the network of an entry.
+    networks: Networks,
+    /// The rows of which all values have a `*`.
     compared: Bucket,
+}
+
+/// Where rows are found.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place<'p> {
+    Text(Entry<'p>),
+    Network(&'p str, Network),
+    Compared,
 }
 
 /// Words of a [`KeyFilter`].
@@ -76,26 +90,37 @@ pub(super) struct Row {
     newest: Arc<Control>,
     /// The plans of rules with its changes of limits, if it changes any.
     pub plans: ChangedPlans,
-    entries: Box<[Glob]>,
-    /// The position of the entry by which it is found; none if it has no exact value.
+    patterns: Box<[Pattern]>,
+    specificity: Specificity,
+    /// The position of the entry by which it is found; none if all values have a `*`.
     found_by: Option<usize>,
 }
 
 impl Row {
     /// Makes the row of a control. `newest` is the newest of those that match the same, if it changes limits.
     pub fn new(control: Arc<Control>, newest: Arc<Control>, plans: ChangedPlans) -> Row {
-        let entries = control.entries.iter().map(|entry| Glob::new(&entry.value)).collect();
-        Row { control, newest, plans, entries, found_by: None }
+        let (patterns, specificity) = (control.patterns().collect(), specificity(&control));
+        Row { control, newest, plans, patterns, specificity, found_by: None }
     }
 
+    /// Returns its place among those that match the same descriptor.
     fn order(&self) -> Order<'_> {
-        order(&self.control, &self.newest)
+        let (control, newest) = (&*self.control, &*self.newest);
+        let (action, until) = match control.action {
+            Action::Block => (0, control.until.unwrap_or(Micros::MAX)),
+            Action::Allow { .. } => (1, 0),
+            Action::Limit { .. } => (2, 0),
+        };
+        (action, Reverse(until), self.specificity, age(newest), end(control))
     }
 
-    /// Returns the entry by which it is found.
-    fn found_by(&self) -> Option<Entry<'_>> {
-        let entry = self.control.entries.get(self.found_by?)?;
-        Some((&entry.key, &entry.value))
+    /// Returns where it is found.
+    fn place(&self) -> Place<'_> {
+        let place = self.found_by.and_then(|position| {
+            let entry = self.control.entries.get(position)?;
+            place(entry, self.patterns.get(position)?)
+        });
+        place.unwrap_or(Place::Compared)
     }
 
     /// Returns whether it matches a descriptor.
@@ -104,13 +129,13 @@ impl Row {
         if control.domain != "*" && control.domain != domain {
             return false;
         }
-        let mut mine = control.entries.iter().zip(&self.entries);
-        let is = |(key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Glob)| {
+        let mut mine = control.entries.iter().zip(&self.patterns);
+        let is = |(key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Pattern)| {
             entry.key == *key && pattern.matches(value)
         };
         match control.exact {
             true => {
-                self.entries.len() == entries.len()
+                self.patterns.len() == entries.len()
                     && mine.zip(entries).all(|(mine, theirs)| is(theirs, mine))
             }
             false => mine.all(|mine| entries.iter().any(|theirs| is(theirs, mine))),
@@ -121,11 +146,11 @@ impl Row {
 impl Index {
     /// Inserts a row. Returns it as it is found.
     pub fn insert(&mut self, mut row: Row) -> Arc<Row> {
-        let exact = exact_entries(&row.control);
-        let fewest = exact.min_by_key(|&(_, entry)| self.bucket(Some(entry)).len());
+        let places = places(&row.control, &row.patterns);
+        let fewest = places.min_by_key(|(_, place)| self.bucket(*place).len());
         row.found_by = fewest.map(|(position, _)| position);
         let row = Arc::new(row);
-        let old = self.bucket(row.found_by());
+        let old = self.bucket(row.place());
         let (before, after) = old.split_at(old.partition_point(|it| it.order() < row.order()));
         let bucket = before.iter().chain([&row]).chain(after).cloned().collect();
         self.set_bucket(&row, bucket);
@@ -134,26 +159,41 @@ impl Index {
 
     /// Removes the row of a control.
     pub fn remove(&mut self, row: &Row) {
-        let others = self.bucket(row.found_by()).iter();
+        let others = self.bucket(row.place()).iter();
         let others = others.filter(|other| other.control.id != row.control.id).cloned().collect();
         self.set_bucket(row, others);
     }
 
-    /// Returns the rows that are found by an entry, or by none.
-    pub fn bucket(&self, found_by: Option<Entry<'_>>) -> &[Arc<Row>] {
-        match found_by {
-            Some((key, _)) if !self.keys.may_have(key) => &[],
-            Some((key, value)) => {
-                self.buckets.get(key).and_then(|values| values.get(value)).map_or(&[], |it| &**it)
-            }
-            None => &self.compared,
+    /// Returns the rows that are found at a place.
+    pub fn bucket(&self, place: Place<'_>) -> &[Arc<Row>] {
+        match place {
+            Place::Text(entry) => self.text_bucket(entry),
+            Place::Network(key, network) => self.networks.bucket(key, &network),
+            Place::Compared => &self.compared,
         }
     }
 
+    #[inline]
+    fn text_bucket(&self, (key, value): Entry<'_>) -> &[Arc<Row>] {
+        if !self.keys.may_have(key) {
+            return &[];
+        }
+        self.buckets.get(key).and_then(|values| values.get(value)).map_or(&[], |it| &**it)
+    }
+
+    /// Returns the rows that are found by a network that contains the value of one of some entries.
+    pub fn around<'i>(
+        &'i self,
+        entries: impl IntoIterator<Item = Entry<'i>>,
+    ) -> impl Iterator<Item = &'i [Arc<Row>]> {
+        entries.into_iter().flat_map(|(key, value)| self.networks.around(key, value))
+    }
+
     fn set_bucket(&mut self, row: &Row, bucket: Bucket) {
-        let Some((key, value)) = row.found_by() else {
-            self.compared = bucket;
-            return;
+        let (key, value) = match row.place() {
+            Place::Text(entry) => entry,
+            Place::Network(key, network) => return self.networks.set_bucket(key, network, bucket),
+            Place::Compared => return self.compared = bucket,
         };
         self.keys.insert(key);
         let mut values = self.buckets.get(key).cloned().unwrap_or_default();
@@ -177,19 +217,31 @@ impl Index {
         accepts: impl Fn(&Row) -> bool,
     ) -> Option<&Row> {
         let mut best: Option<&Row> = None;
-        for found_by in entries.iter().copied().map(Some).chain([None]) {
-            // In their order: later ones cannot be better than the first that matches.
-            for row in self.bucket(found_by) {
-                if best.is_some_and(|best| best.order() <= row.order()) {
-                    break;
-                }
-                if row.matches(domain, entries)
-                    && row.control.until.is_none_or(|until| now() < until)
-                    && accepts(row)
-                {
-                    best = Some(row);
-                    break;
-                }
+        let mut applies = |row: &Row| {
+            row.matches(domain, entries)
+                && row.control.until.is_none_or(|until| now() < until)
+                && accepts(row)
+        };
+        for entry in entries {
+            best = better(best, self.text_bucket(*entry), &mut applies);
+        }
+        best = better(best, &self.compared, &mut applies);
+        if !self.networks.is_empty() {
+            best = self.find_by_network(entries, best, &mut applies);
+        }
+        best
+    }
+
+    #[inline(never)]
+    fn find_by_network<'i>(
+        &'i self,
+        entries: &[Entry<'_>],
+        mut best: Option<&'i Row>,
+        mut applies: impl FnMut(&Row) -> bool,
+    ) -> Option<&'i Row> {
+        for (key, value) in entries {
+            for bucket in self.networks.around(key, value) {
+                best = better(best, bucket, &mut applies);
             }
         }
         best
@@ -197,28 +249,59 @@ impl Index {
 
     /// Returns how many other controls a control would at least be compared with.
     pub fn compared_with(&self, control: &Control) -> usize {
-        let others = |found_by| {
-            let rows = self.bucket(found_by).iter();
+        let others = |place| {
+            let rows = self.bucket(place).iter();
             rows.filter(|row| row.control.id != control.id).count()
         };
-        let exact = exact_entries(control).map(|(_, entry)| others(Some(entry)));
-        exact.min().unwrap_or_else(|| others(None))
+        let patterns: Vec<Pattern> = control.patterns().collect();
+        let fewest = places(control, &patterns).map(|(_, place)| others(place)).min();
+        fewest.unwrap_or_else(|| others(Place::Compared))
     }
 
     /// Returns the most controls that one descriptor entry is compared with.
     #[cfg(test)]
     pub fn most_compared(&self) -> usize {
-        let buckets = self.buckets.values().flat_map(Map::values).map(|bucket| bucket.len());
-        buckets.chain([self.compared.len()]).max().unwrap_or(0)
+        let texts = self.buckets.values().flat_map(Map::values);
+        let buckets = texts.chain(self.networks.buckets()).chain([&self.compared]);
+        buckets.map(|bucket| bucket.len()).max().unwrap_or(0)
     }
 }
 
-/// Returns the entries of a control whose values have no star, each with its position.
-pub(super) fn exact_entries(control: &Control) -> impl Iterator<Item = (usize, Entry<'_>)> {
-    let entries = control.entries.iter().enumerate();
-    entries
-        .filter(|(_, entry)| !entry.value.contains('*'))
-        .map(|(position, entry)| (position, (&*entry.key, &*entry.value)))
+/// Returns the first row of a bucket that applies, if it goes before `best`; else `best`.
+#[inline]
+fn better<'i>(
+    best: Option<&'i Row>,
+    bucket: &'i [Arc<Row>],
+    mut applies: impl FnMut(&Row) -> bool,
+) -> Option<&'i Row> {
+    // In their order: later ones cannot be better than the first that matches.
+    for row in bucket {
+        if best.is_some_and(|best| best.order() <= row.order()) {
+            break;
+        }
+        if applies(row) {
+            return Some(row);
+        }
+    }
+    best
+}
+
+/// Returns the place by which an entry finds rows; none if its value has a `*`.
+fn place<'p>(entry: &'p OwnedEntry, pattern: &Pattern) -> Option<Place<'p>> {
+    match pattern {
+        Pattern::Glob(Glob::Text(_)) => Some(Place::Text((&entry.key, &entry.value))),
+        Pattern::Glob(Glob::Parts(_)) => None,
+        Pattern::Network(network) => Some(Place::Network(&entry.key, *network)),
+    }
+}
+
+/// Returns the places where a control can be found, each with the position of the entry.
+fn places<'p>(
+    control: &'p Control,
+    patterns: &'p [Pattern],
+) -> impl Iterator<Item = (usize, Place<'p>)> {
+    let entries = control.entries.iter().zip(patterns).enumerate();
+    entries.filter_map(|(at, (entry, pattern))| Some((at, place(entry, pattern)?)))
 }
 
 /// The order in which controls apply: block, allow, limit. Of blocks the one that expires last; of
@@ -226,22 +309,12 @@ pub(super) fn exact_entries(control: &Control) -> impl Iterator<Item = (usize, E
 /// match the same stay together, in the order of their ends.
 type Order<'c> = (u8, Reverse<Micros>, Specificity, (Reverse<Micros>, &'c str), (Micros, &'c str));
 
-/// How specific a control is: exact before others, then more entries, then a named domain. The least is
-/// the most specific.
-pub(super) type Specificity = (Reverse<bool>, Reverse<usize>, bool);
+/// How specific a control is: exact before others, then more entries, then a named domain, then the values.
+/// The least is the most specific.
+pub(super) type Specificity = (Reverse<bool>, Reverse<usize>, bool, Vagueness);
 
 /// Returns how specific a control is.
 pub(super) fn specificity(control: &Control) -> Specificity {
-    (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*")
-}
-
-/// Returns the place of a control. `newest` is the newest of those that match the same, if it changes
-/// limits.
-fn order<'c>(control: &'c Control, newest: &'c Control) -> Order<'c> {
-    let (action, until) = match control.action {
-        Action::Block => (0, control.until.unwrap_or(Micros::MAX)),
-        Action::Allow { .. } => (1, 0),
-        Action::Limit { .. } => (2, 0),
-    };
-    (action, Reverse(until), specificity(control), age(newest), end(control))
+    let vagueness = Pattern::vagueness(control.patterns());
+    (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*", vagueness)
 }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use super::Control;
 use super::changes::{age, changes_of, match_of};
 use super::error::PlanError;
-use super::index::{Index, Row, exact_entries};
+use super::index::{Index, Place, Row};
+use super::pattern::Pattern;
 use super::plans::{Plans, RulesByKey};
-use weir_common::entry::OwnedEntry;
+use weir_common::entry::{Entry, OwnedEntry};
+use weir_common::glob::Glob;
 
-/// The domain, whether exactly, and the entries.
-type OwnedMatch = (String, bool, Vec<OwnedEntry>);
+/// The domain, whether exactly, whether networks are texts, and the entries.
+type OwnedMatch = (String, bool, bool, Vec<OwnedEntry>);
 
 /// All controls that change limits.
 #[derive(Debug, Default)]
@@ -20,7 +22,7 @@ pub(super) struct LimitControls {
     by_id: BTreeMap<String, Arc<Control>>,
     /// The rows of the controls that match the same.
     groups: HashMap<OwnedMatch, Vec<Arc<Row>>>,
-    /// The ids of controls by each exact entry that they have.
+    /// The ids of controls by each entry that they have with one text.
     by_entry: HashMap<OwnedEntry, BTreeSet<String>>,
     index: Index,
     plans: Plans,
@@ -36,7 +38,7 @@ impl LimitControls {
         max_log_bytes: u64,
     ) -> Option<PlanError> {
         if let Some(old) = self.by_id.remove(id) {
-            for (_, entry) in exact_entries(&old) {
+            for entry in text_entries(&old) {
                 let entry = OwnedEntry::from(entry);
                 if let Some(ids) = self.by_entry.get_mut(&entry) {
                     ids.remove(id);
@@ -51,7 +53,7 @@ impl LimitControls {
         }
         control.and_then(|control| {
             self.by_id.insert(id.to_owned(), control.clone());
-            for (_, entry) in exact_entries(&control) {
+            for entry in text_entries(&control) {
                 self.by_entry.entry(OwnedEntry::from(entry)).or_default().insert(id.to_owned());
             }
             let mut group = self.take_group(&control);
@@ -124,16 +126,17 @@ impl LimitControls {
     /// Returns the controls that may match all descriptors that another one matches, or only such, and
     /// some more.
     pub fn around_or_within(&self, control: &Control) -> Vec<&Arc<Control>> {
-        if !control.has_exact_value() {
+        // One within it has all of its texts.
+        let within = text_entries(control).map(|entry| self.by_entry.get(&OwnedEntry::from(entry)));
+        let Some(fewest) = within.min_by_key(|ids| ids.map_or(0, BTreeSet::len)) else {
             return self.by_id.values().collect();
-        }
-        // One around it is found by one of its exact entries, or by none; one within it has all of them.
-        let around = exact_entries(control).map(|(_, entry)| Some(entry)).chain([None]);
-        let around = around.flat_map(|entry| self.index.bucket(entry)).map(|row| &*row.control.id);
-        let within =
-            exact_entries(control).map(|(_, entry)| self.by_entry.get(&OwnedEntry::from(entry)));
-        let fewest = within.min_by_key(|ids| ids.map_or(0, BTreeSet::len)).flatten();
+        };
         let within = fewest.into_iter().flatten().map(String::as_str);
+        // One around it is found by one of its values, or by none.
+        let entries = control.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        let texts = text_entries(control).map(Place::Text).chain([Place::Compared]);
+        let around = texts.map(|place| self.index.bucket(place)).chain(self.index.around(entries));
+        let around = around.flatten().map(|row| &*row.control.id);
         let ids: BTreeSet<&str> = around.chain(within).collect();
         ids.into_iter().filter_map(|id| self.by_id.get(id)).collect()
     }
@@ -147,7 +150,16 @@ impl LimitControls {
     }
 }
 
+/// Returns the entries of a control that match one text.
+fn text_entries(control: &Control) -> impl Iterator<Item = Entry<'_>> {
+    let entries = control.entries.iter().zip(control.patterns());
+    entries.filter_map(|(entry, pattern)| match pattern {
+        Pattern::Glob(Glob::Text(_)) => Some((&*entry.key, &*entry.value)),
+        _ => None,
+    })
+}
+
 fn owned_match(control: &Control) -> OwnedMatch {
-    let (domain, exact, entries) = match_of(control);
-    (domain.to_owned(), exact, OwnedEntry::copied(entries))
+    let (domain, exact, text, entries) = match_of(control);
+    (domain.to_owned(), exact, text, OwnedEntry::copied(entries))
 }

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use super::Control;
 use super::changes::Changes;
 use super::error::PlanError;
-use weir_common::entry::OwnedEntry;
-use weir_common::glob::Glob;
-use weir_common::network::Network;
+use super::pattern::Pattern;
 use weir_limit::Plan;
 use weir_rules::{Rule, RuleSet};
 
@@ -190,37 +188,40 @@ impl RulesByKey {
                 rules.filter_map(|&position| self.rules.rule(position as usize)).collect()
             }
         };
-        candidates.into_iter().filter(|rule| may_match(rule, control))
+        let patterns: Vec<Pattern> = control.patterns().collect();
+        candidates.into_iter().filter(move |rule| may_match(rule, control, &patterns))
     }
 }
 
-/// Returns whether a descriptor may match both a rule and a control. Where wildcards meet, it may.
-fn may_match(rule: &Rule, control: &Control) -> bool {
+/// Returns whether a descriptor may match both a rule and a control, whose values match `patterns`. Where
+/// wildcards meet, it may.
+fn may_match(rule: &Rule, control: &Control, patterns: &[Pattern]) -> bool {
     if control.domain != "*" && control.domain != rule.domain() {
         return false;
     }
     let rules: Vec<(&str, &str)> = rule.entries().collect();
+    let keys = control.entries.iter().map(|entry| entry.key.as_str());
+    let mut mine = keys.zip(patterns);
     match control.exact {
         true => {
             rules.len() == control.entries.len()
-                && rules.iter().zip(&control.entries).all(|(rule, mine)| may_be(*rule, mine))
+                && rules.iter().zip(mine).all(|(rule, mine)| may_be(*rule, mine))
         }
-        false => control.entries.iter().all(|mine| rules.iter().any(|rule| may_be(*rule, mine))),
+        false => mine.all(|mine| rules.iter().any(|rule| may_be(*rule, mine))),
     }
 }
 
 /// Returns whether an entry may match both that of a rule and that of a control.
-fn may_be((key, value): (&str, &str), mine: &OwnedEntry) -> bool {
+fn may_be((key, value): (&str, &str), (my_key, pattern): (&str, &Pattern)) -> bool {
     let text = match value {
         "" => key.to_owned(),
         _ => format!("{key}_{value}"),
     };
-    let Some(rest) = text.strip_prefix(&mine.key) else { return false };
+    let Some(rest) = text.strip_prefix(my_key) else { return false };
     match rest.strip_prefix('_') {
         None => rest.is_empty(),
-        // A pattern, a network or a list has many values.
+        // A pattern or a list has many values.
         Some(value) if value.contains('*') || value.starts_with('@') => true,
-        Some(value) if Network::parse(value).is_ok() => true,
-        Some(value) => Glob::new(&mine.value).matches(value),
+        Some(value) => pattern.may_meet(value),
     }
 }

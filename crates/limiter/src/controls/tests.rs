@@ -4,6 +4,7 @@ mod drafts;
 mod keeping;
 mod matching;
 mod model;
+mod networks;
 mod plans;
 mod redis;
 mod set;
@@ -11,7 +12,6 @@ mod sharing;
 
 use std::sync::Arc;
 
-use super::control::default_id;
 use super::*;
 use weir_common::clock::ManualClock;
 use weir_common::entry::OwnedEntry;
@@ -36,17 +36,18 @@ fn entry(key: &str, value: &str) -> OwnedEntry {
 /// Returns a control of the domain `d`.
 fn control(action: Action, entries: &[(&str, &str)]) -> Control {
     let entries: Vec<_> = entries.iter().map(|(key, value)| entry(key, value)).collect();
-    Control {
-        id: default_id(&action, "d", &entries, false),
+    let draft = Draft {
         domain: "d".into(),
         entries,
         exact: false,
+        text: false,
         action,
+        duration: None,
         until: None,
         reason: String::new(),
         by: String::new(),
-        at: NOW,
-    }
+    };
+    draft.clone().into_control(draft.default_id(), NOW)
 }
 
 fn draft(text: &str) -> Draft {

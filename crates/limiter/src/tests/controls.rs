@@ -86,8 +86,8 @@ fn control(domain: &str, entries: &[Entry<'_>], action: Action) -> Control {
     let entries = OwnedEntry::copied(entries.iter().copied());
     let (id, until) = (format!("{domain}{:?}", action.name()), Some(NOW + 3_600 * SECOND));
     let (reason, by, domain) = (String::new(), String::new(), domain.to_owned());
-    let (exact, at) = (false, NOW);
-    Control { id, domain, entries, exact, action, until, reason, by, at }
+    let (exact, text, at) = (false, false, NOW);
+    Control { id, domain, entries, exact, text, action, until, reason, by, at }
 }
 
 fn limit(n: u32, name: &str) -> Action {

@@ -74,6 +74,7 @@ impl Replica {
                         domain: "d".into(),
                         entries: vec![(key, "x").into()],
                         exact: false,
+                        text: false,
                         action: Action::Limit { limit },
                         until: None,
                         reason: String::new(),

@@ -80,7 +80,7 @@ function fillControls(body) {
 function makeControl(control) {
   const { id, domain, entries, exact, action, until, reason, by, at } = control;
   const row = make('tr', '');
-  const key = make('th', 'key', keyElement(domain, entries), exact ? ' exactly' : null, make('span', 'note', code(id)));
+  const key = make('th', 'key', keyElement(domain, entries), exact ? ' exactly' : null, isTextOfNetwork(control) ? ' as a text' : null, make('span', 'note', code(id)));
   key.scope = 'row';
   const ends = make('td', '');
   ends.dataset.label = 'Ends';

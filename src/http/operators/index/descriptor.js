@@ -19,15 +19,23 @@ function readDescriptor(text) {
   return entries.map(([part, at]) => ({ key: part.slice(0, at), value: part.slice(at + 1) }));
 }
 
-/** Returns whether a control matches a descriptor. A `*` in a value of the control is any text. */
-function isMatched({ domain: wanted, entries: needed, exact }, domain, entries) {
+/** Returns whether a control matches a descriptor. */
+function isMatched({ domain: wanted, entries: needed, exact, text }, domain, entries) {
   if (wanted !== '*' && wanted !== domain) return false;
   if (exact && needed.length !== entries.length) return false;
-  const has = ({ key, value }, entry) => entry && entry.key === key && matchesPattern(value, entry.value);
+  const has = ({ key, value }, entry) => entry && entry.key === key && matchesValue(value, entry.value, text);
   return needed.every((entry, i) => (exact ? has(entry, entries[i]) : entries.some(other => has(entry, other))));
 }
 
-/** Without regular expressions: a pattern with many `*` must not take long. */
+/** Returns whether the value of a control matches that of an entry: a network what lies in it, unless it is a text. */
+function matchesValue(pattern, value, isText) {
+  const network = isText ? null : readNetwork(pattern);
+  if (!network) return matchesPattern(pattern, value);
+  const other = networkOfValue(value);
+  return other !== null && containsNetwork(network, other);
+}
+
+/** A `*` in a pattern is any text. Without regular expressions: a pattern with many `*` must not take long. */
 function matchesPattern(pattern, text) {
   const [first, ...rest] = pattern.split('*');
   if (!rest.length) return pattern === text;

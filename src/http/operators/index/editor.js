@@ -17,7 +17,7 @@ const editor = {
   by: '',
 
   /** Opens the form with the fields of a control. */
-  open({ id = null, action = 'block', domain = '', entries = [], exact = false, limit, count = true, lasts = action === 'block' ? 'default' : '1h', until, warning = '', by, at, left_ms, ...others }) {
+  open({ id = null, action = 'block', domain = '', entries = [], exact = false, text = false, limit, count = true, lasts = action === 'block' ? 'default' : '1h', until, warning = '', by, at, left_ms, ...others }) {
     const { n = '', burst = '', name = '', ...limitOthers } = limit ?? {};
     Object.assign(this, { id, others, limitOthers });
     byId('editor-h').textContent = id === null ? 'Add a control' : 'Change a control';
@@ -27,6 +27,7 @@ const editor = {
     byId('entries').replaceChildren();
     for (const entry of entries.length || id !== null ? entries : [{ key: '', value: '' }]) this.addEntry(entry);
     byId('exact').checked = exact;
+    byId('text').checked = isTextOfNetwork({ entries, text });
     byId('limit-n').value = n;
     byId('limit-burst').value = burst;
     byId('limit-name').value = name;
@@ -62,6 +63,7 @@ const editor = {
     const remove = button('×', 'quiet', () => {
       const next = row.nextElementSibling ?? row.previousElementSibling;
       row.remove();
+      this.adapt();
       (next?.querySelector('input') ?? byId('add-entry')).focus();
     });
     remove.setAttribute('aria-label', 'Remove this entry');
@@ -84,32 +86,38 @@ const editor = {
 
   action: () => document.querySelector('input[name=action]:checked').value,
 
-  /** Shows the fields that the action and the duration need. */
+  /** Shows the fields that the action, the duration and the values need. */
   adapt() {
     const action = this.action();
     setText(byId('action-hint'), ACTION_HINTS[action]);
+    show(byId('text-field'), networksOf({ entries: this.entries() }).length > 0);
     show(byId('limit-fields'), action === 'limit');
     show(byId('count-field'), action === 'allow');
     show(byId('for-field'), byId('lasts').value === 'other');
     show(byId('until-field'), byId('lasts').value === 'until');
   },
 
-  /** Returns the body of the request. */
-  body() {
-    const action = this.action();
+  entries() {
     const entries = [...byId('entries').children].map(row => {
       const [key, value] = [...row.querySelectorAll('input')].map(input => input.value);
       return { ...row.others, key, value };
     });
+    return entries.filter(({ key, value }) => key || value);
+  },
+
+  /** Returns the body of the request. */
+  body() {
+    const action = this.action();
     const body = {
       ...this.others,
       domain: byId('domain').value.trim(),
-      entries: entries.filter(({ key, value }) => key || value),
+      entries: this.entries(),
       exact: byId('exact').checked,
       action,
       ...Object.fromEntries(this.texts().map(input => [input.dataset.member, input.value.trim()])),
       by: byId('by').value.trim(),
     };
+    if (!byId('text-field').hidden) body.text = byId('text').checked;
     const lasts = byId('lasts').value;
     if (lasts === 'until') body.until = `${byId('until').value}Z`.replace(/T(\d\d:\d\d)Z$/, 'T$1:00Z');
     else if (lasts === 'other') body.for = byId('for').value.trim();
@@ -161,7 +169,7 @@ const editor = {
       this.showPreview(written);
     } catch (error) {
       // Also none: the server asks for force.
-      const isEverything = error.status === 409 && body.entries.every(({ value }) => /^\*+$/.test(value));
+      const isEverything = error.status === 409 && body.entries.every(({ value }) => /^\*+$|\/0$/.test(value));
       if (isEverything) {
         show(byId('force-field'), true);
         setText(byId('force-domain'), visible(body.domain));
@@ -202,7 +210,7 @@ const editor = {
     const everything = entries.length === 0;
     const parts = [make('p', `summary lead ${action}`, make('b', '', { block: 'Block ', allow: 'Allow ', limit: 'Limit ' }[action]),
       everything ? 'everything of ' : exact ? 'exactly ' : '', keyElement(domain, entries),
-      action === 'limit' ? ` ${changeText(control.limit)}` : '', ` ${ends}.`)];
+      isTextOfNetwork(control) ? ' as a text' : '', action === 'limit' ? ` ${changeText(control.limit)}` : '', ` ${ends}.`)];
     if (action === 'allow' && control.count === false) parts.push(make('p', '', 'Its hits are not counted.'));
     if (warnings.length) {
       const list = make('ul', 'warned', ...warnings.map(warning => make('li', '', sentence(shortened(warning, 300, 50)))));
@@ -245,6 +253,7 @@ byId('editor-form').addEventListener('submit', event => {
   event.preventDefault();
   editor.submit();
 });
+byId('entries').addEventListener('input', () => editor.adapt());
 byId('editor-form').addEventListener('change', event => {
   if (event.target.name === 'action') editor.showDurations(editor.action());
   editor.adapt();

@@ -45,7 +45,7 @@ function showExplained(explained, { entries, domain }) {
   const facts = [
     rule && ['Rule', make('span', '', link(ruleAddress(domain, rule.rule), code(rule.rule)), ` (${placeOfRule(rule)})`, ...modeBadges(rule))],
     rule && ['Limits', limitsText(rule)],
-    control && ['Control', make('span', '', `${actionText(control)} `, code(control.id))],
+    control && ['Control', make('span', '', `${actionText(control)} `, code(control.id), ...networksOf(control).map(network => ` in ${network}`))],
     metric && isShown && ['Metric', code(metric)],
     explained.key && isShown && ['Key in the store', code(explained.key)],
     charge === 'together' && ['Charged', 'together with the other descriptors of a request'],

@@ -139,7 +139,8 @@ function draftOfKey({ domain, entries, cut }) {
     warnings.add('The client sent a *, which stands for any text here: this matches more than the key.');
   }
   if (cut && !warnings.size) warnings.add('The key was cut: entries may be missing.');
-  return { action: 'block', domain, entries: known, warning: [...warnings].join(' ') };
+  // A network that a client sent is this key; the form offers the addresses in it.
+  return { action: 'block', domain, entries: known, text: true, warning: [...warnings].join(' ') };
 }
 
 setInterval(readHere, SCOPE_MS);

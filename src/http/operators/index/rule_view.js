@@ -81,10 +81,10 @@ const ruleView = {
   },
 
   /** Whether the descriptors of the rule may match a control. */
-  isItsControl({ domain, entries }) {
+  isItsControl({ domain, entries, text }) {
     const known = this.known();
     if (!known || (domain !== '*' && domain !== this.domain)) return false;
-    return entries.every(({ key, value }) => known.entries.some(entry => entry.key === key && (entry.value === '' || entry.value.includes('*') || matchesPattern(value, entry.value))));
+    return entries.every(({ key, value }) => known.entries.some(entry => entry.key === key && (entry.value === '' || entry.value.includes('*') || matchesValue(value, entry.value, text))));
   },
 
   showFacts(known) {

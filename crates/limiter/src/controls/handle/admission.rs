@@ -22,7 +22,7 @@ impl Controls {
         let max = self.options.max;
         if others >= max {
             let error = format!("there are {max} controls already");
-            let help = "delete some, or match several clients with `*` in a value";
+            let help = "delete some, or match several clients with `*` or a network in a value";
             return Err(ControlError::new(ErrorKind::TooMany, error, help));
         }
         // Replicas that were cut off from each other may have too many together: then those that add
@@ -118,7 +118,11 @@ pub(super) fn check(
             true => format!("the control matches everything of {of}: it has no entries"),
             // A client may have chosen such a value, so that an operator blocks all others too.
             false => {
-                format!("the control matches every value of its keys in {of}: `*` is any text")
+                let is = match control.networks().next() {
+                    Some(network) => format!("{network} is any address"),
+                    None => "`*` is any text".to_owned(),
+                };
+                format!("the control matches every value of its keys in {of}: {is}")
             }
         };
         let help = "write other entries, or set the parameter `force=1`";

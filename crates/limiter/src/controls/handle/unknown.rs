@@ -1,6 +1,8 @@
-//! Warnings about the domain and the keys of a control that no rule has: mostly they are misspelled.
+//! Warnings about what is probably misspelled in a control: a domain or a key that no rule has, and a value
+//! that is nearly a network.
 
 use crate::controls::Control;
+use weir_common::network::{Network, NetworkError};
 use weir_common::suggest::Suggester;
 use weir_rules::RuleSet;
 
@@ -31,6 +33,24 @@ pub(super) fn unknown_names(control: &Control, rules: &RuleSet) -> Vec<String> {
         unknown("key", &entry.key, near, place)
     })
     .collect()
+}
+
+/// Returns a warning for each value that is written as a network and is none. It matches as a text.
+pub(super) fn not_networks(control: &Control) -> Vec<String> {
+    let values = control.entries.iter().map(|entry| &*entry.value).filter(|_| !control.text);
+    let why = |value: &str| match Network::parse(value).err()? {
+        NetworkError::Invalid(_) => None,
+        NetworkError::PrefixTooLong { max, .. } => {
+            Some(format!("its prefix is longer than {max} bits"))
+        }
+        NetworkError::HostBits { meant, .. } => {
+            Some(format!("it has bits set after its prefix: did you mean '{meant}'?"))
+        }
+    };
+    let warning = |value: &str| {
+        Some(format!("'{value}' is not a network and matches this text alone: {}", why(value)?))
+    };
+    values.filter_map(warning).collect()
 }
 
 fn unknown(what: &str, name: &str, near: Option<&str>, place: &str) -> String {

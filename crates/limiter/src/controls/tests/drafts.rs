@@ -7,13 +7,14 @@ use super::*;
 #[test]
 fn a_body_is_read() {
     let read = draft(
-        r#"{"domain":"*","entries":[{"key":"user","value":"m*"}],"exact":true,"action":"limit",
-            "for":"1m","reason":"launch","by":"ann","limit":{"n":10,"burst":20,"name":"fast"}}"#,
+        r#"{"domain":"*","entries":[{"key":"user","value":"m*"}],"exact":true,"text":true,
+            "action":"limit","for":"1m","reason":"launch","by":"ann","limit":{"n":10,"burst":20,"name":"fast"}}"#,
     );
     let expected = Draft {
         domain: "*".into(),
         entries: vec![entry("user", "m*")],
         exact: true,
+        text: true,
         action: Action::Limit {
             limit: LimitChange { n: 10, burst: Some(20), name: "fast".into() },
         },
@@ -81,10 +82,13 @@ fn json_has_all_of_a_control() {
 
 #[test]
 fn the_default_id_is_of_action_and_match() {
-    let id = |action: &Action, entries: &[(&str, &str)], exact| {
+    let id_of = |action: &Action, entries: &[(&str, &str)], exact, text| {
         let entries: Vec<_> = entries.iter().map(|(key, value)| entry(key, value)).collect();
-        default_id(action, "d", &entries, exact)
+        let body = r#"{"domain":"d","entries":[],"action":"block"}"#;
+        Draft { entries, exact, text, action: action.clone(), ..draft(body) }.default_id()
     };
+    let id =
+        |action: &Action, entries: &[(&str, &str)], exact| id_of(action, entries, exact, false);
     let (block, allow) = (Action::Block, Action::Allow { count: true });
     let (ab, ba) = ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")]);
     assert_eq!(id(&block, &ab, false), id(&block, &ba, false));
@@ -92,7 +96,17 @@ fn the_default_id_is_of_action_and_match() {
     let limit =
         |n, name: &str| Action::Limit { limit: LimitChange { n, burst: None, name: name.into() } };
     assert_eq!(id(&limit(1, "fast"), &ab, false), id(&limit(2, "fast"), &ba, false));
+    // Those of earlier versions.
+    let mallory =
+        r#"{"domain":"shop","entries":[{"key":"user","value":"mallory"}],"action":"block"}"#;
+    assert_eq!(draft(mallory).default_id(), "block-ccabcebdae9f");
+    assert_eq!(id_of(&block, &ab, false, true), id(&block, &ab, false), "no value is a network");
+    let network = [("ip", "10.0.0.0/8")];
     let all = [
+        id(&block, &network, false),
+        id(&block, &network, true),
+        id_of(&block, &network, false, true),
+        id_of(&block, &network, true, true),
         id(&limit(1, ""), &ab, false),
         id(&limit(1, "fast"), &ab, false),
         id(&limit(1, "slow"), &ab, false),

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::super::index::{Index, Row};
 use super::super::limits::LimitControls;
@@ -27,6 +28,12 @@ descriptors:
     rate_limit: {unlimited: true}
   - key: bytes
     rate_limit: {unit: day, requests_per_unit: 10, algorithm: sliding_log}
+  - key: remote_address
+    value: 10.1.2.3
+    rate_limit: {unit: day, requests_per_unit: 5}
+  - key: remote_address
+    value: 10.1.0.0/16
+    rate_limit: {unit: day, requests_per_unit: 5}
 ";
 
 fn limit(n: u32, burst: Option<u32>, name: &str) -> Action {
@@ -54,7 +61,16 @@ fn the_rules_that_may_match_too_are_found() {
     // The matcher reads key and value as one text.
     assert_eq!(of(&[("tenant_big", "one")]), ["d.tenant_big_one"]);
     assert_eq!(of(&[("unknown", "x")]), [""; 0]);
-    assert_eq!(of(&[]).len(), 5);
+    assert_eq!(of(&[]).len(), 7);
+    let network = control(Action::Block, &[("remote_address", "10.0.0.0/8")]);
+    let address = ["d.remote_address_10.1.2.3", "d.remote_address_10.1.0.0/16"];
+    assert_eq!(matched(&rules, &network), address);
+    // A network in a rule may stand for the addresses in it.
+    let text = matched(&rules, &Control { text: true, ..network });
+    assert_eq!(text, [""; 0]);
+    assert_eq!(of(&[("remote_address", "10.1.2.4")]), address[1..]);
+    assert_eq!(of(&[("remote_address", "10.1.128.0/17")]), address[1..]);
+    assert_eq!(of(&[("remote_address", "11.1.2.4")]), [""; 0]);
     let elsewhere = Control { domain: "e".into(), ..control(Action::Block, &[("user", "ann")]) };
     assert_eq!(matched(&rules, &elsewhere), [""; 0]);
     let exact = Control { exact: true, ..control(Action::Block, &[("user", "ann")]) };
@@ -217,15 +233,18 @@ async fn a_limit_that_hides_another_has_a_warning() {
         );
         process.put(draft(&body)).await
     };
-    let ann = put(&[("user", "ann")], "").await;
+    put(&[("user", "ann")], "").await;
     assert_eq!(put(&[("user", "bob")], "").await.warnings, [""; 0]);
     // As usual: what says more goes before what says less, and both change the same limit.
     let path = [("user", "ann"), ("path", "/a")];
     assert_eq!(put(&path, "").await.warnings, [""; 0]);
-    let wide = put(&[("user", "a*")], "").await.warnings;
-    assert_eq!(wide.len(), 1, "{wide:?}");
-    let expected = format!("{} (d user=ann) has no effect any more", ann.control.id);
-    assert!(wide[0].starts_with(&expected), "{wide:?}");
+    assert_eq!(put(&[("user", "a*")], "").await.warnings, [""; 0]);
+    let network = put(&[("user", "10.0.0.0/8")], "").await;
+    assert_eq!(put(&[("user", "10.1.2.3")], "").await.warnings, [""; 0]);
+    let same = put(&[("user", "::ffff:10.0.0.0/104")], "").await.warnings;
+    assert_eq!(same.len(), 1, "{same:?}");
+    let expected = format!("{} (d user=10.0.0.0/8) has no effect any more", network.control.id);
+    assert!(same[0].starts_with(&expected), "{same:?}");
     let tenant = put(&[("tenant", "big_one")], "fast").await.control.id;
     let other = put(&[("tenant", "big_one"), ("x", "y")], "slow").await.warnings;
     let expected =
@@ -254,11 +273,12 @@ fn everything() -> Control {
 
 prop_compose! {
     fn any_limit_of_two()(
-        entries in vec(("[kl]", prop_oneof![Just("a"), Just("b"), Just("a*"), Just("*")]), 0..3),
+        entries in vec(("[kl]", select(&["a", "b", "a*", "*", "10.1.2.3", "10.1.0.0/16", "10.0.0.0/8"])), 0..3),
         exact in any::<bool>(),
+        text in prop::bool::weighted(0.2),
     ) -> Control {
         let entries: Vec<_> = entries.iter().map(|(key, value)| (&**key, *value)).collect();
-        Control { exact, ..control(limit(1, None, ""), &entries) }
+        Control { exact, text, ..control(limit(1, None, ""), &entries) }
     }
 }
 

@@ -92,7 +92,10 @@ fn effect<'c>(controls: &'c [Control], domain: &str, ask: &Ask) -> Option<&'c Co
         |control: &&Control| control.matches(domain, &entries) && !control.is_expired(NOW);
     let find = |is: fn(&Action) -> bool| {
         let found = controls.iter().filter(applies).filter(|control| is(&control.action));
-        found.max_by_key(|control| (control.entries.len(), control.domain != "*", control.at))
+        found.max_by_key(|control| {
+            let has_text = control.entries.iter().all(|entry| entry.value != "*");
+            (control.entries.len(), control.domain != "*", has_text, control.at)
+        })
     };
     let block = find(|action| *action == Action::Block).filter(|_| !ask.refund);
     let allow = || find(|action| matches!(action, Action::Allow { .. }));

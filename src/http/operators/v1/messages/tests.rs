@@ -169,7 +169,8 @@ fn only_a_required_member_that_is_missing_is_an_error() {
             let is_required = schema["required"].as_array().unwrap().contains(&json!(member));
             let is_of_action = matches!((name, &**member), ("Draft" | "Control", "limit"));
             // Rows of controls need not have them.
-            let has_default = matches!((name, &**member), ("Control", "exact" | "reason" | "by"));
+            let has_default =
+                matches!((name, &**member), ("Control", "exact" | "text" | "reason" | "by"));
             let is_needed = is_required && !has_default && !document.is_nullable(of_member);
             let read = again(&sample);
             match is_needed || is_of_action {
