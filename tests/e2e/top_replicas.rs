@@ -95,7 +95,10 @@ async fn replicas_list_the_keys_of_all_and_no_hidden_value_is_in_their_lists() {
         assert_eq!(rows(&would_be), [row("trial", "x", 3)]);
         let near = api.good("/v1/top?by=near");
         assert_eq!((&near["rows"][0]["used"], &near["replicas"]), (&json!(3), &json!(2)));
-        assert_eq!(rows(&api.good("/v1/top?domain=shop&rule=user&limit=1")), [row("user", "ann", 5)]);
+        assert_eq!(
+            rows(&api.good("/v1/top?domain=shop&rule=user&limit=1")),
+            [row("user", "ann", 5)]
+        );
     }
     let here = ControlApi::new(&a).good("/v1/top?scope=here&domain=shop&rule=user");
     assert_eq!((&here["scope"], &here["replicas"]), (&json!("here"), &json!(1)));
