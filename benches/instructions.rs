@@ -4,6 +4,7 @@
 //! `benches/instructions.txt`; `-- update` rewrites that file. An increase of more than 1 % fails the
 //! run. A decrease of more than 1 % asks for an update, so that the improvement is kept.
 
+use std::net::Ipv4Addr;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,8 @@ use weir_common::entry::OwnedEntry;
 use weir_limiter::controls::{Action, ActiveRules, Control};
 use weir_limiter::top::{self, Top};
 use weir_limiter::{Holds, Limiter};
-use weir_rules::RuleSet;
-use weir_rules::source::RuleFile;
+use weir_rules::source::Selection;
+use weir_rules::{Loaded, RuleSet};
 use weir_store::memory::MemoryStore;
 
 const RULES: &str = "domain: bench
@@ -41,6 +42,29 @@ descriptors:
       - { unit: year, requests_per_unit: 4000000000 }
 ";
 
+/// A domain of its own: a rule that names a value lengthens every look-up of its level.
+const ADDRESS_RULES: &str = "domain: addresses
+descriptors:
+  - key: named
+    value: 203.0.113.7
+    rate_limit: { unit: year, requests_per_unit: 4000000000 }
+  - key: named
+    network: [10.0.0.0/8, 192.0.2.0/24, 2001:db8::/32]
+    rate_limit: { unlimited: true }
+  - key: within
+    network: [203.0.113.0/24, 192.0.2.0/24, 2001:db8::/32]
+    rate_limit: { unit: year, requests_per_unit: 4000000000 }
+  - key: listed
+    values_file: listed.txt
+    rate_limit: { unit: year, requests_per_unit: 4000000000 }
+";
+
+/// The value of the cases about addresses: a rule names it, a network has it, and a list of many does.
+const ADDRESS: &str = "203.0.113.7";
+
+/// The lines of the list.
+const LISTED: u32 = 100_000;
+
 /// The relative change that fails the run: more than chance and system libraries cause.
 const TOLERANCE: f64 = 0.01;
 
@@ -55,7 +79,7 @@ const MANY_REQUESTS: usize = 9_600;
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 
 /// The name of each case, and the descriptors of its requests.
-const CASES: [(&str, &[&str]); 19] = [
+const CASES: [(&str, &[&str]); 22] = [
     ("decide: one limit", &["one"]),
     ("decide: one limit, over", &["none"]),
     ("decide: three descriptors of four limits", &["four", "four", "four"]),
@@ -75,6 +99,9 @@ const CASES: [(&str, &[&str]); 19] = [
     ("decide: one limit, one control", &["one"]),
     ("decide: one limit, 10 000 controls", &["one"]),
     ("decide: blocked, 10 000 controls", &["blocked"]),
+    ("decide: one limit, a value beside networks", &["named"]),
+    ("decide: one limit, by network", &["within"]),
+    ("decide: one limit, by a list of 100 000", &["listed"]),
 ];
 
 /// The headers of a caller that does not record its trace.
@@ -101,10 +128,26 @@ fn controls(count: usize) -> Vec<Arc<Control>> {
     (0..count).map(|number| Arc::new(control(number))).collect()
 }
 
+/// Loads the rules, with the list beside them.
+fn rules() -> RuleSet {
+    let directory = tempfile::tempdir().expect("a directory");
+    // Spread over all addresses, as those of a block list are.
+    let spread = |number: u32| Ipv4Addr::from_bits(number.wrapping_mul(2_654_435_761));
+    let lines: String = (0..LISTED).map(|number| format!("{}\n", spread(number))).collect();
+    let list = format!("{ADDRESS}\n{lines}");
+    for (name, text) in
+        [("bench.yaml", RULES), ("addresses.yaml", ADDRESS_RULES), ("listed.txt", &list)]
+    {
+        std::fs::write(directory.path().join(name), text).expect("a file");
+    }
+    let loaded =
+        Loaded::read(&Selection::of(directory.path()), &weir_rules::Options::default(), None);
+    assert!(loaded.problems.is_empty(), "{}", loaded.render(loaded.problems.iter()));
+    loaded.rules
+}
+
 fn service(case: usize) -> Service {
-    let file = RuleFile { name: "bench.yaml".into(), text: RULES.into() };
-    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
-    assert!(problems.is_empty(), "{problems:?}");
+    let rules = rules();
     let store = MemoryStore::new(SystemClock::new(), 1_000_000);
     // With a ratio of 0 every admission is near its limit.
     let near_limit_ratio = if case == 12 { 0.0 } else { 0.8 };
@@ -128,12 +171,17 @@ fn service(case: usize) -> Service {
 }
 
 fn messages(descriptors: &[&str], keys: usize) -> Vec<Vec<u8>> {
+    let is_address = matches!(descriptors, ["named" | "within" | "listed"]);
     let message = |number: usize| {
-        let descriptors = descriptors.iter().enumerate().map(|(i, key)| RateLimitDescriptor {
-            entries: vec![Entry { key: (*key).into(), value: format!("value {i} {number:03}") }],
-            ..Default::default()
+        let descriptors = descriptors.iter().enumerate().map(|(i, key)| {
+            let value = match is_address {
+                true => ADDRESS.into(),
+                false => format!("value {i} {number:03}"),
+            };
+            let entries = vec![Entry { key: (*key).into(), value }];
+            RateLimitDescriptor { entries, ..Default::default() }
         });
-        let domain = "bench".into();
+        let domain = if is_address { "addresses" } else { "bench" }.into();
         let request =
             RateLimitRequest { domain, descriptors: descriptors.collect(), hits_addend: 0 };
         request.encode_to_vec()
@@ -340,7 +388,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["run", case, requests] => match (case.parse(), requests.parse()) {
-            (Ok(case @ 0..19), Ok(requests)) => {
+            (Ok(case @ 0..22), Ok(requests)) => {
                 run(case, requests);
                 ExitCode::SUCCESS
             }

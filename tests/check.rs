@@ -436,3 +436,39 @@ data:
         ran.err
     );
 }
+
+#[test]
+fn networks_and_lists_are_listed_and_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    let rules = "domain: shop\ndescriptors:\n\
+                 - { key: ip, network: ['::/0'], group: { v6: 64 }, rate_limit: { unit: day, requests_per_unit: 1 } }\n\
+                 - { key: ip, values_file: blocked.txt, rate_limit: { unlimited: true } }\n";
+    write("shop.yaml", rules);
+    write("blocked.txt", "10.0.0.0/8\nann\n");
+    let ran = check(directory.path(), &["shop.yaml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert_eq!(
+        ran.out,
+        "DOMAIN  RULE             LIMIT      FLAGS\n\
+         shop    ip_::/0          1 per day  group=v4/32,v6/64\n\
+         shop    ip_@blocked.txt  unlimited  values=2\n\
+         ok: 2 rules in 1 domain of 1 file, 0 warnings\n"
+    );
+    // Which of both a text of a network matches.
+    write(
+        "shop.yaml",
+        &format!("{rules}- {{ key: ip, value: 10.1.0.0/16, rate_limit: {{ unlimited: true }} }}\n"),
+    );
+    let ran = check(directory.path(), &["shop.yaml"]);
+    let wanted = "a request that sends '10.1.0.0/16' matches this value, and not 'ip_@blocked.txt' (shop.yaml:4:27)";
+    assert!(ran.err.contains(wanted), "{}", ran.err);
+    write("blocked.txt", "10.0.0.0/8\n10.0.0.1/8\n");
+    let ran = check(directory.path(), &["shop.yaml"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.err.starts_with("blocked.txt:2:1: error: config error, '10.0.0.1/8' has bits"),
+        "{}",
+        ran.err
+    );
+}

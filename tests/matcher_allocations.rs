@@ -3,9 +3,11 @@
 #[path = "support/allocator.rs"]
 mod allocator;
 
+use std::fs;
+
 use allocator::allocations;
-use weir_rules::source::RuleFile;
-use weir_rules::{Options, RuleSet};
+use weir_rules::source::Selection;
+use weir_rules::{Loaded, Options};
 
 #[test]
 fn a_look_up_allocates_nothing() {
@@ -34,10 +36,21 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 1 }
   - key: path
     rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: ip
+    network: [10.0.0.0/8, 2001:db8::/32]
+    group: { v6: 64 }
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: ip
+    values_file: blocked.txt
+    rate_limit: { unit: day, requests_per_unit: 1 }
 ";
-    let file = RuleFile { name: "rules.yaml".into(), text: text.into() };
-    let (set, problems) = RuleSet::compile(&[file], &Options::default(), None);
-    assert!(problems.is_empty(), "{problems:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("rules.yaml");
+    fs::write(&rules, text).unwrap();
+    fs::write(directory.path().join("blocked.txt"), "203.0.113.0/24\nann\n::1\n").unwrap();
+    let loaded = Loaded::read(&Selection::of(rules), &Options::default(), None);
+    assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+    let set = loaded.rules;
     let long = "x".repeat(10_000);
     for (entries, found) in [
         (&[("path", "/a/b"), ("user", "axb")][..], true),
@@ -46,6 +59,13 @@ descriptors:
         (&[("path", "/b")], true),
         (&[("path", "/anything")], true),
         (&[("path", long.as_str())], true),
+        (&[("ip", "10.1.2.3")], true),
+        (&[("ip", "[2001:db8::1%eth0]:443")], true),
+        (&[("ip", "203.0.113.7")], true),
+        (&[("ip", "0:0::1")], true),
+        (&[("ip", "ann")], true),
+        (&[("ip", "192.0.2.1")], false),
+        (&[("ip", long.as_str())], false),
         (&[("other", "/a")], false),
         (&[("path", "/a/b"), ("user", "none")], false),
         (&[], false),

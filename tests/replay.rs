@@ -320,3 +320,34 @@ fn the_lines_of_rules_have_what_only_they_deny() {
     assert_eq!(last("\"shop.yaml\",\"shop.user\""), "1");
     assert_eq!(last("\"new.yaml\",\"shop.user\""), "0");
 }
+
+#[test]
+fn addresses_are_counted_by_network_and_list() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "domain: shop\ndescriptors:\n\
+                 - { key: ip, network: '0.0.0.0/0', group: { v4: 24 }, \
+                 rate_limit: { unit: minute, requests_per_unit: 1 } }\n\
+                 - { key: ip, values_file: blocked.txt, share_threshold: true, \
+                 rate_limit: { unit: minute, requests_per_unit: 1 } }\n";
+    fs::write(directory.path().join("shop.yaml"), rules).unwrap();
+    fs::write(directory.path().join("blocked.txt"), "203.0.113.0/25\n").unwrap();
+    let ips = ["192.0.2.1:80", "192.0.2.2", "198.51.100.1", "203.0.113.1", "203.0.113.2"];
+    let log: String = ips
+        .map(|ip| format!("{{\"time\": \"2026-11-22T10:00:00Z\", \"ip\": \"{ip}\"}}\n"))
+        .concat();
+    let command = "weir replay shop.yaml -d shop --descriptor 'ip={ip}' --output json";
+    let (code, out, err) = shell(directory.path(), command, log.as_bytes());
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    for (name, requests, key) in
+        [("shop.ip_0.0.0.0/0", 3, "ip=192.0.2.2"), ("shop.ip_@blocked.txt", 2, "ip=203.0.113.2")]
+    {
+        let rule = rule(&report, name);
+        assert_eq!(
+            (&rule["requests"], &rule["refused"]["requests"]),
+            (&requests.into(), &1.into())
+        );
+        // Who was denied, as the log has it.
+        assert_eq!(rule["refused"]["worst_keys"][0]["key"], key);
+    }
+}

@@ -5,9 +5,12 @@ mod allocator;
 #[path = "support/messages.rs"]
 mod messages;
 
+use std::fs;
+use std::net::Ipv4Addr;
+
 use allocator::peak;
-use weir_rules::source::RuleFile;
-use weir_rules::{Document, Loaded, Options, Problems, xds};
+use weir_rules::source::{RuleFile, Selection};
+use weir_rules::{Document, Loaded, Options, Problems, Rule, xds};
 
 /// The size of each file and message, in bytes.
 const SIZE: usize = 200_000;
@@ -123,4 +126,24 @@ fn memory_for_messages_is_limited_by_their_size() {
             read(resource, xds::render_errors)
         });
     }
+}
+
+#[test]
+fn a_line_of_a_list_takes_few_bytes() {
+    const LINES: u32 = 100_000;
+    let spread = |line: u32| Ipv4Addr::from_bits(line.wrapping_mul(2_654_435_761));
+    let list: String = (0..LINES).map(|line| format!("{}\n", spread(line))).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "domain: d\ndescriptors: [{ key: ip, values_file: blocked.txt, rate_limit: { unit: day } }]\n";
+    fs::write(directory.path().join("rules.yaml"), rules).unwrap();
+    fs::write(directory.path().join("blocked.txt"), list).unwrap();
+    let selection = Selection::of(directory.path());
+    let mut values = None;
+    let peak = peak(|| {
+        let loaded = Loaded::read(&selection, &Options::default(), None);
+        values = loaded.rules.rules().next().and_then(Rule::listed_values);
+    });
+    assert_eq!(values, Some(LINES as usize));
+    println!("{} bytes a line", peak / LINES as usize);
+    assert!(peak <= 40 * LINES as usize, "{peak} bytes");
 }

@@ -211,3 +211,30 @@ fn the_command_line_needs_a_file() {
     );
     assert!(err.starts_with(".: error: no test files are here\n"), "{err}");
 }
+
+#[test]
+fn rules_by_network_and_list_are_tested() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "domain: shop\ndescriptors:\n\
+                 - { key: ip, value: '*', rate_limit: { unit: minute, requests_per_unit: 1 } }\n\
+                 - { key: ip, network: 10.0.0.0/8, rate_limit: { unlimited: true } }\n\
+                 - { key: ip, values_file: lists/blocked.txt, rate_limit: { unit: minute, requests_per_unit: 0 } }\n";
+    let tests = "rules: [rules/shop.yaml]\ndomain: shop\ntests:\n- name: lists\n  steps:\n  \
+                 - { repeat: 3, descriptors: ['ip=10.1.2.3'], expect: { ok: 3, rule: ip_10.0.0.0/8 } }\n  \
+                 - { descriptors: ['ip=[2001:db8::7]:80'], expect: { code: OVER_LIMIT, rule: ip_@lists/blocked.txt } }\n  \
+                 - { repeat: 2, descriptors: ['ip=192.0.2.1'], expect: { ok: 1, over: 1, rule: 'ip_*' } }\n";
+    fs::create_dir_all(directory.path().join("rules/lists")).unwrap();
+    for (name, text) in [
+        ("rules/shop.yaml", rules),
+        ("rules/lists/blocked.txt", "2001:db8::/32\n"),
+        ("a.test.yaml", tests),
+    ] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let (code, out, err) = run(directory.path(), "weir test a.test.yaml");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    fs::write(directory.path().join("rules/lists/blocked.txt"), "ok\n10.0.0.1/8\n").unwrap();
+    let (code, _, err) = run(directory.path(), "weir test a.test.yaml");
+    assert_eq!(code, Some(1));
+    assert!(err.contains("rules/lists/blocked.txt:2:1: error:"), "{err}");
+}

@@ -80,9 +80,22 @@ pub fn config(u: &mut Unstructured<'_>) -> Result<config::RateLimitConfig> {
 }
 
 fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDescriptor> {
+    let value = text(u, &["", "", "1", "2", "x*", "*", "\u{85}\u{feff}", "\"\\\n: #"])?;
+    let networks = ["10.0.0.0/8", "10.1.0.0/16", "10.0.0.1", "2001:db8::/32", "10.0.0.1/8"];
+    let network = match value.is_empty() && u.ratio(1, 4)? {
+        true => several(u, 2, |u| text(u, &networks))?,
+        false => vec![],
+    };
+    let group = match network.is_empty() {
+        true => None,
+        false => perhaps(u, |u| {
+            let (v4, v6) = (Some(u.int_in_range(0..=33)?), Some(u.int_in_range(0..=129)?));
+            Ok(config::RateLimitGroup { v4, v6 })
+        })?,
+    };
     Ok(config::RateLimitDescriptor {
         key: text(u, &["a", "b", "a_b", "c*"])?,
-        value: text(u, &["", "", "1", "2", "x*", "*", "\u{85}\u{feff}", "\"\\\n: #"])?,
+        value,
         rate_limit: perhaps(u, policy)?,
         descriptors: if levels > 0 { several(u, 2, |u| rule(u, levels - 1))? } else { vec![] },
         shadow_mode: u.ratio(1, 8)?,
@@ -92,6 +105,9 @@ fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDesc
         rate_limits: if u.ratio(1, 4)? { several(u, 3, policy)? } else { vec![] },
         value_to_metric: u.ratio(1, 8)?,
         share_threshold: u.ratio(1, 8)?,
+        network,
+        values_file: String::new(),
+        group,
     })
 }
 

@@ -115,7 +115,7 @@ fn finds(rules: &RuleSet, rule: &Rule, is_plain: bool) {
         let found = found.unwrap_or_else(|| panic!("{} is not found by {entries:?}", rule.name));
         assert!(std::ptr::eq(found.rule, rule), "{} is found for {}", found.rule.name, rule.name);
     }
-    assert_eq!(domain.shared_entries(&entries).len(), entries.len());
+    assert!(domain.key_values(&entries).iter().all(|(i, _)| *i < entries.len()));
 }
 
 /// Asks for a rule in all ways, at several times.

@@ -17,7 +17,7 @@ pub(super) use envoy::{actions, nodes};
 use json::as_json;
 pub(super) use json::problem_json;
 use weir_common::escape::escape;
-use weir_rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Rule, Severity, SourceFile};
+use weir_rules::{DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Rule, Severity, SourceFile};
 
 /// Wildcards of one node that slow its look-ups noticeably: each takes 20 ns to 50 ns.
 const MANY_WILDCARDS: usize = 64;
@@ -85,6 +85,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         max_log_bytes: args.max_log_bytes,
         max_problems: args.max_problems,
         lint: true,
+        lists: Lists::BesideRules { max_file: args.max_file },
         ..Options::default()
     };
     let mut loaded =
@@ -198,6 +199,12 @@ fn flags(rule: &Rule) -> Vec<String> {
     .filter(|&(on, _)| on)
     .map(|(_, name)| name.to_owned())
     .collect();
+    if let Some(values) = rule.listed_values() {
+        flags.push(format!("values={values}"));
+    }
+    if let Some(Group { v4, v6 }) = rule.group() {
+        flags.push(format!("group=v4/{v4},v6/{v6}"));
+    }
     if !rule.limit_name(0).is_empty() {
         flags.push(format!("name={}", rule.limit_name(0)));
     }

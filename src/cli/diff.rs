@@ -11,7 +11,7 @@ use super::output::finish;
 use super::rule_files::{self, RuleFileArgs};
 use super::{USAGE, print};
 use weir_rules::source::RuleFile;
-use weir_rules::{Difference, ListedRule, Options, RuleSet, YAML_HEADER, compare};
+use weir_rules::{Difference, ListedRule, Lists, Options, RuleSet, YAML_HEADER, compare};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -108,7 +108,7 @@ fn compile(text: String) -> Option<Result<RuleSet, ClientError>> {
     let is_saved = text.starts_with(YAML_HEADER);
     let file = is_saved.then(|| RuleFile { name: ACTIVE_NAME.to_owned(), text })?;
     // The server has checked them, maybe with higher limits.
-    let options = Options { max_log_bytes: u64::MAX, ..Options::default() };
+    let options = Options { max_log_bytes: u64::MAX, lists: Lists::Unread, ..Options::default() };
     let (rules, problems) = RuleSet::compile(&[file], &options, None);
     Some(match problems.iter().find(|problem| problem.is_error()) {
         None => Ok(rules),

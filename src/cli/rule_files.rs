@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weir_rules::source::{RuleFile, Selection};
-use weir_rules::{Loaded, Options, Overlay, Problem, Problems, SourceFile};
+use weir_rules::{Lists, Loaded, Options, Overlay, Problem, Problems, SourceFile};
 
 /// The path that means standard input.
 pub(super) const STDIN: &str = "-";
@@ -34,7 +34,8 @@ pub fn load_default(
     overlays: &[PathBuf],
     merge_domains: bool,
 ) -> Loaded<SourceFile> {
-    let options = Options { merge_domains, ..Options::default() };
+    let lists = Lists::BesideRules { max_file: MAX_FILE_BYTES };
+    let options = Options { merge_domains, lists, ..Options::default() };
     load(paths, overlays, MAX_FILE_BYTES, &options)
 }
 

@@ -19,6 +19,7 @@ use crate::xds;
 use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_limiter::controls;
 use weir_limiter::top;
+use weir_rules::Lists;
 use weir_rules::source::Selection;
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
@@ -52,6 +53,18 @@ impl Settings {
             max_series: *self.metrics.max_series,
             lint: false,
             near_limit_ratio: (*self.top.entries > 0).then_some(*self.metrics.near_limit_ratio),
+            lists: self.lists(),
+        }
+    }
+
+    /// Returns where the lists of rules are.
+    fn lists(&self) -> Lists {
+        let max_file = *self.rules.max_file;
+        match *self.rules.source {
+            RulesSource::Files => Lists::BesideRules { max_file },
+            RulesSource::Xds => {
+                Lists::InDirectory { directory: self.rules.values_dir.clone(), max_file }
+            }
         }
     }
 
@@ -82,6 +95,12 @@ impl Settings {
             ignore_dot_files: *self.rules.ignore_dot_files,
             max_file: *self.rules.max_file,
         })
+    }
+
+    /// Returns the directory with the lists of a management server's rules; none if no setting names it.
+    pub fn list_files(&self) -> Option<Selection> {
+        let directory = self.rules.values_dir.clone()?;
+        Some(Selection { max_file: *self.rules.max_file, ..Selection::of(directory) })
     }
 
     /// Returns the reference's directories and prefix of file names, if they are asked for: a file

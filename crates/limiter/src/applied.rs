@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::charges::key;
-use super::lookup::{Lookup, Match, Matched};
+use super::lookup::{KeyValues, Lookup, Match, Matched};
 use super::{Options, Request};
 use crate::controls::{ActiveView, Effect};
 use weir_limit::Plan;
@@ -36,7 +36,8 @@ pub fn applied<'s>(
     active: impl Into<ActiveView<'s>>,
     request: &Request<'_>,
 ) -> Result<Vec<Applied<'s>>, (usize, &'static str)> {
-    let lookup = look_up(active.into(), request)?;
+    let key_values = KeyValues::new();
+    let lookup = look_up(active.into(), request, &key_values)?;
     let domain = lookup.domain;
     let applied = lookup.matched.iter().map(|matched| Applied::new(request, domain, matched));
     Ok(applied.collect())
@@ -50,6 +51,7 @@ pub fn applied<'s>(
 pub(super) fn look_up<'s: 'r, 'r>(
     active: ActiveView<'s>,
     request: &Request<'r>,
+    key_values: &'r KeyValues<'s>,
 ) -> Result<Lookup<'s, 'r>, (usize, &'static str)> {
     let domain = active.rules.domain(request.domain);
     let mut lookup = Lookup::new();
@@ -59,7 +61,7 @@ pub(super) fn look_up<'s: 'r, 'r>(
         lookup.add(request, descriptor, sent.map_err(|why| (i, why))?);
     }
     let options = Options::default();
-    lookup.complete(&options);
+    lookup.complete(&options, key_values);
     if let Some(controls) = active.controls {
         lookup.control(request.domain, controls, &options);
     }

@@ -78,6 +78,9 @@ pub struct ExplainedCandidate {
     pub by: MatchKind,
     pub has_limit: bool,
     pub share_threshold: bool,
+    /// Where its network or its list has the value: `10.0.0.0/8 of lists/blocked.txt:17`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
 }
 
 /// A rule that replaces another one.
@@ -190,5 +193,6 @@ fn candidate(candidate: Candidate<'_>) -> ExplainedCandidate {
         by: candidate.kind,
         has_limit: candidate.rule.is_some(),
         share_threshold: candidate.share_threshold,
+        within: candidate.within.map(|within| within.to_string()),
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::applied::{Applied, look_up};
 use super::charges::key;
-use super::lookup::Lookup;
+use super::lookup::{KeyValues, Lookup};
 use super::{Descriptor, Request};
 use crate::controls::ActiveView;
 use weir_common::entry::OwnedEntry;
@@ -53,7 +53,8 @@ pub async fn inspect<'s>(
     budget: Duration,
 ) -> Result<Inspection<'s>, &'static str> {
     let request = alone(domain, descriptor);
-    let lookup = look_up(active.into(), &request).map_err(|(_, why)| why)?;
+    let key_values = KeyValues::new();
+    let lookup = look_up(active.into(), &request, &key_values).map_err(|(_, why)| why)?;
     let state = match state_key(domain, &lookup) {
         Some(key) => Some(store.read(key, spans, budget).await),
         None => None,
@@ -81,7 +82,8 @@ pub async fn reset<'s>(
     budget: Duration,
 ) -> Result<Applied<'s>, ResetError> {
     let request = alone(domain, descriptor);
-    let lookup = look_up(active.into(), &request);
+    let key_values = KeyValues::new();
+    let lookup = look_up(active.into(), &request, &key_values);
     let lookup = lookup.map_err(|(_, why)| ResetError::BadDescriptor(why))?;
     if let Some(key) = state_key(domain, &lookup) {
         store.reset(key, budget).await.map_err(ResetError::Store)?;

@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use self::charges::Charges;
 use self::log::DenialLog;
-use self::lookup::{Lookup, Matched};
+use self::lookup::{KeyValues, Lookup, Matched};
 use self::spans::DecisionSpan;
 use self::stats::CountedHits;
 use crate::controls::{ActiveView, Effect};
@@ -168,8 +168,10 @@ impl<S: Store> Limiter<S> {
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
         let span = DecisionSpan::start(request);
+        let key_values = KeyValues::new();
         let mut lookup = Lookup::new();
-        if let Err(error) = self.look_up(rules.map(Into::into), request, &mut lookup) {
+        let rules = rules.map(Into::into);
+        if let Err(error) = self.look_up(rules, request, &key_values, &mut lookup) {
             return Err(self.reject(request, error, span));
         }
         let mut charges = Charges::new(lookup.domain);
@@ -201,8 +203,10 @@ impl<S: Store> Limiter<S> {
         then: impl FnOnce(&RequestDecision<'s>) -> T,
     ) -> Option<Result<T, RequestError>> {
         let span = DecisionSpan::start(request);
+        let key_values = KeyValues::new();
         let mut lookup = Lookup::new();
-        if let Err(error) = self.look_up(rules.map(Into::into), request, &mut lookup) {
+        let rules = rules.map(Into::into);
+        if let Err(error) = self.look_up(rules, request, &key_values, &mut lookup) {
             return Some(Err(self.reject(request, error, span)));
         }
         let mut charges = Charges::new(lookup.domain);
@@ -242,6 +246,7 @@ impl<S: Store> Limiter<S> {
         &self,
         active: Option<ActiveView<'s>>,
         request: &'r Request<'r>,
+        key_values: &'r KeyValues<'s>,
         lookup: &mut Lookup<'s, 'r>,
     ) -> Result<(), RequestError> {
         if request.domain.is_empty() {
@@ -271,7 +276,7 @@ impl<S: Store> Limiter<S> {
             };
             lookup.add(request, descriptor, sent_plan);
         }
-        lookup.complete(&self.options);
+        lookup.complete(&self.options, key_values);
         if let Some(controls) = controls {
             lookup.control(request.domain, controls, &self.options);
         }

@@ -1,6 +1,9 @@
-//! Matches the descriptors of a request to rules: no allocation unless a rule shares its threshold.
+//! Matches the descriptors of a request to rules: no allocation unless the key has other values than the
+//! request.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::iter::zip;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
@@ -19,6 +22,10 @@ pub(super) struct Lookup<'s, 'r> {
     pub is_blocked: bool,
 }
 
+/// For each descriptor, the values that its key has in place of those of the request, with the indices of
+/// their entries. Empty until a look-up that borrows it needs some.
+pub(super) type KeyValues<'s> = OnceLock<Vec<Vec<(usize, Cow<'s, str>)>>>;
+
 /// A descriptor and what applies to it.
 pub(super) struct Matched<'s, 'r> {
     pub applies: Match<'s>,
@@ -28,8 +35,9 @@ pub(super) struct Matched<'s, 'r> {
     pub is_quota: bool,
     /// What a control does to it.
     pub effect: Option<Effect<'s>>,
-    /// The entries of the key if the rule shares its threshold: with a pattern in place of a value.
-    shared_entries: Option<Vec<Entry<'r>>>,
+    /// The entries of the key if it has other values than the request: a pattern that shares its threshold,
+    /// or an address in its canonical form.
+    key_entries: Option<Vec<Entry<'r>>>,
 }
 
 /// What applies to a descriptor.
@@ -54,6 +62,11 @@ impl<'s> Match<'s> {
             Match::Rule(found) => found.rule.plan.as_ref(),
             Match::Override(plan) => Some(plan),
         }
+    }
+
+    /// Returns whether the key has other values than the request.
+    fn replaces_values(&self) -> bool {
+        matches!(self, Match::Rule(found) if found.replaces_values)
     }
 
     /// Returns whether it counts as a quota. With the global quota mode a descriptor without a match
@@ -126,7 +139,7 @@ impl<'s, 'r> Matched<'s, 'r> {
 
     /// The entries that are counted separately.
     pub fn entries(&self) -> &[Entry<'r>] {
-        self.shared_entries.as_deref().unwrap_or(self.descriptor.entries)
+        self.key_entries.as_deref().unwrap_or(self.descriptor.entries)
     }
 
     /// The entries of the key that a plan counts: without the id of a hold.
@@ -173,21 +186,41 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
             op,
             is_quota: false,
             effect: None,
-            shared_entries: None,
+            key_entries: None,
         });
     }
 
     /// Completes the look-up once all descriptors are matched.
     #[inline]
-    pub fn complete(&mut self, options: &Options) {
+    pub fn complete(&mut self, options: &Options, values: &'r KeyValues<'s>) {
         self.drop_replaced();
+        let mut replaces_values = false;
         for matched in &mut self.matched {
             matched.is_quota = matched.applies.is_quota(options);
-            if let (Match::Rule(found), Some(domain)) = (&matched.applies, self.domain)
-                && found.share_threshold
-            {
-                matched.shared_entries = Some(domain.shared_entries(matched.descriptor.entries));
+            replaces_values |= matched.applies.replaces_values();
+        }
+        if replaces_values {
+            self.replace_values(values);
+        }
+    }
+
+    /// Sets the entries of keys that have other values than the request.
+    #[inline(never)]
+    fn replace_values(&mut self, values: &'r KeyValues<'s>) {
+        let Some(domain) = self.domain else { return };
+        let of_all = self.matched.iter().map(|matched| match matched.applies.replaces_values() {
+            true => domain.key_values(matched.descriptor.entries),
+            false => Vec::new(),
+        });
+        let of_all = values.get_or_init(|| of_all.collect());
+        for (matched, values) in zip(&mut self.matched, of_all).filter(|(_, it)| !it.is_empty()) {
+            let mut entries = matched.descriptor.entries.to_vec();
+            for (i, value) in values {
+                if let Some(entry) = entries.get_mut(*i) {
+                    entry.1 = value;
+                }
             }
+            matched.key_entries = Some(entries);
         }
     }
 

@@ -258,7 +258,8 @@ fn read_file(path: &Path) -> Result<Given, Failure> {
         problems.sort_file();
         let (problems, omitted) = problems.into_parts();
         let (rules, overlay) = (RuleSet::default(), OverlayReport::default());
-        let loaded = Loaded { rules, problems, omitted, files, overlay };
+        let lists = Vec::new();
+        let loaded = Loaded { rules, problems, omitted, files, overlay, lists };
         return Err(Failure::File(loaded.render_errors()));
     }
     Ok(given)

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::describe::describe_limit;
-use super::matcher::{Child, MatcherNode};
+use super::matcher::{Child, Group, MatcherNode, ValueSet};
 use super::{Domain, Rule, RuleSet};
 use weir_limit::{Algorithm, Limit};
 
@@ -39,7 +39,7 @@ pub struct Change<'s> {
     /// The path of the rule or the descriptor; none if the member is one of the domain.
     pub rule: Option<String>,
     /// The key of rule files; `limits` for the limits in words, `limits[0].KEY` for what these do not contain;
-    /// `wildcards` for the order of the wildcards that both sets have on one level.
+    /// `matches by` for the key that names values, if the name of the descriptor is the same; `wildcards` for the order of the wildcards that both sets have on one level.
     pub member: String,
     pub old: Value,
     pub new: Value,
@@ -199,6 +199,7 @@ impl<'s> Walk<'s, '_> {
         self.change("key", old.entry().0, new.entry().0);
         self.change("share_threshold", old.flags.share_threshold, new.flags.share_threshold);
         self.change("value_to_metric", old.flags.value_to_metric, new.flags.value_to_metric);
+        self.sets(old.set.as_deref(), new.set.as_deref());
         match (old.rule.as_deref(), new.rule.as_deref()) {
             (Some(old), Some(new)) => self.rules(old, new),
             (Some(old), None) => self.list(Some(old), Side::Old),
@@ -206,6 +207,32 @@ impl<'s> Walk<'s, '_> {
             (None, None) => {}
         }
         self.nodes(&old.below, &new.below);
+    }
+
+    /// Compares the networks and lists of two descriptors of one name.
+    fn sets(&mut self, old: Option<&ValueSet>, new: Option<&ValueSet>) {
+        if old.is_some() || new.is_some() {
+            let key = |set: Option<&ValueSet>| match set.map(|set| set.list().is_some()) {
+                None => "value",
+                Some(false) => "network",
+                Some(true) => "values_file",
+            };
+            self.change("matches by", key(old), key(new));
+            let group = |set: Option<&ValueSet>| {
+                let Group { v4, v6 } = set.map(|set| set.group).unwrap_or_default();
+                json!({ "v4": v4, "v6": v6 })
+            };
+            self.change("group", group(old), group(new));
+            if let (Some(old), Some(new)) =
+                (old.and_then(ValueSet::list), new.and_then(ValueSet::list))
+                && let (Some(before), Some(after)) = (old.len(), new.len())
+                && !old.is_same(new)
+            {
+                let other = if before == after { "other " } else { "" };
+                let [old, new] = [format!("{before} values"), format!("{after} {other}values")];
+                self.change("values_file", old, new);
+            }
+        }
     }
 
     fn rules(&mut self, old: &Rule, new: &Rule) {

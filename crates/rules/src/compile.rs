@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::document::Document;
 use super::lint::{self, Replaced};
+use super::lists::{ListFile, ListReader};
 use super::overlay::{Overlay, OverlayReport};
 use super::problem::Problem;
 use super::problems::Problems;
@@ -20,19 +21,18 @@ impl RuleSet {
         previous: Option<&RuleSet>,
     ) -> (RuleSet, Vec<Problem>) {
         let mut problems = Problems::new(options.max_problems);
-        let (set, _) = RuleSet::compile_into(documents, options, None, previous, &mut problems);
-        (set, problems.into_parts().0)
+        let compiled = RuleSet::compile_into(documents, options, None, previous, &mut problems);
+        (compiled.set, problems.into_parts().0)
     }
 
-    /// Compiles documents as an overlay patches them. Returns also the outcomes of the patches, unless
-    /// a document has an error.
+    /// Compiles documents as an overlay patches them.
     pub(super) fn compile_into(
         documents: &[impl Document],
         options: &Options,
         overlay: Option<&Overlay>,
         previous: Option<&RuleSet>,
         problems: &mut Problems,
-    ) -> (RuleSet, OverlayReport) {
+    ) -> Compiled {
         let mut patcher = overlay.map(|overlay| overlay.patcher(options));
         let previous_rules: HashMap<&str, &Rule> =
             previous.iter().flat_map(|set| set.rules()).map(|rule| (&*rule.name, rule)).collect();
@@ -43,6 +43,7 @@ impl RuleSet {
         // The first position of each domain, and its `charge` there.
         let mut domains: HashMap<String, (Origin, bool)> = HashMap::new();
         let mut replaced = Vec::new();
+        let mut lists = ListReader::new(options.lists.clone());
         for document in documents {
             problems.start_file();
             let nodes = match document.trees(&mut |warning| problems.push(warning)) {
@@ -65,6 +66,7 @@ impl RuleSet {
                 lint: options.lint,
                 replaced: Vec::new(),
                 patcher: patcher.as_mut(),
+                lists: Some(&mut lists),
             };
             for node in &nodes {
                 let Some(root) = reader.root(node.as_ref()) else { continue };
@@ -123,8 +125,17 @@ impl RuleSet {
         }
         let patcher = patcher.filter(|_| !problems.has_errors());
         let report = patcher.map(|patcher| patcher.finish(options.max_problems));
-        (set, report.unwrap_or_default())
+        Compiled { set, overlay: report.unwrap_or_default(), lists: lists.into_files() }
     }
+}
+
+/// A compiled set.
+pub(super) struct Compiled {
+    pub set: RuleSet,
+    /// The outcomes of the patches; empty if a document has an error.
+    pub overlay: OverlayReport,
+    /// The lists that the rules name.
+    pub lists: Vec<ListFile>,
 }
 
 /// Reports a domain that an earlier document has, unless they may be merged.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::matcher::{Group, MatchKind};
 use super::rule::Metadata;
 use super::{Domain, Origin, Rule, RuleSet};
 use weir_common::entry::OwnedEntry;
@@ -27,6 +28,15 @@ pub struct RuleDescription {
     pub detailed_metric: bool,
     pub value_to_metric: bool,
     pub metadata: Option<Metadata>,
+    /// `network` or `list`, if the last entry names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<MatchKind>,
+    /// The number of values of its list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<usize>,
+    /// The lengths of the prefixes by which addresses are counted, unless each is by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Group>,
     /// The places of the patches that changed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<String>,
@@ -114,6 +124,9 @@ impl Rule {
             detailed_metric: self.detailed_metric,
             value_to_metric: self.value_to_metric,
             metadata: self.metadata.clone(),
+            by: self.set.as_ref().map(|set| set.match_kind()),
+            values: self.listed_values(),
+            group: self.group(),
             patches: self.patches.iter().map(ToString::to_string).collect(),
             of_domain: None,
         }

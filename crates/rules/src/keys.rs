@@ -7,6 +7,8 @@ use weir_common::suggest::nearest;
 pub(super) enum Section {
     Root,
     Descriptor,
+    /// `group` of a descriptor.
+    Group,
     /// `rate_limit`.
     Limit,
     /// An item of `rate_limits`.
@@ -20,6 +22,7 @@ impl Section {
         match self {
             Section::Root => "the root of the file",
             Section::Descriptor => "a descriptor, beside `key`",
+            Section::Group => "`group`",
             Section::Limit => "`rate_limit`",
             Section::ListedLimit => "an item of `rate_limits`",
             Section::Replacement => "an item of `replaces`",
@@ -37,7 +40,7 @@ enum KeyOrigin {
 }
 
 use KeyOrigin::{Reference, Weir};
-use Section::{Descriptor, Limit, ListedLimit, Replacement, Root};
+use Section::{Descriptor, Group, Limit, ListedLimit, Replacement, Root};
 
 const KEYS: &[KnownKey] = &[
     KnownKey("domain", &[Root], Reference),
@@ -46,6 +49,11 @@ const KEYS: &[KnownKey] = &[
     KnownKey("descriptors", &[Root, Descriptor], Reference),
     KnownKey("key", &[Descriptor], Reference),
     KnownKey("value", &[Descriptor], Reference),
+    KnownKey("network", &[Descriptor], Weir),
+    KnownKey("values_file", &[Descriptor], Weir),
+    KnownKey("group", &[Descriptor], Weir),
+    KnownKey("v4", &[Group], Weir),
+    KnownKey("v6", &[Group], Weir),
     KnownKey("rate_limit", &[Descriptor], Reference),
     KnownKey("rate_limits", &[Descriptor], Weir),
     KnownKey("shadow_mode", &[Descriptor, ListedLimit], Reference),

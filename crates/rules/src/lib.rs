@@ -12,6 +12,7 @@ mod describe;
 mod document;
 mod keys;
 mod lint;
+mod lists;
 mod loaded;
 mod manifest;
 mod matcher;
@@ -20,6 +21,7 @@ mod metrics;
 mod near_miss;
 mod overlay;
 mod position;
+mod prefix_table;
 mod problem;
 mod problems;
 pub mod proto;
@@ -34,6 +36,7 @@ mod tests;
 mod to_yaml;
 mod totals;
 pub mod tree;
+mod value_list;
 pub mod values;
 pub mod xds;
 pub mod yaml;
@@ -42,9 +45,10 @@ mod yaml_help;
 pub use compare::{Change, Difference, ListedRule, compare};
 pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
 pub use document::Document;
+pub use lists::{ListFile, Lists};
 pub use loaded::Loaded;
 pub use manifest::SourceFile;
-pub use matcher::{Candidate, Found, Level, MatchKind, Step, Trace};
+pub use matcher::{Candidate, Found, Group, Level, MatchKind, Step, Trace, Within};
 pub use metric_path::sent_path;
 pub use metrics::collect_metrics;
 pub use near_miss::NearMiss;
@@ -58,6 +62,7 @@ pub use stats::{RuleSeries, RuleStats};
 pub use to_yaml::YAML_HEADER;
 pub use totals::{HitTotals, RuleTotals, totals};
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -91,7 +96,7 @@ pub struct Domain {
 }
 
 /// Options of compilation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Whether several files may have the same domain.
     pub merge_domains: bool,
@@ -105,6 +110,8 @@ pub struct Options {
     pub lint: bool,
     /// The part of n from which on decisions tell that a limit is near it; none if they need not.
     pub near_limit_ratio: Option<f32>,
+    /// Where the lists are that rules name by `values_file`.
+    pub lists: Lists,
 }
 
 impl Default for Options {
@@ -117,6 +124,7 @@ impl Default for Options {
             max_series: 10_000,
             lint: false,
             near_limit_ratio: None,
+            lists: Lists::None,
         }
     }
 }
@@ -198,9 +206,10 @@ impl Domain {
         self.root.metric_path(entries, rule.detailed_metric)
     }
 
-    /// The entries of a descriptor's key. Where a wildcard has `share_threshold`, its pattern
-    /// replaces the value.
-    pub fn shared_entries<'a>(&'a self, entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
-        self.root.shared_entries(entries)
+    /// The values that the key of a descriptor has in place of its own, with the indices of their entries:
+    /// the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its
+    /// canonical form, or its network by `group`.
+    pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
+        self.root.key_values(entries)
     }
 }

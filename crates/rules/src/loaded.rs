@@ -1,6 +1,8 @@
 //! Rule files that were read and compiled, with their problems.
 
+use super::compile::Compiled;
 use super::document::Document;
+use super::lists::{ListFile, Lists};
 use super::problem::{Problem, Severity};
 use super::problems::{Omitted, Problems};
 use super::render::render;
@@ -18,6 +20,8 @@ pub struct Loaded<D = RuleFile> {
     pub files: Vec<D>,
     /// The outcomes of the patches of the overlay; empty if a problem is an error.
     pub overlay: OverlayReport,
+    /// The lists that the rules name.
+    pub lists: Vec<ListFile>,
 }
 
 impl<D: Document> Loaded<D> {
@@ -40,10 +44,10 @@ impl<D: Document> Loaded<D> {
         overlay: Option<&Overlay>,
         previous: Option<&RuleSet>,
     ) -> Loaded<D> {
-        let (rules, overlay) =
+        let Compiled { set: rules, overlay, lists } =
             RuleSet::compile_into(&files, options, overlay, previous, &mut problems);
         let (problems, omitted) = problems.into_parts();
-        Loaded { rules, problems, omitted, files, overlay }
+        Loaded { rules, problems, omitted, files, overlay, lists }
     }
 
     /// Whether no problem is an error.
@@ -75,12 +79,13 @@ impl<D: Document> Loaded<D> {
 }
 
 impl Loaded {
-    /// Reads and compiles the selected files. Counters are carried over from `previous`.
+    /// Reads and compiles the selected files, and the lists beside them. Counters are carried over from
+    /// `previous`.
     pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);
         problems.of_files(found);
-        Loaded::compile(files, problems, options, previous)
+        Loaded::compile(files, problems, &with_lists(selection, options), previous)
     }
 
     /// Reads and compiles the selected files as the overlay of other files patches them. The problems
@@ -95,8 +100,14 @@ impl Loaded {
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);
         problems.of_files(found);
-        Loaded::compile_with(files, problems, overlay, options, previous)
+        let options = with_lists(selection, options);
+        Loaded::compile_with(files, problems, overlay, &options, previous)
     }
+}
+
+/// Returns options to compile selected files with the lists beside them.
+fn with_lists(selection: &Selection, options: &Options) -> Options {
+    Options { lists: Lists::BesideRules { max_file: selection.max_file }, ..options.clone() }
 }
 
 impl<D: Document + From<RuleFile>> Loaded<D> {

@@ -1,18 +1,22 @@
 //! The matcher: a tree of rules that finds the rule of a descriptor.
 //!
 //! Each child of a node is identified by one text, `key` or `key_value`, as in the reference, so
-//! `{key: a_b}` and `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then among the
-//! node's wildcards in file order, then as `key`. Exact children are found by hash, without
+//! `{key: a_b}` and `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then in the
+//! networks and lists of the node, then among its wildcards in file order, then as `key`. Exact children are found by hash, without
 //! concatenating the text: a look-up does not allocate, and its cost does not depend on the number of
 //! exact rules.
 
 mod keys;
 mod overlap;
 mod trace;
+mod value_sets;
 
 pub(crate) use keys::DescriptorKey;
-pub use trace::{Candidate, Level, Step, Trace};
+pub use trace::{Candidate, Level, Step, Trace, Within};
+pub use value_sets::Group;
+pub(crate) use value_sets::{KeyValue, Matched, SetKind, ValueSet};
 
+use std::borrow::Cow;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -22,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
 use super::{Origin, Rule};
+use value_sets::ValueSets;
 use weir_common::entry::Entry;
 use weir_common::glob;
 
@@ -31,6 +36,8 @@ pub(super) struct MatcherNode {
     children: Vec<Child>,
     /// Indices into `children`, by the hash of their text.
     exact: HashTable<u32>,
+    /// The children with a network or a list, if there are any: they are not in `exact`.
+    sets: Option<Box<ValueSets>>,
     /// The children with a wildcard, in file order.
     wildcards: Vec<Wildcard>,
     /// The length of the longest text.
@@ -43,15 +50,17 @@ pub(super) struct Child {
     pub text: Box<str>,
     pub rule: Option<Arc<Rule>>,
     pub flags: NodeFlags,
+    /// The network or the list, if it has one.
+    pub set: Option<Arc<ValueSet>>,
     /// The position of its key.
-    origin: Origin,
+    pub origin: Origin,
     pub below: MatcherNode,
 }
 
 /// What a descriptor of a rule file says about its values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NodeFlags {
-    /// Whether all values that the wildcard matches are counted together.
+    /// Whether all values that the wildcard, the network or the list matches are counted together.
     pub share_threshold: bool,
     /// Whether values that the node does not name distinguish metrics.
     pub value_to_metric: bool,
@@ -83,17 +92,29 @@ struct Wildcard {
 pub enum MatchKind {
     /// The entry matched by its key and its value.
     Value,
+    /// The value lies in the network of the descriptor.
+    Network,
+    /// The value is in the list of the descriptor.
+    List,
     Wildcard,
     /// The entry matched by its key alone.
     Key,
+}
+
+impl MatchKind {
+    /// Whether only one value, or any, is meant: neither a pattern nor a set of values.
+    pub(crate) fn is_exact(self) -> bool {
+        matches!(self, MatchKind::Value | MatchKind::Key)
+    }
 }
 
 /// The rule that a descriptor matched.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'s> {
     pub rule: &'s Rule,
-    /// Whether a pattern replaces a value in the key, because a wildcard has `share_threshold`.
-    pub share_threshold: bool,
+    /// Whether the key has another text for a value: a pattern with `share_threshold`, or the canonical form
+    /// of an address.
+    pub replaces_values: bool,
 }
 
 impl MatcherNode {
@@ -102,27 +123,34 @@ impl MatcherNode {
         &mut self,
         text: String,
         flags: NodeFlags,
+        set: Option<Arc<ValueSet>>,
         origin: Origin,
     ) -> Option<(&mut Option<Arc<Rule>>, &mut MatcherNode)> {
         if self.origin(&text).is_some() {
             return None;
         }
         let index = self.children.len() as u32;
-        if text.contains('*') {
+        let is_set = set.is_some();
+        if text.contains('*') && !is_set {
             let parts = glob::parts(&text);
             self.wildcards.push(Wildcard { child: index, parts });
         }
-        let hash = hash(&[&text]);
-        self.longest = self.longest.max(text.len());
+        let (hash, length) = (hash(&[&text]), text.len());
         self.children.push(Child {
             text: text.into(),
             rule: None,
             flags,
+            set,
             origin,
             below: MatcherNode::default(),
         });
         let children = &self.children;
-        self.exact.insert_unique(hash, index, |&i| rehash(children, i));
+        if is_set {
+            self.sets.get_or_insert_default().add(children, index);
+        } else {
+            self.longest = self.longest.max(length);
+            self.exact.insert_unique(hash, index, |&i| rehash(children, i));
+        }
         let child = self.children.last_mut()?;
         Some((&mut child.rule, &mut child.below))
     }
@@ -135,8 +163,10 @@ impl MatcherNode {
     /// Returns the child with this text.
     pub(super) fn named(&self, text: &str) -> Option<&Child> {
         let is = |&i: &u32| *self.children[i as usize].text == *text;
-        let found = self.exact.find(hash(&[text]), is)?;
-        self.children.get(*found as usize)
+        match self.exact.find(hash(&[text]), is) {
+            Some(found) => self.children.get(*found as usize),
+            None => self.sets.as_ref()?.named(&self.children, text),
+        }
     }
 
     /// The number of wildcards, which are tried one by one.
@@ -155,9 +185,12 @@ impl MatcherNode {
         &self.children
     }
 
-    /// Frees unused capacity.
+    /// Frees unused capacity, and builds the tables of networks and lists. Called once all children are added.
     pub(super) fn shrink(&mut self) {
         self.children.shrink_to_fit();
+        if let Some(sets) = &mut self.sets {
+            sets.index(&self.children);
+        }
         let children = &self.children;
         self.exact.shrink_to_fit(|&i| rehash(children, i));
         self.wildcards.shrink_to_fit();
@@ -165,16 +198,16 @@ impl MatcherNode {
 
     /// Finds the rule that all of `entries` lead to.
     pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
-        let mut share_threshold = false;
-        let rule = self.walk(entries, |_, _| share_threshold = true)?;
-        Some(Found { rule, share_threshold })
+        let mut replaces_values = false;
+        let rule = self.walk(entries, |_, _| replaces_values = true)?;
+        Some(Found { rule, replaces_values })
     }
 
-    /// The entries of the key. Where a wildcard has `share_threshold`, its pattern replaces the value.
-    pub(super) fn shared_entries<'a>(&'a self, entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
-        let mut shared = entries.to_vec();
-        self.walk(entries, |i, pattern| shared[i].1 = pattern);
-        shared
+    /// The values that the key has in place of those of entries, with the indices of the entries.
+    pub(super) fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
+        let mut values = Vec::new();
+        self.walk(entries, |i, value| values.push((i, value.text())));
+        values
     }
 
     /// Returns for each entry of a rule whether the values that it matches share the threshold.
@@ -195,50 +228,43 @@ impl MatcherNode {
         shares.collect()
     }
 
-    /// Follows `entries` to their rule, and calls `share` for each value that a pattern replaces. There
-    /// is no backtracking: an entry takes the first child that it matches.
+    /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text
+    /// for. There is no backtracking: an entry takes the first child that it matches.
     fn walk<'s>(
         &'s self,
         entries: &[Entry<'_>],
-        mut share: impl FnMut(usize, &'s str),
+        mut replace: impl FnMut(usize, KeyValue<'s>),
     ) -> Option<&'s Rule> {
         let mut node = self;
         for (i, &(key, value)) in entries.iter().enumerate() {
-            let (child, by_wildcard) = node.child(key, value)?;
-            if by_wildcard && child.flags.share_threshold {
-                let pattern = child.text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
-                share(i, pattern.unwrap_or(&child.text));
+            let matched = node.child(key, value)?;
+            if let Some(value) = matched.key_value(key, value) {
+                replace(i, value);
             }
             if i + 1 == entries.len() {
-                return child.rule.as_deref();
+                return matched.child.rule.as_deref();
             }
-            node = &child.below;
+            node = &matched.child.below;
         }
         None
     }
 
-    /// Calls `part` with each entry, the text and the flags of the child that it matches, and how it
-    /// matches.
+    /// Calls `part` with each entry and the child that it matches.
     pub(super) fn each_match<'e>(
         &self,
         entries: &[Entry<'e>],
-        mut part: impl FnMut(Entry<'e>, &str, NodeFlags, MatchKind),
+        mut part: impl FnMut(Entry<'e>, &Matched<'_>),
     ) {
         let mut node = self;
         for &(key, value) in entries {
-            let Some((child, by_wildcard)) = node.child(key, value) else { return };
-            let kind = match by_wildcard {
-                true => MatchKind::Wildcard,
-                false if child.text.len() == key.len() => MatchKind::Key,
-                false => MatchKind::Value,
-            };
-            part((key, value), &child.text, child.flags, kind);
-            node = &child.below;
+            let Some(matched) = node.child(key, value) else { return };
+            part((key, value), &matched);
+            node = &matched.child.below;
         }
     }
 
-    /// Finds the child that an entry matches, and whether it is a wildcard.
-    fn child(&self, key: &str, value: &str) -> Option<(&Child, bool)> {
+    /// Finds the child that an entry matches.
+    fn child(&self, key: &str, value: &str) -> Option<Matched<'_>> {
         if self.children.is_empty() {
             return None;
         }
@@ -251,14 +277,22 @@ impl MatcherNode {
         if joined.len() <= self.longest
             && let Some(child) = exact(hash(&[key, "_", value]), &|text| joined.is(text.as_bytes()))
         {
-            return Some((child, false));
+            return Some(Matched::new(child, MatchKind::Value));
+        }
+        if let Some(sets) = &self.sets
+            && let Some(found) = sets.find(key, value)
+        {
+            let child = self.children.get(found.child as usize)?;
+            let network = found.network.map(|(network, _)| network);
+            return Some(Matched { child, kind: found.kind, network });
         }
         for wildcard in &self.wildcards {
             if joined.matches(&wildcard.parts) {
-                return self.children.get(wildcard.child as usize).map(|child| (child, true));
+                let child = self.children.get(wildcard.child as usize)?;
+                return Some(Matched::new(child, MatchKind::Wildcard));
             }
         }
-        exact(hash(&[key]), &|text| text == key).map(|child| (child, false))
+        exact(hash(&[key]), &|text| text == key).map(|child| Matched::new(child, MatchKind::Key))
     }
 }
 
@@ -268,7 +302,7 @@ fn rehash(children: &[Child], index: u32) -> u64 {
 
 /// Hashes the concatenation of texts. SipHash reads bytes as one stream, so boundaries between the texts
 /// do not matter. Its key may be public, because only rules are inserted.
-fn hash(texts: &[&str]) -> u64 {
+pub(crate) fn hash(texts: &[&str]) -> u64 {
     let mut hasher = SipHasher13::new();
     texts.iter().for_each(|text| hasher.write(text.as_bytes()));
     hasher.finish()

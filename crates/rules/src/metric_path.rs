@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::matcher::{MatchKind, MatcherNode};
+use super::matcher::{KeyValue, MatchKind, Matched, MatcherNode};
 use weir_common::entry::Entry;
 
 impl MatcherNode {
@@ -10,20 +10,20 @@ impl MatcherNode {
     /// where `value_to_metric` puts the value of an entry that a node does not name.
     ///
     /// `detailed` is the path of a rule with `detailed_metric`: all entries with their values. Where a
-    /// wildcard shares its threshold, its pattern replaces the value in either.
+    /// wildcard, a network or a list shares its threshold, its text replaces the value in either.
     pub(super) fn metric_path(&self, entries: &[Entry<'_>], detailed: bool) -> String {
         let mut shares = false;
-        self.each_match(entries, |_, _, flags, kind| {
-            shares |= kind == MatchKind::Wildcard && flags.share_threshold;
-        });
+        let is_shared =
+            |matched: &Matched<'_>| matched.child.flags.share_threshold && !matched.kind.is_exact();
+        self.each_match(entries, |_, matched| shares |= is_shared(matched));
         let mut path = String::with_capacity(64);
-        self.each_match(entries, |entry, text, flags, kind| {
-            let is_wildcard = kind == MatchKind::Wildcard;
-            let part = if is_wildcard && flags.share_threshold {
+        self.each_match(entries, |(key, value), matched| {
+            let flags = matched.child.flags;
+            let part = if is_shared(matched) {
                 Part::Node
             } else if detailed {
                 if shares { Part::Sent } else { Part::Whole }
-            } else if flags.value_to_metric && kind != MatchKind::Value {
+            } else if flags.value_to_metric && matched.kind != MatchKind::Value {
                 Part::Sent
             } else {
                 Part::Node
@@ -31,11 +31,14 @@ impl MatcherNode {
             if !path.is_empty() {
                 path.push('.');
             }
+            // Addresses are in their canonical form, as in the key.
+            let counted = matched.key_value(key, value).map(KeyValue::text);
+            let value = counted.as_deref().unwrap_or(value);
             match part {
-                Part::Node => path.push_str(text),
-                Part::Sent => push_sent(&mut path, entry),
+                Part::Node => path.push_str(&matched.child.text),
+                Part::Sent => push_sent(&mut path, (key, value)),
                 Part::Whole => {
-                    let _ = write!(path, "{}_{}", entry.0, entry.1);
+                    let _ = write!(path, "{key}_{value}");
                 }
             }
         });

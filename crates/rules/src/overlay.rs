@@ -124,6 +124,7 @@ fn parse(files: &[RuleFile], options: &Options, problems: &mut Problems) -> Vec<
                 lint: false,
                 replaced: Vec::new(),
                 patcher: None,
+                lists: None,
             }
             .overlay(root.as_ref(), &mut patches),
             Err(problem) => problems.push(problem),

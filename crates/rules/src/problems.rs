@@ -88,7 +88,9 @@ impl Problems {
         }
         problem.shorten();
         let same = |other: &Problem| {
-            other.position == problem.position && other.message == problem.message
+            other.position == problem.position
+                && other.message == problem.message
+                && other.file == problem.file
         };
         if problem.position.is_some() && self.list[self.file_start..].iter().any(same) {
             return;

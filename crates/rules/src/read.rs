@@ -5,13 +5,15 @@ mod limits;
 mod lint;
 mod overlay;
 mod patched;
+mod value_sets;
 mod values;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::keys::Section;
-use super::matcher::{MatcherNode as Tree, NodeFlags};
+use super::lists::ListReader;
+use super::matcher::{Group, MatcherNode as Tree, NodeFlags, ValueSet};
 use super::overlay::{Patcher, State};
 use super::position::Position;
 use super::problem::{Problem, Severity};
@@ -23,6 +25,7 @@ pub(super) use budget::Budget;
 use limits::LimitFields;
 pub(super) use limits::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT, charges_denied_by_default};
 pub(super) use limits::{KeyNodes, LimitMaps, ReplacedName};
+use value_sets::{NamedSet, set_node};
 use values::{describe, is_null, text_of};
 use weir_common::failure::OnStoreFailure;
 use weir_limit::Plan;
@@ -59,6 +62,8 @@ pub(super) struct Reader<'r> {
     pub replaced: Vec<ReplacedName>,
     /// The patches of an overlay, if there is one.
     pub patcher: Option<&'r mut Patcher>,
+    /// Reads the lists that rules name; none where only other keys are read.
+    pub lists: Option<&'r mut ListReader>,
 }
 
 /// The keys of a descriptor, except those below it.
@@ -72,6 +77,7 @@ struct Descriptor {
     detailed_metric: bool,
     value_to_metric: bool,
     share_threshold: bool,
+    group: Group,
     metadata: Option<Metadata>,
 }
 
@@ -83,6 +89,14 @@ impl Descriptor {
             false => format!("{}_{}", self.key, self.value),
         }
     }
+}
+
+/// A descriptor as it is written.
+struct DescriptorNode<'n> {
+    position: Position,
+    fields: Vec<(&'static str, &'n Node<'n>)>,
+    /// The descriptors below it.
+    children: Vec<&'n Node<'n>>,
 }
 
 /// The entries that lead to a descriptor, and the name that they form.
@@ -181,6 +195,7 @@ impl Reader<'_> {
             self.descriptor(node, &above, tree);
         }
         tree.shrink();
+        self.equal_networks(tree);
     }
 
     /// Reads the keys of a descriptor from its fields.
@@ -195,9 +210,11 @@ impl Reader<'_> {
             detailed_metric: false,
             value_to_metric: false,
             share_threshold: false,
+            group: Group::default(),
             metadata: None,
         };
         let mut share_node = None;
+        let set = set_node(fields);
         let mut value_position = position;
         for &(field, child) in fields {
             match field {
@@ -214,6 +231,15 @@ impl Reader<'_> {
                 "share_threshold" => {
                     (read.share_threshold, share_node) = (self.bool(child, field), Some(child));
                 }
+                "group" if !is_null(child) => {
+                    read.group = self.group(child);
+                    if set.is_none() {
+                        let message = "config error, `group` without `network` or `values_file`";
+                        let help = "to count all addresses by prefix, write `network: [0.0.0.0/0, \
+                                    \"::/0\"]`";
+                        self.error(child.position, message, "", help);
+                    }
+                }
                 "metadata" => read.metadata = self.metadata(child),
                 _ => {}
             }
@@ -226,12 +252,13 @@ impl Reader<'_> {
         let (rate_limit, rate_limits) = limit_nodes(fields);
         read.rate_limit = self.rate_limit(&rate_limit, rate_limits, &read.key);
         let text = read.text();
-        if let Some(node) = share_node.filter(|_| read.share_threshold && !text.contains('*')) {
+        let is_alone = set.is_none() && !text.contains('*');
+        if let Some(node) = share_node.filter(|_| read.share_threshold && is_alone) {
             let message = format!(
                 "share_threshold can only be used with wildcard values (containing '*'), \
                  but found key '{text}'"
             );
-            let help = "put a `*` into `value`, or remove share_threshold";
+            let help = "put a `*` into `value`, write `network`, or remove share_threshold";
             self.error(node.position, message, &text_of(node), help);
         }
         read
@@ -246,7 +273,44 @@ impl Reader<'_> {
         for (field, child) in fields.iter().filter(|(field, _)| *field == "descriptors") {
             children = self.maps(child, field);
         }
-        let mut read = self.keys(node.position, &fields);
+        let node = DescriptorNode { position: node.position, fields, children };
+        let read = self.keys(node.position, &node.fields);
+        match self.value_sets(&node.fields, &read.key, &read.value) {
+            None => self.add(&node, read, None, above, tree),
+            // After an error, what is below is read for its problems.
+            Some(sets) if sets.is_empty() => {
+                self.add(&node, read, None, above, &mut Tree::default());
+            }
+            Some(sets) => {
+                let (lint, mut first) = (self.lint, Some(read));
+                for set in sets {
+                    let read = first.take();
+                    let read = read.unwrap_or_else(|| self.keys(node.position, &node.fields));
+                    self.add(&node, read, Some(set), above, tree);
+                    // The warnings about the others would be the same.
+                    self.lint = false;
+                }
+                self.lint = lint;
+            }
+        }
+    }
+
+    /// Adds a descriptor, and those below it. `set` is the network or the list that it matches.
+    fn add(
+        &mut self,
+        node: &DescriptorNode<'_>,
+        mut read: Descriptor,
+        set: Option<NamedSet>,
+        above: &Above<'_>,
+        tree: &mut Tree,
+    ) {
+        if self.budget.is_spent() {
+            return;
+        }
+        let fields = &node.fields;
+        if let Some(set) = &set {
+            (read.value, read.key_position) = (set.value.clone(), set.position);
+        }
         let text = read.text();
         self.spend(node.position, budget::node_bytes(&text, above.name));
         let name = format!("{}.{text}", above.name);
@@ -254,6 +318,10 @@ impl Reader<'_> {
         if let Some(first) = tree.origin(&text).filter(|_| !read.key.is_empty()) {
             let message = format!("duplicate descriptor composite key '{name}'");
             let help = match read.rate_limit {
+                _ if set.is_some() => {
+                    "remove one of the two: a network matches all addresses in it, a value only \
+                     the text, and comes first"
+                }
                 None => "a descriptor must be unique on its level: merge the two",
                 Some(_) => {
                     "a descriptor must be unique on its level: merge the two, and list several \
@@ -266,7 +334,10 @@ impl Reader<'_> {
         let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
         self.spend(node.position, budget::rule_bytes(&name, depth, limit_bytes));
         let (states, patches) =
-            self.apply_patches(node.position, &fields, above.states, &mut read, &name);
+            self.apply_patches(node.position, fields, above.states, &mut read, &name);
+        if let Some(set) = &set {
+            read.value.clone_from(&set.value);
+        }
         if let Some(rate_limit) = &read.rate_limit {
             let patched = (!patches.is_empty()).then_some(node.position);
             self.lint_limits(rate_limit, patched);
@@ -283,11 +354,12 @@ impl Reader<'_> {
             key_length,
         };
         let value_to_metric = above.value_to_metric || read.value_to_metric;
+        let set = set.map(|set| Arc::new(ValueSet { kind: set.kind, group: read.group }));
         let mut dropped = Tree::default();
         let mut dropped_rule = None;
         // A duplicate is read all the same, for the problems below it.
         let (rule, below) =
-            tree.add(text, flags, origin).unwrap_or((&mut dropped_rule, &mut dropped));
+            tree.add(text, flags, set.clone(), origin).unwrap_or((&mut dropped_rule, &mut dropped));
         // After an error the set is not used, so its rules are not built.
         if let Some(rate_limit) = read.rate_limit
             && !self.problems.has_errors()
@@ -315,6 +387,7 @@ impl Reader<'_> {
                 detailed_metric: read.detailed_metric,
                 value_to_metric,
                 metadata: read.metadata,
+                set,
                 stats: previous.map(|rule| rule.stats.clone()).unwrap_or_default(),
                 series,
                 origin: Origin { file: self.file.clone(), position: node.position },
@@ -331,10 +404,11 @@ impl Reader<'_> {
             value_to_metric,
             states: &states,
         };
-        for child in children {
+        for child in &node.children {
             self.descriptor(child, &above, below);
         }
         below.shrink();
+        self.equal_networks(below);
     }
 
     pub fn error(

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 
+use super::matcher::{Group, ValueSet};
 use super::position::Position;
 use super::stats::LimitStats;
 use super::{RuleSeries, RuleStats};
@@ -34,6 +35,8 @@ pub struct Rule {
     /// Whether values that the rule does not name distinguish its metrics.
     pub value_to_metric: bool,
     pub metadata: Option<Metadata>,
+    /// The network or the list of its last entry.
+    pub(super) set: Option<Arc<ValueSet>>,
     pub stats: Arc<RuleStats>,
     /// The counters by [`Domain::metric_path`](super::Domain::metric_path) where it differs from the
     /// rule's own path; none if it cannot.
@@ -99,7 +102,19 @@ impl Rule {
         self.name.get(self.domain_length + 1..).unwrap_or_default()
     }
 
-    /// Keys and values from the root to the rule; a value that the rule does not name is empty.
+    /// The number of values of its list; none without a list, or if that was not read.
+    pub fn listed_values(&self) -> Option<usize> {
+        self.set.as_ref()?.list()?.len()
+    }
+
+    /// How its addresses are counted, unless each is by itself.
+    pub fn group(&self) -> Option<Group> {
+        let group = self.set.as_ref()?.group;
+        (group != Group::default()).then_some(group)
+    }
+
+    /// Keys and values from the root to the rule; a value that the rule does not name is empty, a network
+    /// is `10.0.0.0/8` and a list `@blocked.txt`.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.entries.iter().map(|(key, value)| (&**key, &**value))
     }

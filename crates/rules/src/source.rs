@@ -195,36 +195,51 @@ impl Selection {
 
     fn read_file(&self, path: &Path) -> Result<RuleFile, Problem> {
         let name = path.display().to_string();
-        let mut bytes = Vec::new();
-        let limit = self.max_file.saturating_add(1);
-        fs::File::open(path)
-            .and_then(|file| file.take(limit).read_to_end(&mut bytes))
-            .map_err(|error| unreadable(path, &error))?;
-        if bytes.len() as u64 > self.max_file {
-            let message = format!("the file has more than {} bytes", self.max_file);
-            let help =
-                "split it, or raise rules.max_file (of `weir check` and `weir test`: --max-file)";
-            return Err(Problem::of_file(&name, message, help));
-        }
-        match String::from_utf8(bytes) {
+        match read_text(path, self.max_file) {
             Ok(text) => Ok(RuleFile { name, text }),
-            Err(error) => {
-                let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-                let valid = String::from_utf8_lossy(valid);
-                let (mut line, mut column) = (0, 0);
-                for text in lines(&valid) {
-                    (line, column) = (line + 1, text.chars().count() as u32 + 1);
+            Err(mut problem) => {
+                if let Some(line) = problem.position.and_then(Position::line) {
+                    let message = &problem.message;
+                    problem.message =
+                        format!("error loading config file: yaml: line {line}: {message}");
                 }
-                let mut problem = Problem::of_file(
-                    &name,
-                    format!("error loading config file: yaml: line {line}: the text is not UTF-8"),
-                    "save the file as UTF-8",
-                );
-                problem.position = Some(Position::in_text(line, column));
                 Err(problem)
             }
         }
     }
+}
+
+/// Reads a regular file of up to `max_bytes`.
+///
+/// # Errors
+/// It cannot be read, is too large, or is not UTF-8; only this error has a position.
+pub(super) fn read_text(path: &Path, max_bytes: u64) -> Result<String, Problem> {
+    let name = path.display().to_string();
+    let mut bytes = Vec::new();
+    let limit = max_bytes.saturating_add(1);
+    fs::File::open(path)
+        .and_then(|file| {
+            // Growing step by step would take up to twice as much.
+            bytes.reserve_exact(file.metadata()?.len().min(limit) as usize);
+            file.take(limit).read_to_end(&mut bytes)
+        })
+        .map_err(|error| unreadable(path, &error))?;
+    if bytes.len() as u64 > max_bytes {
+        let message = format!("the file has more than {max_bytes} bytes");
+        let help =
+            "split it, or raise rules.max_file (of `weir check` and `weir test`: --max-file)";
+        return Err(Problem::of_file(&name, message, help));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let valid = String::from_utf8_lossy(valid);
+        let (mut line, mut column) = (0, 0);
+        for text in lines(&valid) {
+            (line, column) = (line + 1, text.chars().count() as u32 + 1);
+        }
+        let problem = Problem::of_file(&name, "the text is not UTF-8", "save the file as UTF-8");
+        Problem { position: Some(Position::in_text(line, column)), ..problem }
+    })
 }
 
 /// Searches a root and the directories in it.

@@ -9,6 +9,7 @@ mod lint;
 mod look;
 mod matching;
 mod model;
+mod networks;
 mod overlay;
 mod sets;
 mod source;

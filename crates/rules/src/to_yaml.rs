@@ -9,7 +9,7 @@ mod scalar;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use super::matcher::{Child, MatcherNode};
+use super::matcher::{Child, Group, MatcherNode, SetKind, ValueSet};
 use super::{Domain, Rule, RuleSet};
 use scalar::{json, text};
 
@@ -79,8 +79,12 @@ fn write_descriptors(node: &MatcherNode, indent: &str, together: bool, out: &mut
 fn write_descriptor(child: &Child, indent: &str, keys: &str, together: bool, out: &mut String) {
     let (key, value) = child.entry();
     let _ = writeln!(out, "{indent}- key: {}", text(key));
-    if !value.is_empty() {
-        let _ = writeln!(out, "{keys}value: {}", text(value));
+    match child.set.as_deref() {
+        None if value.is_empty() => {}
+        None => {
+            let _ = writeln!(out, "{keys}value: {}", text(value));
+        }
+        Some(set) => write_set(set, value, keys, out),
     }
     let rule = child.rule.as_deref();
     let is_set = |get: fn(&Rule) -> bool| rule.is_some_and(get);
@@ -102,4 +106,19 @@ fn write_descriptor(child: &Child, indent: &str, keys: &str, together: bool, out
         out.push('\n');
     }
     limits::write(rule, keys, together, out);
+}
+
+/// Writes the network or the list of a descriptor. `value` stands for it in names.
+fn write_set(set: &ValueSet, value: &str, keys: &str, out: &mut String) {
+    let _ = match &set.kind {
+        SetKind::Network(_) => writeln!(out, "{keys}network: {}", text(value)),
+        SetKind::List(_) => {
+            let file = value.strip_prefix('@').unwrap_or(value);
+            writeln!(out, "{keys}values_file: {}", text(file))
+        }
+    };
+    let Group { v4, v6 } = set.group;
+    if set.group != Group::default() {
+        let _ = writeln!(out, "{keys}group: {{ v4: {v4}, v6: {v6} }}");
+    }
 }

@@ -17,7 +17,7 @@ use prost::{DecodeError, Message};
 
 use super::document::Document;
 use super::problem::Problem;
-use super::tree::Node;
+use super::tree::{Node, Style};
 use crate::proto as pb;
 use builder::{Builder, MAX_FIELDS, Map};
 pub use field_path::render_errors;
@@ -141,6 +141,24 @@ fn descriptor(
     let mut map = Map::default();
     builder.text_unless_empty(&mut map, "key", message.key)?;
     builder.text_unless_empty(&mut map, "value", message.value)?;
+    if !message.network.is_empty() {
+        let key = builder.key("network")?;
+        let position = builder.position();
+        let mut items = Vec::with_capacity(message.network.len());
+        for network in message.network {
+            builder.item()?;
+            items.push(builder.scalar(network, Style::Text));
+        }
+        map.push((key, Node::list(position, items)));
+    }
+    builder.text_unless_empty(&mut map, "values_file", message.values_file)?;
+    if let Some(group) = message.group {
+        let key = builder.key("group")?;
+        let (position, mut lengths) = (builder.position(), Map::default());
+        builder.number(&mut lengths, "v4", group.v4)?;
+        builder.number(&mut lengths, "v6", group.v6)?;
+        map.push((key, Node::map(position, lengths)));
+    }
     for (key, flag) in [
         ("shadow_mode", message.shadow_mode),
         ("quota_mode", message.quota_mode),

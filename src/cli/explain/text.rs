@@ -43,10 +43,12 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
         return line(out, &format!("  {entry} matches nothing"));
     };
     let candidate = |it: &ExplainedCandidate| format!("'{}' ({})", it.descriptor, it.origin);
+    let within = matched.within.as_deref().unwrap_or_default();
     let by = match matched.by {
-        MatchKind::Value => "by its value",
-        MatchKind::Wildcard => "by a wildcard",
-        MatchKind::Key => "by its key alone",
+        MatchKind::Value => "by its value".to_owned(),
+        MatchKind::Network | MatchKind::List => format!("in {within}"),
+        MatchKind::Wildcard => "by a wildcard".to_owned(),
+        MatchKind::Key => "by its key alone".to_owned(),
     };
     line(out, &format!("  {entry} matches {} {by}", candidate(matched)))?;
     match step.wildcards_tried {
@@ -91,9 +93,12 @@ fn print_result(descriptor: &ExplainedDescriptor, out: &mut dyn Write) -> io::Re
         return line(out, &text);
     }
     if let Some(key) = &descriptor.key {
-        let shared = match descriptor.share_threshold {
-            true => ", which all values of the wildcard share",
-            false => "",
+        let matched = descriptor.steps.iter().filter_map(|step| step.matched.as_ref());
+        let shared = match matched.filter(|it| it.share_threshold).map(|it| it.by).next() {
+            None => "",
+            Some(MatchKind::Network) => ", which all values of the network share",
+            Some(MatchKind::List) => ", which all values of the list share",
+            Some(_) => ", which all values of the wildcard share",
         };
         line(out, &format!("  key:    {key}{shared}"))?;
     }

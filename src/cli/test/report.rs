@@ -87,7 +87,8 @@ impl FileReport {
         let problems: Vec<Problem> = problems.into_iter().filter(Problem::is_error).collect();
         let omitted = Omitted { warnings: 0, ..omitted };
         let (rules, overlay) = (RuleSet::default(), OverlayReport::default());
-        let loaded = Loaded { rules, problems, omitted, files, overlay };
+        let lists = Vec::new();
+        let loaded = Loaded { rules, problems, omitted, files, overlay, lists };
         let rendered = loaded.render_errors();
         FileReport { name, problems: loaded.problems, omitted, rendered, tests: Vec::new() }
     }

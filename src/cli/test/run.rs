@@ -59,7 +59,7 @@ pub(super) fn run_file(file: RuleFile, selection: &Selection, options: &Options)
 
 fn load(tests: &TestFile, selection: &Selection, options: &Options) -> Loaded {
     let selection = Selection { roots: tests.rules.clone(), ..selection.clone() };
-    let options = Options { merge_domains: tests.merge_domains, ..*options };
+    let options = Options { merge_domains: tests.merge_domains, ..options.clone() };
     if tests.overlay.is_empty() {
         return Loaded::read(&selection, &options, None);
     }

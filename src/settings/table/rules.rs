@@ -48,7 +48,10 @@ group! {
         poll: Duration = "30s";
         /// Whether to skip files and directories with names that start with a dot.
         ignore_dot_files: bool = "true", reference ["RUNTIME_IGNOREDOTFILES"];
-        /// The largest rule file that is loaded.
+        /// Over xDS: the directory with the lists that rules name by values_file. Empty: such rules are
+        /// rejected.
+        values_dir: Option<PathBuf> = "";
+        /// The largest rule file, or list of values, that is loaded.
         max_file: Bytes<u64> = "64MiB";
         /// The largest state of one key; a limit that may need more is rejected.
         max_log_bytes: Bytes<u64> = "16MiB";

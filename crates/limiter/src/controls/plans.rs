@@ -9,6 +9,7 @@ use super::changes::Changes;
 use super::error::PlanError;
 use weir_common::entry::OwnedEntry;
 use weir_common::glob::Glob;
+use weir_common::network::Network;
 use weir_limit::Plan;
 use weir_rules::{Rule, RuleSet};
 
@@ -217,7 +218,9 @@ fn may_be((key, value): (&str, &str), mine: &OwnedEntry) -> bool {
     let Some(rest) = text.strip_prefix(&mine.key) else { return false };
     match rest.strip_prefix('_') {
         None => rest.is_empty(),
-        Some(value) if value.contains('*') => true,
+        // A pattern, a network or a list has many values.
+        Some(value) if value.contains('*') || value.starts_with('@') => true,
+        Some(value) if Network::parse(value).is_ok() => true,
         Some(value) => Glob::new(&mine.value).matches(value),
     }
 }

@@ -3,9 +3,13 @@
 //! The look-up of each entry is the matcher's own. What it does not visit, because the first match
 //! ends it, is listed here.
 
+use std::fmt;
+
+use super::value_sets::FoundInSet;
 use super::{Child, Joined, MatchKind, MatcherNode};
 use crate::{Origin, Rule};
 use weir_common::entry::Entry;
+use weir_common::network::Network;
 
 /// The look-up of a descriptor.
 #[derive(Debug, Default)]
@@ -38,7 +42,28 @@ pub struct Candidate<'s> {
     pub origin: &'s Origin,
     pub rule: Option<&'s Rule>,
     pub share_threshold: bool,
+    /// Where its network or list has the value.
+    pub within: Option<Within<'s>>,
     pub below: Level<'s>,
+}
+
+/// Where a network or a list has a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Within<'s> {
+    /// The network that the value lies in; none for a value of a list that is no network.
+    pub network: Option<Network>,
+    /// The list, as the rule names it, and the line.
+    pub line: Option<(&'s str, u32)>,
+}
+
+/// `10.0.0.0/8 of lists/blocked.txt:17`, without what is absent.
+impl fmt::Display for Within<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(network) = &self.network {
+            write!(f, "{network}{}", if self.line.is_some() { " of " } else { "" })?;
+        }
+        self.line.map_or(Ok(()), |(list, line)| write!(f, "{list}:{line}"))
+    }
 }
 
 /// The descriptors of one level.
@@ -66,15 +91,23 @@ impl<'s> Level<'s> {
         let node = self.0;
         let mut found = Vec::new();
         let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
-        let exact = node.named(&format!("{key}_{value}"));
+        let exact = node.named(&format!("{key}_{value}")).filter(|child| child.set.is_none());
         found.extend(exact.map(|child| child.candidate(MatchKind::Value)));
+        for in_set in node.sets.iter().flat_map(|sets| sets.all(key, value)) {
+            let child = &node.children[in_set.child as usize];
+            let within = Some(child.within(&in_set));
+            found.push(Candidate { within, ..child.candidate(in_set.kind) });
+        }
         for wildcard in node.wildcards.iter().filter(|wildcard| joined.matches(&wildcard.parts)) {
             let child = &node.children[wildcard.child as usize];
             if exact.is_none_or(|exact| !std::ptr::eq(exact, child)) {
                 found.push(child.candidate(MatchKind::Wildcard));
             }
         }
-        let by_key = node.named(key).map(|child| child.candidate(MatchKind::Key));
+        let by_key = node
+            .named(key)
+            .filter(|child| child.set.is_none())
+            .map(|child| child.candidate(MatchKind::Key));
         found.extend(by_key.filter(|by_key| found.iter().all(|other| other.text != by_key.text)));
         found
     }
@@ -94,7 +127,9 @@ impl<'s> Level<'s> {
         let start = format!("{key}_");
         let node = self.0;
         let kind = |child: &Child| {
-            if child.text.contains('*') {
+            if let Some(set) = &child.set {
+                (child.entry().0 == key).then_some(set.match_kind())
+            } else if child.text.contains('*') {
                 // A star is after the first part, so all that follows can be matched.
                 let first = child.text.split('*').next().unwrap_or_default();
                 let fits = first.starts_with(&start) || start.starts_with(first);
@@ -116,8 +151,19 @@ impl Child {
             kind,
             origin: &self.origin,
             rule: self.rule.as_deref(),
-            share_threshold: kind == MatchKind::Wildcard && self.flags.share_threshold,
+            share_threshold: self.flags.share_threshold && !kind.is_exact(),
+            within: None,
             below: Level(&self.below),
+        }
+    }
+
+    /// Returns where its set has a value.
+    fn within(&self, found: &FoundInSet) -> Within<'_> {
+        let list = self.entry().1;
+        let list = list.strip_prefix('@').unwrap_or(list);
+        Within {
+            network: found.network.map(|(network, len)| network.truncate(len, len)),
+            line: found.line.map(|line| (list, line)),
         }
     }
 }
@@ -129,31 +175,33 @@ impl MatcherNode {
         let mut node = self;
         for (i, &(key, value)) in entries.iter().enumerate() {
             let found = node.child(key, value);
-            let matched = found.map(|(child, by_wildcard)| {
-                child.candidate(match by_wildcard {
-                    true => MatchKind::Wildcard,
-                    false if child.text.len() == key.len() => MatchKind::Key,
-                    false => MatchKind::Value,
-                })
-            });
             let level = Level(node);
             let mut later = level.matches((key, value));
+            // The look-up is the matcher's own; the list of all matches has the place in a set.
+            let matched = found.map(|found| {
+                let is = |other: &Candidate<'_>| std::ptr::eq(other.text, &*found.child.text);
+                let listed = later.iter().find(|other| is(other)).copied();
+                listed.unwrap_or_else(|| found.child.candidate(found.kind))
+            });
             later.retain(|other| matched.is_some_and(|matched| matched.text != other.text));
             let mut texts =
                 node.wildcards.iter().map(|wildcard| &*node.children[wildcard.child as usize].text);
             let wildcards_tried = match matched {
-                Some(Candidate { kind: MatchKind::Value, .. }) => 0,
+                Some(Candidate {
+                    kind: MatchKind::Value | MatchKind::Network | MatchKind::List,
+                    ..
+                }) => 0,
                 Some(matched) => {
                     texts.position(|text| text == matched.text).unwrap_or(node.wildcards.len())
                 }
                 None => node.wildcards.len(),
             };
             trace.steps.push(Step { matched, later, wildcards_tried, level });
-            let Some((child, _)) = found else { return trace };
+            let Some(found) = found else { return trace };
             if i + 1 == entries.len() {
                 trace.end = matched;
             }
-            node = &child.below;
+            node = &found.child.below;
         }
         trace
     }

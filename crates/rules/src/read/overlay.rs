@@ -13,7 +13,7 @@ use weir_common::glob::Glob;
 use weir_common::suggest::nearest;
 
 /// Keys that identify a descriptor, or are not its own.
-const FIXED_KEYS: [&str; 4] = ["domain", "key", "value", "descriptors"];
+const FIXED_KEYS: [&str; 6] = ["domain", "key", "value", "network", "values_file", "descriptors"];
 
 impl Reader<'_> {
     /// Adds the patches of a file.
@@ -208,9 +208,12 @@ impl Reader<'_> {
         for (key, value) in entries {
             let Some(name) = self.key(key) else { continue };
             if let Some(message) = misplaced(&name) {
-                let help = match FIXED_KEYS.contains(&name.as_str()) {
-                    true => "`match` selects rules by it; a patch changes other keys",
-                    false => "it is a key of the domain: write it in `set_domain`",
+                let help = match name.as_str() {
+                    name if FIXED_KEYS.contains(&name) => {
+                        "`match` selects rules by it; a patch changes other keys"
+                    }
+                    "v4" | "v6" => "it is a key of `group`: write `group: { v4: 24, v6: 64 }`",
+                    _ => "it is a key of the domain: write it in `set_domain`",
                 };
                 self.error(key.position, message, &name, help);
                 continue;
@@ -284,6 +287,9 @@ impl Reader<'_> {
         match key {
             "metadata" => {
                 self.metadata(node);
+            }
+            "group" if !is_null(node) => {
+                self.group(node);
             }
             "shadow_mode" | "quota_mode" | "detailed_metric" | "value_to_metric"
             | "share_threshold" => {

@@ -252,6 +252,7 @@ impl Reader<'_> {
             lint: false,
             replaced: Vec::new(),
             patcher: None,
+            lists: None,
         };
         read(&mut reader)
     }

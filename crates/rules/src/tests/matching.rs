@@ -14,12 +14,9 @@ fn rules(descriptors: &str) -> RuleSet {
 fn shared(set: &RuleSet, entries: &[(&str, &str)]) -> Vec<(usize, String)> {
     let domain = set.domain("d").unwrap();
     let found = domain.find(entries).unwrap();
-    let shared: Vec<_> = std::iter::zip(domain.shared_entries(entries), entries)
-        .enumerate()
-        .filter(|(_, (shared, sent))| shared.1.as_ptr() != sent.1.as_ptr())
-        .map(|(i, (shared, _))| (i, shared.1.to_owned()))
-        .collect();
-    assert_eq!(found.share_threshold, !shared.is_empty());
+    let shared = domain.key_values(entries).into_iter();
+    let shared: Vec<_> = shared.map(|(i, pattern)| (i, pattern.into_owned())).collect();
+    assert_eq!(found.replaces_values, !shared.is_empty());
     shared
 }
 

@@ -46,7 +46,7 @@ proptest! {
             }
             if let Some(found) = found {
                 let shares = trace.steps.iter().any(|step| step.matched.is_some_and(|it| it.share_threshold));
-                prop_assert_eq!(shares, found.share_threshold);
+                prop_assert_eq!(shares, found.replaces_values);
             }
             // Near misses name rules that the matcher finds.
             for near in set.near_misses("d", &entries) {

@@ -307,3 +307,30 @@ proptest! {
         prop_assert_eq!(metadata.get(&field).and_then(|v| v.as_str()), Some(&*value));
     }
 }
+
+#[test]
+fn networks_have_fields() {
+    let length = |v4, v6| Some(pb::RateLimitGroup { v4, v6 });
+    let with = |networks: &[&str], group| pb::RateLimitDescriptor {
+        network: networks.iter().map(|network| (*network).into()).collect(),
+        group,
+        ..descriptor("ip", policy(4, 1))
+    };
+    let (set, problems) =
+        load(&config(vec![with(&["10.0.0.0/8", "::/0"], length(None, Some(64)))]));
+    assert_eq!(problems, Vec::<String>::new());
+    let key = |value| set.domain("d").unwrap().key_values(&[("ip", value)]);
+    assert_eq!(key("10.1.2.3"), []);
+    assert_eq!(key("2001:db8::1"), [(0, "2001:db8::/64".into())]);
+    assert_eq!(set.rules().count(), 2);
+    let files =
+        vec![resource(&config(vec![with(&["::/0", "10.0.0.1/8"], length(Some(33), None))]))];
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let reported = xds::render_errors(&loaded);
+    for place in ["descriptors[0].network[1] (ip)", "descriptors[0].group.v4 (ip)"] {
+        assert!(reported.contains(&format!("\n  at: {place}\n")), "{place}: {reported}");
+    }
+    let list = pb::RateLimitDescriptor { values_file: "a.txt".into(), ..with(&[], None) };
+    let (_, problems) = load(&config(vec![list]));
+    assert!(problems[0].contains("`values_file` in rules that are in no file"), "{problems:?}");
+}

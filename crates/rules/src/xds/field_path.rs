@@ -25,8 +25,8 @@ pub fn render_errors(loaded: &Loaded<Resource>) -> String {
     let mut out = String::new();
     for problem in errors {
         let Problem { file, message, help, .. } = problem;
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "{file}: error: {message}");
+        // A line is one of a list. Writing to a string cannot fail.
+        let _ = writeln!(out, "{}: error: {message}", problem.place());
         if let Some(path) = problem.position.and_then(|position| path(&paths, file, position)) {
             let _ = writeln!(out, "  at: {path}");
         }
@@ -50,7 +50,7 @@ pub(super) fn locate<'l>(
     let paths = find(files, problems);
     let place = |problem: &Problem| {
         let path = problem.position.and_then(|position| path(&paths, &problem.file, position));
-        path.map_or_else(|| problem.file.clone(), |path| format!("{}: {path}", problem.file))
+        path.map_or_else(|| problem.place(), |path| format!("{}: {path}", problem.file))
     };
     problems.iter().map(|problem| (place(problem), *problem)).collect()
 }

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::proto::RateLimitPolicy;
+use crate::proto::{RateLimitGroup, RateLimitPolicy};
 
 /// A `RateLimitConfig`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -46,6 +46,12 @@ pub(super) struct Descriptor {
     pub value_to_metric: bool,
     #[prost(bool, tag = "1003")]
     pub share_threshold: bool,
+    #[prost(string, repeated, tag = "1008")]
+    pub network: Vec<String>,
+    #[prost(string, tag = "1009")]
+    pub values_file: String,
+    #[prost(message, optional, tag = "1010")]
+    pub group: Option<RateLimitGroup>,
 }
 
 /// A `google.protobuf.Struct`.

@@ -1,6 +1,6 @@
 //! Values that look as if they were meant as a pattern that weir does not have.
 
-use std::net::IpAddr;
+use weir_common::network::{Network, NetworkError};
 
 /// The key under which Envoy sends networks: its values are compared as text, as they should be.
 const NETWORK_KEY: &str = "masked_remote_address";
@@ -20,29 +20,18 @@ pub(super) fn looks_like(key: &str, value: &str) -> Option<(&'static str, String
 
 /// Whether the text is an address and a length, such as `10.0.0.0/8`.
 fn is_network(text: &str) -> bool {
-    let Some((address, length)) = text.split_once('/') else { return false };
-    let (Ok(address), Ok(length)) = (address.parse::<IpAddr>(), length.parse::<u8>()) else {
-        return false;
-    };
-    length <= if address.is_ipv4() { 32 } else { 128 }
+    let is = matches!(Network::parse(text), Ok(_) | Err(NetworkError::HostBits { .. }));
+    is && text.contains('/')
 }
 
-fn network_help(network: &str) -> String {
-    let octets = match network.rsplit_once('/') {
-        Some((_, "8")) => 1,
-        Some((_, "16")) => 2,
-        Some((_, "24")) => 3,
-        _ => 0,
-    };
-    let prefix: Vec<&str> = network.split('.').take(octets).collect();
-    let prefix = match network.contains('.') && octets > 0 {
-        true => format!("write `{}.*`, or ", prefix.join(".")),
-        false => String::new(),
-    };
-    format!(
-        "values are compared as text: {prefix}let Envoy send the network with the action \
-         {NETWORK_KEY}, whose key is `{NETWORK_KEY}`"
-    )
+/// What to write instead of a network.
+fn network_help(text: &str) -> String {
+    match Network::parse(text) {
+        Ok(network) | Err(NetworkError::HostBits { meant: network, .. }) => {
+            format!("write `network: {network}`, which matches the addresses in it")
+        }
+        Err(_) => "write `network:` instead of `value:`".to_owned(),
+    }
 }
 
 /// Whether the text has what only a regular expression has. `.*` alone is not enough: `10.0.*` is a
@@ -160,11 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_whole_octets_can_be_a_wildcard() {
+    fn a_network_is_written_with_its_own_key() {
         let help = |value| looks_like("k", value).unwrap().1;
-        assert!(help("10.0.0.0/8").contains("write `10.*`, or let"), "{}", help("10.0.0.0/8"));
-        assert!(help("192.168.0.0/16").contains("write `192.168.*`, or let"));
-        assert!(!help("10.0.0.0/12").contains("write"));
-        assert!(!help("2001:db8::/24").contains("write"));
+        assert!(help("10.0.0.0/8").starts_with("write `network: 10.0.0.0/8`"));
+        assert!(help("10.1.2.3/12").starts_with("write `network: 10.0.0.0/12`"));
+        assert!(help("2001:db8::/24").starts_with("write `network: 2001:d00::/24`"));
     }
 }

@@ -1,0 +1,294 @@
+//! Descriptors that match many values: those in a network, or in a list.
+//!
+//! Of all networks and lists for the key of an entry, a value that a list names as text comes first, then the
+//! longest network that the value lies in. Lists of a level are searched one by one.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::iter;
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashTable};
+use serde::{Deserialize, Serialize};
+
+use super::{Child, MatchKind, MatcherNode, hash, rehash};
+use crate::prefix_table::{PrefixTable, PrefixTableBuilder};
+use crate::value_list::ValueList;
+use weir_common::network::Network;
+
+/// The values that a descriptor matches, if it has `network` or `values_file`.
+#[derive(Clone, Debug)]
+pub(crate) struct ValueSet {
+    pub kind: SetKind,
+    pub group: Group,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum SetKind {
+    Network(Network),
+    List(Arc<ValueList>),
+}
+
+/// The lengths of the prefixes by which addresses are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    pub v4: u8,
+    pub v6: u8,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Group { v4: 32, v6: 128 }
+    }
+}
+
+impl ValueSet {
+    /// The list, and not a network.
+    pub fn list(&self) -> Option<&ValueList> {
+        match &self.kind {
+            SetKind::List(list) => Some(list),
+            SetKind::Network(_) => None,
+        }
+    }
+
+    /// How entries match it.
+    pub fn match_kind(&self) -> MatchKind {
+        match self.kind {
+            SetKind::Network(_) => MatchKind::Network,
+            SetKind::List(_) => MatchKind::List,
+        }
+    }
+}
+
+/// A child that an entry matches, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matched<'n> {
+    pub child: &'n Child,
+    pub kind: MatchKind,
+    /// The address or network that the value is, if it lies in one of the child.
+    pub network: Option<Network>,
+}
+
+/// What the key has in place of a value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyValue<'n> {
+    /// The pattern, the network or the list that shares its threshold.
+    Shared(&'n str),
+    /// The address in its canonical form, or the network by which it is counted.
+    Network(Network),
+}
+
+impl<'n> KeyValue<'n> {
+    pub fn text(self) -> Cow<'n, str> {
+        match self {
+            KeyValue::Shared(text) => text.into(),
+            KeyValue::Network(network) => network.to_string().into(),
+        }
+    }
+}
+
+impl<'n> Matched<'n> {
+    pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
+        Matched { child, kind, network: None }
+    }
+
+    /// Returns what the key has in place of the value of an entry; none if it has the value.
+    pub fn key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
+        if self.kind.is_exact() {
+            return None;
+        }
+        let text = &self.child.text;
+        if self.child.flags.share_threshold {
+            let pattern = text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
+            return Some(KeyValue::Shared(pattern.unwrap_or(text)));
+        }
+        let Group { v4, v6 } = self.child.set.as_ref()?.group;
+        let counted = self.network?.truncate(v4, v6);
+        (!counted.is_text(value)).then_some(KeyValue::Network(counted))
+    }
+}
+
+/// Where a value is found in the sets of a level.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoundInSet {
+    pub child: u32,
+    pub kind: MatchKind,
+    /// The address or network that the value is, and the length of the prefix that it has in common.
+    pub network: Option<(Network, u8)>,
+    /// The line of the list.
+    pub line: Option<u32>,
+}
+
+/// The networks and lists of one level.
+#[derive(Debug, Default)]
+pub(super) struct ValueSets {
+    /// Indices of children, by the hash of their text.
+    by_text: HashTable<u32>,
+    by_key: HashMap<Box<str>, SetsOfKey>,
+}
+
+/// The networks and lists for one key.
+#[derive(Debug, Default)]
+struct SetsOfKey {
+    /// The networks of descriptors, with the indices of children.
+    networks: PrefixTable,
+    /// The children with a list, in file order.
+    lists: Vec<(u32, Arc<ValueList>)>,
+}
+
+impl ValueSets {
+    pub fn add(&mut self, children: &[Child], index: u32) {
+        let hash = rehash(children, index);
+        self.by_text.insert_unique(hash, index, |&i| rehash(children, i));
+    }
+
+    pub fn named<'n>(&self, children: &'n [Child], text: &str) -> Option<&'n Child> {
+        let is = |&i: &u32| *children[i as usize].text == *text;
+        children.get(*self.by_text.find(hash(&[text]), is)? as usize)
+    }
+
+    /// Builds the tables that look-ups use from the children.
+    pub fn index(&mut self, children: &[Child]) {
+        let mut networks: HashMap<&str, PrefixTableBuilder> = HashMap::new();
+        self.by_key.clear();
+        for (child, index) in children.iter().zip(0..) {
+            let Some(set) = &child.set else { continue };
+            let key = child.entry().0;
+            match &set.kind {
+                SetKind::Network(network) => {
+                    networks.entry(key).or_default().add(*network, index);
+                }
+                SetKind::List(list) => {
+                    let of_key = self.by_key.entry(key.into()).or_default();
+                    of_key.lists.push((index, list.clone()));
+                }
+            }
+        }
+        for (key, networks) in networks {
+            self.by_key.entry(key.into()).or_default().networks = networks.build();
+        }
+        self.by_key.shrink_to_fit();
+        self.by_text.shrink_to_fit(|&i| rehash(children, i));
+    }
+
+    /// Finds the child that an entry matches.
+    #[inline(never)]
+    pub fn find(&self, key: &str, value: &str) -> Option<FoundInSet> {
+        let of_key = self.by_key.get(key)?;
+        for (child, list) in &of_key.lists {
+            if let Some(line) = list.text_line(value) {
+                return Some(in_list(*child, None, line));
+            }
+        }
+        let network = Network::from_value(value)?;
+        let mut best = of_key.networks.find(&network).map(|found| {
+            let (child, kind) = (found.number, MatchKind::Network);
+            FoundInSet { child, kind, network: Some((network, found.prefix_len)), line: None }
+        });
+        for (child, list) in &of_key.lists {
+            if let Some(found) = list.find(&network)
+                && best.and_then(|best| best.network).is_none_or(|(_, len)| len < found.prefix_len)
+            {
+                let network = Some((network, found.prefix_len));
+                best = Some(in_list(*child, network, found.number));
+            }
+        }
+        best
+    }
+
+    /// Returns all places of a value, in the order of their precedence. The first is that of
+    /// [`find`](Self::find).
+    pub fn all(&self, key: &str, value: &str) -> Vec<FoundInSet> {
+        let Some(of_key) = self.by_key.get(key) else { return Vec::new() };
+        let mut found = Vec::new();
+        for (child, list) in &of_key.lists {
+            found.extend(list.text_line(value).map(|line| in_list(*child, None, line)));
+        }
+        let Some(network) = Network::from_value(value) else { return found };
+        let texts = found.len();
+        found.extend(of_key.networks.containing(&network).map(|it| {
+            let (child, kind) = (it.number, MatchKind::Network);
+            FoundInSet { child, kind, network: Some((network, it.prefix_len)), line: None }
+        }));
+        for (child, list) in &of_key.lists {
+            // Only the longest network of a list decides.
+            let longest = list.find(&network);
+            found.extend(
+                longest.map(|it| in_list(*child, Some((network, it.prefix_len)), it.number)),
+            );
+        }
+        let len = |it: &FoundInSet| it.network.map(|(_, len)| Reverse(len));
+        found[texts..].sort_by_key(len);
+        found
+    }
+}
+
+fn in_list(child: u32, network: Option<(Network, u8)>, line: u32) -> FoundInSet {
+    FoundInSet { child, kind: MatchKind::List, network, line: Some(line) }
+}
+
+/// A network that two children of a level have.
+#[derive(Debug)]
+pub(crate) struct EqualNetworks<'n> {
+    pub network: Network,
+    /// The children, in the order of the file, each with the line of its list.
+    pub children: [(&'n Child, Option<u32>); 2],
+}
+
+/// The comparisons with which equal networks of lists are searched for on one level.
+const MAX_COMPARISONS: usize = 1 << 24;
+
+impl MatcherNode {
+    /// Returns pairs of children that have a network in common, one network of each pair. Those of two
+    /// descriptors have equal names, which is an error already.
+    pub(crate) fn equal_networks(&self) -> Vec<EqualNetworks<'_>> {
+        let mut found = Vec::new();
+        let mut comparisons = MAX_COMPARISONS;
+        for of_key in self.sets.iter().flat_map(|sets| sets.by_key.values()) {
+            let lists = of_key.lists.iter().map(|(child, list)| (Some(*child), list.networks()));
+            let sources: Vec<(Option<u32>, &PrefixTable)> =
+                iter::once((None, &of_key.networks)).chain(lists).collect();
+            for (i, one) in sources.iter().enumerate() {
+                for other in &sources[i + 1..] {
+                    let (few, many) =
+                        if one.1.len() <= other.1.len() { (one, other) } else { (other, one) };
+                    let Some(left) = comparisons.checked_sub(few.1.len()) else { continue };
+                    comparisons = left;
+                    let common = few.1.iter().find_map(|(network, number)| {
+                        let other = self.place(many.0, many.1.get(&network)?)?;
+                        Some((network, [self.place(few.0, number)?, other]))
+                    });
+                    found.extend(
+                        common.map(|(network, children)| EqualNetworks { network, children }),
+                    );
+                }
+            }
+        }
+        for EqualNetworks { children, .. } in &mut found {
+            children.sort_by_key(|(child, _)| std::ptr::from_ref(*child));
+        }
+        found.sort_by_key(|it| it.network);
+        found
+    }
+
+    /// Returns the children whose value is the text of a network, each with the network or the list of
+    /// another one that has it too.
+    pub(crate) fn values_in_sets(&self) -> impl Iterator<Item = (&Child, &Child)> {
+        let sets = self.sets.iter();
+        sets.flat_map(move |sets| {
+            self.children.iter().filter_map(move |child| {
+                let (key, value) = child.entry();
+                let is_text = child.set.is_none() && value.contains('/');
+                let found = sets.find(key, value).filter(|_| is_text)?;
+                Some((child, self.children.get(found.child as usize)?))
+            })
+        })
+    }
+
+    /// Returns a child, and the line of its list: the number of a row in the table of a list, or of
+    /// descriptors.
+    fn place(&self, list: Option<u32>, number: u32) -> Option<(&Child, Option<u32>)> {
+        let (child, line) = list.map_or((number, None), |child| (child, Some(number)));
+        Some((self.children.get(child as usize)?, line))
+    }
+}

@@ -1,0 +1,221 @@
+//! Networks, each with a number: finds the longest that contains an address or a network.
+//!
+//! Two networks either lie beside each other, or one contains the other. Rows are sorted by the first
+//! address, and of equal ones the longer network is first. The last row that starts at or before an address
+//! lies within every network that contains the address, or is the longest of them. Each row has the position
+//! of the one that encloses it, so one binary search and a walk outwards find the longest, however many
+//! lengths there are. A row takes 16 bytes, one of IPv6 32.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use weir_common::network::Network;
+
+/// The position of no row.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Default)]
+pub(crate) struct PrefixTable {
+    v4: Box<[Row<u32>]>,
+    v6: Box<[Row<u128>]>,
+}
+
+/// A network that contains another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Containing {
+    pub prefix_len: u8,
+    pub number: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row<B> {
+    start: B,
+    /// What the network stands for: a line, or a descriptor.
+    number: u32,
+    /// The position of the longest network that contains this one.
+    enclosing: u32,
+    prefix_len: u8,
+}
+
+/// The bits of an address.
+trait Bits: Copy + Ord {
+    /// Returns the bits with all after the prefix zero.
+    fn masked(self, prefix_len: u8) -> Self;
+}
+
+impl Bits for u32 {
+    fn masked(self, prefix_len: u8) -> u32 {
+        self & !u32::MAX.checked_shr(prefix_len.into()).unwrap_or(0)
+    }
+}
+
+impl Bits for u128 {
+    fn masked(self, prefix_len: u8) -> u128 {
+        self & !u128::MAX.checked_shr(prefix_len.into()).unwrap_or(0)
+    }
+}
+
+/// A table that is being built.
+#[derive(Debug, Default)]
+pub(crate) struct PrefixTableBuilder {
+    v4: Vec<Row<u32>>,
+    v6: Vec<Row<u128>>,
+}
+
+impl PrefixTableBuilder {
+    /// Adds a network. Of equal ones the one with the lowest number counts.
+    pub fn add(&mut self, network: Network, number: u32) {
+        let (prefix_len, enclosing) = (network.prefix_len(), NONE);
+        match network.address() {
+            IpAddr::V4(address) => {
+                self.v4.push(Row { start: address.to_bits(), number, enclosing, prefix_len });
+            }
+            IpAddr::V6(address) => {
+                self.v6.push(Row { start: address.to_bits(), number, enclosing, prefix_len });
+            }
+        }
+    }
+
+    pub fn build(self) -> PrefixTable {
+        PrefixTable { v4: sorted(self.v4), v6: sorted(self.v6) }
+    }
+}
+
+impl PrefixTable {
+    /// The number of networks.
+    pub fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Finds the longest network that contains another one.
+    pub fn find(&self, network: &Network) -> Option<Containing> {
+        self.containing(network).next()
+    }
+
+    /// Returns the number of a network.
+    pub fn get(&self, network: &Network) -> Option<u32> {
+        let found = self.find(network)?;
+        (found.prefix_len == network.prefix_len()).then_some(found.number)
+    }
+
+    /// Returns all networks that contain another one, the longest first.
+    pub fn containing(&self, network: &Network) -> impl Iterator<Item = Containing> {
+        let len = network.prefix_len();
+        let (v4, v6) = match network.address() {
+            IpAddr::V4(address) => (Some(outwards(&self.v4, address.to_bits(), len)), None),
+            IpAddr::V6(address) => (None, Some(outwards(&self.v6, address.to_bits(), len))),
+        };
+        v4.into_iter().flatten().chain(v6.into_iter().flatten())
+    }
+
+    /// Returns all networks, with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (Network, u32)> {
+        let v4 = self.v4.iter().filter_map(|row| {
+            let network = Network::new(Ipv4Addr::from_bits(row.start).into(), row.prefix_len);
+            network.map(|network| (network, row.number))
+        });
+        let v6 = self.v6.iter().filter_map(|row| {
+            let network = Network::new(Ipv6Addr::from_bits(row.start).into(), row.prefix_len);
+            network.map(|network| (network, row.number))
+        });
+        v4.chain(v6)
+    }
+}
+
+impl<B: Bits> Row<B> {
+    fn contains(&self, start: B, prefix_len: u8) -> bool {
+        self.prefix_len <= prefix_len && start.masked(self.prefix_len) == self.start
+    }
+}
+
+/// Sorts networks, and finds for each the one that encloses it.
+fn sorted<B: Bits>(mut rows: Vec<Row<B>>) -> Box<[Row<B>]> {
+    rows.sort_unstable_by_key(|row| (row.start, row.prefix_len, row.number));
+    rows.dedup_by_key(|row| (row.start, row.prefix_len));
+    // The networks that contain the last row, from the longest on the right.
+    let mut open: Vec<u32> = Vec::new();
+    for at in 0..rows.len() {
+        let Row { start, prefix_len, .. } = rows[at];
+        while let Some(&last) = open.last()
+            && !rows[last as usize].contains(start, prefix_len)
+        {
+            open.pop();
+        }
+        rows[at].enclosing = open.last().copied().unwrap_or(NONE);
+        open.push(at as u32);
+    }
+    rows.into()
+}
+
+/// Returns the rows that contain a network, the longest first.
+fn outwards<B: Bits>(
+    rows: &[Row<B>],
+    start: B,
+    prefix_len: u8,
+) -> impl Iterator<Item = Containing> {
+    let after = rows.partition_point(|row| row.start <= start);
+    let mut next = after.checked_sub(1).and_then(|last| rows.get(last));
+    std::iter::from_fn(move || {
+        loop {
+            let row = next?;
+            next = rows.get(row.enclosing as usize);
+            if row.contains(start, prefix_len) {
+                return Some(Containing { prefix_len: row.prefix_len, number: row.number });
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn rows_are_small() {
+        assert_eq!((size_of::<Row<u32>>(), size_of::<Row<u128>>()), (16, 32));
+    }
+
+    /// Networks near each other, so that they often contain one another.
+    fn network() -> impl Strategy<Value = Network> {
+        let v4 = (0..16_u32, 0..=32_u8)
+            .prop_map(|(bits, len)| (IpAddr::from(Ipv4Addr::from_bits(bits << 26 | bits)), len));
+        let v6 = (0..16_u128, 0..=128_u8)
+            .prop_map(|(bits, len)| (IpAddr::from(Ipv6Addr::from_bits(bits << 122 | bits)), len));
+        prop_oneof![v4, v6].prop_map(|(address, len)| Network::new(address, len).unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_network_is_found(
+            networks in prop::collection::vec(network(), 0..30),
+            asked in prop::collection::vec(network(), 1..20),
+        ) {
+            let numbered = || networks.iter().copied().zip(0_u32..);
+            let mut table = PrefixTableBuilder::default();
+            numbered().for_each(|(network, number)| table.add(network, number));
+            let table = table.build();
+            for asked in &asked {
+                let mut model: Vec<(Network, u32)> =
+                    numbered().filter(|(network, _)| network.contains(asked)).collect();
+                model.sort_by_key(|(network, number)| (std::cmp::Reverse(network.prefix_len()), *number));
+                model.dedup_by_key(|(network, _)| *network);
+                let wanted: Vec<Containing> = model
+                    .iter()
+                    .map(|(network, number)| Containing { prefix_len: network.prefix_len(), number: *number })
+                    .collect();
+                prop_assert_eq!(table.containing(asked).collect::<Vec<_>>(), wanted.clone());
+                prop_assert_eq!(table.find(asked), wanted.first().copied());
+                let first = numbered().find(|(network, _)| network == asked);
+                prop_assert_eq!(table.get(asked), first.map(|(_, number)| number));
+            }
+            let mut all: Vec<Network> = table.iter().map(|(network, _)| network).collect();
+            prop_assert_eq!(all.len(), table.len());
+            let mut wanted = networks;
+            wanted.sort_unstable();
+            wanted.dedup();
+            all.sort_unstable();
+            prop_assert_eq!(all, wanted);
+        }
+    }
+}

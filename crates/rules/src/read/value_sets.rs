@@ -1,0 +1,165 @@
+//! Reads the values of a descriptor that has `network` or `values_file`, and how they are counted.
+
+use super::super::keys::Section;
+use super::super::lists::ListError;
+use super::super::matcher::{Group, SetKind};
+use super::super::position::Position;
+use super::super::problem::{Problem, Severity};
+use super::super::tree::{Content, Node};
+use super::super::value_list::network_problem;
+use super::Reader;
+use super::values::{is_null, text_of};
+use weir_common::network::Network;
+
+/// The keys that name several values.
+const SETS: [&str; 2] = ["network", "values_file"];
+
+/// A network or a list, with the value that stands for it in the name of its rule.
+pub(super) struct NamedSet {
+    pub value: String,
+    pub kind: SetKind,
+    pub position: Position,
+}
+
+/// Returns the node of the key that names several values, if there is one.
+pub(super) fn set_node<'n>(
+    fields: &[(&'static str, &'n Node<'n>)],
+) -> Option<(&'static str, &'n Node<'n>)> {
+    let last = fields.iter().rev().find(|(field, _)| SETS.contains(field));
+    last.copied().filter(|(_, node)| !is_null(node))
+}
+
+impl Reader<'_> {
+    /// Reads the networks or the list of a descriptor; none if it has neither. `key` and `value` are those
+    /// beside it.
+    pub(super) fn value_sets(
+        &mut self,
+        fields: &[(&'static str, &Node<'_>)],
+        key: &str,
+        value: &str,
+    ) -> Option<Vec<NamedSet>> {
+        let (field, node) = set_node(fields)?;
+        let other = fields.iter().find(|(name, _)| SETS.contains(name) && *name != field);
+        let other = other.filter(|(_, node)| !is_null(node)).map(|(name, _)| *name);
+        if let Some(other) = other.or((!value.is_empty()).then_some("value")) {
+            let message = format!("config error, both `{other}` and `{field}`");
+            let help = "write two descriptors, each with one of them";
+            self.error(node.position, message, &text_of(node), help);
+            return Some(Vec::new());
+        }
+        if key.contains('*') {
+            let message = format!("config error, `{field}` beside the key '{key}'");
+            let help = format!("write the key without `*`: `{field}` matches values of one key");
+            self.error(node.position, message, &text_of(node), &help);
+            return Some(Vec::new());
+        }
+        Some(match field {
+            "network" => self.networks(node),
+            _ => self.list(node).into_iter().collect(),
+        })
+    }
+
+    fn networks(&mut self, node: &Node<'_>) -> Vec<NamedSet> {
+        let items = match node.content() {
+            Content::List(items) => items,
+            _ => std::slice::from_ref(node),
+        };
+        if items.is_empty() {
+            let message = "config error, `network` is an empty list";
+            self.error(node.position, message, "", "write networks such as 10.0.0.0/8");
+        }
+        items.iter().filter_map(|item| self.network(item)).collect()
+    }
+
+    fn network(&mut self, node: &Node<'_>) -> Option<NamedSet> {
+        let text = self.string(node, "network");
+        match Network::parse(&text) {
+            Ok(network) => Some(NamedSet {
+                value: network.to_string(),
+                kind: SetKind::Network(network),
+                position: node.position,
+            }),
+            // That it is a map or a fraction is reported.
+            Err(_) if text.is_empty() && !is_null(node) && node.text() != Some("") => None,
+            Err(error) => {
+                let (message, help) = network_problem(&error);
+                self.error(node.position, message, &text, &help);
+                None
+            }
+        }
+    }
+
+    fn list(&mut self, node: &Node<'_>) -> Option<NamedSet> {
+        let name = self.string(node, "values_file");
+        let lists = self.lists.as_mut()?;
+        let (file, problems) = (&self.file, &mut *self.problems);
+        let list = lists.list(file, &name, &mut |error| {
+            let severity = Severity::Error;
+            if !problems.has_room(severity) {
+                problems.omit(severity);
+                return true;
+            }
+            let (file, position, text, message, help) = match error {
+                ListError::Name(message, help) => {
+                    (file.to_string(), Some(node.position), name.clone(), message, help)
+                }
+                ListError::File { path, message, help, position } => {
+                    (path, position, String::new(), message, help)
+                }
+                ListError::Line { path, position, text, message, help } => {
+                    (path, Some(position), text, message, help)
+                }
+            };
+            problems.push(Problem { severity, file, position, message, text, first: None, help });
+            true
+        });
+        let (value, kind) = (format!("@{name}"), SetKind::List(list));
+        Some(NamedSet { value, kind, position: node.position })
+    }
+
+    /// Reads `group`.
+    pub(super) fn group(&mut self, node: &Node<'_>) -> Group {
+        let mut group = Group::default();
+        for (field, value) in self.fields(node, Section::Group) {
+            let (length, max) = match field {
+                "v4" => (&mut group.v4, 32),
+                _ => (&mut group.v6, 128),
+            };
+            if is_null(value) {
+                continue;
+            }
+            match u8::try_from(self.u32(value, field)) {
+                Ok(number) if number <= max => *length = number,
+                _ => {
+                    let message = format!("config error, `{field}` is {}", text_of(value));
+                    let help = format!("write the length of a prefix, from 0 to {max}");
+                    self.error(value.position, message, &text_of(value), &help);
+                }
+            }
+        }
+        group
+    }
+
+    /// Reports networks that two of the descriptors of a level have.
+    pub(super) fn equal_networks(&mut self, tree: &super::Tree) {
+        for equal in tree.equal_networks() {
+            let [(first, first_line), (second, second_line)] = equal.children;
+            let place = |text: &str, line: Option<u32>| match line {
+                Some(line) => format!("'{text}' (line {line})"),
+                None => format!("'{text}'"),
+            };
+            let message = format!(
+                "config error, the network {} is in both {} and {}",
+                equal.network,
+                place(&first.text, first_line),
+                place(&second.text, second_line),
+            );
+            let help = "remove it from one of the two";
+            let origin = &second.origin;
+            let severity = Severity::Error;
+            let problem = self.new_problem(severity, origin.position, message, "", help);
+            let (file, first) = (origin.file.to_string(), Some(Box::new(first.origin.clone())));
+            self.problems.push(Problem { file, first, ..problem });
+        }
+    }
+}

@@ -1,0 +1,525 @@
+//! Rules by network and by list.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::{file, find, good, reported};
+use crate::source::Selection;
+use crate::{Lists, Loaded, MatchKind, Options, Problems, RuleSet, compare};
+use weir_common::network::Network;
+
+const L: &str = "rate_limit: { unit: minute, requests_per_unit: 1 }";
+
+/// A domain `d` of these descriptors; `L` is replaced by a rate limit.
+fn rules(descriptors: &str) -> RuleSet {
+    good(&text(descriptors))
+}
+
+fn text(descriptors: &str) -> String {
+    format!("domain: d\ndescriptors:\n{}", descriptors.replace('L', L))
+}
+
+/// Writes files into a directory, and loads its rules.
+fn load(files: &[(&str, &str)]) -> (tempfile::TempDir, Loaded) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let loaded = Loaded::read(&Selection::of(dir.path()), &Options::default(), None);
+    (dir, loaded)
+}
+
+/// Loads rules with a list `blocked.txt`, without problems.
+fn listed(descriptors: &str, list: &str) -> RuleSet {
+    let (_dir, loaded) = load(&[("r.yaml", &text(descriptors)), ("blocked.txt", list)]);
+    assert_eq!(loaded.problems, []);
+    loaded.rules
+}
+
+/// The problems, without the directory.
+fn problems(dir: &Path, loaded: &Loaded) -> Vec<String> {
+    let dir = format!("{}/", dir.display());
+    let shown = |problem: &crate::Problem| format!("{problem}; {}", problem.help).replace(&dir, "");
+    loaded.problems.iter().map(shown).collect()
+}
+
+/// The values of the key of `ip=value`, and of its path in metrics.
+fn counted(set: &RuleSet, value: &str) -> (String, String) {
+    let domain = set.domain("d").unwrap();
+    let entries = [("ip", value)];
+    let found = domain.find(&entries).unwrap();
+    let values = domain.key_values(&entries);
+    assert_eq!(found.replaces_values, !values.is_empty(), "{value}");
+    let key = values.first().map_or(value.to_owned(), |(_, text)| text.clone().into_owned());
+    (key, domain.metric_path(found.rule, &entries))
+}
+
+#[test]
+fn a_value_precedes_the_longest_network_and_that_a_wildcard() {
+    let set = rules(
+        "- { key: ip, L }\n- { key: ip, value: '10.*', L }\n- { key: ip, network: 10.0.0.0/8, L }\n\
+         - { key: ip, network: [10.1.0.0/16, 2001:db8::/32], L }\n- { key: ip, network: 10.1.2.3, L }\n\
+         - { key: ip, value: '10.1.2.4', L }\n- { key: ip, value: 10.2.0.0/16, L }\n",
+    );
+    for (value, rule) in [
+        ("10.9.9.9", "ip_10.0.0.0/8"),
+        ("10.1.9.9", "ip_10.1.0.0/16"),
+        ("10.1.2.3", "ip_10.1.2.3"),
+        ("10.1.2.3:80", "ip_10.1.2.3"),
+        ("::ffff:10.1.2.3", "ip_10.1.2.3"),
+        ("10.1.2.4", "ip_10.1.2.4"),
+        // Only the text itself is the value.
+        ("10.1.2.4:80", "ip_10.1.0.0/16"),
+        ("10.2.0.0/16", "ip_10.2.0.0/16"),
+        ("10.2.0.0/17", "ip_10.0.0.0/8"),
+        ("10.0.0.0/8", "ip_10.0.0.0/8"),
+        ("10.0.0.0/7", "ip_10.*"),
+        ("10.x", "ip_10.*"),
+        ("[2001:db8::1%eth0]:80", "ip_2001:db8::/32"),
+        ("2001:db9::", "ip"),
+        ("ann", "ip"),
+        ("", "ip"),
+    ] {
+        assert_eq!(find(&set, &[("ip", value)]), Some(rule), "{value}");
+    }
+    assert_eq!(find(&set, &[("other", "10.1.2.3")]), None);
+    assert_eq!(find(&set, &[("i", "p_10.1.2.3")]), None, "the key is not split");
+}
+
+#[test]
+fn an_allow_list_beats_the_limit_of_a_wildcard() {
+    let set = rules(
+        "- { key: ip, value: '*', L }\n- { key: ip, network: 10.0.0.0/8, rate_limit: { unlimited: true } }\n",
+    );
+    let plan = |value| {
+        let domain = set.domain("d").unwrap();
+        domain.find(&[("ip", value)]).unwrap().rule.plan.is_some()
+    };
+    assert!(!plan("10.1.2.3") && plan("11.1.2.3"));
+}
+
+#[test]
+fn what_is_below_a_list_of_networks_is_below_each() {
+    let set = rules(
+        "- key: ip\n  network: [10.0.0.0/8, 2001:db8::/32]\n  descriptors:\n  - { key: path, L }\n  - key: path\n    \
+         value: /a\n    L\n",
+    );
+    assert_eq!(set.rules().count(), 4);
+    for value in ["10.1.2.3", "2001:db8::1"] {
+        assert!(find(&set, &[("ip", value), ("path", "/a")]).unwrap().ends_with(".path_/a"));
+        assert_eq!(find(&set, &[("ip", value)]), None);
+    }
+    assert_eq!(find(&set, &[("ip", "11.1.2.3"), ("path", "/a")]), None);
+}
+
+#[test]
+fn addresses_are_counted_in_their_canonical_form_or_by_prefix() {
+    let detailed = "detailed_metric: true";
+    let set = rules(&format!("- {{ key: ip, network: [10.0.0.0/8, '::/0'], {detailed}, L }}\n"));
+    for (sent, key) in [
+        ("10.1.2.3", "10.1.2.3"),
+        ("10.1.2.3:80", "10.1.2.3"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("10.1.2.3/16", "10.1.0.0/16"),
+        ("2001:DB8:0::1", "2001:db8::1"),
+        ("[2001:db8::1]:443", "2001:db8::1"),
+    ] {
+        assert_eq!(counted(&set, sent), (key.to_owned(), format!("ip_{key}")), "{sent}");
+    }
+    let group = "group: { v4: 24, v6: 64 }";
+    let set = rules(&format!(
+        "- {{ key: ip, network: [10.0.0.0/8, '::/0'], {group}, value_to_metric: true, L }}\n"
+    ));
+    for (sent, key) in [
+        ("10.1.2.3", "10.1.2.0/24"),
+        ("10.1.0.0/16", "10.1.0.0/16"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::/64", "2001:db8::/64"),
+    ] {
+        assert_eq!(counted(&set, sent), (key.to_owned(), format!("ip_{key}")), "{sent}");
+    }
+    let set = rules(
+        "- { key: ip, network: 10.0.0.0/8, share_threshold: true, detailed_metric: true, L }\n",
+    );
+    assert_eq!(counted(&set, "10.1.2.3"), ("10.0.0.0/8".into(), "ip_10.0.0.0/8".into()));
+    // The whole network, and nobody else.
+    let shown = set.to_json();
+    assert!(shown.contains(r#""share_threshold":[true]"#) && shown.contains(r#""by":"network""#));
+}
+
+#[test]
+fn a_list_has_values_and_networks() {
+    let set = listed(
+        "- { key: ip, values_file: blocked.txt, L }\n- { key: ip, network: 10.1.0.0/16, L }\n- { key: ip, value: '*', L }\n\
+         - { key: ip, value: bob, L }\n",
+        "10.0.0.0/8\n10.1.2.0/24 # nearer than the descriptor\n203.0.113.7\nann\nbob\n",
+    );
+    for (value, rule) in [
+        ("10.9.9.9", "ip_@blocked.txt"),
+        ("10.1.9.9", "ip_10.1.0.0/16"),
+        ("10.1.2.9", "ip_@blocked.txt"),
+        ("203.0.113.7:80", "ip_@blocked.txt"),
+        ("ann", "ip_@blocked.txt"),
+        ("bob", "ip_bob"),
+        ("carol", "ip_*"),
+        // What stands for the list in names is no value of it.
+        ("@blocked.txt", "ip_*"),
+        ("blocked.txt", "ip_*"),
+    ] {
+        assert_eq!(find(&set, &[("ip", value)]), Some(rule), "{value}");
+    }
+    assert_eq!(counted(&set, "10.9.9.9:80").0, "10.9.9.9");
+    assert_eq!(counted(&set, "ann").0, "ann");
+    let rule = set.rules().next().unwrap();
+    assert_eq!((rule.listed_values(), rule.path()), (Some(5), "ip_@blocked.txt"));
+    let set = listed(
+        "- { key: ip, values_file: blocked.txt, share_threshold: true, detailed_metric: true, L }\n",
+        "10.0.0.0/8\nann\n",
+    );
+    for value in ["10.1.2.3", "ann"] {
+        assert_eq!(counted(&set, value), ("@blocked.txt".into(), "ip_@blocked.txt".into()));
+    }
+}
+
+#[test]
+fn a_trace_has_the_network_and_the_line() {
+    let set = listed(
+        "- { key: ip, values_file: blocked.txt, L }\n- { key: ip, network: 10.0.0.0/9, L }\n- { key: ip, value: '10*', L }\n",
+        "\n10.0.0.0/8\nann\n",
+    );
+    let domain = set.domain("d").unwrap();
+    let step = |value| {
+        let trace = domain.trace(&[("ip", value)]);
+        let step = trace.steps.into_iter().next().unwrap();
+        let matched = step.matched.unwrap();
+        let within = matched.within.map(|it| it.to_string()).unwrap_or_default();
+        let later: Vec<_> = step.later.iter().map(|it| it.text.to_owned()).collect();
+        (matched.kind, within, later)
+    };
+    assert_eq!(
+        step("10.1.2.3"),
+        (MatchKind::Network, "10.0.0.0/9".into(), vec!["ip_@blocked.txt".into(), "ip_10*".into()])
+    );
+    assert_eq!(
+        step("10.200.0.0"),
+        (MatchKind::List, "10.0.0.0/8 of blocked.txt:2".into(), vec!["ip_10*".into()])
+    );
+    assert_eq!(step("ann"), (MatchKind::List, "blocked.txt:3".into(), vec![]));
+}
+
+#[test]
+fn errors_of_networks() {
+    let one = |descriptor: &str| reported(&text(descriptor)).join("\n");
+    for (descriptor, error) in [
+        ("- { key: ip, network: 10.0.0.1/8, L }\n", "'10.0.0.1/8' has bits set after its prefix"),
+        ("- { key: ip, network: 10.0.0.0/33, L }\n", "longer than 32 bits"),
+        ("- { key: ip, network: 10.*, L }\n", "'10.*' is no network"),
+        ("- { key: ip, network: [], L }\n", "`network` is an empty list"),
+        ("- { key: ip, network: [10.0.0.0/8, {}], L }\n", "cannot use a map as text"),
+        ("- { key: ip, network: 10.0.0.0/8, value: a, L }\n", "both `value` and `network`"),
+        ("- { key: ip, network: '::/0', values_file: a, L }\n", "both `network` and `values_file`"),
+        ("- { key: 'ip*', network: 10.0.0.0/8, L }\n", "`network` beside the key 'ip*'"),
+        ("- { key: ip, group: { v4: 8 }, L }\n", "`group` without `network` or `values_file`"),
+        ("- { key: ip, network: '::/0', group: { v4: 33 }, L }\n", "`v4` is 33"),
+        ("- { key: ip, network: '::/0', group: { v5: 3 }, L }\n", "unknown key 'v5'"),
+        ("- { key: ip, network: '::/0', group: 8, L }\n", "cannot use `8` as a map"),
+        ("- { key: ip, values_file: a.txt, L }\n", "`values_file` in rules that are in no file"),
+        (
+            "- { key: ip, network: 10.0.0.0/8, L }\n- { key: ip, network: ['::ffff:10.0.0.0/104'], L }\n",
+            "4:24: error: duplicate descriptor composite key 'd.ip_10.0.0.0/8'",
+        ),
+        (
+            "- { key: ip, value: 10.0.0.0/8, L }\n- { key: ip, network: 10.0.0.0/8, L }\n",
+            "duplicate descriptor composite key 'd.ip_10.0.0.0/8'",
+        ),
+        ("- { key: ip, L, descriptors: [{ network: '::/0' }] }\n", "descriptor has empty key"),
+    ] {
+        let reported = one(descriptor);
+        assert!(reported.contains(error), "{descriptor}: {reported}");
+    }
+    let (_, problems) = super::compile(&text("- { key: ip, network: 10.9.0.0/8, L }\n"));
+    assert_eq!(problems[0].help, "write 10.0.0.0/8");
+}
+
+#[test]
+fn errors_of_lists_have_their_place() {
+    let rules = text(
+        "- { key: ip, values_file: lists/a.txt, L }\n- { key: user, values_file: lists/a.txt, L }\n",
+    );
+    let (dir, loaded) =
+        load(&[("r.yaml", &rules), ("lists/a.txt", "10.0.0.0/8\nok\n 10.0.0.1/8\n")]);
+    assert_eq!(
+        problems(dir.path(), &loaded),
+        [
+            "lists/a.txt:3:2: error: config error, '10.0.0.1/8' has bits set after its prefix; write 10.0.0.0/8"
+        ]
+    );
+    let list = dir.path().join("lists/a.txt");
+    assert_eq!(loaded.lists.iter().map(|it| it.path.clone()).collect::<Vec<_>>(), [list.clone()]);
+    let lists = Lists::BesideRules { max_file: 1 << 20 };
+    assert!(!loaded.lists[0].is_changed(&lists));
+    fs::write(&list, "10.0.0.0/8\n").unwrap();
+    assert!(loaded.lists[0].is_changed(&lists));
+    fs::remove_file(&list).unwrap();
+    assert!(loaded.lists[0].is_changed(&lists));
+    let again = |selection: Selection| {
+        let loaded = Loaded::read(&selection, &Options::default(), None);
+        problems(dir.path(), &loaded).join("\n")
+    };
+    let selection = Selection::of(dir.path());
+    assert!(
+        again(selection.clone())
+            .starts_with("lists/a.txt: error: config error, the list cannot be read")
+    );
+    fs::create_dir(&list).unwrap();
+    assert!(again(selection.clone()).contains("the list is not a regular file"));
+    fs::remove_dir(&list).unwrap();
+    fs::write(&list, b"ok\n\xff\n").unwrap();
+    let reported = again(selection.clone());
+    assert!(
+        reported.starts_with("lists/a.txt:2:1: error: config error, the text is not UTF-8"),
+        "{reported}"
+    );
+    fs::write(&list, "x".repeat(1_000)).unwrap();
+    let reported = again(Selection { max_file: 999, ..selection.clone() });
+    assert!(reported.contains("the file has more than 999 bytes"), "{reported}");
+    // As rule files may be links, lists may.
+    fs::rename(&list, dir.path().join("lists/..a")).unwrap();
+    symlink("..a", &list).unwrap();
+    assert_eq!(again(selection), "");
+}
+
+#[test]
+fn lists_are_below_the_rule_file() {
+    for name in ["../a.txt", "/etc/passwd", "a/../../b", "", ".", "a/", "./a.txt"] {
+        let rules = text(&format!("- {{ key: ip, values_file: '{name}', L }}\n"));
+        let (dir, loaded) = load(&[("rules/r.yaml", &rules), ("a.txt", ""), ("rules/a.txt", "")]);
+        let shown = problems(dir.path(), &loaded).join("\n");
+        assert!(shown.contains(&format!("`values_file` is '{name}'")), "{name}: {shown}");
+        assert!(loaded.lists.is_empty(), "nothing is read");
+    }
+}
+
+#[test]
+fn two_lists_of_a_level_have_no_network_in_common() {
+    let rules = text(
+        "- { key: ip, values_file: a.txt, L }\n- { key: ip, values_file: b.txt, L }\n\
+         - { key: other, values_file: a.txt, L }\n- { key: ip, network: 192.0.2.0/24, L }\n",
+    );
+    let files = |a, b| load(&[("r.yaml", &rules), ("a.txt", a), ("b.txt", b)]);
+    let (dir, loaded) = files("10.0.0.0/8\nann\n10.0.0.0/8\n", "10.0.0.0/9\nann\n");
+    assert_eq!(problems(dir.path(), &loaded), Vec::<String>::new());
+    let (dir, loaded) = files("10.0.0.0/8\n192.0.2.0/24", "\n10.0.0.0/8\n");
+    let shown = problems(dir.path(), &loaded);
+    assert_eq!(shown.len(), 2, "{shown:#?}");
+    assert!(shown[0].starts_with(
+        "r.yaml:4:27: error: config error, the network 10.0.0.0/8 is in both 'ip_@a.txt' (line 1) and \
+         'ip_@b.txt' (line 2)"
+    ), "{shown:#?}");
+    assert!(
+        shown[1].contains("192.0.2.0/24 is in both 'ip_@a.txt' (line 2) and 'ip_192.0.2.0/24';"),
+        "{shown:#?}"
+    );
+}
+
+#[test]
+fn what_comes_over_xds_names_lists_in_one_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("blocked.txt"), "10.0.0.0/8\n").unwrap();
+    let errors = |name: &str, directory: Option<&Path>| {
+        let lists = Lists::InDirectory { directory: directory.map(Into::into), max_file: 100 };
+        let options = Options { lists, ..Options::default() };
+        let rules = file("r", &text(&format!("- {{ key: ip, values_file: {name}, L }}\n")));
+        let loaded = Loaded::compile(vec![rules], Problems::default(), &options, None);
+        problems(Path::new("nowhere"), &loaded).join("\n")
+    };
+    assert_eq!(errors("blocked.txt", Some(dir.path())), "");
+    assert!(errors("blocked.txt", None).contains("set rules.values_dir"));
+    assert!(errors("deep/a.txt", Some(dir.path())).contains("the plain name of a file"));
+    assert!(errors("../a.txt", Some(dir.path())).contains("`values_file` is '../a.txt'"));
+}
+
+#[test]
+fn rules_are_written_and_compared_with_their_networks_and_lists() {
+    let descriptors = "- { key: ip, network: [10.0.0.0/8, 2001:db8::/32], group: { v6: 64 }, L }\n\
+                       - { key: ip, values_file: blocked.txt, share_threshold: true, L }\n";
+    let set = listed(descriptors, "192.0.2.1\n");
+    let unread = Options { lists: Lists::Unread, ..Options::default() };
+    let (again, problems) = RuleSet::compile(&[file("a", &set.to_yaml())], &unread, None);
+    assert_eq!(problems, []);
+    assert!(compare(&set, &again).is_empty());
+    assert_eq!(again.to_yaml(), set.to_yaml());
+    assert!(
+        set.to_yaml().contains("  network: 10.0.0.0/8\n")
+            || set.to_yaml().contains("network: \"10.0.0.0/8\"")
+    );
+    let changes = |new: &RuleSet| -> Vec<String> {
+        compare(&set, new).changed.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        changes(&listed(descriptors, "192.0.2.1\n192.0.2.2\n")),
+        ["d.ip_@blocked.txt: values_file: 1 values → 2 values"]
+    );
+    assert_eq!(
+        changes(&listed(descriptors, "192.0.2.9\n")),
+        ["d.ip_@blocked.txt: values_file: 1 values → 1 other values"]
+    );
+    let text = text(descriptors).replace("v6: 64", "v6: 56");
+    let (_dir, loaded) = load(&[("r.yaml", &text), ("blocked.txt", "192.0.2.1\n")]);
+    assert_eq!(changes(&loaded.rules).len(), 2, "{:?}", loaded.problems);
+    let as_text = rules("- { key: ip, value: 10.0.0.0/8, L }\n");
+    assert!(changes(&as_text).contains(&"d.ip_10.0.0.0/8: matches by: network → value".to_owned()));
+}
+
+#[test]
+fn a_patch_sets_the_group_and_finds_networks_by_their_text() {
+    use crate::{Overlay, OverlayReport};
+    let overlay = "patches:\n- match: { domain: d, entries: [{ key: ip, value: '10.0.0.0/8' }] }\n  \
+                   set: { group: { v4: 24 } }\n- match: { domain: d, entries: [{ key: ip, value: '::/0' }] }\n  \
+                   set: { group: 8 }\n";
+    let options = Options::default();
+    let error = Overlay::new(vec![file("o", overlay)], vec![], &options).unwrap_err();
+    assert!(error.problems[0].message.contains("cannot use `8` as a map"), "{error:?}");
+    let overlay = overlay.replace("group: 8", "group: { v6: 64 }");
+    let overlay = Overlay::new(vec![file("o", &overlay)], vec![], &options).unwrap();
+    let rules =
+        file("r", &text("- { key: ip, network: [10.0.0.0/8, '::/0'], L }\n- { key: ip, L }\n"));
+    let loaded =
+        Loaded::compile_patched(vec![rules], Problems::default(), &options, Some(&overlay), None);
+    assert_eq!(loaded.problems, []);
+    let OverlayReport { problems, patched_rules, .. } = &loaded.overlay;
+    assert_eq!((&problems[..], *patched_rules), (&[][..], 2));
+    assert_eq!(counted(&loaded.rules, "10.1.2.3").0, "10.1.2.0/24");
+    assert_eq!(counted(&loaded.rules, "2001:db8::1").0, "2001:db8::/64");
+    for key in ["network: 10.0.0.0/8", "values_file: a.txt"] {
+        let overlay = format!("patches: [{{ match: {{ domain: d }}, set: {{ {key} }} }}]\n");
+        let error = Overlay::new(vec![file("o", &overlay)], vec![], &options).unwrap_err();
+        assert!(error.problems[0].help.contains("`match` selects rules by it"), "{error:?}");
+    }
+}
+
+#[test]
+fn a_long_list_is_searched() {
+    let text: String = (0..100_000_u32)
+        .map(|i| format!("{}\n", Ipv4Addr::from_bits(i.wrapping_mul(2_654_435_761))))
+        .collect();
+    let set = listed("- { key: ip, values_file: blocked.txt, L }\n", &text);
+    for i in [0, 1, 99_999_u32] {
+        let address = Ipv4Addr::from_bits(i.wrapping_mul(2_654_435_761)).to_string();
+        assert!(find(&set, &[("ip", &address)]).is_some());
+    }
+    assert_eq!(find(&set, &[("ip", "0.0.0.1")]), None);
+}
+
+/// A rule of the model: a value as text, or a network.
+#[derive(Clone, Debug)]
+enum Named {
+    Text(String),
+    Network(Network),
+}
+
+fn address() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        (0..8_u32).prop_map(|bits| Ipv4Addr::from_bits(bits << 29 | bits).into()),
+        (0..8_u128).prop_map(|bits| Ipv6Addr::from_bits(bits << 125 | bits).into()),
+    ]
+}
+
+fn network() -> impl Strategy<Value = Network> {
+    (address(), 0..=128_u8).prop_map(|(address, len)| {
+        let len = if address.is_ipv4() { len % 33 } else { len };
+        Network::new(address, len).unwrap()
+    })
+}
+
+/// What a request may send: an address in one of its forms, a network, or a text.
+fn sent() -> impl Strategy<Value = String> {
+    prop_oneof![
+        address().prop_map(|address| address.to_string()),
+        address().prop_map(|address| std::net::SocketAddr::new(address, 80).to_string()),
+        network().prop_map(|network| network.to_string()),
+        "[ab]{0,2}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn finds_what_the_model_finds(
+        named in prop::collection::vec(
+            prop_oneof![
+                2 => network().prop_map(Named::Network),
+                1 => "[ab]{1,2}".prop_map(Named::Text),
+            ], 0..12),
+        in_list in prop::collection::vec(any::<bool>(), 12),
+        has_wildcard in any::<bool>(),
+        has_key in any::<bool>(),
+        requests in prop::collection::vec(sent(), 1..20),
+    ) {
+        let mut text = "domain: d\ndescriptors:\n".to_owned();
+        let (mut list, mut seen, mut model) = (String::new(), Vec::new(), Vec::new());
+        for (named, in_list) in named.into_iter().zip(in_list) {
+            let value = match &named {
+                Named::Text(text) => text.clone(),
+                Named::Network(network) => network.to_string(),
+            };
+            if seen.contains(&value) {
+                continue;
+            }
+            if in_list {
+                list += &format!("{value}\n");
+            } else {
+                let key = if matches!(named, Named::Text(_)) { "value" } else { "network" };
+                text += &format!("- {{ key: ip, {key}: '{value}', {L} }}\n");
+            }
+            seen.push(value.clone());
+            let name = if in_list { "ip_@blocked.txt".to_owned() } else { format!("ip_{value}") };
+            model.push((named, name));
+        }
+        text += &format!("- {{ key: ip, values_file: blocked.txt, {L} }}\n");
+        for (is_there, value) in [(has_wildcard, "value: 'a*', "), (has_key, "")] {
+            if is_there {
+                text += &format!("- {{ key: ip, {value}{L} }}\n");
+            }
+        }
+        let (_dir, loaded) = load(&[("r.yaml", &text), ("blocked.txt", &list)]);
+        prop_assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+        let set = loaded.rules;
+        for request in requests {
+            let as_text = model.iter().find(|(named, _)| matches!(named, Named::Text(text) if *text == request));
+            let value = Network::from_value(&request);
+            let longest = model.iter().filter_map(|(named, name)| match named {
+                Named::Network(network) if network.contains(&value?) => Some((network.prefix_len(), name)),
+                _ => None,
+            }).max_by_key(|(len, _)| *len);
+            let wildcard = (has_wildcard && request.starts_with('a')).then(|| "ip_a*".to_owned());
+            let wanted = as_text.map(|(_, name)| name.clone())
+                .or(longest.map(|(_, name)| name.clone()))
+                .or(wildcard)
+                .or(has_key.then(|| "ip".to_owned()));
+            let entries = [("ip", request.as_str())];
+            prop_assert_eq!(find(&set, &entries), wanted.as_deref(), "{}", request);
+            let domain = set.domain("d").unwrap();
+            let trace = domain.trace(&entries);
+            prop_assert_eq!(trace.end.map(|end| end.text), wanted.as_deref());
+            let step = &trace.steps[0];
+            let first = step.level.matches(entries[0]).first().map(|first| (first.text, first.kind));
+            prop_assert_eq!(first, step.matched.map(|it| (it.text, it.kind)));
+            if let Some(matched) = step.matched.filter(|it| matches!(it.kind, MatchKind::Network | MatchKind::List))
+                && let Some(within) = matched.within.and_then(|it| it.network)
+            {
+                prop_assert!(value.is_some_and(|value| within.contains(&value)));
+                prop_assert_eq!(Some(within.prefix_len()), longest.map(|(len, _)| len));
+                let key = domain.key_values(&entries);
+                let counted = key.first().map_or(request.as_str(), |(_, text)| text);
+                prop_assert_eq!(counted, value.unwrap().to_string());
+            }
+        }
+    }
+}

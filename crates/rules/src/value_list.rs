@@ -1,0 +1,241 @@
+//! Lists of values, a value or network a line: what `values_file` of a rule names.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use hashbrown::HashTable;
+
+use super::matcher::hash;
+use super::position::Position;
+use super::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
+use super::problem::lines;
+use weir_common::network::{Network, NetworkError};
+
+/// The values of a list, each with its line.
+#[derive(Debug, Default)]
+pub struct ValueList {
+    networks: PrefixTable,
+    /// The values that are no networks, one after another.
+    text: Box<str>,
+    texts: HashTable<Text>,
+    /// The fingerprint of the file; none if it was not read.
+    content_hash: Option<u64>,
+}
+
+/// A value that is no network: its place in the buffer, and its line.
+#[derive(Clone, Copy, Debug)]
+struct Text {
+    start: u32,
+    len: u32,
+    line: u32,
+}
+
+/// What is wrong with a line.
+#[derive(Debug)]
+pub(crate) struct LineError<'t> {
+    pub position: Position,
+    pub text: &'t str,
+    pub message: String,
+    pub help: String,
+}
+
+impl ValueList {
+    /// Reads a list. `report` is called for each line with an error; it returns whether to go on.
+    pub(crate) fn parse(text: &str, mut report: impl FnMut(LineError<'_>) -> bool) -> ValueList {
+        let mut networks = PrefixTableBuilder::default();
+        let (mut buffer, mut texts) = (String::new(), HashTable::new());
+        for (line, content) in (1..).zip(lines(text.strip_prefix('\u{feff}').unwrap_or(text))) {
+            let Some(value) = value_of(content) else { continue };
+            match Network::parse(value) {
+                Ok(network) => networks.add(network, line),
+                Err(NetworkError::Invalid(_)) if text_error(value).is_none() => {
+                    add(&mut buffer, &mut texts, value, line);
+                }
+                Err(error) => {
+                    let before = content.find(value).and_then(|at| content.get(..at));
+                    let column = before.unwrap_or_default().chars().count() as u32 + 1;
+                    let (message, help) = explained(value, &error);
+                    let position = Position::in_text(line, column);
+                    if !report(LineError { position, text: value, message, help }) {
+                        break;
+                    }
+                }
+            }
+        }
+        buffer.shrink_to_fit();
+        texts.shrink_to_fit(|at| hash(&[at.of(&buffer)]));
+        ValueList {
+            networks: networks.build(),
+            text: buffer.into(),
+            texts,
+            content_hash: Some(content_hash(text)),
+        }
+    }
+
+    /// The number of different values; none if the file was not read.
+    pub fn len(&self) -> Option<usize> {
+        self.content_hash.map(|_| self.networks.len() + self.texts.len())
+    }
+
+    /// Returns whether the files of two lists are equal.
+    pub(crate) fn is_same(&self, other: &ValueList) -> bool {
+        self.content_hash == other.content_hash
+    }
+
+    /// The networks of the list, by line.
+    pub(crate) fn networks(&self) -> &PrefixTable {
+        &self.networks
+    }
+
+    /// Returns the line of a value that is no network.
+    pub(crate) fn text_line(&self, value: &str) -> Option<u32> {
+        if self.texts.is_empty() {
+            return None;
+        }
+        let found = self.texts.find(hash(&[value]), |at| at.of(&self.text) == value);
+        found.map(|at| at.line)
+    }
+
+    /// Finds the longest network that contains another one.
+    pub(crate) fn find(&self, network: &Network) -> Option<Containing> {
+        self.networks.find(network)
+    }
+}
+
+impl Text {
+    fn of(self, buffer: &str) -> &str {
+        buffer.get(self.start as usize..(self.start + self.len) as usize).unwrap_or_default()
+    }
+}
+
+/// Returns the fingerprint of a file.
+pub(crate) fn content_hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Returns the value of a line; none if there is only a comment. A comment starts with `#`, at the start of
+/// the line or after white space.
+fn value_of(line: &str) -> Option<&str> {
+    let comment = line.match_indices('#').map(|(at, _)| at);
+    let starts = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
+    let end = comment.into_iter().find(starts).unwrap_or(line.len());
+    let value = line[..end].trim();
+    (!value.is_empty()).then_some(value)
+}
+
+/// Adds a value, unless the list has it.
+fn add(buffer: &mut String, texts: &mut HashTable<Text>, value: &str, line: u32) {
+    let hashed = hash(&[value]);
+    if texts.find(hashed, |at| at.of(buffer) == value).is_some() {
+        return;
+    }
+    // The reader rejects files beyond 32 bits.
+    let (start, len) = (buffer.len() as u32, value.len() as u32);
+    buffer.push_str(value);
+    texts.insert_unique(hashed, Text { start, len, line }, |at| hash(&[at.of(buffer)]));
+}
+
+/// Returns why a line that is no network is no value either.
+fn text_error(value: &str) -> Option<(String, String)> {
+    if value.contains('*') {
+        let message = "config error, a list has no wildcards".to_owned();
+        return Some((message, "write a network such as 10.0.0.0/8, or each value".to_owned()));
+    }
+    let first = value.split_whitespace().next()?;
+    (first.len() < value.len() && Network::parse(first).is_ok()).then(|| {
+        let message =
+            format!("config error, there is more than the network '{first}' in this line");
+        (message, "write one value a line, and `#` before a comment".to_owned())
+    })
+}
+
+/// Returns the message about a line, and what to write instead.
+fn explained(value: &str, error: &NetworkError) -> (String, String) {
+    text_error(value).unwrap_or_else(|| network_problem(error))
+}
+
+/// Returns the message about a network, and what to write instead.
+pub(crate) fn network_problem(error: &NetworkError) -> (String, String) {
+    match error {
+        NetworkError::HostBits { text, meant } => (
+            format!("config error, '{text}' has bits set after its prefix"),
+            format!("write {meant}"),
+        ),
+        NetworkError::PrefixTooLong { text, max } => (
+            format!("config error, the prefix of '{text}' is longer than {max} bits"),
+            format!("write a length from 0 to {max}"),
+        ),
+        NetworkError::Invalid(text) => (
+            format!("config error, '{text}' is no network"),
+            "write a network such as 10.0.0.0/8 or 2001:db8::/32, or an address".to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> ValueList {
+        ValueList::parse(text, |error| panic!("{text:?}: {error:?}"))
+    }
+
+    fn line(list: &ValueList, value: &str) -> Option<u32> {
+        let network = || list.find(&Network::from_value(value)?);
+        list.text_line(value).or_else(|| Some(network()?.number))
+    }
+
+    #[test]
+    fn a_line_is_a_value_or_a_network() {
+        let list = list(
+            "\u{feff}# blocked\n\n  10.0.0.0/8  # the office\r\nann\rmallory smith\n/a#b\n/a # b\n2001:db8::/32\nann\n",
+        );
+        assert_eq!(list.len(), Some(6));
+        for (value, found) in [
+            ("10.1.2.3:80", Some(3)),
+            ("10.0.0.0/9", Some(3)),
+            ("11.0.0.0", None),
+            ("ann", Some(4)),
+            ("mallory smith", Some(5)),
+            ("/a#b", Some(6)),
+            ("/a", Some(7)),
+            ("[2001:db8::1]", Some(8)),
+            ("", None),
+            ("# blocked", None),
+        ] {
+            assert_eq!(line(&list, value), found, "{value}");
+        }
+        assert_eq!(super::ValueList::parse("", |_| false).len(), Some(0));
+        assert_eq!(ValueList::default().len(), None);
+    }
+
+    #[test]
+    fn broken_lines_have_their_place() {
+        let text = "10.0.0.0/8\n  10.0.0.1/8\n10.0.*\n1.2.3.4/33\n10.0.0.1 x\nok\n";
+        let mut errors = Vec::new();
+        let list = ValueList::parse(text, |error| {
+            let place = (error.position.line().unwrap(), error.position.column().unwrap());
+            errors.push((place, error.message, error.help));
+            true
+        });
+        let wanted = [
+            ((2, 3), "'10.0.0.1/8' has bits set after its prefix", "write 10.0.0.0/8"),
+            ((3, 1), "a list has no wildcards", "write a network"),
+            ((4, 1), "the prefix of '1.2.3.4/33' is longer than 32 bits", "0 to 32"),
+            ((5, 1), "there is more than the network '10.0.0.1' in this line", "one value a line"),
+        ];
+        assert_eq!(errors.len(), wanted.len(), "{errors:#?}");
+        for ((place, message, help), (at, says, writes)) in errors.iter().zip(wanted) {
+            assert_eq!(*place, at);
+            assert!(message.contains(says) && help.contains(writes), "{message} {help}");
+        }
+        assert_eq!(line(&list, "ok"), Some(6));
+        let mut count = 0;
+        ValueList::parse(text, |_| {
+            count += 1;
+            false
+        });
+        assert_eq!(count, 1, "reading ends when no more errors are listed");
+    }
+}
