@@ -13,6 +13,7 @@ pub use reload::{Reload, Reloaded};
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,13 +25,13 @@ use tokio::sync::broadcast;
 use crate::health::Health;
 use crate::service::Rules;
 use metrics::LoadMetrics;
-use overlay::{OverlayState, Present};
+use overlay::OverlayState;
 use reload::MAX_WAITING;
 use weir_common::throttle::Throttle;
 use weir_rules::source::RuleFile;
 use weir_rules::xds::{self, Resource};
 use weir_rules::{
-    Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncate,
+    Document, ListFile, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncate,
 };
 
 /// The minimum interval of long log lines that a management server, or a file that is rewritten
@@ -52,6 +53,11 @@ pub struct Loader {
     status: Mutex<LoadStatus>,
     /// None if no setting names an overlay.
     overlay: Option<OverlayState>,
+    /// What the active rules were compiled from, if they are compiled again without a new set: for an
+    /// overlay, and for lists of a management server's rules.
+    present: Mutex<Option<Present>>,
+    /// The lists of the newest rules, as they were read.
+    lists: Mutex<Vec<ListFile>>,
     /// The state of the source, for the status.
     source: Mutex<serde_json::Value>,
     reloads: broadcast::Sender<Reload>,
@@ -64,6 +70,15 @@ pub struct Loader {
 enum UpdateSource {
     Files,
     ManagementServer,
+    /// The active rules, with another overlay or other lists.
+    Present,
+}
+
+/// What the active rules were compiled from.
+#[derive(Debug)]
+enum Present {
+    Files(Vec<RuleFile>),
+    Resources(Vec<Resource>),
 }
 
 /// The errors of a set that is rejected.
@@ -162,6 +177,8 @@ impl Loader {
             loading,
             status,
             overlay: None,
+            present: Mutex::default(),
+            lists: Mutex::default(),
             source: Mutex::new(json!({ "kind": "files" })),
             reloads: broadcast::Sender::new(MAX_WAITING),
             rejected_line,
@@ -227,7 +244,12 @@ impl Loader {
         self.log_warnings(source, &loaded);
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
-        if !loaded.is_good() {
+        let is_good = loaded.is_good();
+        // A management server's set that is rejected is not read again: the lists of the active one count.
+        if is_good || source != UpdateSource::ManagementServer {
+            self.lists.lock().clone_from(&loaded.lists);
+        }
+        if !is_good {
             let problems = render_errors(&loaded);
             let errors = loaded.count(Severity::Error);
             let shown = self.rejected_line.errors(source, &problems);
@@ -244,6 +266,9 @@ impl Loader {
             (status.rejected, status.last_error) = (Some(rejected), Some((now, problems.clone())));
             drop(status);
             self.announce(Reloaded::Rules, Err(&problems));
+            if source == UpdateSource::Present {
+                *self.present.lock() = Some(present(loaded.files));
+            }
             return Err(Rejection { problems, errors });
         }
         let summary = Summary {
@@ -252,8 +277,11 @@ impl Loader {
             rules: loaded.rules.rules().count(),
         };
         drop(previous);
+        let has_lists = source != UpdateSource::Files && !loaded.lists.is_empty();
+        let is_kept = self.overlay.is_some() || has_lists;
+        *self.present.lock() = is_kept.then(|| present(loaded.files));
         if let Some(state) = &self.overlay {
-            state.applied(source, overlay, loaded.overlay, present(loaded.files));
+            state.applied(source, overlay, loaded.overlay);
         }
         let active = Arc::new(loaded.rules);
         let before = self.rules.set_rules(active.clone());
@@ -272,6 +300,41 @@ impl Loader {
         tracing::info!(files, domains, rules, changes = text.as_deref(), "rules are loaded");
         free_unused(before);
         Ok(summary)
+    }
+
+    /// Compiles the active rules again, with the overlay and the lists as they are now, while `loading` is
+    /// held.
+    fn load_present(&self) {
+        let Some(present) = self.present.lock().take() else { return };
+        let (source, problems) = (UpdateSource::Present, self.new_problems());
+        // Errors are reported.
+        let _ = match present {
+            Present::Files(files) => {
+                self.load_from(source, files, problems, Loaded::render_errors, Present::Files)
+            }
+            Present::Resources(resources) => {
+                self.load_from(source, resources, problems, xds::render_errors, Present::Resources)
+            }
+        };
+    }
+
+    /// Returns the paths of the lists that the newest rules name.
+    pub fn list_paths(&self) -> Vec<PathBuf> {
+        self.lists.lock().iter().map(|list| list.path.clone()).collect()
+    }
+
+    /// Reads the lists again, and returns whether one has changed since it was loaded.
+    pub fn are_lists_changed(&self) -> bool {
+        let lists = self.lists.lock().clone();
+        lists.iter().any(|list| list.is_changed(&self.options.lists))
+    }
+
+    /// Loads the active rules of a management server again, if one of their lists has changed.
+    pub fn load_lists(&self) {
+        let _loading = self.loading.lock();
+        if self.are_lists_changed() {
+            self.load_present();
+        }
     }
 
     fn log_warnings<D: Document>(&self, source: UpdateSource, loaded: &Loaded<D>) {

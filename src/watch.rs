@@ -1,4 +1,5 @@
-//! Reads rule files, or those of an overlay, at the start and whenever they change.
+//! Reads rule files, or those of an overlay, at the start and whenever they change, and the lists that rules
+//! name.
 //!
 //! File system events only trigger reading. All files are read then, and loaded if they differ from
 //! those read before. So it does not matter which events, or how many, an editor, a swapped link or a
@@ -7,6 +8,7 @@
 mod places;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +25,7 @@ use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
 use weir_common::threads::{check_room, run_blocking};
 use weir_common::throttle::Throttle;
 use weir_rules::Problem;
-use weir_rules::source::{FileKind, Selection};
+use weir_rules::source::{FileKind, RuleFile, Selection};
 
 /// After a change, files are read once nothing has changed for this long: a program that writes several
 /// files, or one in several parts, is usually done by then.
@@ -53,9 +55,19 @@ pub struct RuleFiles {
     options: Options,
 }
 
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// Rule files, and their lists.
+    Rules,
+    Overlay,
+    /// The lists of a management server's rules.
+    Lists,
+}
+
 #[derive(Debug)]
 struct WatchState {
-    kind: FileKind,
+    kind: Watched,
     selection: Selection,
     loader: Arc<Loader>,
     metrics: Arc<WatchMetrics>,
@@ -87,6 +99,16 @@ struct State {
     watch_errors: WatchErrors,
     /// The fingerprint of the files read last.
     fingerprint: Option<u64>,
+    /// The lists that are watched.
+    lists: Vec<PathBuf>,
+}
+
+impl State {
+    /// Returns whether files, or the problems found while reading them, differ from those before.
+    fn is_new(&mut self, files: &[RuleFile], problems: &[Problem]) -> bool {
+        let fingerprint = fingerprint(files, problems);
+        self.fingerprint.replace(fingerprint) != Some(fingerprint)
+    }
 }
 
 /// Decides which errors of watching are logged.
@@ -121,7 +143,7 @@ impl WatchErrors {
 
 impl RuleFiles {
     pub fn new(
-        kind: FileKind,
+        kind: Watched,
         selection: Selection,
         options: Options,
         loader: Arc<Loader>,
@@ -191,25 +213,48 @@ impl WatchState {
             // Watching starts first, so that no change is missed between reading and watching.
             self.watch(&mut state);
         }
-        let (files, problems) = self.selection.read_kind(self.kind);
-        self.is_incomplete.store(!problems.is_empty(), Ordering::Relaxed);
-        let fingerprint = fingerprint(&files, &problems);
-        if state.fingerprint.replace(fingerprint) != Some(fingerprint) {
-            // The loader reports errors itself.
-            match self.kind {
-                FileKind::Rules => drop(self.loader.load(files, problems)),
-                FileKind::Overlay => self.loader.load_overlay(files, problems),
-                // Only `weir test` reads them.
-                FileKind::Test => {}
+        match self.kind {
+            Watched::Rules => {
+                let (files, problems) = self.read(FileKind::Rules);
+                if state.is_new(&files, &problems) || self.loader.are_lists_changed() {
+                    // The loader reports errors itself.
+                    drop(self.loader.load(files, problems));
+                }
+            }
+            Watched::Overlay => {
+                let (files, problems) = self.read(FileKind::Overlay);
+                if state.is_new(&files, &problems) {
+                    self.loader.load_overlay(files, problems);
+                }
+            }
+            Watched::Lists => self.loader.load_lists(),
+        }
+        if watch && self.list_paths() != state.lists {
+            // The new rules name other lists. They may have changed before they were watched.
+            self.watch(&mut state);
+            if self.loader.are_lists_changed() {
+                self.changed.notify_one();
             }
         }
+    }
+
+    fn read(&self, kind: FileKind) -> (Vec<RuleFile>, Vec<Problem>) {
+        let (files, problems) = self.selection.read_kind(kind);
+        self.is_incomplete.store(!problems.is_empty(), Ordering::Relaxed);
+        (files, problems)
+    }
+
+    /// The lists to watch.
+    fn list_paths(&self) -> Vec<PathBuf> {
+        if self.kind == Watched::Overlay { Vec::new() } else { self.loader.list_paths() }
     }
 
     /// Renews all watches: links may lead to other directories now, and a watch is lost when its directory
     /// is replaced. The old watches stay until the new ones exist.
     fn watch(&self, state: &mut State) {
         let mut errors = String::new();
-        let mut places = Places::of(&self.selection);
+        state.lists = self.list_paths();
+        let mut places = Places::of(&self.selection, &state.lists);
         // A directory created before its watch would be missed, so the places are compared again. If
         // directories keep changing, another event follows soon.
         for _ in 0..3 {
@@ -217,7 +262,7 @@ impl WatchState {
                 Ok(watcher) => state.watcher = Some(watcher),
                 Err(error) => errors = error.to_string(),
             }
-            let now = Places::of(&self.selection);
+            let now = Places::of(&self.selection, &state.lists);
             if now == places {
                 break;
             }

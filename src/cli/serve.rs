@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::app::listeners::{HTTP, Listener};
 use crate::settings::Settings;
 use crate::sockets::Address;
-use crate::watch::{RuleFiles, WatchMetrics};
+use crate::watch::{RuleFiles, WatchMetrics, Watched};
 use crate::xds;
 pub use args::ServeArgs;
 use otlp::Otlp;
@@ -26,7 +26,7 @@ use weir_common::random;
 use weir_common::setup_error::SetupError;
 use weir_common::threads::{Failures, lower_priority, run_blocking};
 use weir_rules::RuleSet;
-use weir_rules::source::{FileKind, Selection};
+use weir_rules::source::Selection;
 use weir_telemetry::log::{self, Log};
 #[cfg(feature = "statsd")]
 use weir_telemetry::statsd;
@@ -249,7 +249,7 @@ async fn start(
     announce(&addresses, announced, settings.debug.address.is_default());
     let overlay = settings.overlay_files().map(|selection| {
         let options = settings.watch_options();
-        RuleFiles::new(FileKind::Overlay, selection, options, app.loader(), watch_metrics.clone())
+        RuleFiles::new(Watched::Overlay, selection, options, app.loader(), watch_metrics.clone())
     });
     // The service listens before it has rules.
     match source {
@@ -262,9 +262,14 @@ async fn start(
             }
             let client = xds::Client::new(*options, app.loader(), &app.metrics());
             let client = client.map_err(SetupError::Invalid)?;
+            let lists = settings.list_files().map(|selection| {
+                let options = settings.watch_options();
+                RuleFiles::new(Watched::Lists, selection, options, app.loader(), watch_metrics)
+            });
             tokio::spawn(async move {
                 load(overlay.as_ref()).await;
-                tokio::join!(client.follow(), follow(overlay.as_ref()))
+                load(lists.as_ref()).await;
+                tokio::join!(client.follow(), follow(overlay.as_ref()), follow(lists.as_ref()))
             });
         }
     }
@@ -283,17 +288,17 @@ fn start_statsd(settings: &Settings, app: &mut App, failures: &Failures) -> anyh
     Ok(())
 }
 
-/// Loads the overlay, if there is one: before the first rules, so that they are patched.
-async fn load(overlay: Option<&RuleFiles>) {
-    if let Some(overlay) = overlay {
-        overlay.load().await;
+/// Loads files that not every service has: the overlay, before the first rules, so that they are patched.
+async fn load(files: Option<&RuleFiles>) {
+    if let Some(files) = files {
+        files.load().await;
     }
 }
 
-/// Loads every change of the overlay, if there is one.
-async fn follow(overlay: Option<&RuleFiles>) {
-    if let Some(overlay) = overlay {
-        overlay.follow().await;
+/// Loads every change of files that not every service has.
+async fn follow(files: Option<&RuleFiles>) {
+    if let Some(files) = files {
+        files.follow().await;
     }
 }
 
@@ -317,7 +322,7 @@ fn follow_files(
         false => format!("localhost:{port}"),
     };
     let options = settings.watch_options();
-    let files = RuleFiles::new(FileKind::Rules, selection, options, app.loader(), watch_metrics);
+    let files = RuleFiles::new(Watched::Rules, selection, options, app.loader(), watch_metrics);
     let rules = app.rules().clone();
     tokio::spawn(async move {
         load(overlay.as_ref()).await;

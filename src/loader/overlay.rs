@@ -9,22 +9,12 @@ use serde_json::json;
 use super::metrics::OverlayMetrics;
 use super::{Loader, LogLine, Rejected, Reloaded, UpdateSource};
 use weir_rules::source::RuleFile;
-use weir_rules::xds::{self, Resource};
-use weir_rules::{Loaded, Overlay, OverlayReport, Position, Problem, Severity};
-
-/// What the active rules were compiled from.
-#[derive(Debug)]
-pub(super) enum Present {
-    Files(Vec<RuleFile>),
-    Resources(Vec<Resource>),
-}
+use weir_rules::{Overlay, OverlayReport, Position, Problem, Severity};
 
 #[derive(Debug)]
 pub(super) struct OverlayState {
     pub(super) metrics: OverlayMetrics,
     active: Mutex<Option<Overlay>>,
-    /// Kept to apply the next overlay; none before the first rules.
-    present: Mutex<Option<Present>>,
     status: Mutex<OverlayStatus>,
     rejected_line: LogLine,
     failed_line: LogLine,
@@ -53,14 +43,7 @@ impl OverlayState {
     }
 
     /// Records and logs the outcome of the patches on the rules that are active now.
-    pub fn applied(
-        &self,
-        source: UpdateSource,
-        overlay: Option<&Overlay>,
-        report: OverlayReport,
-        present: Present,
-    ) {
-        *self.present.lock() = Some(present);
+    pub fn applied(&self, source: UpdateSource, overlay: Option<&Overlay>, report: OverlayReport) {
         let Some(overlay) = overlay else { return };
         self.metrics.failed_patches.set(report.failed_patches as i64);
         let problems = overlay.render(&report);
@@ -123,10 +106,9 @@ fn log_problems(report: &OverlayReport, suppressed: u64) {
 impl Loader {
     /// Lets an overlay patch the rules. Call it before any are loaded.
     pub fn expect_overlay(&mut self) {
-        let (metrics, active, present, status) = Default::default();
+        let (metrics, active, status) = Default::default();
         let (rejected_line, failed_line) = Default::default();
-        self.overlay =
-            Some(OverlayState { metrics, active, present, status, rejected_line, failed_line });
+        self.overlay = Some(OverlayState { metrics, active, status, rejected_line, failed_line });
     }
 
     /// Validates overlay files and applies them to the active rules and all later ones. `found` are the
@@ -163,18 +145,7 @@ impl Loader {
         *state.active.lock() = Some(overlay);
         state.metrics.newest_rejected.set(0);
         tracing::info!(files = files.len(), patches, "overlay is loaded");
-        // These were valid without an overlay, so they are with one.
-        let present = state.present.lock().take();
-        let problems = self.new_problems();
-        let source = UpdateSource::Files;
-        let _ = present.map(|present| match present {
-            Present::Files(files) => {
-                self.load_from(source, files, problems, Loaded::render_errors, Present::Files)
-            }
-            Present::Resources(resources) => {
-                self.load_from(source, resources, problems, xds::render_errors, Present::Resources)
-            }
-        });
+        self.load_present();
         // Only now: the overlay in the status is one that decides requests.
         let mut status = state.status.lock();
         (status.loaded, status.rejected) = (Some(now), None);

@@ -22,8 +22,14 @@ enum Names {
 }
 
 impl Places {
-    pub fn of(selection: &Selection) -> Places {
+    /// Returns the places of the selected files, and of lists.
+    pub fn of(selection: &Selection, lists: &[PathBuf]) -> Places {
         let mut places = Places::default();
+        for list in lists {
+            if let Ok(list) = std::path::absolute(list) {
+                places.follow(&list);
+            }
+        }
         for root in &selection.roots {
             let Ok(root) = std::path::absolute(root) else { continue };
             if let Some(real) = places.follow(&root) {
@@ -119,13 +125,33 @@ mod tests {
     use super::*;
 
     fn places(root: PathBuf) -> Places {
-        Places::of(&Selection {
+        Places::of(&selection(root), &[])
+    }
+
+    fn selection(root: PathBuf) -> Selection {
+        Selection {
             roots: vec![root],
             prefix: None,
             yaml_only: true,
             ignore_dot_files: true,
             max_file: 1,
-        })
+        }
+    }
+
+    #[test]
+    fn lists_beside_a_rule_file_are_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(dir.join("..v1")).unwrap();
+        fs::write(dir.join("..v1/blocked.txt"), "").unwrap();
+        symlink("..v1", dir.join("..data")).unwrap();
+        symlink("..data/blocked.txt", dir.join("blocked.txt")).unwrap();
+        let lists = ["blocked.txt", "deep/missing.txt"].map(|name| dir.join(name));
+        let places = Places::of(&selection(dir.join("rules.yaml")), &lists);
+        for watched in ["rules.yaml", "blocked.txt", "..data", "..v1/blocked.txt", "deep"] {
+            assert!(places.contains(&dir.join(watched)), "{watched}");
+        }
+        assert!(!places.contains(&dir.join("other.txt")));
     }
 
     #[test]

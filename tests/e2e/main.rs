@@ -37,6 +37,7 @@ mod interim_responses;
 #[cfg(feature = "tls")]
 mod istio;
 mod library;
+mod lists;
 mod log;
 mod metrics;
 mod operator_commands;
