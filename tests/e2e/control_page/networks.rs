@@ -116,3 +116,24 @@ fn a_network_can_be_a_text() {
     assert_eq!(page.browser.evaluate(shown), true);
     page.check();
 }
+
+#[test]
+fn a_rule_by_network_or_list_shows_the_controls_of_its_values() {
+    let rules = "domain: shop\ndescriptors:\n\
+        - { key: user, network: 10.0.0.0/8, rate_limit: { unit: hour, requests_per_unit: 9 } }\n\
+        - { key: user, values_file: vips.txt, rate_limit: { unit: hour, requests_per_unit: 9 } }\n";
+    let setup = serving(rules).file("vips.txt", "ann\n");
+    let Some(mut page) = Page::open(setup.start(), DESK) else { return };
+    page.wait_until_live();
+    let api = ControlApi::new(&page.weir);
+    for value in ["10.1.2.3:80", "10.1.0.0/16", "10.*", "192.0.2.1"] {
+        api.post("", &of_user(value, &json!({ "action": "block" })));
+    }
+    let rows = "document.querySelectorAll('#one-rule-control-rows tr').length";
+    for (rule, controls) in [("user_10.0.0.0/8", 3), ("user_@vips.txt", 4)] {
+        let rule = rule.replace('/', "%2F").replace('@', "%40");
+        page.go(&format!("#/rule?domain=shop&rule={rule}"));
+        page.wait_for(&format!("{rows} == {controls}"));
+    }
+    page.check();
+}

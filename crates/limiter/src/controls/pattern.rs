@@ -35,13 +35,12 @@ impl Pattern {
     /// Returns whether something may match it and the value of a rule, of which a network may stand for the
     /// addresses in it.
     pub fn may_meet(&self, rule: &str) -> bool {
-        let network = Network::parse(rule).ok();
-        let within = |text: &str| network.is_some_and(|network| contains(&network, text));
+        let parsed = Network::parse(rule).ok();
         self.matches(rule)
             || match self {
-                Pattern::Glob(Glob::Text(text)) => within(text),
-                Pattern::Glob(Glob::Parts(_)) => network.is_some(),
-                Pattern::Network(mine) => network.is_some_and(|rule| rule.contains(mine)),
+                Pattern::Glob(Glob::Text(text)) => parsed.is_some_and(|rule| contains(&rule, text)),
+                Pattern::Glob(Glob::Parts(_)) => network(rule).is_some(),
+                Pattern::Network(mine) => parsed.is_some_and(|rule| rule.contains(mine)),
             }
     }
 

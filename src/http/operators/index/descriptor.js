@@ -35,6 +35,14 @@ function matchesValue(pattern, value, isText) {
   return other !== null && containsNetwork(network, other);
 }
 
+/** Returns whether something may match the value of a control and that of a rule, which may be a pattern, a network or a list. */
+function mayMeet(value, rule, isText) {
+  if (rule === '' || rule.includes('*') || rule.startsWith('@') || matchesValue(value, rule, isText)) return true;
+  const [outer, inner] = [readNetwork(rule) ?? networkOf(rule), networkOfValue(value)];
+  if (!outer) return false;
+  return inner ? containsNetwork(outer, inner) : value.includes('*') && rule.includes('/');
+}
+
 /** A `*` in a pattern is any text. Without regular expressions: a pattern with many `*` must not take long. */
 function matchesPattern(pattern, text) {
   const [first, ...rest] = pattern.split('*');

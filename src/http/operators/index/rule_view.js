@@ -84,7 +84,7 @@ const ruleView = {
   isItsControl({ domain, entries, text }) {
     const known = this.known();
     if (!known || (domain !== '*' && domain !== this.domain)) return false;
-    return entries.every(({ key, value }) => known.entries.some(entry => entry.key === key && (entry.value === '' || entry.value.includes('*') || matchesValue(value, entry.value, text))));
+    return entries.every(({ key, value }) => known.entries.some(entry => entry.key === key && mayMeet(value, entry.value, text)));
   },
 
   showFacts(known) {

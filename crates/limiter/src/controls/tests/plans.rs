@@ -34,6 +34,9 @@ descriptors:
   - key: remote_address
     value: 10.1.0.0/16
     rate_limit: {unit: day, requests_per_unit: 5}
+  - key: partner
+    value: '@partners.txt'
+    rate_limit: {unit: day, requests_per_unit: 5}
 ";
 
 fn limit(n: u32, burst: Option<u32>, name: &str) -> Action {
@@ -61,7 +64,9 @@ fn the_rules_that_may_match_too_are_found() {
     // The matcher reads key and value as one text.
     assert_eq!(of(&[("tenant_big", "one")]), ["d.tenant_big_one"]);
     assert_eq!(of(&[("unknown", "x")]), [""; 0]);
-    assert_eq!(of(&[]).len(), 7);
+    // A list has this value, too, and may contain any text.
+    assert_eq!(of(&[("partner", "acme")]), ["d.partner_@partners.txt"]);
+    assert_eq!(of(&[]).len(), 8);
     let network = control(Action::Block, &[("remote_address", "10.0.0.0/8")]);
     let address = ["d.remote_address_10.1.2.3", "d.remote_address_10.1.0.0/16"];
     assert_eq!(matched(&rules, &network), address);
@@ -70,6 +75,8 @@ fn the_rules_that_may_match_too_are_found() {
     assert_eq!(text, [""; 0]);
     assert_eq!(of(&[("remote_address", "10.1.2.4")]), address[1..]);
     assert_eq!(of(&[("remote_address", "10.1.128.0/17")]), address[1..]);
+    assert_eq!(of(&[("remote_address", "[10.1.2.3]:80")]), [""; 0]);
+    assert_eq!(of(&[("remote_address", "10.1.2.3:80")]), address);
     assert_eq!(of(&[("remote_address", "11.1.2.4")]), [""; 0]);
     let elsewhere = Control { domain: "e".into(), ..control(Action::Block, &[("user", "ann")]) };
     assert_eq!(matched(&rules, &elsewhere), [""; 0]);
