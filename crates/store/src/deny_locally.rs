@@ -137,9 +137,13 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
     /// Learns from the answers to a batch that was sent at `sent`.
     fn learn(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Micros) {
         for (charge, answer) in zip(charges, answers) {
-            match (charge.op, answer) {
-                (Op::Take(hits @ 1..), Ok(decision)) if !decision.allowed => {
-                    self.learn_denial(charge, hits, decision, sent);
+            let checked = match charge.op {
+                Op::Take(hits) => hits,
+                Op::Refund(_) | Op::Undo(_) => 0,
+            };
+            match answer {
+                Ok(decision) if checked > 0 && !decision.allowed => {
+                    self.learn_denial(charge, checked, decision, sent);
                 }
                 _ => self.forget_waits(charge, sent),
             }

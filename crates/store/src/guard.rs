@@ -153,7 +153,11 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     fn charge_locally(&self, batch: Batch<'_>, answers: &mut [Answer]) {
         // What was charged elsewhere is not undone here.
         for (charge, answer) in zip(batch.charges, &mut *answers) {
-            if answer.is_err() && matches!(charge.op, Op::Undo(_)) {
+            let is_elsewhere = match charge.op {
+                Op::Undo(_) => true,
+                Op::Take(_) | Op::Refund(_) => false,
+            };
+            if answer.is_err() && is_elsewhere {
                 *answer = Ok(allow(charge));
             }
         }

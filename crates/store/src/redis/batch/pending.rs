@@ -74,6 +74,14 @@ impl ChargeOp {
         }
     }
 
+    /// Returns whether equal charges of a key may be made as one.
+    pub fn merges(&self) -> bool {
+        match self {
+            ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_) => true,
+            ChargeOp::Op(Op::Undo(_)) => false,
+        }
+    }
+
     /// Returns what to undo, if anything.
     pub fn undo(&self) -> Option<&Undo> {
         match self {

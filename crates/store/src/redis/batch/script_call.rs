@@ -180,7 +180,7 @@ impl ScriptCall {
         let is_last = entry + 1 == self.entries.len();
         let entry = &mut self.entries[entry];
         let Some(before) = entry.charges.last() else { return Err(charge) };
-        if before.op.undo().is_some() || charge.op.undo().is_some() {
+        if !before.op.merges() || !charge.op.merges() {
             return Err(charge);
         }
         let merged = match self.kind {
