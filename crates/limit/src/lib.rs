@@ -151,6 +151,13 @@ impl Limit {
         }
     }
 
+    /// Charges hits whatever the limit says, as those that it denies with `charge_denied`.
+    fn add(&self, state: &mut LimitState, now: Micros, hits: Hits) {
+        if self.is_charged(self.algorithm.counts_at_zero()) {
+            self.algorithm.charge(state, now, hits, true);
+        }
+    }
+
     fn is_charged(&self, counts_at_zero: bool) -> bool {
         self.requests_per_unit > 0 || counts_at_zero
     }

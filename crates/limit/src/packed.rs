@@ -22,7 +22,7 @@ pub(super) fn charge<A: LimitAlgorithm>(
     let mut state = algorithm.unpack(*packed, now);
     algorithm.advance(&mut state, now);
     match op {
-        Op::Take(_) => {}
+        Op::Take(_) | Op::Add { .. } => {}
         Op::Refund(_) => algorithm.refund(&mut state, now, hits),
         Op::Undo(undo) if undo.limits & 1 > 0 => algorithm.undo(&mut state, now, &undo, hits.hold),
         Op::Undo(_) => {}
@@ -30,7 +30,13 @@ pub(super) fn charge<A: LimitAlgorithm>(
     let used_before = algorithm.levels(&state, &log, now).used;
     let verdict = match op {
         Op::Take(_) => take(limit, algorithm, &mut state, now, hits),
-        Op::Refund(_) | Op::Undo(_) => Verdict::ALLOWED,
+        Op::Add { limits, .. } if limits & 1 > 0 && hits.count > 0 => {
+            if limit.is_charged(A::COUNTS_AT_ZERO) {
+                algorithm.charge(&mut state, now, hits, true);
+            }
+            Verdict::ALLOWED
+        }
+        Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => Verdict::ALLOWED,
     };
     let levels = limit.bound(algorithm.levels(&state, &log, now));
     *packed = A::pack(&state);

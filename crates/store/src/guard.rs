@@ -34,8 +34,8 @@ const RETRY_AFTER: Micros = SECOND;
 ///
 /// - `error` returns the error.
 /// - `allow` allows.
-/// - `deny` denies, with a wait of one second. It allows refunds, and plans whose limits are
-///   all in shadow mode.
+/// - `deny` denies, with a wait of one second. It allows what limits never deny (refunds, for instance), and
+///   plans whose limits are all in shadow mode.
 /// - `local` limits in memory by this replica's [share](Plan::replica_share), starting empty. Hits beyond the
 ///   share are denied, even if the whole limit has room. The failed charges of a batch that is charged
 ///   together are charged together with each other.
@@ -155,7 +155,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         for (charge, answer) in zip(batch.charges, &mut *answers) {
             let is_elsewhere = match charge.op {
                 Op::Undo(_) => true,
-                Op::Take(_) | Op::Refund(_) => false,
+                Op::Take(_) | Op::Refund(_) | Op::Add { .. } => false,
             };
             if answer.is_err() && is_elsewhere {
                 *answer = Ok(allow(charge));
@@ -322,7 +322,7 @@ fn allow(charge: &Charge<'_>) -> Decision {
 
 fn deny(charge: &Charge<'_>) -> Decision {
     match (charge.op, enforced(charge)) {
-        (Op::Refund(_) | Op::Undo(_), _) | (_, None) => allow(charge),
+        (Op::Refund(_) | Op::Undo(_) | Op::Add { .. }, _) | (_, None) => allow(charge),
         (Op::Take(_), Some(limit)) => Decision {
             allowed: false,
             limit,

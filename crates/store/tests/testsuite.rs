@@ -48,7 +48,7 @@ impl MapStore {
         {
             *states = before;
             for charge in batch.charges {
-                if charge.op.is_refund() {
+                if charge.op.is_unconditional() {
                     let _ = charge_one(&mut states, charge);
                 }
             }

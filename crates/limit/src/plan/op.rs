@@ -11,6 +11,18 @@ pub enum Op {
     Refund(u64),
     /// Makes a charge of this plan as if it had not been made; always allowed.
     Undo(Undo),
+    /// Charges hits whatever the limits say; always allowed, and made even if its batch is denied as a
+    /// whole.
+    ///
+    /// Each limit is charged as with `charge_denied`: also beyond its n; a bucket up to its debt; and
+    /// at n = 0 only where the algorithm counts at 0. A sliding_log, which keeps only admitted hits, is
+    /// not charged.
+    Add {
+        /// 0 does nothing.
+        hits: u32,
+        /// The limits that are charged, one bit each.
+        limits: u16,
+    },
 }
 
 impl Op {
@@ -19,31 +31,51 @@ impl Op {
         let count = match self {
             Op::Take(count) | Op::Refund(count) => u32::try_from(count).unwrap_or(u32::MAX),
             Op::Undo(undo) => undo.hits,
+            Op::Add { hits, .. } => hits,
         };
         Hits { count, hold }
     }
 
-    /// Returns the hits to take: 0 for a look, none if it takes nothing from any limit.
+    /// Returns the hits to take: 0 for a look, none if hits come back.
     pub fn takes(self) -> Option<u64> {
         match self {
             Op::Take(hits) => Some(hits),
+            Op::Add { hits, .. } => Some(hits.into()),
             Op::Refund(_) | Op::Undo(_) => None,
         }
     }
 
-    /// Returns whether it only looks.
+    /// Returns whether it changes nothing.
     pub fn is_look(self) -> bool {
         match self {
             Op::Take(hits) => hits == 0,
+            Op::Add { hits, .. } => hits == 0,
             Op::Refund(_) | Op::Undo(_) => false,
         }
     }
 
-    /// Returns whether hits come back. Even if its batch is denied as a whole, they do.
+    /// Returns the hits for which limits are asked, and which they may deny: 0 for a look, none if it is
+    /// always allowed.
+    pub fn asks(self) -> Option<u64> {
+        match self {
+            Op::Take(hits) => Some(hits),
+            Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => None,
+        }
+    }
+
+    /// Returns whether hits come back.
     pub fn is_refund(self) -> bool {
         match self {
-            Op::Take(_) => false,
+            Op::Take(_) | Op::Add { .. } => false,
             Op::Refund(_) | Op::Undo(_) => true,
+        }
+    }
+
+    /// Returns whether it is made even if its batch is denied as a whole.
+    pub fn is_unconditional(self) -> bool {
+        match self {
+            Op::Take(_) => false,
+            Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => true,
         }
     }
 }

@@ -16,7 +16,7 @@ impl Plan {
     ) -> (ChargeOutcome, Vec<Undo>) {
         let hits = match op {
             Op::Take(hits @ 1..) => u32::try_from(hits).unwrap_or(u32::MAX),
-            Op::Take(0) | Op::Refund(_) | Op::Undo(_) => {
+            Op::Take(0) | Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => {
                 return (self.charge_hashed(state, now, op, hold), Vec::new());
             }
         };

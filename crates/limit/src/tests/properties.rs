@@ -27,11 +27,12 @@ fn kind() -> impl Strategy<Value = Kind> {
 pub(super) fn model() -> impl Strategy<Value = Model> {
     let period = prop_oneof![Just(SECOND), Just(60 * SECOND), 3_u64..9, 900_000_u64..2_000_000];
     let n = prop_oneof![9 => 1_u64..9, 1 => Just(0)];
-    let debt = prop::option::weighted(0.3, 0_u64..9);
+    let debt = prop::option::weighted(0.5, (0_u64..9, any::<bool>()));
     (kind(), n, period, debt).prop_map(|(kind, n, period, debt)| {
         let model = Model::new(kind, n, period);
         match debt {
-            Some(debt) => model.charging_denied(debt),
+            Some((debt, true)) => model.charging_denied(debt),
+            Some((debt, false)) => model.owing(debt),
             None => model,
         }
     })
@@ -50,6 +51,7 @@ fn schedule(period: Micros) -> impl Strategy<Value = Vec<Step>> {
         3 => (0_u64..12).prop_map(Op::Take),
         1 => Just(Op::Take(u64::MAX)),
         2 => (0_u64..6).prop_map(Op::Refund),
+        1 => (0_u32..12).prop_map(|hits| Op::Add { hits, limits: 1 }),
     ];
     prop::collection::vec((wait, op), 1..60)
 }
@@ -112,6 +114,10 @@ proptest! {
                     model.refund(driver.now, hits);
                     true
                 }
+                Op::Add { hits, .. } => {
+                    model.add(driver.now, hits.into());
+                    true
+                }
                 Op::Undo(_) => unreachable!("tests/undo.rs has them"),
             };
             let charged = driver.charge(op);
@@ -159,7 +165,7 @@ proptest! {
     fn looks_and_refunds_create_no_state(model in model(), wait in 0_u64..100) {
         let mut driver = Driver::new(vec![model.limit()]);
         driver.now += wait;
-        for op in [Op::Take(0), Op::Refund(3)] {
+        for op in [Op::Take(0), Op::Refund(3), Op::Add { hits: 0, limits: 1 }] {
             prop_assert!(driver.charge(op).expires <= driver.now);
         }
     }

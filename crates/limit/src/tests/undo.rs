@@ -30,12 +30,6 @@ impl Driver {
     fn look(&self) -> Decision {
         self.clone().take(0)
     }
-
-    /// Returns how much of each limit is used.
-    fn used(&self) -> Vec<u64> {
-        let read = self.plan.inspect(&self.state, self.now, &[]);
-        read.limits.iter().map(|limit| limit.used).collect()
-    }
 }
 
 fn concurrency(n: u32, hold_id: Option<&str>) -> Limit {

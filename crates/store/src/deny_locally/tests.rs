@@ -8,8 +8,8 @@ use crate::memory::MemoryStore;
 use crate::{Entry, Key, Role};
 use weir_common::clock::ManualClock;
 use weir_limit::{
-    Algorithm, Concurrency, FixedWindow, Gcra, Limit, NearLimits, Plan, SECOND, TokenBucket, Undo,
-    Unit,
+    Algorithm, Concurrency, FixedWindow, Gcra, Limit, NearLimits, Op, Plan, SECOND, TokenBucket,
+    Undo, Unit,
 };
 
 mod property;

@@ -175,7 +175,7 @@ impl Shard {
         }
         match charge.op {
             Op::Take(0) => self.copy::<Packed>(print).charge(charge, now).decision,
-            Op::Take(1..) | Op::Refund(_) | Op::Undo(_) => {
+            Op::Take(1..) | Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => {
                 self.charge::<Packed>(print, charge, now)
             }
         }

@@ -96,9 +96,9 @@ impl<C> MemoryStore<C> {
             }
             return;
         }
-        // The answers stay; of the charges only those that refund are made.
+        // The answers stay; of the charges only those that do not depend on the others are made.
         for (charge, &draft) in charges.iter().zip(&draft_of) {
-            if charge.op.is_refund() {
+            if charge.op.is_unconditional() {
                 let Draft { lock, fingerprint, .. } = &drafts[draft];
                 self.charge_shard(&mut locks[*lock], &fingerprint.print, charge, now);
             }

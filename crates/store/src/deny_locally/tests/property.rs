@@ -79,6 +79,7 @@ fn schedules() -> impl Strategy<Value = Vec<Step>> {
         8 => (1_u64..5).prop_map(Op::Take),
         3 => prop_oneof![Just(10), Just(200), Just(1_000_000), 1_u64..12].prop_map(Op::Take),
         1 => (1_u64..4).prop_map(Op::Refund),
+        1 => (1_u32..4).prop_map(|hits| Op::Add { hits, limits: u16::MAX }),
     ];
     let charge = (0..KEYS.len(), 0..PLANS, op).prop_map(|(key, plan, op)| match op {
         Op::Refund(_) if plan == PLANS - 1 => (key, plan, Op::Take(0)),
