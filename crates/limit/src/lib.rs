@@ -35,7 +35,7 @@ pub use calendar::Calendar;
 pub use idle::idle_limits;
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
-pub use plan::{CountError, KeyState, LimitReading, Op, Plan, State};
+pub use plan::{CountError, KeyState, LimitReading, Op, Plan, State, UpTo};
 pub(crate) use saved::SavedNumbers;
 pub use saved::log_copy::{LogCopy, NextPart};
 pub use undo::{Replaced, Undo};
@@ -134,6 +134,14 @@ impl Limit {
 
     fn levels(&self, state: &LimitState, log: &HitLog, now: Micros) -> Levels {
         self.bound(self.algorithm.levels(state, log, now))
+    }
+
+    /// Returns the largest number of hits that an advanced state allows `hold` to take.
+    fn room(&self, state: &LimitState, log: &HitLog, now: Micros, hold: u64) -> u64 {
+        match self.requests_per_unit {
+            0 => 0,
+            _ => self.algorithm.room(state, log, now, hold),
+        }
     }
 
     /// A limit of 0 hits has none left.

@@ -9,6 +9,7 @@ mod inspect;
 mod op;
 mod state;
 mod undo;
+mod up_to;
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -16,6 +17,7 @@ pub(super) use self::charge::fill;
 pub use self::inspect::{CountError, KeyState, LimitReading};
 pub use self::op::Op;
 pub use self::state::State;
+pub use self::up_to::UpTo;
 use super::hit_log::LogBounds;
 use super::{Algorithm, ChargeOutcome, Decision, Limit, Micros, Packed, Unit, hash_hold_id};
 

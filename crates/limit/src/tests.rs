@@ -13,6 +13,7 @@ mod replica_share;
 mod shared;
 mod traps;
 mod undo;
+mod up_to;
 
 use super::*;
 

@@ -155,7 +155,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         for (charge, answer) in zip(batch.charges, &mut *answers) {
             let is_elsewhere = match charge.op {
                 Op::Undo(_) => true,
-                Op::Take(_) | Op::Refund(_) | Op::Add { .. } => false,
+                Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } => false,
             };
             if answer.is_err() && is_elsewhere {
                 *answer = Ok(allow(charge));
@@ -316,14 +316,15 @@ fn allow(charge: &Charge<'_>) -> Decision {
         reset_after: 0,
         retry_after: None,
         source: Source::Degraded,
+        granted: 0,
         near: NearLimits::default(),
     }
 }
 
 fn deny(charge: &Charge<'_>) -> Decision {
-    match (charge.op, enforced(charge)) {
-        (Op::Refund(_) | Op::Undo(_) | Op::Add { .. }, _) | (_, None) => allow(charge),
-        (Op::Take(_), Some(limit)) => Decision {
+    match (charge.op.asks(), enforced(charge)) {
+        (None, _) | (_, None) => allow(charge),
+        (Some(_), Some(limit)) => Decision {
             allowed: false,
             limit,
             would_deny: 0,
@@ -333,6 +334,7 @@ fn deny(charge: &Charge<'_>) -> Decision {
             reset_after: RETRY_AFTER,
             retry_after: Some(RETRY_AFTER),
             source: Source::Degraded,
+            granted: 0,
             near: NearLimits::default(),
         },
     }

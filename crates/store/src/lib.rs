@@ -100,10 +100,10 @@ impl Charge<'_> {
     /// nothing is released.
     pub fn held(&self, answer: &Answer) -> Option<u64> {
         let at = self.plan.concurrency()?;
-        let hits = match self.op {
-            Op::Take(hits) => hits,
-            Op::Add { hits, limits } if limits >> at & 1 > 0 => hits.into(),
-            Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => 0,
+        let hits = match (self.op, answer) {
+            (Op::Add { limits, .. }, _) if limits >> at & 1 == 0 => 0,
+            (op, Ok(decision)) if decision.source == Source::Store => op.charged(decision),
+            (op, _) => op.takes().unwrap_or(0),
         };
         let charges_denied =
             || self.plan.limits().get(usize::from(at)).is_some_and(|limit| limit.charge_denied);

@@ -26,13 +26,14 @@ impl Plan {
             Op::Take(_) => return self.take(states, log, now, hits),
             Op::Refund(_) => self.refund(states, log, now, hits),
             Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
+            Op::UpTo(up_to) => return self.up_to(states, log, now, up_to, hold),
             Op::Add { limits, .. } => return self.add(states, log, now, hits, limits),
         }
         let used: Used = self.used(states, log, now);
         self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used)
     }
 
-    fn take(
+    pub(super) fn take(
         &self,
         states: &mut [LimitState],
         log: &mut HitLog,
@@ -137,13 +138,13 @@ impl Plan {
         }
     }
 
-    fn used(&self, states: &[LimitState], log: &HitLog, now: Micros) -> Used {
+    pub(super) fn used(&self, states: &[LimitState], log: &HitLog, now: Micros) -> Used {
         let used = |(limit, state): (&Limit, &LimitState)| limit.levels(state, log, now).used;
         self.limits.iter().zip(states).map(used).collect()
     }
 
     /// Finds the binding limit and builds the outcome.
-    fn conclude(
+    pub(super) fn conclude(
         &self,
         states: &[LimitState],
         log: &HitLog,
@@ -184,6 +185,7 @@ impl Plan {
                         reset_after: levels.reset_after,
                         retry_after: if allowed { None } else { retry_after },
                         source: Source::Store,
+                        granted: 0,
                         near: NearLimits::default(),
                     },
                 ));
@@ -208,7 +210,7 @@ pub(crate) fn fill(limit: &Limit, levels: &Levels) -> Fill {
 }
 
 /// The hits each limit had counted before a charge.
-type Used = SmallVec<[u64; 4]>;
+pub(super) type Used = SmallVec<[u64; 4]>;
 
 /// The order that selects the binding limit: the greatest binds.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -84,12 +84,3 @@ fn limits_that_added_hits_bring_near_are_reported() {
     assert_eq!(near(driver.add(1, 0b10)), [(1, 5)]);
     assert_eq!(near(driver.add(1, 0b01)), [], "it was near before, and took nothing");
 }
-
-#[test]
-fn nothing_undoes_them() {
-    let mut driver = Driver::new(vec![fixed(3, MINUTE)]);
-    let Driver { plan, state, now } = &mut driver;
-    let (outcome, undos) = plan.charge_undoable(state, *now, Op::Add { hits: 1, limits: 1 }, 0);
-    assert!(outcome.decision.allowed && undos.is_empty());
-    assert_eq!(driver.used(), [1]);
-}

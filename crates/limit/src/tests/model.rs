@@ -166,6 +166,25 @@ impl Model {
         allowed
     }
 
+    /// Takes hits, and more as far as they are allowed; returns whether, and how many.
+    pub fn up_to(&mut self, now: Micros, up_to: UpTo) -> (bool, u64) {
+        let (least, share) = (u64::from(up_to.least), u64::from(up_to.share.get()));
+        let more = u64::from(up_to.most).saturating_sub(least);
+        if least > 0 && !self.allows(now, least) {
+            self.take(now, least);
+            return (false, 0);
+        }
+        let mut left = 0;
+        while left < more * share && self.allows(now, least + left + 1) {
+            left += 1;
+        }
+        let granted = least + left / share;
+        if granted > 0 {
+            assert!(self.take(now, granted));
+        }
+        (true, granted)
+    }
+
     /// Charges hits, whatever the limit says.
     pub fn add(&mut self, now: Micros, hits: u64) {
         self.refill(now);
@@ -185,10 +204,10 @@ impl Model {
         }
     }
 
-    /// Forgets hits that were taken at a time. Only for models that decide from the history.
-    pub fn undo(&mut self, taken: Micros, hits: u64) {
-        if let Some(at) = self.history.iter().position(|made| *made == (taken, hits)) {
-            self.history.remove(at);
+    /// Forgets some of the hits that were taken at a time. Only for models that decide from the history.
+    pub fn undo(&mut self, taken: Micros, hits: u64, back: u64) {
+        if let Some(made) = self.history.iter_mut().find(|made| **made == (taken, hits)) {
+            made.1 -= back;
         }
     }
 

@@ -1,5 +1,7 @@
 //! Properties of every algorithm, over random schedules.
 
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::model::{Kind, Model};
@@ -38,6 +40,11 @@ pub(super) fn model() -> impl Strategy<Value = Model> {
     })
 }
 
+pub(super) fn up_to() -> impl Strategy<Value = UpTo> {
+    let share = (1_u32..4).prop_filter_map("a share", NonZeroU32::new);
+    (0_u32..6, 0_u32..12, share).prop_map(|(least, most, share)| UpTo { least, most, share })
+}
+
 fn schedule(period: Micros) -> impl Strategy<Value = Vec<Step>> {
     let wait = prop_oneof![
         3 => Just(0),
@@ -52,6 +59,7 @@ fn schedule(period: Micros) -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Op::Take(u64::MAX)),
         2 => (0_u64..6).prop_map(Op::Refund),
         1 => (0_u32..12).prop_map(|hits| Op::Add { hits, limits: 1 }),
+        2 => up_to().prop_map(Op::UpTo),
     ];
     prop::collection::vec((wait, op), 1..60)
 }
@@ -108,20 +116,22 @@ proptest! {
         let mut driver = Driver::new(vec![model.limit()]);
         for (wait, op) in schedule {
             driver.now += wait;
-            let allowed = match op {
-                Op::Take(hits) => model.take(driver.now, hits.min(u32::MAX.into())),
+            let (allowed, granted) = match op {
+                Op::Take(hits) => (model.take(driver.now, hits.min(u32::MAX.into())), 0),
+                Op::UpTo(up_to) => model.up_to(driver.now, up_to),
                 Op::Refund(hits) => {
                     model.refund(driver.now, hits);
-                    true
+                    (true, 0)
                 }
                 Op::Add { hits, .. } => {
                     model.add(driver.now, hits.into());
-                    true
+                    (true, 0)
                 }
                 Op::Undo(_) => unreachable!("tests/undo.rs has them"),
             };
             let charged = driver.charge(op);
             prop_assert_eq!(charged.decision.allowed, allowed, "{:?} at {}", op, driver.now);
+            prop_assert_eq!(u64::from(charged.decision.granted), granted, "{:?}", op);
             check_durations(&driver, &model, op, &charged);
         }
     }

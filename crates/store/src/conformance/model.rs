@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -13,7 +14,7 @@ use crate::{Charge, Key, Role, States, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, Micros,
-    Op, Plan, Replaced, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Undo, Unit,
+    Op, Plan, Replaced, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Undo, Unit, UpTo,
 };
 
 /// Time passes, then a batch is charged.
@@ -89,7 +90,9 @@ pub(crate) fn spread_schedules() -> impl Strategy<Value = Vec<Step>> {
             }
         }
         for step in steps.iter_mut().filter(|step| step.together) {
-            let takes = |asked: &&ModelCharge| asked.op.asks().is_some_and(|hits| hits > 0);
+            let takes = |asked: &&ModelCharge| {
+                !asked.op.is_unconditional() && asked.op.takes().is_some_and(|hits| hits > 0)
+            };
             let taken: Vec<usize> =
                 step.charges.iter().filter(takes).map(|asked| asked.key).collect();
             for asked in &mut step.charges {
@@ -133,6 +136,7 @@ fn step(
         2 => (1_u64..6).prop_map(Op::Refund),
         2 => undo().prop_map(Op::Undo),
         2 => add(),
+        4 => up_to().prop_map(Op::UpTo),
     ];
     let role =
         prop_oneof![4 => Just(Role::Enforced), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
@@ -152,6 +156,14 @@ fn undo() -> impl Strategy<Value = Undo> {
         let replaced = replaced.map(|(at, hits)| Replaced { at, hits });
         Undo { hits, taken, limits, replaced }
     })
+}
+
+/// Returns hits to take, and more where they are allowed.
+fn up_to() -> impl Strategy<Value = UpTo> {
+    let some = || prop_oneof![9 => 0_u32..5, 1 => Just(u32::MAX)];
+    let share = prop_oneof![3 => Just(1), 2 => 2_u32..5, 1 => Just(u32::MAX)];
+    (some(), some(), share.prop_filter_map("a share", NonZeroU32::new))
+        .prop_map(|(least, more, share)| UpTo { least, most: least.saturating_add(more), share })
 }
 
 /// Returns the adding of hits to some limits.
@@ -299,7 +311,7 @@ impl ModelCharge {
     /// Returns the operation as of a time.
     fn op_at(&self, now: Micros) -> Op {
         match self.op {
-            Op::Take(_) | Op::Refund(_) | Op::Add { .. } => self.op,
+            Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } => self.op,
             Op::Undo(undo) => {
                 let taken = now.saturating_sub(undo.taken);
                 let before = |it: Replaced| Replaced { at: taken.saturating_sub(it.at), ..it };

@@ -99,6 +99,7 @@ impl DenialCache {
             reset_after: denial.reset_after.saturating_sub(passed),
             retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
+            granted: 0,
             near: NearLimits::default(),
         })
     }

@@ -77,7 +77,7 @@ impl<C> MemoryStore<C> {
             let charged = draft.value.charge(charge, now);
             answers.push(Ok(charged.decision.clone()));
             // What is only looked at stays as it is.
-            if !charge.op.is_look() {
+            if !charge.op.is_look(&charged.decision) {
                 draft.charged = Some(charged);
             }
         }

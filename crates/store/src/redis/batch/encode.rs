@@ -3,7 +3,7 @@
 use super::pending::{ChargeOp, PendingCharge};
 use crate::redis::codec::numbers::{self, counter_op, op};
 use crate::redis::codec::{PlanCodec, put};
-use weir_limit::{Limit, Op, Undo};
+use weir_limit::{Limit, Op, Undo, UpTo};
 
 /// Returns the operation of an entry of counter.lua; none if charge.lua has to charge it.
 pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
@@ -14,7 +14,7 @@ pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
         ChargeOp::Op(Op::Take(_)) => Some(counter_op::ADMIT),
         ChargeOp::Op(Op::Refund(_)) => Some(counter_op::REFUND),
         ChargeOp::Op(Op::Undo(_)) => Some(counter_op::UNDO),
-        ChargeOp::Op(Op::Add { .. }) => None,
+        ChargeOp::Op(Op::UpTo(_) | Op::Add { .. }) => None,
         ChargeOp::Settle(_) => Some(counter_op::SETTLE),
     }
 }
@@ -22,6 +22,7 @@ pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
 fn hits(op: &ChargeOp) -> u32 {
     let hits = match *op {
         ChargeOp::Op(Op::Take(hits) | Op::Refund(hits)) => hits,
+        ChargeOp::Op(Op::UpTo(up_to)) => up_to.least.into(),
         ChargeOp::Op(Op::Undo(Undo { hits, .. }) | Op::Add { hits, .. })
         | ChargeOp::Settle(hits) => hits.into(),
     };
@@ -109,6 +110,7 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
         // Only counters are settled, by their own script.
         ChargeOp::Op(Op::Refund(_)) | ChargeOp::Settle(_) => op::REFUND,
         ChargeOp::Op(Op::Undo(_)) => op::UNDO,
+        ChargeOp::Op(Op::UpTo(_)) => op::UPTO,
         ChargeOp::Op(Op::Add { .. }) => op::ADD,
     });
     write_times(charge, out);
@@ -120,6 +122,10 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
         out.extend_from_slice(&limits.to_le_bytes());
         put(out, replaced.map_or(0, |replaced| replaced.at + 1));
         out.extend_from_slice(&replaced.map_or(0, |replaced| replaced.hits).to_le_bytes());
+    }
+    if let ChargeOp::Op(Op::UpTo(UpTo { least, most, share })) = charge.op {
+        out.extend_from_slice(&most.saturating_sub(least).to_le_bytes());
+        out.extend_from_slice(&share.get().to_le_bytes());
     }
     if let ChargeOp::Op(Op::Add { limits, .. }) = charge.op {
         out.extend_from_slice(&limits.to_le_bytes());

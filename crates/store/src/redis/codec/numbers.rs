@@ -39,6 +39,8 @@ pub(in super::super) mod op {
     pub const UNDO: u8 = 2;
     /// Charges hits whatever the limits say.
     pub const ADD: u8 = 3;
+    /// Takes hits, and more where they are allowed.
+    pub const UPTO: u8 = 4;
 }
 
 /// Operations of the script of counters.

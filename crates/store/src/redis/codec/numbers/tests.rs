@@ -80,6 +80,7 @@ fn scripts_declare_the_same_numbers() {
             ("TAKE", op::TAKE.into()),
             ("UNDO", op::UNDO.into()),
             ("ADD", op::ADD.into()),
+            ("UPTO", op::UPTO.into()),
             ("FAILURES", FAILURES.into()),
             ("INVALID", u64::from(FAILURES) + CORRUPT),
             ("WRONG_TYPE", WRONG_TYPE),
