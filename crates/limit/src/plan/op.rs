@@ -10,7 +10,8 @@ pub enum Op {
     Take(u64),
     /// Refunds hits, newest first, never below zero; always allowed.
     Refund(u64),
-    /// Makes a charge of this plan as if it had not been made; always allowed.
+    /// Makes a charge of this plan as if it had not been made, or as if it had been of fewer hits; always
+    /// allowed. At most once for each charge.
     Undo(Undo),
     /// Takes its least hits, and where these are allowed, as many more as fit, up to its most. Denied, it
     /// is `Take(least)`; allowed, it is `Take(granted)`, with [`granted`](Decision::granted) computed by
