@@ -84,6 +84,11 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Returns how much of the limit is used.
     fn levels(&self, state: &Self::State, log: &HitLog, now: Micros) -> Levels;
 
+    /// Returns the largest number of hits that a hold may take.
+    fn room(&self, state: &Self::State, log: &HitLog, now: Micros, _hold: u64) -> u64 {
+        self.levels(state, log, now).remaining
+    }
+
     /// Charges hits that were admitted or, with `charge_denied`, denied.
     fn charge(&self, state: &mut Self::State, now: Micros, hits: Hits, charge_denied: bool);
 

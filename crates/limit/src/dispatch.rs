@@ -76,6 +76,7 @@ state_methods! {
     fn holds(state: &LimitState, now: Micros) -> Option<HoldLevels>, else None;
     fn verdict(state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict, else Verdict::NEVER;
     fn levels(state: &LimitState, log: &HitLog, now: Micros) -> Levels, else Levels::UNKNOWN;
+    fn room(state: &LimitState, log: &HitLog, now: Micros, hold: u64) -> u64, else 0;
     fn charge(state: &mut LimitState, now: Micros, hits: Hits, charge_denied: bool) -> (), else ();
     fn deny(state: &mut LimitState, now: Micros) -> (), else ();
     fn undo(state: &mut LimitState, now: Micros, undo: &Undo, hold: u64) -> (), else ();

@@ -35,7 +35,7 @@ pub use calendar::Calendar;
 pub use idle::idle_limits;
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
-pub use plan::{CountError, KeyState, LimitReading, Op, Plan, State};
+pub use plan::{CountError, KeyState, LimitReading, Op, Plan, State, UpTo};
 pub(crate) use saved::SavedNumbers;
 pub use saved::log_copy::{LogCopy, NextPart};
 pub use undo::{Replaced, Undo};
@@ -136,6 +136,14 @@ impl Limit {
         self.bound(self.algorithm.levels(state, log, now))
     }
 
+    /// Returns the largest number of hits that an advanced state allows `hold` to take.
+    fn room(&self, state: &LimitState, log: &HitLog, now: Micros, hold: u64) -> u64 {
+        match self.requests_per_unit {
+            0 => 0,
+            _ => self.algorithm.room(state, log, now, hold),
+        }
+    }
+
     /// A limit of 0 hits has none left.
     fn bound(&self, mut levels: Levels) -> Levels {
         if self.requests_per_unit == 0 {
@@ -148,6 +156,13 @@ impl Limit {
     fn charge(&self, state: &mut LimitState, now: Micros, hits: Hits) {
         if self.is_charged(self.algorithm.counts_at_zero()) {
             self.algorithm.charge(state, now, hits, self.charge_denied);
+        }
+    }
+
+    /// Charges hits whatever the limit says, as those that it denies with `charge_denied`.
+    fn add(&self, state: &mut LimitState, now: Micros, hits: Hits) {
+        if self.is_charged(self.algorithm.counts_at_zero()) {
+            self.algorithm.charge(state, now, hits, true);
         }
     }
 

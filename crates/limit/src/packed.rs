@@ -4,7 +4,7 @@ use super::hit_log::HitLog;
 use super::plan::fill;
 use super::{
     ChargeOutcome, Decision, Hits, Limit, LimitAlgorithm, Micros, NearLimits, Op, Packed, Source,
-    Verdict,
+    UpTo, Verdict,
 };
 
 /// Charges a limit as [`Plan::charge`](super::Plan::charge) does if it is the only one of its plan. `algorithm` is
@@ -21,16 +21,27 @@ pub(super) fn charge<A: LimitAlgorithm>(
     let log = HitLog::default();
     let mut state = algorithm.unpack(*packed, now);
     algorithm.advance(&mut state, now);
+    let mut granted = None;
     match op {
-        Op::Take(_) => {}
+        Op::Take(_) | Op::Add { .. } => {}
+        Op::UpTo(up_to) => granted = self::granted(limit, algorithm, &state, now, up_to),
         Op::Refund(_) => algorithm.refund(&mut state, now, hits),
         Op::Undo(undo) if undo.limits & 1 > 0 => algorithm.undo(&mut state, now, &undo, hits.hold),
         Op::Undo(_) => {}
     }
     let used_before = algorithm.levels(&state, &log, now).used;
+    let hits = granted.map_or(hits, |count| Hits { count, ..hits });
     let verdict = match op {
-        Op::Take(_) => take(limit, algorithm, &mut state, now, hits),
-        Op::Refund(_) | Op::Undo(_) => Verdict::ALLOWED,
+        Op::UpTo(_) if granted == Some(0) => Verdict::ALLOWED,
+        // One call, which is inlined.
+        Op::Take(_) | Op::UpTo(_) => take(limit, algorithm, &mut state, now, hits),
+        Op::Add { limits, .. } if limits & 1 > 0 && hits.count > 0 => {
+            if limit.is_charged(A::COUNTS_AT_ZERO) {
+                algorithm.charge(&mut state, now, hits, true);
+            }
+            Verdict::ALLOWED
+        }
+        Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => Verdict::ALLOWED,
     };
     let levels = limit.bound(algorithm.levels(&state, &log, now));
     *packed = A::pack(&state);
@@ -44,10 +55,28 @@ pub(super) fn charge<A: LimitAlgorithm>(
         reset_after: levels.reset_after,
         retry_after: if allowed { None } else { verdict.retry_after },
         source: Source::Store,
+        granted: granted.unwrap_or(0),
         near: NearLimits::default(),
     };
     let expires = if levels.empty { 0 } else { now.saturating_add(levels.reset_after) };
     ChargeOutcome { decision, expires, fill: fill(limit, &levels) }
+}
+
+/// Returns the hits that an `UpTo` takes; none if its least are denied.
+#[cold]
+fn granted<A: LimitAlgorithm>(
+    limit: &Limit,
+    algorithm: &A,
+    state: &A::State,
+    now: Micros,
+    up_to: UpTo,
+) -> Option<u32> {
+    // No algorithm that packs has holds.
+    let room = match limit.requests_per_unit {
+        0 => 0,
+        _ => algorithm.room(state, &HitLog::default(), now, 0),
+    };
+    up_to.granted((!limit.shadow_mode).then_some(room).into_iter())
 }
 
 fn take<A: LimitAlgorithm>(

@@ -6,53 +6,20 @@
 
 mod charge;
 mod inspect;
+mod op;
 mod state;
 mod undo;
+mod up_to;
 
 use std::hash::{DefaultHasher, Hasher};
 
 pub(super) use self::charge::fill;
 pub use self::inspect::{CountError, KeyState, LimitReading};
+pub use self::op::Op;
 pub use self::state::State;
+pub use self::up_to::UpTo;
 use super::hit_log::LogBounds;
-use super::{
-    Algorithm, ChargeOutcome, Decision, Hits, Limit, Micros, Packed, Undo, Unit, hash_hold_id,
-};
-
-/// The operation of a charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Takes hits; 0 only looks, and never charges or creates a state.
-    Take(u64),
-    /// Refunds hits, newest first, never below zero; always allowed.
-    Refund(u64),
-    /// Makes a charge of this plan as if it had not been made; always allowed.
-    Undo(Undo),
-}
-
-impl Op {
-    /// The hits, which saturate, with the hash of their hold id.
-    fn hits(self, hold: u64) -> Hits {
-        let count = match self {
-            Op::Take(count) | Op::Refund(count) => u32::try_from(count).unwrap_or(u32::MAX),
-            Op::Undo(undo) => undo.hits,
-        };
-        Hits { count, hold }
-    }
-
-    /// Returns the hits to take: 0 for a look, none if it takes nothing from any limit.
-    pub fn takes(self) -> Option<u64> {
-        match self {
-            Op::Take(hits) => Some(hits),
-            Op::Refund(_) | Op::Undo(_) => None,
-        }
-    }
-
-    /// Returns whether hits come back. Even if its batch is denied as a whole, they do.
-    pub fn is_refund(self) -> bool {
-        self.takes().is_none()
-    }
-}
+use super::{Algorithm, ChargeOutcome, Decision, Limit, Micros, Packed, Unit, hash_hold_id};
 
 /// The limits of a rule, ready to be charged.
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! Every algorithm against a model that keeps the whole history, and the bugs of other limiters.
 
+mod add;
 mod examples;
 mod idle;
 mod inspect;
@@ -12,6 +13,7 @@ mod replica_share;
 mod shared;
 mod traps;
 mod undo;
+mod up_to;
 
 use super::*;
 
@@ -68,6 +70,12 @@ impl Driver {
 
     fn take(&mut self, hits: u64) -> Decision {
         self.charge(Op::Take(hits)).decision
+    }
+
+    /// Returns how much of each limit is used.
+    fn used(&self) -> Vec<u64> {
+        let read = self.plan.inspect(&self.state, self.now, &[]);
+        read.limits.iter().map(|limit| limit.used).collect()
     }
 
     /// Returns whether `hits` would be allowed after `wait`, without charging.

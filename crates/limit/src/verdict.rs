@@ -80,6 +80,9 @@ pub struct Decision {
     /// they are allowed now, or never will be.
     pub retry_after: Option<Micros>,
     pub source: Source,
+    /// The hits that an [`UpTo`](super::Op::UpTo) took; 0 if it is denied, or a policy decided that charges
+    /// nothing, and for other operations.
+    pub granted: u32,
     /// Other limits that these hits brought near their n, or took while they were; see
     /// [`Plan::with_near_limit_ratio`](super::Plan::with_near_limit_ratio).
     pub near: NearLimits,
@@ -121,6 +124,7 @@ impl Decision {
         reset_after: 0,
         retry_after: None,
         source: Source::Store,
+        granted: 0,
         near: NearLimits(None),
     };
 }

@@ -48,10 +48,7 @@ impl Holds {
             return;
         }
         for (charge, answer) in batch.charges.iter().zip(answers) {
-            let Some(hits) = charge.op.takes() else { continue };
-            if !charge.may_hold(answer) {
-                continue;
-            }
+            let Some(hits) = charge.held(answer) else { continue };
             let entry = |(key, value): &Entry<'_>| (Box::from(*key), Box::from(*value));
             let hold = TakenHold {
                 entries: charge.key.entries.iter().map(entry).collect(),

@@ -105,6 +105,8 @@ fn line<'a>(
             Op::Take(hits) => i64::try_from(hits).unwrap_or(i64::MAX),
             Op::Refund(hits) => -i64::try_from(hits).unwrap_or(i64::MAX),
             Op::Undo(undo) => -i64::from(undo.hits),
+            Op::UpTo(up_to) => up_to.most.into(),
+            Op::Add { hits, .. } => hits.into(),
         }),
         used_before: None,
         remaining: None,

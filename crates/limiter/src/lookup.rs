@@ -246,7 +246,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         if self.is_blocked && self.domain.is_some_and(|domain| domain.together) {
             // Charged all or none: the others only look.
             for matched in &mut self.matched {
-                if !matched.is_blocked() && matched.op.takes().is_some() {
+                if !matched.is_blocked() && !matched.op.is_unconditional() {
                     matched.op = Op::Take(0);
                 }
             }

@@ -42,6 +42,7 @@ pub mod fakes;
 pub mod holds;
 #[cfg(test)]
 pub(crate) mod model;
+pub mod operations;
 #[cfg(test)]
 pub(crate) mod reduce;
 pub mod replicas;
@@ -106,6 +107,7 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     a_limit_of_zero_denies(store).await;
     holds::replaces_a_hold_of_the_same_id(store, clock).await;
     keeps_the_longest_debts(store, clock).await;
+    operations::conforms(store, clock).await;
     replicas::conforms(store, clock).await;
 }
 

@@ -13,7 +13,7 @@ use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
 use super::{Answer, Answers, Batch, Charge, Operations, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
-use weir_limit::{Decision, KeyState, Micros, Op, Source};
+use weir_limit::{Decision, KeyState, Micros, Source};
 
 /// A wrapper that answers what it knows to be denied without the inner store.
 ///
@@ -137,8 +137,8 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
     /// Learns from the answers to a batch that was sent at `sent`.
     fn learn(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Micros) {
         for (charge, answer) in zip(charges, answers) {
-            match (charge.op, answer) {
-                (Op::Take(hits @ 1..), Ok(decision)) if !decision.allowed => {
+            match (charge.op.asks(), answer) {
+                (Some(hits @ 1..), Ok(decision)) if !decision.allowed => {
                     self.learn_denial(charge, hits, decision, sent);
                 }
                 _ => self.forget_waits(charge, sent),

@@ -34,8 +34,8 @@ const RETRY_AFTER: Micros = SECOND;
 ///
 /// - `error` returns the error.
 /// - `allow` allows.
-/// - `deny` denies, with a wait of one second. It allows refunds, and plans whose limits are
-///   all in shadow mode.
+/// - `deny` denies, with a wait of one second. It allows what limits never deny (refunds, for instance), and
+///   plans whose limits are all in shadow mode.
 /// - `local` limits in memory by this replica's [share](Plan::replica_share), starting empty. Hits beyond the
 ///   share are denied, even if the whole limit has room. The failed charges of a batch that is charged
 ///   together are charged together with each other.
@@ -153,7 +153,11 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     fn charge_locally(&self, batch: Batch<'_>, answers: &mut [Answer]) {
         // What was charged elsewhere is not undone here.
         for (charge, answer) in zip(batch.charges, &mut *answers) {
-            if answer.is_err() && matches!(charge.op, Op::Undo(_)) {
+            let is_elsewhere = match charge.op {
+                Op::Undo(_) => true,
+                Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } => false,
+            };
+            if answer.is_err() && is_elsewhere {
                 *answer = Ok(allow(charge));
             }
         }
@@ -312,14 +316,15 @@ fn allow(charge: &Charge<'_>) -> Decision {
         reset_after: 0,
         retry_after: None,
         source: Source::Degraded,
+        granted: 0,
         near: NearLimits::default(),
     }
 }
 
 fn deny(charge: &Charge<'_>) -> Decision {
-    match (charge.op, enforced(charge)) {
-        (Op::Refund(_) | Op::Undo(_), _) | (_, None) => allow(charge),
-        (Op::Take(_), Some(limit)) => Decision {
+    match (charge.op.asks(), enforced(charge)) {
+        (None, _) | (_, None) => allow(charge),
+        (Some(_), Some(limit)) => Decision {
             allowed: false,
             limit,
             would_deny: 0,
@@ -329,6 +334,7 @@ fn deny(charge: &Charge<'_>) -> Decision {
             reset_after: RETRY_AFTER,
             retry_after: Some(RETRY_AFTER),
             source: Source::Degraded,
+            granted: 0,
             near: NearLimits::default(),
         },
     }

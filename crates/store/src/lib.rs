@@ -90,16 +90,21 @@ impl Charge<'_> {
         match on_failure.unwrap_or(OnStoreFailure::Error) {
             // The whole request is refused.
             OnStoreFailure::Error => Some(Role::Enforced),
-            OnStoreFailure::Deny if self.op.takes().is_some() && enforced() => Some(self.role),
+            OnStoreFailure::Deny if self.op.asks().is_some() && enforced() => Some(self.role),
             OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
         }
     }
 
-    /// Returns whether to release hits if the caller goes away: a concurrency limit took them, or
-    /// may have. If that is not known, only a hold id makes releasing safe: without a hold of that
-    /// id nothing is released.
-    pub fn may_hold(&self, answer: &Answer) -> bool {
-        let Some(at) = self.plan.concurrency() else { return false };
+    /// Returns the hits to release if the caller goes away: a concurrency limit took them, or may
+    /// have. If that is not known, only a hold id makes releasing safe: without a hold of that id
+    /// nothing is released.
+    pub fn held(&self, answer: &Answer) -> Option<u64> {
+        let at = self.plan.concurrency()?;
+        let hits = match (self.op, answer) {
+            (Op::Add { limits, .. }, _) if limits >> at & 1 == 0 => 0,
+            (op, Ok(decision)) if decision.source == Source::Store => op.charged(decision),
+            (op, _) => op.takes().unwrap_or(0),
+        };
         let charges_denied =
             || self.plan.limits().get(usize::from(at)).is_some_and(|limit| limit.charge_denied);
         let known = match answer {
@@ -110,7 +115,7 @@ impl Charge<'_> {
             Err(failed) if failed.is_refusal() => Some(false),
             _ => None,
         };
-        self.op.takes().is_some_and(|hits| hits > 0) && known.unwrap_or(self.hold.is_some())
+        (hits > 0 && known.unwrap_or(self.hold.is_some())).then_some(hits)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_common::clock::{Clock, ManualClock};
-use weir_limit::{KeyState, Micros, Op, State};
+use weir_limit::{KeyState, Micros, State};
 use weir_store::conformance::{self, DAWN};
 use weir_store::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
 
@@ -48,7 +48,7 @@ impl MapStore {
         {
             *states = before;
             for charge in batch.charges {
-                if let Op::Refund(_) = charge.op {
+                if charge.op.is_unconditional() {
                     let _ = charge_one(&mut states, charge);
                 }
             }

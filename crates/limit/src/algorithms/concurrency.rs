@@ -161,6 +161,11 @@ impl LimitAlgorithm for Concurrency {
         }
     }
 
+    /// Taking the same id again replaces its hold.
+    fn room(&self, state: &State, _: &HitLog, _: Micros, hold: u64) -> u64 {
+        u64::from(self.n).saturating_sub(state.count - state.held(hold))
+    }
+
     fn charge(&self, state: &mut State, now: Micros, hits: Hits, _: bool) {
         let Hits { count: hits, hold } = hits;
         let t = now.max(state.last);

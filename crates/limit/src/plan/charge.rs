@@ -26,12 +26,14 @@ impl Plan {
             Op::Take(_) => return self.take(states, log, now, hits),
             Op::Refund(_) => self.refund(states, log, now, hits),
             Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
+            Op::UpTo(up_to) => return self.up_to(states, log, now, up_to, hold),
+            Op::Add { limits, .. } => return self.add(states, log, now, hits, limits),
         }
         let used: Used = self.used(states, log, now);
         self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used)
     }
 
-    fn take(
+    pub(super) fn take(
         &self,
         states: &mut [LimitState],
         log: &mut HitLog,
@@ -71,7 +73,33 @@ impl Plan {
         let mut outcome = self.conclude(states, log, now, &verdicts, &used);
         if allowed && hits.count > 0 && !self.near_from.is_empty() {
             let count = u64::from(hits.count);
-            self.add_near(states, log, now, (count, &used), &mut outcome.decision);
+            self.add_near(states, log, now, (count, &used, u16::MAX), &mut outcome.decision);
+        }
+        outcome
+    }
+
+    /// Charges hits to limits, one bit each, whatever they say.
+    #[cold]
+    fn add(
+        &self,
+        states: &mut [LimitState],
+        log: &HitLog,
+        now: Micros,
+        hits: Hits,
+        limits: u16,
+    ) -> ChargeOutcome {
+        let used = self.used(states, log, now);
+        if hits.count > 0 {
+            for (i, (limit, state)) in self.limits.iter().zip(&mut *states).enumerate() {
+                if limits >> i & 1 > 0 {
+                    limit.add(state, now, hits);
+                }
+            }
+        }
+        let mut outcome = self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used);
+        if hits.count > 0 && !self.near_from.is_empty() {
+            let count = u64::from(hits.count);
+            self.add_near(states, log, now, (count, &used, limits), &mut outcome.decision);
         }
         outcome
     }
@@ -89,20 +117,20 @@ impl Plan {
         }
     }
 
-    /// Adds the limits that are near their n after admitted hits: of those that may bind, all but the
-    /// binding one.
+    /// Adds the limits that are near their n after hits: of those that may bind, and whose bit is set in
+    /// `limits`, all but the binding one.
     fn add_near(
         &self,
         states: &[LimitState],
         log: &HitLog,
         now: Micros,
-        (hits, used): (u64, &Used),
+        (hits, used, limits): (u64, &Used, u16),
         decision: &mut Decision,
     ) {
         let all_shadow = self.limits.iter().all(|limit| limit.shadow_mode);
         for (i, (limit, near_from)) in self.limits.iter().zip(&self.near_from).enumerate() {
             let used = used[i].saturating_add(hits);
-            let may_bind = !limit.shadow_mode || all_shadow;
+            let may_bind = (!limit.shadow_mode || all_shadow) && limits >> i & 1 > 0;
             if used >= *near_from && i != usize::from(decision.limit) && may_bind {
                 let reset_after = limit.levels(&states[i], log, now).reset_after;
                 decision.near.push(NearLimit { limit: i as u8, used, reset_after });
@@ -110,13 +138,13 @@ impl Plan {
         }
     }
 
-    fn used(&self, states: &[LimitState], log: &HitLog, now: Micros) -> Used {
+    pub(super) fn used(&self, states: &[LimitState], log: &HitLog, now: Micros) -> Used {
         let used = |(limit, state): (&Limit, &LimitState)| limit.levels(state, log, now).used;
         self.limits.iter().zip(states).map(used).collect()
     }
 
     /// Finds the binding limit and builds the outcome.
-    fn conclude(
+    pub(super) fn conclude(
         &self,
         states: &[LimitState],
         log: &HitLog,
@@ -157,6 +185,7 @@ impl Plan {
                         reset_after: levels.reset_after,
                         retry_after: if allowed { None } else { retry_after },
                         source: Source::Store,
+                        granted: 0,
                         near: NearLimits::default(),
                     },
                 ));
@@ -181,7 +210,7 @@ pub(crate) fn fill(limit: &Limit, levels: &Levels) -> Fill {
 }
 
 /// The hits each limit had counted before a charge.
-type Used = SmallVec<[u64; 4]>;
+pub(super) type Used = SmallVec<[u64; 4]>;
 
 /// The order that selects the binding limit: the greatest binds.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

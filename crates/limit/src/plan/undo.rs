@@ -14,21 +14,22 @@ impl Plan {
         op: Op,
         hold: u64,
     ) -> (ChargeOutcome, Vec<Undo>) {
-        let hits = match op {
-            Op::Take(hits @ 1..) => u32::try_from(hits).unwrap_or(u32::MAX),
-            Op::Take(0) | Op::Refund(_) | Op::Undo(_) => {
+        match op {
+            Op::Take(1..) | Op::UpTo(_) => {}
+            Op::Take(0) | Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => {
                 return (self.charge_hashed(state, now, op, hold), Vec::new());
             }
-        };
+        }
         self.advance(state, now);
         let before = state.clone();
         let outcome = self.charge_hashed(state, now, op, hold);
+        let hits = op.charged(&outcome.decision);
         let mut undos: Vec<Undo> = Vec::new();
         for (i, limit) in self.limits().iter().enumerate() {
             let undo = match &limit.algorithm {
                 // Limits in shadow mode share the log of those that admitted the hits.
                 Algorithm::SlidingLog(_) if !outcome.decision.allowed => None,
-                Algorithm::SlidingLog(_) => Undo::new(hits.into(), before.log().latest(now)),
+                Algorithm::SlidingLog(_) => Undo::new(hits, before.log().latest(now)),
                 algorithm => {
                     let (before, after) = (before.limits().get(i), state.limits().get(i));
                     before

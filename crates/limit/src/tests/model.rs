@@ -11,7 +11,7 @@ pub(super) struct Model {
     pub kind: Kind,
     pub n: u64,
     pub period: Micros,
-    /// Whether denied hits are charged, and the debt they may cause.
+    /// Whether denied hits are charged, and the debt that they, or hits that are added, may cause.
     pub charge_denied: bool,
     pub max_debt: u64,
     history: History,
@@ -34,6 +34,11 @@ impl Model {
     pub fn new(kind: Kind, n: u64, period: Micros) -> Model {
         let (charge_denied, max_debt) = (false, 0);
         Model { kind, n, period, charge_denied, max_debt, history: Vec::new(), missing: 0, last: 0 }
+    }
+
+    /// Owes up to `max_debt` beyond a bucket's capacity.
+    pub fn owing(self, max_debt: u64) -> Model {
+        Model { max_debt, ..self }
     }
 
     /// Charges denied hits too, up to `max_debt` beyond a bucket's capacity.
@@ -161,10 +166,48 @@ impl Model {
         allowed
     }
 
-    /// Forgets hits that were taken at a time. Only for models that decide from the history.
-    pub fn undo(&mut self, taken: Micros, hits: u64) {
-        if let Some(at) = self.history.iter().position(|made| *made == (taken, hits)) {
-            self.history.remove(at);
+    /// Takes hits, and more as far as they are allowed; returns whether, and how many.
+    pub fn up_to(&mut self, now: Micros, up_to: UpTo) -> (bool, u64) {
+        let (least, share) = (u64::from(up_to.least), u64::from(up_to.share.get()));
+        let more = u64::from(up_to.most).saturating_sub(least);
+        if least > 0 && !self.allows(now, least) {
+            self.take(now, least);
+            return (false, 0);
+        }
+        let mut left = 0;
+        while left < more * share && self.allows(now, least + left + 1) {
+            left += 1;
+        }
+        let granted = least + left / share;
+        if granted > 0 {
+            assert!(self.take(now, granted));
+        }
+        (true, granted)
+    }
+
+    /// Charges hits, whatever the limit says.
+    pub fn add(&mut self, now: Micros, hits: u64) {
+        self.refill(now);
+        let hits = u128::from(hits);
+        match self.kind {
+            Kind::Token { .. } | Kind::Gcra { .. } if self.n == 0 => {}
+            Kind::Token { capacity, .. } => {
+                let most = u128::from(capacity + self.max_debt);
+                self.missing = (self.missing + hits).min(most);
+            }
+            Kind::Gcra { burst } => {
+                let p = u128::from(self.period);
+                self.missing = (self.missing + hits * p).min(u128::from(burst + self.max_debt) * p);
+            }
+            Kind::HitLog => {}
+            _ => self.history.push((now, hits as u64)),
+        }
+    }
+
+    /// Forgets some of the hits that were taken at a time. Only for models that decide from the history.
+    pub fn undo(&mut self, taken: Micros, hits: u64, back: u64) {
+        if let Some(made) = self.history.iter_mut().find(|made| **made == (taken, hits)) {
+            made.1 -= back;
         }
     }
 

@@ -1,5 +1,7 @@
 //! Properties of every algorithm, over random schedules.
 
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::model::{Kind, Model};
@@ -27,14 +29,20 @@ fn kind() -> impl Strategy<Value = Kind> {
 pub(super) fn model() -> impl Strategy<Value = Model> {
     let period = prop_oneof![Just(SECOND), Just(60 * SECOND), 3_u64..9, 900_000_u64..2_000_000];
     let n = prop_oneof![9 => 1_u64..9, 1 => Just(0)];
-    let debt = prop::option::weighted(0.3, 0_u64..9);
+    let debt = prop::option::weighted(0.5, (0_u64..9, any::<bool>()));
     (kind(), n, period, debt).prop_map(|(kind, n, period, debt)| {
         let model = Model::new(kind, n, period);
         match debt {
-            Some(debt) => model.charging_denied(debt),
+            Some((debt, true)) => model.charging_denied(debt),
+            Some((debt, false)) => model.owing(debt),
             None => model,
         }
     })
+}
+
+pub(super) fn up_to() -> impl Strategy<Value = UpTo> {
+    let share = (1_u32..4).prop_filter_map("a share", NonZeroU32::new);
+    (0_u32..6, 0_u32..12, share).prop_map(|(least, most, share)| UpTo { least, most, share })
 }
 
 fn schedule(period: Micros) -> impl Strategy<Value = Vec<Step>> {
@@ -50,6 +58,8 @@ fn schedule(period: Micros) -> impl Strategy<Value = Vec<Step>> {
         3 => (0_u64..12).prop_map(Op::Take),
         1 => Just(Op::Take(u64::MAX)),
         2 => (0_u64..6).prop_map(Op::Refund),
+        1 => (0_u32..12).prop_map(|hits| Op::Add { hits, limits: 1 }),
+        2 => up_to().prop_map(Op::UpTo),
     ];
     prop::collection::vec((wait, op), 1..60)
 }
@@ -106,16 +116,22 @@ proptest! {
         let mut driver = Driver::new(vec![model.limit()]);
         for (wait, op) in schedule {
             driver.now += wait;
-            let allowed = match op {
-                Op::Take(hits) => model.take(driver.now, hits.min(u32::MAX.into())),
+            let (allowed, granted) = match op {
+                Op::Take(hits) => (model.take(driver.now, hits.min(u32::MAX.into())), 0),
+                Op::UpTo(up_to) => model.up_to(driver.now, up_to),
                 Op::Refund(hits) => {
                     model.refund(driver.now, hits);
-                    true
+                    (true, 0)
+                }
+                Op::Add { hits, .. } => {
+                    model.add(driver.now, hits.into());
+                    (true, 0)
                 }
                 Op::Undo(_) => unreachable!("tests/undo.rs has them"),
             };
             let charged = driver.charge(op);
             prop_assert_eq!(charged.decision.allowed, allowed, "{:?} at {}", op, driver.now);
+            prop_assert_eq!(u64::from(charged.decision.granted), granted, "{:?}", op);
             check_durations(&driver, &model, op, &charged);
         }
     }
@@ -159,7 +175,7 @@ proptest! {
     fn looks_and_refunds_create_no_state(model in model(), wait in 0_u64..100) {
         let mut driver = Driver::new(vec![model.limit()]);
         driver.now += wait;
-        for op in [Op::Take(0), Op::Refund(3)] {
+        for op in [Op::Take(0), Op::Refund(3), Op::Add { hits: 0, limits: 1 }] {
             prop_assert!(driver.charge(op).expires <= driver.now);
         }
     }

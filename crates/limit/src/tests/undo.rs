@@ -1,5 +1,7 @@
 //! Charges that are undone are as if they had not been made.
 
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::model::{Kind, Model};
@@ -30,12 +32,6 @@ impl Driver {
     fn look(&self) -> Decision {
         self.clone().take(0)
     }
-
-    /// Returns how much of each limit is used.
-    fn used(&self) -> Vec<u64> {
-        let read = self.plan.inspect(&self.state, self.now, &[]);
-        read.limits.iter().map(|limit| limit.used).collect()
-    }
 }
 
 fn concurrency(n: u32, hold_id: Option<&str>) -> Limit {
@@ -43,8 +39,8 @@ fn concurrency(n: u32, hold_id: Option<&str>) -> Limit {
     limit(n, Algorithm::Concurrency(Concurrency { n, timeout: 60 * SECOND, hold_id }), false)
 }
 
-/// A wait, hits to take, and after how many more steps they are undone, if ever.
-type Step = (Micros, u64, Option<usize>);
+/// A wait, hits to take, and after how many more steps how many of them are undone, if ever.
+type Step = (Micros, u64, Option<(usize, u64)>);
 
 fn steps(period: Micros) -> impl Strategy<Value = Vec<Step>> {
     let wait = prop_oneof![
@@ -53,7 +49,7 @@ fn steps(period: Micros) -> impl Strategy<Value = Vec<Step>> {
         2 => 0..period * 3,
         1 => Just(period),
     ];
-    prop::collection::vec((wait, 1_u64..5, prop::option::of(0_usize..6)), 1..60)
+    prop::collection::vec((wait, 1_u64..5, prop::option::of((0_usize..6, 1_u64..5))), 1..60)
 }
 
 proptest! {
@@ -73,13 +69,14 @@ proptest! {
             _ => model,
         };
         let mut driver = Driver::new(vec![model.limit()]);
-        let mut due: Vec<(usize, Micros, u64, Vec<Undo>)> = Vec::new();
+        let mut due: Vec<(usize, Micros, u64, u64, Vec<Undo>)> = Vec::new();
         for (at, (wait, hits, undone_after)) in steps.into_iter().enumerate() {
             driver.now += wait;
-            due.retain(|(when, taken, hits, undos)| {
+            due.retain(|(when, taken, hits, back, undos)| {
                 if *when <= at {
-                    model.undo(*taken, *hits);
-                    driver.undo(undos, 0);
+                    model.undo(*taken, *hits, *back);
+                    let part = |undo: &Undo| Undo { hits: *back as u32, ..*undo };
+                    driver.undo(&undos.iter().map(part).collect::<Vec<_>>(), 0);
                 }
                 *when > at
             });
@@ -87,8 +84,59 @@ proptest! {
             let (decision, undos) = driver.charge_undoable(Op::Take(hits), 0);
             prop_assert_eq!(decision.allowed, allowed);
             prop_assert_eq!(undos.is_empty(), !allowed && !model.charge_denied);
-            if let Some(after) = undone_after.filter(|_| !undos.is_empty()) {
-                due.push((at + 1 + after, driver.now, hits, undos));
+            if let Some((after, back)) = undone_after.filter(|_| !undos.is_empty()) {
+                due.push((at + 1 + after, driver.now, hits, back.min(hits), undos));
+            }
+        }
+    }
+
+    /// What was admitted and not undone, counted by itself: giving a part of some hits back, as long after
+    /// they were taken as may be, never lets a limit admit more than it guarantees.
+    #[test]
+    fn undoing_a_part_keeps_every_guarantee(
+        (model, steps) in model().prop_flat_map(|model| {
+            let period = model.period;
+            (Just(Model::new(model.kind, model.n, period)), steps(period))
+        }),
+    ) {
+        let mut driver = Driver::new(vec![model.limit()]);
+        let mut admitted: Vec<(Micros, u64)> = Vec::new();
+        let mut due: Vec<(usize, usize, u64, Vec<Undo>)> = Vec::new();
+        for (at, (wait, hits, undone_after)) in steps.into_iter().enumerate() {
+            driver.now += wait;
+            due.retain(|(when, made, back, undos)| {
+                if *when <= at {
+                    admitted[*made].1 -= *back;
+                    let part = |undo: &Undo| Undo { hits: *back as u32, ..*undo };
+                    driver.undo(&undos.iter().map(part).collect::<Vec<_>>(), 0);
+                }
+                *when > at
+            });
+            let up_to = UpTo { least: 1, most: 2 * hits as u32, share: NonZeroU32::MIN };
+            let (decision, undos) = driver.charge_undoable(Op::UpTo(up_to), 0);
+            if decision.allowed {
+                let granted = u64::from(decision.granted);
+                if let Some((after, back)) = undone_after {
+                    due.push((at + 1 + after, admitted.len(), back.min(granted), undos));
+                }
+                admitted.push((driver.now, granted));
+            }
+        }
+        let (n, p) = (model.n, model.period);
+        for (i, &(start, _)) in admitted.iter().enumerate() {
+            let mut sum = 0;
+            for &(end, hits) in &admitted[i..] {
+                sum += hits;
+                let span = end - start;
+                let most = match model.kind {
+                    Kind::Fixed => n * (end / p - start / p + 1),
+                    // Near n in each period: never more than that in the windows that it touches.
+                    Kind::Sliding => n * (end / p - start / p + 1),
+                    Kind::HitLog | Kind::Bucketed { .. } => n * (span / p + 1),
+                    Kind::Token { capacity, amount, .. } => capacity + amount * (span / p + 1),
+                    Kind::Gcra { burst } => burst + (span * n).div_ceil(p),
+                };
+                prop_assert!(sum <= most, "{} in {} microseconds, at most {}", sum, span, most);
             }
         }
     }
@@ -152,8 +200,9 @@ fn only_limits_that_charged_are_undone() {
     assert_eq!(driver.used(), [0, 2]);
     driver.undo(&undos, 0);
     assert_eq!(driver.used(), [0, 0]);
-    // Looks, refunds and undos have nothing to undo.
-    for op in [Op::Take(0), Op::Refund(1), Op::Undo(Undo { limits: 3, ..undos[0] })] {
+    // Looks, refunds, undos and hits that are added have nothing to undo.
+    let undo = Op::Undo(Undo { limits: 3, ..undos[0] });
+    for op in [Op::Take(0), Op::Refund(1), undo, Op::Add { hits: 1, limits: 3 }] {
         assert_eq!(driver.charge_undoable(op, 0).1, []);
     }
 }

@@ -1,10 +1,12 @@
 //! Hits of concurrency limits that a cancelled call releases.
 
+use std::num::NonZeroU32;
+
 use futures_util::FutureExt;
 
 use super::limits::entry;
 use super::*;
-use weir_limit::{Decision, NearLimits, Op, Source};
+use weir_limit::{Decision, NearLimits, Op, Source, UpTo};
 use weir_store::{Charge, Key, Role};
 
 const RULES: &str = "domain: d
@@ -133,6 +135,7 @@ fn if_the_outcome_is_unknown_only_holds_with_an_id_are_released() {
         reset_after: 0,
         retry_after: None,
         source: Source::Store,
+        granted: 3,
         near: NearLimits::default(),
     };
     let degraded = Decision { source: Source::Degraded, ..decision.clone() };
@@ -157,10 +160,16 @@ fn if_the_outcome_is_unknown_only_holds_with_an_id_are_released() {
         (Err(StoreError::Unavailable), true, false),
         (Err(StoreError::Corrupt), false, false),
     ] {
-        let may_hold = |plan, hold| of(plan, hold, Op::Take(1)).may_hold(&answer);
+        let may_hold = |plan, hold| of(plan, hold, Op::Take(1)).held(&answer) == Some(1);
         assert_eq!(may_hold(&with_id, Some("1")), by_id, "{answer:?}");
         assert_eq!(may_hold(&level, None), without, "{answer:?}");
-        assert!(!of(&with_id, Some("1"), Op::Take(0)).may_hold(&answer));
-        assert!(!of(&with_id, Some("1"), Op::Refund(1)).may_hold(&answer));
+        for op in [Op::Take(0), Op::Refund(1), Op::Add { hits: 1, limits: 0 }] {
+            assert_eq!(of(&with_id, Some("1"), op).held(&answer), None);
+        }
+        // What was granted, or may have been.
+        let granted = answer.as_ref().is_ok_and(|it| it.source == Source::Store);
+        let up_to = Op::UpTo(UpTo { least: 1, most: 5, share: NonZeroU32::MIN });
+        let held = of(&with_id, Some("1"), up_to).held(&answer);
+        assert_eq!(held, by_id.then_some(if granted { 3 } else { 5 }), "{answer:?}");
     }
 }

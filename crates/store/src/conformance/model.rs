@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -13,7 +14,7 @@ use crate::{Charge, Key, Role, States, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, Micros,
-    Op, Plan, Replaced, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Undo, Unit,
+    Op, Plan, Replaced, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Undo, Unit, UpTo,
 };
 
 /// Time passes, then a batch is charged.
@@ -89,12 +90,14 @@ pub(crate) fn spread_schedules() -> impl Strategy<Value = Vec<Step>> {
             }
         }
         for step in steps.iter_mut().filter(|step| step.together) {
-            let takes = |asked: &&ModelCharge| asked.op.takes().is_some_and(|hits| hits > 0);
+            let takes = |asked: &&ModelCharge| {
+                !asked.op.is_unconditional() && asked.op.takes().is_some_and(|hits| hits > 0)
+            };
             let taken: Vec<usize> =
                 step.charges.iter().filter(takes).map(|asked| asked.key).collect();
             for asked in &mut step.charges {
-                // The newest hits would be those of the same batch.
-                if asked.op.is_refund() && taken.contains(&asked.key) {
+                // The newest hits would be those of the same batch, and a count that is full takes less.
+                if asked.op.is_unconditional() && taken.contains(&asked.key) {
                     asked.op = Op::Take(0);
                 }
                 // A part of a hit.
@@ -132,6 +135,8 @@ fn step(
         1 => prop_oneof![Just(u64::from(u32::MAX)), Just(u64::MAX)].prop_map(Op::Take),
         2 => (1_u64..6).prop_map(Op::Refund),
         2 => undo().prop_map(Op::Undo),
+        2 => add(),
+        4 => up_to().prop_map(Op::UpTo),
     ];
     let role =
         prop_oneof![4 => Just(Role::Enforced), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
@@ -151,6 +156,21 @@ fn undo() -> impl Strategy<Value = Undo> {
         let replaced = replaced.map(|(at, hits)| Replaced { at, hits });
         Undo { hits, taken, limits, replaced }
     })
+}
+
+/// Returns hits to take, and more where they are allowed.
+fn up_to() -> impl Strategy<Value = UpTo> {
+    let some = || prop_oneof![9 => 0_u32..5, 1 => Just(u32::MAX)];
+    let share = prop_oneof![3 => Just(1), 2 => 2_u32..5, 1 => Just(u32::MAX)];
+    (some(), some(), share.prop_filter_map("a share", NonZeroU32::new))
+        .prop_map(|(least, more, share)| UpTo { least, most: least.saturating_add(more), share })
+}
+
+/// Returns the adding of hits to some limits.
+fn add() -> impl Strategy<Value = Op> {
+    let hits = prop_oneof![9 => 0_u32..6, 1 => Just(u32::MAX)];
+    let limits = prop_oneof![2 => Just(u16::MAX), 1 => any::<u16>()];
+    (hits, limits).prop_map(|(hits, limits)| Op::Add { hits, limits })
 }
 
 /// In seconds.
@@ -291,7 +311,7 @@ impl ModelCharge {
     /// Returns the operation as of a time.
     fn op_at(&self, now: Micros) -> Op {
         match self.op {
-            Op::Take(_) | Op::Refund(_) => self.op,
+            Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } => self.op,
             Op::Undo(undo) => {
                 let taken = now.saturating_sub(undo.taken);
                 let before = |it: Replaced| Replaced { at: taken.saturating_sub(it.at), ..it };
@@ -426,7 +446,7 @@ pub(crate) async fn agrees(
         if step.together && denied(step, &expected) {
             model = before;
             for asked in &step.charges {
-                if asked.op.is_refund() {
+                if asked.op.is_unconditional() {
                     model.charge(asked, &plans[asked.plan], now);
                 }
             }

@@ -128,7 +128,7 @@ pub async fn reads_what_was_charged(store: &impl States, clock: &ManualClock) {
             clock.advance(pass);
             let now = clock.now();
             if let Some(op) = op {
-                let id = if matches!(op, Op::Refund(_)) { 4 } else { id };
+                let id = if op.is_refund() { 4 } else { id };
                 state.charge(store, now, op, &id.to_string()).await;
             }
             let read = try_read(store, key, plan, &SPANS).await;

@@ -63,7 +63,8 @@ impl DenialCache {
         now < self.until.load(Ordering::Relaxed)
     }
 
-    /// Returns the key under which denials of a charge are cached; none if they are not.
+    /// Returns the key of a charge that may change denials, or be denied; none if its denials are not
+    /// cached.
     pub(super) fn key(&self, charge: &Charge<'_>) -> Option<Fingerprint> {
         let takes = charge.op.takes().is_some_and(|hits| hits > 0);
         let known = takes && charge.plan.repeats_denials();
@@ -77,7 +78,7 @@ impl DenialCache {
         charge: &Charge<'_>,
         now: Micros,
     ) -> Option<Decision> {
-        let hits = charge.op.takes()?;
+        let hits = charge.op.asks()?;
         let covers_more = charge.plan.denial_covers_more_hits();
         let set = self.set(key).lock();
         let denial = set.denials.iter().flatten().find(|denial| {
@@ -98,6 +99,7 @@ impl DenialCache {
             reset_after: denial.reset_after.saturating_sub(passed),
             retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
+            granted: 0,
             near: NearLimits::default(),
         })
     }

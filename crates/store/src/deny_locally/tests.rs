@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::*;
@@ -8,8 +9,8 @@ use crate::memory::MemoryStore;
 use crate::{Entry, Key, Role};
 use weir_common::clock::ManualClock;
 use weir_limit::{
-    Algorithm, Concurrency, FixedWindow, Gcra, Limit, NearLimits, Plan, SECOND, TokenBucket, Undo,
-    Unit,
+    Algorithm, Concurrency, FixedWindow, Gcra, Limit, NearLimits, Op, Plan, SECOND, TokenBucket,
+    Undo, Unit, UpTo,
 };
 
 mod property;
@@ -315,6 +316,49 @@ async fn refunds_made_here_are_noticed_immediately_and_elsewhere_in_time() {
     make(&here, &plan, Op::Undo(Undo { hits: 1, taken, limits: 1, replaced: None })).await;
     clock.advance(1);
     assert!(take(&there, "d", "a", &plan, 1).await.allowed);
+}
+
+#[tokio::test]
+async fn the_least_of_a_reservation_is_denied_as_a_take_and_nothing_else_is() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(3, Unit::Hour);
+    let make = async |op| {
+        let key = Key { domain: "d", entries: &[("key", "a")] };
+        let one = Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
+        charge(&store, &[one], false).await.swap_remove(0)
+    };
+    let up_to = |least| Op::UpTo(UpTo { least, most: 5, share: NonZeroU32::MIN });
+    make(Op::Take(3)).await;
+    // Either way, a denial of as many hits is learned.
+    assert_eq!(make(up_to(2)).await.source, Source::Store);
+    assert_eq!(make(Op::Take(2)).await.source, Source::DeniedLocally);
+    let denied = make(up_to(2)).await;
+    assert_eq!((denied.source, denied.allowed, denied.granted), (Source::DeniedLocally, false, 0));
+    for op in [up_to(0), Op::Add { hits: 2, limits: 1 }] {
+        let decision = make(op).await;
+        assert_eq!((decision.source, decision.allowed), (Source::Store, true), "{op:?}");
+    }
+}
+
+#[tokio::test]
+async fn waits_that_added_or_granted_hits_lengthen_are_asked_for_again() {
+    let gcra = Algorithm::Gcra(Gcra::new(60, 60 * SECOND, 5, 5).unwrap());
+    let limit = Limit::fixed_window(60, Unit::Minute, 1).unwrap();
+    let plan = Arc::new(Plan::new(vec![Limit { algorithm: gcra, charge_denied: false, ..limit }]));
+    let ([store, _], _) = replicas(MAX);
+    assert!(take(&store, "d", "a", &plan, 3).await.allowed);
+    let waits = async || {
+        let first = take(&store, "d", "a", &plan, 4).await;
+        let again = take(&store, "d", "a", &plan, 4).await;
+        assert_eq!((first.source, again.source), (Source::Store, Source::DeniedLocally));
+        assert_eq!(first.retry_after, again.retry_after);
+        first.retry_after
+    };
+    assert_eq!(waits().await, Some(2 * SECOND));
+    make(&store, &plan, Op::UpTo(UpTo { least: 0, most: 1, share: NonZeroU32::MIN })).await;
+    assert_eq!(waits().await, Some(3 * SECOND));
+    make(&store, &plan, Op::Add { hits: 4, limits: 1 }).await;
+    assert_eq!(waits().await, Some(7 * SECOND));
 }
 
 #[tokio::test]

@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::*;
@@ -6,7 +7,7 @@ use crate::conformance::states::{try_read, try_reset};
 use crate::conformance::{self, DAWN, plan, take};
 use crate::{Entry, Key};
 use weir_common::clock::ManualClock;
-use weir_limit::{Algorithm, Gcra, ReduceBucket, TokenBucket, Undo, Unit};
+use weir_limit::{Algorithm, Gcra, ReduceBucket, TokenBucket, Undo, Unit, UpTo};
 
 type Clocks = Arc<ManualClock>;
 type Guarded = Guard<Arc<Fake<MemoryStore<Clocks>>>, Clocks>;
@@ -232,6 +233,39 @@ async fn nothing_is_undone_locally() {
     assert!(answers[0].as_ref().unwrap().allowed);
     let answers = ask(&guard, &[charge_of(&entries, &plan, Op::Take(0))], false, None).await;
     assert_eq!(answers[0].as_ref().unwrap().used_before, 2);
+}
+
+/// Hits that are added are never denied, and what is granted by this replica's share is counted there.
+#[tokio::test]
+async fn each_policy_answers_what_is_added_and_taken_up_to() {
+    let plan = plan(10, Unit::Hour);
+    let entries = [("key", "a")];
+    let up_to = |least| {
+        let share = NonZeroU32::MIN;
+        Op::UpTo(UpTo { least, most: 9, share })
+    };
+    let add = Op::Add { hits: 3, limits: 1 };
+    for (policy, expected) in [
+        (OnStoreFailure::Allow, Some([(true, 0), (true, 0), (true, 0)])),
+        (OnStoreFailure::Deny, Some([(false, 0), (true, 0), (true, 0)])),
+        // Half of ten; then nothing is left.
+        (OnStoreFailure::Local, Some([(true, 5), (true, 0), (true, 0)])),
+        (OnStoreFailure::Error, None),
+    ] {
+        let (guard, _) = guarded(policy, 2);
+        down(&guard);
+        let charges = [up_to(1), up_to(0), add].map(|op| charge_of(&entries, &plan, op));
+        let answers = ask(&guard, &charges, false, None).await;
+        let decided: Option<Vec<_>> = answers
+            .iter()
+            .map(|answer| answer.as_ref().ok().map(|it| (it.allowed, it.granted)))
+            .collect();
+        assert_eq!(decided, expected.map(Vec::from), "{policy:?}");
+        if policy == OnStoreFailure::Local {
+            let look = ask(&guard, &[charge_of(&entries, &plan, Op::Take(0))], false, None).await;
+            assert!(!look[0].as_ref().unwrap().allowed, "what was added is counted");
+        }
+    }
 }
 
 /// The share of a window changes at once, and what was counted stays counted.

@@ -147,7 +147,7 @@ impl Shard {
         let slot = found.get_mut();
         let charged = slot.value.charge(charge, now);
         let is_listed = slot.is_listed();
-        let unchanged = charge.op == Op::Take(0) || !charged.decision.allowed;
+        let unchanged = charge.op.is_look(&charged.decision) || !charged.decision.allowed;
         if unchanged && !slot.has_expired(now) {
             slot.note_unchanged(&charged, now);
         } else if charged.expires > now.micros {
@@ -174,11 +174,15 @@ impl Shard {
             found.remove();
         }
         match charge.op {
-            Op::Take(0) => self.copy::<Packed>(print).charge(charge, now).decision,
-            Op::Take(1..) | Op::Refund(_) | Op::Undo(_) => {
-                self.charge::<Packed>(print, charge, now)
+            Op::Take(0) | Op::UpTo(_) => {
+                let decision = self.copy::<Packed>(print).charge(charge, now).decision;
+                if charge.op.is_look(&decision) {
+                    return decision;
+                }
             }
+            Op::Take(1..) | Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => {}
         }
+        self.charge::<Packed>(print, charge, now)
     }
 
     /// Returns a key's state, expired or not.

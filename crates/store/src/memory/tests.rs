@@ -42,6 +42,9 @@ fn admits_exactly_n_of_racing() {
         for (store, _) in both_kinds(max_keys) {
             let store = Arc::new(store);
             conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
+            conformance::operations::grants_exactly_n_of_racing(&|| {
+                std::future::ready(store.clone())
+            });
         }
     }
 }

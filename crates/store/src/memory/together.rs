@@ -14,7 +14,7 @@ use super::{
     table::Now,
 };
 use crate::{Answers, Batch, Charge};
-use weir_limit::{ChargeOutcome, Op, Packed, State};
+use weir_limit::{ChargeOutcome, Packed, State};
 
 /// A copy of a key's state until the batch is decided.
 struct Draft {
@@ -77,7 +77,7 @@ impl<C> MemoryStore<C> {
             let charged = draft.value.charge(charge, now);
             answers.push(Ok(charged.decision.clone()));
             // What is only looked at stays as it is.
-            if charge.op != Op::Take(0) {
+            if !charge.op.is_look(&charged.decision) {
                 draft.charged = Some(charged);
             }
         }
@@ -96,9 +96,9 @@ impl<C> MemoryStore<C> {
             }
             return;
         }
-        // The answers stay; of the charges only those that refund are made.
+        // The answers stay; of the charges only those that do not depend on the others are made.
         for (charge, &draft) in charges.iter().zip(&draft_of) {
-            if charge.op.is_refund() {
+            if charge.op.is_unconditional() {
                 let Draft { lock, fingerprint, .. } = &drafts[draft];
                 self.charge_shard(&mut locks[*lock], &fingerprint.print, charge, now);
             }

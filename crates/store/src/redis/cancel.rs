@@ -32,12 +32,11 @@ impl Drop for CancelOnDrop<'_> {
         let reply = Reply::new(charges.len(), StoreError::TimedOut, None);
         let refunds =
             zip(charges, answers).enumerate().filter_map(|(index, (charge, (answer, _)))| {
-                let hits = charge.op.takes()?;
-                let refund = || PendingCharge {
+                let hits = charge.held(&answer).filter(|_| charge.hold.is_some())?;
+                Some(PendingCharge {
                     op: ChargeOp::Op(Op::Refund(hits)),
                     ..PendingCharge::new(self.options, charge, &reply, index, 0)
-                };
-                (charge.hold.is_some() && charge.may_hold(&answer)).then(refund)
+                })
             });
         self.connections.push(refunds);
     }

@@ -1,9 +1,11 @@
 //! Random schedules: repeating denials answers as the store alone does.
 
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::*;
-use weir_limit::{BucketedWindow, Calendar, SlidingLog, SlidingWindow};
+use weir_limit::{BucketedWindow, Calendar, SlidingLog, SlidingWindow, UpTo};
 
 #[derive(Clone, Debug)]
 struct Step {
@@ -66,6 +68,10 @@ fn plans() -> [Arc<Plan>; PLANS] {
     plans.map(|limits| Arc::new(Plan::new(limits)))
 }
 
+fn up_to((least, most, share): (u32, u32, u32)) -> Op {
+    Op::UpTo(UpTo { least, most, share: NonZeroU32::new(share).unwrap() })
+}
+
 fn schedules() -> impl Strategy<Value = Vec<Step>> {
     let pass = prop_oneof![
         3 => Just(0),
@@ -79,6 +85,8 @@ fn schedules() -> impl Strategy<Value = Vec<Step>> {
         8 => (1_u64..5).prop_map(Op::Take),
         3 => prop_oneof![Just(10), Just(200), Just(1_000_000), 1_u64..12].prop_map(Op::Take),
         1 => (1_u64..4).prop_map(Op::Refund),
+        1 => (1_u32..4).prop_map(|hits| Op::Add { hits, limits: u16::MAX }),
+        2 => (0_u32..4, 0_u32..6, 1_u32..3).prop_map(up_to),
     ];
     let charge = (0..KEYS.len(), 0..PLANS, op).prop_map(|(key, plan, op)| match op {
         Op::Refund(_) if plan == PLANS - 1 => (key, plan, Op::Take(0)),

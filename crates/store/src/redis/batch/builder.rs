@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::encode::counter_op;
 use super::increment::Increment;
 use super::pending::{Group, PendingCharge};
 use super::script_call::{BatchClock, ScriptCall};
@@ -130,7 +131,7 @@ impl BatchBuilder<'_> {
     fn add_to_calls(&mut self, charge: PendingCharge, hash: u64) {
         let takes = charge.op.takes().is_some_and(|hits| hits > 0);
         let kind = match charge.group {
-            None if PlanCodec(&charge.plan).counter().is_some() => ScriptKind::Counter,
+            None if counter_op(&charge).is_some() => ScriptKind::Counter,
             None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
             None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
             _ => ScriptKind::Charge(PlanCodec(&charge.plan).algorithms()),

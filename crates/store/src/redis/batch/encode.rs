@@ -3,24 +3,28 @@
 use super::pending::{ChargeOp, PendingCharge};
 use crate::redis::codec::numbers::{self, counter_op, op};
 use crate::redis::codec::{PlanCodec, put};
-use weir_limit::{Limit, Op, Undo};
+use weir_limit::{Limit, Op, Undo, UpTo};
 
-/// Returns the operation of an entry of counter.lua.
-pub(super) fn counter_op(op: &ChargeOp, limit: &Limit) -> u8 {
-    match op {
-        ChargeOp::Op(Op::Take(0)) => counter_op::LOOK,
-        ChargeOp::Op(Op::Take(_)) if limit.charge_denied => counter_op::TAKE,
-        ChargeOp::Op(Op::Take(_)) => counter_op::ADMIT,
-        ChargeOp::Op(Op::Refund(_)) => counter_op::REFUND,
-        ChargeOp::Op(Op::Undo(_)) => counter_op::UNDO,
-        ChargeOp::Settle(_) => counter_op::SETTLE,
+/// Returns the operation of an entry of counter.lua; none if charge.lua has to charge it.
+pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
+    let (limit, _) = PlanCodec(&charge.plan).counter()?;
+    match charge.op {
+        ChargeOp::Op(Op::Take(0)) => Some(counter_op::LOOK),
+        ChargeOp::Op(Op::Take(_)) if limit.charge_denied => Some(counter_op::TAKE),
+        ChargeOp::Op(Op::Take(_)) => Some(counter_op::ADMIT),
+        ChargeOp::Op(Op::Refund(_)) => Some(counter_op::REFUND),
+        ChargeOp::Op(Op::Undo(_)) => Some(counter_op::UNDO),
+        ChargeOp::Op(Op::UpTo(_) | Op::Add { .. }) => None,
+        ChargeOp::Settle(_) => Some(counter_op::SETTLE),
     }
 }
 
 fn hits(op: &ChargeOp) -> u32 {
     let hits = match *op {
         ChargeOp::Op(Op::Take(hits) | Op::Refund(hits)) => hits,
-        ChargeOp::Op(Op::Undo(Undo { hits, .. })) | ChargeOp::Settle(hits) => hits.into(),
+        ChargeOp::Op(Op::UpTo(up_to)) => up_to.least.into(),
+        ChargeOp::Op(Op::Undo(Undo { hits, .. }) | Op::Add { hits, .. })
+        | ChargeOp::Settle(hits) => hits.into(),
     };
     u32::try_from(hits).unwrap_or(u32::MAX)
 }
@@ -54,7 +58,8 @@ pub(super) fn merge_counters(
     if !PlanCodec(&first.plan).counter().is_some_and(same) {
         return false;
     }
-    match (counter_op(&first.op, limit), charge.op) {
+    let Some(op) = counter_op(first) else { return false };
+    match (op, charge.op) {
         // A look beside hits that are all counted, or beside another look.
         (counter_op::LOOK | counter_op::TAKE, ChargeOp::Op(Op::Take(0))) => true,
         (counter_op::TAKE, ChargeOp::Op(Op::Take(_))) => {
@@ -105,6 +110,8 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
         // Only counters are settled, by their own script.
         ChargeOp::Op(Op::Refund(_)) | ChargeOp::Settle(_) => op::REFUND,
         ChargeOp::Op(Op::Undo(_)) => op::UNDO,
+        ChargeOp::Op(Op::UpTo(_)) => op::UPTO,
+        ChargeOp::Op(Op::Add { .. }) => op::ADD,
     });
     write_times(charge, out);
     if charge.plan.hold_id().is_some() {
@@ -115,5 +122,12 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
         out.extend_from_slice(&limits.to_le_bytes());
         put(out, replaced.map_or(0, |replaced| replaced.at + 1));
         out.extend_from_slice(&replaced.map_or(0, |replaced| replaced.hits).to_le_bytes());
+    }
+    if let ChargeOp::Op(Op::UpTo(UpTo { least, most, share })) = charge.op {
+        out.extend_from_slice(&most.saturating_sub(least).to_le_bytes());
+        out.extend_from_slice(&share.get().to_le_bytes());
+    }
+    if let ChargeOp::Op(Op::Add { limits, .. }) = charge.op {
+        out.extend_from_slice(&limits.to_le_bytes());
     }
 }

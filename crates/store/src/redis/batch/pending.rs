@@ -66,11 +66,20 @@ pub(in super::super) enum ChargeOp {
 }
 
 impl ChargeOp {
-    /// Returns the hits to take: 0 for a look, none if it takes nothing from any limit.
+    /// Returns the hits of a plain take, 0 for a look; none for other operations.
     pub fn takes(&self) -> Option<u64> {
         match self {
-            ChargeOp::Op(op) => op.takes(),
-            ChargeOp::Settle(_) => None,
+            ChargeOp::Op(Op::Take(hits)) => Some(*hits),
+            ChargeOp::Op(Op::Refund(_) | Op::Undo(_) | Op::UpTo(_) | Op::Add { .. })
+            | ChargeOp::Settle(_) => None,
+        }
+    }
+
+    /// Returns whether charges of a key may be made as one.
+    pub fn merges(&self) -> bool {
+        match self {
+            ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_) => true,
+            ChargeOp::Op(Op::Undo(_) | Op::UpTo(_) | Op::Add { .. }) => false,
         }
     }
 
@@ -78,7 +87,8 @@ impl ChargeOp {
     pub fn undo(&self) -> Option<&Undo> {
         match self {
             ChargeOp::Op(Op::Undo(undo)) => Some(undo),
-            ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_) => None,
+            ChargeOp::Op(Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. })
+            | ChargeOp::Settle(_) => None,
         }
     }
 }
@@ -123,7 +133,7 @@ impl PendingCharge {
     ) -> PendingCharge {
         // A window in the key is the one in which the hits were taken.
         let wall = match charge.op {
-            Op::Take(_) | Op::Refund(_) => wall,
+            Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } => wall,
             Op::Undo(undo) => undo.taken,
         };
         let StoredKey { text, slot, window_in_key } =

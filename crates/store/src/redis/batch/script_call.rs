@@ -99,8 +99,8 @@ impl ScriptCall {
         let mut runs = 0;
         match self.kind {
             ScriptKind::Counter => {
-                if let Some((limit, window)) = PlanCodec(&charge.plan).counter() {
-                    let op = counter_op(&charge.op, limit);
+                let window = PlanCodec(&charge.plan).counter().map(|(_, window)| window);
+                if let Some((window, op)) = window.zip(counter_op(&charge)) {
                     let period = if charge.window_in_key { 0 } else { window.period };
                     // Periods may differ where the window is in the key.
                     let header =
@@ -180,7 +180,7 @@ impl ScriptCall {
         let is_last = entry + 1 == self.entries.len();
         let entry = &mut self.entries[entry];
         let Some(before) = entry.charges.last() else { return Err(charge) };
-        if before.op.undo().is_some() || charge.op.undo().is_some() {
+        if !before.op.merges() || !charge.op.merges() {
             return Err(charge);
         }
         let merged = match self.kind {

@@ -37,6 +37,10 @@ pub(in super::super) mod op {
     pub const REFUND: u8 = 1;
     /// Makes a charge as if it had not been made, where its hits still count.
     pub const UNDO: u8 = 2;
+    /// Charges hits whatever the limits say.
+    pub const ADD: u8 = 3;
+    /// Takes hits, and more where they are allowed.
+    pub const UPTO: u8 = 4;
 }
 
 /// Operations of the script of counters.

@@ -12,7 +12,9 @@
 --             B the number of its runs; and for each run B the operation, I4 hits, I4 times, the 8
 --             bytes of a hold id if the rule has hold ids, and for UNDO I7 the time for which the hits
 --             were taken, I2 the limits that took them, one bit each, I7 1 + the start of the hold or
---             the time that the charge replaced, or 0, and I4 the hits of that hold
+--             the time that the charge replaced, or 0, and I4 the hits of that hold; for ADD I2 the limits
+--             that are charged, one bit each; for UPTO, whose hits are the least, I4 the most of further
+--             hits, and I4 the number of parts of what is left, of which these may be one
 -- Reply   packed: I7 now, and for each entry I4 the length of its state before the call, and the
 --         state; the same for its holds; and for its log what sliding_log.lua describes. From FAILURES on the first
 --         length is a failure and nothing follows it. After all entries, if any failed as OTHER or
@@ -184,6 +186,41 @@ local function take(rule, v, hits, times, id)
   return all == times, changed, grows
 end
 
+-- Returns the hits that an UPTO takes. Where a limit denies `least`, that.
+local function granted(rule, v, least, more, share, id)
+  for i = 1, #rule do
+    local limit = rule[i]
+    local room = limit.room(limit, v, t, id)
+    if not limit.shadow then
+      if limit.never or room < 0 then room = 0 end
+      if room < least then return least end
+      local part = floor((room - least) / share)
+      if part < more then more = part end
+    end
+  end
+  return least + more
+end
+
+-- Charges hits to the limits whose bits are set, whatever they say. Returns whether the state changed,
+-- whether it may need a later expiry, and an error.
+local function add(rule, v, hits, limits, id)
+  local changed, grows = false, false
+  for i = 1, #rule do
+    local limit = rule[i]
+    -- The reply about the log describes the state before the call.
+    if limit.log then limit.room(limit, v, t) end
+    if limits % 2 > 0 and hits > 0 then
+      local counts_denied = limit.counts_denied
+      limit.counts_denied = true
+      grows = limit.take(limit, v, t, hits, id) or grows
+      limit.counts_denied = counts_denied
+      changed = changed or limit.algorithm.width > 0
+    end
+    limits = floor(limits / 2)
+  end
+  return changed, grows, rule.log and rule.log.broken and INVALID
+end
+
 -- Refunds hits to every limit; in a rule with a concurrency limit, only to that. Returns whether the
 -- state changed, whether it may need a later expiry, and an error.
 local function refund(rule, v, hits, id)
@@ -285,10 +322,10 @@ local function remember(key)
   saved[#saved + 1] = { key, text, ttl }
 end
 
--- Makes one entry; with `again` only what it refunds or undoes, without a reply.
+-- Makes one entry; with `again` only what is made even if the call is denied, without a reply.
 local denied, quotas, quotas_denied = false, 0, 0
 local function entry(again)
-  local TAKE, UNDO, ENFORCED, QUOTA = 0, 2, 0, 1
+  local TAKE, UNDO, ADD, UPTO, ENFORCED, QUOTA = 0, 2, 3, 4, 0, 1
   -- What a failure means: a denial in the entry's role, or of the request.
   local ROLES, FAILURE_DENIES_ENTRY, FAILURE_DENIES_REQUEST = 4, 1, 2
   local rule, role, runs, holds_key
@@ -309,17 +346,32 @@ local function entry(again)
   local held = holds and not err and holds.was
   local admitted, changed, grows = true, moved and not again, moved
   for _ = 1, runs do
-    local op, hits, times, id, taken, limits, was, was_hits
+    local op, hits, times, id, taken, limits, was, was_hits, more, share
     op, hits, times, at = read('<BI4I4', args, at)
     if holds then id, at = read('c8', args, at) end
-    if op == UNDO then taken, limits, was, was_hits, at = read('<I7I2I7I4', args, at) end
-    if not err and op == TAKE and not again then
-      if hits > 0 or together or rule.log then
+    if op == UNDO then
+      taken, limits, was, was_hits, at = read('<I7I2I7I4', args, at)
+    elseif op == ADD then
+      limits, at = read('<I2', args, at)
+    elseif op == UPTO then
+      more, share, at = read('<I4I4', args, at)
+      if not err and not again then
+        hits = granted(rule, v, hits, more, share, id)
+        err = rule.log and rule.log.broken and INVALID
+      end
+    end
+    local takes = op == TAKE or op == UPTO
+    if not err and takes and not again then
+      if hits > 0 or op == TAKE and (together or rule.log) then
         local all, changes, grow
         all, changes, grow, err = take(rule, v, hits, times, id)
         admitted, changed, grows = admitted and all, changed or changes, grows or grow
       end
-    elseif not err and op ~= TAKE then
+    elseif not err and op == ADD then
+      local changes, grow
+      changes, grow, err = add(rule, v, hits, limits, id)
+      changed, grows = changed or changes, grows or grow
+    elseif not err and not takes then
       -- Without a state there is nothing to refund.
       local changes, grow
       if op == UNDO then

@@ -29,6 +29,7 @@ fn conforms(topology: Topology) {
         model::steps_back(&store, &clock).await;
         conformance::a_limit_of_zero_denies(&store).await;
         conformance::keeps_the_longest_debts(&store, &clock).await;
+        conformance::operations::conforms(&store, &clock).await;
         conformance::replicas::conforms(&store, &clock).await;
         conformance::states::conforms(&store, &clock).await;
     });
@@ -158,6 +159,7 @@ fn two_servers_agree_with_the_model() {
 fn racing_replicas_admit_exactly_n() {
     let server = Server::start();
     conformance::admits_exactly_n_of_racing(&|| connected(options(single(&server))));
+    conformance::operations::grants_exactly_n_of_racing(&|| connected(options(single(&server))));
 }
 
 /// A batch that is charged together is one call, at any load.

@@ -1,9 +1,16 @@
 //! Hits added by plain `INCRBY`, whatever has happened to their key.
 
+use std::num::NonZeroU32;
+
 use super::servers::proxy::Proxy;
 use super::*;
+use weir_limit::UpTo;
 
 const KEY: &str = "weir:{test|key=a}f86400";
+
+/// Operations that always need a script.
+const ADD: Op = Op::Add { hits: 3, limits: 1 };
+const UP_TO: Op = Op::UpTo(UpTo { least: 1, most: 2, share: NonZeroU32::MIN });
 
 /// One window in a counter's number.
 const WINDOW: i64 = 1 << 33;
@@ -56,6 +63,9 @@ fn charges_of_an_open_window_stay_in_order() {
             (vec![look, take], vec![7, 7], 0),
             (vec![take, back, take, look], vec![9, 8, 8, 10], 0),
             (vec![take, Op::Take(1 << 16), take], vec![10, 12, 65_548], 0),
+            // Denied, it is charged its least.
+            (vec![take, ADD, take], vec![65_550, 65_552, 65_555], 0),
+            (vec![ADD, take, UP_TO, take], vec![65_557, 65_560, 65_562, 65_563], 0),
         ] {
             let before = plain(&store);
             let charges: Vec<_> = ops.iter().map(|&op| of(op)).collect();
@@ -159,6 +169,9 @@ fn a_number_of_no_window_counts_nothing() {
             (of(&plan, Op::Take(0)), false),
             (of(&plan, Op::Refund(2)), false),
             (of(&plan, Op::Refund(2)), true),
+            (of(&plan, ADD), false),
+            (of(&plan, UP_TO), false),
+            (of(&admits, UP_TO), true),
         ] {
             server.command(&["DEL", written]);
             server.command(&["INCRBY", written, "4"]);
@@ -166,7 +179,7 @@ fn a_number_of_no_window_counts_nothing() {
             store.answered().await;
             let decision = charge(&store, &[first], together).await.swap_remove(0);
             assert_eq!(decision.used_before, 0, "{first:?}");
-            let taken = u64::from(matches!(first.op, Op::Take(1)));
+            let taken = first.op.charged(&decision);
             assert_eq!(used(&store, &plan).await, taken, "{first:?}");
             let left = server.command(&["PTTL", written]).int();
             assert!((1..=3_610_001).contains(&left), "{left} {first:?}");

@@ -1,7 +1,9 @@
 //! The values of keys: expiry, size, and values that weir did not write.
 
+use std::num::NonZeroU32;
+
 use super::*;
-use weir_limit::{Algorithm, Concurrency};
+use weir_limit::{Algorithm, Concurrency, Undo, UpTo};
 
 #[test]
 fn foreign_values_fail_only_their_own_key() {
@@ -127,6 +129,13 @@ fn looks_and_refunds_create_no_keys() {
             let back = Charge { key, plan, op: Op::Refund(3), hold: None, role: Role::Enforced };
             charge(&store, &[back, back], false).await;
             charge(&store, &[back, back], true).await;
+            let undo = Undo { hits: 3, taken: DAWN, limits: 3, replaced: None };
+            let none = UpTo { least: 0, most: 0, share: NonZeroU32::MIN };
+            let nothing = Op::Add { hits: 0, limits: 3 };
+            for op in [Op::Undo(undo), Op::UpTo(none), nothing] {
+                charge(&store, &[Charge { op, ..back }], false).await;
+                charge(&store, &[Charge { op, ..back }], true).await;
+            }
         }
         assert_eq!(server.command(&["DBSIZE"]).int(), 0);
     });

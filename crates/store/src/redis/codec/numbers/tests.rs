@@ -79,6 +79,8 @@ fn scripts_declare_the_same_numbers() {
             ("FAILURE_DENIES_REQUEST", FAILURE_DENIES_REQUEST.into()),
             ("TAKE", op::TAKE.into()),
             ("UNDO", op::UNDO.into()),
+            ("ADD", op::ADD.into()),
+            ("UPTO", op::UPTO.into()),
             ("FAILURES", FAILURES.into()),
             ("INVALID", u64::from(FAILURES) + CORRUPT),
             ("WRONG_TYPE", WRONG_TYPE),

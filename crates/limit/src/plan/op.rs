@@ -1,0 +1,103 @@
+//! The operation of a charge.
+
+use super::UpTo;
+use crate::{Decision, Hits, Undo};
+
+/// The operation of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Takes hits; 0 only looks, and never charges or creates a state.
+    Take(u64),
+    /// Refunds hits, newest first, never below zero; always allowed.
+    Refund(u64),
+    /// Makes a charge of this plan as if it had not been made, or as if it had been of fewer hits; always
+    /// allowed. At most once for each charge.
+    Undo(Undo),
+    /// Takes its least hits, and where these are allowed, as many more as fit, up to its most. Denied, it
+    /// is `Take(least)`; allowed, it is `Take(granted)`, with [`granted`](Decision::granted) computed by
+    /// the store from the limits that enforce. With a least of 0 it is never denied, at n = 0 neither,
+    /// and may be granted 0, which charges nothing.
+    UpTo(UpTo),
+    /// Charges hits whatever the limits say; always allowed, and made even if its batch is denied as a
+    /// whole.
+    ///
+    /// Each limit is charged as with `charge_denied`: also beyond its n; a bucket up to its debt; and
+    /// at n = 0 only where the algorithm counts at 0. A sliding_log, which keeps only admitted hits, is
+    /// not charged.
+    Add {
+        /// 0 does nothing.
+        hits: u32,
+        /// The limits that are charged, one bit each.
+        limits: u16,
+    },
+}
+
+impl Op {
+    /// The hits, which saturate, with the hash of their hold id; of an `UpTo` the least.
+    pub(crate) fn hits(self, hold: u64) -> Hits {
+        let count = match self {
+            Op::Take(count) | Op::Refund(count) => u32::try_from(count).unwrap_or(u32::MAX),
+            Op::Undo(undo) => undo.hits,
+            Op::UpTo(up_to) => up_to.least,
+            Op::Add { hits, .. } => hits,
+        };
+        Hits { count, hold }
+    }
+
+    /// Returns the most hits to take: 0 for a look, none if hits come back.
+    pub fn takes(self) -> Option<u64> {
+        match self {
+            Op::Take(hits) => Some(hits),
+            Op::UpTo(up_to) => Some(up_to.most.max(up_to.least).into()),
+            Op::Add { hits, .. } => Some(hits.into()),
+            Op::Refund(_) | Op::Undo(_) => None,
+        }
+    }
+
+    /// Returns the hits that its decision charged, to the limits that charged any.
+    pub fn charged(self, decision: &Decision) -> u64 {
+        match self {
+            Op::Take(hits) => hits,
+            Op::UpTo(_) if decision.allowed => decision.granted.into(),
+            Op::UpTo(up_to) => up_to.least.into(),
+            Op::Add { hits, .. } => hits.into(),
+            Op::Refund(_) | Op::Undo(_) => 0,
+        }
+    }
+
+    /// Returns whether it has only looked, by its decision: an `UpTo` that was granted nothing has.
+    pub fn is_look(self, decision: &Decision) -> bool {
+        match self {
+            Op::Take(hits) => hits == 0,
+            Op::UpTo(_) => decision.allowed && decision.granted == 0,
+            Op::Add { hits, .. } => hits == 0,
+            Op::Refund(_) | Op::Undo(_) => false,
+        }
+    }
+
+    /// Returns the hits for which limits are asked, and which they may deny: 0 for a look, none if it is
+    /// always allowed.
+    pub fn asks(self) -> Option<u64> {
+        match self {
+            Op::Take(hits) => Some(hits),
+            Op::UpTo(up_to) => (up_to.least > 0).then_some(up_to.least.into()),
+            Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => None,
+        }
+    }
+
+    /// Returns whether hits come back.
+    pub fn is_refund(self) -> bool {
+        match self {
+            Op::Take(_) | Op::UpTo(_) | Op::Add { .. } => false,
+            Op::Refund(_) | Op::Undo(_) => true,
+        }
+    }
+
+    /// Returns whether it is made even if its batch is denied as a whole.
+    pub fn is_unconditional(self) -> bool {
+        match self {
+            Op::Take(_) | Op::UpTo(_) => false,
+            Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => true,
+        }
+    }
+}

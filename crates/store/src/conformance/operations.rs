@@ -1,0 +1,226 @@
+//! Operations beside taking and refunding: taking up to what is left, and adding.
+
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::thread;
+
+use super::{charge, plan, take};
+use crate::{Charge, Key, Role, Store};
+use weir_common::clock::{Clock, ManualClock};
+use weir_limit::{
+    Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, Micros,
+    Op, Plan, SECOND, SlidingLog, SlidingWindow, TokenBucket, Undo, Unit, UpTo,
+};
+
+/// The n of all limits here.
+const N: u32 = 6;
+
+/// A lone limit of each algorithm, none of which charges denied hits.
+fn plans() -> Vec<Arc<Plan>> {
+    let (n, period) = (N, Unit::Hour.period(1).unwrap());
+    let calendar = Calendar::new(Unit::Day, "UTC").map(Arc::new).ok();
+    let (strict, max_debt) = (false, n);
+    let bucket = TokenBucket { capacity: n, amount: 1, interval: period, strict, max_debt };
+    let held = |hold_id| Concurrency { n, timeout: period, hold_id };
+    let algorithms = [
+        Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
+        Algorithm::FixedWindow(FixedWindow { n, period: 24 * period, calendar }),
+        Algorithm::SlidingWindow(SlidingWindow { n, period }),
+        Algorithm::SlidingLog(SlidingLog { n, period }),
+        Algorithm::BucketedWindow(BucketedWindow { n, period, buckets: 6 }),
+        Algorithm::TokenBucket(bucket),
+        Algorithm::Gcra(Gcra::new(1, period, n, n).unwrap()),
+        Algorithm::Concurrency(held(None)),
+        Algorithm::Concurrency(held(Some("id".into()))),
+    ];
+    let lone = |algorithm| {
+        let limit = Limit::fixed_window(n, Unit::Hour, 1).unwrap();
+        vec![Limit { algorithm, charge_denied: false, ..limit }]
+    };
+    let two = |limits: Vec<Limit>| {
+        let day = Limit { charge_denied: false, ..Limit::fixed_window(100, Unit::Day, 1).unwrap() };
+        [limits, vec![day]].concat()
+    };
+    let each = algorithms.map(lone);
+    each.iter().cloned().chain(each.iter().cloned().map(two)).map(Plan::new).map(Arc::new).collect()
+}
+
+/// Runs all of this file.
+pub async fn conforms(store: &impl Store, clock: &ManualClock) {
+    takes_up_to_what_is_left(store).await;
+    adds_whatever_the_limits_say(store).await;
+    adds_even_if_the_batch_is_denied(store).await;
+    undoes_a_part_where_it_still_counts(store, clock).await;
+}
+
+/// Charges one key, with `hold` for a plan that has holds.
+async fn one(store: &impl Store, value: &str, plan: &Arc<Plan>, op: Op, hold: &str) -> Decision {
+    let key = Key { domain: "operations", entries: &[("key", value)] };
+    let hold = plan.hold_id().map(|_| hold);
+    let one = Charge { key, plan, op, hold, role: Role::Enforced };
+    charge(store, &[one], false).await.swap_remove(0)
+}
+
+fn up_to(least: u32, most: u32, share: u32) -> Op {
+    Op::UpTo(UpTo { least, most, share: NonZeroU32::new(share).unwrap() })
+}
+
+/// From one hit up, as many are taken as the largest take would be allowed, or a share of them.
+pub async fn takes_up_to_what_is_left(store: &impl Store) {
+    for (i, plan) in plans().iter().enumerate() {
+        for used in 0..=N {
+            let before = async |value: &str| {
+                let took = one(store, value, plan, Op::Take(used.into()), "before").await;
+                assert!(took.allowed || used == 0, "{used} of {}", plan.shape());
+            };
+            let twin = format!("twin {i} {used}");
+            before(&twin).await;
+            let mut largest = 2 * N;
+            while largest > 0
+                && !one(store, &twin, plan, Op::Take(largest.into()), "it").await.allowed
+            {
+                largest -= 1;
+            }
+            for (least, most, share) in
+                [(1, 2 * N, 1), (1, 2, 1), (1, 2 * N, 2), (3, 2 * N, 1), (0, 2 * N, 1), (0, 0, 1)]
+            {
+                let what = format!("{least} to {most} by {share} after {used}: {}", plan.shape());
+                let value = format!("{i} {used} {least} {most} {share}");
+                before(&value).await;
+                let decision = one(store, &value, plan, up_to(least, most, share), "it").await;
+                let left = largest.checked_sub(least);
+                let granted = left.map_or(0, |left| least + (left / share).min(most - least));
+                assert_eq!(
+                    (decision.allowed, decision.granted),
+                    (left.is_some(), granted),
+                    "{what}"
+                );
+                assert_eq!(decision.remaining, u64::from(N - used - granted), "{what}");
+                let look = one(store, &value, plan, Op::Take(0), "look").await;
+                assert_eq!(look.remaining, u64::from(N - used - granted), "{what}");
+            }
+        }
+    }
+}
+
+/// A part of what was granted comes back while it counts, as if it had not been taken, and not later.
+pub async fn undoes_a_part_where_it_still_counts(store: &impl Store, clock: &ManualClock) {
+    const MINUTE: Micros = 60 * SECOND;
+    const DAY: Micros = 24 * 60 * MINUTE;
+    for (i, plan) in plans().iter().enumerate() {
+        let algorithm = &plan.limits()[0].algorithm;
+        if matches!(algorithm, Algorithm::Concurrency(_)) {
+            // A hold is undone as a whole.
+            continue;
+        }
+        // Its hits count longer than its window, and weigh as much at its end.
+        let is_sliding = matches!(algorithm, Algorithm::SlidingWindow(_));
+        let late = if is_sliding { 60 * MINUTE } else { 59 * MINUTE };
+        for (wait, counts) in [(0, true), (late, true), (3 * DAY, false)] {
+            clock.set(clock.now().next_multiple_of(DAY));
+            let value = format!("undo {i} {wait}");
+            let taken = clock.now();
+            let granted = one(store, &value, plan, up_to(1, 2 * N, 1), "").await.granted;
+            assert_eq!(granted, N);
+            clock.advance(wait);
+            if !counts {
+                assert!(one(store, &value, plan, Op::Take(N.into()), "").await.allowed);
+            }
+            let undo = Op::Undo(Undo { hits: 4, taken, limits: u16::MAX, replaced: None });
+            let undone = one(store, &value, plan, undo, "").await;
+            let left = if counts { 4 } else { 0 };
+            assert_eq!((undone.allowed, undone.remaining), (true, left), "{}", plan.shape());
+            let again = one(store, &value, plan, up_to(0, 2 * N, 1), "").await;
+            assert_eq!(u64::from(again.granted), left, "{wait} {}", plan.shape());
+        }
+    }
+}
+
+/// Hits that are added count beyond n, and deny later ones. A log has only what was admitted.
+pub async fn adds_whatever_the_limits_say(store: &impl Store) {
+    for (i, plan) in plans().iter().enumerate() {
+        let value = format!("add {i}");
+        assert!(one(store, &value, plan, Op::Take(1), "a").await.allowed);
+        let add = Op::Add { hits: N, limits: u16::MAX };
+        let added = one(store, &value, plan, add, "b").await;
+        assert!(added.allowed && added.retry_after.is_none(), "{}", plan.shape());
+        let is_log = matches!(plan.limits()[0].algorithm, Algorithm::SlidingLog(_));
+        let expected = if is_log { u64::from(N) - 1 } else { 0 };
+        assert_eq!((added.used_before, added.remaining), (1, expected), "{}", plan.shape());
+        assert_eq!(one(store, &value, plan, Op::Take(1), "c").await.allowed, is_log);
+        // Not to a limit whose bit is not set.
+        let value = format!("none {i}");
+        let add = Op::Add { hits: N, limits: !1 };
+        let added = one(store, &value, plan, add, "b").await;
+        assert_eq!((added.limit, added.remaining), (0, N.into()), "{}", plan.shape());
+    }
+}
+
+/// Hits are added also where their batch is denied as a whole; what would be taken up to is not.
+pub async fn adds_even_if_the_batch_is_denied(store: &impl Store) {
+    let (wide, none) = (plan(10, Unit::Hour), plan(0, Unit::Hour));
+    let entries = ["added", "taken", "none"].map(|value| [("key", value)]);
+    let of = |i: usize, plan, op| Charge {
+        key: Key { domain: "operations", entries: &entries[i] },
+        plan,
+        op,
+        hold: None,
+        role: Role::Enforced,
+    };
+    let add = Op::Add { hits: 3, limits: u16::MAX };
+    let charges = [of(0, &wide, add), of(1, &wide, up_to(1, 4, 1)), of(2, &none, Op::Take(1))];
+    let decisions = charge(store, &charges, true).await;
+    let answers: Vec<_> = decisions.iter().map(|it| (it.allowed, it.granted)).collect();
+    assert_eq!(answers, [(true, 0), (true, 4), (false, 0)]);
+    let used = async |value| take(store, "operations", value, &wide, 0).await.used_before;
+    assert_eq!([used("added").await, used("taken").await], [3, 0]);
+}
+
+/// Of concurrent reservations exactly n hits are granted; what they give back is no longer counted, and
+/// nothing else.
+pub fn grants_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
+    stores: &(impl Fn() -> F + Sync),
+) {
+    const THREADS: u64 = 8;
+    let limit = |unit| Limit { charge_denied: false, ..Limit::fixed_window(999, unit, 1).unwrap() };
+    let lone = Arc::new(Plan::new(vec![limit(Unit::Year)]));
+    let two = Arc::new(Plan::new(vec![limit(Unit::Year), limit(Unit::Month)]));
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (name, plan) in [("lone", &lone), ("two", &two)] {
+        let used = || {
+            runtime().block_on(async {
+                one(&stores().await, name, plan, Op::Take(0), "").await.used_before
+            })
+        };
+        let reserve = |gives_back| async move {
+            let store = stores().await;
+            let mut kept = 0;
+            loop {
+                let decision = one(&store, name, plan, up_to(1, 7, 1), "").await;
+                if !decision.allowed {
+                    return kept;
+                }
+                let back = if gives_back { decision.granted / 2 } else { 0 };
+                if back > 0 {
+                    let taken = weir_common::clock::SystemClock::new().now();
+                    let undo = Undo { hits: back, taken, limits: u16::MAX, replaced: None };
+                    one(&store, name, plan, Op::Undo(undo), "").await;
+                }
+                kept += u64::from(decision.granted - back);
+            }
+        };
+        let race = |gives_back| -> u64 {
+            let reserve = &reserve;
+            thread::scope(|scope| {
+                let start = || scope.spawn(move || runtime().block_on(reserve(gives_back)));
+                let threads: Vec<_> = (0..THREADS).map(|_| start()).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            })
+        };
+        assert_eq!((race(true), used()), (999, 999), "{name}");
+        let all = Op::Refund(999);
+        runtime().block_on(async { one(&stores().await, name, plan, all, "").await });
+        assert_eq!((race(false), used()), (999, 999), "{name}");
+    }
+}
