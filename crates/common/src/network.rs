@@ -54,6 +54,10 @@ impl Network {
     /// Reads a value that a request sends: an address, without brackets, a port and the zone of IPv6, or
     /// a network. Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. Does not allocate.
     pub fn from_value(text: &str) -> Option<Network> {
+        // Most are IPv4 addresses.
+        if let Ok(address) = text.parse::<Ipv4Addr>() {
+            return Some(Network { address: address.into(), prefix_len: 32 });
+        }
         match split(text) {
             (address, Some(prefix)) => Network::new(address.parse().ok()?, prefix_len(prefix)?),
             (address, None) => {
@@ -102,13 +106,15 @@ impl Network {
         Network::new(self.address, prefix_len).unwrap_or(*self)
     }
 
-    /// Returns whether a text is the canonical one. Does not allocate.
-    pub fn is_text(&self, text: &str) -> bool {
+    /// Returns whether a value that is this network, or lies in it, is its canonical text. Does not allocate.
+    pub fn is_text_of(&self, value: &str) -> bool {
         match self.address {
-            // An IPv4 address can be written in one way only.
-            IpAddr::V4(address) if self.prefix_len == 32 => text.parse() == Ok(address),
+            // An IPv4 address alone can be written in one way only.
+            IpAddr::V4(_) if self.prefix_len == 32 => {
+                value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+            }
             _ => {
-                let mut rest = Expected(text);
+                let mut rest = Expected(value);
                 write!(rest, "{self}").is_ok() && rest.0.is_empty()
             }
         }
@@ -180,9 +186,6 @@ fn value_address(text: &str) -> Option<IpAddr> {
         let (address, after) = rest.split_once(']')?;
         let is_whole = after.is_empty() || after.strip_prefix(':').is_some_and(is_port);
         return is_whole.then(|| ipv6(address))?;
-    }
-    if let Ok(address) = text.parse::<Ipv4Addr>() {
-        return Some(address.into());
     }
     match text.split_once(':') {
         Some((address, port)) if is_port(port) => {
@@ -362,9 +365,20 @@ mod tests {
         fn texts_are_read_again(network in any_network()) {
             prop_assert_eq!(Network::parse(&network.to_string()), Ok(network));
             prop_assert_eq!(Network::from_value(&network.to_string()), Some(network));
-            prop_assert!(network.is_text(&network.to_string()));
-            for other in [format!("{network} "), format!("0{network}"), String::new()] {
-                prop_assert!(!network.is_text(&other));
+            prop_assert!(network.is_text_of(&network.to_string()));
+            let (address, len) = (network.address(), network.prefix_len());
+            for other in [
+                format!("{address}/{len}"),
+                format!("{address}:80"),
+                format!("[{address}]:80"),
+                format!("::ffff:{address}"),
+                format!("::ffff:{address}/{}", len.saturating_add(MAPPED_BITS)),
+                format!("{address}%eth0"),
+                network.to_string().to_uppercase(),
+            ] {
+                if Network::from_value(&other) == Some(network) {
+                    prop_assert_eq!(network.is_text_of(&other), other == network.to_string(), "{}", other);
+                }
             }
         }
 

@@ -36,8 +36,8 @@ pub fn applied<'s>(
     active: impl Into<ActiveView<'s>>,
     request: &Request<'_>,
 ) -> Result<Vec<Applied<'s>>, (usize, &'static str)> {
-    let key_values = KeyValues::new();
-    let lookup = look_up(active.into(), request, &key_values)?;
+    let mut key_values: KeyValues<'_> = None;
+    let lookup = look_up(active.into(), request, &mut key_values)?;
     let domain = lookup.domain;
     let applied = lookup.matched.iter().map(|matched| Applied::new(request, domain, matched));
     Ok(applied.collect())
@@ -51,7 +51,7 @@ pub fn applied<'s>(
 pub(super) fn look_up<'s: 'r, 'r>(
     active: ActiveView<'s>,
     request: &Request<'r>,
-    key_values: &'r KeyValues<'s>,
+    key_values: &'r mut KeyValues<'s>,
 ) -> Result<Lookup<'s, 'r>, (usize, &'static str)> {
     let domain = active.rules.domain(request.domain);
     let mut lookup = Lookup::new();

@@ -53,8 +53,8 @@ pub async fn inspect<'s>(
     budget: Duration,
 ) -> Result<Inspection<'s>, &'static str> {
     let request = alone(domain, descriptor);
-    let key_values = KeyValues::new();
-    let lookup = look_up(active.into(), &request, &key_values).map_err(|(_, why)| why)?;
+    let mut key_values: KeyValues<'_> = None;
+    let lookup = look_up(active.into(), &request, &mut key_values).map_err(|(_, why)| why)?;
     let state = match state_key(domain, &lookup) {
         Some(key) => Some(store.read(key, spans, budget).await),
         None => None,
@@ -82,8 +82,8 @@ pub async fn reset<'s>(
     budget: Duration,
 ) -> Result<Applied<'s>, ResetError> {
     let request = alone(domain, descriptor);
-    let key_values = KeyValues::new();
-    let lookup = look_up(active.into(), &request, &key_values);
+    let mut key_values: KeyValues<'_> = None;
+    let lookup = look_up(active.into(), &request, &mut key_values);
     let lookup = lookup.map_err(|(_, why)| ResetError::BadDescriptor(why))?;
     if let Some(key) = state_key(domain, &lookup) {
         store.reset(key, budget).await.map_err(ResetError::Store)?;

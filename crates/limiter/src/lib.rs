@@ -168,10 +168,10 @@ impl<S: Store> Limiter<S> {
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
         let span = DecisionSpan::start(request);
-        let key_values = KeyValues::new();
+        let mut key_values: KeyValues<'_> = None;
         let mut lookup = Lookup::new();
         let rules = rules.map(Into::into);
-        if let Err(error) = self.look_up(rules, request, &key_values, &mut lookup) {
+        if let Err(error) = self.look_up(rules, request, &mut key_values, &mut lookup) {
             return Err(self.reject(request, error, span));
         }
         let mut charges = Charges::new(lookup.domain);
@@ -203,10 +203,10 @@ impl<S: Store> Limiter<S> {
         then: impl FnOnce(&RequestDecision<'s>) -> T,
     ) -> Option<Result<T, RequestError>> {
         let span = DecisionSpan::start(request);
-        let key_values = KeyValues::new();
+        let mut key_values: KeyValues<'_> = None;
         let mut lookup = Lookup::new();
         let rules = rules.map(Into::into);
-        if let Err(error) = self.look_up(rules, request, &key_values, &mut lookup) {
+        if let Err(error) = self.look_up(rules, request, &mut key_values, &mut lookup) {
             return Some(Err(self.reject(request, error, span)));
         }
         let mut charges = Charges::new(lookup.domain);
@@ -246,7 +246,7 @@ impl<S: Store> Limiter<S> {
         &self,
         active: Option<ActiveView<'s>>,
         request: &'r Request<'r>,
-        key_values: &'r KeyValues<'s>,
+        key_values: &'r mut KeyValues<'s>,
         lookup: &mut Lookup<'s, 'r>,
     ) -> Result<(), RequestError> {
         if request.domain.is_empty() {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::iter::zip;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -23,8 +23,8 @@ pub(super) struct Lookup<'s, 'r> {
 }
 
 /// For each descriptor, the values that its key has in place of those of the request, with the indices of
-/// their entries. Empty until a look-up that borrows it needs some.
-pub(super) type KeyValues<'s> = OnceLock<Vec<Vec<(usize, Cow<'s, str>)>>>;
+/// their entries. None until a look-up that borrows it needs some.
+pub(super) type KeyValues<'s> = Option<Box<[Vec<(usize, Cow<'s, str>)>]>>;
 
 /// A descriptor and what applies to it.
 pub(super) struct Matched<'s, 'r> {
@@ -134,11 +134,10 @@ impl<'s, 'r> Matched<'s, 'r> {
     /// Whether only the shadow mode of its rule, or of some of its limits, admits what the store decided.
     #[inline]
     pub fn passes_by_shadow_mode(&self, decision: &Decision) -> bool {
-        let would_be_denied = match decision.allowed {
-            true => decision.would_deny > 0,
-            false => self.is_in_shadow_mode(),
-        };
-        would_be_denied && !self.is_allowed()
+        if decision.allowed && decision.would_deny == 0 {
+            return false;
+        }
+        (decision.allowed || self.is_in_shadow_mode()) && !self.is_allowed()
     }
 
     /// The path of the rule; empty if there is none.
@@ -202,7 +201,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
 
     /// Completes the look-up once all descriptors are matched.
     #[inline]
-    pub fn complete(&mut self, options: &Options, values: &'r KeyValues<'s>) {
+    pub fn complete(&mut self, options: &Options, values: &'r mut KeyValues<'s>) {
         self.drop_replaced();
         let mut replaces_values = false;
         for matched in &mut self.matched {
@@ -216,13 +215,13 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
 
     /// Sets the entries of keys that have other values than the request.
     #[inline(never)]
-    fn replace_values(&mut self, values: &'r KeyValues<'s>) {
+    fn replace_values(&mut self, values: &'r mut KeyValues<'s>) {
         let Some(domain) = self.domain else { return };
         let of_all = self.matched.iter().map(|matched| match matched.applies.replaces_values() {
             true => domain.key_values(matched.descriptor.entries),
             false => Vec::new(),
         });
-        let of_all = values.get_or_init(|| of_all.collect());
+        let of_all: &[_] = values.insert(of_all.collect());
         for (matched, values) in zip(&mut self.matched, of_all).filter(|(_, it)| !it.is_empty()) {
             let mut entries = matched.descriptor.entries.to_vec();
             for (i, value) in values {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::lookup::{Lookup, Match, Matched};
 use weir_limit::{Decision, Limit, Source};
-use weir_rules::{Domain, Found, RuleStats, sent_path};
+use weir_rules::{Domain, Found, Rule, RuleStats, sent_path};
 use weir_store::Answer;
 
 /// The hits of a decided charge, split.
@@ -12,8 +12,10 @@ pub(super) struct CountedHits {
     near_threshold: f32,
     hits: u64,
     split: HitSplit,
+    /// Whether all limits admit them, those in shadow mode too.
+    within: bool,
     allowed: bool,
-    /// The limits in shadow mode that would have denied what the others admit, one bit each.
+    /// The limits in shadow mode that would have denied them, one bit each.
     would_deny: u16,
     denied_locally: bool,
 }
@@ -26,8 +28,9 @@ impl CountedHits {
             near_threshold,
             hits,
             split: split(hits, decision.used_before, limit.requests_per_unit, near_threshold),
+            within: decision.allowed && decision.would_deny == 0,
             allowed: decision.allowed,
-            would_deny: if decision.allowed { decision.would_deny } else { 0 },
+            would_deny: decision.would_deny,
             denied_locally: decision.source == Source::DeniedLocally,
         }
     }
@@ -38,11 +41,27 @@ impl CountedHits {
         used as f64 >= f64::from(self.near_threshold)
     }
 
+    /// Whether only the shadow mode of limits admits them.
+    fn passes_by_limits(&self) -> bool {
+        self.allowed && !self.within
+    }
+
     /// The hits over the limit.
     fn over(&self) -> u64 {
         // Of a denial without a call to the store, and of a limit in shadow mode beside others, the hits used
         // before are not known: all are over.
-        if self.denied_locally || self.would_deny > 0 { self.hits } else { self.split.over }
+        let all = self.denied_locally || self.passes_by_limits();
+        if all { self.hits } else { self.split.over }
+    }
+
+    /// Adds those that are over to the counts of the limit that denied them, or of those in shadow mode.
+    fn add_to_limits(&self, rule: &Rule, limit: u8) {
+        if self.passes_by_limits() {
+            let limits = (0..16).filter(|at| self.would_deny >> at & 1 > 0);
+            limits.for_each(|at| rule.count_denied(at, self.over()));
+        } else {
+            rule.count_denied(limit, self.over());
+        }
     }
 
     /// Adds them to the counts of a rule, or of a series of it.
@@ -52,12 +71,12 @@ impl CountedHits {
             add(&stats.over_limit_with_local_cache, self.hits);
         } else {
             add(&stats.near_limit, self.split.near);
-            if self.allowed && self.would_deny == 0 {
+            if self.within {
                 return add(&stats.within_limit, self.hits);
             }
         }
         add(&stats.over_limit, self.over());
-        if shadow || self.would_deny > 0 {
+        if shadow || self.passes_by_limits() {
             add(&stats.shadow_mode, self.over());
         }
     }
@@ -75,12 +94,8 @@ pub(super) fn count(
     match &matched.applies {
         Match::Nothing => {}
         Match::Rule(Found { rule, .. }) => {
-            if !counted.allowed || counted.denied_locally {
-                rule.count_denied(limit, counted.over());
-            }
-            if counted.would_deny > 0 {
-                let limits = (0..16).filter(|at| counted.would_deny >> at & 1 > 0);
-                limits.for_each(|at| rule.count_denied(at, counted.over()));
+            if !counted.within || counted.denied_locally {
+                counted.add_to_limits(rule, limit);
             }
             match (&rule.series, domain) {
                 (Some(series), Some(domain)) => {

@@ -88,7 +88,11 @@ impl PrefixTable {
 
     /// Finds the longest network that contains another one.
     pub fn find(&self, network: &Network) -> Option<Containing> {
-        self.containing(network).next()
+        let len = network.prefix_len();
+        match network.address() {
+            IpAddr::V4(address) => outwards(&self.v4, address.to_bits(), len).next(),
+            IpAddr::V6(address) => outwards(&self.v6, address.to_bits(), len).next(),
+        }
     }
 
     /// Returns the number of a network.

@@ -93,10 +93,13 @@ impl<'n> Matched<'n> {
     }
 
     /// Returns what the key has in place of the value of an entry; none if it has the value.
+    #[inline]
     pub fn key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
-        if self.kind.is_exact() {
-            return None;
-        }
+        if self.kind.is_exact() { None } else { self.other_key_value(key, value) }
+    }
+
+    #[inline(never)]
+    fn other_key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
         let text = &self.child.text;
         if self.child.flags.share_threshold {
             let pattern = text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
@@ -104,7 +107,7 @@ impl<'n> Matched<'n> {
         }
         let Group { v4, v6 } = self.child.set.as_ref()?.group;
         let counted = self.network?.truncate(v4, v6);
-        (!counted.is_text(value)).then_some(KeyValue::Network(counted))
+        (!counted.is_text_of(value)).then_some(KeyValue::Network(counted))
     }
 }
 
