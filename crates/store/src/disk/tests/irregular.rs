@@ -12,7 +12,13 @@ fn open(home: &Home) -> Result<(), String> {
     let (clock, options) = (home.clock.clone(), home.options(NEVER));
     let (sender, opened) = sync_channel(1);
     std::thread::spawn(move || {
-        let opened = DiskStore::open(clock, options, &Failures::default());
+        // A process that another test starts has the lock of the store before until it runs its program.
+        let opened = wait_for("the directory is unlocked", || {
+            match DiskStore::open(clock.clone(), options.clone(), &Failures::default()) {
+                Err(OpenError::InUse(_)) => None,
+                opened => Some(opened),
+            }
+        });
         let _ = sender.send(opened.map(drop).map_err(|error| error.to_string()));
     });
     opened.recv_timeout(Duration::from_secs(60)).expect("it does not wait")
