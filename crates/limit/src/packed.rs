@@ -21,27 +21,14 @@ pub(super) fn charge<A: LimitAlgorithm>(
     let log = HitLog::default();
     let mut state = algorithm.unpack(*packed, now);
     algorithm.advance(&mut state, now);
-    let mut granted = None;
-    match op {
-        Op::Take(_) | Op::Add { .. } => {}
-        Op::UpTo(up_to) => granted = self::granted(limit, algorithm, &state, now, up_to),
-        Op::Refund(_) => algorithm.refund(&mut state, now, hits),
-        Op::Undo(undo) if undo.limits & 1 > 0 => algorithm.undo(&mut state, now, &undo, hits.hold),
-        Op::Undo(_) => {}
-    }
-    let used_before = algorithm.levels(&state, &log, now).used;
-    let hits = granted.map_or(hits, |count| Hits { count, ..hits });
-    let verdict = match op {
-        Op::UpTo(_) if granted == Some(0) => Verdict::ALLOWED,
-        // One call, which is inlined.
-        Op::Take(_) | Op::UpTo(_) => take(limit, algorithm, &mut state, now, hits),
-        Op::Add { limits, .. } if limits & 1 > 0 && hits.count > 0 => {
-            if limit.is_charged(A::COUNTS_AT_ZERO) {
-                algorithm.charge(&mut state, now, hits, true);
-            }
-            Verdict::ALLOWED
+    let (used_before, verdict, granted) = match op {
+        Op::Take(_) => {
+            let used_before = algorithm.levels(&state, &log, now).used;
+            (used_before, take(limit, algorithm, &mut state, now, hits), 0)
         }
-        Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => Verdict::ALLOWED,
+        Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => {
+            charge_otherwise(limit, algorithm, &mut state, now, (op, hits))
+        }
     };
     let levels = limit.bound(algorithm.levels(&state, &log, now));
     *packed = A::pack(&state);
@@ -55,15 +42,48 @@ pub(super) fn charge<A: LimitAlgorithm>(
         reset_after: levels.reset_after,
         retry_after: if allowed { None } else { verdict.retry_after },
         source: Source::Store,
-        granted: granted.unwrap_or(0),
+        granted,
         near: NearLimits::default(),
     };
     let expires = if levels.empty { 0 } else { now.saturating_add(levels.reset_after) };
     ChargeOutcome { decision, expires, fill: fill(limit, &levels) }
 }
 
-/// Returns the hits that an `UpTo` takes; none if its least are denied.
+/// Makes any operation but `Take`. Returns the hits used before, the verdict, and the hits granted.
+// Apart, so that the frequent operation is as short as if it were the only one.
 #[cold]
+fn charge_otherwise<A: LimitAlgorithm>(
+    limit: &Limit,
+    algorithm: &A,
+    state: &mut A::State,
+    now: Micros,
+    (op, hits): (Op, Hits),
+) -> (u64, Verdict, u32) {
+    let mut granted = None;
+    match op {
+        Op::Take(_) | Op::Add { .. } => {}
+        Op::UpTo(up_to) => granted = self::granted(limit, algorithm, state, now, up_to),
+        Op::Refund(_) => algorithm.refund(state, now, hits),
+        Op::Undo(undo) if undo.limits & 1 > 0 => algorithm.undo(state, now, &undo, hits.hold),
+        Op::Undo(_) => {}
+    }
+    let used_before = algorithm.levels(state, &HitLog::default(), now).used;
+    let hits = granted.map_or(hits, |count| Hits { count, ..hits });
+    let verdict = match op {
+        Op::UpTo(_) if granted == Some(0) => Verdict::ALLOWED,
+        Op::Take(_) | Op::UpTo(_) => take(limit, algorithm, state, now, hits),
+        Op::Add { limits, .. } if limits & 1 > 0 && hits.count > 0 => {
+            if limit.is_charged(A::COUNTS_AT_ZERO) {
+                algorithm.charge(state, now, hits, true);
+            }
+            Verdict::ALLOWED
+        }
+        Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => Verdict::ALLOWED,
+    };
+    (used_before, verdict, granted.unwrap_or(0))
+}
+
+/// Returns the hits that an `UpTo` takes; none if its least are denied.
 fn granted<A: LimitAlgorithm>(
     limit: &Limit,
     algorithm: &A,
@@ -79,6 +99,7 @@ fn granted<A: LimitAlgorithm>(
     up_to.granted((!limit.shadow_mode).then_some(room).into_iter())
 }
 
+#[inline(always)]
 fn take<A: LimitAlgorithm>(
     limit: &Limit,
     algorithm: &A,

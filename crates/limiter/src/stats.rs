@@ -8,30 +8,27 @@ use weir_rules::{Domain, Found, Rule, RuleStats, sent_path};
 use weir_store::Answer;
 
 /// The hits of a decided charge, split.
-pub(super) struct CountedHits {
+pub(super) struct CountedHits<'d> {
     near_threshold: f32,
     hits: u64,
     split: HitSplit,
-    /// Whether all limits admit them, those in shadow mode too.
-    within: bool,
-    allowed: bool,
-    /// The limits in shadow mode that would have denied them, one bit each.
-    would_deny: u16,
-    denied_locally: bool,
+    decision: &'d Decision,
 }
 
-impl CountedHits {
+impl<'d> CountedHits<'d> {
     /// Splits a charge of `hits` by the limit that decided.
-    pub fn new(hits: u64, limit: &Limit, decision: &Decision, near_ratio: f32) -> CountedHits {
+    pub fn new(
+        hits: u64,
+        limit: &Limit,
+        decision: &'d Decision,
+        near_ratio: f32,
+    ) -> CountedHits<'d> {
         let near_threshold = limit.near_threshold(near_ratio);
         CountedHits {
             near_threshold,
             hits,
             split: split(hits, decision.used_before, limit.requests_per_unit, near_threshold),
-            within: decision.allowed && decision.would_deny == 0,
-            allowed: decision.allowed,
-            would_deny: decision.would_deny,
-            denied_locally: decision.source == Source::DeniedLocally,
+            decision,
         }
     }
 
@@ -41,23 +38,32 @@ impl CountedHits {
         used as f64 >= f64::from(self.near_threshold)
     }
 
+    /// Whether all limits admit them, those in shadow mode too.
+    fn is_within(&self) -> bool {
+        self.decision.allowed && self.decision.would_deny == 0
+    }
+
     /// Whether only the shadow mode of limits admits them.
     fn passes_by_limits(&self) -> bool {
-        self.allowed && !self.within
+        self.decision.allowed && self.decision.would_deny > 0
+    }
+
+    fn is_denied_locally(&self) -> bool {
+        self.decision.source == Source::DeniedLocally
     }
 
     /// The hits over the limit.
     fn over(&self) -> u64 {
         // Of a denial without a call to the store, and of a limit in shadow mode beside others, the hits used
         // before are not known: all are over.
-        let all = self.denied_locally || self.passes_by_limits();
+        let all = self.is_denied_locally() || self.passes_by_limits();
         if all { self.hits } else { self.split.over }
     }
 
     /// Adds those that are over to the counts of the limit that denied them, or of those in shadow mode.
     fn add_to_limits(&self, rule: &Rule, limit: u8) {
         if self.passes_by_limits() {
-            let limits = (0..16).filter(|at| self.would_deny >> at & 1 > 0);
+            let limits = (0..16).filter(|at| self.decision.would_deny >> at & 1 > 0);
             limits.for_each(|at| rule.count_denied(at, self.over()));
         } else {
             rule.count_denied(limit, self.over());
@@ -67,11 +73,11 @@ impl CountedHits {
     /// Adds them to the counts of a rule, or of a series of it.
     fn add_to(&self, stats: &RuleStats, shadow: bool) {
         add(&stats.total_hits, self.hits);
-        if self.denied_locally {
+        if self.is_denied_locally() {
             add(&stats.over_limit_with_local_cache, self.hits);
         } else {
             add(&stats.near_limit, self.split.near);
-            if self.within {
+            if self.is_within() {
                 return add(&stats.within_limit, self.hits);
             }
         }
@@ -86,7 +92,7 @@ impl CountedHits {
 /// decided.
 #[inline]
 pub(super) fn count(
-    counted: &CountedHits,
+    counted: &CountedHits<'_>,
     domain: Option<&Domain>,
     matched: &Matched<'_, '_>,
     limit: u8,
@@ -94,7 +100,7 @@ pub(super) fn count(
     match &matched.applies {
         Match::Nothing => {}
         Match::Rule(Found { rule, .. }) => {
-            if !counted.within || counted.denied_locally {
+            if !counted.is_within() {
                 counted.add_to_limits(rule, limit);
             }
             match (&rule.series, domain) {

@@ -21,7 +21,7 @@ pub(super) fn record(
     matched: &Matched<'_, '_>,
     charge: &Charge<'_>,
     decision: &Decision,
-    counted: &CountedHits,
+    counted: &CountedHits<'_>,
     is_charged: bool,
     shadow_mode: bool,
 ) {
@@ -65,7 +65,7 @@ type NearAdmissions<'a> = SmallVec<[NearAdmission<'a>; 1]>;
 fn near<'a>(
     plan: &'a Plan,
     decision: &Decision,
-    counted: &CountedHits,
+    counted: &CountedHits<'_>,
     hits: u64,
 ) -> NearAdmissions<'a> {
     let mut near = NearAdmissions::new();

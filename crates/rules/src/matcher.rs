@@ -283,8 +283,7 @@ impl MatcherNode {
             && let Some(found) = sets.find(key, value)
         {
             let child = self.children.get(found.child as usize)?;
-            let network = found.network.map(|(network, _)| network);
-            return Some(Matched { child, kind: found.kind, network });
+            return Some(Matched::new(child, found.kind));
         }
         for wildcard in &self.wildcards {
             if joined.matches(&wildcard.parts) {

@@ -45,6 +45,7 @@ impl Op {
     }
 
     /// Returns the most hits to take: 0 for a look, none if hits come back.
+    #[inline]
     pub fn takes(self) -> Option<u64> {
         match self {
             Op::Take(hits) => Some(hits),
@@ -66,6 +67,7 @@ impl Op {
     }
 
     /// Returns whether it has only looked, by its decision: an `UpTo` that was granted nothing has.
+    #[inline]
     pub fn is_look(self, decision: &Decision) -> bool {
         match self {
             Op::Take(hits) => hits == 0,

@@ -65,8 +65,6 @@ impl ValueSet {
 pub(crate) struct Matched<'n> {
     pub child: &'n Child,
     pub kind: MatchKind,
-    /// The address or network that the value is, if it lies in one of the child.
-    pub network: Option<Network>,
 }
 
 /// What the key has in place of a value.
@@ -89,7 +87,7 @@ impl<'n> KeyValue<'n> {
 
 impl<'n> Matched<'n> {
     pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
-        Matched { child, kind, network: None }
+        Matched { child, kind }
     }
 
     /// Returns what the key has in place of the value of an entry; none if it has the value.
@@ -105,10 +103,23 @@ impl<'n> Matched<'n> {
             let pattern = text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
             return Some(KeyValue::Shared(pattern.unwrap_or(text)));
         }
-        let Group { v4, v6 } = self.child.set.as_ref()?.group;
-        let counted = self.network?.truncate(v4, v6);
-        (!counted.is_text_of(value)).then_some(KeyValue::Network(counted))
+        let set = self.child.set.as_ref()?;
+        // Most values are IPv4 addresses, and counted as they are.
+        if set.group.v4 == 32 && is_ipv4_alone(value) {
+            return None;
+        }
+        if set.list().is_some_and(|list| list.text_line(value).is_some()) {
+            return None;
+        }
+        let counted = Network::from_value(value)?.truncate(set.group.v4, set.group.v6);
+        (!counted.is_text(value)).then_some(KeyValue::Network(counted))
     }
+}
+
+/// Returns whether a value that an address or a network has been read from is an IPv4 address and nothing else:
+/// there is only one way to write that.
+fn is_ipv4_alone(value: &str) -> bool {
+    memchr::memchr2(b':', b'/', value.as_bytes()).is_none()
 }
 
 /// Where a value is found in the sets of a level.
