@@ -56,7 +56,7 @@ impl Network {
     pub fn from_value(text: &str) -> Option<Network> {
         // Most are IPv4 addresses.
         if let Ok(address) = text.parse::<Ipv4Addr>() {
-            return Some(Network { address: address.into(), prefix_len: 32 });
+            return Some(address.into());
         }
         match split(text) {
             (address, Some(prefix)) => Network::new(address.parse().ok()?, prefix_len(prefix)?),
@@ -120,6 +120,12 @@ impl Network {
     /// The first address: all bits after the prefix are zero.
     pub fn address(&self) -> IpAddr {
         self.address
+    }
+}
+
+impl From<Ipv4Addr> for Network {
+    fn from(address: Ipv4Addr) -> Network {
+        Network { address: address.into(), prefix_len: 32 }
     }
 }
 

@@ -35,11 +35,13 @@ macro_rules! methods {
 /// of other algorithms.
 macro_rules! state_methods {
     ($(
+        $(#[$attribute:meta])*
         fn $name:ident($state:ident: $state_type:ty, $($argument:ident: $type:ty),*) -> $result:ty,
         else $other:expr;
     )*) => {
         impl Algorithm {
-            $(pub(super) fn $name(&self, $state: $state_type, $($argument: $type),*) -> $result {
+            $($(#[$attribute])*
+            pub(super) fn $name(&self, $state: $state_type, $($argument: $type),*) -> $result {
                 each!(
                     (self, $state),
                     (limit, $state) => limit.$name($state, $($argument),*),
@@ -77,6 +79,8 @@ state_methods! {
     fn verdict(state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict, else Verdict::NEVER;
     fn levels(state: &LimitState, log: &HitLog, now: Micros) -> Levels, else Levels::UNKNOWN;
     fn room(state: &LimitState, log: &HitLog, now: Micros, hold: u64) -> u64, else 0;
+    // It has a rare caller too, which must not turn it into a call in the frequent one.
+    #[inline(always)]
     fn charge(state: &mut LimitState, now: Micros, hits: Hits, charge_denied: bool) -> (), else ();
     fn deny(state: &mut LimitState, now: Micros) -> (), else ();
     fn undo(state: &mut LimitState, now: Micros, undo: &Undo, hold: u64) -> (), else ();

@@ -160,6 +160,7 @@ impl Limit {
     }
 
     /// Charges hits whatever the limit says, as those that it denies with `charge_denied`.
+    #[cold]
     fn add(&self, state: &mut LimitState, now: Micros, hits: Hits) {
         if self.is_charged(self.algorithm.counts_at_zero()) {
             self.algorithm.charge(state, now, hits, true);

@@ -283,7 +283,7 @@ impl MatcherNode {
             && let Some(found) = sets.find(key, value)
         {
             let child = self.children.get(found.child as usize)?;
-            return Some(Matched::new(child, found.kind));
+            return Some(Matched { child, kind: found.kind, is_ipv4: found.is_ipv4 });
         }
         for wildcard in &self.wildcards {
             if joined.matches(&wildcard.parts) {

@@ -71,7 +71,17 @@ impl Op {
     pub fn is_look(self, decision: &Decision) -> bool {
         match self {
             Op::Take(hits) => hits == 0,
+            Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => {
+                self.is_other_look(decision)
+            }
+        }
+    }
+
+    #[cold]
+    fn is_other_look(self, decision: &Decision) -> bool {
+        match self {
             Op::UpTo(_) => decision.allowed && decision.granted == 0,
+            Op::Take(hits) => hits == 0,
             Op::Add { hits, .. } => hits == 0,
             Op::Refund(_) | Op::Undo(_) => false,
         }

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::iter;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashTable};
@@ -65,6 +66,8 @@ impl ValueSet {
 pub(crate) struct Matched<'n> {
     pub child: &'n Child,
     pub kind: MatchKind,
+    /// Whether the value is an IPv4 address in its canonical form.
+    pub is_ipv4: bool,
 }
 
 /// What the key has in place of a value.
@@ -87,7 +90,7 @@ impl<'n> KeyValue<'n> {
 
 impl<'n> Matched<'n> {
     pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
-        Matched { child, kind }
+        Matched { child, kind, is_ipv4: false }
     }
 
     /// Returns what the key has in place of the value of an entry; none if it has the value.
@@ -104,8 +107,8 @@ impl<'n> Matched<'n> {
             return Some(KeyValue::Shared(pattern.unwrap_or(text)));
         }
         let set = self.child.set.as_ref()?;
-        // Most values are IPv4 addresses, and counted as they are.
-        if set.group.v4 == 32 && is_ipv4_alone(value) {
+        // Most are counted as they are.
+        if self.is_ipv4 && set.group.v4 == 32 {
             return None;
         }
         if set.list().is_some_and(|list| list.text_line(value).is_some()) {
@@ -114,12 +117,6 @@ impl<'n> Matched<'n> {
         let counted = Network::from_value(value)?.truncate(set.group.v4, set.group.v6);
         (!counted.is_text(value)).then_some(KeyValue::Network(counted))
     }
-}
-
-/// Returns whether a value that an address or a network has been read from is an IPv4 address and nothing else:
-/// there is only one way to write that.
-fn is_ipv4_alone(value: &str) -> bool {
-    memchr::memchr2(b':', b'/', value.as_bytes()).is_none()
 }
 
 /// Where a value is found in the sets of a level.
@@ -131,6 +128,8 @@ pub(super) struct FoundInSet {
     pub network: Option<(Network, u8)>,
     /// The line of the list.
     pub line: Option<u32>,
+    /// Whether the value is an IPv4 address in its canonical form: there is only one.
+    pub is_ipv4: bool,
 }
 
 /// The networks and lists of one level.
@@ -194,17 +193,20 @@ impl ValueSets {
                 return Some(in_list(*child, None, line));
             }
         }
-        let network = Network::from_value(value)?;
+        let ipv4 = value.parse::<Ipv4Addr>().ok();
+        let is_ipv4 = ipv4.is_some();
+        let network = ipv4.map(Network::from).or_else(|| Network::from_value(value))?;
         let mut best = of_key.networks.find(&network).map(|found| {
             let (child, kind) = (found.number, MatchKind::Network);
-            FoundInSet { child, kind, network: Some((network, found.prefix_len)), line: None }
+            let network = Some((network, found.prefix_len));
+            FoundInSet { child, kind, network, line: None, is_ipv4 }
         });
         for (child, list) in &of_key.lists {
             if let Some(found) = list.find(&network)
                 && best.and_then(|best| best.network).is_none_or(|(_, len)| len < found.prefix_len)
             {
                 let network = Some((network, found.prefix_len));
-                best = Some(in_list(*child, network, found.number));
+                best = Some(FoundInSet { is_ipv4, ..in_list(*child, network, found.number) });
             }
         }
         best
@@ -222,7 +224,8 @@ impl ValueSets {
         let texts = found.len();
         found.extend(of_key.networks.containing(&network).map(|it| {
             let (child, kind) = (it.number, MatchKind::Network);
-            FoundInSet { child, kind, network: Some((network, it.prefix_len)), line: None }
+            let network = Some((network, it.prefix_len));
+            FoundInSet { child, kind, network, line: None, is_ipv4: false }
         }));
         for (child, list) in &of_key.lists {
             // Only the longest network of a list decides.
@@ -238,7 +241,7 @@ impl ValueSets {
 }
 
 fn in_list(child: u32, network: Option<(Network, u8)>, line: u32) -> FoundInSet {
-    FoundInSet { child, kind: MatchKind::List, network, line: Some(line) }
+    FoundInSet { child, kind: MatchKind::List, network, line: Some(line), is_ipv4: false }
 }
 
 /// A network that two children of a level have.

@@ -147,7 +147,7 @@ impl Shard {
         let slot = found.get_mut();
         let charged = slot.value.charge(charge, now);
         let is_listed = slot.is_listed();
-        let unchanged = charge.op.is_look(&charged.decision) || !charged.decision.allowed;
+        let unchanged = !charged.decision.allowed || charge.op.is_look(&charged.decision);
         if unchanged && !slot.has_expired(now) {
             slot.note_unchanged(&charged, now);
         } else if charged.expires > now.micros {
