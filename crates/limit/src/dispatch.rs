@@ -79,7 +79,7 @@ state_methods! {
     fn verdict(state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict, else Verdict::NEVER;
     fn levels(state: &LimitState, log: &HitLog, now: Micros) -> Levels, else Levels::UNKNOWN;
     fn room(state: &LimitState, log: &HitLog, now: Micros, hold: u64) -> u64, else 0;
-    // It has a rare caller too, which must not turn it into a call in the frequent one.
+    // `Limit::add`, a second caller, must not turn it into a call where `Plan::take` has it inlined.
     #[inline(always)]
     fn charge(state: &mut LimitState, now: Micros, hits: Hits, charge_denied: bool) -> (), else ();
     fn deny(state: &mut LimitState, now: Micros) -> (), else ();

@@ -50,7 +50,7 @@ pub(super) fn charge<A: LimitAlgorithm>(
 }
 
 /// Makes any operation but `Take`. Returns the hits used before, the verdict, and the hits granted.
-// Apart, so that the frequent operation is as short as if it were the only one.
+// A function of its own, so that the frequent operation is as short as if it were the only one.
 #[cold]
 fn charge_otherwise<A: LimitAlgorithm>(
     limit: &Limit,

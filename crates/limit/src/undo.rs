@@ -4,7 +4,7 @@
 //! denies. Unlike a client's refund, which is newest first, an undo touches only the limits that charged
 //! the hits, and only where these hits still count. It is made at most once, and by the plan that charged.
 //!
-//! An undo of fewer hits gives a part back: what was reserved and not used. Hits still count
+//! An undo of fewer hits undoes a part: what was reserved and not used. Hits still count
 //!
 //! - for windows in the window or sub-window of their time, for `sliding_window` also when it is the
 //!   previous one
@@ -19,7 +19,7 @@ use super::Micros;
 /// What undoes a charge, or the part of it that some limits of a plan have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undo {
-    /// The hits that were added, or the part of them to give back. Less than those of the charge where a
+    /// The hits that were added, or the part of them to undo. Less than those of the charge where a
     /// count was full.
     pub hits: u32,
     /// The time that they count for: that of the charge, or the newest of the state if the clock stepped

@@ -54,10 +54,14 @@ impl<'d> CountedHits<'d> {
 
     /// The hits over the limit.
     fn over(&self) -> u64 {
-        // Of a denial without a call to the store, and of a limit in shadow mode beside others, the hits used
-        // before are not known: all are over.
-        let all = self.is_denied_locally() || self.passes_by_limits();
-        if all { self.hits } else { self.split.over }
+        if self.are_all_over() { self.hits } else { self.split.over }
+    }
+
+    /// Whether all hits are over: without a call to the store, and where a limit in shadow mode denies beside
+    /// the one that decided, the hits used before are not known.
+    fn are_all_over(&self) -> bool {
+        let decided = self.decision.would_deny >> self.decision.limit & 1 > 0;
+        self.is_denied_locally() || self.passes_by_limits() && !decided
     }
 
     /// Adds those that are over to the counts of the limit that denied them, or of those in shadow mode.
@@ -73,13 +77,14 @@ impl<'d> CountedHits<'d> {
     /// Adds them to the counts of a rule, or of a series of it.
     fn add_to(&self, stats: &RuleStats, shadow: bool) {
         add(&stats.total_hits, self.hits);
+        if self.is_within() {
+            add(&stats.near_limit, self.split.near);
+            return add(&stats.within_limit, self.hits);
+        }
         if self.is_denied_locally() {
             add(&stats.over_limit_with_local_cache, self.hits);
-        } else {
+        } else if !self.are_all_over() {
             add(&stats.near_limit, self.split.near);
-            if self.is_within() {
-                return add(&stats.within_limit, self.hits);
-            }
         }
         add(&stats.over_limit, self.over());
         if shadow || self.passes_by_limits() {

@@ -280,7 +280,7 @@ impl MatcherNode {
             return Some(Matched::new(child, MatchKind::Value));
         }
         if let Some(sets) = &self.sets
-            && let Some(found) = sets.find(key, value)
+            && let Some(found) = sets.find(&self.children, key, value)
         {
             let child = self.children.get(found.child as usize)?;
             return Some(Matched { child, kind: found.kind, is_ipv4: found.is_ipv4 });

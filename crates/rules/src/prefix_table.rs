@@ -1,7 +1,7 @@
 //! Networks, each with a number: finds the longest that contains an address or a network.
 //!
 //! Two networks either lie beside each other, or one contains the other. Rows are sorted by the first
-//! address, and of equal ones the longer network is first. The last row that starts at or before an address
+//! address, and of equal ones the shorter prefix is first. The last row that starts at or before an address
 //! lies within every network that contains the address, or is the longest of them. Each row has the position
 //! of the one that encloses it, so one binary search and a walk outwards find the longest, however many
 //! lengths there are. A row takes 16 bytes, one of IPv6 32.

@@ -1,6 +1,7 @@
 //! Lists of values, a value or network a line: what `values_file` of a rule names.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 
 use hashbrown::HashTable;
 
@@ -142,12 +143,31 @@ fn text_error(value: &str) -> Option<(String, String)> {
         let message = "config error, a list has no wildcards".to_owned();
         return Some((message, "write a network such as 10.0.0.0/8, or each value".to_owned()));
     }
+    if let Some(network) = Network::from_value(value) {
+        let message = format!("config error, '{value}' has a port, brackets or a zone");
+        return Some((message, format!("write {network}: it matches this form, too")));
+    }
+    if is_meant_as_network(value.trim_end_matches([',', ';'])) {
+        return Some(network_problem(&NetworkError::Invalid(value.to_owned())));
+    }
     let first = value.split_whitespace().next()?;
     (first.len() < value.len() && Network::parse(first).is_ok()).then(|| {
         let message =
             format!("config error, there is more than the network '{first}' in this line");
         (message, "write one value a line, and `#` before a comment".to_owned())
     })
+}
+
+/// Returns whether a text has the shape of an IPv4 address, or of a network.
+fn is_meant_as_network(text: &str) -> bool {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.split_once('/') {
+        Some((address, prefix)) => {
+            let is_address = address.parse::<IpAddr>().is_ok() || address.split('.').all(is_number);
+            is_address && !address.is_empty() && is_number(prefix)
+        }
+        None => text.split('.').count() == 4 && text.split('.').all(is_number),
+    }
 }
 
 /// Returns the message about a line, and what to write instead.
@@ -212,7 +232,8 @@ mod tests {
 
     #[test]
     fn broken_lines_have_their_place() {
-        let text = "10.0.0.0/8\n  10.0.0.1/8\n10.0.*\n1.2.3.4/33\n10.0.0.1 x\nok\n";
+        let text = "10.0.0.0/8\n  10.0.0.1/8\n10.0.*\n1.2.3.4/33\n10.0.0.1 x\nok\n10.0.0.1:80\n\
+                    [2001:db8::1]\n10.0.0.0/08\n10.0.0/8\n10.0.0.300\n10.0.0.0/8,\n1.2.3\n/8\n";
         let mut errors = Vec::new();
         let list = ValueList::parse(text, |error| {
             let place = (error.position.line().unwrap(), error.position.column().unwrap());
@@ -224,13 +245,22 @@ mod tests {
             ((3, 1), "a list has no wildcards", "write a network"),
             ((4, 1), "the prefix of '1.2.3.4/33' is longer than 32 bits", "0 to 32"),
             ((5, 1), "there is more than the network '10.0.0.1' in this line", "one value a line"),
+            ((7, 1), "'10.0.0.1:80' has a port, brackets or a zone", "write 10.0.0.1:"),
+            ((8, 1), "'[2001:db8::1]' has a port", "write 2001:db8::1:"),
+            ((9, 1), "'10.0.0.0/08' is no network", "write a network"),
+            ((10, 1), "'10.0.0/8' is no network", "write a network"),
+            ((11, 1), "'10.0.0.300' is no network", "write a network"),
+            ((12, 1), "'10.0.0.0/8,' is no network", "write a network"),
         ];
         assert_eq!(errors.len(), wanted.len(), "{errors:#?}");
         for ((place, message, help), (at, says, writes)) in errors.iter().zip(wanted) {
             assert_eq!(*place, at);
             assert!(message.contains(says) && help.contains(writes), "{message} {help}");
         }
-        assert_eq!(line(&list, "ok"), Some(6));
+        assert_eq!(
+            ["ok", "1.2.3", "/8"].map(|text| line(&list, text)),
+            [Some(6), Some(13), Some(14)]
+        );
         let mut count = 0;
         ValueList::parse(text, |_| {
             count += 1;

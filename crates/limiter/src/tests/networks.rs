@@ -56,6 +56,18 @@ fn an_address_has_one_count_in_all_its_forms() {
 }
 
 #[test]
+fn a_group_is_never_larger_than_its_network() {
+    let bench = bench(
+        "domain: d\ndescriptors:\n\
+         - { key: ip, network: 192.0.2.0/24, group: { v4: 24 }, rate_limit: { unit: hour, requests_per_unit: 9 } }\n\
+         - { key: ip, network: 192.0.2.0/25, group: { v4: 24 }, rate_limit: { unit: hour, requests_per_unit: 5 } }\n",
+        "",
+    );
+    assert_eq!(left(&bench, &["192.0.2.1", "192.0.2.2"]), [Some(4), Some(3)]);
+    assert_eq!(left(&bench, &["192.0.2.128", "192.0.2.129"]), [Some(8), Some(7)]);
+}
+
+#[test]
 fn groups_and_shared_networks_are_counted_together() {
     let bench = bench(
         "domain: d\ndescriptors:\n\
@@ -74,6 +86,8 @@ fn groups_and_shared_networks_are_counted_together() {
     assert_eq!(left(&bench, &["10.1.0.0/16", "10.1.0.0/16"]), [Some(8), Some(7)]);
     assert_eq!(left(&bench, &["192.0.2.1", "192.0.2.2"]), [Some(8), Some(7)]);
     assert_eq!(left(&bench, &["198.51.100.1", "ann", "bob"]), [Some(8), Some(7), None]);
+    // Who sends the name of a list has its limit, and no other one that would count by the same key.
+    assert_eq!(left(&bench, &["@list.txt", "ann"]), [Some(6), Some(5)]);
     let entries = [[("ip", "10.1.2.3")], [("ip", "[2001:db8::9]:1")], [("ip", "ann")]];
     let descriptors: Vec<_> =
         entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();

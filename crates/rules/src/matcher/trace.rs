@@ -93,7 +93,7 @@ impl<'s> Level<'s> {
         let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
         let exact = node.named(&format!("{key}_{value}")).filter(|child| child.set.is_none());
         found.extend(exact.map(|child| child.candidate(MatchKind::Value)));
-        for in_set in node.sets.iter().flat_map(|sets| sets.all(key, value)) {
+        for in_set in node.sets.iter().flat_map(|sets| sets.all(&node.children, key, value)) {
             let child = &node.children[in_set.child as usize];
             let within = Some(child.within(&in_set));
             found.push(Candidate { within, ..child.candidate(in_set.kind) });

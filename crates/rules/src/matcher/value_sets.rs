@@ -44,6 +44,16 @@ impl Default for Group {
 }
 
 impl ValueSet {
+    /// Makes the set of a descriptor. The addresses of a network are never counted by a larger one: that may be the
+    /// network of another descriptor.
+    pub fn new(kind: SetKind, mut group: Group) -> ValueSet {
+        if let SetKind::Network(network) = &kind {
+            let len = if network.address().is_ipv4() { &mut group.v4 } else { &mut group.v6 };
+            *len = network.prefix_len().max(*len);
+        }
+        ValueSet { kind, group }
+    }
+
     /// The list, and not a network.
     pub fn list(&self) -> Option<&ValueList> {
         match &self.kind {
@@ -186,7 +196,10 @@ impl ValueSets {
 
     /// Finds the child that an entry matches.
     #[inline(never)]
-    pub fn find(&self, key: &str, value: &str) -> Option<FoundInSet> {
+    pub fn find(&self, children: &[Child], key: &str, value: &str) -> Option<FoundInSet> {
+        if let Some(list) = self.name_of_list(children, key, value) {
+            return Some(list);
+        }
         let of_key = self.by_key.get(key)?;
         for (child, list) in &of_key.lists {
             if let Some(line) = list.text_line(value) {
@@ -212,9 +225,24 @@ impl ValueSets {
         best
     }
 
+    /// Returns the list whose name a value is. As a network does, a list matches its own text, which is the value
+    /// in the key of what its values share.
+    fn name_of_list(&self, children: &[Child], key: &str, value: &str) -> Option<FoundInSet> {
+        if !value.starts_with('@') {
+            return None;
+        }
+        let is = |&i: &u32| children[i as usize].entry() == (key, value);
+        let child = *self.by_text.find(hash(&[key, "_", value]), is)?;
+        let (kind, network, line) = (MatchKind::List, None, None);
+        Some(FoundInSet { child, kind, network, line, is_ipv4: false })
+    }
+
     /// Returns all places of a value, in the order of their precedence. The first is that of
     /// [`find`](Self::find).
-    pub fn all(&self, key: &str, value: &str) -> Vec<FoundInSet> {
+    pub fn all(&self, children: &[Child], key: &str, value: &str) -> Vec<FoundInSet> {
+        if let Some(list) = self.name_of_list(children, key, value) {
+            return vec![list];
+        }
         let Some(of_key) = self.by_key.get(key) else { return Vec::new() };
         let mut found = Vec::new();
         for (child, list) in &of_key.lists {
@@ -295,8 +323,9 @@ impl MatcherNode {
         sets.flat_map(move |sets| {
             self.children.iter().filter_map(move |child| {
                 let (key, value) = child.entry();
-                let is_text = child.set.is_none() && value.contains('/');
-                let found = sets.find(key, value).filter(|_| is_text)?;
+                Network::from_value(value)
+                    .filter(|_| child.set.is_none() && value.contains('/'))?;
+                let found = sets.find(&self.children, key, value)?;
                 Some((child, self.children.get(found.child as usize)?))
             })
         })

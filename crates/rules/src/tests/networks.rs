@@ -261,7 +261,7 @@ fn errors_of_lists_have_their_place() {
         ]
     );
     let list = dir.path().join("lists/a.txt");
-    assert_eq!(loaded.lists.iter().map(|it| it.path.clone()).collect::<Vec<_>>(), [list.clone()]);
+    assert!(loaded.lists.iter().map(|it| &it.path).eq([&list]), "{:?}", loaded.lists);
     let lists = Lists::BesideRules { max_file: 1 << 20 };
     assert!(!loaded.lists[0].is_changed(&lists));
     fs::write(&list, "10.0.0.0/8\n").unwrap();
