@@ -172,7 +172,12 @@ fn is_meant_as_network(text: &str) -> bool {
 
 /// Returns the message about a line, and what to write instead.
 fn explained(value: &str, error: &NetworkError) -> (String, String) {
-    text_error(value).unwrap_or_else(|| network_problem(error))
+    match error {
+        NetworkError::Invalid(_) => text_error(value).unwrap_or_else(|| network_problem(error)),
+        NetworkError::HostBits { .. } | NetworkError::PrefixTooLong { .. } => {
+            network_problem(error)
+        }
+    }
 }
 
 /// Returns the message about a network, and what to write instead.

@@ -30,15 +30,24 @@ function hiddenText(text) {
   });
 }
 
+/** Puts a comma in place of a space before the keys of hidden values, so that their values are not taken for part of another one. */
+function separated(text) {
+  return [...redactedKeys].map(escaped).reduce((before, name) => {
+    const [first, ...rest] = before.split(` ${name}=`);
+    return rest.reduce((done, part) => `${done}${done.includes('=') ? ',' : ' '}${name}=${part}`, first);
+  }, text);
+}
+
 /** Searches so far: a later one ends those that wait. */
 let searches = 0;
 
 /** Opens the key that a text is, else what it finds. */
-async function search(text) {
-  if (!text) return;
+async function search(written) {
+  if (!written) return;
   searches += 1;
   const turn = searches;
   await redactedKeysAreKnown;
+  const text = separated(written);
   // At the start: names of domains decide.
   if (!rules) await Promise.race([rulesAreRead, new Promise(resolve => setTimeout(resolve, 2000))]);
   if (turn !== searches) return;
