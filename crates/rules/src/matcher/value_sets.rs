@@ -225,14 +225,19 @@ impl ValueSets {
         best
     }
 
-    /// Returns the list whose name a value is. As a network does, a list matches its own text, which is the value
-    /// in the key of what its values share.
+    /// Returns the list whose name a value is, if its values share a limit. As a network does, it then matches its
+    /// own text, by which they are counted: another rule would count the text by the same key.
     fn name_of_list(&self, children: &[Child], key: &str, value: &str) -> Option<FoundInSet> {
         if !value.starts_with('@') {
             return None;
         }
         let is = |&i: &u32| children[i as usize].entry() == (key, value);
         let child = *self.by_text.find(hash(&[key, "_", value]), is)?;
+        let list = children.get(child as usize)?;
+        let is_unlimited = list.rule.as_ref().is_some_and(|rule| rule.plan.is_none());
+        if !list.flags.share_threshold || is_unlimited {
+            return None;
+        }
         let (kind, network, line) = (MatchKind::List, None, None);
         Some(FoundInSet { child, kind, network, line, is_ipv4: false })
     }
