@@ -39,7 +39,8 @@ pub struct Change<'s> {
     /// The path of the rule or the descriptor; none if the member is one of the domain.
     pub rule: Option<String>,
     /// The key of rule files; `limits` for the limits in words, `limits[0].KEY` for what these do not contain;
-    /// `matches by` for the key that names values, if the name of the descriptor is the same; `wildcards` for the order of the wildcards that both sets have on one level.
+    /// `matches by` for the key that names values, if the name of the descriptor is the same; `wildcards` for
+    /// the order of the wildcards that both sets have on one level.
     pub member: String,
     pub old: Value,
     pub new: Value,

@@ -2,9 +2,9 @@
 //!
 //! Each child of a node is identified by one text, `key` or `key_value`, as in the reference, so
 //! `{key: a_b}` and `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then in the
-//! networks and lists of the node, then among its wildcards in file order, then as `key`. Exact children are found by hash, without
-//! concatenating the text: a look-up does not allocate, and its cost does not depend on the number of
-//! exact rules.
+//! networks and lists of the node, then among its wildcards in file order, then as `key`. Exact children
+//! are found by hash, without concatenating the text: a look-up does not allocate, and its cost does not
+//! depend on the number of exact rules.
 
 mod keys;
 mod overlap;

@@ -46,20 +46,23 @@ impl ValueList {
         let (mut buffer, mut texts) = (String::new(), HashTable::new());
         for (line, content) in (1..).zip(lines(text.strip_prefix('\u{feff}').unwrap_or(text))) {
             let Some(value) = value_of(content) else { continue };
-            match Network::parse(value) {
-                Ok(network) => networks.add(network, line),
-                Err(NetworkError::Invalid(_)) if text_error(value).is_none() => {
-                    add(&mut buffer, &mut texts, value, line);
+            let error = match Network::parse(value) {
+                Ok(network) => {
+                    networks.add(network, line);
+                    continue;
                 }
-                Err(error) => {
-                    let before = content.find(value).and_then(|at| content.get(..at));
-                    let column = before.unwrap_or_default().chars().count() as u32 + 1;
-                    let (message, help) = explained(value, &error);
-                    let position = Position::in_text(line, column);
-                    if !report(LineError { position, text: value, message, help }) {
-                        break;
-                    }
-                }
+                Err(NetworkError::Invalid(_)) => text_error(value),
+                Err(error) => Some(network_problem(&error)),
+            };
+            let Some((message, help)) = error else {
+                add(&mut buffer, &mut texts, value, line);
+                continue;
+            };
+            let before = content.find(value).and_then(|at| content.get(..at));
+            let column = before.unwrap_or_default().chars().count() as u32 + 1;
+            let position = Position::in_text(line, column);
+            if !report(LineError { position, text: value, message, help }) {
+                break;
             }
         }
         buffer.shrink_to_fit();
@@ -167,16 +170,6 @@ fn is_meant_as_network(text: &str) -> bool {
             is_address && !address.is_empty() && is_number(prefix)
         }
         None => text.split('.').count() == 4 && text.split('.').all(is_number),
-    }
-}
-
-/// Returns the message about a line, and what to write instead.
-fn explained(value: &str, error: &NetworkError) -> (String, String) {
-    match error {
-        NetworkError::Invalid(_) => text_error(value).unwrap_or_else(|| network_problem(error)),
-        NetworkError::HostBits { .. } | NetworkError::PrefixTooLong { .. } => {
-            network_problem(error)
-        }
     }
 }
 
