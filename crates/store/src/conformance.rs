@@ -206,26 +206,33 @@ pub async fn charges_now_or_not_at_all(store: &impl Store) {
     }
 }
 
+/// Returns every algorithm with n hits an hour, or a day of the calendar; the two with numbers of their own as
+/// they are given.
+fn hourly(n: u32, bucket: TokenBucket, gcra: Gcra) -> [Algorithm; 9] {
+    let period = Unit::Hour.period(1).unwrap();
+    let calendar = Calendar::new(Unit::Day, "UTC").map(Arc::new).ok();
+    let held = |hold_id| Concurrency { n, timeout: period, hold_id };
+    [
+        Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
+        Algorithm::FixedWindow(FixedWindow { n, period: 24 * period, calendar }),
+        Algorithm::SlidingWindow(SlidingWindow { n, period }),
+        Algorithm::SlidingLog(SlidingLog { n, period }),
+        Algorithm::BucketedWindow(BucketedWindow { n, period, buckets: 6 }),
+        Algorithm::TokenBucket(bucket),
+        Algorithm::Gcra(gcra),
+        Algorithm::Concurrency(held(None)),
+        Algorithm::Concurrency(held(Some("id".into()))),
+    ]
+}
+
 /// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers looks as
 /// the reference does: OK until a hit was counted. What was counted before stays counted.
 pub async fn a_limit_of_zero_denies(store: &impl Store) {
-    let period = Unit::Hour.period(1).unwrap();
+    let interval = Unit::Hour.period(1).unwrap();
     let algorithms = |n: u32| {
-        let calendar = Calendar::new(Unit::Day, "UTC").map(Arc::new).ok();
-        let (interval, strict, max_debt) = (period, false, 2);
+        let (strict, max_debt) = (false, 2);
         let bucket = TokenBucket { capacity: 2, amount: n.max(1), interval, strict, max_debt };
-        let held = |hold_id| Concurrency { n, timeout: period, hold_id };
-        [
-            Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
-            Algorithm::FixedWindow(FixedWindow { n, period: 24 * period, calendar }),
-            Algorithm::SlidingWindow(SlidingWindow { n, period }),
-            Algorithm::SlidingLog(SlidingLog { n, period }),
-            Algorithm::BucketedWindow(BucketedWindow { n, period, buckets: 6 }),
-            Algorithm::TokenBucket(bucket),
-            Algorithm::Gcra(Gcra::new(n, period, n, n).unwrap()),
-            Algorithm::Concurrency(held(None)),
-            Algorithm::Concurrency(held(Some("id".into()))),
-        ]
+        hourly(n, bucket, Gcra::new(n, interval, n, n).unwrap())
     };
     let cases = [false, true].into_iter().flat_map(|charge_denied| {
         let ways = [(false, false), (true, false), (false, true)];

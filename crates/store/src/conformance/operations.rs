@@ -5,12 +5,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::thread;
 
-use super::{charge, plan, take};
+use super::{charge, hourly, plan, take};
 use crate::{Charge, Key, Role, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, Micros,
-    Op, Plan, SECOND, SlidingLog, SlidingWindow, TokenBucket, Undo, Unit, UpTo,
+    Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND, TokenBucket, Undo, Unit, UpTo,
 };
 
 /// The n of all limits here.
@@ -18,22 +17,10 @@ const N: u32 = 6;
 
 /// A lone limit of each algorithm, none of which charges denied hits.
 fn plans() -> Vec<Arc<Plan>> {
-    let (n, period) = (N, Unit::Hour.period(1).unwrap());
-    let calendar = Calendar::new(Unit::Day, "UTC").map(Arc::new).ok();
+    let (n, interval) = (N, Unit::Hour.period(1).unwrap());
     let (strict, max_debt) = (false, n);
-    let bucket = TokenBucket { capacity: n, amount: 1, interval: period, strict, max_debt };
-    let held = |hold_id| Concurrency { n, timeout: period, hold_id };
-    let algorithms = [
-        Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
-        Algorithm::FixedWindow(FixedWindow { n, period: 24 * period, calendar }),
-        Algorithm::SlidingWindow(SlidingWindow { n, period }),
-        Algorithm::SlidingLog(SlidingLog { n, period }),
-        Algorithm::BucketedWindow(BucketedWindow { n, period, buckets: 6 }),
-        Algorithm::TokenBucket(bucket),
-        Algorithm::Gcra(Gcra::new(1, period, n, n).unwrap()),
-        Algorithm::Concurrency(held(None)),
-        Algorithm::Concurrency(held(Some("id".into()))),
-    ];
+    let bucket = TokenBucket { capacity: n, amount: 1, interval, strict, max_debt };
+    let algorithms = hourly(n, bucket, Gcra::new(1, interval, n, n).unwrap());
     let lone = |algorithm| {
         let limit = Limit::fixed_window(n, Unit::Hour, 1).unwrap();
         vec![Limit { algorithm, charge_denied: false, ..limit }]
