@@ -88,6 +88,12 @@ impl Page {
         self.browser.evaluate(&format!("location.hash = {}; 0", json!(address)));
     }
 
+    /// Loads the page again. What is true next is true of the new one.
+    fn reload(&mut self) {
+        self.browser.evaluate("window.isBefore = true; location.reload()");
+        self.wait_for("!window.isBefore && document.querySelector('#live')");
+    }
+
     fn click(&mut self, selector: &str) {
         self.browser.evaluate(&format!("document.querySelector({}).click()", json!(selector)));
     }

@@ -59,9 +59,9 @@ fn rejected_rules_are_a_red_line_on_every_view_and_are_announced_once() {
         );
     }
     // One who comes later hears of it, too.
-    page.browser.evaluate("location.reload()");
+    page.reload();
     page.wait_for(
-        "document.querySelector('#announcement')?.textContent.startsWith('The rules are rejected')",
+        "document.querySelector('#announcement').textContent.startsWith('The rules are rejected')",
     );
     std::fs::write(&file, RULES).unwrap();
     page.wait_for("!document.querySelector('#problems').checkVisibility()");

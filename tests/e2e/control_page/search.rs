@@ -63,9 +63,9 @@ fn a_whole_key_is_opened_by_keyboard_whether_it_is_listed_or_not() {
     page.click("#editor-back");
 
     // The address is enough.
-    page.browser.evaluate("location.reload()");
+    page.reload();
     page.wait_for(
-        "document.querySelector('#key-verdict')?.textContent.startsWith('Denied: it is blocked')",
+        "document.querySelector('#key-verdict').textContent.startsWith('Denied: it is blocked')",
     );
     page.check();
 }
