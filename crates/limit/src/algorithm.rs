@@ -116,6 +116,16 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// other limit.
     fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool;
 
+    /// Returns the start of the newest window or sub-window of an advanced state; 0 if it has none.
+    fn newest_window(&self, _: &Self::State) -> Micros {
+        0
+    }
+
+    /// Returns whether hits can be reserved and given back later.
+    fn can_reserve(&self) -> bool {
+        true
+    }
+
     /// Returns the key of the descriptor's last entry, if that names a hold.
     fn hold_id(&self) -> Option<&str> {
         None

@@ -36,15 +36,15 @@ macro_rules! methods {
 macro_rules! state_methods {
     ($(
         $(#[$attribute:meta])*
-        fn $name:ident($state:ident: $state_type:ty, $($argument:ident: $type:ty),*) -> $result:ty,
+        fn $name:ident($state:ident: $state_type:ty $(, $argument:ident: $type:ty)*) -> $result:ty,
         else $other:expr;
     )*) => {
         impl Algorithm {
             $($(#[$attribute])*
-            pub(super) fn $name(&self, $state: $state_type, $($argument: $type),*) -> $result {
+            pub(super) fn $name(&self, $state: $state_type $(, $argument: $type)*) -> $result {
                 each!(
                     (self, $state),
-                    (limit, $state) => limit.$name($state, $($argument),*),
+                    (limit, $state) => limit.$name($state $(, $argument)*),
                     _ => $other
                 )
             })*
@@ -65,6 +65,7 @@ constants! {
 methods! {
     fn repeats_denials(charge_denied: bool, alone: bool) -> bool;
     fn hold_id() -> Option<&str>;
+    fn can_reserve() -> bool;
     fn log_period() -> Option<Micros>;
     fn longest_span() -> Option<Micros>;
     fn write_text(text: &mut fmt::Formatter<'_>) -> fmt::Result;
@@ -76,6 +77,7 @@ methods! {
 state_methods! {
     fn count(state: &LimitState, log: &HitLog, now: Micros, span: Micros) -> Option<SpanCount>, else None;
     fn holds(state: &LimitState, now: Micros) -> Option<HoldLevels>, else None;
+    fn newest_window(state: &LimitState) -> Micros, else 0;
     fn verdict(state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict, else Verdict::NEVER;
     fn levels(state: &LimitState, log: &HitLog, now: Micros) -> Levels, else Levels::UNKNOWN;
     fn room(state: &LimitState, log: &HitLog, now: Micros, hold: u64) -> u64, else 0;

@@ -35,14 +35,15 @@ pub use calendar::Calendar;
 pub use idle::idle_limits;
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
-pub use plan::{CountError, KeyState, LimitReading, Op, Plan, State, UpTo};
+pub use plan::{CountError, KeyCounts, KeyState, LimitReading, Op, Plan, State, UpTo};
+pub use plan::{Reservation, ReservationOp, Reserve};
 pub(crate) use saved::SavedNumbers;
 pub use saved::log_copy::{LogCopy, NextPart};
 pub use undo::{Replaced, Undo};
 pub use unit::Unit;
 pub use verdict::{
-    ChargeOutcome, Decision, Fill, HoldLevels, Levels, NearLimit, NearLimits, Source, SpanCount,
-    Verdict,
+    ChargeOutcome, Decision, Fill, HoldLevels, Levels, NearLimit, NearLimits, ReservationResult,
+    Source, SpanCount, Verdict,
 };
 
 use hit_log::HitLog;

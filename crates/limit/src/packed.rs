@@ -3,8 +3,8 @@
 use super::hit_log::HitLog;
 use super::plan::fill;
 use super::{
-    ChargeOutcome, Decision, Hits, Limit, LimitAlgorithm, Micros, NearLimits, Op, Packed, Source,
-    UpTo, Verdict,
+    ChargeOutcome, Decision, Hits, Limit, LimitAlgorithm, Micros, NearLimits, Op, Packed,
+    ReservationResult, Source, UpTo, Verdict,
 };
 
 /// Charges a limit as [`Plan::charge`](super::Plan::charge) does if it is the only one of its plan. `algorithm` is
@@ -26,7 +26,7 @@ pub(super) fn charge<A: LimitAlgorithm>(
             let used_before = algorithm.levels(&state, &log, now).used;
             (used_before, take(limit, algorithm, &mut state, now, hits), 0)
         }
-        Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => {
+        Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => {
             charge_otherwise(limit, algorithm, &mut state, now, (op, hits))
         }
     };
@@ -43,6 +43,8 @@ pub(super) fn charge<A: LimitAlgorithm>(
         retry_after: if allowed { None } else { verdict.retry_after },
         source: Source::Store,
         granted,
+        reserved: 0,
+        reservation: ReservationResult::None,
         near: NearLimits::default(),
     };
     let expires = if levels.empty { 0 } else { now.saturating_add(levels.reset_after) };
@@ -59,9 +61,14 @@ fn charge_otherwise<A: LimitAlgorithm>(
     now: Micros,
     (op, hits): (Op, Hits),
 ) -> (u64, Verdict, u32) {
+    // Nothing is known of a reservation here.
+    let (op, hits) = match op {
+        Op::Reservation(op) => (op.charge(None), op.charge(None).hits(hits.hold)),
+        op => (op, hits),
+    };
     let mut granted = None;
     match op {
-        Op::Take(_) | Op::Add { .. } => {}
+        Op::Take(_) | Op::Add { .. } | Op::Reservation(_) => {}
         Op::UpTo(up_to) => granted = self::granted(limit, algorithm, state, now, up_to),
         Op::Refund(_) => algorithm.refund(state, now, hits),
         Op::Undo(undo) if undo.limits & 1 > 0 => algorithm.undo(state, now, &undo, hits.hold),
@@ -78,7 +85,7 @@ fn charge_otherwise<A: LimitAlgorithm>(
             }
             Verdict::ALLOWED
         }
-        Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => Verdict::ALLOWED,
+        Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => Verdict::ALLOWED,
     };
     (used_before, verdict, granted.unwrap_or(0))
 }

@@ -7,6 +7,7 @@
 mod charge;
 mod inspect;
 mod op;
+mod reservation;
 mod state;
 mod undo;
 mod up_to;
@@ -16,6 +17,7 @@ use std::hash::{DefaultHasher, Hasher};
 pub(super) use self::charge::fill;
 pub use self::inspect::{CountError, KeyState, LimitReading};
 pub use self::op::Op;
+pub use self::reservation::{KeyCounts, Reservation, ReservationOp, Reserve};
 pub use self::state::State;
 pub use self::up_to::UpTo;
 use super::hit_log::LogBounds;

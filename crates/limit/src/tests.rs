@@ -10,6 +10,7 @@ mod plans;
 mod properties;
 mod reduce_bucket;
 mod replica_share;
+mod reservation;
 mod shared;
 mod traps;
 mod undo;

@@ -62,6 +62,19 @@ pub enum Source {
     Degraded,
 }
 
+/// What became of a reservation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReservationResult {
+    /// Nothing: it was denied, a policy decided, or the operation is another.
+    #[default]
+    None,
+    Reserved,
+    /// It was settled or cancelled.
+    Settled,
+    /// There was none to settle or to cancel.
+    Unknown,
+}
+
 /// The answer for one descriptor: that of its binding limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -80,9 +93,12 @@ pub struct Decision {
     /// they are allowed now, or never will be.
     pub retry_after: Option<Micros>,
     pub source: Source,
-    /// The hits that an [`UpTo`](super::Op::UpTo) took; 0 if it is denied, or a policy decided that charges
-    /// nothing, and for other operations.
+    /// The hits that an [`UpTo`](super::Op::UpTo) took, or that were charged to settle; 0 if it is denied, or
+    /// a policy decided that charges nothing, and for other operations.
     pub granted: u32,
+    /// The hits that were reserved, where they are settled now.
+    pub reserved: u32,
+    pub reservation: ReservationResult,
     /// Other limits that these hits brought near their n, or took while they were; see
     /// [`Plan::with_near_limit_ratio`](super::Plan::with_near_limit_ratio).
     pub near: NearLimits,
@@ -125,6 +141,8 @@ impl Decision {
         retry_after: None,
         source: Source::Store,
         granted: 0,
+        reserved: 0,
+        reservation: ReservationResult::None,
         near: NearLimits(None),
     };
 }

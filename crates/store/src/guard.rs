@@ -22,7 +22,9 @@ use super::{
     Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
 };
 use weir_common::clock::{Clock, Monotonic};
-use weir_limit::{Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, SECOND, Source};
+use weir_limit::{
+    Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, ReservationResult, SECOND, Source,
+};
 
 /// The wait in denials by the policy `deny`.
 const RETRY_AFTER: Micros = SECOND;
@@ -317,6 +319,8 @@ fn allow(charge: &Charge<'_>) -> Decision {
         retry_after: None,
         source: Source::Degraded,
         granted: 0,
+        reserved: 0,
+        reservation: ReservationResult::None,
         near: NearLimits::default(),
     }
 }
@@ -335,6 +339,8 @@ fn deny(charge: &Charge<'_>) -> Decision {
             retry_after: Some(RETRY_AFTER),
             source: Source::Degraded,
             granted: 0,
+            reserved: 0,
+            reservation: ReservationResult::None,
             near: NearLimits::default(),
         },
     }

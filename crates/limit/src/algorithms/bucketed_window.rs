@@ -162,9 +162,12 @@ impl LimitAlgorithm for BucketedWindow {
         }
     }
 
+    fn newest_window(&self, state: &State) -> Micros {
+        state.index.saturating_mul(self.span())
+    }
+
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
-        let start = after.index.saturating_mul(self.span());
-        Undo::new(after.sum - before.sum, now.max(start))
+        Undo::new(after.sum - before.sum, now.max(self.newest_window(after)))
     }
 
     fn undo(&self, state: &mut State, _: Micros, undo: &Undo, _: u64) {

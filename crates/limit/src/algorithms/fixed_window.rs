@@ -96,6 +96,10 @@ impl LimitAlgorithm for FixedWindow {
         state.count = state.count.saturating_sub(hits.count);
     }
 
+    fn newest_window(&self, state: &State) -> Micros {
+        state.window
+    }
+
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
         Undo::new((after.count - before.count).into(), now.max(after.window))
     }

@@ -146,6 +146,10 @@ impl LimitAlgorithm for ReduceBucket {
         state.missing = state.missing.saturating_sub(hits.count);
     }
 
+    fn can_reserve(&self) -> bool {
+        false
+    }
+
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
         let restarted = after.last != before.last;
         let replaced = restarted.then_some(Replaced { at: before.last, hits: 0 });

@@ -143,9 +143,13 @@ impl LimitAlgorithm for SlidingWindow {
         state.previous = state.previous.saturating_sub(rest);
     }
 
+    fn newest_window(&self, state: &State) -> Micros {
+        state.index.saturating_mul(self.period)
+    }
+
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
-        let start = after.index.saturating_mul(self.period);
-        Undo::new((after.current - before.current).into(), now.max(start))
+        let hits = after.current - before.current;
+        Undo::new(hits.into(), now.max(self.newest_window(after)))
     }
 
     fn undo(&self, state: &mut State, _: Micros, undo: &Undo, _: u64) {

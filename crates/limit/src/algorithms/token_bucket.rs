@@ -133,6 +133,10 @@ impl LimitAlgorithm for TokenBucket {
         state.missing = state.missing.saturating_sub(hits.count.into());
     }
 
+    fn can_reserve(&self) -> bool {
+        !self.strict
+    }
+
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
         let (before, after) = (self.refilled(before, now), self.refilled(after, now));
         let restarted = after.last != before.last;

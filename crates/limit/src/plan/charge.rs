@@ -8,7 +8,7 @@ use super::{Op, Plan};
 use crate::hit_log::HitLog;
 use crate::{
     ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, NearLimit, NearLimits,
-    Source, Verdict,
+    ReservationResult, Source, Verdict,
 };
 
 impl Plan {
@@ -28,6 +28,10 @@ impl Plan {
             Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
             Op::UpTo(up_to) => return self.up_to(states, log, now, up_to, hold),
             Op::Add { limits, .. } => return self.add(states, log, now, hits, limits),
+            // Nothing is known of a reservation here.
+            Op::Reservation(op) => {
+                return self.charge_states(states, log, now, op.charge(None), hold);
+            }
         }
         let used: Used = self.used(states, log, now);
         self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used)
@@ -186,6 +190,8 @@ impl Plan {
                         retry_after: if allowed { None } else { retry_after },
                         source: Source::Store,
                         granted: 0,
+                        reserved: 0,
+                        reservation: ReservationResult::None,
                         near: NearLimits::default(),
                     },
                 ));

@@ -1,6 +1,6 @@
 //! The operation of a charge.
 
-use super::UpTo;
+use super::{ReservationOp, UpTo};
 use crate::{Decision, Hits, Undo};
 
 /// The operation of a charge.
@@ -30,6 +30,8 @@ pub enum Op {
         /// The limits that are charged, one bit each.
         limits: u16,
     },
+    /// Reserves, settles or cancels hits of an id: see [`Plan::charge_reservation`](super::Plan::charge_reservation).
+    Reservation(ReservationOp),
 }
 
 impl Op {
@@ -40,6 +42,7 @@ impl Op {
             Op::Undo(undo) => undo.hits,
             Op::UpTo(up_to) => up_to.least,
             Op::Add { hits, .. } => hits,
+            Op::Reservation(op) => return op.charge(None).hits(hold),
         };
         Hits { count, hold }
     }
@@ -51,7 +54,8 @@ impl Op {
             Op::Take(hits) => Some(hits),
             Op::UpTo(up_to) => Some(up_to.most.max(up_to.least).into()),
             Op::Add { hits, .. } => Some(hits.into()),
-            Op::Refund(_) | Op::Undo(_) => None,
+            Op::Reservation(ReservationOp::Cancel(_)) | Op::Refund(_) | Op::Undo(_) => None,
+            Op::Reservation(op) => op.charge(None).takes(),
         }
     }
 
@@ -62,6 +66,8 @@ impl Op {
             Op::UpTo(_) if decision.allowed => decision.granted.into(),
             Op::UpTo(up_to) => up_to.least.into(),
             Op::Add { hits, .. } => hits.into(),
+            Op::Reservation(_) if decision.allowed => decision.granted.into(),
+            Op::Reservation(op) => op.reserve().map_or(0, |reserve| reserve.least.into()),
             Op::Refund(_) | Op::Undo(_) => 0,
         }
     }
@@ -71,9 +77,7 @@ impl Op {
     pub fn is_look(self, decision: &Decision) -> bool {
         match self {
             Op::Take(hits) => hits == 0,
-            Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => {
-                self.is_other_look(decision)
-            }
+            _ => self.is_other_look(decision),
         }
     }
 
@@ -83,7 +87,7 @@ impl Op {
             Op::UpTo(_) => decision.allowed && decision.granted == 0,
             Op::Take(hits) => hits == 0,
             Op::Add { hits, .. } => hits == 0,
-            Op::Refund(_) | Op::Undo(_) => false,
+            Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => false,
         }
     }
 
@@ -93,21 +97,35 @@ impl Op {
         match self {
             Op::Take(hits) => Some(hits),
             Op::UpTo(up_to) => (up_to.least > 0).then_some(up_to.least.into()),
+            Op::Reservation(op) => op.reserve().map(|reserve| reserve.least.into()),
             Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => None,
         }
     }
 
-    /// Returns whether hits come back.
+    /// Returns whether what an id has reserved decides, which only the store knows.
+    #[inline]
+    pub fn may_settle(self) -> bool {
+        match self {
+            Op::Reservation(ReservationOp::Reserve(_)) => false,
+            Op::Reservation(_) => true,
+            Op::Take(_) | Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => false,
+        }
+    }
+
+    /// Returns whether hits may come back.
     pub fn is_refund(self) -> bool {
         match self {
             Op::Take(_) | Op::UpTo(_) | Op::Add { .. } => false,
             Op::Refund(_) | Op::Undo(_) => true,
+            Op::Reservation(_) => self.may_settle(),
         }
     }
 
-    /// Returns whether it is made even if its batch is denied as a whole.
+    /// Returns whether it is made even if its batch is denied as a whole. A `SettleOrReserve` without hits
+    /// is, where it settles.
     pub fn is_unconditional(self) -> bool {
         match self {
+            Op::Reservation(op) => op.reserve().is_none(),
             Op::Take(_) | Op::UpTo(_) => false,
             Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => true,
         }

@@ -16,7 +16,8 @@ impl Plan {
     ) -> (ChargeOutcome, Vec<Undo>) {
         match op {
             Op::Take(1..) | Op::UpTo(_) => {}
-            Op::Take(0) | Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => {
+            // What was reserved is cancelled by its id.
+            Op::Take(0) | Op::Refund(_) | Op::Undo(_) | Op::Add { .. } | Op::Reservation(_) => {
                 return (self.charge_hashed(state, now, op, hold), Vec::new());
             }
         }

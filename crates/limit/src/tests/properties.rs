@@ -127,7 +127,7 @@ proptest! {
                     model.add(driver.now, hits.into());
                     (true, 0)
                 }
-                Op::Undo(_) => unreachable!("tests/undo.rs has them"),
+                Op::Undo(_) | Op::Reservation(_) => unreachable!("they have tests of their own"),
             };
             let charged = driver.charge(op);
             prop_assert_eq!(charged.decision.allowed, allowed, "{:?} at {}", op, driver.now);

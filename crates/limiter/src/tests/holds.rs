@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 
 use super::limits::entry;
 use super::*;
-use weir_limit::{Decision, NearLimits, Op, Source, UpTo};
+use weir_limit::{Decision, NearLimits, Op, ReservationResult, Source, UpTo};
 use weir_store::{Charge, Key, Role};
 
 const RULES: &str = "domain: d
@@ -136,6 +136,8 @@ fn if_the_outcome_is_unknown_only_holds_with_an_id_are_released() {
         retry_after: None,
         source: Source::Store,
         granted: 3,
+        reserved: 0,
+        reservation: ReservationResult::None,
         near: NearLimits::default(),
     };
     let degraded = Decision { source: Source::Degraded, ..decision.clone() };

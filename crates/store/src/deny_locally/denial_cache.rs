@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::Charge;
 use crate::memory::fingerprint::{Fingerprint, Fingerprints};
-use weir_limit::{Decision, Micros, NearLimits, Plan, Source};
+use weir_limit::{Decision, Micros, NearLimits, Plan, ReservationResult, Source};
 
 /// Denials per set. Each key belongs to one set, and a set has one lock.
 const WAYS: usize = 8;
@@ -100,6 +100,8 @@ impl DenialCache {
             retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
             granted: 0,
+            reserved: 0,
+            reservation: ReservationResult::None,
             near: NearLimits::default(),
         })
     }

@@ -1,0 +1,241 @@
+//! Reserving hits before they are known, and settling them after.
+//!
+//! A reservation is a charge, so that reserved hits are counted once, like all others. A store keeps
+//! beside it what was reserved under an id. Settling with the hits that were used gives back the rest, or
+//! charges the difference whatever the limits say.
+
+use std::num::NonZeroU32;
+
+use super::{Op, Plan, State};
+use crate::{ChargeOutcome, Decision, Micros, Packed, ReservationResult, SECOND, Undo, UpTo};
+
+/// The hits that are reserved under an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The sum of the hits that were reserved and not settled.
+    pub hits: u32,
+    /// The number of reservations that they are the sum of.
+    pub count: u16,
+    /// The limits that charged all of them, one bit each.
+    pub limits: u16,
+    /// The time for which they count: that of the first reservation.
+    pub taken: Micros,
+    /// When they can no longer be settled: in whole seconds.
+    pub lapses: Micros,
+}
+
+/// What is done about the hits that an id has reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationOp {
+    /// Takes hits as [`Op::UpTo`] does, and reserves those that were granted.
+    Reserve(Reserve),
+    /// Settles a reservation with the hits that were used; always allowed. An id with several
+    /// reservations settles an equal part of their sum. Without a reservation the hits are charged, as by
+    /// [`Op::Add`].
+    Settle(u32),
+    /// Settles, if the id has a reservation. Else reserves if there are no hits, and charges them if
+    /// there are.
+    SettleOrReserve(u32, Reserve),
+    /// Gives back hits that one reservation was granted; always allowed. Without a reservation nothing
+    /// happens.
+    Cancel(u32),
+}
+
+/// The hits to reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// The hits without which nothing is reserved; at least 1.
+    pub least: u32,
+    /// The most hits to reserve.
+    pub most: u32,
+    /// The seconds within which they can be settled.
+    pub timeout: u32,
+}
+
+impl Reserve {
+    fn up_to(self) -> UpTo {
+        UpTo { least: self.least, most: self.most, share: NonZeroU32::MIN }
+    }
+}
+
+/// The state of a key, in either form.
+pub trait KeyCounts {
+    /// Charges it.
+    fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome;
+
+    /// Returns the start of the newest window or sub-window of its limits; 0 if they have none.
+    fn newest_window(&self, plan: &Plan, now: Micros) -> Micros;
+}
+
+impl KeyCounts for State {
+    fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome {
+        plan.charge_hashed(self, now, op, 0)
+    }
+
+    fn newest_window(&self, plan: &Plan, _: Micros) -> Micros {
+        let each = plan.limits.iter().zip(&self.limits);
+        each.map(|(limit, state)| limit.algorithm.newest_window(state)).max().unwrap_or(0)
+    }
+}
+
+impl KeyCounts for Packed {
+    fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome {
+        plan.charge_packed(self, now, op, None)
+    }
+
+    fn newest_window(&self, plan: &Plan, now: Micros) -> Micros {
+        let each = plan.limits.iter().map(|limit| {
+            let mut state = limit.algorithm.unpack(*self, now);
+            limit.algorithm.advance(&mut state, now);
+            limit.algorithm.newest_window(&state)
+        });
+        each.max().unwrap_or(0)
+    }
+}
+
+impl ReservationOp {
+    /// Returns what is charged by the reservation of the id, if it has one.
+    pub(crate) fn charge(self, reservation: Option<&Reservation>) -> Op {
+        match (self, reservation) {
+            (ReservationOp::Reserve(reserve), _)
+            | (ReservationOp::SettleOrReserve(0, reserve), None) => Op::UpTo(reserve.up_to()),
+            (
+                ReservationOp::Settle(used) | ReservationOp::SettleOrReserve(used, _),
+                Some(reservation),
+            ) => {
+                let reserved = reservation.part();
+                match reserved.checked_sub(used) {
+                    Some(rest @ 1..) => reservation.undo(rest),
+                    _ => Op::Add { hits: used - reserved, limits: reservation.limits },
+                }
+            }
+            (ReservationOp::Settle(hits) | ReservationOp::SettleOrReserve(hits, _), None) => {
+                Op::Add { hits, limits: u16::MAX }
+            }
+            (ReservationOp::Cancel(hits), Some(reservation)) => {
+                reservation.undo(hits.min(reservation.hits))
+            }
+            (ReservationOp::Cancel(_), None) => Op::Add { hits: 0, limits: 0 },
+        }
+    }
+
+    /// Returns what to reserve, if anything: an id with a reservation may settle instead.
+    pub fn reserve(self) -> Option<Reserve> {
+        match self {
+            ReservationOp::Reserve(reserve) | ReservationOp::SettleOrReserve(0, reserve) => {
+                Some(reserve)
+            }
+            ReservationOp::SettleOrReserve(..)
+            | ReservationOp::Settle(_)
+            | ReservationOp::Cancel(_) => None,
+        }
+    }
+}
+
+impl Reservation {
+    /// Returns the hits of one of the reservations.
+    fn part(&self) -> u32 {
+        self.hits / u32::from(self.count.max(1))
+    }
+
+    fn undo(&self, hits: u32) -> Op {
+        Op::Undo(Undo { hits, taken: self.taken, limits: self.limits, replaced: None })
+    }
+
+    /// Returns what is left without one reservation of some hits.
+    fn without(self, hits: u32) -> Option<Reservation> {
+        let count = self.count.checked_sub(1).filter(|count| *count > 0)?;
+        Some(Reservation { hits: self.hits.saturating_sub(hits), count, ..self })
+    }
+
+    /// Returns whether it can still be settled.
+    pub fn is_live(&self, now: Micros) -> bool {
+        now < self.lapses
+    }
+}
+
+impl Plan {
+    /// Returns whether hits can be reserved: not where single hits or those in flight are counted, and
+    /// not where a denial or what is denied is counted.
+    pub fn can_reserve(&self) -> bool {
+        self.limits.iter().all(|limit| !limit.charge_denied && limit.algorithm.can_reserve())
+    }
+
+    /// Makes `op` at `now`, and keeps in `reservation` what the id has reserved. Only for a plan that
+    /// [can reserve](Self::can_reserve).
+    pub fn charge_reservation(
+        &self,
+        counts: &mut impl KeyCounts,
+        reservation: &mut Option<Reservation>,
+        now: Micros,
+        op: ReservationOp,
+    ) -> ChargeOutcome {
+        let before = reservation.filter(|reservation| reservation.is_live(now));
+        let charge = op.charge(before.as_ref());
+        let mut outcome = counts.charge(self, now, charge);
+        let decision = &mut outcome.decision;
+        *reservation = match (charge, before, op) {
+            (Op::UpTo(_), before, op) => {
+                let Some(reserve) = op.reserve().filter(|_| decision.allowed) else {
+                    return outcome;
+                };
+                decision.reservation = ReservationResult::Reserved;
+                let newest = counts.newest_window(self, now);
+                Some(self.reserved(before, reserve, decision, newest, now))
+            }
+            (_, None, _) => {
+                decision.reservation = ReservationResult::Unknown;
+                decision.granted = added(charge);
+                None
+            }
+            (_, Some(before), op) => {
+                decision.reservation = ReservationResult::Settled;
+                decision.granted = added(charge);
+                decision.reserved = match op {
+                    ReservationOp::Cancel(hits) => hits.min(before.hits),
+                    _ => before.part(),
+                };
+                before.without(decision.reserved)
+            }
+        };
+        outcome
+    }
+
+    /// Returns the reservation of an id that was granted hits. Once a window has changed since the
+    /// first, what it had reserved before stays charged.
+    fn reserved(
+        &self,
+        before: Option<Reservation>,
+        reserve: Reserve,
+        decision: &Decision,
+        newest: Micros,
+        now: Micros,
+    ) -> Reservation {
+        let after = now.saturating_add(u64::from(reserve.timeout) * SECOND);
+        let lapses = after.div_ceil(SECOND).saturating_mul(SECOND);
+        let limits = ((1_u32 << self.limits.len()) - 1) as u16 & !decision.would_deny;
+        match before.filter(|before| newest <= before.taken && before.count < u16::MAX) {
+            Some(before) => Reservation {
+                hits: before.hits.saturating_add(decision.granted),
+                count: before.count + 1,
+                limits: before.limits & limits,
+                taken: before.taken,
+                lapses: before.lapses.max(lapses),
+            },
+            None => Reservation {
+                hits: decision.granted,
+                count: 1,
+                limits,
+                taken: now.max(newest),
+                lapses,
+            },
+        }
+    }
+}
+
+fn added(charge: Op) -> u32 {
+    match charge {
+        Op::Add { hits, .. } => hits,
+        _ => 0,
+    }
+}

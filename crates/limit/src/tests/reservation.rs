@@ -1,0 +1,358 @@
+//! Reservations, against a ledger of hits by window.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::model::{Kind, Model};
+use super::properties::model;
+use super::*;
+
+const MINUTE: Micros = 60 * SECOND;
+
+/// Keys with ids, in one of the forms of a state.
+#[derive(Clone, Default)]
+struct Ids<S> {
+    counts: S,
+    reservations: HashMap<u8, Reservation>,
+}
+
+impl<S: KeyCounts + Default> Ids<S> {
+    fn make(&mut self, plan: &Plan, now: Micros, id: u8, op: ReservationOp) -> ChargeOutcome {
+        let mut reservation = self.reservations.remove(&id);
+        let made = plan.charge_reservation(&mut self.counts, &mut reservation, now, op);
+        // As a store, it keeps no state that means the same as none.
+        if made.expires <= now {
+            self.counts = S::default();
+        }
+        self.reservations.extend(reservation.map(|it| (id, it)));
+        made
+    }
+}
+
+fn reserve(least: u32, most: u32) -> ReservationOp {
+    ReservationOp::Reserve(Reserve { least, most, timeout: 600 })
+}
+
+fn window(n: u32, period: Micros) -> Limit {
+    limit(n, Algorithm::SlidingWindow(SlidingWindow { n, period }), false)
+}
+
+fn shadow(limit: Limit) -> Limit {
+    Limit { shadow_mode: true, ..limit }
+}
+
+/// As a store, keeps no state that means the same as none.
+fn keep(driver: &mut Driver, made: ChargeOutcome) -> Decision {
+    if made.expires <= driver.now {
+        driver.state = State::default();
+    }
+    made.decision
+}
+
+/// A plan, a key and a clock.
+struct Key {
+    plan: Plan,
+    now: Micros,
+    ids: Ids<State>,
+}
+
+impl Key {
+    fn new(limits: Vec<Limit>) -> Key {
+        let key = Key { plan: Plan::new(limits), now: NOON, ids: Ids::default() };
+        assert!(key.plan.can_reserve());
+        key
+    }
+
+    fn make(&mut self, id: u8, op: ReservationOp) -> Decision {
+        self.ids.make(&self.plan, self.now, id, op).decision
+    }
+
+    /// Reserves hits, which are granted.
+    fn reserve(&mut self, id: u8, hits: u32) {
+        let decision = self.make(id, reserve(1, hits));
+        assert_eq!((decision.allowed, decision.granted), (true, hits));
+        assert_eq!(decision.reservation, ReservationResult::Reserved);
+    }
+
+    /// Settles a reservation. Returns what it was of.
+    fn settle(&mut self, id: u8, used: u32) -> u32 {
+        let decision = self.make(id, ReservationOp::Settle(used));
+        assert_eq!(decision.reservation, ReservationResult::Settled);
+        decision.reserved
+    }
+
+    fn used(&self) -> Vec<u64> {
+        let read = self.plan.inspect(&self.ids.counts, self.now, &[]);
+        read.limits.iter().map(|limit| limit.used).collect()
+    }
+}
+
+fn op() -> impl Strategy<Value = ReservationOp> {
+    let hits = || prop_oneof![4 => 0_u32..12, 1 => Just(u32::MAX)];
+    let reserve = || {
+        let timeout = prop_oneof![3 => Just(600), 1 => 1_u32..3];
+        (1_u32..4, 0_u32..9, timeout).prop_map(|(least, more, timeout)| Reserve {
+            least,
+            most: least + more,
+            timeout,
+        })
+    };
+    prop_oneof![
+        3 => reserve().prop_map(ReservationOp::Reserve),
+        3 => hits().prop_map(ReservationOp::Settle),
+        1 => (hits(), reserve()).prop_map(|(hits, it)| ReservationOp::SettleOrReserve(hits, it)),
+        1 => hits().prop_map(ReservationOp::Cancel),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<(i64, u8, ReservationOp)>> {
+    let step = prop_oneof![
+        4 => Just(0),
+        4 => 0..2_000_000_i64,
+        2 => 0..200_000_000_i64,
+        1 => -100_000_000..0_i64,
+    ];
+    prop::collection::vec((step, 0_u8..3, op()), 1..40)
+}
+
+/// Hits of a reservation, as the ledger has them.
+#[derive(Clone, Copy)]
+struct Entry {
+    minute: u64,
+    hits: u64,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
+
+    /// A window has what was reserved in it and settled while it counted, at most by what was used; all of
+    /// what was not settled; and what was used beyond a reservation that was settled in it.
+    #[test]
+    fn a_window_counts_what_the_ledger_says(
+        n in 1_u32..30,
+        steps in prop::collection::vec((0_u64..25_000_000, 1_u32..9, 0_u32..12, 0_usize..4), 1..60),
+    ) {
+        let mut key = Key::new(vec![fixed(n, MINUTE), window(n, MINUTE)]);
+        let mut ledger: Vec<Entry> = Vec::new();
+        // Reservations with the numbers of steps after which they are settled, and the hits used.
+        let mut open: Vec<(usize, u8, u32, usize)> = Vec::new();
+        for (i, (wait, most, used, after)) in steps.into_iter().enumerate() {
+            key.now += wait;
+            let minute = key.now / MINUTE;
+            let decision = key.make(i as u8, reserve(1, most));
+            prop_assert!(key.used()[0] <= u64::from(n) || !decision.allowed);
+            if decision.allowed {
+                open.push((i + after, i as u8, used, ledger.len()));
+                ledger.push(Entry { minute, hits: decision.granted.into() });
+            }
+            let (due, later) = open.into_iter().partition(|(at, ..)| *at == i);
+            open = later;
+            let due: Vec<_> = due;
+            for (_, id, used, entry) in due {
+                let (used, entry) = (u64::from(used), &mut ledger[entry]);
+                prop_assert_eq!(u64::from(key.settle(id, used as u32)), entry.hits);
+                let beyond = used.saturating_sub(entry.hits);
+                // A sliding window also gives back in the window before; it is not asked for its sum here.
+                entry.hits = entry.hits.min(used);
+                ledger.push(Entry { minute, hits: beyond });
+            }
+            let sum = |minute| {
+                let of = ledger.iter().filter(|entry| entry.minute == minute);
+                of.map(|entry| entry.hits).sum::<u64>()
+            };
+            // What was given back after the end of its window was of another minute.
+            prop_assert_eq!(key.used()[0], sum(minute));
+            let weighted = {
+                let left = MINUTE - key.now % MINUTE;
+                (sum(minute - 1) as f64 * left as f64 / MINUTE as f64).ceil() as u64
+            };
+            prop_assert_eq!(key.used()[1], sum(minute) + weighted);
+        }
+    }
+
+    /// Both forms of a state decide alike, also where the clock steps back.
+    #[test]
+    fn packed_states_reserve_the_same((model, steps) in (model(), steps())) {
+        let limit = Limit { charge_denied: false, ..model.limit() };
+        let plan = Plan::new(vec![limit]);
+        if !plan.packs() || !plan.can_reserve() {
+            return Ok(());
+        }
+        let (mut boxed, mut packed) = (Ids::<State>::default(), Ids::<Packed>::default());
+        let mut now = NOON;
+        for (step, id, op) in steps {
+            now = now.saturating_add_signed(step);
+            let made = boxed.make(&plan, now, id, op);
+            prop_assert_eq!(&made, &packed.make(&plan, now, id, op), "{:?}", op);
+            prop_assert_eq!(&boxed.reservations, &packed.reservations);
+        }
+    }
+
+    /// What is given back and what is charged are those of the plain operations, for each limit that took
+    /// the hits; nothing is ever given back twice.
+    #[test]
+    fn reserving_and_settling_are_plain_charges(
+        limits in prop::collection::vec((model(), prop::bool::weighted(0.3)), 1..4),
+        steps in prop::collection::vec((0_u64..90_000_000, 1_u32..4, 0_u32..9, 0_u32..9), 1..40),
+    ) {
+        let limits = limits.into_iter().map(|(model, is_watched)| {
+            let limit = Limit { charge_denied: false, ..model.limit() };
+            if is_watched { shadow(limit) } else { limit }
+        });
+        let plan = Plan::new(limits.filter(|limit| limit.algorithm.can_reserve()).collect());
+        if plan.limits().is_empty() {
+            return Ok(());
+        }
+        let mut key = Key { plan: plan.clone(), now: NOON, ids: Ids::default() };
+        let mut naive = Driver { plan, state: State::default(), now: NOON };
+        for (wait, least, more, used) in steps {
+            key.now += wait;
+            naive.now += wait;
+            let decision = key.make(0, reserve(least, least + more));
+            let share = std::num::NonZeroU32::MIN;
+            let up_to = Op::UpTo(UpTo { least, most: least + more, share });
+            let made = naive.charge(up_to);
+            let expected = keep(&mut naive, made);
+            let reservation = decision.reservation;
+            prop_assert_eq!(&decision, &Decision { reservation, ..expected });
+            prop_assert_eq!(&key.ids.counts, &naive.state);
+            if !decision.allowed {
+                continue;
+            }
+            let taken = naive.now;
+            let limits = !decision.would_deny;
+            key.now += wait / 2;
+            naive.now += wait / 2;
+            prop_assert_eq!(key.settle(0, used), decision.granted);
+            let op = match decision.granted.checked_sub(used) {
+                Some(hits @ 1..) => Op::Undo(Undo { hits, taken, limits, replaced: None }),
+                _ => Op::Add { hits: used - decision.granted, limits },
+            };
+            let made = naive.charge(op);
+            keep(&mut naive, made);
+            prop_assert_eq!(&key.ids.counts, &naive.state);
+            prop_assert!(key.ids.reservations.is_empty());
+        }
+    }
+}
+
+#[test]
+fn an_id_that_reserved_twice_settles_a_part_each_time() {
+    let mut key = Key::new(vec![fixed(100, MINUTE)]);
+    key.reserve(1, 10);
+    key.now += SECOND;
+    key.reserve(1, 21);
+    assert_eq!(key.used(), [31]);
+    assert_eq!(key.settle(1, 4), 15);
+    assert_eq!(key.used(), [20]);
+    assert_eq!(key.settle(1, 20), 16);
+    assert_eq!(key.used(), [24]);
+    assert!(key.ids.reservations.is_empty());
+}
+
+#[test]
+fn a_window_that_changed_starts_a_new_reservation() {
+    let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), fixed(100, MINUTE)]);
+    key.reserve(1, 10);
+    key.now += MINUTE;
+    key.reserve(1, 20);
+    // The first one stays charged in both windows.
+    assert_eq!(key.used(), [30, 20]);
+    assert_eq!(key.settle(1, 5), 20);
+    assert_eq!(key.used(), [15, 5]);
+    assert_eq!(key.make(1, ReservationOp::Settle(3)).reservation, ReservationResult::Unknown);
+    assert_eq!(key.used(), [18, 8]);
+}
+
+#[test]
+fn a_cancelled_reservation_gives_back_exactly_what_it_was_granted() {
+    let mut key = Key::new(vec![fixed(20, MINUTE)]);
+    key.reserve(1, 15);
+    let decision = key.make(1, reserve(1, 9));
+    assert_eq!((decision.granted, key.used()), (5, vec![20]));
+    let cancelled = key.make(1, ReservationOp::Cancel(5));
+    assert_eq!((cancelled.reservation, cancelled.reserved), (ReservationResult::Settled, 5));
+    assert_eq!(key.used(), [15]);
+    assert_eq!(key.settle(1, 15), 15);
+    let late = key.make(1, ReservationOp::Cancel(5));
+    assert_eq!((late.reservation, key.used()), (ReservationResult::Unknown, vec![15]));
+}
+
+#[test]
+fn what_lapsed_stays_charged() {
+    let mut key = Key::new(vec![fixed(100, 3_600 * SECOND)]);
+    key.now += 1;
+    key.reserve(1, 10);
+    // In whole seconds.
+    key.now += 600 * SECOND;
+    assert!(key.ids.reservations[&1].is_live(key.now));
+    key.now += SECOND;
+    let decision = key.make(1, ReservationOp::Settle(7));
+    assert_eq!((decision.reservation, decision.granted), (ReservationResult::Unknown, 7));
+    assert_eq!(key.used(), [17]);
+}
+
+#[test]
+fn only_limits_that_took_the_hits_are_settled() {
+    let mut key = Key::new(vec![fixed(100, MINUTE), shadow(fixed(5, MINUTE))]);
+    key.reserve(1, 4);
+    let decision = key.make(2, reserve(1, 10));
+    assert_eq!((decision.granted, decision.would_deny), (10, 0b10));
+    assert_eq!(key.used(), [14, 4]);
+    assert_eq!(key.settle(2, 3), 10);
+    assert_eq!(key.used(), [7, 4]);
+    assert_eq!(key.settle(1, 9), 4);
+    assert_eq!(key.used(), [12, 9]);
+}
+
+#[test]
+fn a_call_settles_what_its_id_has_reserved_and_else_reserves() {
+    let mut key = Key::new(vec![fixed(100, MINUTE)]);
+    let call =
+        |hits| ReservationOp::SettleOrReserve(hits, Reserve { least: 1, most: 40, timeout: 9 });
+    assert_eq!(key.make(1, call(0)).reservation, ReservationResult::Reserved);
+    assert_eq!(key.used(), [40]);
+    assert_eq!(key.make(1, call(12)).reserved, 40);
+    assert_eq!(key.used(), [12]);
+    let unknown = key.make(1, call(3));
+    assert_eq!((unknown.reservation, unknown.granted), (ReservationResult::Unknown, 3));
+    assert_eq!(key.used(), [15]);
+}
+
+#[test]
+fn reserved_hits_that_drained_are_not_given_back() {
+    // One hit a second comes back.
+    for limit in [gcra(60, MINUTE, 100), bucket(100, 1, SECOND)] {
+        let mut key = Key::new(vec![limit]);
+        key.reserve(1, 50);
+        key.now += 20 * SECOND;
+        assert_eq!(key.used(), [30]);
+        key.settle(1, 10);
+        // Of the forty that were not used, twenty have come back since.
+        assert_eq!(key.used(), [10]);
+    }
+}
+
+#[test]
+fn settling_charges_beyond_the_limit() {
+    let mut key = Key::new(vec![fixed(20, MINUTE)]);
+    key.reserve(1, 20);
+    assert!(!key.make(2, reserve(1, 5)).allowed);
+    key.settle(1, 50);
+    assert_eq!(key.used(), [50]);
+}
+
+#[test]
+fn what_cannot_be_given_back_later_is_not_reserved() {
+    let strict = Kind::Token { capacity: 5, amount: 1, strict: true };
+    let concurrency = Concurrency { n: 1, timeout: SECOND, hold_id: None };
+    for limit in [
+        log(5, MINUTE),
+        limit(1, Algorithm::Concurrency(concurrency), false),
+        Model::new(strict, 5, SECOND).limit(),
+        Limit { charge_denied: true, ..fixed(5, MINUTE) },
+    ] {
+        assert!(!Plan::new(vec![fixed(1, MINUTE), limit]).can_reserve());
+    }
+}
