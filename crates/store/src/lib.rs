@@ -59,7 +59,7 @@ pub struct Charge<'a> {
     pub key: Key<'a>,
     pub plan: &'a Arc<Plan>,
     pub op: Op,
-    /// The hold id of a concurrency limit.
+    /// The id of its hold, or of its reservation.
     pub hold: Option<&'a str>,
     pub role: Role,
 }

@@ -180,7 +180,11 @@ impl Shard {
                     return decision;
                 }
             }
-            Op::Take(1..) | Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => {}
+            Op::Take(1..)
+            | Op::Refund(_)
+            | Op::Undo(_)
+            | Op::Add { .. }
+            | Op::Reservation(_) => {}
         }
         self.charge::<Packed>(print, charge, now)
     }

@@ -14,7 +14,7 @@ pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
         ChargeOp::Op(Op::Take(_)) => Some(counter_op::ADMIT),
         ChargeOp::Op(Op::Refund(_)) => Some(counter_op::REFUND),
         ChargeOp::Op(Op::Undo(_)) => Some(counter_op::UNDO),
-        ChargeOp::Op(Op::UpTo(_) | Op::Add { .. }) => None,
+        ChargeOp::Op(Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_)) => None,
         ChargeOp::Settle(_) => Some(counter_op::SETTLE),
     }
 }
@@ -23,6 +23,7 @@ fn hits(op: &ChargeOp) -> u32 {
     let hits = match *op {
         ChargeOp::Op(Op::Take(hits) | Op::Refund(hits)) => hits,
         ChargeOp::Op(Op::UpTo(up_to)) => up_to.least.into(),
+        ChargeOp::Op(Op::Reservation(_)) => 0,
         ChargeOp::Op(Op::Undo(Undo { hits, .. }) | Op::Add { hits, .. })
         | ChargeOp::Settle(hits) => hits.into(),
     };
@@ -111,7 +112,7 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
         ChargeOp::Op(Op::Refund(_)) | ChargeOp::Settle(_) => op::REFUND,
         ChargeOp::Op(Op::Undo(_)) => op::UNDO,
         ChargeOp::Op(Op::UpTo(_)) => op::UPTO,
-        ChargeOp::Op(Op::Add { .. }) => op::ADD,
+        ChargeOp::Op(Op::Add { .. } | Op::Reservation(_)) => op::ADD,
     });
     write_times(charge, out);
     if charge.plan.hold_id().is_some() {

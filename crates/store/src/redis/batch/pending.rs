@@ -70,7 +70,13 @@ impl ChargeOp {
     pub fn takes(&self) -> Option<u64> {
         match self {
             ChargeOp::Op(Op::Take(hits)) => Some(*hits),
-            ChargeOp::Op(Op::Refund(_) | Op::Undo(_) | Op::UpTo(_) | Op::Add { .. })
+            ChargeOp::Op(
+                Op::Refund(_)
+                | Op::Undo(_)
+                | Op::UpTo(_)
+                | Op::Add { .. }
+                | Op::Reservation(_),
+            )
             | ChargeOp::Settle(_) => None,
         }
     }
@@ -79,7 +85,7 @@ impl ChargeOp {
     pub fn merges(&self) -> bool {
         match self {
             ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_) => true,
-            ChargeOp::Op(Op::Undo(_) | Op::UpTo(_) | Op::Add { .. }) => false,
+            ChargeOp::Op(Op::Undo(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_)) => false,
         }
     }
 
@@ -87,7 +93,13 @@ impl ChargeOp {
     pub fn undo(&self) -> Option<&Undo> {
         match self {
             ChargeOp::Op(Op::Undo(undo)) => Some(undo),
-            ChargeOp::Op(Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. })
+            ChargeOp::Op(
+                Op::Take(_)
+                | Op::Refund(_)
+                | Op::UpTo(_)
+                | Op::Add { .. }
+                | Op::Reservation(_),
+            )
             | ChargeOp::Settle(_) => None,
         }
     }
@@ -133,7 +145,11 @@ impl PendingCharge {
     ) -> PendingCharge {
         // A window in the key is the one in which the hits were taken.
         let wall = match charge.op {
-            Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } => wall,
+            Op::Take(_)
+            | Op::Refund(_)
+            | Op::UpTo(_)
+            | Op::Add { .. }
+            | Op::Reservation(_) => wall,
             Op::Undo(undo) => undo.taken,
         };
         let StoredKey { text, slot, window_in_key } =
