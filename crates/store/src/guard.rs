@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 pub use self::counts::FailureCounts;
 use self::counts::kind_name;
 use self::outage::Outage;
-use super::memory::{MemoryStore, RESERVATION_KEYS};
+use super::memory::{KEYS_PER_RESERVATION, MemoryStore};
 use super::replicas::ReplicaCount;
 use super::{
     Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
@@ -95,7 +95,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             on_failure,
             replicas: ReplicaCount::new(replicas),
             max_keys,
-            max_reservations: max_keys / RESERVATION_KEYS,
+            max_reservations: max_keys / KEYS_PER_RESERVATION,
             local: ArcSwapOption::empty(),
             outage: Outage::default(),
             counts: FailureCounts::default(),

@@ -35,8 +35,8 @@ use weir_limit::{Decision, Micros, Op, Packed, Plan, Reservation, SECOND, State}
 /// of them for the future.
 const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
 
-/// How many keys there may be for each reservation, unless another maximum is given.
-pub(super) const RESERVATION_KEYS: usize = 8;
+/// How many keys there may be for each open reservation, unless another maximum of these is given.
+pub const KEYS_PER_RESERVATION: usize = 8;
 
 /// How many buckets of a table are swept under one lock.
 const SWEEP_STRIDE: usize = 1024;
@@ -144,7 +144,7 @@ impl<C: Clock> MemoryStore<C> {
             fingerprints,
             shards,
             max_keys: max_keys.max(1),
-            reservations: Reservations::new(max_keys / RESERVATION_KEYS),
+            reservations: Reservations::new(max_keys / KEYS_PER_RESERVATION),
             next_swept: AtomicUsize::new(0),
             #[cfg(test)]
             boxes: false,
