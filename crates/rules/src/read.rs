@@ -5,6 +5,7 @@ mod limits;
 mod lint;
 mod overlay;
 mod patched;
+mod reserve;
 mod value_sets;
 mod values;
 
@@ -20,11 +21,11 @@ use super::problem::{Problem, Severity};
 use super::problems::Problems;
 use super::stats::{LimitStats, RuleSeriesBudget};
 use super::tree::{Content, Node};
-use super::{Metadata, Origin, Rule, RuleSeries};
+use super::{Metadata, Origin, Reserve, Rule, RuleSeries};
 pub(super) use budget::Budget;
-use limits::LimitFields;
 pub(super) use limits::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT, charges_denied_by_default};
 pub(super) use limits::{KeyNodes, LimitMaps, ReplacedName};
+use limits::{LimitFields, OfRule};
 use value_sets::{NamedSet, set_node};
 use values::{describe, is_null, text_of};
 use weir_common::failure::OnStoreFailure;
@@ -54,6 +55,8 @@ pub(super) struct Reader<'r> {
     pub max_log_bytes: u64,
     /// See [`Plan::with_near_limit_ratio`].
     pub near_limit_ratio: Option<f32>,
+    /// Whether keys have the reference's layout, which has no reservations.
+    pub reference_layout: bool,
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
     /// Whether to warn about what is valid, but probably not meant.
@@ -79,6 +82,7 @@ struct Descriptor {
     share_threshold: bool,
     group: Group,
     metadata: Option<Metadata>,
+    reserve: Option<Box<Reserve>>,
 }
 
 impl Descriptor {
@@ -97,6 +101,9 @@ struct DescriptorNode<'n> {
     fields: Vec<(&'static str, &'n Node<'n>)>,
     /// The descriptors below it.
     children: Vec<&'n Node<'n>>,
+    /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered. Otherwise numbers
+    /// that are too large are errors.
+    cuts_reserve: bool,
 }
 
 /// The entries that lead to a descriptor, and the name that they form.
@@ -198,8 +205,10 @@ impl Reader<'_> {
         self.equal_networks(tree);
     }
 
-    /// Reads the keys of a descriptor from its fields.
-    fn keys(&mut self, position: Position, fields: &[(&'static str, &Node<'_>)]) -> Descriptor {
+    /// Reads the keys of a descriptor.
+    fn keys(&mut self, node: &DescriptorNode<'_>) -> Descriptor {
+        let DescriptorNode { position, fields, .. } = node;
+        let position = *position;
         let mut read = Descriptor {
             key: String::new(),
             value: String::new(),
@@ -212,8 +221,9 @@ impl Reader<'_> {
             share_threshold: false,
             group: Group::default(),
             metadata: None,
+            reserve: None,
         };
-        let mut share_node = None;
+        let (mut share_node, mut reserve_node) = (None, None);
         let set = set_node(fields);
         let mut value_position = position;
         for &(field, child) in fields {
@@ -241,6 +251,7 @@ impl Reader<'_> {
                     }
                 }
                 "metadata" => read.metadata = self.metadata(child),
+                "reserve" => reserve_node = Some(child).filter(|node| !is_null(node)),
                 _ => {}
             }
         }
@@ -250,7 +261,11 @@ impl Reader<'_> {
         }
         self.lint_value(&read.key, &read.value, value_position);
         let (rate_limit, rate_limits) = limit_nodes(fields);
-        read.rate_limit = self.rate_limit(&rate_limit, rate_limits, &read.key);
+        let rule = OfRule { key: &read.key, reserves: Some(reserve_node.is_some()) };
+        read.rate_limit = self.rate_limit(&rate_limit, rate_limits, rule);
+        if let Some(reserve) = reserve_node {
+            read.reserve = self.reserve(reserve, node, &read.key, read.rate_limit.as_ref());
+        }
         let text = read.text();
         let is_alone = set.is_none() && !text.contains('*');
         if let Some(node) = share_node.filter(|_| read.share_threshold && is_alone) {
@@ -273,8 +288,9 @@ impl Reader<'_> {
         for (field, child) in fields.iter().filter(|(field, _)| *field == "descriptors") {
             children = self.maps(child, field);
         }
-        let node = DescriptorNode { position: node.position, fields, children };
-        let read = self.keys(node.position, &node.fields);
+        let node =
+            DescriptorNode { position: node.position, fields, children, cuts_reserve: false };
+        let read = self.keys(&node);
         match self.value_sets(&node.fields, &read.key, &read.value) {
             None => self.add(&node, read, None, above, tree),
             // After an error, what is below is read for its problems.
@@ -285,7 +301,7 @@ impl Reader<'_> {
                 let (lint, mut first) = (self.lint, Some(read));
                 for set in sets {
                     let read = first.take();
-                    let read = read.unwrap_or_else(|| self.keys(node.position, &node.fields));
+                    let read = read.unwrap_or_else(|| self.keys(&node));
                     self.add(&node, read, Some(set), above, tree);
                     // The warnings about the others would be the same.
                     self.lint = false;
@@ -307,7 +323,6 @@ impl Reader<'_> {
         if self.budget.is_spent() {
             return;
         }
-        let fields = &node.fields;
         if let Some(set) = &set {
             (read.value, read.key_position) = (set.value.clone(), set.position);
         }
@@ -333,8 +348,7 @@ impl Reader<'_> {
         let depth = above.entries.len() + 1;
         let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
         self.spend(node.position, budget::rule_bytes(&name, depth, limit_bytes));
-        let (states, patches) =
-            self.apply_patches(node.position, fields, above.states, &mut read, &name);
+        let (states, patches) = self.apply_patches(node, above.states, &mut read, &name);
         if let Some(set) = &set {
             read.value.clone_from(&set.value);
         }
@@ -350,6 +364,7 @@ impl Reader<'_> {
         let flags = NodeFlags {
             share_threshold: read.share_threshold,
             value_to_metric: read.value_to_metric,
+            reserves: read.reserve.is_some(),
             any_value,
             key_length,
         };
@@ -387,6 +402,7 @@ impl Reader<'_> {
                 detailed_metric: read.detailed_metric,
                 value_to_metric,
                 metadata: read.metadata,
+                reserve: read.reserve,
                 set,
                 stats: previous.map(|rule| rule.stats.clone()).unwrap_or_default(),
                 series,

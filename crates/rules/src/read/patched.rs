@@ -11,7 +11,7 @@ use super::super::problems::Problems;
 use super::super::tree::Node;
 use super::budget::rule_bytes;
 use super::limits::LimitFields;
-use super::{Budget, Descriptor, Reader, Rule, limit_nodes};
+use super::{Budget, Descriptor, DescriptorNode, Reader, Rule, limit_nodes};
 
 /// The fields of a descriptor.
 type FieldNodes<'f, 'n> = &'f [(&'static str, &'n Node<'n>)];
@@ -29,6 +29,8 @@ struct Delivered<'t, 'n> {
     /// The bytes that it takes.
     bytes: usize,
     position: Position,
+    /// The descriptors below it.
+    children: &'t [&'n Node<'n>],
     name: &'t str,
 }
 
@@ -44,8 +46,7 @@ impl Reader<'_> {
     /// states of the patches for the descriptors below it, and the patches that changed it.
     pub(super) fn apply_patches<'n>(
         &mut self,
-        position: Position,
-        fields: FieldNodes<'_, 'n>,
+        node: &DescriptorNode<'n>,
         states: &[State],
         read: &mut Descriptor,
         name: &str,
@@ -60,8 +61,9 @@ impl Reader<'_> {
             && !self.problems.has_errors()
         {
             let bytes = rule_bytes(name, 0, read.rate_limit.as_ref().map(LimitFields::bytes));
-            let keys = self.patched_keys(fields);
-            let rule = Delivered { keys, bytes, position, name };
+            let keys = self.patched_keys(&node.fields);
+            let (position, children) = (node.position, &node.children);
+            let rule = Delivered { keys, bytes, position, children, name };
             origins = self.fit(patcher, &rule, matched, charge.unwrap_or(self.together), read);
         }
         self.patcher = Some(patcher);
@@ -120,7 +122,7 @@ impl Reader<'_> {
             }
             patcher.failures.warn(&self.described(rule), warnings);
         }
-        if !patches.iter().any(|&patch| patcher.patch(patch).sets_metadata()) {
+        if !patches.iter().any(|&patch| patcher.patch(patch).sets("metadata")) {
             patched.metadata = read.metadata.take();
         }
         *read = patched;
@@ -207,14 +209,16 @@ impl Reader<'_> {
         }
         let position = place.unwrap_or(rule.position);
         let fields = keys.into_fields(position);
-        let fields: Vec<(&'static str, &Node<'_>)> =
-            fields.iter().map(|(field, node)| (*field, node)).collect();
+        let fields = fields.iter().map(|(field, node)| (*field, node)).collect();
+        let sets_reserve = patches.iter().any(|&patch| patcher.patch(patch).sets("reserve"));
+        let (children, cuts_reserve) = (rule.children.to_vec(), !sets_reserve);
+        let node = DescriptorNode { position, fields, children, cuts_reserve };
         let mut problems = Problems::new(MAX_PROBLEMS);
         let (read, budget) = self.quiet(&mut problems, &mut Vec::new(), together, |reader| {
             if let Some(origin) = origin {
                 reader.file = origin.file.clone();
             }
-            let read = reader.keys(position, &fields);
+            let read = reader.keys(&node);
             let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
             let bytes = rule_bytes(rule.name, 0, limit_bytes);
             reader.spend(position, bytes.saturating_sub(rule.bytes));
@@ -232,7 +236,7 @@ impl Reader<'_> {
     }
 
     /// Calls `read` with a reader that adds neither problems nor rules.
-    fn quiet<T>(
+    pub(super) fn quiet<T>(
         &self,
         problems: &mut Problems,
         rules: &mut Vec<Arc<Rule>>,
@@ -248,6 +252,7 @@ impl Reader<'_> {
             series: self.series,
             max_log_bytes: self.max_log_bytes,
             near_limit_ratio: self.near_limit_ratio,
+            reference_layout: self.reference_layout,
             together,
             lint: false,
             replaced: Vec::new(),
