@@ -17,6 +17,7 @@ pub use store_budget::caller_deadline_below;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tonic::{Code, Status};
 
 use self::store_budget::store_budget;
@@ -78,7 +79,7 @@ impl<S> Clone for RateLimit<S> {
     }
 }
 
-impl<S: Store> RateLimit<S> {
+impl<S: Store + 'static> RateLimit<S> {
     pub fn new(limiter: Arc<Limiter<S>>, rules: Rules, options: Options) -> RateLimit<S> {
         RateLimit { limiter, rules, options: Arc::new(options) }
     }
@@ -143,7 +144,9 @@ impl<S: Store> RateLimit<S> {
         let budget = store_budget(self.options.budget, timeout);
         let encode =
             |decision: &RequestDecision<'_>| encode::encode(&request, decision, &self.options);
-        self.limiter.decide_now(rules.as_deref(), &request, budget, holds, encode)
+        let decided = self.limiter.decide_now(rules.as_deref(), &request, budget, holds, encode);
+        self.cancel_denied(holds);
+        decided
     }
 
     /// Decides a request, and passes the decision to `then`.
@@ -165,11 +168,13 @@ impl<S: Store> RateLimit<S> {
             && let Some(decided) =
                 self.limiter.decide_now(rules.as_deref(), request, budget, holds, &mut then)
         {
+            self.cancel_denied(holds);
             return decided;
         }
         // On the heap: a connection's task is as large as the largest of its futures.
         let decided = Box::pin(async {
             let decision = self.limiter.decide(rules.as_deref(), request, budget, holds).await?;
+            self.cancel_denied(holds);
             Ok(then(&decision))
         });
         decided.await
@@ -211,6 +216,17 @@ impl<S: Store> RateLimit<S> {
         answers.pop().unwrap_or(Err(StoreError::Unavailable))
     }
 
+    /// Cancels in the background what a denied request has reserved.
+    #[inline]
+    fn cancel_denied(&self, holds: &mut Holds) {
+        let denied = if holds.is_empty() { None } else { holds.denied() };
+        // There is no runtime only when the process exits.
+        if let Some((denied, runtime)) = denied.zip(Handle::try_current().ok()) {
+            let rate_limit = self.clone();
+            runtime.spawn(async move { rate_limit.release(denied).await });
+        }
+    }
+
     /// Releases the holds of a request whose caller disconnected.
     pub async fn release(&self, holds: Holds) {
         holds.release(self.limiter.store()).await;
@@ -229,6 +245,7 @@ impl<S: Store> RateLimit<S> {
         let rules = self.rules.load();
         let budget = store_budget(self.options.budget, timeout);
         let decision = self.limiter.decide(rules.as_deref(), &request, budget, holds).await?;
+        self.cancel_denied(holds);
         Ok(encode(&request, &decision, &self.options))
     }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Descriptor, Options, Request};
+use super::{Descriptor, Options, Request, reserving};
 use crate::controls::{CompiledControls, Effect};
 use weir_limit::{Decision, Op, Plan};
-use weir_rules::{Domain, Found, Rule};
+use weir_rules::{Domain, Found, ReserveStats, Rule};
 use weir_store::Entry;
 
 /// The descriptors of a request, each with what applies to it.
@@ -87,11 +87,13 @@ impl<'s, 'r> Matched<'s, 'r> {
         match &self.effect {
             None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
             Some(Effect::Limit { plan, .. }) => Some(plan),
-            Some(Effect::Block { .. }) => None,
-            // What was never taken is not refunded. A hold is known by its id.
+            Some(Effect::Block { .. }) => self.applies.plan().filter(|_| self.settles()),
+            // What was never taken is not refunded. A hold is known by its id, and so is a reservation.
             Some(Effect::Allow { .. }) => {
                 let has_id = |plan: &&Arc<Plan>| plan.hold_id().is_some();
-                self.applies.plan().filter(|plan| self.is_refund() && has_id(plan))
+                let gives_back =
+                    |plan: &&Arc<Plan>| self.settles() || self.op.is_refund() && has_id(plan);
+                self.applies.plan().filter(gives_back)
             }
         }
     }
@@ -113,12 +115,40 @@ impl<'s, 'r> Matched<'s, 'r> {
     fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
-        self.effect = controls.find(domain, self.descriptor.entries, plan, self.is_refund());
+        let (entries, reserves) = match self.applies.rule().filter(|rule| rule.reserve.is_some()) {
+            // Whatever the id.
+            Some(_) => (self.split_id().0, true),
+            None => (self.descriptor.entries, false),
+        };
+        let gives_back = self.op.is_refund() && !reserves || self.settles();
+        self.effect = controls.find(domain, entries, plan, gives_back);
+        if let (Some(effect), true) = (&self.effect, reserves) {
+            self.op = reserving::controlled(self.op, effect);
+        }
         self.is_quota &= !self.is_blocked();
     }
 
-    fn is_refund(&self) -> bool {
-        self.op.is_refund()
+    /// Whether it only settles what an id has reserved.
+    fn settles(&self) -> bool {
+        reserving::settles(self.op)
+    }
+
+    /// The counts of its rule's reservations, if the rule has `reserve`.
+    #[inline]
+    pub fn reserve_stats(&self) -> Option<&'s ReserveStats> {
+        match self.applies {
+            Match::Rule(found) => found.rule.reserve_stats.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The entries that are counted, and the id of a reservation, if its rule has `reserve` and it has one.
+    #[cold]
+    pub fn split_id(&self) -> (&[Entry<'r>], Option<&'r str>) {
+        let entries = self.entries();
+        let Some(rule) = self.applies.rule() else { return (entries, None) };
+        let (counted, others) = entries.split_at(rule.counted_entries(entries.len()));
+        (counted, others.first().map(|(_, id)| *id))
     }
 
     /// Whether a control denies it.
@@ -156,6 +186,7 @@ impl<'s, 'r> Matched<'s, 'r> {
     pub fn counted_entries(&self, plan: &Plan) -> &[Entry<'r>] {
         match self.entries() {
             [others @ .., _] if plan.hold_id().is_some() => others,
+            _ if self.reserve_stats().is_some() => self.split_id().0,
             entries => entries,
         }
     }
@@ -188,7 +219,10 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
                 domain.find(descriptor.entries).map_or(Match::Nothing, Match::Rule)
             }
         };
-        let op = op(request, descriptor);
+        let op = match applies.rule().filter(|rule| rule.reserve.is_some()) {
+            Some(rule) => reserving::op(request, descriptor, rule),
+            None => op(request, descriptor),
+        };
         self.matched.push(Matched {
             applies,
             descriptor,
@@ -246,7 +280,10 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
             // Charged all or none: the others only look.
             for matched in &mut self.matched {
                 if !matched.is_blocked() && !matched.op.is_unconditional() {
-                    matched.op = Op::Take(0);
+                    matched.op = match matched.op {
+                        Op::Reservation(_) => reserving::only_settling(matched.op),
+                        _ => Op::Take(0),
+                    };
                 }
             }
         }

@@ -100,7 +100,9 @@ pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, limit: &L
             None => stats.lost(),
         },
         (_, ReservationResult::Reserved) => stats.allowed(decision.granted),
-        (Op::Reservation(ReservationOp::Cancel(_)), ReservationResult::Settled) => stats.cancelled(),
+        (Op::Reservation(ReservationOp::Cancel(_)), ReservationResult::Settled) => {
+            stats.cancelled()
+        }
         (Op::Reservation(ReservationOp::Cancel(_)), ReservationResult::Unknown) => {}
         (Op::Reservation(ReservationOp::Settle(used)), ReservationResult::Settled)
         | (Op::Reservation(ReservationOp::SettleOrReserve(used, _)), ReservationResult::Settled) => {

@@ -391,6 +391,9 @@ impl Reader<'_> {
                     &rate_limit.limits,
                     previous.map_or(&[], |rule| &rule.limit_stats),
                 ),
+                reserve_stats: read.reserve.is_some().then(|| {
+                    previous.and_then(|rule| rule.reserve_stats.clone()).unwrap_or_default()
+                }),
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty()).then(|| {
                     let plan = Plan::new(rate_limit.limits);
