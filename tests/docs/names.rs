@@ -1,7 +1,9 @@
-//! What pages repeat of the generated lists: names of metrics, names and defaults of settings.
+//! What pages repeat of other lists: names of metrics, names and defaults of settings, requests of the API, commands.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
+
+use serde_json::Value;
 
 use super::files::read;
 
@@ -150,4 +152,31 @@ fn another_default_is_noticed() {
     let defaults = HashMap::from([("a.b".to_owned(), "5s".to_owned())]);
     let found = repeated(text, &defaults);
     assert_eq!(found, [("a.b", "5 s"), ("a.b", "6 s"), ("a.b", "1 000")]);
+}
+
+#[test]
+fn lists_of_requests_and_commands_are_complete() {
+    let api: Value = serde_json::from_str(&read("docs/openapi.json")).unwrap();
+    let described: BTreeSet<String> = api["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |method| (path, method)))
+        .filter(|(_, method)| *method != "parameters")
+        .map(|(path, method)| format!("{} {path}", method.to_uppercase()))
+        .collect();
+    let page = super::prose(&read("docs/control.md"));
+    let spans = page.split('`').skip(1).step_by(2).filter(|span| span.contains(" /v1/"));
+    let listed = spans.map(|span| span.split('?').next().unwrap().to_owned()).collect();
+    assert_eq!(described, listed);
+
+    let page = read("docs/cli.md");
+    let (tasks, help) = page.split_once("## Help").unwrap();
+    let commands: Vec<&str> =
+        help.lines().filter_map(|line| line.strip_prefix("### weir ")).collect();
+    assert!(commands.len() >= 20, "{commands:?}");
+    for command in commands {
+        let names = [format!("`weir {command}`"), format!("`{command}`")];
+        assert!(names.iter().any(|name| tasks.contains(name)), "{command} in docs/cli.md");
+    }
 }
