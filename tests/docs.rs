@@ -4,6 +4,8 @@
 mod files;
 #[path = "support/markdown.rs"]
 mod markdown;
+#[path = "docs/names.rs"]
+mod names;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
