@@ -22,6 +22,7 @@ pub struct Reserve {
     /// The most hits that are reserved; larger estimates are cut to it.
     pub at_most: u32,
     /// How long a reservation can be settled, in whole seconds: 1 to 86 400.
+    #[serde(rename = "timeout_seconds")]
     pub timeout: u32,
     /// Whether the id is the rule's own last key.
     #[serde(skip)]
