@@ -157,11 +157,9 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         for (charge, answer) in zip(batch.charges, &mut *answers) {
             let is_elsewhere = match charge.op {
                 Op::Undo(_) => true,
-                Op::Take(_)
-                | Op::Refund(_)
-                | Op::UpTo(_)
-                | Op::Add { .. }
-                | Op::Reservation(_) => false,
+                Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_) => {
+                    false
+                }
             };
             if answer.is_err() && is_elsewhere {
                 *answer = Ok(allow(charge));

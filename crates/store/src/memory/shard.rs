@@ -180,11 +180,7 @@ impl Shard {
                     return decision;
                 }
             }
-            Op::Take(1..)
-            | Op::Refund(_)
-            | Op::Undo(_)
-            | Op::Add { .. }
-            | Op::Reservation(_) => {}
+            Op::Take(1..) | Op::Refund(_) | Op::Undo(_) | Op::Add { .. } | Op::Reservation(_) => {}
         }
         self.charge::<Packed>(print, charge, now)
     }
