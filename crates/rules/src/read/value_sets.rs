@@ -96,8 +96,7 @@ impl Reader<'_> {
         let list = lists.list(file, &name, &mut |error| {
             let severity = Severity::Error;
             if !problems.has_room(severity) {
-                problems.omit(severity);
-                return true;
+                return problems.omit(severity);
             }
             let (file, position, text, message, help) = match error {
                 ListError::Name(message, help) => {
@@ -111,7 +110,6 @@ impl Reader<'_> {
                 }
             };
             problems.push(Problem { severity, file, position, message, text, first: None, help });
-            true
         });
         let (value, kind) = (format!("@{name}"), SetKind::List(list));
         Some(NamedSet { value, kind, position: node.position })

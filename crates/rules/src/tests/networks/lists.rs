@@ -8,7 +8,7 @@ use std::path::Path;
 use super::super::{file, find};
 use super::{counted, listed, load, problems, text};
 use crate::source::Selection;
-use crate::{Lists, Loaded, Options, Problems};
+use crate::{Lists, Loaded, Options, Problems, compare};
 
 #[test]
 fn a_list_has_values_and_networks() {
@@ -153,4 +153,12 @@ fn a_long_list_is_searched() {
         assert!(find(&set, &[("ip", &address)]).is_some());
     }
     assert_eq!(find(&set, &[("ip", "0.0.0.1")]), None);
+}
+
+#[test]
+fn comments_and_the_order_of_lines_are_no_change() {
+    let descriptors = "- { key: ip, values_file: blocked.txt, L }\n";
+    let old = listed(descriptors, "192.0.2.1\nann\n");
+    let new = listed(descriptors, "# by name\nann # a scraper\n\n192.0.2.1/32\n");
+    assert!(compare(&old, &new).is_empty());
 }
