@@ -72,15 +72,13 @@ impl Reader<'_> {
     }
 
     fn network(&mut self, node: &Node<'_>) -> Option<NamedSet> {
-        let text = self.string(node, "network");
+        let text = self.text(node, "network")?;
         match Network::parse(&text) {
             Ok(network) => Some(NamedSet {
                 value: network.to_string(),
                 kind: SetKind::Network(network),
                 position: node.position,
             }),
-            // That it is a map or a fraction is reported.
-            Err(_) if text.is_empty() && !is_null(node) && node.text() != Some("") => None,
             Err(error) => {
                 let (message, help) = network_problem(&error);
                 self.error(node.position, message, &text, &help);
@@ -89,8 +87,15 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads text; none for a map or a fraction, which is reported.
+    fn text(&mut self, node: &Node<'_>, field: &str) -> Option<String> {
+        let text = self.string(node, field);
+        let is_text = !text.is_empty() || is_null(node) || node.text() == Some("");
+        is_text.then_some(text)
+    }
+
     fn list(&mut self, node: &Node<'_>) -> Option<NamedSet> {
-        let name = self.string(node, "values_file");
+        let name = self.text(node, "values_file")?;
         let lists = self.lists.as_mut()?;
         let (file, problems) = (&self.file, &mut *self.problems);
         let list = lists.list(file, &name, &mut |error| {

@@ -212,6 +212,16 @@ fn errors_of_networks() {
 }
 
 #[test]
+fn a_set_that_is_no_text_is_one_error() {
+    for key in ["network", "values_file"] {
+        for value in ["{ a: b }", "1.5", "[1.5]"] {
+            let errors = reported(&text(&format!("- {{ key: ip, {key}: {value}, L }}\n")));
+            assert_eq!(errors.len(), 1, "{errors:#?}");
+        }
+    }
+}
+
+#[test]
 fn rules_are_written_and_compared_with_their_networks_and_lists() {
     let descriptors = "- { key: ip, network: [10.0.0.0/8, 2001:db8::/32], group: { v6: 64 }, L }\n\
                        - { key: ip, values_file: blocked.txt, share_threshold: true, L }\n";
