@@ -315,20 +315,22 @@ impl Reader<'_> {
         self.spend(node.position, budget::node_bytes(&text, above.name));
         let name = format!("{}.{text}", above.name);
         let origin = Origin { file: self.file.clone(), position: read.key_position };
-        if let Some(first) = tree.origin(&text).filter(|_| !read.key.is_empty()) {
+        if let Some(first) = tree.named(&text).filter(|_| !read.key.is_empty()) {
             let message = format!("duplicate descriptor composite key '{name}'");
-            let help = match read.rate_limit {
-                _ if set.is_some() => {
-                    "remove one of the two: a network matches all addresses in it, a value only \
-                     the text, and comes first"
+            let help = match (&read.rate_limit, set.is_some(), first.set.is_some()) {
+                (_, true, true) => "remove one of the two, or list several limits in `rate_limits`",
+                (_, true, false) | (_, false, true) => {
+                    "remove one of the two: a network or a list matches all values in it, a value \
+                     only the text, and comes first"
                 }
-                None => "a descriptor must be unique on its level: merge the two",
-                Some(_) => {
+                (None, ..) => "a descriptor must be unique on its level: merge the two",
+                (Some(_), ..) => {
                     "a descriptor must be unique on its level: merge the two, and list several \
                      limits in `rate_limits`"
                 }
             };
-            self.duplicate(read.key_position, message, &read.key, first.clone(), help);
+            let first = first.origin.clone();
+            self.duplicate(read.key_position, message, &read.key, first, help);
         }
         let depth = above.entries.len() + 1;
         let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);

@@ -212,6 +212,21 @@ fn errors_of_networks() {
 }
 
 #[test]
+fn the_help_about_a_duplicate_does_not_depend_on_the_order() {
+    let value = "- { key: ip, value: 10.0.0.0/8, L }\n";
+    let network = "- { key: ip, network: 10.0.0.0/8, L }\n";
+    for (first, second, help) in [
+        (value, network, "a value only the text"),
+        (network, value, "a value only the text"),
+        (network, network, "remove one of the two, or list several limits"),
+        (value, value, "merge the two, and list several limits"),
+    ] {
+        let (_, problems) = super::compile(&text(&format!("{first}{second}")));
+        assert!(problems.len() == 1 && problems[0].help.contains(help), "{problems:#?}");
+    }
+}
+
+#[test]
 fn a_set_that_is_no_text_is_one_error() {
     for key in ["network", "values_file"] {
         for value in ["{ a: b }", "1.5", "[1.5]"] {
