@@ -191,11 +191,13 @@ impl Reader<'_> {
             value_to_metric: false,
             states: &states,
         };
+        // A merged domain has those of other files, which are compared with each other already.
+        let known = tree.children().len();
         for node in &root.descriptors {
             self.descriptor(node, &above, tree);
         }
         tree.shrink();
-        self.equal_networks(tree);
+        self.equal_networks(tree, known);
     }
 
     /// Reads the keys of a descriptor from its fields.
@@ -410,7 +412,7 @@ impl Reader<'_> {
             self.descriptor(child, &above, below);
         }
         below.shrink();
-        self.equal_networks(below);
+        self.equal_networks(below, 0);
     }
 
     pub fn error(

@@ -289,9 +289,10 @@ pub(crate) struct EqualNetworks<'n> {
 const MAX_COMPARISONS: usize = 1 << 24;
 
 impl MatcherNode {
-    /// Returns pairs of children that have a network in common, one network of each pair. Those of two
+    /// Returns pairs of children that have a network in common, one network of each pair of lists, and of each
+    /// list and the networks of descriptors. Pairs of the first `known` children are not returned. Those of two
     /// descriptors have equal names, which is an error already.
-    pub(crate) fn equal_networks(&self) -> Vec<EqualNetworks<'_>> {
+    pub(crate) fn equal_networks(&self, known: usize) -> Vec<EqualNetworks<'_>> {
         let mut found = Vec::new();
         let mut comparisons = MAX_COMPARISONS;
         for of_key in self.sets.iter().flat_map(|sets| sets.by_key.values()) {
@@ -305,8 +306,12 @@ impl MatcherNode {
                     let Some(left) = comparisons.checked_sub(few.1.len()) else { continue };
                     comparisons = left;
                     let common = few.1.iter().find_map(|(network, number)| {
-                        let other = self.place(many.0, many.1.get(&network)?)?;
-                        Some((network, [self.place(few.0, number)?, other]))
+                        let places = [(few.0, number), (many.0, many.1.get(&network)?)];
+                        let last =
+                            places.map(|(list, number)| list.unwrap_or(number)).into_iter().max();
+                        last.filter(|child| *child as usize >= known)?;
+                        let [one, other] = places.map(|(list, number)| self.place(list, number));
+                        Some((network, [one?, other?]))
                     });
                     found.extend(
                         common.map(|(network, children)| EqualNetworks { network, children }),

@@ -143,9 +143,10 @@ impl Reader<'_> {
         group
     }
 
-    /// Reports networks that two of the descriptors of a level have.
-    pub(super) fn equal_networks(&mut self, tree: &super::Tree) {
-        for equal in tree.equal_networks() {
+    /// Reports networks that two of the descriptors of a level have. The first `known` are compared with each
+    /// other already.
+    pub(super) fn equal_networks(&mut self, tree: &super::Tree, known: usize) {
+        for equal in tree.equal_networks(known) {
             let [(first, first_line), (second, second_line)] = equal.children;
             let place = |text: &str, line: Option<u32>| match line {
                 Some(line) => format!("'{text}' (line {line})"),

@@ -162,3 +162,25 @@ fn comments_and_the_order_of_lines_are_no_change() {
     let new = listed(descriptors, "# by name\nann # a scraper\n\n192.0.2.1/32\n");
     assert!(compare(&old, &new).is_empty());
 }
+
+#[test]
+fn merged_files_are_compared_once() {
+    let (dir, _) = load(&[
+        (
+            "a.yaml",
+            &text("- { key: ip, values_file: a.txt, L }\n- { key: ip, network: 11.0.0.0/8, L }\n"),
+        ),
+        ("b.yaml", &text("- { key: ip, network: 192.0.2.0/24, L }\n")),
+        ("c.yaml", &text("- { key: user, L }\n")),
+        ("a.txt", "11.0.0.0/8\n192.0.2.0/24\n"),
+    ]);
+    let options = Options { merge_domains: true, ..Options::default() };
+    let loaded = Loaded::read(&Selection::of(dir.path()), &options, None);
+    let shown = problems(dir.path(), &loaded);
+    let places = [
+        "a.yaml:4:23: error: config error, the network 11.0.0.0/8",
+        "b.yaml:3:23: error: config error, the network 192.0.2.0/24",
+    ];
+    assert!(shown.iter().zip(places).all(|(shown, place)| shown.starts_with(place)), "{shown:#?}");
+    assert_eq!(shown.len(), 2, "{shown:#?}");
+}
