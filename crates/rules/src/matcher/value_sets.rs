@@ -208,7 +208,7 @@ impl ValueSets {
         }
         let ipv4 = value.parse::<Ipv4Addr>().ok();
         let is_ipv4 = ipv4.is_some();
-        let network = ipv4.map(Network::from).or_else(|| Network::from_value(value))?;
+        let network = ipv4.map(Network::from).or_else(|| Network::from_other_value(value))?;
         let mut best = of_key.networks.find(&network).map(|found| {
             let (child, kind) = (found.number, MatchKind::Network);
             let network = Some((network, found.prefix_len));
