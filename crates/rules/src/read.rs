@@ -358,7 +358,7 @@ impl Reader<'_> {
             key_length,
         };
         let value_to_metric = above.value_to_metric || read.value_to_metric;
-        let set = set.map(|set| Arc::new(ValueSet::new(set.kind, read.group)));
+        let set = set.map(|set| Arc::new(ValueSet { kind: set.kind, group: read.group }));
         let mut dropped = Tree::default();
         let mut dropped_rule = None;
         // A duplicate is read all the same, for the problems below it.

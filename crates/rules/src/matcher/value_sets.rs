@@ -44,16 +44,6 @@ impl Default for Group {
 }
 
 impl ValueSet {
-    /// Makes the set of a descriptor. The addresses of a network are never counted by a larger one: that may be the
-    /// network of another descriptor.
-    pub fn new(kind: SetKind, mut group: Group) -> ValueSet {
-        if let SetKind::Network(network) = &kind {
-            let len = if network.address().is_ipv4() { &mut group.v4 } else { &mut group.v6 };
-            *len = network.prefix_len().max(*len);
-        }
-        ValueSet { kind, group }
-    }
-
     /// The list, and not a network.
     pub fn list(&self) -> Option<&ValueList> {
         match &self.kind {
@@ -76,6 +66,8 @@ impl ValueSet {
 pub(crate) struct Matched<'n> {
     pub child: &'n Child,
     pub kind: MatchKind,
+    /// The length of the network that the value lies in; none unless it matched by a network.
+    pub network_len: Option<u8>,
     /// Whether the value is an IPv4 address in its canonical form.
     pub is_ipv4: bool,
 }
@@ -100,7 +92,7 @@ impl<'n> KeyValue<'n> {
 
 impl<'n> Matched<'n> {
     pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
-        Matched { child, kind, is_ipv4: false }
+        Matched { child, kind, network_len: None, is_ipv4: false }
     }
 
     /// Returns what the key has in place of the value of an entry; none if it has the value.
@@ -121,10 +113,11 @@ impl<'n> Matched<'n> {
         if self.is_ipv4 && set.group.v4 == 32 {
             return None;
         }
-        if set.list().is_some_and(|list| list.text_line(value).is_some()) {
-            return None;
-        }
-        let counted = Network::from_value(value)?.truncate(set.group.v4, set.group.v6);
+        // Addresses are never counted by a larger network than the one that they are matched by: that may be
+        // the network of another descriptor.
+        let len = self.network_len?;
+        let (v4, v6) = (set.group.v4.max(len), set.group.v6.max(len));
+        let counted = Network::from_value(value)?.truncate(v4, v6);
         (!counted.is_text(value)).then_some(KeyValue::Network(counted))
     }
 }

@@ -156,6 +156,29 @@ fn a_long_list_is_searched() {
 }
 
 #[test]
+fn addresses_are_not_counted_by_a_larger_network_than_their_line() {
+    let set = listed(
+        "- { key: ip, values_file: blocked.txt, group: { v4: 8, v6: 16 }, detailed_metric: true, L }\n\
+         - { key: ip, network: 10.0.0.0/8, share_threshold: true, L }\n",
+        "10.1.0.0/16\n10.1.2.0/24\n64.0.0.0/2\n192.0.2.7\n2001:db8::/32\n8000::/1\nann\n",
+    );
+    for (sent, key) in [
+        ("10.1.9.9", "10.1.0.0/16"),
+        ("10.1.2.3", "10.1.2.0/24"),
+        ("10.1.2.3:80", "10.1.2.0/24"),
+        ("65.1.2.3", "65.0.0.0/8"),
+        ("192.0.2.7:80", "192.0.2.7"),
+        ("2001:db8::1", "2001:db8::/32"),
+        ("fe80::1", "fe80::/16"),
+        ("ann", "ann"),
+    ] {
+        assert_eq!(counted(&set, sent), (key.to_owned(), format!("ip_{key}")), "{sent}");
+    }
+    // The descriptor of the larger network has a count of its own.
+    assert_eq!(counted(&set, "10.9.9.9").0, "10.0.0.0/8");
+}
+
+#[test]
 fn comments_and_the_order_of_lines_are_no_change() {
     let descriptors = "- { key: ip, values_file: blocked.txt, L }\n";
     let old = listed(descriptors, "192.0.2.1\nann\n");
