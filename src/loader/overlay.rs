@@ -145,7 +145,7 @@ impl Loader {
         *state.active.lock() = Some(overlay);
         state.metrics.newest_rejected.set(0);
         tracing::info!(files = files.len(), patches, "overlay is loaded");
-        self.load_present();
+        let _ = self.load_present();
         // Only now: the overlay in the status is one that decides requests.
         let mut status = state.status.lock();
         (status.loaded, status.rejected) = (Some(now), None);
