@@ -56,6 +56,29 @@ fn rejected(loader: &Loader) -> Vec<String> {
 }
 
 #[test]
+fn an_overlay_is_loaded_once_rules_are_active_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let lists = Lists::BesideRules { max_file: MAX_FILE };
+    let loader = loader(lists, &[("a.txt", GOOD)], dir.path());
+    loader.load(rules(dir.path(), "a.txt"), Vec::new()).unwrap();
+    loader.load_overlay(overlay(2), Vec::new());
+    let shown = || loader.status()["overlay"].take();
+    assert_eq!((&shown()["patches"], limits(&loader)), (&1.into(), "2 per day".to_owned()));
+
+    fs::write(dir.path().join("a.txt"), BROKEN).unwrap();
+    let more = [overlay(3), overlay(3)].concat();
+    loader.load_overlay(more, Vec::new());
+    assert_eq!((&shown()["patches"], limits(&loader)), (&1.into(), "2 per day".to_owned()));
+    assert_eq!(rejected(&loader), ["a.txt"]);
+
+    fs::write(dir.path().join("a.txt"), GOOD).unwrap();
+    assert!(loader.are_lists_changed());
+    loader.load(rules(dir.path(), "a.txt"), Vec::new()).unwrap();
+    assert_eq!((&shown()["patches"], limits(&loader)), (&2.into(), "3 per day".to_owned()));
+    assert_eq!(rejected(&loader), [""; 0]);
+}
+
+#[test]
 fn an_overlay_leaves_files_rejected_whose_list_is_broken() {
     let dir = tempfile::tempdir().unwrap();
     let lists = Lists::BesideRules { max_file: MAX_FILE };
