@@ -166,9 +166,11 @@ struct RejectedSet {
 }
 
 impl LoadStatus {
-    /// Returns what is rejected now.
+    /// Returns what is rejected now: once, if both sets have the same error.
     fn rejected(&self) -> impl Iterator<Item = &RejectedSet> {
-        self.newest.iter().chain(&self.present)
+        let newest = self.newest.as_ref();
+        let is_other = |set: &&RejectedSet| newest.is_none_or(|it| !it.shown.is_like(&set.shown));
+        newest.into_iter().chain(self.present.as_ref().filter(is_other))
     }
 }
 

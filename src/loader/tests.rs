@@ -135,6 +135,11 @@ fn lists_leave_a_set_of_a_management_server_rejected() {
     );
     write(BROKEN);
     assert_eq!(rejected(&loader), ["b.txt", "a.txt"]);
+    // A newer set with the same error is no other problem.
+    load("a.txt").unwrap_err();
+    assert_eq!(rejected(&loader), ["a.txt"]);
+    load("b.txt").unwrap_err();
+    write("10.0.0.2/8\n");
     assert!(loader.status()["refused"]["problems"].to_string().contains("a.txt:1:1"));
     write(GOOD);
     assert_eq!(rejected(&loader), ["b.txt"]);
