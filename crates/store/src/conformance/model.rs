@@ -311,11 +311,9 @@ impl ModelCharge {
     /// Returns the operation as of a time.
     fn op_at(&self, now: Micros) -> Op {
         match self.op {
-            Op::Take(_)
-            | Op::Refund(_)
-            | Op::UpTo(_)
-            | Op::Add { .. }
-            | Op::Reservation(_) => self.op,
+            Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_) => {
+                self.op
+            }
             Op::Undo(undo) => {
                 let taken = now.saturating_sub(undo.taken);
                 let before = |it: Replaced| Replaced { at: taken.saturating_sub(it.at), ..it };

@@ -71,11 +71,7 @@ impl ChargeOp {
         match self {
             ChargeOp::Op(Op::Take(hits)) => Some(*hits),
             ChargeOp::Op(
-                Op::Refund(_)
-                | Op::Undo(_)
-                | Op::UpTo(_)
-                | Op::Add { .. }
-                | Op::Reservation(_),
+                Op::Refund(_) | Op::Undo(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_),
             )
             | ChargeOp::Settle(_) => None,
         }
@@ -94,11 +90,7 @@ impl ChargeOp {
         match self {
             ChargeOp::Op(Op::Undo(undo)) => Some(undo),
             ChargeOp::Op(
-                Op::Take(_)
-                | Op::Refund(_)
-                | Op::UpTo(_)
-                | Op::Add { .. }
-                | Op::Reservation(_),
+                Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_),
             )
             | ChargeOp::Settle(_) => None,
         }
@@ -145,11 +137,7 @@ impl PendingCharge {
     ) -> PendingCharge {
         // A window in the key is the one in which the hits were taken.
         let wall = match charge.op {
-            Op::Take(_)
-            | Op::Refund(_)
-            | Op::UpTo(_)
-            | Op::Add { .. }
-            | Op::Reservation(_) => wall,
+            Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_) => wall,
             Op::Undo(undo) => undo.taken,
         };
         let StoredKey { text, slot, window_in_key } =
