@@ -54,6 +54,7 @@ async fn conforms() {
     conformance::looks_and_refunds(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
+    conformance::reservations::conforms(&store, &clock).await;
 }
 
 #[tokio::test]
