@@ -95,7 +95,7 @@ impl KeyCounts for Packed {
 
 impl ReservationOp {
     /// Returns what is charged by the reservation of the id, if it has one.
-    pub(crate) fn charge(self, reservation: Option<&Reservation>) -> Op {
+    pub fn charge(self, reservation: Option<&Reservation>) -> Op {
         match (self, reservation) {
             (ReservationOp::Reserve(reserve), _)
             | (ReservationOp::SettleOrReserve(0, reserve), None) => Op::UpTo(reserve.up_to()),
