@@ -220,7 +220,8 @@ pub async fn forgets_what_has_lapsed(store: &impl Store, clock: &ManualClock) {
 /// Of a batch that is denied as a whole, nothing is charged and nothing reserved, and what was reserved
 /// before stays as it was.
 pub async fn reserves_nothing_in_a_denied_batch(store: &impl Store) {
-    let none = plan(0, Unit::Hour);
+    // Where limits of a second are kept separately, it is.
+    let none = plan(0, Unit::Second);
     for (i, plan) in days(20).iter().enumerate() {
         let values = [format!("denied {i}"), format!("denying {i}")];
         let entries = values.each_ref().map(|value| [("key", value.as_str())]);
@@ -260,7 +261,8 @@ pub async fn reserves_nothing_in_a_denied_batch(store: &impl Store) {
 
 /// What is settled or cancelled in a batch that is denied as a whole is settled, exactly once.
 pub async fn settles_in_a_denied_batch(store: &impl Store) {
-    let none = plan(0, Unit::Hour);
+    // Where limits of a second are kept separately, it is.
+    let none = plan(0, Unit::Second);
     for (i, plan) in days(50).iter().enumerate() {
         let values = [format!("settled {i}"), format!("unsettled {i}")];
         let entries = values.each_ref().map(|value| [("key", value.as_str())]);
