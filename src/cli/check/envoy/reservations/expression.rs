@@ -84,19 +84,13 @@ pub(super) enum Bound {
 }
 
 impl<'e> Expression<'e> {
+    /// Reads an expression, in time that grows with the square of its length.
     pub fn read(text: &'e str) -> Expression<'e> {
         let tokens = tokens(text);
         let paths = (0..tokens.len()).filter_map(|i| path(&tokens, i)).collect();
         let mut expression = Expression { text, tokens, paths };
-        if expression.effort() <= MAX_EFFORT {
-            expression.compare();
-        }
+        expression.compare();
         expression
-    }
-
-    /// The work that it is to read it.
-    pub fn effort(&self) -> usize {
-        self.tokens.len().saturating_mul(self.tokens.len())
     }
 
     /// Returns the first part that may fail.
@@ -202,9 +196,6 @@ impl<'e> Expression<'e> {
         Failure::Absent { path: shown, check }
     }
 }
-
-/// The most work of noting comparisons; the caller reports more.
-const MAX_EFFORT: usize = 1 << 28;
 
 impl Path<'_> {
     /// Whether a client may send its value, or a filter reads it from what a client sends.

@@ -1,7 +1,7 @@
 //! The hits that are reserved and settled: `hits_addend` that is ignored, that can fail, or that has no bound.
 
 use super::super::Findings;
-use super::super::nodes::{get, text};
+use super::super::nodes::get;
 use super::Used;
 use super::expression::{Bound, Expression, Failure};
 use weir_rules::Reserve;
@@ -91,10 +91,8 @@ fn expression<'n>(format: &'n Node<'_>, findings: &mut Findings) -> Option<Expre
     let text = format.text()?;
     let (_, rest) = text.split_once("CEL(")?;
     let (text, _) = rest.rsplit_once(")%").or(rest.rsplit_once(")"))?;
-    let expression = Expression::read(text);
-    // Too much is reported.
-    findings.spend(format.position, expression.effort());
-    findings.effort.map(|_| expression)
+    let tokens = text.len() / 4;
+    findings.spend(format.position, tokens.saturating_mul(tokens)).then(|| Expression::read(text))
 }
 
 /// Returns the first of these operators that a format has.

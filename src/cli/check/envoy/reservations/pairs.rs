@@ -49,11 +49,11 @@ pub(super) fn check<'n, 'a>(
     for pair in &pairs {
         check_flags(pair, used, findings);
         check_values(pair, used, findings);
-        for (items, check) in [
-            (&pair.starts, hits::check_start as fn(_, &Used<'_, '_>, _)),
-            (&pair.ends, hits::check_end),
-        ] {
-            items.iter().for_each(|i| check(pair.reserve, &used[*i], findings));
+        for i in &pair.starts {
+            hits::check_start(pair.reserve, &used[*i], findings);
+        }
+        for i in &pair.ends {
+            hits::check_end(pair.reserve, &used[*i], findings);
         }
     }
     let of = |items: &[usize]| items.iter().map(|i| used[*i]).collect();
@@ -116,7 +116,8 @@ impl<'n> Pair<'n> {
         reach: Vec<Reach>,
         used: &[Used<'n, '_>],
     ) -> Pair<'n> {
-        let of = |wanted| (0..used.len()).filter(move |i| reach[*i] == wanted);
+        let reached = &reach;
+        let of = |wanted| (0..used.len()).filter(move |i| reached[*i] == wanted);
         let (mut starts, mut ends): (Vec<_>, Vec<_>) = match reserve.settle {
             Some(_) => (of(Reach::Reserve).collect(), of(Reach::Settle).collect()),
             None => of(Reach::Reserve).partition(|i| !is_end(used[*i].item)),
