@@ -148,10 +148,10 @@ fn starts_and_ends_are_marked() {
 fn starts_and_ends_have_the_same_keys() {
     let org = "{ header_name: x-org, descriptor_key: org }";
     let message = "the keys of start and end differ: 'org,request_id,settle' here, 'user,request_id' at the start of \
-                   the request (envoy.yaml:19:17)";
+                   the request (envoy.yaml:20:17)";
     one(RULES, &with(&[(USER_AT_END, org)]), "error", message, "actions");
     let message = "the keys of start and end differ: 'org,request_id' here, 'user,request_id,settle' at the end of \
-                   the request (envoy.yaml:24:17)";
+                   the request (envoy.yaml:25:17)";
     let start = "{ header_name: x-user, descriptor_key: user }\n";
     one(RULES, &with(&[(start, &format!("{org}\n"))]), "error", message, "actions");
     // The end has no id, is in another order, or is that of another rule.
@@ -175,7 +175,7 @@ fn starts_and_ends_have_the_same_values() {
     let start = format!("{user}\n");
     let (ann, bob) = (format!("{}\n", constant("ann")), constant("bob"));
     let end = format!("{user} # end");
-    let message = "'user' is 'bob' here, but 'ann' at the start of the request (envoy.yaml:19:17)";
+    let message = "'user' is 'bob' here, but 'ann' at the start of the request (envoy.yaml:20:17)";
     let at = "generic_key";
     one(RULES, &with(&[(&start, &ann), (&end, &bob)]), "error", message, at);
     none(RULES, &with(&[(&start, &ann), (&end, ann.trim_end())]));
