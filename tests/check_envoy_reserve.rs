@@ -322,12 +322,12 @@ fn errors_that_nothing_settles() {
         .unwrap();
     let (_, rest) = rest.split_once("              rate_limit_service:").unwrap();
     let alone = format!("{before}              rate_limit_service:{rest}");
-    one(RULES, &alone, "warning", "nothing settles what this item reserves", "actions");
+    one(RULES, &alone, "warning", "Envoy does not settle what this item reserves", "actions");
     one(
         RULES_WITHOUT_SETTLE,
         &alone,
         "warning",
-        "nothing settles what this item reserves",
+        "Envoy does not settle what this item reserves",
         "actions",
     );
     let (before, rest) = ENVOY.split_once("              - actions:\n").unwrap();
@@ -363,4 +363,75 @@ fn requests_that_last_longer_than_their_reservation() {
     let short = RULES.replace("10m", "10s");
     let message = "requests may last 15s here";
     one(&short, &with(&[(", timeout: 300s", "")]), "warning", message, "match");
+}
+
+#[test]
+fn what_gateways_generate_is_checked_too() {
+    let (key, id) = ("rule-0-match-0", "rule-0-match-1");
+    let rules = RULES_WITHOUT_SETTLE.replace("user", key).replace("request_id", id);
+    let action = |header: &str, key: &str| {
+        format!(r#"{{"requestHeaders":{{"headerName":"{header}","descriptorKey":"{key}"}}}}"#)
+    };
+    let actions = format!("[{},{}]", action("x-user", key), action("x-request-id", id));
+    let envoy = format!(
+        r#"{{"staticResources":{{"listeners":[{{"filterChains":[{{"filters":[{{"typedConfig":{{
+        "@type":"type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "useRemoteAddress":true,"httpFilters":[{{"name":"envoy.filters.http.ratelimit","typedConfig":{{
+            "@type":"type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit","domain":"llm"}}}}],
+        "routeConfig":{{"virtualHosts":[{{"routes":[{{"route":{{"cluster":"a"}},
+            "typedPerFilterConfig":{{"envoy.filters.http.ratelimit":{{
+            "@type":"type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute",
+            "rateLimits":[{{"actions":{actions},"hitsAddend":{{"number":"0"}}}},
+            {{"actions":{actions},"applyOnStreamDone":true,"hitsAddend":{{"format":
+            "%DYNAMIC_METADATA(io.envoy.ai_gateway:llm_total_token)%"}}}}]}}}}}}]}}]}}}}}}]}}]}}]}}}}"#
+    );
+    let message = "nothing settles what errors reserve";
+    one(&rules, &envoy, "warning", message, "\"%DYNAMIC_METADATA(");
+    let inside = envoy.replace("\"useRemoteAddress\":true,", "");
+    let found = findings(&rules, &inside);
+    let chosen = found.iter().filter(|(_, message, _)| message.contains("can choose the id"));
+    assert_eq!((found.len(), chosen.count()), (2, 1), "{found:#?}");
+}
+
+/// An EnvoyFilter that adds a filter with these items.
+fn istio(items: &str) -> String {
+    let items = items.lines().map(|line| format!("          {line}\n")).collect::<String>();
+    format!(
+        "\
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {{ name: budget }}
+spec:
+  configPatches:
+  - applyTo: HTTP_FILTER
+    patch:
+      operation: INSERT_BEFORE
+      value:
+        name: envoy.filters.http.ratelimit
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+          domain: llm
+          rate_limits:
+{items}"
+    )
+}
+
+#[test]
+fn patches_of_istio_are_checked_too() {
+    let user = "request_headers: { header_name: x-user, descriptor_key: user }";
+    let id = ID.replace("x-id", "x-request-id");
+    let items = |at_end: &str, id: &str| {
+        format!(
+            "- actions: [{{ {user} }}, {{ {id} }}]\n\
+             - actions: [{{ {at_end} }}, {{ {id} }}, {{ generic_key: {{ descriptor_key: settle, descriptor_value: a }} }}]\n  \
+             apply_on_stream_done: true"
+        )
+    };
+    // What the gateway does with x-request-id is not in the file.
+    none(RULES, &istio(&items(user, &id)));
+    let org = user.replace("descriptor_key: user", "descriptor_key: org");
+    let message = "the keys of start and end differ: 'org,request_id,settle' here";
+    one(RULES, &istio(&items(&org, &id)), "error", message, "actions");
+    let message = "a client can choose the id of its reservations: no `header_mutation`";
+    one(RULES, &istio(&items(user, ID)), "warning", message, "{ request_headers");
 }

@@ -6,8 +6,7 @@ mod hits;
 mod id;
 mod pairs;
 
-use std::collections::HashMap;
-use std::mem;
+use std::collections::{BTreeMap, HashMap};
 
 use self::pairs::Reserving;
 use super::Findings;
@@ -39,12 +38,15 @@ pub(super) struct Place<'p, 'n, 'a> {
     pub configs: &'p [&'n Node<'a>],
 }
 
+/// A domain, the places of its items and whether Envoy ignores their hits, and the clusters of the route.
+type ItemsOfDomain<'n> = (&'n str, Vec<(Position, bool)>, Values);
+
 /// The items that were checked, and those that a route uses.
 #[derive(Default)]
 pub(super) struct Reservations<'n, 'a> {
     used: Vec<Used<'n, 'a>>,
     /// What the items of a domain reserve, by their places: many routes use the same items.
-    known: HashMap<(&'n str, Vec<(Position, bool)>, Values), Vec<Reserving<'n, 'a>>>,
+    known: HashMap<ItemsOfDomain<'n>, Vec<Reserving<'n, 'a>>>,
 }
 
 impl<'n, 'a> Reservations<'n, 'a> {
@@ -60,17 +62,18 @@ impl<'n, 'a> Reservations<'n, 'a> {
         config: &EnvoyConfig<'n, 'a>,
         findings: &mut Findings,
     ) {
-        let mut rest = mem::take(&mut self.used);
-        while let Some(domain) = rest.first().map(|used| used.domain) {
-            let (used, others) = rest.into_iter().partition(|used| used.domain == domain);
-            self.check_domain(used, place, config, findings);
-            rest = others;
+        let mut by_domain: BTreeMap<&str, Vec<Used<'n, 'a>>> = BTreeMap::new();
+        for used in self.used.drain(..) {
+            by_domain.entry(used.domain).or_default().push(used);
+        }
+        for used in by_domain.into_values() {
+            self.check_domain(&used, place, config, findings);
         }
     }
 
     fn check_domain(
         &mut self,
-        used: Vec<Used<'n, 'a>>,
+        used: &[Used<'n, 'a>],
         place: &Place<'_, 'n, 'a>,
         config: &EnvoyConfig<'n, 'a>,
         findings: &mut Findings,
@@ -83,7 +86,7 @@ impl<'n, 'a> Reservations<'n, 'a> {
         let places = used.iter().map(|used| (used.item.position, used.ignores_hits)).collect();
         let key = (domain, places, place.clusters.clone());
         let reserving = self.known.entry(key).or_insert_with(|| {
-            let found = pairs::check(rules, &used, place.clusters, findings);
+            let found = pairs::check(rules, used, place.clusters, findings);
             for Reserving { starts, ends, .. } in &found {
                 for used in starts.iter().chain(ends) {
                     calls::check_retries(used, config, findings);

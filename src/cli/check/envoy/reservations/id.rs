@@ -22,6 +22,9 @@ pub(super) fn check(
 ) {
     let Some(id) = rule.reserve.as_deref().map(|reserve| &*reserve.id) else { return };
     let is_id = |action: &&Node<'_>| written_entry(action).is_some_and(|(key, _)| key == id);
+    if !findings.spend(item.position, list(item, "actions").len()) {
+        return;
+    }
     let Some(action) = list(item, "actions").iter().rfind(is_id) else { return };
     if get(action, "query_parameters").is_some() {
         let message = "a client can choose the id of its reservations: it is a query parameter";
@@ -37,7 +40,7 @@ pub(super) fn check(
         findings.add(action.position, message, "", &help("x-reservation-id"));
     } else if let Some(header) = get(action, "request_headers") {
         let name = text(header, "header_name");
-        if is_chosen_by_envoy(name, place, config) {
+        if is_chosen_by_envoy(name, place, config, findings) {
             return;
         }
         let (why, help) = match name.eq_ignore_ascii_case(REQUEST_ID) {
@@ -72,7 +75,12 @@ fn help(header: &str) -> String {
 }
 
 /// Whether Envoy overwrites a header with an id of its own before the rate-limit filter reads it.
-fn is_chosen_by_envoy(name: &str, place: &Place<'_, '_, '_>, config: &EnvoyConfig<'_, '_>) -> bool {
+fn is_chosen_by_envoy(
+    name: &str,
+    place: &Place<'_, '_, '_>,
+    config: &EnvoyConfig<'_, '_>,
+    findings: &mut Findings,
+) -> bool {
     let manager = place.manager;
     // Of what patches of Istio are merged into, only they are known.
     let is_known = get(manager, "@type").is_some();
@@ -96,7 +104,12 @@ fn is_chosen_by_envoy(name: &str, place: &Place<'_, '_, '_>, config: &EnvoyConfi
         configs.filter_map(|it| path(it, &["mutations"]))
     });
     let of_filters = filters.flat_map(|it| list(it, "request_mutations"));
-    early.chain(of_filters).filter_map(|it| get(it, "append")).any(|append| {
+    let mutations: Vec<_> = early.chain(of_filters).collect();
+    let effort = mutations.len() + list(manager, "http_filters").len();
+    if !findings.spend(place.route.position, effort) {
+        return true;
+    }
+    mutations.into_iter().filter_map(|it| get(it, "append")).any(|append| {
         let Some(header) = get(append, "header") else { return false };
         let overwrites =
             matches!(text(append, "append_action"), "OVERWRITE_IF_EXISTS_OR_ADD" | "2");

@@ -291,11 +291,11 @@ fn report_keys(
 }
 
 fn report_no_end(start: &Node<'_>, settle: &Option<Box<str>>, findings: &mut Findings) {
-    let message = "nothing settles what this item reserves: it stays charged".to_owned();
+    let message = "Envoy does not settle what this item reserves: it stays charged".to_owned();
     let mark = settle.as_ref().map(|key| format!(", and then one of '{key}',")).unwrap_or_default();
     let help = format!(
         "add an item with the same actions{mark} with `apply_on_stream_done: true`, and with `hits_addend` from the \
-         response"
+         response, unless another program settles it"
     );
     findings.add(start.position, message, "", &help);
 }
