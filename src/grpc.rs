@@ -85,7 +85,7 @@ const FREE_BYTES: usize = 128 << 10;
 /// The path of `ShouldRateLimit`.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-impl<S: Store + 'static> Grpc<S> {
+impl<S: Store> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
         let budget = BudgetLimits {
             setting: "grpc.max_buffered",

@@ -79,7 +79,7 @@ impl<S> Clone for RateLimit<S> {
     }
 }
 
-impl<S: Store + 'static> RateLimit<S> {
+impl<S: Store> RateLimit<S> {
     pub fn new(limiter: Arc<Limiter<S>>, rules: Rules, options: Options) -> RateLimit<S> {
         RateLimit { limiter, rules, options: Arc::new(options) }
     }

@@ -17,7 +17,7 @@ use weir_store::Store;
 pub(super) struct HoldGuard(Option<Box<dyn FnOnce() + Send>>);
 
 impl HoldGuard {
-    pub fn new<S: Store + 'static>(rate_limit: &RateLimit<S>, holds: Holds) -> HoldGuard {
+    pub fn new<S: Store>(rate_limit: &RateLimit<S>, holds: Holds) -> HoldGuard {
         if holds.is_empty() {
             return HoldGuard(None);
         }

@@ -178,7 +178,7 @@ impl TakenHold {
         match answer.as_ref().map(|decision| decision.reservation) {
             Ok(ReservationResult::Settled) => stats.cancelled(),
             Ok(ReservationResult::None) | Err(_) => stats.lost(),
-            Ok(ReservationResult::Unknown | ReservationResult::Reserved) => {}
+            Ok(_) => {}
         }
     }
 }

@@ -38,7 +38,7 @@ pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState};
 pub use inspect::{Inspection, ResetError, inspect, reset};
 pub use metrics::LimiterCounts;
-pub use request::{Descriptor, Override, Request};
+pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,7 @@ use self::stats::CountedHits;
 use crate::controls::{ActiveView, Effect};
 use crate::top::{Redaction, Top};
 use weir_common::throttle::Throttle;
-use weir_limit::Decision;
+use weir_limit::{Decision, ReservationResult};
 use weir_rules::Domain;
 use weir_store::{Answer, Answers, Charge, Store, StoreError};
 
@@ -291,6 +291,9 @@ impl<S: Store> Limiter<S> {
                 None => None,
             };
             lookup.add(request, descriptor, sent_plan);
+            if descriptor.budget.is_some() {
+                lookup.check_budget().map_err(|why| RequestError::BadDescriptor(i, why))?;
+            }
         }
         lookup.complete(&self.options, key_values);
         if let Some(controls) = controls {
@@ -343,6 +346,8 @@ impl<S: Store> Limiter<S> {
             if let Some(effect) = &matched.effect {
                 self.control_status(request.domain, matched, effect, &mut status);
             }
+            // What was reserved beside it is given back.
+            over |= status.reservation == ReservationResult::Conflict;
             quotas += usize::from(status.quota);
             quotas_over += usize::from(status.quota && status.over_limit);
             over |= status.over_limit && !status.quota;
@@ -413,6 +418,8 @@ impl<S: Store> Limiter<S> {
             reset_after: decision.reset_after,
             quota: matched.is_quota,
             rule,
+            reserved: decision.granted.max(decision.reserved),
+            reservation: decision.reservation,
         }
     }
 

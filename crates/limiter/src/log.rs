@@ -107,7 +107,9 @@ fn line<'a>(
             Op::Undo(undo) => -i64::from(undo.hits),
             Op::UpTo(up_to) => up_to.most.into(),
             Op::Add { hits, .. } => hits.into(),
-            Op::Reservation(ReservationOp::Settle(hits)) => hits.into(),
+            Op::Reservation(ReservationOp::Settle(hits) | ReservationOp::SettleKnown(hits)) => {
+                hits.into()
+            }
             Op::Reservation(ReservationOp::Cancel(hits)) => -i64::from(hits),
             Op::Reservation(op) => op.reserve().map_or(0, |reserve| reserve.most.into()),
         }),

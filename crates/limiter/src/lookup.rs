@@ -115,10 +115,10 @@ impl<'s, 'r> Matched<'s, 'r> {
     fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
-        let (entries, reserves) = match self.applies.rule().filter(|rule| rule.reserve.is_some()) {
+        let (entries, reserves) = match self.has_id() {
             // Whatever the id.
-            Some(_) => (self.split_id().0, true),
-            None => (self.descriptor.entries, false),
+            true => (self.split_id().0, true),
+            false => (self.descriptor.entries, false),
         };
         let gives_back = self.op.is_refund() && !reserves || self.settles();
         self.effect = controls.find(domain, entries, plan, gives_back);
@@ -142,13 +142,20 @@ impl<'s, 'r> Matched<'s, 'r> {
         }
     }
 
-    /// The entries that are counted, and the id of a reservation, if its rule has `reserve` and it has one.
+    /// Whether its entries or its request may name a reservation.
+    #[inline]
+    pub fn has_id(&self) -> bool {
+        self.descriptor.budget.is_some() || self.reserve_stats().is_some()
+    }
+
+    /// The entries that are counted, and the id of a reservation, if there is one.
     #[cold]
     pub fn split_id(&self) -> (&[Entry<'r>], Option<&'r str>) {
         let entries = self.entries();
         let Some(rule) = self.applies.rule() else { return (entries, None) };
         let (counted, others) = entries.split_at(rule.counted_entries(entries.len()));
-        (counted, others.first().map(|(_, id)| *id))
+        let id = self.descriptor.budget.map(|budget| budget.id);
+        (counted, id.or_else(|| others.first().map(|(_, id)| *id)))
     }
 
     /// Whether a control denies it.
@@ -186,7 +193,7 @@ impl<'s, 'r> Matched<'s, 'r> {
     pub fn counted_entries(&self, plan: &Plan) -> &[Entry<'r>] {
         match self.entries() {
             [others @ .., _] if plan.hold_id().is_some() => others,
-            _ if self.reserve_stats().is_some() => self.split_id().0,
+            _ if self.has_id() => self.split_id().0,
             entries => entries,
         }
     }
@@ -219,9 +226,12 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
                 domain.find(descriptor.entries).map_or(Match::Nothing, Match::Rule)
             }
         };
-        let op = match applies.rule().filter(|rule| rule.reserve.is_some()) {
-            Some(rule) => reserving::op(request, descriptor, rule),
-            None => op(request, descriptor),
+        let op = match (descriptor.budget, applies.rule()) {
+            (Some(budget), rule) => reserving::budget_op(budget, rule),
+            (None, Some(rule)) if rule.reserve.is_some() => {
+                reserving::op(request, descriptor, rule)
+            }
+            (None, _) => op(request, descriptor),
         };
         self.matched.push(Matched {
             applies,
@@ -231,6 +241,30 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
             effect: None,
             key_entries: None,
         });
+    }
+
+    /// Checks that hits can be reserved of what applies to the last descriptor.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be, for the client.
+    #[cold]
+    pub fn check_budget(&self) -> Result<(), &'static str> {
+        let applies = self.matched.last().map(|matched| &matched.applies);
+        match applies {
+            Some(Match::Rule(found)) => match &found.rule.plan {
+                Some(plan) if plan.can_reserve() => Ok(()),
+                Some(_) => {
+                    Err("its rule cannot reserve: it counts single hits, or those in flight, or \
+                                denials restart its wait")
+                }
+                None => Err("its rule is unlimited: there is nothing to reserve"),
+            },
+            Some(Match::Override(_)) => Err("a limit of its own cannot reserve: leave it out"),
+            Some(Match::Nothing) | None => {
+                Err("no rule applies to it: there is nothing to reserve")
+            }
+        }
     }
 
     /// Completes the look-up once all descriptors are matched.

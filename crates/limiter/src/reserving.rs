@@ -1,11 +1,16 @@
 //! Rules that reserve hits before they are known: what a descriptor asks of them, and what is counted.
 
 use super::lookup::Matched;
-use super::{Descriptor, Request};
+use super::{Budget, BudgetStep, Descriptor, Request};
 use crate::controls::Effect;
-use weir_limit::{Decision, Limit, Op, Plan, ReservationOp, ReservationResult, Reserve, Source};
+use weir_limit::{
+    Decision, Limit, Op, Plan, Reservation, ReservationOp, ReservationResult, Reserve, Source,
+};
 use weir_rules::{ReserveStats, ReserveStep, Rule};
 use weir_store::Answer;
+
+/// The seconds within which hits can be settled where a rule does not say.
+const TIMEOUT: u32 = 3_600;
 
 /// Changes nothing, and is always allowed.
 const NOTHING: Op = Op::Add { hits: 0, limits: 0 };
@@ -22,9 +27,7 @@ pub(super) fn op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule
     let sent = sent.or_else(|| Some(request.hits_addend).filter(|hits| *hits > 0));
     let estimate = reserve.estimate.unwrap_or(reserve.at_least);
     let up_to = |hits: Option<u32>| {
-        let most = hits.filter(|hits| *hits > 0).unwrap_or(estimate);
-        let most = most.clamp(reserve.at_least, reserve.at_most.max(reserve.at_least));
-        let up_to = Reserve { least: reserve.at_least, most, timeout: reserve.timeout };
+        let up_to = self::up_to(reserve, hits);
         rule.plan.as_ref().map_or(up_to, |plan| within(up_to, plan))
     };
     match rule.reserve_step(descriptor.entries.len()) {
@@ -42,6 +45,40 @@ pub(super) fn op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule
             Some(hits) => Op::Add { hits, limits: u16::MAX },
         },
     }
+}
+
+/// Returns the operation of a step of a reservation. Without `reserve`, a rule has its defaults.
+#[cold]
+pub(super) fn budget_op(budget: Budget<'_>, rule: Option<&Rule>) -> Op {
+    Op::Reservation(match budget.step {
+        BudgetStep::Settle(used) => ReservationOp::SettleKnown(used),
+        BudgetStep::Cancel => ReservationOp::Cancel(u32::MAX),
+        BudgetStep::Reserve(amount) => {
+            let plan = rule.and_then(|rule| rule.plan.as_deref());
+            let half = plan.map_or(1, |plan| plan.capacity() / 2);
+            let at_most = u32::try_from(half).unwrap_or(u32::MAX).max(1);
+            let up_to = match rule.and_then(|rule| rule.reserve.as_deref()) {
+                Some(reserve) => up_to(reserve, Some(amount)),
+                None => Reserve { least: 1, most: amount.clamp(1, at_most), timeout: TIMEOUT },
+            };
+            let up_to = plan.map_or(up_to, |plan| within(up_to, plan));
+            ReservationOp::ReserveOnce(up_to, tag(amount))
+        }
+    })
+}
+
+/// Returns what a request is known by when it is made again: amounts that are near each other differ.
+fn tag(amount: u32) -> u16 {
+    let folded = amount ^ amount >> 12 ^ amount >> 24;
+    (folded % u32::from(Reservation::MAX_TAG)) as u16 + 1
+}
+
+/// Returns what to reserve: the hits that the caller sent, or else estimates.
+fn up_to(reserve: &weir_rules::Reserve, hits: Option<u32>) -> Reserve {
+    let estimate = reserve.estimate.unwrap_or(reserve.at_least);
+    let most = hits.filter(|hits| *hits > 0).unwrap_or(estimate);
+    let most = most.clamp(reserve.at_least, reserve.at_most.max(reserve.at_least));
+    Reserve { least: reserve.at_least, most, timeout: reserve.timeout }
 }
 
 /// Returns what to reserve where a limit allows fewer hits than the rule's least.
@@ -63,8 +100,12 @@ pub(super) fn controlled(op: Op, effect: &Effect<'_>) -> Op {
         (Effect::Limit { plan, .. }, ReservationOp::SettleOrReserve(hits, reserve)) => {
             Op::Reservation(ReservationOp::SettleOrReserve(hits, within(reserve, plan)))
         }
+        (Effect::Limit { plan, .. }, ReservationOp::ReserveOnce(reserve, tag)) => {
+            Op::Reservation(ReservationOp::ReserveOnce(within(reserve, plan), tag))
+        }
         (Effect::Limit { .. }, _) => op,
         (Effect::Allow { count: false, .. }, ReservationOp::Settle(_))
+        | (Effect::Allow { count: false, .. }, ReservationOp::SettleKnown(_))
         | (Effect::Allow { count: false, .. }, ReservationOp::SettleOrReserve(..)) => {
             Op::Reservation(ReservationOp::Cancel(u32::MAX))
         }
@@ -75,7 +116,7 @@ pub(super) fn controlled(op: Op, effect: &Effect<'_>) -> Op {
 /// Returns what is left of an operation where nothing is charged but what was reserved before.
 pub(super) fn only_settling(op: Op) -> Op {
     match op {
-        Op::Reservation(ReservationOp::Reserve(_)) => Op::Take(0),
+        Op::Reservation(ReservationOp::Reserve(_) | ReservationOp::ReserveOnce(..)) => Op::Take(0),
         Op::Reservation(ReservationOp::SettleOrReserve(hits, _)) => {
             Op::Reservation(ReservationOp::Settle(hits))
         }
@@ -104,14 +145,17 @@ pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, limit: &L
             stats.cancelled()
         }
         (Op::Reservation(ReservationOp::Cancel(_)), ReservationResult::Unknown) => {}
-        (Op::Reservation(ReservationOp::Settle(used)), ReservationResult::Settled)
+        (
+            Op::Reservation(ReservationOp::Settle(used) | ReservationOp::SettleKnown(used)),
+            ReservationResult::Settled,
+        )
         | (Op::Reservation(ReservationOp::SettleOrReserve(used, _)), ReservationResult::Settled) => {
             stats.settled(decision.reserved, used, over());
         }
         (_, ReservationResult::Unknown) => stats.unknown(over()),
         // Hits without an id.
         (Op::Take(1..) | Op::Add { hits: 1.., .. }, _) if decision.allowed => stats.unknown(over()),
-        (_, ReservationResult::None | ReservationResult::Settled) => {}
+        (_, _) => {}
     }
 }
 

@@ -179,7 +179,7 @@ impl StoreError {
 }
 
 /// Keeps the state of keys and charges it.
-pub trait Store: Send + Sync {
+pub trait Store: Send + Sync + 'static {
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
     ///
     /// Ends within the batch's budget. If it is dropped before, the store releases the holds that

@@ -149,6 +149,7 @@ impl<'r> Bench<'r> {
                 limit: spec.limit,
                 hits_addend: spec.hits,
                 is_negative_hits: spec.refund,
+                budget: None,
             })
             .collect();
         let request = Request {

@@ -71,7 +71,7 @@ impl Json {
     /// # Errors
     ///
     /// If the system cannot start a thread.
-    pub fn start<S: Store + 'static>(
+    pub fn start<S: Store>(
         rate_limit: RateLimit<S>,
         limits: &Limits,
         errors: JsonErrors,
