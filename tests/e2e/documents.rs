@@ -250,6 +250,8 @@ fn check_resource(resource: &Value) -> Result<&'static str, String> {
             | "Gateway"
             | "VirtualService"
             | "BackendTrafficPolicy"
+            | "EnvoyPatchPolicy"
+            | "AIGatewayRoute"
             | "QuotaPolicy"),
         ) => {
             schemas::check(kind, resource)?;

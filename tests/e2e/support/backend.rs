@@ -114,7 +114,7 @@ impl Shared {
 }
 
 /// Answers the one request of a connection, which has no body. `/slow` waits until it is released;
-/// `/tokens/7` returns the header `x-tokens: 7`.
+/// `/tokens/7` returns the header `x-tokens: 7`, others 0; `/fails` returns 503 without the header.
 fn answer(mut stream: TcpStream, shared: &Shared) {
     let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
     let path = lines.next().and_then(|line| line.split(' ').nth(1).map(str::to_owned));
@@ -124,10 +124,12 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
             shared.hold();
         }
         let tokens = path.strip_prefix("/tokens/").unwrap_or("0");
-        let answer = format!(
-            "HTTP/1.1 200 OK\r\nconnection: close\r\nx-tokens: {tokens}\r\n\
-             content-length: 3\r\n\r\nhi\n"
-        );
+        let head = match path.as_str() {
+            "/fails" => "503 Service Unavailable".to_owned(),
+            _ => format!("200 OK\r\nx-tokens: {tokens}"),
+        };
+        let answer =
+            format!("HTTP/1.1 {head}\r\nconnection: close\r\ncontent-length: 3\r\n\r\nhi\n");
         // Envoy may have disconnected.
         let _ = stream.write_all(answer.as_bytes());
     }
