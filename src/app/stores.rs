@@ -33,14 +33,17 @@ pub(super) fn make(
     identities: &mut Identities,
 ) -> Result<ConfiguredStore, SetupError> {
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
+    let max_reservations = store.memory.max_reservations();
     let (on_failure, replicas) = (*store.on_failure, *store.replicas);
     if let Some(options) = settings.disk_options() {
         let disk = DiskStore::open(clock.clone(), options, failures).map_err(setup_error)?;
-        let guard = Guard::new(disk, clock, on_failure, replicas, max_keys);
+        let guard = Guard::new(disk, clock, on_failure, replicas, max_keys)
+            .with_max_reservations(max_reservations);
         return Ok(ConfiguredStore::Disk(Box::new(guard)));
     }
     let Some((redis, per_second)) = settings.redis_options() else {
-        return Ok(ConfiguredStore::Memory(MemoryStore::new(clock, max_keys)));
+        let memory = MemoryStore::new(clock, max_keys).with_max_reservations(max_reservations);
+        return Ok(ConfiguredStore::Memory(memory));
     };
     redis.check()?;
     per_second.as_ref().map_or(Ok(()), |redis| redis.check())?;
@@ -59,7 +62,8 @@ pub(super) fn make(
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
     let denying = DenyLocally::new(stores, clock.clone(), deny_for, cached);
-    let mut guard = Guard::new(denying, clock, on_failure, replicas, max_keys);
+    let mut guard = Guard::new(denying, clock, on_failure, replicas, max_keys)
+        .with_max_reservations(max_reservations);
     if *store.count_replicas {
         guard = guard.counting_replicas();
     }

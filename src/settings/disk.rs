@@ -12,9 +12,10 @@ const MAX_SYNC: Duration = Duration::from_secs(3600);
 impl Settings {
     /// Returns how counters are kept on disk; none if they are not.
     pub fn disk_options(&self) -> Option<Options> {
-        let (disk, max_keys) = (&self.store.disk, *self.store.memory.max_keys);
+        let (disk, memory) = (&self.store.disk, &self.store.memory);
         let path = disk.path.clone().filter(|_| *self.store.kind == StoreKind::Disk)?;
-        Some(Options { path, sync: *disk.sync, max_keys })
+        let max_reservations = memory.max_reservations();
+        Some(Options { path, sync: *disk.sync, max_keys: *memory.max_keys, max_reservations })
     }
 
     pub(super) fn check_disk(&mut self, errors: &mut Vec<SettingError>) {
@@ -70,6 +71,10 @@ mod tests {
         let options = load(&[DISK, path]).unwrap().disk_options().unwrap();
         assert_eq!(options.path.to_str(), Some("/var/lib/weir"));
         assert_eq!((options.sync.as_secs(), options.max_keys), (1, 10_000_000));
+        assert_eq!(options.max_reservations, 1_250_000);
+        let few = ("WEIR__STORE__MEMORY__MAX_RESERVATIONS", "7");
+        let options = load(&[DISK, path, few]).unwrap().disk_options().unwrap();
+        assert_eq!(options.max_reservations, 7);
     }
 
     #[test]

@@ -88,12 +88,12 @@ impl Child {
     /// Whether `further` entries are part of a reservation of its rule.
     #[cold]
     fn is_end(&self, further: &[Entry<'_>]) -> bool {
-        self.reserve().is_some_and(|reserve| reserve.takes(further))
+        self.reserve().is_some_and(|reserve| reserve.takes(further.iter().map(|(key, _)| *key)))
     }
 
-    /// Whether an entry that it matches, with `further` after it, names a reservation.
+    /// Whether the entry that it matches, with `further` ones after it, names a reservation.
     fn is_id(&self, further: &[Entry<'_>]) -> bool {
-        self.flags.reserves && self.reserve().is_some_and(|it| it.has_own_id && it.takes(further))
+        self.reserve().is_some_and(|reserve| reserve.has_own_id) && self.is_end(further)
     }
 }
 

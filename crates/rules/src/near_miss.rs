@@ -178,8 +178,8 @@ fn near_entry<'s>(at: usize, level: Level<'s>, (key, value): Entry<'_>) -> NearM
 
 /// Returns a rule that the rest of the entries lead to if every match may be taken, not only the first.
 fn leads_to<'s>(from: Candidate<'s>, rest: &[Entry<'_>], visits: &mut usize) -> Option<&'s Rule> {
-    let reserves = |rule: &Rule| rule.reserve.as_ref().is_some_and(|it| it.takes(rest));
-    if from.rule.is_some_and(reserves) {
+    let reserve = from.rule.and_then(|rule| rule.reserve.as_deref());
+    if reserve.is_some_and(|reserve| reserve.takes(rest.iter().map(|(key, _)| *key))) {
         return from.rule;
     }
     let Some((&entry, rest)) = rest.split_first() else { return from.rule };

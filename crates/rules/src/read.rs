@@ -9,7 +9,9 @@ mod reserve;
 mod value_sets;
 mod values;
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::keys::Section;
@@ -93,17 +95,31 @@ impl Descriptor {
             false => format!("{}_{}", self.key, self.value),
         }
     }
+
+    /// The size of its limits and of what it reserves of them; none without limits.
+    fn limit_bytes(&self) -> Option<usize> {
+        let reserve = self.reserve.as_ref().map_or(0, |reserve| {
+            budget::RESERVE_BYTES + reserve.keys().map(str::len).sum::<usize>()
+        });
+        Some(self.rate_limit.as_ref()?.bytes() + reserve)
+    }
 }
 
 /// A descriptor as it is written.
 struct DescriptorNode<'n> {
     position: Position,
     fields: Vec<(&'static str, &'n Node<'n>)>,
-    /// The descriptors below it.
-    children: Vec<&'n Node<'n>>,
+    below: Rc<Below<'n>>,
     /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered. Otherwise numbers
     /// that are too large are errors.
     cuts_reserve: bool,
+}
+
+/// The descriptors below a descriptor.
+struct Below<'n> {
+    nodes: Vec<&'n Node<'n>>,
+    /// Their keys, once they are asked for.
+    keys: OnceCell<HashSet<String>>,
 }
 
 /// The entries that lead to a descriptor, and the name that they form.
@@ -284,12 +300,12 @@ impl Reader<'_> {
             return;
         }
         let fields = self.fields(node, Section::Descriptor);
-        let mut children = Vec::new();
+        let mut nodes = Vec::new();
         for (field, child) in fields.iter().filter(|(field, _)| *field == "descriptors") {
-            children = self.maps(child, field);
+            nodes = self.maps(child, field);
         }
-        let node =
-            DescriptorNode { position: node.position, fields, children, cuts_reserve: false };
+        let below = Rc::new(Below { nodes, keys: OnceCell::new() });
+        let node = DescriptorNode { position: node.position, fields, below, cuts_reserve: false };
         let read = self.keys(&node);
         match self.value_sets(&node.fields, &read.key, &read.value) {
             None => self.add(&node, read, None, above, tree),
@@ -346,8 +362,7 @@ impl Reader<'_> {
             self.duplicate(read.key_position, message, &read.key, first.clone(), help);
         }
         let depth = above.entries.len() + 1;
-        let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
-        self.spend(node.position, budget::rule_bytes(&name, depth, limit_bytes));
+        self.spend(node.position, budget::rule_bytes(&name, depth, read.limit_bytes()));
         let (states, patches) = self.apply_patches(node, above.states, &mut read, &name);
         if let Some(set) = &set {
             read.value.clone_from(&set.value);
@@ -423,7 +438,7 @@ impl Reader<'_> {
             value_to_metric,
             states: &states,
         };
-        for child in &node.children {
+        for child in &node.below.nodes {
             self.descriptor(child, &above, below);
         }
         below.shrink();

@@ -5,7 +5,6 @@ use std::{fmt, iter};
 use serde::{Deserialize, Serialize};
 
 use super::Rule;
-use weir_common::entry::Entry;
 use weir_limit::{Limit, smallest_capacity};
 
 /// How requests reserve hits before they are known, and settle them after.
@@ -22,6 +21,7 @@ pub struct Reserve {
     /// The most hits that are reserved; larger estimates are cut to it.
     pub at_most: u32,
     /// How long a reservation can be settled, in whole seconds: 1 to 86 400.
+    #[serde(rename = "timeout_seconds")]
     pub timeout: u32,
     /// Whether the id is the rule's own last key.
     #[serde(skip)]
@@ -57,9 +57,10 @@ impl Reserve {
         }
     }
 
-    /// Returns whether the entries after the rule's own are its id, and the mark of a settling call.
-    pub(crate) fn takes(&self, further: &[Entry<'_>]) -> bool {
-        further.iter().enumerate().all(|(i, (key, _))| self.next_key(i) == Some(*key))
+    /// Returns whether entries with these keys after those of the rule are its id and the mark of a settling
+    /// call, as far as they are there.
+    pub fn takes<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> bool {
+        keys.into_iter().enumerate().all(|(i, key)| self.next_key(i) == Some(key))
     }
 
     /// Cuts what is reserved to the smallest capacity of the limits, unless they deny all.

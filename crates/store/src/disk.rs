@@ -74,6 +74,8 @@ pub struct Options {
     /// How often changes are written.
     pub sync: Duration,
     pub max_keys: usize,
+    /// The maximum number of open reservations.
+    pub max_reservations: usize,
 }
 
 /// Why a directory is not used. The messages follow the name of the setting.
@@ -148,10 +150,11 @@ impl<C: Clock> DiskStore<C> {
         schedule: Schedule,
         failures: Failures,
     ) -> Result<DiskStore<C>, OpenError> {
-        let Options { path, sync, max_keys } = options;
+        let Options { path, sync, max_keys, max_reservations } = options;
         let directory = Directory::open(&path, shard_bits(max_keys))?;
         let meta = directory.meta();
-        let memory = MemoryStore::listing_changes(clock, max_keys, meta.shard_bits, meta.secret);
+        let memory = MemoryStore::listing_changes(clock, max_keys, meta.shard_bits, meta.secret)
+            .with_max_reservations(max_reservations);
         let (memory, status) = (Arc::new(memory), Arc::new(Status::default()));
         let (writer, commands) = sync_channel(1);
         let thread = Writer::new(memory.clone(), directory, status.clone(), schedule, commands);

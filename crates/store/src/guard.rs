@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 pub use self::counts::FailureCounts;
 use self::counts::kind_name;
 use self::outage::Outage;
-use super::memory::MemoryStore;
+use super::memory::{KEYS_PER_RESERVATION, MemoryStore};
 use super::replicas::ReplicaCount;
 use super::{
     Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
@@ -40,7 +40,8 @@ const RETRY_AFTER: Micros = SECOND;
 ///   plans whose limits are all in shadow mode.
 /// - `local` limits in memory by this replica's [share](Plan::replica_share), starting empty. Hits beyond the
 ///   share are denied, even if the whole limit has room. The failed charges of a batch that is charged
-///   together are charged together with each other.
+///   together are charged together with each other. What is settled without a
+///   reservation in memory was reserved in the store, and stays charged there.
 ///
 /// The [source](Source::Degraded) of such decisions shows that a policy made them.
 ///
@@ -64,6 +65,7 @@ pub struct Guard<S, C> {
     on_failure: OnStoreFailure,
     replicas: ReplicaCount,
     max_keys: usize,
+    max_reservations: usize,
     local: ArcSwapOption<LocalCounts<C>>,
     outage: Outage,
     counts: FailureCounts,
@@ -93,10 +95,16 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             on_failure,
             replicas: ReplicaCount::new(replicas),
             max_keys,
+            max_reservations: max_keys / KEYS_PER_RESERVATION,
             local: ArcSwapOption::empty(),
             outage: Outage::default(),
             counts: FailureCounts::default(),
         }
+    }
+
+    /// Keeps at most `max` reservations in memory, instead of an eighth of the keys.
+    pub fn with_max_reservations(self, max_reservations: usize) -> Guard<S, C> {
+        Guard { max_reservations, ..self }
     }
 
     /// Counts the replicas in the store's register, as part of its maintenance. The number given to
@@ -153,20 +161,23 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     }
 
     fn charge_locally(&self, batch: Batch<'_>, answers: &mut [Answer]) {
-        // What was charged elsewhere is not undone here.
+        let counts = self.local_counts();
+        // What was charged elsewhere is neither undone nor settled here.
         for (charge, answer) in zip(batch.charges, &mut *answers) {
             let is_elsewhere = match charge.op {
                 Op::Undo(_) => true,
-                Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_) => {
-                    false
+                Op::Reservation(op) => {
+                    let plan = &self.local_plan(&counts, charge.plan);
+                    let local = Charge { plan, ..*charge };
+                    op.reserve().is_none() && counts.store.reservation_now(&local).is_none()
                 }
+                Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } => false,
             };
             if answer.is_err() && is_elsewhere {
                 *answer = Ok(allow(charge));
             }
         }
         let failed = || zip(batch.charges, &*answers).filter(|(_, answer)| answer.is_err());
-        let counts = self.local_counts();
         let shares: SmallVec<[Arc<Plan>; 4]> =
             failed().map(|(charge, _)| self.local_plan(&counts, charge.plan)).collect();
         let charges: SmallVec<[Charge<'_>; 4]> =
@@ -215,7 +226,8 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             if let Some(local) = self.local.load_full() {
                 return local;
             }
-            let store = MemoryStore::new(self.clock.clone(), self.max_keys);
+            let store = MemoryStore::new(self.clock.clone(), self.max_keys)
+                .with_max_reservations(self.max_reservations);
             let fresh = LocalCounts { store, replicas: self.replicas.get() };
             // If two threads make a store at the same time, one is kept.
             self.local.compare_and_swap(&None::<Arc<LocalCounts<C>>>, Some(Arc::new(fresh)));

@@ -32,19 +32,34 @@ pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
         text.push('=');
         escape(&mut text, value);
     }
-    if text.len() - start > MAX_NAME {
-        let hash = blake3::hash(&text.as_bytes()[start..]).to_hex();
-        let mut end = start + MAX_NAME - HASH_HEX;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push('#');
-        text.push_str(&hash[..HASH_HEX]);
-    }
+    shorten(&mut text, start);
     text.push('}');
     text.push_str(plan.shape());
     text.into_bytes().into()
+}
+
+/// Returns the text of an id as a part of a key, escaped and shortened as names are.
+#[cfg(feature = "redis")]
+pub(crate) fn id_text(id: &str) -> String {
+    let mut text = String::with_capacity(id.len().min(MAX_NAME));
+    escape(&mut text, id);
+    shorten(&mut text, 0);
+    text
+}
+
+/// Replaces the end of a name, which starts at `start`, by a hash of the whole if it is too long.
+fn shorten(text: &mut String, start: usize) {
+    if text.len() - start <= MAX_NAME {
+        return;
+    }
+    let hash = blake3::hash(&text.as_bytes()[start..]).to_hex();
+    let mut end = start + MAX_NAME - HASH_HEX;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text.push('#');
+    text.push_str(&hash[..HASH_HEX]);
 }
 
 fn escape(text: &mut String, part: &str) {

@@ -4,6 +4,7 @@ pub(super) mod changes;
 mod evictions;
 pub(super) mod fingerprint;
 mod operations;
+mod reservations;
 pub(super) mod saving;
 mod shard;
 mod sharding;
@@ -22,16 +23,20 @@ use parking_lot::Mutex;
 pub use self::shard::Evicted;
 use self::{
     fingerprint::{Fingerprint, Fingerprints, Print},
+    reservations::Reservations,
     shard::Shard,
     table::Now,
 };
 use super::{Answers, Batch, Charge, Store};
 use weir_common::clock::Clock;
-use weir_limit::{Decision, Micros, Packed, Plan, SECOND, State};
+use weir_limit::{Decision, Micros, Op, Packed, Plan, Reservation, SECOND, State};
 
 /// How far the clock may step back before keys expire early: slots count 136 years of seconds, half
 /// of them for the future.
 const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
+
+/// How many keys there may be for each open reservation, unless another maximum of these is given.
+pub const KEYS_PER_RESERVATION: usize = 8;
 
 /// How many buckets of a table are swept under one lock.
 const SWEEP_STRIDE: usize = 1024;
@@ -55,6 +60,11 @@ const SWEEP_STRIDE: usize = 1024;
 /// else expires first; a key at its limit is evicted only if all of the sample and two dozen more are
 /// at theirs. So a flood of new keys replaces new keys, at a cost that does not grow with the table.
 ///
+/// **Reservations** are kept in tables of their own, allocated with the first one, as fingerprints of key
+/// and id in slots of 32 bytes: 55 bytes on average. There are never more than
+/// [`with_max_reservations`](Self::with_max_reservations) sets. A new one that finds its shard full evicts
+/// the one of a sample of eight that lapses first, whose hits stay charged.
+///
 /// **Many small shards.** A shard has one to three thousand keys. It is locked to charge a key, to
 /// sweep some buckets or, rarely, to move its keys to a table of another size: for well below a
 /// millisecond.
@@ -68,8 +78,9 @@ pub struct MemoryStore<C> {
     /// The time from which slots count the seconds until they expire.
     start: Micros,
     fingerprints: Fingerprints,
-    shards: Box<[Aligned]>,
+    shards: Box<[Aligned<Shard>]>,
     max_keys: usize,
+    reservations: Reservations,
     /// The shard to sweep next.
     next_swept: AtomicUsize,
     /// Boxes every state, whatever its plan.
@@ -79,15 +90,31 @@ pub struct MemoryStore<C> {
 
 /// Starts a cache line, so that neighbours do not slow each other down.
 #[repr(align(64))]
-struct Aligned(Mutex<Shard>);
+struct Aligned<T>(Mutex<T>);
+
+/// A shard whose expired entries are removed.
+trait Sweep {
+    /// The buckets of its largest table.
+    fn buckets(&self) -> usize;
+
+    /// Removes what has expired from the next `buckets` buckets.
+    fn sweep(&mut self, buckets: usize, now: Now);
+
+    /// Shrinks tables that have become too large. Returns what to free after the lock is released.
+    fn shrink(&mut self) -> impl Sized + use<Self>;
+}
 
 /// The size of a memory store, and counts since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Keys held now, including expired ones that are not swept yet.
     pub keys: usize,
-    /// Bytes allocated now for slots, without states on the heap.
+    /// Bytes allocated now for slots of keys and reservations, without states on the heap.
     pub table_bytes: usize,
+    /// Reservations held now, including lapsed ones that are not swept yet.
+    pub reservations: usize,
+    /// Reservations evicted to make room before they lapsed.
+    pub reservations_evicted: u64,
     /// Keys evicted to make room.
     pub evicted: Evicted,
     /// Expired keys removed by sweeping.
@@ -95,7 +122,7 @@ pub struct MemoryStats {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Keeps at most `max_keys` keys, and at least one.
+    /// Keeps at most `max_keys` keys, and an eighth of that of reservations, and at least one of each.
     pub fn new(clock: C, max_keys: usize) -> MemoryStore<C> {
         let shards = sharding::shards(max_keys);
         let caps = sharding::caps(max_keys, shards);
@@ -106,7 +133,7 @@ impl<C: Clock> MemoryStore<C> {
     fn with(
         clock: C,
         max_keys: usize,
-        shards: Box<[Aligned]>,
+        shards: Box<[Aligned<Shard>]>,
         fingerprints: Fingerprints,
     ) -> MemoryStore<C> {
         // The clock may step back. A whole second, so that seconds since then are those of the epoch.
@@ -117,31 +144,28 @@ impl<C: Clock> MemoryStore<C> {
             fingerprints,
             shards,
             max_keys: max_keys.max(1),
+            reservations: Reservations::new(max_keys / KEYS_PER_RESERVATION),
             next_swept: AtomicUsize::new(0),
             #[cfg(test)]
             boxes: false,
         }
     }
 
+    /// Keeps at most `max` reservations, and at least one.
+    pub fn with_max_reservations(self, max: usize) -> MemoryStore<C> {
+        MemoryStore { reservations: Reservations::new(max), ..self }
+    }
+
     /// Removes expired keys from the next `shards` shards, from where the last call stopped, but from
-    /// each at most once. Shrinks tables that have become too large. No shard is locked for longer
+    /// each at most once; and lapsed reservations from as large a part of theirs. Shrinks tables that have become too large. No shard is locked for longer
     /// than it takes to sweep a thousand buckets or to move the remaining keys to a smaller table.
     ///
     /// Inserting keys sweeps too. This is for a timer, so that memory is freed when traffic has
     /// stopped.
     pub fn sweep(&self, shards: usize) {
-        let now = self.now();
-        for _ in 0..shards.min(self.shards.len()) {
-            let next = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            let Aligned(shard) = &self.shards[next];
-            // A stride stops at the end of a table, so a round that starts midway takes one more.
-            let strides = shard.lock().buckets() / SWEEP_STRIDE + 2;
-            for _ in 0..strides {
-                shard.lock().sweep(SWEEP_STRIDE, now);
-            }
-            let unused = shard.lock().shrink();
-            drop(unused);
-        }
+        let (now, count) = (self.now(), shards.min(self.shards.len()));
+        sweep_next(&self.shards, &self.next_swept, count, now);
+        self.reservations.sweep(count, self.shards.len(), now);
     }
 
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
@@ -152,14 +176,39 @@ impl<C: Clock> MemoryStore<C> {
             return;
         }
         for charge in batch.charges {
+            if let Op::Reservation(_) = charge.op {
+                let charges = std::slice::from_ref(charge);
+                self.charge_together(Batch { charges, ..batch }, now, answers);
+                continue;
+            }
             let fingerprint = self.fingerprints.of(charge);
             let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
             answers.push(Ok(self.charge_shard(&mut shard, &fingerprint.print, charge, now)));
         }
     }
 
+    /// Returns what a charge's id has reserved, if it can still be settled.
+    pub(crate) fn reservation_now(&self, charge: &Charge<'_>) -> Option<Reservation> {
+        self.reservations.get(&self.fingerprints.of_reservation(charge)?, self.now())
+    }
+
     fn now(&self) -> Now {
         Now { micros: self.clock.now(), start: self.start }
+    }
+}
+
+/// Sweeps and shrinks the next `count` shards.
+fn sweep_next<T: Sweep>(shards: &[Aligned<T>], next: &AtomicUsize, count: usize, now: Now) {
+    for _ in 0..count {
+        let next = next.fetch_add(1, Ordering::Relaxed) % shards.len();
+        let Aligned(shard) = &shards[next];
+        // A stride stops at the end of a table, so a round that starts midway takes one more.
+        let strides = shard.lock().buckets() / SWEEP_STRIDE + 2;
+        for _ in 0..strides {
+            shard.lock().sweep(SWEEP_STRIDE, now);
+        }
+        let unused = shard.lock().shrink();
+        drop(unused);
     }
 }
 
@@ -186,6 +235,10 @@ impl<C> MemoryStore<C> {
             stats.evicted.live += shard.evicted.live;
             stats.evicted.full += shard.evicted.full;
         }
+        let reservations = self.reservations.stats();
+        stats.reservations = reservations.open;
+        stats.table_bytes += reservations.bytes;
+        stats.reservations_evicted = reservations.evicted;
         stats
     }
 

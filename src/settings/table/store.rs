@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{RedisSettings, group};
-use crate::settings::format::{AutoOrDuration, Choice, Int};
+use crate::settings::format::{AutoOrDuration, AutoOrInt, Choice, Int};
 use weir_common::failure::OnStoreFailure;
+use weir_store::memory::KEYS_PER_RESERVATION;
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,5 +73,15 @@ group! {
     MemorySettings "store.memory" {
         /// Maximum number of keys; beyond it, the least valuable keys are evicted.
         max_keys: Int<usize, 1, 1_099_511_627_776> = "10_000_000";
+        /// Maximum number of open reservations, of up to 64 bytes each; beyond it, the first to lapse
+        /// are evicted and stay charged. `auto`: an eighth of max_keys.
+        max_reservations: AutoOrInt<usize, 1, 1_099_511_627_776> = "auto";
+    }
+}
+
+impl MemorySettings {
+    /// Returns the maximum number of open reservations.
+    pub fn max_reservations(&self) -> usize {
+        self.max_reservations.unwrap_or(*self.max_keys / KEYS_PER_RESERVATION)
     }
 }

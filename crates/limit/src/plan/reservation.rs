@@ -102,7 +102,7 @@ impl KeyCounts for Packed {
 
 impl ReservationOp {
     /// Returns what is charged by the reservation of the id, if it has one.
-    pub(crate) fn charge(self, reservation: Option<&Reservation>) -> Op {
+    pub fn charge(self, reservation: Option<&Reservation>) -> Op {
         match (self, reservation) {
             (ReservationOp::Reserve(reserve), _)
             | (

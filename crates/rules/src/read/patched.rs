@@ -1,6 +1,7 @@
 //! Reads a rule again as the patches of an overlay change it.
 
 use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::Origin;
@@ -10,8 +11,7 @@ use super::super::problem::Problem;
 use super::super::problems::Problems;
 use super::super::tree::Node;
 use super::budget::rule_bytes;
-use super::limits::LimitFields;
-use super::{Budget, Descriptor, DescriptorNode, Reader, Rule, limit_nodes};
+use super::{Below, Budget, Descriptor, DescriptorNode, Reader, Rule, limit_nodes};
 
 /// The fields of a descriptor.
 type FieldNodes<'f, 'n> = &'f [(&'static str, &'n Node<'n>)];
@@ -29,8 +29,7 @@ struct Delivered<'t, 'n> {
     /// The bytes that it takes.
     bytes: usize,
     position: Position,
-    /// The descriptors below it.
-    children: &'t [&'n Node<'n>],
+    below: &'t Rc<Below<'n>>,
     name: &'t str,
 }
 
@@ -60,10 +59,10 @@ impl Reader<'_> {
             && (!matched.is_empty() || charge.is_some())
             && !self.problems.has_errors()
         {
-            let bytes = rule_bytes(name, 0, read.rate_limit.as_ref().map(LimitFields::bytes));
+            let bytes = rule_bytes(name, 0, read.limit_bytes());
             let keys = self.patched_keys(&node.fields);
-            let (position, children) = (node.position, &node.children);
-            let rule = Delivered { keys, bytes, position, children, name };
+            let (position, below) = (node.position, &node.below);
+            let rule = Delivered { keys, bytes, position, below, name };
             origins = self.fit(patcher, &rule, matched, charge.unwrap_or(self.together), read);
         }
         self.patcher = Some(patcher);
@@ -211,16 +210,15 @@ impl Reader<'_> {
         let fields = keys.into_fields(position);
         let fields = fields.iter().map(|(field, node)| (*field, node)).collect();
         let sets_reserve = patches.iter().any(|&patch| patcher.patch(patch).sets("reserve"));
-        let (children, cuts_reserve) = (rule.children.to_vec(), !sets_reserve);
-        let node = DescriptorNode { position, fields, children, cuts_reserve };
+        let (below, cuts_reserve) = (rule.below.clone(), !sets_reserve);
+        let node = DescriptorNode { position, fields, below, cuts_reserve };
         let mut problems = Problems::new(MAX_PROBLEMS);
         let (read, budget) = self.quiet(&mut problems, &mut Vec::new(), together, |reader| {
             if let Some(origin) = origin {
                 reader.file = origin.file.clone();
             }
             let read = reader.keys(&node);
-            let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
-            let bytes = rule_bytes(rule.name, 0, limit_bytes);
+            let bytes = rule_bytes(rule.name, 0, read.limit_bytes());
             reader.spend(position, bytes.saturating_sub(rule.bytes));
             (read, reader.budget.clone())
         });

@@ -1,5 +1,7 @@
 //! Reads `reserve`, and checks it against the limits of its rule and the descriptors below.
 
+use std::collections::HashSet;
+
 use super::super::keys::Section;
 use super::super::position::Position;
 use super::super::problems::Problems;
@@ -188,20 +190,8 @@ impl Reader<'_> {
     /// Reports `id` and `settle` that are keys of descriptors below: an entry with that key belongs to the
     /// rule that reserves.
     fn check_keys_below(&mut self, read: &ReserveFields, descriptor: &DescriptorNode<'_>) {
-        if descriptor.children.is_empty() {
-            return;
-        }
-        // The problems of the descriptors below are reported when these are read.
-        let (mut problems, mut rules) = (Problems::new(1), Vec::new());
-        let keys = self.quiet(&mut problems, &mut rules, self.together, |reader| {
-            let mut keys = Vec::new();
-            for child in &descriptor.children {
-                let fields = reader.fields(child, Section::Descriptor);
-                let key = fields.iter().rev().find(|(field, _)| *field == "key");
-                keys.extend(key.and_then(|(_, node)| node.text()).map(str::to_owned));
-            }
-            keys
-        });
+        let below = &descriptor.below;
+        let keys = below.keys.get_or_init(|| self.keys_of(&below.nodes));
         for (field, key) in [("id", &read.id), ("settle", &read.settle)] {
             let Some((key, position)) = key else { continue };
             if keys.contains(key) {
@@ -211,5 +201,16 @@ impl Reader<'_> {
                 self.error(*position, message, key, help);
             }
         }
+    }
+    /// Returns the keys of descriptors. Their problems are reported when they are read.
+    fn keys_of(&self, descriptors: &[&Node<'_>]) -> HashSet<String> {
+        self.quiet(&mut Problems::new(1), &mut Vec::new(), self.together, |reader| {
+            let mut key = |descriptor: &&Node<'_>| {
+                let fields = reader.fields(descriptor, Section::Descriptor);
+                let (_, node) = fields.into_iter().rev().find(|(field, _)| *field == "key")?;
+                node.text().map(str::to_owned)
+            };
+            descriptors.iter().filter_map(&mut key).collect()
+        })
     }
 }

@@ -34,17 +34,24 @@ struct Home {
     directory: TempDir,
     clock: Arc<ManualClock>,
     max_keys: usize,
+    max_reservations: usize,
 }
 
 impl Home {
     fn new() -> Home {
         let directory = tempfile::tempdir().unwrap();
-        Home { directory, clock: Arc::new(ManualClock::new(DAWN)), max_keys: 10_000 }
+        Home {
+            directory,
+            clock: Arc::new(ManualClock::new(DAWN)),
+            max_keys: 10_000,
+            max_reservations: 1_000,
+        }
     }
 
     fn options(&self, sync: Duration) -> Options {
         let path = self.directory.path().join("counters");
-        Options { path, sync, max_keys: self.max_keys }
+        let (max_keys, max_reservations) = (self.max_keys, self.max_reservations);
+        Options { path, sync, max_keys, max_reservations }
     }
 
     /// Opens the directory once the store of before has unlocked it.

@@ -7,7 +7,9 @@ use crate::conformance::states::{try_read, try_reset};
 use crate::conformance::{self, DAWN, plan, take};
 use crate::{Entry, Key};
 use weir_common::clock::ManualClock;
-use weir_limit::{Algorithm, Gcra, ReduceBucket, TokenBucket, Undo, Unit, UpTo};
+use weir_limit::{
+    Algorithm, Gcra, ReduceBucket, ReservationOp, Reserve, TokenBucket, Undo, Unit, UpTo,
+};
 
 type Clocks = Arc<ManualClock>;
 type Guarded = Guard<Arc<Fake<MemoryStore<Clocks>>>, Clocks>;
@@ -236,6 +238,77 @@ async fn nothing_is_undone_locally() {
 }
 
 /// Hits that are added are never denied, and what is granted by this replica's share is counted there.
+#[tokio::test]
+async fn what_was_reserved_in_the_store_is_not_settled_locally() {
+    let window = Limit::fixed_window(30, Unit::Minute, 1).unwrap();
+    let plan = Arc::new(Plan::new(vec![Limit { charge_denied: false, ..window }]));
+    let entries = [("key", "a")];
+    let make = async |guard: &Guarded, id, op| {
+        let op = Op::Reservation(op);
+        let charge = Charge { hold: Some(id), ..charge_of(&entries, &plan, op) };
+        ask(guard, &[charge], false, None).await.swap_remove(0).unwrap()
+    };
+    let terms = Reserve { least: 1, most: 8, timeout: 600 };
+    let reserve = ReservationOp::Reserve(terms);
+    let ends = [
+        ReservationOp::Settle(3),
+        ReservationOp::SettleOrReserve(3, terms),
+        ReservationOp::Cancel(3),
+    ];
+    for end in ends {
+        let (guard, _) = guarded(OnStoreFailure::Local, 3);
+        assert_eq!(make(&guard, "store", reserve).await.granted, 8);
+        down(&guard);
+        let found = make(&guard, "store", end).await;
+        assert_eq!((found.allowed, found.source), (true, Source::Degraded));
+        assert_eq!(found.reservation, ReservationResult::None);
+        assert_eq!(take(&guard, "d", "a", &plan, 0).await.used_before, 0);
+        // Reserved locally, in the share.
+        let reserved = make(&guard, "local", reserve).await;
+        assert_eq!((reserved.granted, reserved.remaining), (8, 2));
+        assert_eq!(reserved.reservation, ReservationResult::Reserved);
+        let without_hits = ReservationOp::SettleOrReserve(0, terms);
+        assert_eq!(make(&guard, "another", without_hits).await.granted, 2);
+        assert!(!make(&guard, "third", reserve).await.allowed);
+        let found = make(&guard, "local", end).await;
+        assert_eq!(
+            (found.reservation, found.source),
+            (ReservationResult::Settled, Source::Degraded)
+        );
+        let left = if end == ReservationOp::Cancel(3) { 7 } else { 5 };
+        assert_eq!(take(&guard, "d", "a", &plan, 0).await.used_before, left);
+        // The store knows nothing of it.
+        up(&guard);
+        assert_eq!(take(&guard, "d", "a", &plan, 0).await.used_before, 8);
+        assert_eq!(make(&guard, "store", ReservationOp::Settle(3)).await.reserved, 8);
+    }
+}
+
+#[tokio::test]
+async fn other_policies_reserve_and_settle_nothing() {
+    let window = Limit::fixed_window(30, Unit::Minute, 1).unwrap();
+    let plan = Arc::new(Plan::new(vec![Limit { charge_denied: false, ..window }]));
+    let entries = [("key", "a")];
+    let terms = Reserve { least: 1, most: 8, timeout: 600 };
+    for policy in [OnStoreFailure::Allow, OnStoreFailure::Deny] {
+        for (op, asks) in [
+            (ReservationOp::Reserve(terms), true),
+            (ReservationOp::SettleOrReserve(0, terms), true),
+            (ReservationOp::SettleOrReserve(2, terms), false),
+            (ReservationOp::Settle(2), false),
+            (ReservationOp::Cancel(2), false),
+        ] {
+            let (guard, _) = guarded(policy, 1);
+            down(&guard);
+            let op = Op::Reservation(op);
+            let charge = Charge { hold: Some("r"), ..charge_of(&entries, &plan, op) };
+            let found = ask(&guard, &[charge], false, None).await.swap_remove(0).unwrap();
+            assert_eq!(found.allowed, policy == OnStoreFailure::Allow || !asks, "{op:?}");
+            assert_eq!((found.reservation, found.granted), (ReservationResult::None, 0));
+        }
+    }
+}
+
 #[tokio::test]
 async fn each_policy_answers_what_is_added_and_taken_up_to() {
     let plan = plan(10, Unit::Hour);

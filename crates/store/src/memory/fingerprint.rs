@@ -43,13 +43,31 @@ impl Fingerprints {
     pub(crate) fn of(&self, charge: &Charge<'_>) -> Fingerprint {
         let mut bytes = KeyBytes::new();
         encode(charge, &mut bytes);
-        let (low, high) = self.0.hash(&bytes).as_u64();
+        self.hash(&bytes)
+    }
+
+    /// Returns the fingerprint of a charge's key and id; none without an id.
+    pub(super) fn of_reservation(&self, charge: &Charge<'_>) -> Option<Print> {
+        let id = charge.hold?;
+        let mut bytes = KeyBytes::new();
+        encode(charge, &mut bytes);
+        bytes.push(NO_TEXT);
+        bytes.extend_from_slice(id.as_bytes());
+        Some(self.hash(&bytes).print)
+    }
+
+    #[inline]
+    fn hash(&self, bytes: &[u8]) -> Fingerprint {
+        let (low, high) = self.0.hash(bytes).as_u64();
         let [a, b, c, d, e, f, g, h] = low.to_le_bytes();
         let [i, j, k, ..] = high.to_le_bytes();
         let print = [a, b, c, d, e, f, g, h, i, j, k];
         Fingerprint { shard: (high >> 32) as u32, print }
     }
 }
+
+/// A byte that no text has. It separates an id from the shape, which has no length.
+const NO_TEXT: u8 = 0xff;
 
 /// The bytes of a key; long ones are on the heap.
 type KeyBytes = SmallVec<[u8; 256]>;

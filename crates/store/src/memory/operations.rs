@@ -20,7 +20,14 @@ const SWEEPS_PER_CHECK: u32 = 10;
 
 const KEYS: MetricFamily = MetricFamily::gauge("store_keys", "Keys held", &[]);
 const TABLE_BYTES: MetricFamily =
-    MetricFamily::gauge("store_table_bytes", "Bytes allocated for keys", &[]);
+    MetricFamily::gauge("store_table_bytes", "Bytes allocated for keys and reservations", &[]);
+const RESERVATIONS: MetricFamily =
+    MetricFamily::gauge("store_reservations", "Reservations held", &[]);
+const RESERVATIONS_EVICTED: MetricFamily = MetricFamily::counter(
+    "reservations_evicted",
+    "Reservations evicted to make room before they lapsed; their hits stay charged",
+    &[],
+);
 const EVICTIONS: MetricFamily = MetricFamily::counter(
     "store_evictions",
     "Keys evicted to make room that had expired or were below their limit",
@@ -49,6 +56,8 @@ impl<C: Clock> Operations for MemoryStore<C> {
         let stats = self.stats();
         sink.gauge(KEYS, stats.keys as f64);
         sink.gauge(TABLE_BYTES, stats.table_bytes as f64);
+        sink.gauge(RESERVATIONS, stats.reservations as f64);
+        sink.counter(RESERVATIONS_EVICTED, stats.reservations_evicted);
         sink.family(EVICTIONS);
         for (state, count) in
             [("expired", stats.evicted.expired), ("below_limit", stats.evicted.live)]

@@ -1,6 +1,7 @@
 //! A part of the keys behind one lock, bounded in number.
 
 use super::{
+    Sweep,
     changes::Changes,
     fingerprint::Print,
     table::{Candidate, Now, Slot, Table, Worth},
@@ -81,6 +82,21 @@ impl Victim {
         match self {
             Victim::Packed(candidate) | Victim::Boxed(candidate) => candidate.worth,
         }
+    }
+}
+
+impl Sweep for Shard {
+    fn buckets(&self) -> usize {
+        self.packed.buckets().max(self.boxed.buckets())
+    }
+
+    fn sweep(&mut self, buckets: usize, now: Now) {
+        self.packed.sweep(buckets, now);
+        self.boxed.sweep(buckets, now);
+    }
+
+    fn shrink(&mut self) -> impl Sized + use<> {
+        (self.packed.shrink(), self.boxed.shrink())
     }
 }
 
@@ -279,24 +295,8 @@ impl Shard {
         self.boxed.get_slot(print).map(AnySlot::Boxed)
     }
 
-    /// Sweeps the next `buckets` buckets of both tables.
-    pub(super) fn sweep(&mut self, buckets: usize, now: Now) {
-        self.packed.sweep(buckets, now);
-        self.boxed.sweep(buckets, now);
-    }
-
-    /// Shrinks tables that have become too large. Returns what to free after the lock is released.
-    pub(super) fn shrink(&mut self) -> impl Sized + use<> {
-        (self.packed.shrink(), self.boxed.shrink())
-    }
-
     pub(super) fn has_boxed(&self) -> bool {
         self.boxed.len() > 0
-    }
-
-    /// The buckets of the larger table.
-    pub(super) fn buckets(&self) -> usize {
-        self.packed.buckets().max(self.boxed.buckets())
     }
 
     fn insert<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {

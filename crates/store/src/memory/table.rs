@@ -31,7 +31,7 @@ impl Now {
     }
 
     /// Returns the first whole second at which what expires at `expires` has expired.
-    fn expiry(self, expires: Micros) -> u32 {
+    pub(super) fn expiry(self, expires: Micros) -> u32 {
         let after = expires.saturating_sub(self.start).div_ceil(1_000_000);
         u32::try_from(after).unwrap_or(u32::MAX)
     }

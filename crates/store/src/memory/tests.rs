@@ -11,6 +11,7 @@ use weir_limit::{Op, SECOND, Unit};
 
 mod full;
 mod reduce;
+mod reservations;
 
 type Memory = MemoryStore<Arc<ManualClock>>;
 

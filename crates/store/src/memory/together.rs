@@ -1,20 +1,24 @@
 //! Charges all keys of a batch or none.
 //!
-//! Locks all shards of the batch in ascending order, so that two batches never deadlock. Charges copies
-//! of the states in order; equal keys share a copy. The copies replace the states unless the batch is
-//! denied.
+//! Locks all shards of the batch in ascending order, those of reservations first, so that two batches never
+//! deadlock. Charges copies of the states in order; equal keys share a copy. The copies replace the states
+//! unless the batch is denied.
+
+use std::mem;
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use super::{
     MemoryStore,
-    fingerprint::Fingerprint,
+    fingerprint::{Fingerprint, Print},
     shard::{Shard, SlotValue},
     table::Now,
 };
 use crate::{Answers, Batch, Charge};
-use weir_limit::{ChargeOutcome, Packed, State};
+use weir_limit::{
+    ChargeOutcome, Op, Packed, Plan, Reservation, ReservationOp, ReservationResult, State,
+};
 
 /// A copy of a key's state until the batch is decided.
 struct Draft {
@@ -30,11 +34,40 @@ enum Value {
     Boxed(Box<State>),
 }
 
+impl Default for Value {
+    fn default() -> Self {
+        Value::Packed(Packed::default())
+    }
+}
+
 impl Value {
     fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome {
         match self {
             Value::Packed(packed) => packed.charge(charge, now),
             Value::Boxed(state) => state.charge(charge, now),
+        }
+    }
+
+    /// Replaces a key's state.
+    fn put(self, shard: &mut Shard, print: &Print, charged: &ChargeOutcome, now: Now) {
+        match self {
+            Value::Packed(packed) => shard.put(print, packed, charged, now),
+            Value::Boxed(state) => shard.put(print, state, charged, now),
+        }
+    }
+
+    fn charge_reservation(
+        &mut self,
+        plan: &Plan,
+        reservation: &mut Option<Reservation>,
+        now: Now,
+        op: ReservationOp,
+    ) -> ChargeOutcome {
+        match self {
+            Value::Packed(packed) => plan.charge_reservation(packed, reservation, now.micros, op),
+            Value::Boxed(state) => {
+                plan.charge_reservation(&mut **state, reservation, now.micros, op)
+            }
         }
     }
 }
@@ -48,6 +81,7 @@ impl<C> MemoryStore<C> {
         let mut order: SmallVec<[usize; 8]> = (0..charges.len()).collect();
         order.sort_unstable_by_key(|&i| (self.shard_of(&fingerprints[i]), fingerprints[i]));
 
+        let mut reservations = self.reservations.drafts(charges, &self.fingerprints, now);
         let mut locks: SmallVec<[MutexGuard<'_, Shard>; 8]> = SmallVec::new();
         let mut drafts: SmallVec<[Draft; 4]> = SmallVec::new();
         let mut draft_of: SmallVec<[usize; 8]> = SmallVec::from_elem(0, charges.len());
@@ -61,20 +95,21 @@ impl<C> MemoryStore<C> {
             }
             let lock = locks.len() - 1;
             if drafts.last().is_none_or(|draft| draft.fingerprint != fingerprint) {
-                let value = if self.packs(charges[i].plan) {
-                    Value::Packed(locks[lock].copy(&fingerprint.print))
-                } else {
-                    Value::Boxed(locks[lock].copy(&fingerprint.print))
-                };
+                let value = self.value(&locks[lock], charges[i].plan, &fingerprint);
                 drafts.push(Draft { lock, fingerprint, value, charged: None });
             }
             draft_of[i] = drafts.len() - 1;
         }
 
         let first = answers.len();
-        for (charge, &draft) in charges.iter().zip(&draft_of) {
-            let draft = &mut drafts[draft];
-            let charged = draft.value.charge(charge, now);
+        for (i, charge) in charges.iter().enumerate() {
+            let draft = &mut drafts[draft_of[i]];
+            let charged = match charge.op {
+                Op::Reservation(op) => {
+                    draft.value.charge_reservation(charge.plan, reservations.of(i), now, op)
+                }
+                _ => draft.value.charge(charge, now),
+            };
             answers.push(Ok(charged.decision.clone()));
             // What is only looked at stays as it is.
             if !charge.op.is_look(&charged.decision) {
@@ -83,25 +118,60 @@ impl<C> MemoryStore<C> {
         }
 
         if !batch.is_denied(&answers[first..]) {
-            for Draft { lock, fingerprint, value, charged } in drafts {
-                let Some(charged) = charged else { continue };
-                match value {
-                    Value::Packed(packed) => {
-                        locks[lock].put(&fingerprint.print, packed, &charged, now);
-                    }
-                    Value::Boxed(state) => {
-                        locks[lock].put(&fingerprint.print, state, &charged, now);
-                    }
+            for draft in &mut drafts {
+                let Some(charged) = draft.charged.take() else { continue };
+                let (shard, print) = (&mut locks[draft.lock], &draft.fingerprint.print);
+                mem::take(&mut draft.value).put(shard, print, &charged, now);
+            }
+            for (i, charge) in charges.iter().enumerate() {
+                if let Op::Reservation(_) = charge.op {
+                    reservations.keep(i, now);
                 }
             }
             return;
         }
         // The answers stay; of the charges only those that do not depend on the others are made.
-        for (charge, &draft) in charges.iter().zip(&draft_of) {
-            if charge.op.is_unconditional() {
-                let Draft { lock, fingerprint, .. } = &drafts[draft];
-                self.charge_shard(&mut locks[*lock], &fingerprint.print, charge, now);
+        reservations.start_over();
+        for (i, charge) in charges.iter().enumerate() {
+            let Draft { lock, fingerprint, .. } = &drafts[draft_of[i]];
+            let (shard, print) = (&mut locks[*lock], &fingerprint.print);
+            match charge.op {
+                Op::Reservation(op) => {
+                    let answer = answers.get(first + i).and_then(|answer| answer.as_ref().ok());
+                    let settled =
+                        answer.is_some_and(|it| it.reservation == ReservationResult::Settled);
+                    let Some(op) = unconditional(op, settled) else { continue };
+                    let mut value = self.value(shard, charge.plan, fingerprint);
+                    let charged =
+                        value.charge_reservation(charge.plan, reservations.of(i), now, op);
+                    value.put(shard, print, &charged, now);
+                    reservations.keep(i, now);
+                }
+                op if op.is_unconditional() => {
+                    self.charge_shard(shard, print, charge, now);
+                }
+                _ => {}
             }
         }
+    }
+
+    /// Returns a copy of a key's state.
+    fn value(&self, shard: &Shard, plan: &Plan, fingerprint: &Fingerprint) -> Value {
+        if self.packs(plan) {
+            Value::Packed(shard.copy(&fingerprint.print))
+        } else {
+            Value::Boxed(shard.copy(&fingerprint.print))
+        }
+    }
+}
+
+/// Returns what of an operation is made although its batch is denied. A `SettleOrReserve` that has settled
+/// is, but it must not reserve: what it has settled may be a reservation of the same batch, which is not
+/// made.
+fn unconditional(op: ReservationOp, settled: bool) -> Option<ReservationOp> {
+    match op.reserve() {
+        None => Some(op),
+        Some(_) if settled => Some(ReservationOp::Settle(0)),
+        Some(_) => None,
     }
 }

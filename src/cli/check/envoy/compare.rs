@@ -80,7 +80,9 @@ fn address(rule: &Rule) -> usize {
 fn ends<'s>(level: Level<'s>, sent: &Sent, findings: &mut Findings) -> Option<Vec<Candidate<'s>>> {
     let mut levels = vec![level];
     let mut ends: Vec<Candidate<'s>> = Vec::new();
-    for (key, values) in &sent.entries {
+    // Descriptors whose rules reserve hits by the entries after theirs.
+    let mut reserving: Vec<Candidate<'s>> = Vec::new();
+    for (i, (key, values)) in sent.entries.iter().enumerate() {
         let effort = |level: &Level<'_>| match values {
             Values::Any => level.size(),
             Values::OneOf(values) => values.len().saturating_mul(1 + level.wildcards()),
@@ -100,7 +102,17 @@ fn ends<'s>(level: Level<'s>, sent: &Sent, findings: &mut Findings) -> Option<Ve
         // Several values may match one descriptor.
         let mut seen = HashSet::new();
         ends.retain(|end| seen.insert(std::ptr::from_ref(end.origin)));
+        let further = sent.entries.get(i + 1..).unwrap_or_default();
+        if !further.is_empty() {
+            let keys = || further.iter().map(|(key, _)| key.as_str());
+            let reserve = |end: &Candidate<'s>| end.rule.and_then(|rule| rule.reserve.as_ref());
+            let is_reserving =
+                |end: &Candidate<'s>| reserve(end).is_some_and(|it| it.takes(keys()));
+            reserving.extend(ends.iter().copied().filter(is_reserving));
+            ends.retain(|end| !is_reserving(end));
+        }
         levels = ends.iter().map(|end| end.below).collect();
     }
+    ends.append(&mut reserving);
     Some(ends)
 }

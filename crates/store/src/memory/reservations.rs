@@ -1,0 +1,168 @@
+//! What ids have reserved, in tables beside those of the keys.
+//!
+//! A reservation has a fingerprint of its own, over its key and its id, which also chooses its shard: however
+//! many a key has, they are spread over all shards. Shards of reservations are locked before those of keys,
+//! both in ascending order.
+
+mod drafts;
+
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
+
+use parking_lot::Mutex;
+
+use super::fingerprint::Print;
+use super::table::{Now, Slot, Table};
+use super::{Aligned, Sweep, sharding, sweep_next};
+use weir_limit::{Fill, Micros, Reservation, SECOND};
+
+/// How many slots are sampled for one to evict.
+const SAMPLE: usize = 8;
+
+/// All reservations of a store.
+pub(super) struct Reservations {
+    max: usize,
+    /// None until something is reserved for the first time.
+    shards: OnceLock<Box<[Aligned<ReservationShard>]>>,
+    /// The shard to sweep next.
+    next_swept: AtomicUsize,
+}
+
+/// The number of reservations and what they take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReservationStats {
+    pub open: usize,
+    pub bytes: usize,
+    pub evicted: u64,
+}
+
+impl Reservations {
+    /// Keeps at most `max` reservations, and at least one.
+    pub fn new(max: usize) -> Reservations {
+        Reservations { max: max.max(1), shards: OnceLock::new(), next_swept: AtomicUsize::new(0) }
+    }
+
+    /// Returns the reservation of a fingerprint, unless it has lapsed.
+    pub fn get(&self, print: &Print, now: Now) -> Option<Reservation> {
+        let shards = self.shards.get()?;
+        shards.get(shard_of(print, shards.len()))?.0.lock().get(print, now)
+    }
+
+    pub fn stats(&self) -> ReservationStats {
+        let mut stats = ReservationStats::default();
+        for Aligned(shard) in self.shards.get().into_iter().flatten() {
+            let shard = shard.lock();
+            stats.open += shard.table.len();
+            stats.bytes += shard.table.bytes();
+            stats.evicted += shard.evicted;
+        }
+        stats
+    }
+
+    /// Sweeps as many of the next shards as `part` is of `whole`.
+    pub fn sweep(&self, part: usize, whole: usize, now: Now) {
+        if let Some(shards) = self.shards.get() {
+            let count = (shards.len() * part).div_ceil(whole.max(1));
+            sweep_next(shards, &self.next_swept, count, now);
+        }
+    }
+
+    fn shards(&self) -> &[Aligned<ReservationShard>] {
+        self.shards.get_or_init(|| {
+            let caps = sharding::caps(self.max, sharding::shards(self.max));
+            caps.map(|cap| Aligned(Mutex::new(ReservationShard::new(cap)))).collect()
+        })
+    }
+}
+
+/// Returns the shard of a fingerprint: by the bits of it that do not place it in a table, so that what is
+/// loaded needs no number of a shard.
+fn shard_of(print: &Print, shards: usize) -> usize {
+    let [.., a, b, c] = *print;
+    sharding::shard(u32::from_le_bytes([0, a, b, c]), shards)
+}
+
+/// What a slot has of a reservation besides its lapse: of four-byte numbers, so that slots have no padding.
+#[derive(Clone, Copy, Debug)]
+struct Reserved {
+    hits: u32,
+    count: u16,
+    limits: u16,
+    taken: [u32; 2],
+}
+
+/// A part of the reservations behind one lock, bounded in number.
+#[derive(Debug)]
+struct ReservationShard {
+    table: Table<Reserved>,
+    /// At least 1.
+    cap: usize,
+    /// Reservations that were evicted before they lapsed.
+    evicted: u64,
+}
+
+impl ReservationShard {
+    fn new(cap: usize) -> ReservationShard {
+        ReservationShard { table: Table::default(), cap: cap.max(1), evicted: 0 }
+    }
+
+    fn get(&mut self, print: &Print, now: Now) -> Option<Reservation> {
+        let slot = self.table.get_slot(print).filter(|slot| !slot.has_expired(now))?;
+        let Reserved { hits, count, limits, taken: [low, high] } = slot.value;
+        let taken = Micros::from(low) | Micros::from(high) << 32;
+        let lapses = now.start + Micros::from(slot.expires()) * SECOND;
+        Some(Reservation { hits, count, limits, taken, lapses })
+    }
+
+    fn put(&mut self, print: &Print, reservation: Option<Reservation>, now: Now) {
+        let slot = reservation.map(|it| {
+            let taken = [it.taken as u32, (it.taken >> 32) as u32];
+            let value = Reserved { hits: it.hits, count: it.count, limits: it.limits, taken };
+            // How full its key is does not matter.
+            Slot::loaded(*print, value, Fill::Low, now.expiry(it.lapses))
+        });
+        match (self.table.find(print), slot) {
+            (Some(mut found), Some(slot)) => *found.get_mut() = slot,
+            (Some(found), None) => _ = found.remove(),
+            (None, Some(slot)) => {
+                self.table.sweep_on_insert(now);
+                if self.table.len() >= self.cap {
+                    self.evict(now);
+                }
+                self.table.insert(slot);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Evicts the reservation of a sample that lapses first; what it holds stays charged.
+    fn evict(&mut self, now: Now) {
+        let Some(candidate) = self.table.sample(SAMPLE, now) else { return };
+        self.evicted += u64::from(candidate.worth.fill.is_some());
+        self.table.drop_candidate(candidate);
+    }
+}
+
+impl Sweep for ReservationShard {
+    fn buckets(&self) -> usize {
+        self.table.buckets()
+    }
+
+    fn sweep(&mut self, buckets: usize, now: Now) {
+        self.table.sweep(buckets, now);
+    }
+
+    fn shrink(&mut self) -> impl Sized + use<> {
+        self.table.shrink()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_small() {
+        assert_eq!(size_of::<Slot<Reserved>>(), 32);
+    }
+}

@@ -1,0 +1,103 @@
+//! Copies of the reservations that a batch charges, until it is decided.
+
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+use super::{ReservationShard, Reservations, shard_of};
+use crate::Charge;
+use crate::memory::fingerprint::{Fingerprints, Print};
+use crate::memory::table::Now;
+use weir_limit::{Op, Reservation};
+
+/// The reservations of some charges, under the locks of their shards.
+#[derive(Default)]
+pub(in crate::memory) struct Drafts<'s> {
+    locks: SmallVec<[MutexGuard<'s, ReservationShard>; 2]>,
+    drafts: SmallVec<[Draft; 2]>,
+    /// The index of each charge with an id, and of its draft.
+    of_charges: SmallVec<[(usize, usize); 2]>,
+    /// The draft of a charge without an id, which keeps none.
+    without_id: Option<Reservation>,
+}
+
+/// A copy of a reservation. Charges of the same key and id share it.
+struct Draft {
+    /// The index of the lock that guards the reservation.
+    lock: usize,
+    print: Print,
+    before: Option<Reservation>,
+    after: Option<Reservation>,
+}
+
+impl Reservations {
+    /// Locks and copies the reservations of some charges.
+    pub fn drafts(
+        &self,
+        charges: &[Charge<'_>],
+        fingerprints: &Fingerprints,
+        now: Now,
+    ) -> Drafts<'_> {
+        let mut drafts = Drafts::default();
+        let operations = charges.iter().enumerate().filter_map(|(i, charge)| match charge.op {
+            Op::Reservation(op) => Some((i, charge, op)),
+            _ => None,
+        });
+        let shards = match self.shards.get() {
+            Some(shards) => shards,
+            None if operations.clone().any(|(.., op)| op.reserve().is_some()) => self.shards(),
+            None => return drafts,
+        };
+        let ids = operations.filter_map(|(i, charge, _)| {
+            let print = fingerprints.of_reservation(charge)?;
+            Some((shard_of(&print, shards.len()), print, i))
+        });
+        let mut ids: SmallVec<[(usize, Print, usize); 2]> = ids.collect();
+        ids.sort_unstable();
+        let mut locked = None;
+        for (shard, print, charge) in ids {
+            if locked != Some(shard) {
+                drafts.locks.push(shards[shard].0.lock());
+                locked = Some(shard);
+            }
+            if drafts.drafts.last().is_none_or(|draft| draft.print != print) {
+                let lock = drafts.locks.len() - 1;
+                let before = drafts.locks[lock].get(&print, now);
+                drafts.drafts.push(Draft { lock, print, before, after: before });
+            }
+            drafts.of_charges.push((charge, drafts.drafts.len() - 1));
+        }
+        drafts
+    }
+}
+
+impl Drafts<'_> {
+    /// Returns the draft that a charge changes.
+    pub fn of(&mut self, charge: usize) -> &mut Option<Reservation> {
+        match self.of_charges.iter().find(|(of, _)| *of == charge) {
+            Some(&(_, draft)) => &mut self.drafts[draft].after,
+            None => {
+                self.without_id = None;
+                &mut self.without_id
+            }
+        }
+    }
+
+    /// Drops what was drafted: the batch is denied.
+    pub fn start_over(&mut self) {
+        for draft in &mut self.drafts {
+            draft.after = draft.before;
+        }
+    }
+
+    /// Keeps the draft of a charge, if it is another than what is kept.
+    pub fn keep(&mut self, charge: usize, now: Now) {
+        let Some(&(_, draft)) = self.of_charges.iter().find(|(of, _)| *of == charge) else {
+            return;
+        };
+        let Draft { lock, print, before, after } = &mut self.drafts[draft];
+        if before != after {
+            *before = *after;
+            self.locks[*lock].put(print, *after, now);
+        }
+    }
+}
