@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::support::backend::Backend;
 use crate::support::envoy::{self, Envoy};
+use crate::support::files::read;
 use crate::support::weir::{Weir, serving};
 use crate::support::{PATIENCE, http, model, wait_for};
 
@@ -202,4 +203,23 @@ fn half_of_the_clients_hang_up() {
     let counts = budget.wait_for_ends(10);
     assert_eq!((counts.settlements, counts.unknown), (10, 0));
     assert_eq!(budget.remaining(), BUDGET - 5 * ESTIMATE - 5 * 123);
+}
+
+#[test]
+fn the_tables_of_the_page_name_tests() {
+    let page = read("docs/budgets.md");
+    let sources =
+        ["budgets", "budgets/ends", "budgets/estimates", "budgets/expressions", "budgets/ids"];
+    let sources = sources.into_iter().chain(["gateway_costs/reserved"]);
+    let tests: String = sources.map(|name| read(format!("tests/e2e/{name}.rs"))).collect();
+    let last_cells = page.lines().filter_map(|line| {
+        let cell = line.strip_suffix("` |")?.rsplit("| `").next()?;
+        cell.contains('_').then_some(cell)
+    });
+    let mut named = 0;
+    for name in last_cells.filter(|cell| !cell.contains([' ', '`'])) {
+        assert!(tests.contains(&format!("#[test]\nfn {name}() {{")), "{name}");
+        named += 1;
+    }
+    assert!(named >= 25, "{named}");
 }

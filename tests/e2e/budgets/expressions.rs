@@ -5,21 +5,32 @@ use std::io::Read as _;
 use super::{BODY, BUDGET, Budget, ESTIMATE, EXAMPLE};
 use crate::support::{envoy, wait_for};
 
-/// Returns the example with other hits at the start (0) or the end (1).
-fn with_hits(item: usize, format: &str) -> String {
+/// Returns the example with another `hits_addend` at the start (0) or the end (1).
+fn with_item(item: usize, hits: &str) -> String {
     let marker = "hits_addend:\n";
     let parts: Vec<&str> = EXAMPLE.split(marker).collect();
     assert_eq!(parts.len(), 3, "two items");
     let mut config = parts[0].to_owned();
     for (number, part) in parts[1..].iter().enumerate() {
-        config += marker;
         let (_, rest) = part.split_once(")%\"\n").expect("the end of an expression");
         config += &match number == item {
-            true => format!("                            format: \"{format}\"\n{rest}"),
-            false => (*part).to_owned(),
+            true => format!("{hits}\n{rest}"),
+            false => format!("{marker}{part}"),
         };
     }
     config
+}
+
+fn with_hits(item: usize, format: &str) -> String {
+    with_item(item, &format!("hits_addend: {{ format: \"{format}\" }}"))
+}
+
+#[test]
+fn a_start_without_hits_reserves_the_estimate_of_the_rule() {
+    for hits in ["", "hits_addend: { number: 0 }"] {
+        let budget = Budget::with(&with_item(0, hits));
+        assert_eq!(budget.cost("/json/123", r#"{"max_tokens": 600}"#), (200, ESTIMATE, 123));
+    }
 }
 
 /// The request passes without a reservation.
