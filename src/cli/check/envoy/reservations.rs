@@ -12,6 +12,7 @@ use self::pairs::Reserving;
 use super::Findings;
 use super::actions::Values;
 use super::filter::EnvoyConfig;
+use super::nodes::{get, list};
 use weir_rules::Position;
 use weir_rules::tree::Node;
 
@@ -38,7 +39,7 @@ pub(super) struct Place<'p, 'n, 'a> {
     pub configs: &'p [&'n Node<'a>],
 }
 
-/// A domain, the places of its items and whether Envoy ignores their hits, and the clusters of the route.
+/// A domain, the places of its items and whether Envoy ignores their hits, and the clusters that they send.
 type ItemsOfDomain<'n> = (&'n str, Vec<(Position, bool)>, Values);
 
 /// The items that were checked, and those that a route uses.
@@ -84,7 +85,16 @@ impl<'n, 'a> Reservations<'n, 'a> {
             return;
         }
         let places = used.iter().map(|used| (used.item.position, used.ignores_hits)).collect();
-        let key = (domain, places, place.clusters.clone());
+        // Most items send the same whatever the cluster of the route is.
+        let names_cluster = |used: &Used<'_, '_>| {
+            let mut actions = list(used.item, "actions").iter();
+            actions.any(|action| get(action, "destination_cluster").is_some())
+        };
+        let clusters = match used.iter().any(names_cluster) {
+            true => place.clusters.clone(),
+            false => Values::Any,
+        };
+        let key = (domain, places, clusters);
         let reserving = self.known.entry(key).or_insert_with(|| {
             let found = pairs::check(rules, used, place.clusters, findings);
             for Reserving { starts, ends, .. } in &found {

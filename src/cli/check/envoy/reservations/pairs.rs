@@ -28,6 +28,9 @@ enum Reach {
     Settle,
 }
 
+/// The effort of a rule that an item reaches: see [`Findings::spend`].
+const RULE_EFFORT: usize = 16;
+
 /// A rule, and the indices of its items.
 struct Pair<'n> {
     rule: &'n Rule,
@@ -94,7 +97,7 @@ fn pairs<'n>(
         }
         reached.push(of_item);
     }
-    let effort = rules.len().saturating_mul(used.len()).saturating_mul(used.len());
+    let effort = rules.len().saturating_mul(used.len()).saturating_mul(RULE_EFFORT + used.len());
     if !findings.spend(used.first()?.item.position, effort) {
         return None;
     }
