@@ -88,8 +88,12 @@ struct Reserved {
     hits: u32,
     count: u16,
     limits: u16,
+    /// The time, and above it the tag.
     taken: [u32; 2],
 }
+
+/// The bits of a time, which reach 142 years. The tag is above them.
+const TIME_BITS: u32 = 52;
 
 /// A part of the reservations behind one lock, bounded in number.
 #[derive(Debug)]
@@ -109,14 +113,17 @@ impl ReservationShard {
     fn get(&mut self, print: &Print, now: Now) -> Option<Reservation> {
         let slot = self.table.get_slot(print).filter(|slot| !slot.has_expired(now))?;
         let Reserved { hits, count, limits, taken: [low, high] } = slot.value;
-        let taken = Micros::from(low) | Micros::from(high) << 32;
+        let wide = u64::from(low) | u64::from(high) << 32;
+        let (taken, tag) = (wide & ((1 << TIME_BITS) - 1), (wide >> TIME_BITS) as u16);
         let lapses = now.start + Micros::from(slot.expires()) * SECOND;
-        Some(Reservation { hits, count, limits, taken, lapses })
+        Some(Reservation { hits, count, limits, taken, lapses, tag })
     }
 
     fn put(&mut self, print: &Print, reservation: Option<Reservation>, now: Now) {
         let slot = reservation.map(|it| {
-            let taken = [it.taken as u32, (it.taken >> 32) as u32];
+            let time = it.taken.min((1 << TIME_BITS) - 1);
+            let wide = time | u64::from(it.tag) << TIME_BITS;
+            let taken = [wide as u32, (wide >> 32) as u32];
             let value = Reserved { hits: it.hits, count: it.count, limits: it.limits, taken };
             // How full its key is does not matter.
             Slot::loaded(*print, value, Fill::Low, now.expiry(it.lapses))

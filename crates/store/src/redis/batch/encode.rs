@@ -25,7 +25,9 @@ fn hits(op: ChargeOp) -> u32 {
         ChargeOp::Op(Op::UpTo(up_to)) => up_to.least.into(),
         ChargeOp::Op(Op::Reservation(op)) => match op {
             ReservationOp::Reserve(_) => 0,
+            ReservationOp::ReserveOnce(_, tag) => tag.into(),
             ReservationOp::Settle(hits)
+            | ReservationOp::SettleKnown(hits)
             | ReservationOp::SettleOrReserve(hits, _)
             | ReservationOp::Cancel(hits) => hits.into(),
         },
@@ -126,7 +128,9 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
         ChargeOp::Op(Op::UpTo(_)) => op::UPTO,
         ChargeOp::Op(Op::Add { .. }) => op::ADD,
         ChargeOp::Op(Op::Reservation(ReservationOp::Reserve(_))) => op::RESERVE,
+        ChargeOp::Op(Op::Reservation(ReservationOp::ReserveOnce(..))) => op::RESERVE_ONCE,
         ChargeOp::Op(Op::Reservation(ReservationOp::Settle(_))) => op::SETTLE,
+        ChargeOp::Op(Op::Reservation(ReservationOp::SettleKnown(_))) => op::SETTLE_KNOWN,
         ChargeOp::Op(Op::Reservation(ReservationOp::SettleOrReserve(..))) => op::SETTLE_OR_RESERVE,
         ChargeOp::Op(Op::Reservation(ReservationOp::Cancel(_))) => op::CANCEL,
     });
@@ -149,10 +153,14 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
     }
     if let ChargeOp::Op(Op::Reservation(op)) = made {
         let (least, more, timeout) = match op {
-            ReservationOp::Reserve(it) | ReservationOp::SettleOrReserve(_, it) => {
+            ReservationOp::Reserve(it)
+            | ReservationOp::ReserveOnce(it, _)
+            | ReservationOp::SettleOrReserve(_, it) => {
                 (it.least, it.most.saturating_sub(it.least), it.timeout)
             }
-            ReservationOp::Settle(_) | ReservationOp::Cancel(_) => (0, 0, 0),
+            ReservationOp::Settle(_) | ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
+                (0, 0, 0)
+            }
         };
         for number in [least, more, timeout] {
             out.extend_from_slice(&number.to_le_bytes());

@@ -46,6 +46,8 @@ pub(in super::super) mod op {
     pub const SETTLE: u8 = 6;
     pub const SETTLE_OR_RESERVE: u8 = 7;
     pub const CANCEL: u8 = 8;
+    pub const RESERVE_ONCE: u8 = 9;
+    pub const SETTLE_KNOWN: u8 = 10;
 }
 
 /// Operations of the script of counters.

@@ -27,6 +27,7 @@ pub(in super::super) fn read_reservation(reply: &mut Reader<'_>) -> Option<Optio
         limits: record.half()?,
         taken: record.wide()?,
         lapses: record.seconds()?.saturating_mul(SECOND),
+        tag: record.half()?,
     };
     record.0.is_empty().then_some(Some(reservation))
 }
@@ -37,7 +38,7 @@ mod tests {
 
     #[test]
     fn reads_the_layout_that_records_have_for_good() {
-        let record = [1, 9, 0, 0, 0, 2, 0, 5, 0, 7, 0, 0, 0, 0, 0, 1, 3, 0, 0, 0, 1];
+        let record = [1, 9, 0, 0, 0, 2, 0, 5, 0, 7, 0, 0, 0, 0, 0, 1, 3, 0, 0, 0, 1, 6, 1];
         let reply = |record: &[u8]| [&(record.len() as u32).to_le_bytes(), record].concat();
         let read = |reply: &[u8]| read_reservation(&mut Reader(reply));
         let reservation = Reservation {
@@ -46,10 +47,11 @@ mod tests {
             limits: 0b101,
             taken: (1 << 48) + 7,
             lapses: ((1 << 32) + 3) * SECOND,
+            tag: 262,
         };
         assert_eq!(read(&reply(&record)), Some(Some(reservation)));
         assert_eq!(read(&reply(&[])), Some(None));
-        for bad in [&record[..20], &[&[2], &record[1..]].concat(), &[&record[..], &[0]].concat()] {
+        for bad in [&record[..22], &[&[2], &record[1..]].concat(), &[&record[..], &[0]].concat()] {
             assert_eq!(read(&reply(bad)), None);
         }
         assert_eq!(read(&reply(&record)[..20]), None);

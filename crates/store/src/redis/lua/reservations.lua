@@ -1,16 +1,17 @@
 -- Hits reserved under an id, and settled later; see limit/plan/reservation.rs. Turns an operation about a
 -- reservation into one that charge.lua has, and keeps the record of the id.
 --
--- Numbers  after those of the run, whose hits are those used, or to cancel: I4 the least hits to reserve, I4
+-- Numbers  after those of the run, whose hits are those used, or to cancel, or the tag of a request: I4 the least hits to reserve, I4
 --          the most of further ones, I4 the seconds within which they can be settled
 -- Record   under a key of its own: a byte for the layout, I4 the hits that are reserved, I2 the number of
 --          reservations that they are the sum of, I2 the limits that charged all of them, one bit each, I7
---          the time for which they count, I5 when they lapse, in seconds since the epoch
+--          the time for which they count, I5 when they lapse, in seconds since the epoch, I2 the tag of the
+--          request that made it, or 0
 -- Cost     two commands, one where nothing is reserved
 -- Expiry   when the reservation lapses
 local NUMBER = 15
-local RESERVE, SETTLE_OR_RESERVE, CANCEL = 5, 7, 8
-local FORMAT, SIZE, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5', 21, 2 ^ 16 - 1, 2 ^ 16 - 1
+local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
+local FORMAT, SIZE, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 23, 2 ^ 16 - 1, 2 ^ 16 - 1
 
 -- Returns the start of the newest window or sub-window of the limits; 0 if they have none.
 local function newest_window(rule, v)
@@ -49,7 +50,7 @@ algorithms[NUMBER] = {
       if #text ~= SIZE or text:byte() ~= LAYOUT then return at, record, INVALID end
       local lapses
       record.was = text
-      record.hits, record.count, record.limits, record.taken, lapses = select(2, read(FORMAT, text))
+      record.hits, record.count, record.limits, record.taken, lapses, record.tag = select(2, read(FORMAT, text))
       record.lapses, record.live = lapses, t < lapses * 1000000
     end
     return at, record
@@ -57,14 +58,20 @@ algorithms[NUMBER] = {
   -- Returns the operation that is made, with its hits, limits and time.
   resolve = function(record, rule, v, t, op, used, granted)
     local UNDO, ADD, UPTO = 2, 3, 4
-    if op == RESERVE or op == SETTLE_OR_RESERVE and used == 0 and not record.live then
+    local is_new = not record.live and (op == RESERVE_ONCE or op == SETTLE_OR_RESERVE and used == 0)
+    if op == RESERVE or is_new then
+      record.tag = op == RESERVE_ONCE and used or 0
       record.granted = granted(rule, v, record.least, record.more, 1)
       record.charging = charging(rule, v, t, record.granted)
       return UPTO, record.granted
     end
     if not record.live then
-      if op == CANCEL then used = 0 end
+      if op == CANCEL or op == SETTLE_KNOWN then used = 0 end
       return ADD, used, ALL_LIMITS
+    end
+    if op == RESERVE_ONCE then
+      record.kept = true
+      return ADD, 0, 0
     end
     if op == CANCEL then
       record.settled = used < record.hits and used or record.hits
@@ -79,6 +86,7 @@ algorithms[NUMBER] = {
   close = function(record, rule, v, t, slack, admitted)
     local hits, count, limits, taken, lapses = record.hits, record.count, record.limits, record.taken, record.lapses
     local set
+    if record.kept then return end
     if record.granted then
       if not admitted then return end
       local newest, after = newest_window(rule, v), ceil((t + record.timeout * 1000000) / 1000000)
@@ -92,10 +100,11 @@ algorithms[NUMBER] = {
       end
       local ends = ceil((lapses * 1000000 - t) / 1000) + slack
       if ends < 1 then ends = 1 end
-      set = try('SET', record.key, pack(FORMAT, LAYOUT, hits, count, limits, taken, lapses), 'PX', ends)
+      set = try('SET', record.key, pack(FORMAT, LAYOUT, hits, count, limits, taken, lapses, record.tag), 'PX', ends)
     elseif record.live and count > 1 then
       hits = hits - record.settled
-      set = try('SET', record.key, pack(FORMAT, LAYOUT, hits, count - 1, limits, taken, lapses), 'KEEPTTL')
+      local text = pack(FORMAT, LAYOUT, hits, count - 1, limits, taken, lapses, record.tag)
+      set = try('SET', record.key, text, 'KEEPTTL')
     elseif record.was ~= '' then
       set = try('DEL', record.key)
     end

@@ -84,6 +84,8 @@ fn scripts_declare_the_same_numbers() {
             ("RESERVE", op::RESERVE.into()),
             ("SETTLE_OR_RESERVE", op::SETTLE_OR_RESERVE.into()),
             ("CANCEL", op::CANCEL.into()),
+            ("RESERVE_ONCE", op::RESERVE_ONCE.into()),
+            ("SETTLE_KNOWN", op::SETTLE_KNOWN.into()),
             ("RESERVATIONS", reservation::MODULE.number.into()),
             ("FAILURES", FAILURES.into()),
             ("INVALID", u64::from(FAILURES) + CORRUPT),
