@@ -74,7 +74,8 @@ impl<S: Store> RateLimit<S> {
         };
         let entries: Vec<Vec<Entry<'_>>> = parts.descriptors.iter().map(entries).collect();
         let budget = Some(Budget { id: &id, step });
-        let descriptors = entries.iter().map(|entries| Descriptor { entries, budget, ..Default::default() });
+        let descriptors =
+            entries.iter().map(|entries| Descriptor { entries, budget, ..Default::default() });
         let descriptors: Vec<Descriptor<'_>> = descriptors.collect();
         let request = Request {
             domain: parts.domain,
@@ -86,8 +87,10 @@ impl<S: Store> RateLimit<S> {
         if !call.may_settle {
             self.check(&request)?;
         }
-        let respond = |decision: &_| R::Response::of(&id, step, decision);
-        self.decide_with(&request, call.timeout, holds, respond).await?
+        self.decide_with(&request, call.timeout, holds, |decision| {
+            R::Response::of(&id, step, decision)
+        })
+        .await?
     }
 }
 
@@ -109,7 +112,9 @@ impl BudgetParts<'_> {
         }
         let entries: usize = self.descriptors.iter().map(|it| it.entries.len()).sum();
         if entries > MAX_ENTRIES {
-            return Err("the descriptors have more than 64 entries: send only those of the rules to reserve from");
+            return Err(
+                "the descriptors have more than 64 entries: send only those of the rules to reserve from",
+            );
         }
         Ok(step)
     }

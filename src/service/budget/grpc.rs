@@ -27,7 +27,8 @@ impl<S: Store> BudgetService<S> {
         let (rate_limit, request) = (self.0.clone(), request.into_inner());
         // To its end, also if the client goes away: only then is it known what to give back.
         let answered = tokio::spawn(async move {
-            let (call, mut holds) = (BudgetCall { timeout, ..Default::default() }, Holds::default());
+            let (call, mut holds) =
+                (BudgetCall { timeout, ..Default::default() }, Holds::default());
             let answer = rate_limit.budget(&request, &call, &mut holds).await;
             (answer, HoldGuard::new(&rate_limit, holds))
         });

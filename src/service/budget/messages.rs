@@ -31,11 +31,8 @@ pub trait BudgetResponse: Message + Default + 'static {
     /// # Errors
     ///
     /// The id is in use, or the store failed.
-    fn of(
-        id: &str,
-        step: BudgetStep,
-        decision: &RequestDecision<'_>,
-    ) -> Result<Self, RequestError>;
+    fn of(id: &str, step: BudgetStep, decision: &RequestDecision<'_>)
+    -> Result<Self, RequestError>;
 }
 
 impl BudgetRequest for pb::ReserveRequest {
