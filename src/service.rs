@@ -165,10 +165,14 @@ impl<S: Store> RateLimit<S> {
     ) -> Result<T, RequestError> {
         self.check(request)?;
         // A client that disconnects leaves its holds to their time-out.
-        self.decide_with(request, None, &mut Holds::default(), then).await
+        let mut holds = Holds::default();
+        let decided = self.decide_with(request, None, &mut holds, then).await;
+        self.cancel_denied(&mut holds);
+        decided
     }
 
-    /// Decides a request that is checked, and passes the decision to `then`.
+    /// Decides a request that is checked, and passes the decision to `then`. What a denied request has
+    /// reserved is to be cancelled.
     async fn decide_with<T>(
         &self,
         request: &weir_limiter::Request<'_>,
@@ -182,13 +186,11 @@ impl<S: Store> RateLimit<S> {
             && let Some(decided) =
                 self.limiter.decide_now(rules.as_deref(), request, budget, holds, &mut then)
         {
-            self.cancel_denied(holds);
             return decided;
         }
         // On the heap: a connection's task is as large as the largest of its futures.
         let decided = Box::pin(async {
             let decision = self.limiter.decide(rules.as_deref(), request, budget, holds).await?;
-            self.cancel_denied(holds);
             Ok(then(&decision))
         });
         decided.await

@@ -12,6 +12,7 @@ pub use self::grpc::BudgetService;
 pub use self::messages::{BudgetRequest, BudgetResponse};
 
 use std::borrow::Cow;
+use std::mem;
 use std::time::Duration;
 
 use tracing::Span;
@@ -50,8 +51,8 @@ pub struct BudgetParts<'a> {
 }
 
 impl<S: Store> RateLimit<S> {
-    /// Answers a request to reserve, settle or cancel by the active rules. What it reserves is added to `holds`, also
-    /// if the outcome is an error.
+    /// Answers a request to reserve, settle or cancel by the active rules. What it reserves is added to `holds`, unless
+    /// it is denied or fails.
     ///
     /// # Errors
     ///
@@ -87,10 +88,18 @@ impl<S: Store> RateLimit<S> {
         if !call.may_settle {
             self.check(&request)?;
         }
-        self.decide_with(&request, call.timeout, holds, |decision| {
+        let decided = self.decide_with(&request, call.timeout, holds, |decision| {
             R::Response::of(&id, step, decision)
-        })
-        .await?
+        });
+        let answer = decided.await.and_then(|answer| answer);
+        // Before the answer: the same request, made again, must not rely on what is then given back.
+        if let Some(denied) = holds.denied() {
+            self.release(denied).await;
+        }
+        if answer.is_err() {
+            self.release(mem::take(holds)).await;
+        }
+        answer
     }
 }
 

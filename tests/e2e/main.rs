@@ -10,6 +10,7 @@
 
 mod address_families;
 mod bad_input;
+mod budget_api;
 mod clock;
 mod compose;
 mod connections;
