@@ -305,7 +305,8 @@ impl MatcherNode {
             && let Some(found) = sets.find(&self.children, key, value)
         {
             let child = self.children.get(found.child as usize)?;
-            return Some(Matched { child, kind: found.kind, is_ipv4: found.is_ipv4 });
+            let network_len = found.network.map(|(_, len)| len);
+            return Some(Matched { child, kind: found.kind, network_len, is_ipv4: found.is_ipv4 });
         }
         for wildcard in &self.wildcards {
             if joined.matches(&wildcard.parts) {

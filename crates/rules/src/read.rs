@@ -214,11 +214,13 @@ impl Reader<'_> {
             value_to_metric: false,
             states: &states,
         };
+        // A merged domain has those of other files, which are compared with each other already.
+        let known = tree.children().len();
         for node in &root.descriptors {
             self.descriptor(node, &above, tree);
         }
         tree.shrink();
-        self.equal_networks(tree);
+        self.equal_networks(tree, known);
     }
 
     /// Reads the keys of a descriptor.
@@ -346,20 +348,22 @@ impl Reader<'_> {
         self.spend(node.position, budget::node_bytes(&text, above.name));
         let name = format!("{}.{text}", above.name);
         let origin = Origin { file: self.file.clone(), position: read.key_position };
-        if let Some(first) = tree.origin(&text).filter(|_| !read.key.is_empty()) {
+        if let Some(first) = tree.named(&text).filter(|_| !read.key.is_empty()) {
             let message = format!("duplicate descriptor composite key '{name}'");
-            let help = match read.rate_limit {
-                _ if set.is_some() => {
-                    "remove one of the two: a network matches all addresses in it, a value only \
-                     the text, and comes first"
+            let help = match (&read.rate_limit, set.is_some(), first.set.is_some()) {
+                (_, true, true) => "remove one of the two, or list several limits in `rate_limits`",
+                (_, true, false) | (_, false, true) => {
+                    "remove one of the two: a network or a list matches all values in it, a value \
+                     only the text, and comes first"
                 }
-                None => "a descriptor must be unique on its level: merge the two",
-                Some(_) => {
+                (None, ..) => "a descriptor must be unique on its level: merge the two",
+                (Some(_), ..) => {
                     "a descriptor must be unique on its level: merge the two, and list several \
                      limits in `rate_limits`"
                 }
             };
-            self.duplicate(read.key_position, message, &read.key, first.clone(), help);
+            let first = first.origin.clone();
+            self.duplicate(read.key_position, message, &read.key, first, help);
         }
         let depth = above.entries.len() + 1;
         self.spend(node.position, budget::rule_bytes(&name, depth, read.limit_bytes()));
@@ -384,7 +388,7 @@ impl Reader<'_> {
             key_length,
         };
         let value_to_metric = above.value_to_metric || read.value_to_metric;
-        let set = set.map(|set| Arc::new(ValueSet::new(set.kind, read.group)));
+        let set = set.map(|set| Arc::new(ValueSet { kind: set.kind, group: read.group }));
         let mut dropped = Tree::default();
         let mut dropped_rule = None;
         // A duplicate is read all the same, for the problems below it.
@@ -442,7 +446,7 @@ impl Reader<'_> {
             self.descriptor(child, &above, below);
         }
         below.shrink();
-        self.equal_networks(below);
+        self.equal_networks(below, 0);
     }
 
     pub fn error(

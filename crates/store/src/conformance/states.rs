@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::charge;
+use super::{charge, reservations};
 use crate::{Charge, Key, Role, StateKey, States, StoreError};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
@@ -39,6 +39,7 @@ pub async fn conforms(store: &impl States, clock: &ManualClock) {
     reading_changes_nothing(store, clock).await;
     a_reset_key_starts_over_and_no_other(store).await;
     counts_over_spans(store, clock).await;
+    reservations::states_conform(store, clock).await;
 }
 
 /// Plans of every form of a state.
