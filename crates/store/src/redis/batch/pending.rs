@@ -59,7 +59,7 @@ pub(in super::super) fn holds_key(key: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the key of what an id has reserved of a key: in the slot of the key.
-fn record_key(key: &[u8], id: &str) -> Box<[u8]> {
+pub(in super::super) fn record_key(key: &[u8], id: &str) -> Box<[u8]> {
     [key, b":r:", key_text::id_text(id).as_bytes()].concat().into()
 }
 
