@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{Plan, State};
-use crate::hit_log::HitLog;
 use crate::Reservation;
+use crate::hit_log::HitLog;
 use crate::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, SpanCount};
 
 /// What the limits of a plan have counted for one key at one instant.

@@ -12,7 +12,7 @@ use weir_limit::{
 };
 
 /// Enough for stores that are not slow.
-const BUDGET: Duration = Duration::from_secs(10);
+pub(super) const BUDGET: Duration = Duration::from_secs(10);
 
 /// Reads the state of a key; the outcome may be an error.
 pub async fn try_read(

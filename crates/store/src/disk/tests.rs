@@ -19,6 +19,7 @@ mod damage;
 mod failures;
 mod irregular;
 mod lost;
+mod reservations;
 mod restarts;
 mod sizes;
 
