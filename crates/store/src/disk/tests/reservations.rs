@@ -82,7 +82,7 @@ fn ids() -> Vec<String> {
 fn check(store: &Disk, plan: &Arc<Plan>, ids: &[String]) -> Result<Vec<u64>, String> {
     let each = KEYS.into_iter().map(|key| {
         let key_of = Key { domain: "d", entries: &[("key", key)] };
-        let read = store.memory.read_now(StateKey { key: key_of, plan }, &[]);
+        let read = store.memory.read_now(StateKey { key: key_of, plan, id: None }, &[]);
         let (used, reserved) = (read.limits[0].used, reserved(store, plan, key, ids));
         if used == reserved { Ok(used) } else { Err(format!("{used} used, {reserved} reserved")) }
     });
