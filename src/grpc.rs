@@ -11,7 +11,6 @@ mod call_state;
 mod client_wait;
 mod connection;
 mod framing;
-mod hold_guard;
 mod outbound;
 mod read_scheduler;
 mod reset_counter;

@@ -1,15 +1,19 @@
-//! Envoy's RateLimitService, independent of the protocol; and gRPC's health service.
+//! Envoy's RateLimitService and weir's BudgetService, independent of the protocol; and gRPC's health service.
 
+mod budget;
 mod decode;
 mod encode;
 mod health;
+mod hold_guard;
 mod metadata;
 mod permissions;
 mod response;
 mod store_budget;
 
+pub use budget::{BudgetCall, BudgetRequest, BudgetResponse, BudgetService};
 pub use decode::{DecodeError, RequestView};
 pub use health::HealthService;
+pub use hold_guard::HoldGuard;
 pub use permissions::{Permissions, Protocol};
 pub use response::headers as response_headers;
 pub use store_budget::caller_deadline_below;
@@ -157,24 +161,36 @@ impl<S: Store> RateLimit<S> {
     pub async fn decide_request<T>(
         &self,
         request: &weir_limiter::Request<'_>,
-        mut then: impl FnMut(&RequestDecision<'_>) -> T,
+        then: impl FnMut(&RequestDecision<'_>) -> T,
     ) -> Result<T, RequestError> {
         self.check(request)?;
-        let rules = self.rules.load();
-        let budget = store_budget(self.options.budget, None);
         // A client that disconnects leaves its holds to their time-out.
-        let holds = &mut Holds::default();
+        let mut holds = Holds::default();
+        let decided = self.decide_with(request, None, &mut holds, then).await;
+        self.cancel_denied(&mut holds);
+        decided
+    }
+
+    /// Decides a request that is checked, and passes the decision to `then`. What a denied request has
+    /// reserved is to be cancelled.
+    async fn decide_with<T>(
+        &self,
+        request: &weir_limiter::Request<'_>,
+        timeout: Option<Duration>,
+        holds: &mut Holds,
+        mut then: impl FnMut(&RequestDecision<'_>) -> T,
+    ) -> Result<T, RequestError> {
+        let rules = self.rules.load();
+        let budget = store_budget(self.options.budget, timeout);
         if self.is_immediate()
             && let Some(decided) =
                 self.limiter.decide_now(rules.as_deref(), request, budget, holds, &mut then)
         {
-            self.cancel_denied(holds);
             return decided;
         }
         // On the heap: a connection's task is as large as the largest of its futures.
         let decided = Box::pin(async {
             let decision = self.limiter.decide(rules.as_deref(), request, budget, holds).await?;
-            self.cancel_denied(holds);
             Ok(then(&decision))
         });
         decided.await

@@ -91,11 +91,11 @@ fn a_reservation_is_explained() {
     };
     let wanted = "\
 shop: budget=ann,id=7,end=1
-  budget=ann matches 'budget' (shop.yaml:24:10) by its key alone
+  budget=ann matches 'budget' (shop.yaml:25:10) by its key alone
     after 2 wildcards that do not match
   id=7 names the reservation
   end=1 marks a settling call
-  rule:   budget (shop.yaml:24:5)
+  rule:   budget (shop.yaml:25:5)
   limit:  9 per day
   reserve: id: id, settle: end, at_least: 1, at_most: 4, timeout: 3600s
 ";
@@ -103,7 +103,7 @@ shop: budget=ann,id=7,end=1
     assert_eq!(out.matches("  metric: shop.budget\n").count(), 2);
     assert!(
         out.contains(
-            "  note: after the entries of 'budget' (shop.yaml:24:5), which reserves hits, comes one with the key \
+            "  note: after the entries of 'budget' (shop.yaml:25:5), which reserves hits, comes one with the key \
              'id', not 'ids'\n"
         ),
         "{out}"

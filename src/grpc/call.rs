@@ -28,9 +28,8 @@ use super::call_state::{
     memory_exceeded,
 };
 use super::framing::read;
-use super::hold_guard::HoldGuard;
 use super::stats::Started;
-use crate::service::{RequestView, parse_timeout, rejection};
+use crate::service::{HoldGuard, RequestView, parse_timeout, rejection};
 use crate::trace::RequestTrace;
 use weir_limiter::Holds;
 use weir_store::Store;

@@ -14,10 +14,10 @@ use super::call_state::{
     CallOutcome, CallState, ClientWait, CompleteRequest, PartialRequest, PendingResponse,
     memory_exceeded,
 };
-use super::hold_guard::HoldGuard;
 use super::outbound::Outbound;
 use super::{Limits, framing};
 use crate::connections::Reservation;
+use crate::service::HoldGuard;
 use weir_store::Store;
 
 impl ClientWait {

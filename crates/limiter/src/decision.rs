@@ -74,6 +74,9 @@ pub enum RequestError {
     TooManyDescriptors(usize, usize),
     #[error("descriptor {0}: {1}")]
     BadDescriptor(usize, &'static str),
+    /// What a reservation is made, settled or cancelled with is invalid.
+    #[error("{0}")]
+    BadReservation(&'static str),
     #[error(transparent)]
     Store(#[from] StoreError),
 }

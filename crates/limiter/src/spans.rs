@@ -168,7 +168,8 @@ fn error_type(error: &RequestError) -> String {
         RequestError::EmptyDomain
         | RequestError::NoDescriptors
         | RequestError::TooManyDescriptors(..)
-        | RequestError::BadDescriptor(..) => "invalid_request".to_owned(),
+        | RequestError::BadDescriptor(..)
+        | RequestError::BadReservation(_) => "invalid_request".to_owned(),
         RequestError::NoRules => "no_rules".to_owned(),
     }
 }

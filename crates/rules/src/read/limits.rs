@@ -181,8 +181,10 @@ impl Reader<'_> {
         rule: OfRule<'_>,
     ) -> Option<Limit> {
         let algorithm = self.algorithm_name(fields)?;
+        self.check_reservable(fields, algorithm, rule);
         let n = self.u32_or(fields, "requests_per_unit", 0);
         let hold_id = fields.get("hold_id").map(|node| self.string(node, "hold_id"));
+        let charge_denied = self.charge_denied(fields, algorithm, hold_id.is_some(), rule);
         let (unit, multiplier, period) = match algorithm::has_period(algorithm) {
             false => (None, 1, 0),
             true => {
@@ -190,7 +192,6 @@ impl Reader<'_> {
                 (Some(unit), multiplier, unit.period(multiplier)?)
             }
         };
-        let charge_denied = self.charge_denied(fields, algorithm, hold_id.is_some(), rule);
         let parameters =
             algorithm::Parameters { algorithm, n, period, charge_denied, hold_id, rule };
         let algorithm = self.algorithm(fields, parameters)?;

@@ -195,8 +195,10 @@ fn limits_whose_hits_cannot_be_settled_are_errors() {
         ["4:12: error: config error, `reserve` without a limit «»"]
     );
     // All at once, with those of the limit.
-    let all = reported(&text("rate_limit: { unit: dya }", "{ id: '', settle: s, timeout: x }"));
-    assert_eq!(all.len(), 3, "{all:?}");
+    let limit =
+        "rate_limit: { algorithm: token_bucket, unit: dya, strict: true, charge_denied: true }";
+    let all = reported(&text(limit, "{ id: '', settle: s, timeout: x }"));
+    assert_eq!(all.len(), 5, "{all:?}");
 }
 
 #[test]

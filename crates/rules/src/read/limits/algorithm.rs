@@ -114,7 +114,6 @@ impl Reader<'_> {
         parameters: Parameters<'_>,
     ) -> Option<Algorithm> {
         let Parameters { algorithm, n, period, charge_denied, hold_id, rule } = parameters;
-        self.check_reservable(fields, algorithm, rule);
         let burst = self.u32_or(fields, "burst", n);
         let max_debt = self.max_debt(fields, charge_denied, burst, rule);
         Some(match algorithm {
@@ -144,7 +143,12 @@ impl Reader<'_> {
     }
 
     /// Reports a limit beside `reserve` whose hits cannot be reserved.
-    fn check_reservable(&mut self, fields: &Fields<'_>, algorithm: Kind, rule: OfRule<'_>) {
+    pub(super) fn check_reservable(
+        &mut self,
+        fields: &Fields<'_>,
+        algorithm: Kind,
+        rule: OfRule<'_>,
+    ) {
         if rule.reserves != Some(true) {
             return;
         }

@@ -134,8 +134,8 @@ impl Model {
         let decision = made.decision;
         // What changes nothing does not move a window either, which a clock that steps back would show.
         let writes = match charge {
-            Op::Undo(_) => self.counts.contains_key(&at),
-            Op::Add { hits, .. } => hits > 0,
+            Op::Undo(undo) => undo.limits > 0 && self.counts.contains_key(&at),
+            Op::Add { hits, limits } => hits > 0 && limits > 0,
             charge => {
                 let by_any = (decision.would_deny.count_ones() as usize) < plan.limits().len();
                 decision.allowed && charge.charged(&decision) > 0 && by_any
