@@ -15,6 +15,9 @@ const ESTIMATE: u64 = 4_000;
 
 const ROUTE: &str = "httproute/default/openai/rule/0/match/0/www_example_com";
 
+/// The tokens of a request whose end comes after that of another one, which uses less.
+const NEXT: u64 = 100_000;
+
 const ACME: [(&str, &str); 1] = [("x-tenant-id", "acme")];
 
 fn example(name: &str) -> Value {
@@ -36,12 +39,13 @@ fn patched_policy() -> Policy {
     policy
 }
 
-/// What weir has counted: hits reserved, reservations settled, and the hits of these.
+/// What weir has counted: hits reserved, reservations settled, the hits of these, and requests denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     reserved: u64,
     settlements: u64,
     settled: u64,
+    denied: u64,
 }
 
 struct Reserved(Gateway);
@@ -52,20 +56,25 @@ impl Reserved {
         Reserved(Gateway::start_with(policy, Some(&overlay)))
     }
 
-    /// Calls weir for the tenant, with an ID or without. Returns what is left.
-    fn call(&self, id: Option<&str>, hits: u64) -> u64 {
-        let keys = [(ROUTE, ROUTE), ("rule-0-match-0", "acme")];
-        let keys = keys.into_iter().chain(id.map(|id| ("rule-0-match-1", id)));
-        let entries: Vec<Value> =
-            keys.map(|(key, value)| json!({ "key": key, "value": value })).collect();
+    /// Calls weir for the tenant. Returns what is left.
+    fn call(&self, id: &str, hits: u64) -> u64 {
+        let keys = [(ROUTE, ROUTE), ("rule-0-match-0", "acme"), ("rule-0-match-1", id)];
+        let entries = keys.map(|(key, value)| json!({ "key": key, "value": value }));
         let descriptor = json!({ "entries": entries, "hitsAddend": hits.to_string() });
         let request = json!({ "domain": self.0.domain, "descriptors": [descriptor] });
         let answer = http::post(self.0.weir.http, "/json", request.to_string()).json();
         answer["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0)
     }
 
+    /// Reserves, and settles with 0: all calls of this rule have an ID.
     fn remaining(&self) -> u64 {
-        self.call(None, 0)
+        self.call("look", 0);
+        self.call("look", 0)
+    }
+
+    /// Charges tokens without a reservation.
+    fn spend(&self, tokens: u64) {
+        self.call("spend", tokens);
     }
 
     fn counts(&self) -> Counts {
@@ -78,6 +87,7 @@ impl Reserved {
             reserved: count("reserved_hits", ""),
             settlements: count("settlements", ",result=\"settled\""),
             settled: count("settled_hits", ""),
+            denied: count("reservations", ",result=\"denied\""),
         }
     }
 
@@ -86,13 +96,14 @@ impl Reserved {
         let before = self.counts();
         send();
         // Envoy sends the end of another request after that of the first one.
-        assert_eq!(self.0.ask(77, &[("x-tenant-id", "other")]), 200);
+        let next = u32::try_from(NEXT).unwrap();
+        assert_eq!(self.0.ask(next, &[("x-tenant-id", "next")]), 200);
         let after = wait_for("the end of the other request", || {
-            Some(self.counts()).filter(|counts| counts.settled >= before.settled + 77)
+            Some(self.counts()).filter(|counts| counts.settled >= before.settled + NEXT)
         });
         assert_eq!(after.reserved, before.reserved + 2 * ESTIMATE, "both have started");
         let is_sent = after.settlements == before.settlements + 2;
-        is_sent.then_some(after.settled - before.settled - 77)
+        is_sent.then_some(after.settled - before.settled - NEXT)
     }
 
     fn end_of_an_answer(&self, tokens: u32) -> Option<u64> {
@@ -135,7 +146,7 @@ fn the_second_call_with_an_id_settles_the_first() {
     assert_eq!(budget.end_of_an_answer(5_000), Some(5_000));
     assert_eq!(budget.remaining(), LIMIT - 6_200);
     // The rest of the budget but 1500: a request reserves what is left, and the next one is denied.
-    budget.call(None, LIMIT - 6_200 - 1_500);
+    budget.spend(LIMIT - 6_200 - 1_500);
     let slow = {
         let address = budget.0.envoy.address;
         std::thread::spawn(move || http::get_with(address, "/slow", &ACME).status)
@@ -166,15 +177,12 @@ fn with_the_patch_every_request_has_an_end() {
     assert_eq!(budget.end_of_an_error(), Some(0));
     assert_eq!(budget.end_of_a_client_that_hangs_up(), Some(ESTIMATE));
     assert_eq!(budget.remaining(), LIMIT - 1_200 - 2 * ESTIMATE);
-    // The end of a denied request would reserve.
-    budget.call(None, LIMIT);
-    let before = budget.counts();
+    // The end of a denied request would be denied, too.
+    budget.spend(LIMIT);
     assert_eq!(budget.0.ask(1, &ACME), 429);
-    assert_eq!(
-        budget.end_of(|| assert_eq!(budget.0.ask(2, &[("x-tenant-id", "third")]), 200)),
-        Some(2)
-    );
-    assert_eq!(budget.counts().reserved, before.reserved + 2 * ESTIMATE);
+    let third = [("x-tenant-id", "third")];
+    assert_eq!(budget.end_of(|| assert_eq!(budget.0.ask(2, &third), 200)), Some(2));
+    assert_eq!(budget.counts().denied, 1);
 }
 
 #[test]
@@ -185,5 +193,5 @@ fn a_client_cannot_choose_the_id_of_its_reservation() {
     let end = budget.end_of(|| assert_eq!(budget.0.ask(500, &headers), 200));
     assert_eq!(end, Some(500));
     // This ID has no reservation, so the call reserves.
-    assert_eq!(budget.call(Some(id), 0), LIMIT - 500 - ESTIMATE);
+    assert_eq!(budget.call(id, 0), LIMIT - 500 - ESTIMATE);
 }
