@@ -19,7 +19,7 @@ fn again<T: DeserializeOwned + Serialize>(json: &Value) -> Result<Value, String>
 type Reread = fn(&Value) -> Result<Value, String>;
 
 /// The message of each schema of an object.
-const MESSAGES: [(&str, Reread); 27] = [
+const MESSAGES: [(&str, Reread); 28] = [
     ("Error", again::<ErrorAnswer>),
     ("Entry", again::<OwnedEntry>),
     ("Draft", again::<Draft>),
