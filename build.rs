@@ -6,8 +6,11 @@ use std::{env, fs};
 use prost::Message;
 
 /// What weir serves, and the rules it reads.
-const SERVED: [&str; 2] =
-    ["envoy/service/ratelimit/v3/rls.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
+const SERVED: [&str; 3] = [
+    "envoy/service/ratelimit/v3/rls.proto",
+    "ratelimit/config/ratelimit/v3/rls_conf.proto",
+    "weir/budget/v1/budget.proto",
+];
 /// What it asks a management server.
 const ASKED: &str = "envoy/service/discovery/v3/ads.proto";
 

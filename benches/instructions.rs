@@ -57,9 +57,16 @@ descriptors:
   - key: listed
     values_file: listed.txt
     rate_limit: { unit: year, requests_per_unit: 4000000000 }
+  - key: ipv6
+    network: [203.0.113.0/24, 192.0.2.0/24, 2001:db8::/32]
+    rate_limit: { unit: year, requests_per_unit: 4000000000 }
+  - key: grouped
+    network: [203.0.113.0/24, 192.0.2.0/24, 2001:db8::/32]
+    group: { v4: 28 }
+    rate_limit: { unit: year, requests_per_unit: 4000000000 }
 ";
 
-/// The value of the cases about addresses: a rule names it, a network has it, and a list of many does.
+/// The value of most cases about addresses: a rule names it, a network has it, and a list of many does.
 const ADDRESS: &str = "203.0.113.7";
 
 /// The lines of the list.
@@ -79,7 +86,7 @@ const MANY_REQUESTS: usize = 9_600;
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 
 /// The name of each case, and the descriptors of its requests.
-const CASES: [(&str, &[&str]); 22] = [
+const CASES: [(&str, &[&str]); 24] = [
     ("decide: one limit", &["one"]),
     ("decide: one limit, over", &["none"]),
     ("decide: three descriptors of four limits", &["four", "four", "four"]),
@@ -102,6 +109,8 @@ const CASES: [(&str, &[&str]); 22] = [
     ("decide: one limit, a value beside networks", &["named"]),
     ("decide: one limit, by network", &["within"]),
     ("decide: one limit, by a list of 100 000", &["listed"]),
+    ("decide: one limit, by network, IPv6", &["ipv6"]),
+    ("decide: one limit, by network, a port and a group", &["grouped"]),
 ];
 
 /// The headers of a caller that does not record its trace.
@@ -172,17 +181,19 @@ fn service(case: usize) -> Service {
 }
 
 fn messages(descriptors: &[&str], keys: usize) -> Vec<Vec<u8>> {
-    let is_address = matches!(descriptors, ["named" | "within" | "listed"]);
+    let address = match descriptors {
+        ["named" | "within" | "listed"] => Some(ADDRESS),
+        ["ipv6"] => Some("2001:db8::7"),
+        ["grouped"] => Some("203.0.113.7:4711"),
+        _ => None,
+    };
     let message = |number: usize| {
         let descriptors = descriptors.iter().enumerate().map(|(i, key)| {
-            let value = match is_address {
-                true => ADDRESS.into(),
-                false => format!("value {i} {number:03}"),
-            };
+            let value = address.map_or_else(|| format!("value {i} {number:03}"), str::to_owned);
             let entries = vec![Entry { key: (*key).into(), value }];
             RateLimitDescriptor { entries, ..Default::default() }
         });
-        let domain = if is_address { "addresses" } else { "bench" }.into();
+        let domain = if address.is_some() { "addresses" } else { "bench" }.into();
         let request =
             RateLimitRequest { domain, descriptors: descriptors.collect(), hits_addend: 0 };
         request.encode_to_vec()
@@ -389,7 +400,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["run", case, requests] => match (case.parse(), requests.parse()) {
-            (Ok(case @ 0..22), Ok(requests)) => {
+            (Ok(case @ 0..24), Ok(requests)) => {
                 run(case, requests);
                 ExitCode::SUCCESS
             }

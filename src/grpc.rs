@@ -11,7 +11,6 @@ mod call_state;
 mod client_wait;
 mod connection;
 mod framing;
-mod hold_guard;
 mod outbound;
 mod read_scheduler;
 mod reset_counter;
@@ -85,7 +84,7 @@ const FREE_BYTES: usize = 128 << 10;
 /// The path of `ShouldRateLimit`.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-impl<S: Store + 'static> Grpc<S> {
+impl<S: Store> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
         let budget = BudgetLimits {
             setting: "grpc.max_buffered",

@@ -6,6 +6,8 @@ mod metrics;
 mod overlay;
 mod rejected;
 mod reload;
+#[cfg(test)]
+mod tests;
 
 pub use changes::Changes;
 pub use rejected::Rejected;
@@ -56,7 +58,7 @@ pub struct Loader {
     /// What the active rules were compiled from, if they are compiled again without a new set: for an
     /// overlay, and for lists of a management server's rules.
     present: Mutex<Option<Present>>,
-    /// The lists of the newest rules, as they were read.
+    /// The lists of the newest files, or of the active rules of a management server, as they were read.
     lists: Mutex<Vec<ListFile>>,
     /// The state of the source, for the status.
     source: Mutex<serde_json::Value>,
@@ -70,8 +72,17 @@ pub struct Loader {
 enum UpdateSource {
     Files,
     ManagementServer,
+    /// The active rules, with another overlay.
+    PresentFiles,
     /// The active rules, with another overlay or other lists.
-    Present,
+    PresentResources,
+}
+
+impl UpdateSource {
+    /// Whether the set is that of the active rules.
+    fn is_present(self) -> bool {
+        matches!(self, UpdateSource::PresentFiles | UpdateSource::PresentResources)
+    }
 }
 
 /// What the active rules were compiled from.
@@ -137,9 +148,30 @@ struct LoadStatus {
     /// What they changed; none for the first rules.
     changes: Option<Changes>,
     /// The newest set, if it was rejected.
-    rejected: Option<Rejected>,
-    /// The errors of the last set that was rejected, and when that was.
-    last_error: Option<(SystemTime, String)>,
+    newest: Option<RejectedSet>,
+    /// The active rules with the newest overlay and lists, if these were rejected.
+    present: Option<RejectedSet>,
+    /// The errors of the last set that was rejected.
+    last_error: Option<Errors>,
+}
+
+/// When a set was rejected, and its errors in full.
+type Errors = (SystemTime, Arc<str>);
+
+/// A set that is rejected now.
+#[derive(Clone, Debug)]
+struct RejectedSet {
+    shown: Rejected,
+    errors: Errors,
+}
+
+impl LoadStatus {
+    /// Returns what is rejected now: once, if both sets have the same error.
+    fn rejected(&self) -> impl Iterator<Item = &RejectedSet> {
+        let newest = self.newest.as_ref();
+        let is_other = |set: &&RejectedSet| newest.is_none_or(|it| !it.shown.is_like(&set.shown));
+        newest.into_iter().chain(self.present.as_ref().filter(is_other))
+    }
 }
 
 /// The numbers of files, domains and rules of a set.
@@ -245,8 +277,14 @@ impl Loader {
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
         let is_good = loaded.is_good();
-        // A management server's set that is rejected is not read again: the lists of the active one count.
-        if is_good || source != UpdateSource::ManagementServer {
+        let are_newest = match source {
+            UpdateSource::Files | UpdateSource::PresentResources => true,
+            // A management server's set that is rejected is not read again: the lists of the active one count.
+            UpdateSource::ManagementServer => is_good,
+            // Files that are rejected are, when one of their lists changes.
+            UpdateSource::PresentFiles => self.status.lock().newest.is_none(),
+        };
+        if are_newest {
             self.lists.lock().clone_from(&loaded.lists);
         }
         if !is_good {
@@ -262,11 +300,19 @@ impl Loader {
             self.metrics.newest_rejected.set(1);
             let mut status = self.status.lock();
             let first = loaded.listed(Severity::Error).next();
-            let rejected = Rejected::new(message, first, errors, status.rejected.as_ref(), now);
-            (status.rejected, status.last_error) = (Some(rejected), Some((now, problems.clone())));
+            let slot = if source.is_present() { &mut status.present } else { &mut status.newest };
+            let before = slot.as_ref().map(|before| &before.shown);
+            let shown = Rejected::new(message, first, errors, before, now);
+            let all: Errors = (now, problems.as_str().into());
+            *slot = Some(RejectedSet { shown, errors: all.clone() });
+            status.last_error = Some(all);
+            if source == UpdateSource::Files {
+                // They were read with the newest overlay and lists.
+                status.present = None;
+            }
             drop(status);
             self.announce(Reloaded::Rules, Err(&problems));
-            if source == UpdateSource::Present {
+            if source.is_present() {
                 *self.present.lock() = Some(present(loaded.files));
             }
             return Err(Rejection { problems, errors });
@@ -277,8 +323,8 @@ impl Loader {
             rules: loaded.rules.rules().count(),
         };
         drop(previous);
-        let has_lists = source != UpdateSource::Files && !loaded.lists.is_empty();
-        let is_kept = self.overlay.is_some() || has_lists;
+        let has_lists = !loaded.lists.is_empty();
+        let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
         *self.present.lock() = is_kept.then(|| present(loaded.files));
         if let Some(state) = &self.overlay {
             state.applied(source, overlay, loaded.overlay);
@@ -287,9 +333,12 @@ impl Loader {
         let before = self.rules.set_rules(active.clone());
         // The new rules decide already; many rules take tens of milliseconds to compare.
         let changes = before.as_ref().map(|before| Changes::from(&compare(before, &active)));
-        self.metrics.newest_rejected.set(0);
         let mut status = self.status.lock();
-        (status.loaded, status.rejected) = (Some((now, summary)), None);
+        (status.loaded, status.present) = (Some((now, summary)), None);
+        if !source.is_present() {
+            status.newest = None;
+        }
+        self.metrics.newest_rejected.set(status.newest.is_some().into());
         status.changes = changes.clone();
         drop(status);
         self.metrics.success.inc();
@@ -303,22 +352,24 @@ impl Loader {
     }
 
     /// Compiles the active rules again, with the overlay and the lists as they are now, while `loading` is
-    /// held.
-    fn load_present(&self) {
-        let Some(present) = self.present.lock().take() else { return };
-        let (source, problems) = (UpdateSource::Present, self.new_problems());
-        // Errors are reported.
-        let _ = match present {
+    /// held. Does nothing if none are active.
+    fn load_present(&self) -> Result<(), Rejection> {
+        let Some(present) = self.present.lock().take() else { return Ok(()) };
+        let problems = self.new_problems();
+        let loaded = match present {
             Present::Files(files) => {
-                self.load_from(source, files, problems, Loaded::render_errors, Present::Files)
+                let (source, render) = (UpdateSource::PresentFiles, Loaded::render_errors);
+                self.load_from(source, files, problems, render, Present::Files)
             }
             Present::Resources(resources) => {
-                self.load_from(source, resources, problems, xds::render_errors, Present::Resources)
+                let (source, render) = (UpdateSource::PresentResources, xds::render_errors);
+                self.load_from(source, resources, problems, render, Present::Resources)
             }
         };
+        loaded.map(drop)
     }
 
-    /// Returns the paths of the lists that the newest rules name.
+    /// Returns the paths of the lists to watch.
     pub fn list_paths(&self) -> Vec<PathBuf> {
         self.lists.lock().iter().map(|list| list.path.clone()).collect()
     }
@@ -333,7 +384,8 @@ impl Loader {
     pub fn load_lists(&self) {
         let _loading = self.loading.lock();
         if self.are_lists_changed() {
-            self.load_present();
+            // Errors are reported.
+            let _ = self.load_present();
         }
     }
 
@@ -355,9 +407,11 @@ impl Loader {
         }
     }
 
-    /// Returns what is rejected now: the newest rules, and the newest overlay.
+    /// Returns what is rejected now: the newest rules, the active ones with newer lists or a newer overlay, and
+    /// the newest overlay.
     pub fn rejected(&self) -> impl Iterator<Item = Rejected> {
-        let rules = self.status.lock().rejected.clone();
+        let rules: Vec<Rejected> =
+            self.status.lock().rejected().map(|set| set.shown.clone()).collect();
         rules.into_iter().chain(self.overlay.as_ref().and_then(OverlayState::rejected))
     }
 
@@ -365,9 +419,8 @@ impl Loader {
     pub fn status(&self) -> serde_json::Value {
         let status = self.status.lock().clone();
         let age = |then: SystemTime| then.elapsed().unwrap_or_default().as_secs();
-        let last_error = status
-            .last_error
-            .map(|(when, problems)| json!({ "seconds_ago": age(when), "problems": problems }));
+        let shown = |(when, problems): &Errors| json!({ "seconds_ago": age(*when), "problems": &**problems });
+        let refused = status.rejected().map(|set| &set.errors).max_by_key(|(when, _)| *when);
         json!({
             "serving": self.health.is_serving(),
             "source": *self.source.lock(),
@@ -379,41 +432,8 @@ impl Loader {
                 "changes": status.changes,
             })),
             "overlay": self.overlay.as_ref().map(|overlay| overlay.status(age)),
-            "refused": last_error.as_ref().filter(|_| status.rejected.is_some()),
-            "last_error": last_error,
+            "refused": refused.map(shown),
+            "last_error": status.last_error.as_ref().map(shown),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_new_text_about_files_is_logged_and_repeats_are_throttled() {
-        let line = LogLine::default();
-        assert_eq!(line.pass(UpdateSource::Files, "a"), Some(0));
-        assert_eq!(line.pass(UpdateSource::Files, "b"), Some(0));
-        assert_eq!(line.pass(UpdateSource::Files, "b"), Some(0), "the first repeat");
-        assert_eq!(line.pass(UpdateSource::Files, "b"), None);
-        assert_eq!(line.pass(UpdateSource::Files, "c"), Some(0));
-    }
-
-    #[test]
-    fn lines_about_a_management_server_are_throttled() {
-        let line = LogLine::default();
-        assert_eq!(line.pass(UpdateSource::ManagementServer, "a"), Some(0));
-        assert_eq!(line.pass(UpdateSource::ManagementServer, "b"), None);
-    }
-
-    #[test]
-    fn every_rejection_is_logged_but_repeats_are_cut() {
-        let line = LogLine::default();
-        let text = "x".repeat(5_000);
-        for source in [UpdateSource::Files, UpdateSource::ManagementServer] {
-            let lengths: Vec<usize> = (0..4).map(|_| line.errors(source, &text).len()).collect();
-            assert!(lengths[2..].iter().all(|length| (1..400).contains(length)), "{lengths:?}");
-        }
-        assert_eq!(line.errors(UpdateSource::ManagementServer, "short"), "short");
     }
 }

@@ -47,3 +47,11 @@ pub mod google {
         tonic::include_proto!("google.rpc");
     }
 }
+
+pub mod weir {
+    pub mod budget {
+        pub mod v1 {
+            tonic::include_proto!("weir.budget.v1");
+        }
+    }
+}

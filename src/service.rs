@@ -1,15 +1,19 @@
-//! Envoy's RateLimitService, independent of the protocol; and gRPC's health service.
+//! Envoy's RateLimitService and weir's BudgetService, independent of the protocol; and gRPC's health service.
 
+mod budget;
 mod decode;
 mod encode;
 mod health;
+mod hold_guard;
 mod metadata;
 mod permissions;
 mod response;
 mod store_budget;
 
+pub use budget::{BudgetCall, BudgetRequest, BudgetResponse, BudgetService};
 pub use decode::{DecodeError, RequestView};
 pub use health::HealthService;
+pub use hold_guard::HoldGuard;
 pub use permissions::{Permissions, Protocol};
 pub use response::headers as response_headers;
 pub use store_budget::caller_deadline_below;
@@ -17,6 +21,7 @@ pub use store_budget::caller_deadline_below;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tonic::{Code, Status};
 
 use self::store_budget::store_budget;
@@ -143,7 +148,9 @@ impl<S: Store> RateLimit<S> {
         let budget = store_budget(self.options.budget, timeout);
         let encode =
             |decision: &RequestDecision<'_>| encode::encode(&request, decision, &self.options);
-        self.limiter.decide_now(rules.as_deref(), &request, budget, holds, encode)
+        let decided = self.limiter.decide_now(rules.as_deref(), &request, budget, holds, encode);
+        self.cancel_denied(holds);
+        decided
     }
 
     /// Decides a request, and passes the decision to `then`.
@@ -154,13 +161,27 @@ impl<S: Store> RateLimit<S> {
     pub async fn decide_request<T>(
         &self,
         request: &weir_limiter::Request<'_>,
-        mut then: impl FnMut(&RequestDecision<'_>) -> T,
+        then: impl FnMut(&RequestDecision<'_>) -> T,
     ) -> Result<T, RequestError> {
         self.check(request)?;
-        let rules = self.rules.load();
-        let budget = store_budget(self.options.budget, None);
         // A client that disconnects leaves its holds to their time-out.
-        let holds = &mut Holds::default();
+        let mut holds = Holds::default();
+        let decided = self.decide_with(request, None, &mut holds, then).await;
+        self.cancel_denied(&mut holds);
+        decided
+    }
+
+    /// Decides a request that is checked, and passes the decision to `then`. What a denied request has
+    /// reserved is to be cancelled.
+    async fn decide_with<T>(
+        &self,
+        request: &weir_limiter::Request<'_>,
+        timeout: Option<Duration>,
+        holds: &mut Holds,
+        mut then: impl FnMut(&RequestDecision<'_>) -> T,
+    ) -> Result<T, RequestError> {
+        let rules = self.rules.load();
+        let budget = store_budget(self.options.budget, timeout);
         if self.is_immediate()
             && let Some(decided) =
                 self.limiter.decide_now(rules.as_deref(), request, budget, holds, &mut then)
@@ -211,6 +232,17 @@ impl<S: Store> RateLimit<S> {
         answers.pop().unwrap_or(Err(StoreError::Unavailable))
     }
 
+    /// Cancels in the background what a denied request has reserved.
+    #[inline]
+    fn cancel_denied(&self, holds: &mut Holds) {
+        let denied = if holds.is_empty() { None } else { holds.denied() };
+        // There is no runtime only when the process exits.
+        if let Some((denied, runtime)) = denied.zip(Handle::try_current().ok()) {
+            let rate_limit = self.clone();
+            runtime.spawn(async move { rate_limit.release(denied).await });
+        }
+    }
+
     /// Releases the holds of a request whose caller disconnected.
     pub async fn release(&self, holds: Holds) {
         holds.release(self.limiter.store()).await;
@@ -229,6 +261,7 @@ impl<S: Store> RateLimit<S> {
         let rules = self.rules.load();
         let budget = store_budget(self.options.budget, timeout);
         let decision = self.limiter.decide(rules.as_deref(), &request, budget, holds).await?;
+        self.cancel_denied(holds);
         Ok(encode(&request, &decision, &self.options))
     }
 

@@ -86,21 +86,21 @@ impl Sampler {
         })
     }
 
-    /// Starts the span of a request to `/json` with these headers, if it is recorded.
-    pub fn start_json(&self, headers: &HeaderMap, ends: &Ends) -> RequestTrace {
+    /// Starts the span of a request to a path of the API with these headers, if it is recorded.
+    pub fn start_json(&self, path: &'static str, headers: &HeaderMap, ends: &Ends) -> RequestTrace {
         self.start(headers, || {
             let span = info_span!(
                 target: TARGET,
                 parent: None,
                 "json",
-                otel.name = "POST /json",
+                otel.name = format!("POST {path}"),
                 otel.kind = "server",
                 otel.status_code = Empty,
                 otel.status_description = Empty,
                 http.request.method = "POST",
-                http.route = "/json",
+                http.route = path,
                 http.response.status_code = Empty,
-                url.path = "/json",
+                url.path = path,
                 client.address = Empty,
                 server.address = Empty,
                 server.port = Empty,

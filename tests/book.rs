@@ -45,6 +45,24 @@ fn the_summary_lists_each_page_once() {
     }
 }
 
+#[test]
+fn the_lists_of_decisions_have_their_titles() {
+    let (summary, index) = (read("docs/SUMMARY.md"), read("docs/adr/README.md"));
+    let records = pages().into_iter().filter(|page| page.starts_with("adr/0"));
+    let mut count = 0;
+    for page in records {
+        let text = read(format!("docs/{page}"));
+        let heading = text.lines().next().unwrap();
+        let (number, title) = heading.trim_start_matches("# ").split_once(". ").unwrap();
+        let file = page.trim_start_matches("adr/");
+        assert!(summary.contains(&format!("- [{title}]({page})\n")), "{title} in docs/SUMMARY.md");
+        let row = format!("\n| [{number}]({file}) | {title} |\n");
+        assert!(index.contains(&row), "{title} in docs/adr/README.md");
+        count += 1;
+    }
+    assert!(count >= 15, "{count}");
+}
+
 /// Runs a script with a text as its standard input.
 fn run(script: &str, arguments: &[&str], input: &str) -> Output {
     let mut command = Command::new(root().join("scripts").join(script));

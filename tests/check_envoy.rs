@@ -50,8 +50,12 @@ static_resources:
 
 /// The warnings about a configuration and the rules, without the file of the configuration.
 fn warnings(envoy: &str) -> Vec<String> {
+    warnings_with(RULES, envoy)
+}
+
+fn warnings_with(rules: &str, envoy: &str) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("rules.yaml"), RULES).unwrap();
+    fs::write(directory.path().join("rules.yaml"), rules).unwrap();
     fs::write(directory.path().join("envoy.yaml"), envoy).unwrap();
     let ran = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["check", "rules.yaml", "--envoy", "envoy.yaml", "--output", "json"])
@@ -125,6 +129,21 @@ fn descriptors_without_a_rule_and_rules_without_an_action() {
                       { metadata_key: { key: k, path: [{ key: a }] } } } }]";
     let found = warnings(&envoy(FILTER, "", &route(with_limit)));
     assert!(found.iter().all(|found| found.starts_with("rules.yaml")), "{found:?}");
+}
+
+#[test]
+fn the_entries_of_a_reservation_are_meant() {
+    let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 9 }, \
+                 reserve: { id: id, settle: end } }]\n";
+    let id = "{ request_headers: { header_name: x-request-id, descriptor_key: id } }";
+    let end = "{ generic_key: { descriptor_key: end, descriptor_value: '1' } }";
+    let found =
+        |items: &[&[&str]]| warnings_with(rules, &envoy(FILTER, "", &route(&rate_limits(items))));
+    assert_eq!(found(&[&[USER, id], &[USER, id, end]]), none());
+    assert_eq!(
+        found(&[&[USER, id], &[USER, end]]),
+        ["no rule of the domain 'shop' matches 'user=…,end=1'"]
+    );
 }
 
 #[test]
@@ -425,7 +444,7 @@ fn the_examples_fit_together() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let ran = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["check", "examples/rules", "--deny-warnings"])
-        .args(["--envoy", "examples/envoy/envoy.yaml", "--envoy", "examples/envoy/postpaid.yaml"])
+        .args(["envoy", "postpaid", "budget"].map(|name| format!("--envoy=examples/envoy/{name}.yaml")))
         .current_dir(root)
         .output()
         .unwrap();

@@ -11,7 +11,8 @@ mod markdown;
 use std::fs;
 
 /// Documents with examples that another test runs.
-const ELSEWHERE: [(&str, &str); 3] = [
+const ELSEWHERE: [(&str, &str); 4] = [
+    ("docs/budget-api.md", "tests/e2e/budget_api.rs"),
     ("docs/cli.md", "tests/e2e/hit.rs"),
     ("docs/control.md", "tests/e2e/hit.rs"),
     ("docs/redis-protocol.md", "tests/e2e/resp.rs"),

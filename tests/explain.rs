@@ -28,6 +28,9 @@ descriptors:
   - key: plan
     value: gold
     rate_limit: { name: gold, unit: minute, requests_per_unit: 200, replaces: [{ name: user }] }
+  - key: budget
+    rate_limit: { unit: day, requests_per_unit: 9 }
+    reserve: { id: id, settle: end }
 ";
 
 fn explain(args: &[&str]) -> (Option<i32>, String, String) {
@@ -76,6 +79,36 @@ shop: path=/static/a.png
   metric: shop.path_/static/*
 ";
     assert_eq!((code, out.as_str()), (Some(0), wanted));
+}
+
+#[test]
+fn a_reservation_is_explained() {
+    let (code, out) = text(&["budget=ann,id=7", "budget=ann,id=7,end=1", "budget=ann,ids=7"]);
+    let part = |from: &str, to: &str| {
+        let start = out.find(from).unwrap_or_else(|| panic!("no {from:?} in {out}"));
+        let length = out[start..].find(to).unwrap_or_else(|| panic!("no {to:?} in {out}"));
+        out[start..start + length].to_owned()
+    };
+    let wanted = "\
+shop: budget=ann,id=7,end=1
+  budget=ann matches 'budget' (shop.yaml:25:10) by its key alone
+    after 2 wildcards that do not match
+  id=7 names the reservation
+  end=1 marks a settling call
+  rule:   budget (shop.yaml:25:5)
+  limit:  9 per day
+  reserve: id: id, settle: end, at_least: 1, at_most: 4, timeout: 3600s
+";
+    assert_eq!(part("shop: budget=ann,id=7,end=1", "  key: "), wanted);
+    assert_eq!(out.matches("  metric: shop.budget\n").count(), 2);
+    assert!(
+        out.contains(
+            "  note: after the entries of 'budget' (shop.yaml:25:5), which reserves hits, comes one with the key \
+             'id', not 'ids'\n"
+        ),
+        "{out}"
+    );
+    assert_eq!(code, Some(3));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The examples of `docs/overlay.md`, and invalid overlays.
+//! The overlays of `docs/overlay.md` and of the guide for Envoy AI Gateway, and invalid overlays.
 
 #[path = "support/files.rs"]
 mod files;
@@ -50,6 +50,32 @@ descriptors:
     {
         assert!(printed.contains(wanted), "{wanted}\n{printed}");
     }
+}
+
+#[test]
+fn the_overlays_of_the_guide_for_envoy_ai_gateway_fit_its_rules() {
+    // One is indented, within an item of a list.
+    let guide = files::read("examples/envoy-ai-gateway/quota.md").replace("\n  ", "\n");
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "domain: default/eg/http\ndescriptors: [{ key: httproute/default/openai/rule/0/match/0/*, descriptors: \
+                  [{ key: rule-0-match-0, rate_limit: { unit: month, requests_per_unit: 20 } }] }]\n";
+    let rules = files::read("examples/envoy-ai-gateway/generated.yaml");
+    let files = [("tenants.yaml".to_owned(), rules), ("tokens.yaml".to_owned(), policy.to_owned())];
+    for (name, text) in markdown::files(&guide).into_iter().chain(files) {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let check = |name: &str| {
+        let (code, printed) =
+            run(directory.path(), &format!("weir check {name}.yaml --overlay {name}.overlay.yaml"));
+        assert_eq!(code, Some(0), "{printed}");
+        printed
+    };
+    let tenants = check("tenants");
+    for line in tenants.lines().filter(|line| line.starts_with("ai-gateway-quota")) {
+        assert_eq!(line.contains("quota_mode"), !line.contains("x-tenant-id|acme"), "{tenants}");
+    }
+    let tokens = check("tokens");
+    assert!(tokens.contains("20 per month of the calendar, Europe/Berlin"), "{tokens}");
 }
 
 #[test]

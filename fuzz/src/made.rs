@@ -93,6 +93,10 @@ fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDesc
             Ok(config::RateLimitGroup { v4, v6 })
         })?,
     };
+    let reserve = match u.ratio(1, 4)? {
+        true => Some(reserve(u)?),
+        false => None,
+    };
     Ok(config::RateLimitDescriptor {
         key: text(u, &["a", "b", "a_b", "c*"])?,
         value,
@@ -105,9 +109,21 @@ fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDesc
         rate_limits: if u.ratio(1, 4)? { several(u, 3, policy)? } else { vec![] },
         value_to_metric: u.ratio(1, 8)?,
         share_threshold: u.ratio(1, 8)?,
+        reserve,
         network,
         values_file: String::new(),
         group,
+    })
+}
+
+fn reserve(u: &mut Unstructured<'_>) -> Result<config::RateLimitReserve> {
+    Ok(config::RateLimitReserve {
+        id: text(u, &["r", "a", "b", "a_b", ""])?,
+        settle: text(u, &["s", "", "b", "r"])?,
+        estimate: perhaps(u, small)?,
+        at_least: perhaps(u, small)?,
+        at_most: perhaps(u, small)?,
+        timeout: perhaps(u, duration)?,
     })
 }
 

@@ -109,6 +109,13 @@ fn finds(rules: &RuleSet, rule: &Rule, is_plain: bool) {
             })
         })
         .collect();
+    // An entry after those of a rule that reserves may be its id.
+    let own: Vec<_> = rule.entries().collect();
+    let is_above = |other: &Rule| {
+        let above: Vec<_> = other.entries().collect();
+        other.domain() == rule.domain() && own.len() > above.len() && own.starts_with(&above)
+    };
+    is_sure &= !rules.rules().any(|other| other.reserve.is_some() && is_above(other));
     let entries: Vec<(&str, &str)> = entries.iter().map(|(k, v)| (&**k, &**v)).collect();
     let found = domain.find(&entries);
     if is_sure {

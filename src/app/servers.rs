@@ -21,7 +21,8 @@ use crate::http::operators::{
     self, DebugPages, EventEnds, EventSources, History, RecorderSources, StoreState, V1,
 };
 use crate::proto::DESCRIPTORS;
-use crate::service::HealthService;
+use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
+use crate::service::{BudgetService, HealthService, RateLimit};
 use crate::sockets::{BoundSocket, Listener, Socket};
 use crate::trace::Ends;
 use crate::workers::Workers;
@@ -33,6 +34,9 @@ const MAX_METRICS_CONNECTIONS: usize = 64;
 
 /// The size limit of health and reflection requests, which name one service or symbol.
 const MAX_SMALL_MESSAGE_BYTES: usize = 16 << 10;
+
+/// The size limit of requests to the budget service, whose ids and entries are short.
+const MAX_BUDGET_MESSAGE_BYTES: usize = 8 << 10;
 
 /// The servers that have started; each resolves when its listener is closed and its requests have
 /// ended.
@@ -65,7 +69,9 @@ impl App {
         let http = self.http.connections(self.shares.http, &listeners);
         let debug = self.debug.connections(self.shares.debug, &listeners);
         let connect = self.connect_then_report();
-        let json = Json::start(self.json_rate_limit, &self.http_limits, self.json_errors, connect)?;
+        let access = self.access.clone();
+        let (limits, errors) = (&self.http_limits, self.json_errors);
+        let json = Json::start(self.json_rate_limit, limits, errors, access, connect)?;
         let json = json.with_sampler(self.sampler);
         self.metrics.add(json.stats().clone());
         let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
@@ -138,7 +144,7 @@ impl App {
         &self,
         draining: &watch::Receiver<bool>,
     ) -> anyhow::Result<(Workers, Arc<GrpcStats>)> {
-        let routes = grpc_routes(self.health.clone())?;
+        let routes = grpc_routes(self.health.clone(), self.rate_limit.clone())?;
         let grpc = Grpc::new(self.rate_limit.clone(), routes, self.limits);
         let grpc = Arc::new(grpc.with_sampler(self.sampler));
         let stats = grpc.stats().clone();
@@ -227,8 +233,8 @@ pub(super) fn register(listener: BoundSocket) -> Option<Listener> {
     listener.attach().inspect_err(|error| tracing::error!(%error, "cannot listen")).ok()
 }
 
-/// Health and reflection, which gRPC serves besides the API.
-fn grpc_routes(health: Arc<Health>) -> anyhow::Result<Routes> {
+/// Budgets, health and reflection, which gRPC serves besides the API.
+fn grpc_routes<S: Store>(health: Arc<Health>, rate_limit: RateLimit<S>) -> anyhow::Result<Routes> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -236,8 +242,10 @@ fn grpc_routes(health: Arc<Health>) -> anyhow::Result<Routes> {
     };
     let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     let health = tonic_health::pb::health_server::HealthServer::new(HealthService::new(health));
+    let budget = BudgetServiceServer::new(BudgetService::new(rate_limit));
     let mut routes = Routes::builder();
     routes
+        .add_service(budget.max_decoding_message_size(MAX_BUDGET_MESSAGE_BYTES))
         .add_service(health.max_decoding_message_size(MAX_SMALL_MESSAGE_BYTES))
         .add_service(v1.max_decoding_message_size(MAX_SMALL_MESSAGE_BYTES))
         .add_service(v1alpha.max_decoding_message_size(MAX_SMALL_MESSAGE_BYTES));

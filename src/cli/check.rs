@@ -205,6 +205,9 @@ fn flags(rule: &Rule) -> Vec<String> {
     if let Some(Group { v4, v6 }) = rule.group() {
         flags.push(format!("group=v4/{v4},v6/{v6}"));
     }
+    if let Some(reserve) = &rule.reserve {
+        flags.push(format!("reserve={}", reserve.id));
+    }
     if !rule.limit_name(0).is_empty() {
         flags.push(format!("name={}", rule.limit_name(0)));
     }

@@ -28,9 +28,8 @@ use super::call_state::{
     memory_exceeded,
 };
 use super::framing::read;
-use super::hold_guard::HoldGuard;
 use super::stats::Started;
-use crate::service::{RequestView, parse_timeout, rejection};
+use crate::service::{HoldGuard, RequestView, parse_timeout, rejection};
 use crate::trace::RequestTrace;
 use weir_limiter::Holds;
 use weir_store::Store;
@@ -42,7 +41,7 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Starts a call, and completes it if neither the client nor the store has to be waited for.
-pub(super) fn start<S: Store + 'static>(
+pub(super) fn start<S: Store>(
     shared: &CallContext<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -93,7 +92,7 @@ fn is_grpc(content_type: &[u8]) -> bool {
 }
 
 /// Answers a request if the store can answer now; else the call waits for the store.
-pub(super) fn complete<S: Store + 'static>(
+pub(super) fn complete<S: Store>(
     shared: &CallContext<S>,
     mut request: CompleteRequest,
 ) -> CallState {
@@ -112,10 +111,7 @@ pub(super) fn complete<S: Store + 'static>(
 
 impl CompleteRequest {
     /// Answers the request when the store has answered.
-    pub async fn wait_for_store<S: Store + 'static>(
-        mut self,
-        shared: Arc<CallContext<S>>,
-    ) -> CallState {
+    pub async fn wait_for_store<S: Store>(mut self, shared: Arc<CallContext<S>>) -> CallState {
         let timeout = self.timeout;
         let mut trace = std::mem::take(&mut self.trace);
         let answer = match self.read(&shared, &trace) {
@@ -158,10 +154,7 @@ impl CompleteRequest {
 pub(super) type FramedResponse = (Result<Bytes, Status>, HoldGuard);
 
 /// Answers a request without waiting; none if the store cannot answer now.
-fn answer_now<S: Store + 'static>(
-    grpc: &Grpc<S>,
-    request: &CompleteRequest,
-) -> Option<FramedResponse> {
+fn answer_now<S: Store>(grpc: &Grpc<S>, request: &CompleteRequest) -> Option<FramedResponse> {
     let _entered = request.trace.enter();
     let mut view = match read(grpc, &request.message) {
         Ok(view) => view,
@@ -174,7 +167,7 @@ fn answer_now<S: Store + 'static>(
     Some((answer, HoldGuard::new(&grpc.rate_limit, holds)))
 }
 
-async fn answer<S: Store + 'static>(
+async fn answer<S: Store>(
     grpc: &Grpc<S>,
     view: &RequestView<'_>,
     timeout: Option<Duration>,

@@ -8,10 +8,10 @@ use h2::{Reason, RecvStream, SendStream};
 use tonic::Status;
 
 use super::call_context::CallContext;
-use super::hold_guard::HoldGuard;
 use super::outbound::RESPONSE_OVERHEAD_BYTES;
 use super::stats::Started;
 use crate::connections::Reservation;
+use crate::service::HoldGuard;
 use crate::trace::RequestTrace;
 
 /// How a call ended.

@@ -14,15 +14,15 @@ use super::call_state::{
     CallOutcome, CallState, ClientWait, CompleteRequest, PartialRequest, PendingResponse,
     memory_exceeded,
 };
-use super::hold_guard::HoldGuard;
 use super::outbound::Outbound;
 use super::{Limits, framing};
 use crate::connections::Reservation;
+use crate::service::HoldGuard;
 use weir_store::Store;
 
 impl ClientWait {
     /// Waits, up to the timeout of clients.
-    pub async fn finish<S: Store + 'static>(self, shared: Arc<CallContext<S>>) -> CallState {
+    pub async fn finish<S: Store>(self, shared: Arc<CallContext<S>>) -> CallState {
         match self {
             ClientWait::Request(request) => request.receive(&shared).await,
             ClientWait::Response(response) => CallState::Done(response.deliver(&shared).await),
@@ -32,7 +32,7 @@ impl ClientWait {
 
 impl PartialRequest {
     /// Receives the rest of the request, and completes the call.
-    async fn receive<S: Store + 'static>(self, shared: &CallContext<S>) -> CallState {
+    async fn receive<S: Store>(self, shared: &CallContext<S>) -> CallState {
         let PartialRequest { first, mut body, timeout, mut trace, respond } = self;
         let limits = &shared.grpc.limits;
         let mut reservation = shared.budget.reservation();

@@ -68,7 +68,7 @@ use weir_store::Store;
 const EVICTION_GRACE: Duration = Duration::from_millis(100);
 
 /// Serves one connection until it is closed. Drains it once `shutdown` turns true.
-pub(super) async fn serve<S: Store + 'static>(
+pub(super) async fn serve<S: Store>(
     shared: Arc<CallContext<S>>,
     io: impl AsyncRead + AsyncWrite + Unpin,
     handle: &ConnectionHandle,
@@ -140,7 +140,7 @@ struct GrpcConnection<'a, S, T, StorePool, ClientPool> {
 
 impl<S, T, StorePool, ClientPool> GrpcConnection<'_, S, T, StorePool, ClientPool>
 where
-    S: Store + 'static,
+    S: Store,
     T: AsyncRead + AsyncWrite + Unpin,
     StorePool: CallPool<CompleteRequest>,
     ClientPool: CallPool<ClientWait>,

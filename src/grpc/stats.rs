@@ -25,16 +25,19 @@ const DURATION: MetricFamily = MetricFamily::histogram(
 );
 
 /// The methods that are served besides ShouldRateLimit, by their paths; all further ones count together.
-const METHODS: [(&str, &str); 5] = [
+const METHODS: [(&str, &str); 8] = [
     ("/grpc.health.v1.Health/Check", "Check"),
     ("/grpc.health.v1.Health/List", "List"),
+    ("/weir.budget.v1.BudgetService/Reserve", "Reserve"),
+    ("/weir.budget.v1.BudgetService/Settle", "Settle"),
+    ("/weir.budget.v1.BudgetService/Cancel", "Cancel"),
     ("/grpc.health.v1.Health/Watch", "Watch"),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "ServerReflectionInfo"),
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "ServerReflectionInfo"),
 ];
 
 /// How many of [`METHODS`] have one response, whose time says something.
-const UNARY: usize = 2;
+const UNARY: usize = 5;
 
 /// Counts and latencies of calls, by method.
 #[derive(Debug)]

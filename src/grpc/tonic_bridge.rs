@@ -18,6 +18,7 @@ use tower_service::Service;
 use super::call_context::CallContext;
 use super::call_state::memory_exceeded;
 use super::stats::OtherMethod;
+use crate::service::HoldGuard;
 
 /// Concurrent calls per connection. A client can make some of them last as long as it likes.
 const MAX_CALLS: usize = 100;
@@ -29,16 +30,25 @@ const CALL_BYTES: usize = 64 << 10;
 /// frame of 256 bytes keeps the 8 KiB alive that were read with it.
 const REFLECTION_BYTES: usize = 2 << 20;
 
+/// Bytes that a call of the budget service takes: its headers, its message and its response are small. By default one
+/// connection has room for some 250.
+const BUDGET_BYTES: usize = 32 << 10;
+
 /// Spawns a task that has a call answered by tonic's services, or refuses the call.
 pub(super) fn start<S>(
     shared: &CallContext<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) {
-    let is_reflection = request.uri().path().starts_with("/grpc.reflection.");
-    let bytes = if is_reflection { REFLECTION_BYTES } else { CALL_BYTES };
+    let path = request.uri().path();
+    let is_budget = path.starts_with("/weir.budget.");
+    let bytes = match path {
+        _ if is_budget => BUDGET_BYTES,
+        _ if path.starts_with("/grpc.reflection.") => REFLECTION_BYTES,
+        _ => CALL_BYTES,
+    };
     let mut reservation = shared.budget.reservation();
-    let refused = if Arc::strong_count(&shared.tonic_calls) > MAX_CALLS {
+    let refused = if !is_budget && Arc::strong_count(&shared.tonic_calls) > MAX_CALLS {
         let text = format!(
             "more than {MAX_CALLS} concurrent calls of health and reflection on one connection"
         );
@@ -52,24 +62,33 @@ pub(super) fn start<S>(
         let _ = respond.send_response(status.into_http::<()>(), true);
         return;
     }
-    let held = (reservation, shared.tonic_calls.clone());
+    let held = (reservation, (!is_budget).then(|| shared.tonic_calls.clone()));
     let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
     let (stats, started) = (shared.grpc.stats.clone(), Instant::now());
-    let method = OtherMethod::of(request.uri().path());
+    let method = OtherMethod::of(path);
+    // The others may wait for something to report.
+    let max_wait = is_budget.then_some(timeout);
     tokio::spawn(async move {
         let answered = || stats.count_other(method, started.elapsed());
-        forward(routes, request, respond, timeout, answered).await;
+        forward(routes, request, respond, Timeouts { max_wait, write: timeout }, answered).await;
         drop(held);
     });
 }
 
-/// Forwards one call, until its client resets it. `timeout` is the time that the client has to read
-/// each part of the response; `answered` is called when there is one.
+/// The timeouts of a call.
+struct Timeouts {
+    /// Of the client sending the request, and the response to it; none if it may take any time.
+    max_wait: Option<Duration>,
+    /// Of the client reading each part of the response.
+    write: Duration,
+}
+
+/// Forwards one call, until its client resets it; `answered` is called when there is a response.
 async fn forward(
     mut routes: Routes,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    timeout: Duration,
+    timeouts: Timeouts,
     answered: impl FnOnce(),
 ) {
     let mut routed = pin!(routes.call(request.map(RequestBody)));
@@ -77,22 +96,37 @@ async fn forward(
         Poll::Ready(_) => Poll::Ready(None),
         Poll::Pending => routed.as_mut().poll(cx).map(Some),
     });
-    let Some(Ok(response)) = response.await else { return };
+    let response = match timeouts.max_wait {
+        None => response.await,
+        Some(timeout) => match tokio::time::timeout(timeout, response).await {
+            Ok(response) => response,
+            Err(_) => {
+                let late =
+                    Status::deadline_exceeded("the request was not received within grpc.timeout");
+                let _ = respond.send_response(late.into_http::<()>(), true);
+                return;
+            }
+        },
+    };
+    let Some(Ok(response)) = response else { return };
     answered();
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
+    let held = head.extensions.remove::<HoldGuard>();
     let ends = body.is_end_stream();
     let Ok(stream) = respond.send_response(Response::from_parts(head, ()), ends) else { return };
-    if !ends {
-        // It fails only if the client is gone.
-        let _ = send(body, stream, timeout).await;
+    // It fails only if the client is gone.
+    let is_sent = ends || send(body, stream, timeouts.write).await.unwrap_or(false);
+    if let (true, Some(held)) = (is_sent, held) {
+        held.keep();
     }
 }
 
+/// Sends a body. Returns whether it was sent whole.
 async fn send(
     body: impl Body<Data = Bytes>,
     mut stream: SendStream<Bytes>,
     timeout: Duration,
-) -> Result<(), h2::Error> {
+) -> Result<bool, h2::Error> {
     let mut body = pin!(body);
     loop {
         let frame = poll_fn(|cx| match stream.poll_reset(cx) {
@@ -100,19 +134,20 @@ async fn send(
             Poll::Pending => body.as_mut().poll_frame(cx).map(Some),
         });
         match frame.await {
-            None | Some(Some(Err(_))) => return Ok(()),
-            Some(None) => return stream.send_data(Bytes::new(), true),
+            None | Some(Some(Err(_))) => return Ok(false),
+            Some(None) => return stream.send_data(Bytes::new(), true).map(|()| true),
             Some(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => {
                     let sent = send_data(data, &mut stream);
                     let Ok(sent) = tokio::time::timeout(timeout, sent).await else {
                         stream.send_reset(Reason::CANCEL);
-                        return Ok(());
+                        return Ok(false);
                     };
                     sent?;
                 }
                 Err(frame) => {
-                    return stream.send_trailers(frame.into_trailers().unwrap_or_default());
+                    let trailers = frame.into_trailers().unwrap_or_default();
+                    return stream.send_trailers(trailers).map(|()| true);
                 }
             },
         }

@@ -22,11 +22,10 @@ pub(super) struct OverlayState {
 
 #[derive(Clone, Debug, Default)]
 struct OverlayStatus {
-    /// When the active overlay was loaded.
-    loaded: Option<SystemTime>,
-    /// The files of the overlay, and how many patches they have.
-    files: Option<Vec<String>>,
-    patches: Option<usize>,
+    /// The overlay of the active rules.
+    active: Option<LoadedOverlay>,
+    /// The newest one, until there are active rules with it.
+    next: Option<LoadedOverlay>,
     /// The newest overlay, if it was rejected.
     rejected: Option<Rejected>,
     /// The errors of the last overlay that was rejected, and when that was.
@@ -35,6 +34,24 @@ struct OverlayStatus {
     report: OverlayReport,
     /// The problems of the report, in full.
     problems: String,
+}
+
+#[derive(Clone, Debug)]
+struct LoadedOverlay {
+    /// When it was loaded.
+    loaded: SystemTime,
+    files: Vec<String>,
+    /// How many patches the files have.
+    patches: usize,
+}
+
+impl OverlayStatus {
+    /// Notes that the active rules, if there are any, have the newest overlay.
+    fn activate(&mut self) {
+        let Some(next) = self.next.take() else { return };
+        tracing::info!(files = next.files.len(), patches = next.patches, "overlay is loaded");
+        self.active = Some(next);
+    }
 }
 
 impl OverlayState {
@@ -54,6 +71,7 @@ impl OverlayState {
         }
         let mut status = self.status.lock();
         (status.report, status.problems) = (report, problems);
+        status.activate();
     }
 
     /// Returns the newest overlay, if it is rejected.
@@ -64,13 +82,14 @@ impl OverlayState {
     /// The status as JSON; `age` returns the seconds since a time.
     pub fn status(&self, age: impl Fn(SystemTime) -> u64) -> serde_json::Value {
         let status = self.status.lock().clone();
+        let active = status.active.as_ref();
         let last_error = status
             .last_error
             .map(|(when, problems)| json!({ "seconds_ago": age(when), "problems": problems }));
         json!({
-            "files": status.files,
-            "loaded_seconds_ago": status.loaded.map(age),
-            "patches": status.patches,
+            "files": active.map(|active| &active.files),
+            "loaded_seconds_ago": active.map(|active| age(active.loaded)),
+            "patches": active.map(|active| active.patches),
             "patched_rules": status.report.patched_rules,
             "failed_patches": status.report.failed_patches,
             "problems": status.problems,
@@ -112,7 +131,8 @@ impl Loader {
     }
 
     /// Validates overlay files and applies them to the active rules and all later ones. `found` are the
-    /// problems found while reading the files. An invalid overlay is reported, and the active one stays.
+    /// problems found while reading the files. An invalid overlay is reported, and the active one stays. If the
+    /// active rules cannot be compiled again, because of their lists, the overlay is applied to the next ones.
     pub fn load_overlay(&self, files: Vec<RuleFile>, found: Vec<Problem>) {
         let Some(state) = &self.overlay else { return };
         let _loading = self.loading.lock();
@@ -140,15 +160,16 @@ impl Loader {
                 return;
             }
         };
-        let files: Vec<String> = overlay.files().map(str::to_owned).collect();
-        let patches = overlay.patches();
+        let files = overlay.files().map(str::to_owned).collect();
+        let next = LoadedOverlay { loaded: now, files, patches: overlay.patches() };
         *state.active.lock() = Some(overlay);
         state.metrics.newest_rejected.set(0);
-        tracing::info!(files = files.len(), patches, "overlay is loaded");
-        self.load_present();
-        // Only now: the overlay in the status is one that decides requests.
         let mut status = state.status.lock();
-        (status.loaded, status.rejected) = (Some(now), None);
-        (status.files, status.patches) = (Some(files), Some(patches));
+        (status.next, status.rejected) = (Some(next), None);
+        drop(status);
+        // Only after that: the overlay in the status is one that decides requests. Errors are reported.
+        if self.load_present().is_ok() {
+            state.status.lock().activate();
+        }
     }
 }

@@ -20,6 +20,12 @@ pub struct Rejected {
 }
 
 impl Rejected {
+    /// Returns whether the first error is the same.
+    pub(super) fn is_like(&self, other: &Rejected) -> bool {
+        let place = |it: &Rejected| (it.file.clone(), it.line, it.column);
+        self.text == other.text && place(self) == place(other)
+    }
+
     /// Notes the errors of a set after those of `before`. `message` says what the rejection means.
     pub(super) fn new(
         message: &str,

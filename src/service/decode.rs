@@ -120,6 +120,7 @@ impl<'a> RequestView<'a> {
                 limit: header.limit,
                 hits_addend: header.hits_addend,
                 is_negative_hits: header.is_negative_hits,
+                budget: None,
             });
         }
         descriptors

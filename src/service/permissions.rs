@@ -1,6 +1,6 @@
 //! The optional parts of a request that clients may use, per protocol.
 
-use weir_limiter::{Descriptor, RequestError};
+use weir_limiter::{Budget, BudgetStep, Descriptor, RequestError};
 
 /// How a request arrived. Error texts name the settings of its protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Permissions {
     pub protocol: Protocol,
     /// Limits in the request, which replace those of the rules.
     pub allow_overrides: bool,
-    /// Refunds: `is_negative_hits`.
+    /// Refunds: `is_negative_hits`; and settling and cancelling what is reserved.
     pub allow_negative_hits: bool,
 }
 
@@ -44,6 +44,9 @@ impl Permissions {
             if descriptor.is_negative_hits && !self.allow_negative_hits {
                 return Err(RequestError::BadDescriptor(i, self.no_negative_hits()));
             }
+            if descriptor.budget.is_some_and(gives_back) && !self.allow_negative_hits {
+                return Err(RequestError::BadDescriptor(i, self.no_settling()));
+            }
             if descriptor.limit.is_some() && !self.allow_overrides {
                 return Err(RequestError::BadDescriptor(i, self.no_overrides()));
             }
@@ -59,6 +62,18 @@ impl Permissions {
         }
     }
 
+    fn no_settling(self) -> &'static str {
+        match self.protocol {
+            Protocol::Http => {
+                "settling and cancelling are disabled: send the token of debug.write_token_file, or set \
+                 http.allow_negative_hits"
+            }
+            Protocol::Grpc | Protocol::Resp => {
+                "settling and cancelling are disabled (setting grpc.allow_negative_hits)"
+            }
+        }
+    }
+
     fn no_overrides(self) -> &'static str {
         match self.protocol {
             Protocol::Grpc => "limit overrides are disabled (setting grpc.allow_overrides)",
@@ -66,6 +81,11 @@ impl Permissions {
             Protocol::Resp => "limit overrides are disabled",
         }
     }
+}
+
+/// Whether hits may come back.
+fn gives_back(budget: Budget<'_>) -> bool {
+    !matches!(budget.step, BudgetStep::Reserve(_))
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ async fn both_versions_of_reflection_list_the_services() {
     let weir = serving(RULES).start();
     let channel = channel(weir.grpc).await;
     for services in [reflect!(v1, channel), reflect!(v1alpha, channel)] {
-        for wanted in [API, "grpc.health.v1.Health"] {
+        for wanted in [API, "weir.budget.v1.BudgetService", "grpc.health.v1.Health"] {
             assert!(services.iter().any(|name| name == wanted), "{wanted} in {services:?}");
         }
     }

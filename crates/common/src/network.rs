@@ -55,9 +55,12 @@ impl Network {
     /// a network. Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. Does not allocate.
     pub fn from_value(text: &str) -> Option<Network> {
         // Most are IPv4 addresses.
-        if let Ok(address) = text.parse::<Ipv4Addr>() {
-            return Some(address.into());
-        }
+        let ipv4 = text.parse::<Ipv4Addr>().ok().map(Network::from);
+        ipv4.or_else(|| Network::from_other_value(text))
+    }
+
+    /// Reads a value as [`from_value`](Self::from_value) does, if it is not just an IPv4 address.
+    pub fn from_other_value(text: &str) -> Option<Network> {
         match split(text) {
             (address, Some(prefix)) => Network::new(address.parse().ok()?, prefix_len(prefix)?),
             (address, None) => {

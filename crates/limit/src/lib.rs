@@ -36,7 +36,7 @@ pub use idle::idle_limits;
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
 pub use plan::{CountError, KeyCounts, KeyState, LimitReading, Op, Plan, State, UpTo};
-pub use plan::{Reservation, ReservationOp, Reserve};
+pub use plan::{Reservation, ReservationOp, Reserve, smallest_capacity};
 pub(crate) use saved::SavedNumbers;
 pub use saved::log_copy::{LogCopy, NextPart};
 pub use undo::{Replaced, Undo};
@@ -101,6 +101,21 @@ impl Limit {
                 calendar: None,
             }),
         })
+    }
+
+    /// Returns the most hits that it can allow at once: its burst, or its n; 0 if it denies every hit.
+    pub fn capacity(&self) -> u64 {
+        match &self.algorithm {
+            _ if self.requests_per_unit == 0 => 0,
+            Algorithm::TokenBucket(bucket) => bucket.capacity.into(),
+            Algorithm::Gcra(gcra) => gcra.burst(),
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::BucketedWindow(_)
+            | Algorithm::Concurrency(_)
+            | Algorithm::ReduceBucket(_) => self.requests_per_unit.into(),
+        }
     }
 
     /// Returns how many hits are near n: a part of it, computed with 32-bit floats like in the

@@ -144,6 +144,11 @@ impl Plan {
         self.concurrency
     }
 
+    /// Returns the [smallest capacity](smallest_capacity) of the limits.
+    pub fn capacity(&self) -> u64 {
+        smallest_capacity(&self.limits)
+    }
+
     /// Returns whether every limit has a period of one second: the reference can keep these in a
     /// separate Redis.
     pub fn per_second(&self) -> bool {
@@ -247,6 +252,13 @@ impl Plan {
             _ => self.charge_hashed(&mut State::default(), now, op, hold),
         }
     }
+}
+
+/// Returns the most hits that limits can allow at once: the smallest capacity of those that enforce, or of
+/// all if none does; 0 if they deny every hit.
+pub fn smallest_capacity(limits: &[Limit]) -> u64 {
+    let enforced = limits.iter().filter(|limit| !limit.shadow_mode).map(Limit::capacity).min();
+    enforced.or_else(|| limits.iter().map(Limit::capacity).min()).unwrap_or(0)
 }
 
 /// Hashes a shape.

@@ -73,6 +73,10 @@ pub enum ReservationResult {
     Settled,
     /// There was none to settle or to cancel.
     Unknown,
+    /// The same request has made it before.
+    Repeated,
+    /// Another request has made one of the id before.
+    Conflict,
 }
 
 /// The answer for one descriptor: that of its binding limit.

@@ -80,7 +80,8 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// The key of a descriptor, and its hold: the value of its last entry if the plan has hold ids.
+/// The key of a descriptor, and the id of its hold or its reservation: the value of an entry that is not part of
+/// the key.
 pub(super) fn key<'a>(
     domain: &'a str,
     matched: &'a Matched<'_, '_>,
@@ -89,6 +90,10 @@ pub(super) fn key<'a>(
     match matched.entries() {
         [others @ .., (_, id)] if plan.hold_id().is_some() => {
             (Key { domain, entries: others }, Some(*id))
+        }
+        _ if matched.has_id() => {
+            let (entries, id) = matched.split_id();
+            (Key { domain, entries }, id)
         }
         entries => (Key { domain, entries }, None),
     }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use weir_limit::{Limit, Micros, SECOND, Unit};
+use weir_limit::{Limit, Micros, ReservationResult, SECOND, Unit};
 use weir_rules::{Metadata, Rule};
 use weir_store::StoreError;
 
@@ -31,6 +31,10 @@ pub struct Status<'s> {
     pub quota: bool,
     /// The rule that applies, if any.
     pub rule: Option<&'s Rule>,
+    /// The hits that were reserved or charged, if its rule reserves; what was settled if it was less.
+    pub reserved: u32,
+    /// What became of its reservation.
+    pub reservation: ReservationResult,
 }
 
 impl<'s> Status<'s> {
@@ -70,6 +74,9 @@ pub enum RequestError {
     TooManyDescriptors(usize, usize),
     #[error("descriptor {0}: {1}")]
     BadDescriptor(usize, &'static str),
+    /// What a reservation is made, settled or cancelled with is invalid.
+    #[error("{0}")]
+    BadReservation(&'static str),
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -182,7 +182,7 @@ impl Denials {
             domain,
             entries,
             cut,
-            hits: matched.op.takes().unwrap_or(0),
+            hits: matched.op.asks().unwrap_or(0),
             rule: rule.map(|rule| self.redaction.path(rule.path(), all, 0)),
             rule_id: rule.map(|rule| rule_id(rule.domain(), rule.path())),
             limit: limit.map(ToString::to_string),

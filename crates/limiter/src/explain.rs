@@ -15,7 +15,7 @@ use crate::controls::{ActiveView, Control};
 use crate::{Applied, Request, applied};
 use weir_common::entry::OwnedEntry;
 use weir_limit::Limit;
-use weir_rules::{Candidate, MatchKind, Origin, Rule, RuleDescription, Step};
+use weir_rules::{Candidate, MatchKind, Origin, ReserveStep, Rule, RuleDescription, Step};
 
 /// An explained request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,6 +66,9 @@ pub struct ExplainedStep {
     /// What matches too, with a lower precedence.
     pub later: Vec<ExplainedCandidate>,
     pub wildcards_tried: usize,
+    /// The part of an entry in a reservation, if it comes after those of the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<ReserveStep>,
 }
 
 /// A descriptor of the rules that an entry matches.
@@ -163,6 +166,7 @@ pub fn explain<'s>(
                     matched: step.matched.map(candidate),
                     later: step.later.into_iter().map(candidate).collect(),
                     wildcards_tried: step.wildcards_tried,
+                    reserve: step.reserve,
                 })
                 .collect(),
             rule: rule.map(Rule::describe),

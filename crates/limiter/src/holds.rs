@@ -1,15 +1,20 @@
-//! The hits of concurrency limits that a request took, so that a cancelled call can release them.
+//! What a request took and may have to give back: the hits of concurrency limits and reservations, if the
+//! call is cancelled; and reservations, if it is denied.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_limit::{Op, Plan};
+use super::lookup::Lookup;
+use super::reserving;
+use weir_limit::{Op, Plan, ReservationOp, ReservationResult};
+use weir_rules::ReserveStats;
 use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Role, Store};
 
 /// The time-out for releasing; no request waits for it.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// The holds of a request. Most have none, and then nothing is allocated.
+/// The holds and the reservations of a request. Most have none, and then nothing is allocated.
 #[derive(Debug, Default)]
 pub struct Holds(Option<Box<Taken>>);
 
@@ -18,76 +23,162 @@ struct Taken {
     domain: Box<str>,
     on_failure: Option<OnStoreFailure>,
     holds: Vec<TakenHold>,
+    /// The reservations of a request that is denied.
+    denied: Vec<TakenHold>,
+    /// The counts of reservations that may have been made.
+    unknown: Vec<Arc<ReserveStats>>,
 }
 
 #[derive(Debug)]
 struct TakenHold {
     entries: Box<[(Box<str>, Box<str>)]>,
     plan: Arc<Plan>,
-    hits: u64,
+    /// What gives it back.
+    op: Op,
     id: Option<Box<str>>,
     role: Role,
+    /// The counts of a reservation; none for a hold.
+    stats: Option<Arc<ReserveStats>>,
 }
 
 impl Holds {
-    /// Returns whether no hold was taken.
+    /// Returns whether nothing is to be given back.
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.0.as_ref().is_none_or(|taken| taken.holds.is_empty() && taken.denied.is_empty())
     }
 
     /// Adds what a batch took according to its answers.
-    pub(super) fn add(&mut self, batch: &Batch<'_>, answers: &[Answer]) {
-        if batch.charges.iter().any(|charge| charge.plan.concurrency().is_some()) {
-            self.add_each(batch, answers);
+    pub(super) fn add(&mut self, batch: &Batch<'_>, answers: &[Answer], lookup: &Lookup<'_, '_>) {
+        let takes = |charge: &Charge<'_>| {
+            charge.plan.concurrency().is_some() || matches!(charge.op, Op::Reservation(_))
+        };
+        if batch.charges.iter().any(takes) {
+            self.add_each(batch, answers, lookup);
         }
     }
 
     #[cold]
-    fn add_each(&mut self, batch: &Batch<'_>, answers: &[Answer]) {
+    fn add_each(&mut self, batch: &Batch<'_>, answers: &[Answer], lookup: &Lookup<'_, '_>) {
         if batch.together && batch.is_denied(answers) {
             return;
         }
-        for (charge, answer) in batch.charges.iter().zip(answers) {
-            let Some(hits) = charge.held(answer) else { continue };
+        let charged = lookup.matched.iter().filter(|matched| matched.plan().is_some());
+        for ((charge, answer), matched) in batch.charges.iter().zip(answers).zip(charged) {
+            let reserved = reserving::reserved(answer).map(ReservationOp::Cancel);
+            let stats = matched.applies.rule().and_then(|rule| rule.reserve_stats.clone());
+            let op = match reserved.map(Op::Reservation) {
+                None if reserving::is_unknown(charge.op, answer) => {
+                    self.taken(batch, charge).unknown.extend(stats);
+                    continue;
+                }
+                reserved => reserved.or_else(|| charge.held(answer).map(Op::Refund)),
+            };
+            let Some(op) = op else { continue };
             let entry = |(key, value): &Entry<'_>| (Box::from(*key), Box::from(*value));
             let hold = TakenHold {
                 entries: charge.key.entries.iter().map(entry).collect(),
                 plan: charge.plan.clone(),
-                hits,
+                op,
                 id: charge.hold.map(Box::from),
                 role: charge.role,
+                stats,
             };
-            let taken = self.0.get_or_insert_with(|| {
-                let (domain, on_failure) = (charge.key.domain.into(), batch.on_failure);
-                Box::new(Taken { domain, on_failure, holds: Vec::new() })
-            });
-            taken.holds.push(hold);
+            self.taken(batch, charge).holds.push(hold);
         }
     }
 
-    /// Releases all holds. If the store fails, they expire after their time-out.
+    fn taken(&mut self, batch: &Batch<'_>, charge: &Charge<'_>) -> &mut Taken {
+        self.0.get_or_insert_with(|| {
+            let (domain, on_failure) = (charge.key.domain.into(), batch.on_failure);
+            let (holds, denied, unknown) = Default::default();
+            Box::new(Taken { domain, on_failure, holds, denied, unknown })
+        })
+    }
+
+    /// Notes that the request is denied: what it reserved is to be cancelled. Where it is not known whether
+    /// that was made, it stays charged.
+    pub(super) fn deny(&mut self) {
+        let Some(taken) = &mut self.0 else { return };
+        let holds = mem::take(&mut taken.holds).into_iter();
+        (taken.denied, taken.holds) = holds.partition(|hold| hold.stats.is_some());
+        taken.unknown.drain(..).for_each(|stats| stats.lost());
+    }
+
+    /// Cancels the reservations of a request that is denied, those that the store can cancel now.
+    pub(super) fn cancel_now(&mut self, store: &impl Store) {
+        let Some(taken) = &mut self.0 else { return };
+        let denied = mem::take(&mut taken.denied);
+        taken.denied = denied.into_iter().filter(|hold| !taken.release_now(hold, store)).collect();
+    }
+
+    /// Takes the reservations of a request that is denied. They are to be [released](Self::release) at
+    /// once.
+    pub fn denied(&mut self) -> Option<Holds> {
+        let taken = self.0.as_mut().filter(|taken| !taken.denied.is_empty())?;
+        let (domain, on_failure) = (taken.domain.clone(), taken.on_failure);
+        let (holds, denied, unknown) = (mem::take(&mut taken.denied), Vec::new(), Vec::new());
+        Some(Holds(Some(Box::new(Taken { domain, on_failure, holds, denied, unknown }))))
+    }
+
+    /// Gives back everything. If the store fails, holds expire after their time-out, and what was reserved
+    /// stays charged.
     pub async fn release(self, store: &impl Store) {
         let Some(taken) = self.0 else { return };
-        let Taken { domain, on_failure, holds } = *taken;
-        for hold in &holds {
-            let entries: Vec<Entry<'_>> =
-                hold.entries.iter().map(|(key, value)| (&**key, &**value)).collect();
-            let charge = Charge {
-                key: Key { domain: &domain, entries: &entries },
-                plan: &hold.plan,
-                op: Op::Refund(hold.hits),
-                hold: hold.id.as_deref(),
-                role: hold.role,
-            };
-            let batch = Batch {
-                charges: &[charge],
-                together: false,
-                quota_passes: false,
-                budget: BUDGET,
-                on_failure,
-                span: None,
-            };
-            store.charge(batch, &mut Answers::new()).await;
+        for hold in taken.holds.iter().chain(&taken.denied) {
+            let (entries, mut answers) = (hold.entries(), Answers::new());
+            let charges = [hold.charge(&taken.domain, &entries)];
+            store.charge(taken.batch(&charges), &mut answers).await;
+            hold.count(&answers);
+        }
+    }
+}
+
+impl Taken {
+    /// Gives back one without waiting. Returns whether the store could.
+    fn release_now(&self, hold: &TakenHold, store: &impl Store) -> bool {
+        let (entries, mut answers) = (hold.entries(), Answers::new());
+        let charges = [hold.charge(&self.domain, &entries)];
+        let is_released = store.try_charge(self.batch(&charges), &mut answers);
+        if is_released {
+            hold.count(&answers);
+        }
+        is_released
+    }
+
+    fn batch<'a>(&self, charges: &'a [Charge<'a>]) -> Batch<'a> {
+        Batch {
+            charges,
+            together: false,
+            quota_passes: false,
+            budget: BUDGET,
+            on_failure: self.on_failure,
+            span: None,
+        }
+    }
+}
+
+impl TakenHold {
+    fn entries(&self) -> Vec<Entry<'_>> {
+        self.entries.iter().map(|(key, value)| (&**key, &**value)).collect()
+    }
+
+    fn charge<'a>(&'a self, domain: &'a str, entries: &'a [Entry<'a>]) -> Charge<'a> {
+        Charge {
+            key: Key { domain, entries },
+            plan: &self.plan,
+            op: self.op,
+            hold: self.id.as_deref(),
+            role: self.role,
+        }
+    }
+
+    /// Counts that a reservation was cancelled, unless it had been settled.
+    fn count(&self, answers: &[Answer]) {
+        let (Some(stats), [answer]) = (&self.stats, answers) else { return };
+        match answer.as_ref().map(|decision| decision.reservation) {
+            Ok(ReservationResult::Settled) => stats.cancelled(),
+            Ok(ReservationResult::None) | Err(_) => stats.lost(),
+            Ok(_) => {}
         }
     }
 }

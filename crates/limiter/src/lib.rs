@@ -22,6 +22,7 @@ mod log;
 mod lookup;
 mod metrics;
 mod request;
+mod reserving;
 mod sample;
 mod spans;
 mod stats;
@@ -35,9 +36,9 @@ pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialSample, DenialWatch, Denials, rule_id};
 pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState};
-pub use inspect::{Inspection, ResetError, inspect, reset};
+pub use inspect::{Inspection, ReservationState, ResetError, inspect, reset};
 pub use metrics::LimiterCounts;
-pub use request::{Descriptor, Override, Request};
+pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,9 +51,13 @@ use self::spans::DecisionSpan;
 use self::stats::CountedHits;
 use crate::controls::{ActiveView, Effect};
 use crate::top::{Redaction, Top};
-use weir_limit::Decision;
+use weir_common::throttle::Throttle;
+use weir_limit::{Decision, ReservationResult};
 use weir_rules::Domain;
 use weir_store::{Answer, Answers, Charge, Store, StoreError};
+
+/// How often refunds that do nothing are logged.
+const REFUND_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs the example of the page.
 #[cfg(doctest)]
@@ -97,6 +102,8 @@ pub struct Limiter<S> {
     denial_log: DenialLog,
     denials: Denials,
     top: Option<Arc<Top>>,
+    /// Throttles warnings about refunds that do nothing.
+    refund_log: Throttle,
 }
 
 impl<S: Store> Limiter<S> {
@@ -105,7 +112,8 @@ impl<S: Store> Limiter<S> {
         let denial_log = DenialLog::new(options.logged_denials);
         let counts = LimiterCounts::new(options.max_series);
         let denials = Denials::new(Arc::new(Redaction::new(Vec::new())));
-        Limiter { store, options, counts, denial_log, denials, top: None }
+        let refund_log = Throttle::new(REFUND_LOG_INTERVAL);
+        Limiter { store, options, counts, denial_log, denials, top: None, refund_log }
     }
 
     /// Shows hashes in place of secret values to those who watch denials.
@@ -155,7 +163,8 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Decides a request by the rules of one snapshot, within `budget`. What it takes of concurrency
-    /// limits is added to `holds`, also if the outcome is an error.
+    /// limits, and what it reserves, is added to `holds`, also if the outcome is an error. Of a denied
+    /// request, [`Holds::denied`] returns the reservations, which are to be cancelled at once.
     ///
     /// # Errors
     ///
@@ -181,17 +190,20 @@ impl<S: Store> Limiter<S> {
             let charge = span.charge(&batch);
             batch.span = charge.span();
             self.store.charge(batch, &mut answers).await;
-            holds.add(&batch, &answers);
+            holds.add(&batch, &answers, &lookup);
             charge.end(&answers);
         }
         let mut decision = RequestDecision::default();
         let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
+        if decision.over_limit {
+            holds.deny();
+        }
         span.end(&lookup, &answers, concluded.as_ref().map(|()| &decision));
         concluded.map(|()| decision)
     }
 
     /// Decides a request as [`decide`](Self::decide) does, but without waiting, and passes the decision
-    /// to `then`. Returns `None`, with nothing charged or counted, if the store cannot answer now.
+    /// to `then`. The reservations of a denied request are cancelled if the store can do that now, too. Returns `None`, with nothing charged or counted, if the store cannot answer now.
     ///
     /// The decision is not returned, because to copy it takes longer than to look up a rule.
     pub fn decide_now<'s, T>(
@@ -218,11 +230,15 @@ impl<S: Store> Limiter<S> {
             if !self.store.try_charge(batch, &mut answers) {
                 return None;
             }
-            holds.add(&batch, &answers);
+            holds.add(&batch, &answers, &lookup);
             charge.end(&answers);
         }
         let mut decision = RequestDecision::default();
         let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
+        if decision.over_limit {
+            holds.deny();
+            holds.cancel_now(&self.store);
+        }
         span.end(&lookup, &answers, concluded.as_ref().map(|()| &decision));
         Some(concluded.map(|()| then(&decision)))
     }
@@ -275,6 +291,9 @@ impl<S: Store> Limiter<S> {
                 None => None,
             };
             lookup.add(request, descriptor, sent_plan);
+            if descriptor.budget.is_some() {
+                lookup.check_budget().map_err(|why| RequestError::BadDescriptor(i, why))?;
+            }
         }
         lookup.complete(&self.options, key_values);
         if let Some(controls) = controls {
@@ -311,6 +330,11 @@ impl<S: Store> Limiter<S> {
                     }
                     // Controls decide without the store, too.
                     _ if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
+                    // What was reserved stays charged.
+                    Some((charge, Err(_))) if reserving::settles(charge.op) => {
+                        reserving::count_failed(matched);
+                        uncharged_status(matched)
+                    }
                     answer => {
                         let error = answer.and_then(|(_, answer)| answer.as_ref().err());
                         let error = error.copied().unwrap_or(StoreError::Unavailable);
@@ -322,6 +346,8 @@ impl<S: Store> Limiter<S> {
             if let Some(effect) = &matched.effect {
                 self.control_status(request.domain, matched, effect, &mut status);
             }
+            // What was reserved beside it is given back.
+            over |= status.reservation == ReservationResult::Conflict;
             quotas += usize::from(status.quota);
             quotas_over += usize::from(status.quota && status.over_limit);
             over |= status.over_limit && !status.quota;
@@ -362,12 +388,18 @@ impl<S: Store> Limiter<S> {
     ) -> Status<'s> {
         let limit = &charge.plan.limits()[usize::from(decision.limit)];
         let (mut shadow, mut name) = (false, "");
-        let hits = matched.op.takes().unwrap_or(0);
+        let hits = charge.op.charged(decision);
         let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
         stats::count(&counted, domain, matched, decision.limit);
         if let Some(top) = &self.top {
             let shadow_mode = self.options.shadow_mode;
             top_keys::record(top, matched, charge, decision, &counted, is_charged, shadow_mode);
+        }
+        if let Some(stats) = matched.reserve_stats() {
+            reserving::count(stats, charge.op, decision, limit);
+            if matched.descriptor.is_negative_hits {
+                self.refund_ignored(charge.key.domain, matched);
+            }
         }
         let rule = matched.applies.rule();
         if let Some(rule) = rule {
@@ -386,6 +418,22 @@ impl<S: Store> Limiter<S> {
             reset_after: decision.reset_after,
             quota: matched.is_quota,
             rule,
+            reserved: decision.granted.max(decision.reserved),
+            reservation: decision.reservation,
+        }
+    }
+
+    /// Counts and logs a refund that does nothing.
+    #[cold]
+    fn refund_ignored(&self, domain: &str, matched: &Matched<'_, '_>) {
+        add(&self.counts.ignored_refunds);
+        if let Some(suppressed) = self.refund_log.pass() {
+            tracing::warn!(
+                domain = log::shortened(domain),
+                rule = matched.path(),
+                suppressed,
+                "negative hits do nothing for a rule with `reserve`: settle with the hits that were used"
+            );
         }
     }
 

@@ -8,7 +8,7 @@ use super::lookup::{Lookup, Matched};
 use super::sample::Sample;
 use super::{Request, RequestError, Status};
 use crate::controls::Effect;
-use weir_limit::{Limit, Op, Source};
+use weir_limit::{Limit, Op, ReservationOp, Source};
 use weir_store::key_text;
 use weir_store::{Answer, Entry};
 
@@ -107,6 +107,11 @@ fn line<'a>(
             Op::Undo(undo) => -i64::from(undo.hits),
             Op::UpTo(up_to) => up_to.most.into(),
             Op::Add { hits, .. } => hits.into(),
+            Op::Reservation(ReservationOp::Settle(hits) | ReservationOp::SettleKnown(hits)) => {
+                hits.into()
+            }
+            Op::Reservation(ReservationOp::Cancel(hits)) => -i64::from(hits),
+            Op::Reservation(op) => op.reserve().map_or(0, |reserve| reserve.most.into()),
         }),
         used_before: None,
         remaining: None,
@@ -141,6 +146,7 @@ fn line<'a>(
             line.remaining = Some(decision.remaining);
             line.retry_after_ms = decision.retry_after.map(|wait| wait.div_ceil(1_000));
             line.result = match decision.allowed || matched.is_allowed() {
+                _ if matched.is_blocked() => "over_limit",
                 _ if matched.passes_by_shadow_mode(decision) => "over_limit_in_shadow_mode",
                 true => "ok",
                 false => "over_limit",

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Descriptor, Options, Request};
+use super::{Descriptor, Options, Request, reserving};
 use crate::controls::{CompiledControls, Effect};
 use weir_limit::{Decision, Op, Plan};
-use weir_rules::{Domain, Found, Rule};
+use weir_rules::{Domain, Found, ReserveStats, Rule};
 use weir_store::Entry;
 
 /// The descriptors of a request, each with what applies to it.
@@ -87,11 +87,13 @@ impl<'s, 'r> Matched<'s, 'r> {
         match &self.effect {
             None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
             Some(Effect::Limit { plan, .. }) => Some(plan),
-            Some(Effect::Block { .. }) => None,
-            // What was never taken is not refunded. A hold is known by its id.
+            Some(Effect::Block { .. }) => self.applies.plan().filter(|_| self.settles()),
+            // What was never taken is not refunded. A hold is known by its id, and so is a reservation.
             Some(Effect::Allow { .. }) => {
                 let has_id = |plan: &&Arc<Plan>| plan.hold_id().is_some();
-                self.applies.plan().filter(|plan| self.is_refund() && has_id(plan))
+                let gives_back =
+                    |plan: &&Arc<Plan>| self.settles() || self.op.is_refund() && has_id(plan);
+                self.applies.plan().filter(gives_back)
             }
         }
     }
@@ -113,12 +115,51 @@ impl<'s, 'r> Matched<'s, 'r> {
     fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
-        self.effect = controls.find(domain, self.descriptor.entries, plan, self.is_refund());
+        let (entries, reserves) = match self.has_id() {
+            // Whatever the id.
+            true => (self.split_id().0, true),
+            false => (self.descriptor.entries, false),
+        };
+        let gives_back = self.op.is_refund() && !reserves || self.settles();
+        self.effect = controls.find(domain, entries, plan, gives_back);
+        if let (Some(effect), true) = (&self.effect, reserves) {
+            self.op = reserving::controlled(self.op, effect);
+        }
         self.is_quota &= !self.is_blocked();
     }
 
-    fn is_refund(&self) -> bool {
-        self.op.is_refund()
+    /// Whether it only settles what an id has reserved.
+    fn settles(&self) -> bool {
+        reserving::settles(self.op)
+    }
+
+    /// The counts of its rule's reservations, if the rule has `reserve`.
+    #[inline]
+    pub fn reserve_stats(&self) -> Option<&'s ReserveStats> {
+        match self.applies {
+            Match::Rule(found) => found.rule.reserve_stats.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Whether its entries or its request may name a reservation.
+    #[inline]
+    pub fn has_id(&self) -> bool {
+        self.descriptor.budget.is_some() || self.reserve_stats().is_some()
+    }
+
+    /// The entries that are counted, and the id of a reservation, if there is one.
+    #[cold]
+    pub fn split_id(&self) -> (&[Entry<'r>], Option<&'r str>) {
+        let entries = self.entries();
+        let Some(rule) = self.applies.rule() else { return (entries, None) };
+        let counted = rule.counted_entries(entries.len());
+        let id = match self.descriptor.budget {
+            Some(budget) => Some(budget.id),
+            // As it was sent.
+            None => self.descriptor.entries.get(counted).map(|(_, id)| *id),
+        };
+        (entries.get(..counted).unwrap_or(entries), id)
     }
 
     /// Whether a control denies it.
@@ -156,6 +197,7 @@ impl<'s, 'r> Matched<'s, 'r> {
     pub fn counted_entries(&self, plan: &Plan) -> &[Entry<'r>] {
         match self.entries() {
             [others @ .., _] if plan.hold_id().is_some() => others,
+            _ if self.has_id() => self.split_id().0,
             entries => entries,
         }
     }
@@ -188,7 +230,13 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
                 domain.find(descriptor.entries).map_or(Match::Nothing, Match::Rule)
             }
         };
-        let op = op(request, descriptor);
+        let op = match (descriptor.budget, applies.rule()) {
+            (Some(budget), rule) => reserving::budget_op(budget, rule),
+            (None, Some(rule)) if rule.reserve.is_some() => {
+                reserving::op(request, descriptor, rule)
+            }
+            (None, _) => op(request, descriptor),
+        };
         self.matched.push(Matched {
             applies,
             descriptor,
@@ -197,6 +245,30 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
             effect: None,
             key_entries: None,
         });
+    }
+
+    /// Checks that hits can be reserved of what applies to the last descriptor.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be, for the client.
+    #[cold]
+    pub fn check_budget(&self) -> Result<(), &'static str> {
+        let applies = self.matched.last().map(|matched| &matched.applies);
+        match applies {
+            Some(Match::Rule(found)) => match &found.rule.plan {
+                Some(plan) if plan.can_reserve() => Ok(()),
+                Some(_) => {
+                    Err("its rule cannot reserve: it counts single hits, or those in flight, or \
+                                denials restart its wait")
+                }
+                None => Err("its rule is unlimited: there is nothing to reserve"),
+            },
+            Some(Match::Override(_)) => Err("a limit of its own cannot reserve: leave it out"),
+            Some(Match::Nothing) | None => {
+                Err("no rule applies to it: there is nothing to reserve")
+            }
+        }
     }
 
     /// Completes the look-up once all descriptors are matched.
@@ -246,7 +318,10 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
             // Charged all or none: the others only look.
             for matched in &mut self.matched {
                 if !matched.is_blocked() && !matched.op.is_unconditional() {
-                    matched.op = Op::Take(0);
+                    matched.op = match matched.op {
+                        Op::Reservation(_) => reserving::only_settling(matched.op),
+                        _ => Op::Take(0),
+                    };
                 }
             }
         }

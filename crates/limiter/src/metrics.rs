@@ -29,6 +29,8 @@ pub struct LimiterCounts {
     pub rule_shadow_mode: AtomicU64,
     /// Descriptors that a control blocks, allows, or gives another limit.
     pub controlled: [AtomicU64; 3],
+    /// Refunds to rules with `reserve`, which do nothing.
+    pub ignored_refunds: AtomicU64,
 }
 
 impl LimiterCounts {
@@ -43,6 +45,7 @@ impl LimiterCounts {
             global_shadow_mode: AtomicU64::default(),
             rule_shadow_mode: AtomicU64::default(),
             controlled: Default::default(),
+            ignored_refunds: AtomicU64::default(),
         }
     }
 }
@@ -96,6 +99,12 @@ const GLOBAL_SHADOW_MODE: MetricFamily = MetricFamily::counter(
     &[],
 );
 
+const IGNORED_REFUNDS: MetricFamily = MetricFamily::counter(
+    "ignored_refunds",
+    "Descriptors with negative hits for a rule with `reserve`, where they do nothing",
+    &[],
+);
+
 const CONTROLLED: MetricFamily = MetricFamily::counter(
     "controlled_descriptors",
     "Descriptors that a control decided, or whose limit it changed, by action",
@@ -117,6 +126,7 @@ impl<S: Operations + Debug> MetricSource for Limiter<S> {
         }
         counts.domain_not_found.collect(sink);
         sink.counter(GLOBAL_SHADOW_MODE, counts.global_shadow_mode.load(Ordering::Relaxed));
+        sink.counter(IGNORED_REFUNDS, counts.ignored_refunds.load(Ordering::Relaxed));
         sink.family(CONTROLLED);
         for (action, count) in ["block", "allow", "limit"].into_iter().zip(&counts.controlled) {
             let count = SampleValue::Counter(count.load(Ordering::Relaxed));

@@ -28,6 +28,27 @@ pub struct Descriptor<'a> {
     pub limit: Option<Override>,
     pub hits_addend: Option<u64>,
     pub is_negative_hits: bool,
+    /// What to do about a reservation, in place of hits.
+    pub budget: Option<Budget<'a>>,
+}
+
+/// What to do about what an id has reserved of the keys of a request, whatever `reserve` of their rules says
+/// about entries.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget<'a> {
+    pub id: &'a str,
+    pub step: BudgetStep,
+}
+
+/// A step of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetStep {
+    /// Reserves hits, 0 for the rule's estimate. The same request, made again, changes nothing.
+    Reserve(u32),
+    /// Settles what the id has reserved with the hits that were used.
+    Settle(u32),
+    /// Gives back what the id has reserved.
+    Cancel,
 }
 
 /// A limit that the client sent with a descriptor.

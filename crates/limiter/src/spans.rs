@@ -145,7 +145,7 @@ fn record_deciding(
         span.record("rate_limit.remaining", i64::from(status.remaining));
     }
     if let Some(Ok(decided)) = answer {
-        let taken = if decided.allowed { matched.op.takes().unwrap_or(0) } else { 0 };
+        let taken = if decided.allowed { matched.op.charged(decided) } else { 0 };
         span.record("rate_limit.used", integer(decided.used_before.saturating_add(taken)));
     }
     if let Some(wait) = status.retry_after {
@@ -168,7 +168,8 @@ fn error_type(error: &RequestError) -> String {
         RequestError::EmptyDomain
         | RequestError::NoDescriptors
         | RequestError::TooManyDescriptors(..)
-        | RequestError::BadDescriptor(..) => "invalid_request".to_owned(),
+        | RequestError::BadDescriptor(..)
+        | RequestError::BadReservation(_) => "invalid_request".to_owned(),
         RequestError::NoRules => "no_rules".to_owned(),
     }
 }

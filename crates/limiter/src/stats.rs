@@ -134,7 +134,7 @@ pub(super) fn count_errors(lookup: &Lookup<'_, '_>, answers: &[Answer]) {
     let charged = lookup.matched.iter().filter(|matched| matched.plan().is_some());
     for (matched, _) in charged.zip(answers).filter(|(_, answer)| answer.is_err()) {
         if let Some(rule) = matched.applies.rule() {
-            add(&rule.stats.store_errors, matched.op.takes().unwrap_or(0));
+            add(&rule.stats.store_errors, matched.op.asks().unwrap_or(0));
         }
     }
 }

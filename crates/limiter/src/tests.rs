@@ -10,6 +10,7 @@ mod inspect;
 mod limits;
 mod networks;
 mod replicas;
+mod reserving;
 mod series;
 mod top_keys;
 

@@ -37,7 +37,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::history::{History, Spans};
 use self::key::{Key, KeyHasher};
-use self::merge::merge;
+use self::merge::{Merged, merge};
 use self::near::{Near, NearKeys, NearNow};
 use self::share::Share;
 use self::sketch::{Sketch, Snapshot};
@@ -219,15 +219,30 @@ impl Top {
         }
     }
 
+    /// Returns the path of the rule that a listed key of the domain has, as it is, by the path that is shown. A
+    /// hidden value may be in it.
+    pub fn rule_shown_as(&self, domain: &str, shown: &str) -> Option<String> {
+        let query = Query { domain: Some(domain), rule: Some(shown), ..Query::new(By::Hits) };
+        let (merged, _) = self.merged(HITS, query.window);
+        let row = merged.rows.iter().find(|row| query.selects(&row.key, &self.redaction))?;
+        Some(row.key.rule().to_owned())
+    }
+
     fn counted(&self, list: usize, query: &Query<'_>) -> TopList {
+        let (merged, seconds) = self.merged(list, query.window);
+        list::by_count(merged, query, seconds, &self.redaction)
+    }
+
+    /// Returns one list of all threads, and how many seconds it covers.
+    fn merged(&self, list: usize, window: Window) -> (Merged<()>, u64) {
         // Held, so that no step ends meanwhile.
         let past = self.past.lock();
         let current = |Aligned(lists): &Aligned| lists.lock().counted[list].snapshot();
         let mut copies: Vec<Snapshot<()>> = self.lists.iter().map(current).collect();
-        copies.push(past.histories[list].snapshot(query.window));
-        let seconds = past.spans.covered(query.window, self.clock.monotonic()) / SECOND;
+        copies.push(past.histories[list].snapshot(window));
+        let seconds = past.spans.covered(window, self.clock.monotonic()) / SECOND;
         drop(past);
-        list::by_count(merge(copies, |(), ()| {}), query, seconds, &self.redaction)
+        (merge(copies, |(), ()| {}), seconds)
     }
 
     /// Ends the current step if it is long enough. Takes a few milliseconds; it should not run on a thread that

@@ -25,7 +25,10 @@ pub(super) fn record(
     is_charged: bool,
     shadow_mode: bool,
 ) {
-    let Some(hits) = charge.op.takes() else { return };
+    if charge.op.is_refund() {
+        return;
+    }
+    let hits = charge.op.charged(decision);
     let near = match is_charged && decision.allowed && decision.source == Source::Store {
         true => near(charge.plan, decision, counted, hits),
         false => NearAdmissions::new(),

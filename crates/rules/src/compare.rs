@@ -257,6 +257,10 @@ impl<'s> Walk<'s, '_> {
         self.change("shadow_mode", old.shadow_mode, new.shadow_mode);
         self.change("quota_mode", old.quota_mode, new.quota_mode);
         self.change("detailed_metric", old.detailed_metric, new.detailed_metric);
+        if old.reserve != new.reserve {
+            let reserve = |rule: &Rule| rule.reserve.as_ref().map(ToString::to_string);
+            self.change("reserve", reserve(old), reserve(new));
+        }
         if old.replaces != new.replaces {
             let names = |rule: &Rule| -> Vec<Value> {
                 rule.replaces.iter().map(|name| Value::from(&**name)).collect()

@@ -62,6 +62,7 @@ impl RuleSet {
                 series: &set.series,
                 max_log_bytes: options.max_log_bytes,
                 near_limit_ratio: options.near_limit_ratio,
+                reference_layout: options.reference_layout,
                 together: false,
                 lint: options.lint,
                 replaced: Vec::new(),

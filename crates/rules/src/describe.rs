@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::matcher::{Group, MatchKind};
 use super::rule::Metadata;
-use super::{Domain, Origin, Rule, RuleSet};
+use super::{Domain, Origin, Reserve, Rule, RuleSet};
 use weir_common::entry::OwnedEntry;
 use weir_limit::{Algorithm, FixedWindow, Limit, Parameter, SECOND};
 
@@ -28,6 +28,9 @@ pub struct RuleDescription {
     pub detailed_metric: bool,
     pub value_to_metric: bool,
     pub metadata: Option<Metadata>,
+    /// How requests reserve hits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Box<Reserve>>,
     /// `network` or `list`, if the last entry names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<MatchKind>,
@@ -124,6 +127,7 @@ impl Rule {
             detailed_metric: self.detailed_metric,
             value_to_metric: self.value_to_metric,
             metadata: self.metadata.clone(),
+            reserve: self.reserve.clone(),
             by: self.set.as_ref().map(|set| set.match_kind()),
             values: self.listed_values(),
             group: self.group(),
@@ -164,6 +168,9 @@ pub(super) fn extensions(rule: &Rule, domain: Option<&Domain>) -> String {
     if !matches!(limits, [] | [_]) || !limits.iter().all(is_of_the_reference) {
         let limits: Vec<String> = limits.iter().map(limit_text).collect();
         out += &format!(", limits: {}", limits.join(" + "));
+    }
+    if let Some(reserve) = &rule.reserve {
+        out += &format!(", reserve: {reserve}");
     }
     if let Some(domain) = domain {
         if domain.together {

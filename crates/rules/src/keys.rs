@@ -9,6 +9,8 @@ pub(super) enum Section {
     Descriptor,
     /// `group` of a descriptor.
     Group,
+    /// `reserve` of a descriptor.
+    Reserve,
     /// `rate_limit`.
     Limit,
     /// An item of `rate_limits`.
@@ -23,6 +25,7 @@ impl Section {
             Section::Root => "the root of the file",
             Section::Descriptor => "a descriptor, beside `key`",
             Section::Group => "`group`",
+            Section::Reserve => "`reserve`",
             Section::Limit => "`rate_limit`",
             Section::ListedLimit => "an item of `rate_limits`",
             Section::Replacement => "an item of `replaces`",
@@ -40,7 +43,7 @@ enum KeyOrigin {
 }
 
 use KeyOrigin::{Reference, Weir};
-use Section::{Descriptor, Group, Limit, ListedLimit, Replacement, Root};
+use Section::{Descriptor, Group, Limit, ListedLimit, Replacement, Reserve, Root};
 
 const KEYS: &[KnownKey] = &[
     KnownKey("domain", &[Root], Reference),
@@ -54,6 +57,13 @@ const KEYS: &[KnownKey] = &[
     KnownKey("group", &[Descriptor], Weir),
     KnownKey("v4", &[Group], Weir),
     KnownKey("v6", &[Group], Weir),
+    KnownKey("reserve", &[Descriptor], Weir),
+    KnownKey("id", &[Reserve], Weir),
+    KnownKey("settle", &[Reserve], Weir),
+    KnownKey("estimate", &[Reserve], Weir),
+    KnownKey("at_least", &[Reserve], Weir),
+    KnownKey("at_most", &[Reserve], Weir),
+    KnownKey("timeout", &[Reserve], Weir),
     KnownKey("rate_limit", &[Descriptor], Reference),
     KnownKey("rate_limits", &[Descriptor], Weir),
     KnownKey("shadow_mode", &[Descriptor, ListedLimit], Reference),

@@ -27,6 +27,7 @@ mod problems;
 pub mod proto;
 mod read;
 mod render;
+mod reserve;
 mod rule;
 pub mod source;
 mod source_map;
@@ -57,8 +58,9 @@ pub use position::Position;
 pub use problem::truncate;
 pub use problem::{Problem, Severity};
 pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
+pub use reserve::{Reserve, ReserveStep};
 pub use rule::{Metadata, Origin, Rule};
-pub use stats::{RuleSeries, RuleStats};
+pub use stats::{ReserveStats, RuleSeries, RuleStats};
 pub use to_yaml::YAML_HEADER;
 pub use totals::{HitTotals, RuleTotals, totals};
 
@@ -110,6 +112,8 @@ pub struct Options {
     pub lint: bool,
     /// The part of n from which on decisions tell that a limit is near it; none if they need not.
     pub near_limit_ratio: Option<f32>,
+    /// Whether the store has the reference's layout of keys, which has no reservations.
+    pub reference_layout: bool,
     /// Where the lists are that rules name by `values_file`.
     pub lists: Lists,
 }
@@ -124,6 +128,7 @@ impl Default for Options {
             max_series: 10_000,
             lint: false,
             near_limit_ratio: None,
+            reference_layout: false,
             lists: Lists::None,
         }
     }
@@ -203,7 +208,7 @@ impl Domain {
 
     /// The path in the metrics of a rule that `entries` match.
     pub fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
-        self.root.metric_path(entries, rule.detailed_metric)
+        self.root.metric_path(rule, entries)
     }
 
     /// The values that the key of a descriptor has in place of its own, with the indices of their entries:

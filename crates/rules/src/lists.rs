@@ -78,13 +78,13 @@ impl ListReader {
         self.files
     }
 
-    /// Reads a list that a rule file names. `report` is called with every error; it returns whether more
-    /// are listed. The errors of a list are reported once.
+    /// Reads a list that a rule file names. `report` is called with every error. The errors of a list are
+    /// reported once.
     pub fn list(
         &mut self,
         rule_file: &str,
         name: &str,
-        report: &mut dyn FnMut(ListError) -> bool,
+        report: &mut dyn FnMut(ListError),
     ) -> Arc<ValueList> {
         let path = match self.path(rule_file, name) {
             Ok(Some(path)) => path,

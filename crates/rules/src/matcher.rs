@@ -25,7 +25,7 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-use super::{Origin, Rule};
+use super::{Origin, Reserve, Rule};
 use value_sets::ValueSets;
 use weir_common::entry::Entry;
 use weir_common::glob;
@@ -64,6 +64,8 @@ pub(super) struct NodeFlags {
     pub share_threshold: bool,
     /// Whether values that the node does not name distinguish metrics.
     pub value_to_metric: bool,
+    /// Whether its rule reserves hits, so that more entries may lead to it.
+    pub reserves: bool,
     /// Whether the descriptor has no value.
     pub any_value: bool,
     /// The length of the key in the text `key_value`.
@@ -76,6 +78,22 @@ impl Child {
         let key_length = self.flags.key_length as usize;
         let value = self.text.get(key_length + 1..).unwrap_or_default();
         (self.text.get(..key_length).unwrap_or(&self.text), value)
+    }
+
+    /// How its rule reserves hits, if it does.
+    pub fn reserve(&self) -> Option<&Reserve> {
+        self.rule.as_ref()?.reserve.as_deref()
+    }
+
+    /// Whether `further` entries are part of a reservation of its rule.
+    #[cold]
+    fn is_end(&self, further: &[Entry<'_>]) -> bool {
+        self.reserve().is_some_and(|reserve| reserve.takes(further.iter().map(|(key, _)| *key)))
+    }
+
+    /// Whether the entry that it matches, with `further` ones after it, names a reservation.
+    fn is_id(&self, further: &[Entry<'_>]) -> bool {
+        self.reserve().is_some_and(|reserve| reserve.has_own_id) && self.is_end(further)
     }
 }
 
@@ -229,36 +247,40 @@ impl MatcherNode {
     }
 
     /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text
-    /// for. There is no backtracking: an entry takes the first child that it matches.
+    /// for. There is no backtracking: an entry takes the first child that it matches. The entries of a
+    /// reservation come before the children of its rule.
     fn walk<'s>(
         &'s self,
         entries: &[Entry<'_>],
         mut replace: impl FnMut(usize, KeyValue<'s>),
     ) -> Option<&'s Rule> {
-        let mut node = self;
-        for (i, &(key, value)) in entries.iter().enumerate() {
+        let (mut node, mut rest) = (self, entries);
+        while let [(key, value), further @ ..] = rest {
             let matched = node.child(key, value)?;
-            if let Some(value) = matched.key_value(key, value) {
-                replace(i, value);
+            let child = matched.child;
+            if let Some(value) = matched.key_value(key, value)
+                && !child.is_id(further)
+            {
+                replace(entries.len() - rest.len(), value);
             }
-            if i + 1 == entries.len() {
-                return matched.child.rule.as_deref();
+            if further.is_empty() || child.flags.reserves && child.is_end(further) {
+                return child.rule.as_deref();
             }
-            node = &matched.child.below;
+            (node, rest) = (&child.below, further);
         }
         None
     }
 
-    /// Calls `part` with each entry and the child that it matches.
+    /// Calls `part` with each entry, its index, and the child that it matches.
     pub(super) fn each_match<'e>(
         &self,
         entries: &[Entry<'e>],
-        mut part: impl FnMut(Entry<'e>, &Matched<'_>),
+        mut part: impl FnMut(usize, Entry<'e>, &Matched<'_>),
     ) {
         let mut node = self;
-        for &(key, value) in entries {
+        for (i, &(key, value)) in entries.iter().enumerate() {
             let Some(matched) = node.child(key, value) else { return };
-            part((key, value), &matched);
+            part(i, (key, value), &matched);
             node = &matched.child.below;
         }
     }
@@ -283,7 +305,8 @@ impl MatcherNode {
             && let Some(found) = sets.find(&self.children, key, value)
         {
             let child = self.children.get(found.child as usize)?;
-            return Some(Matched { child, kind: found.kind, is_ipv4: found.is_ipv4 });
+            let network_len = found.network.map(|(_, len)| len);
+            return Some(Matched { child, kind: found.kind, network_len, is_ipv4: found.is_ipv4 });
         }
         for wildcard in &self.wildcards {
             if joined.matches(&wildcard.parts) {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::Rule;
 use super::matcher::{KeyValue, MatchKind, Matched, MatcherNode};
 use weir_common::entry::Entry;
 
@@ -9,17 +10,21 @@ impl MatcherNode {
     /// The path of a descriptor in the metrics of its rule: the names of the nodes that it matches,
     /// where `value_to_metric` puts the value of an entry that a node does not name.
     ///
-    /// `detailed` is the path of a rule with `detailed_metric`: all entries with their values. Where a
-    /// wildcard, a network or a list shares its threshold, its text replaces the value in either.
-    pub(super) fn metric_path(&self, entries: &[Entry<'_>], detailed: bool) -> String {
+    /// That of a rule with `detailed_metric` has all entries with their values. Where a wildcard, a network or
+    /// a list shares its threshold, its text replaces the value in either. The id of a reservation and the
+    /// mark of a settling call distinguish nothing.
+    pub(super) fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
+        let detailed = rule.detailed_metric;
+        let counted = rule.counted_entries(entries.len());
+        let entries = entries.get(..rule.entries.len()).unwrap_or(entries);
         let mut shares = false;
         let is_shared =
             |matched: &Matched<'_>| matched.child.flags.share_threshold && !matched.kind.is_exact();
-        self.each_match(entries, |_, matched| shares |= is_shared(matched));
+        self.each_match(entries, |_, _, matched| shares |= is_shared(matched));
         let mut path = String::with_capacity(64);
-        self.each_match(entries, |(key, value), matched| {
+        self.each_match(entries, |i, (key, value), matched| {
             let flags = matched.child.flags;
-            let part = if is_shared(matched) {
+            let part = if is_shared(matched) || i >= counted {
                 Part::Node
             } else if detailed {
                 if shares { Part::Sent } else { Part::Whole }

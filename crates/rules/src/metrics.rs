@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{RuleSeries, RuleSet, RuleStats};
+use super::{ReserveStats, Rule, RuleSeries, RuleSet, RuleStats};
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;
@@ -43,6 +43,31 @@ const LIMIT_OVER_LIMIT: MetricFamily = MetricFamily::counter(
      number), for rules with several limits",
     &["domain", "rule", "limit"],
 );
+const RESERVATIONS: MetricFamily = MetricFamily::counter(
+    "reservations",
+    "Requests to reserve hits, by result",
+    &["domain", "rule", "result"],
+);
+const SETTLEMENTS: MetricFamily = MetricFamily::counter(
+    "settlements",
+    "Reservations that were settled or cancelled, hits that were charged without a reservation \
+     (`unknown`), and what the store may not have taken (`lost`)",
+    &["domain", "rule", "result"],
+);
+const RESERVED_HITS: MetricFamily =
+    MetricFamily::counter("reserved_hits", "Hits that were reserved", LABELS);
+const SETTLED_HITS: MetricFamily =
+    MetricFamily::counter("settled_hits", "Hits that reservations were settled with", LABELS);
+const OVERDRAFT_HITS: MetricFamily = MetricFamily::counter(
+    "overdraft_hits",
+    "Hits charged beyond a limit because they had been used",
+    LABELS,
+);
+const SETTLE_RATIO: MetricFamily = MetricFamily::histogram(
+    "settle_ratio",
+    "Hits that a reservation was settled with, divided by those that were reserved",
+    LABELS,
+);
 const FOLDED_UPDATES: MetricFamily = MetricFamily::counter(
     "metrics_folded_updates",
     "Decisions counted in the series with the labels `other`, because values of requests make more \
@@ -74,7 +99,45 @@ pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
             sink.sample(&labels, SampleValue::Counter(count));
         }
     }
+    collect_reservations(rules, sink);
     sink.counter(FOLDED_UPDATES, rules.map_or(0, |rules| rules.series.folded.get()));
+}
+
+/// Lists the metrics of rules with `reserve`.
+fn collect_reservations(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
+    let mut all: Vec<(&Rule, &ReserveStats)> = Vec::new();
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
+    for rule in rules.iter().flat_map(|rules| rules.rules()) {
+        if let Some(stats) = &rule.reserve_stats
+            && seen.insert((rule.domain(), rule.path()))
+        {
+            all.push((rule, stats));
+        }
+    }
+    for (family, pick) in [
+        (RESERVATIONS, ReserveStats::reservations as fn(&ReserveStats) -> Vec<(&'static str, u64)>),
+        (SETTLEMENTS, ReserveStats::settlements),
+    ] {
+        sink.family(family);
+        for (rule, stats) in &all {
+            for (result, count) in pick(stats) {
+                let labels = [("domain", rule.domain()), ("rule", rule.path()), ("result", result)];
+                sink.sample(&labels, SampleValue::Counter(count));
+            }
+        }
+    }
+    for (i, family) in [RESERVED_HITS, SETTLED_HITS, OVERDRAFT_HITS].into_iter().enumerate() {
+        sink.family(family);
+        for (rule, stats) in &all {
+            let labels = [("domain", rule.domain()), ("rule", rule.path())];
+            sink.sample(&labels, SampleValue::Counter(stats.hits()[i]));
+        }
+    }
+    sink.family(SETTLE_RATIO);
+    for (rule, stats) in &all {
+        let labels = [("domain", rule.domain()), ("rule", rule.path())];
+        sink.sample(&labels, SampleValue::Histogram(&stats.ratio()));
+    }
 }
 
 /// The counts of a series, one for each of [`FAMILIES`].

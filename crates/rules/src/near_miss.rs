@@ -24,6 +24,8 @@ pub enum NearMiss<'s> {
     MoreEntries(Candidate<'s>),
     /// The match of this entry has nothing below, so that no rule has as many entries.
     FewerEntries(usize, Candidate<'s>),
+    /// The entry comes after those of this rule, which reserves hits if it has this key.
+    Reserve(usize, &'s Rule, &'s str),
     /// No descriptor has the key of this entry; the nearest key.
     Key(usize, Option<&'s str>),
     /// Descriptors have the key of this entry, but not its value; the nearest value.
@@ -103,7 +105,11 @@ impl Domain {
             (None, Some(step)) => {
                 let at = trace.steps.len() - 1;
                 let above = at.checked_sub(1).and_then(|above| trace.steps[above].matched);
+                let reserve = above.and_then(|above| near_reserve(at, above, entries));
+                let has_reserve = reserve.is_some();
+                found.extend(reserve);
                 match above.filter(|above| above.below.is_empty()) {
+                    Some(_) if has_reserve => {}
                     Some(above) => found.push(NearMiss::FewerEntries(at - 1, above)),
                     None => found.push(near_entry(at, step.level, entries[at])),
                 }
@@ -138,6 +144,22 @@ impl Domain {
     }
 }
 
+/// What the rule of `above`, if it reserves hits, has instead of the entries from `at` on.
+fn near_reserve<'s>(
+    at: usize,
+    above: Candidate<'s>,
+    entries: &[Entry<'_>],
+) -> Option<NearMiss<'s>> {
+    let rule = above.rule?;
+    let reserve = rule.reserve.as_deref()?;
+    let wanted = |i: &usize| reserve.next_key(i - at);
+    let other = (at..entries.len()).find(|i| wanted(i) != Some(entries[*i].0))?;
+    Some(match wanted(&other) {
+        Some(key) => NearMiss::Reserve(other, rule, key),
+        None => NearMiss::FewerEntries(other - 1, above),
+    })
+}
+
 /// What a level has instead of an entry.
 fn near_entry<'s>(at: usize, level: Level<'s>, (key, value): Entry<'_>) -> NearMiss<'s> {
     let start = format!("{key}_");
@@ -156,6 +178,10 @@ fn near_entry<'s>(at: usize, level: Level<'s>, (key, value): Entry<'_>) -> NearM
 
 /// Returns a rule that the rest of the entries lead to if every match may be taken, not only the first.
 fn leads_to<'s>(from: Candidate<'s>, rest: &[Entry<'_>], visits: &mut usize) -> Option<&'s Rule> {
+    let reserve = from.rule.and_then(|rule| rule.reserve.as_deref());
+    if reserve.is_some_and(|reserve| reserve.takes(rest.iter().map(|(key, _)| *key))) {
+        return from.rule;
+    }
     let Some((&entry, rest)) = rest.split_first() else { return from.rule };
     *visits = visits.checked_sub(1)?;
     from.below.matches(entry).into_iter().find_map(|next| leads_to(next, rest, visits))

@@ -86,6 +86,11 @@ impl PrefixTable {
         self.v4.len() + self.v6.len()
     }
 
+    /// Returns whether two tables have the same networks, whatever their numbers.
+    pub fn is_same(&self, other: &PrefixTable) -> bool {
+        are_same(&self.v4, &other.v4) && are_same(&self.v6, &other.v6)
+    }
+
     /// Finds the longest network that contains another one.
     pub fn find(&self, network: &Network) -> Option<Containing> {
         let len = network.prefix_len();
@@ -129,6 +134,11 @@ impl<B: Bits> Row<B> {
     fn contains(&self, start: B, prefix_len: u8) -> bool {
         self.prefix_len <= prefix_len && start.masked(self.prefix_len) == self.start
     }
+}
+
+fn are_same<B: Bits>(one: &[Row<B>], other: &[Row<B>]) -> bool {
+    let networks = |row: &Row<B>| (row.start, row.prefix_len);
+    one.iter().map(networks).eq(other.iter().map(networks))
 }
 
 /// Sorts networks, and finds for each the one that encloses it.

@@ -5,10 +5,13 @@ mod limits;
 mod lint;
 mod overlay;
 mod patched;
+mod reserve;
 mod value_sets;
 mod values;
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::keys::Section;
@@ -20,11 +23,11 @@ use super::problem::{Problem, Severity};
 use super::problems::Problems;
 use super::stats::{LimitStats, RuleSeriesBudget};
 use super::tree::{Content, Node};
-use super::{Metadata, Origin, Rule, RuleSeries};
+use super::{Metadata, Origin, Reserve, Rule, RuleSeries};
 pub(super) use budget::Budget;
-use limits::LimitFields;
 pub(super) use limits::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT, charges_denied_by_default};
 pub(super) use limits::{KeyNodes, LimitMaps, ReplacedName};
+use limits::{LimitFields, OfRule};
 use value_sets::{NamedSet, set_node};
 use values::{describe, is_null, text_of};
 use weir_common::failure::OnStoreFailure;
@@ -54,6 +57,8 @@ pub(super) struct Reader<'r> {
     pub max_log_bytes: u64,
     /// See [`Plan::with_near_limit_ratio`].
     pub near_limit_ratio: Option<f32>,
+    /// Whether keys have the reference's layout, which has no reservations.
+    pub reference_layout: bool,
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
     /// Whether to warn about what is valid, but probably not meant.
@@ -79,6 +84,7 @@ struct Descriptor {
     share_threshold: bool,
     group: Group,
     metadata: Option<Metadata>,
+    reserve: Option<Box<Reserve>>,
 }
 
 impl Descriptor {
@@ -89,14 +95,31 @@ impl Descriptor {
             false => format!("{}_{}", self.key, self.value),
         }
     }
+
+    /// The size of its limits and of what it reserves of them; none without limits.
+    fn limit_bytes(&self) -> Option<usize> {
+        let reserve = self.reserve.as_ref().map_or(0, |reserve| {
+            budget::RESERVE_BYTES + reserve.keys().map(str::len).sum::<usize>()
+        });
+        Some(self.rate_limit.as_ref()?.bytes() + reserve)
+    }
 }
 
 /// A descriptor as it is written.
 struct DescriptorNode<'n> {
     position: Position,
     fields: Vec<(&'static str, &'n Node<'n>)>,
-    /// The descriptors below it.
-    children: Vec<&'n Node<'n>>,
+    below: Rc<Below<'n>>,
+    /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered. Otherwise numbers
+    /// that are too large are errors.
+    cuts_reserve: bool,
+}
+
+/// The descriptors below a descriptor.
+struct Below<'n> {
+    nodes: Vec<&'n Node<'n>>,
+    /// Their keys, once they are asked for.
+    keys: OnceCell<HashSet<String>>,
 }
 
 /// The entries that lead to a descriptor, and the name that they form.
@@ -191,15 +214,19 @@ impl Reader<'_> {
             value_to_metric: false,
             states: &states,
         };
+        // A merged domain has those of other files, which are compared with each other already.
+        let known = tree.children().len();
         for node in &root.descriptors {
             self.descriptor(node, &above, tree);
         }
         tree.shrink();
-        self.equal_networks(tree);
+        self.equal_networks(tree, known);
     }
 
-    /// Reads the keys of a descriptor from its fields.
-    fn keys(&mut self, position: Position, fields: &[(&'static str, &Node<'_>)]) -> Descriptor {
+    /// Reads the keys of a descriptor.
+    fn keys(&mut self, node: &DescriptorNode<'_>) -> Descriptor {
+        let DescriptorNode { position, fields, .. } = node;
+        let position = *position;
         let mut read = Descriptor {
             key: String::new(),
             value: String::new(),
@@ -212,8 +239,9 @@ impl Reader<'_> {
             share_threshold: false,
             group: Group::default(),
             metadata: None,
+            reserve: None,
         };
-        let mut share_node = None;
+        let (mut share_node, mut reserve_node) = (None, None);
         let set = set_node(fields);
         let mut value_position = position;
         for &(field, child) in fields {
@@ -241,6 +269,7 @@ impl Reader<'_> {
                     }
                 }
                 "metadata" => read.metadata = self.metadata(child),
+                "reserve" => reserve_node = Some(child).filter(|node| !is_null(node)),
                 _ => {}
             }
         }
@@ -250,7 +279,11 @@ impl Reader<'_> {
         }
         self.lint_value(&read.key, &read.value, value_position);
         let (rate_limit, rate_limits) = limit_nodes(fields);
-        read.rate_limit = self.rate_limit(&rate_limit, rate_limits, &read.key);
+        let rule = OfRule { key: &read.key, reserves: Some(reserve_node.is_some()) };
+        read.rate_limit = self.rate_limit(&rate_limit, rate_limits, rule);
+        if let Some(reserve) = reserve_node {
+            read.reserve = self.reserve(reserve, node, &read.key, read.rate_limit.as_ref());
+        }
         let text = read.text();
         let is_alone = set.is_none() && !text.contains('*');
         if let Some(node) = share_node.filter(|_| read.share_threshold && is_alone) {
@@ -269,12 +302,13 @@ impl Reader<'_> {
             return;
         }
         let fields = self.fields(node, Section::Descriptor);
-        let mut children = Vec::new();
+        let mut nodes = Vec::new();
         for (field, child) in fields.iter().filter(|(field, _)| *field == "descriptors") {
-            children = self.maps(child, field);
+            nodes = self.maps(child, field);
         }
-        let node = DescriptorNode { position: node.position, fields, children };
-        let read = self.keys(node.position, &node.fields);
+        let below = Rc::new(Below { nodes, keys: OnceCell::new() });
+        let node = DescriptorNode { position: node.position, fields, below, cuts_reserve: false };
+        let read = self.keys(&node);
         match self.value_sets(&node.fields, &read.key, &read.value) {
             None => self.add(&node, read, None, above, tree),
             // After an error, what is below is read for its problems.
@@ -285,7 +319,7 @@ impl Reader<'_> {
                 let (lint, mut first) = (self.lint, Some(read));
                 for set in sets {
                     let read = first.take();
-                    let read = read.unwrap_or_else(|| self.keys(node.position, &node.fields));
+                    let read = read.unwrap_or_else(|| self.keys(&node));
                     self.add(&node, read, Some(set), above, tree);
                     // The warnings about the others would be the same.
                     self.lint = false;
@@ -307,7 +341,6 @@ impl Reader<'_> {
         if self.budget.is_spent() {
             return;
         }
-        let fields = &node.fields;
         if let Some(set) = &set {
             (read.value, read.key_position) = (set.value.clone(), set.position);
         }
@@ -315,26 +348,26 @@ impl Reader<'_> {
         self.spend(node.position, budget::node_bytes(&text, above.name));
         let name = format!("{}.{text}", above.name);
         let origin = Origin { file: self.file.clone(), position: read.key_position };
-        if let Some(first) = tree.origin(&text).filter(|_| !read.key.is_empty()) {
+        if let Some(first) = tree.named(&text).filter(|_| !read.key.is_empty()) {
             let message = format!("duplicate descriptor composite key '{name}'");
-            let help = match read.rate_limit {
-                _ if set.is_some() => {
-                    "remove one of the two: a network matches all addresses in it, a value only \
-                     the text, and comes first"
+            let help = match (&read.rate_limit, set.is_some(), first.set.is_some()) {
+                (_, true, true) => "remove one of the two, or list several limits in `rate_limits`",
+                (_, true, false) | (_, false, true) => {
+                    "remove one of the two: a network or a list matches all values in it, a value \
+                     only the text, and comes first"
                 }
-                None => "a descriptor must be unique on its level: merge the two",
-                Some(_) => {
+                (None, ..) => "a descriptor must be unique on its level: merge the two",
+                (Some(_), ..) => {
                     "a descriptor must be unique on its level: merge the two, and list several \
                      limits in `rate_limits`"
                 }
             };
-            self.duplicate(read.key_position, message, &read.key, first.clone(), help);
+            let first = first.origin.clone();
+            self.duplicate(read.key_position, message, &read.key, first, help);
         }
         let depth = above.entries.len() + 1;
-        let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
-        self.spend(node.position, budget::rule_bytes(&name, depth, limit_bytes));
-        let (states, patches) =
-            self.apply_patches(node.position, fields, above.states, &mut read, &name);
+        self.spend(node.position, budget::rule_bytes(&name, depth, read.limit_bytes()));
+        let (states, patches) = self.apply_patches(node, above.states, &mut read, &name);
         if let Some(set) = &set {
             read.value.clone_from(&set.value);
         }
@@ -350,11 +383,12 @@ impl Reader<'_> {
         let flags = NodeFlags {
             share_threshold: read.share_threshold,
             value_to_metric: read.value_to_metric,
+            reserves: read.reserve.is_some(),
             any_value,
             key_length,
         };
         let value_to_metric = above.value_to_metric || read.value_to_metric;
-        let set = set.map(|set| Arc::new(ValueSet::new(set.kind, read.group)));
+        let set = set.map(|set| Arc::new(ValueSet { kind: set.kind, group: read.group }));
         let mut dropped = Tree::default();
         let mut dropped_rule = None;
         // A duplicate is read all the same, for the problems below it.
@@ -376,6 +410,9 @@ impl Reader<'_> {
                     &rate_limit.limits,
                     previous.map_or(&[], |rule| &rule.limit_stats),
                 ),
+                reserve_stats: read.reserve.is_some().then(|| {
+                    previous.and_then(|rule| rule.reserve_stats.clone()).unwrap_or_default()
+                }),
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty()).then(|| {
                     let plan = Plan::new(rate_limit.limits);
@@ -387,6 +424,7 @@ impl Reader<'_> {
                 detailed_metric: read.detailed_metric,
                 value_to_metric,
                 metadata: read.metadata,
+                reserve: read.reserve,
                 set,
                 stats: previous.map(|rule| rule.stats.clone()).unwrap_or_default(),
                 series,
@@ -404,11 +442,11 @@ impl Reader<'_> {
             value_to_metric,
             states: &states,
         };
-        for child in &node.children {
+        for child in &node.below.nodes {
             self.descriptor(child, &above, below);
         }
         below.shrink();
-        self.equal_networks(below);
+        self.equal_networks(below, 0);
     }
 
     pub fn error(

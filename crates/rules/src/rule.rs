@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::matcher::{Group, ValueSet};
 use super::position::Position;
 use super::stats::LimitStats;
-use super::{RuleSeries, RuleStats};
+use super::{Reserve, ReserveStats, RuleSeries, RuleStats};
 use weir_common::entry::Entry;
 use weir_limit::Plan;
 
@@ -35,6 +35,10 @@ pub struct Rule {
     /// Whether values that the rule does not name distinguish its metrics.
     pub value_to_metric: bool,
     pub metadata: Option<Metadata>,
+    /// How requests reserve hits; none for most rules.
+    pub reserve: Option<Box<Reserve>>,
+    /// The counts of its reservations; none without `reserve`.
+    pub reserve_stats: Option<Arc<ReserveStats>>,
     /// The network or the list of its last entry.
     pub(super) set: Option<Arc<ValueSet>>,
     pub stats: Arc<RuleStats>,

@@ -1,9 +1,9 @@
 //! Counters of a rule's hits.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_common::metrics::{SeriesBudget, SeriesMap};
+use weir_common::metrics::{Histogram, HistogramSnapshot, SeriesBudget, SeriesMap};
 use weir_limit::Limit;
 
 /// Counters of one rule, or of one series of it. When rules are reloaded, the rule of the same name
@@ -25,6 +25,117 @@ pub type RuleSeries = SeriesMap<RuleStats>;
 
 /// The number of those series in all rules.
 pub(super) type RuleSeriesBudget = SeriesBudget<RuleStats>;
+
+/// Hundredths: the upper bounds of what was used of a reservation.
+const RATIO_BOUNDS: [u64; 13] = [1, 3, 10, 25, 50, 75, 100, 150, 200, 300, 1_000, 3_000, 10_000];
+
+/// Counters of the reservations of a rule with `reserve`. When rules are reloaded, the rule of the same name
+/// takes them over.
+#[derive(Debug)]
+pub struct ReserveStats {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    settled: AtomicU64,
+    cancelled: AtomicU64,
+    unknown: AtomicU64,
+    lost: AtomicU64,
+    reserved_hits: AtomicU64,
+    settled_hits: AtomicU64,
+    overdraft_hits: AtomicU64,
+    ratio: Histogram,
+}
+
+impl Default for ReserveStats {
+    fn default() -> Self {
+        let [allowed, denied, settled, cancelled, unknown, lost] = Default::default();
+        let [reserved_hits, settled_hits, overdraft_hits] = Default::default();
+        let ratio = Histogram::new(&RATIO_BOUNDS, 100.0);
+        ReserveStats {
+            allowed,
+            denied,
+            settled,
+            cancelled,
+            unknown,
+            lost,
+            reserved_hits,
+            settled_hits,
+            overdraft_hits,
+            ratio,
+        }
+    }
+}
+
+impl ReserveStats {
+    /// Counts a reservation.
+    pub fn allowed(&self, hits: u32) {
+        add(&self.allowed, 1);
+        add(&self.reserved_hits, hits.into());
+    }
+
+    /// Counts a request to reserve that was over a limit.
+    pub fn denied(&self) {
+        add(&self.denied, 1);
+    }
+
+    /// Counts that a reservation was settled with the hits that were used, of which some are beyond a limit.
+    pub fn settled(&self, reserved: u32, used: u32, overdraft: u64) {
+        add(&self.settled, 1);
+        add(&self.settled_hits, used.into());
+        add(&self.overdraft_hits, overdraft);
+        let percent = u64::from(used) * 100;
+        self.ratio.record(percent.div_ceil(u64::from(reserved.max(1))));
+    }
+
+    /// Counts a reservation that was given back as a whole, because its request was denied or went away.
+    pub fn cancelled(&self) {
+        add(&self.cancelled, 1);
+    }
+
+    /// Counts hits that were charged without a reservation.
+    pub fn unknown(&self, overdraft: u64) {
+        add(&self.unknown, 1);
+        add(&self.overdraft_hits, overdraft);
+    }
+
+    /// Counts what the store may not have taken: it stays charged.
+    pub fn lost(&self) {
+        add(&self.lost, 1);
+    }
+
+    /// The number of reservations, by result.
+    pub fn reservations(&self) -> Vec<(&'static str, u64)> {
+        vec![("allowed", get(&self.allowed)), ("denied", get(&self.denied))]
+    }
+
+    /// The number of settlements, by result.
+    pub fn settlements(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("settled", get(&self.settled)),
+            ("cancelled", get(&self.cancelled)),
+            ("unknown", get(&self.unknown)),
+            ("lost", get(&self.lost)),
+        ]
+    }
+
+    /// The hits that were reserved, that reservations were settled with, and that were charged beyond a
+    /// limit.
+    pub fn hits(&self) -> [u64; 3] {
+        [&self.reserved_hits, &self.settled_hits, &self.overdraft_hits].map(get)
+    }
+
+    /// What was used of the reservations that were settled.
+    pub fn ratio(&self) -> HistogramSnapshot {
+        self.ratio.snapshot()
+    }
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
 
 /// Hits that one limit of a rule denied.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ mod matching;
 mod model;
 mod networks;
 mod overlay;
+mod reserve;
 mod sets;
 mod source;
 mod to_yaml;

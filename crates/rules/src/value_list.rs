@@ -40,8 +40,8 @@ pub(crate) struct LineError<'t> {
 }
 
 impl ValueList {
-    /// Reads a list. `report` is called for each line with an error; it returns whether to go on.
-    pub(crate) fn parse(text: &str, mut report: impl FnMut(LineError<'_>) -> bool) -> ValueList {
+    /// Reads a list. `report` is called for each line with an error.
+    pub(crate) fn parse(text: &str, mut report: impl FnMut(LineError<'_>)) -> ValueList {
         let mut networks = PrefixTableBuilder::default();
         let (mut buffer, mut texts) = (String::new(), HashTable::new());
         for (line, content) in (1..).zip(lines(text.strip_prefix('\u{feff}').unwrap_or(text))) {
@@ -61,9 +61,7 @@ impl ValueList {
             let before = content.find(value).and_then(|at| content.get(..at));
             let column = before.unwrap_or_default().chars().count() as u32 + 1;
             let position = Position::in_text(line, column);
-            if !report(LineError { position, text: value, message, help }) {
-                break;
-            }
+            report(LineError { position, text: value, message, help });
         }
         buffer.shrink_to_fit();
         texts.shrink_to_fit(|at| hash(&[at.of(&buffer)]));
@@ -80,9 +78,12 @@ impl ValueList {
         self.content_hash.map(|_| self.networks.len() + self.texts.len())
     }
 
-    /// Returns whether the files of two lists are equal.
+    /// Returns whether two lists have the same values, in whatever lines.
     pub(crate) fn is_same(&self, other: &ValueList) -> bool {
         self.content_hash == other.content_hash
+            || self.texts.len() == other.texts.len()
+                && self.networks.is_same(&other.networks)
+                && self.texts.iter().all(|at| other.text_line(at.of(&self.text)).is_some())
     }
 
     /// The networks of the list, by line.
@@ -224,7 +225,7 @@ mod tests {
         ] {
             assert_eq!(line(&list, value), found, "{value}");
         }
-        assert_eq!(super::ValueList::parse("", |_| false).len(), Some(0));
+        assert_eq!(super::ValueList::parse("", |_| ()).len(), Some(0));
         assert_eq!(ValueList::default().len(), None);
     }
 
@@ -236,7 +237,6 @@ mod tests {
         let list = ValueList::parse(text, |error| {
             let place = (error.position.line().unwrap(), error.position.column().unwrap());
             errors.push((place, error.message, error.help));
-            true
         });
         let wanted = [
             ((2, 3), "'10.0.0.1/8' has bits set after its prefix", "write 10.0.0.0/8"),
@@ -259,11 +259,23 @@ mod tests {
             ["ok", "1.2.3", "/8"].map(|text| line(&list, text)),
             [Some(6), Some(13), Some(14)]
         );
-        let mut count = 0;
-        ValueList::parse(text, |_| {
-            count += 1;
-            false
-        });
-        assert_eq!(count, 1, "reading ends when no more errors are listed");
+    }
+
+    #[test]
+    fn lists_are_the_same_if_their_values_are() {
+        let same = |one, other| list(one).is_same(&list(other));
+        let text = "10.0.0.0/8\n2001:db8::/32\nann\nbob\n";
+        assert!(same(text, "# a comment\nbob\n\nann # again\nann\n2001:DB8::/32\n10.0.0.0/8"));
+        for other in [
+            "10.0.0.0/9\n2001:db8::/32\nann\nbob\n",
+            "10.0.0.0/8\n2001:db8::/33\nann\nbob\n",
+            "10.0.0.0/8\n2001:db9::/32\nann\nbob\n",
+            "10.0.0.0/8\n2001:db8::/32\nann\ncarol\n",
+            "10.0.0.0/8\n2001:db8::/32\nann\n",
+            "10.0.0.0/8\nann\nbob\n",
+        ] {
+            assert!(!same(text, other) && !same(other, text), "{other}");
+        }
+        assert!(same("", "# nothing\n"));
     }
 }

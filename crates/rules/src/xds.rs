@@ -159,6 +159,10 @@ fn descriptor(
         builder.number(&mut lengths, "v6", group.v6)?;
         map.push((key, Node::map(position, lengths)));
     }
+    if let Some(reserve) = message.reserve {
+        let key = builder.key("reserve")?;
+        map.push((key, self::reserve(builder, reserve)?));
+    }
     for (key, flag) in [
         ("shadow_mode", message.shadow_mode),
         ("quota_mode", message.quota_mode),
@@ -190,6 +194,21 @@ fn descriptor(
         let key = builder.key("descriptors")?;
         map.push((key, descriptors(builder, message.descriptors, levels)?));
     }
+    Ok(Node::map(position, map))
+}
+
+/// The fields of `reserve` that are set, as the map of the last key.
+fn reserve(
+    builder: &mut Builder,
+    reserve: pb::RateLimitReserve,
+) -> Result<Node<'static>, Unreadable> {
+    let (position, mut map) = (builder.position(), Map::default());
+    builder.text_unless_empty(&mut map, "id", reserve.id)?;
+    builder.text_unless_empty(&mut map, "settle", reserve.settle)?;
+    builder.number(&mut map, "estimate", reserve.estimate)?;
+    builder.number(&mut map, "at_least", reserve.at_least)?;
+    builder.number(&mut map, "at_most", reserve.at_most)?;
+    builder.duration(&mut map, "timeout", reserve.timeout)?;
     Ok(Node::map(position, map))
 }
 

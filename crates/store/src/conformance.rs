@@ -19,12 +19,17 @@
 //!     conformance::conforms(&store, &clock).await;
 //!     // If it implements `States`.
 //!     conformance::states::conforms(&store, &clock).await;
+//!     // With room for 2 000 keys and 11 000 reservations.
+//!     conformance::reservations::keeps_many_open(&store, &clock).await;
 //! }
 //!
 //! #[test]
 //! fn admits_exactly_n_of_racing() {
 //!     let store = Arc::new(MyStore::new(Arc::new(SystemClock::new())));
 //!     conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
+//!     conformance::operations::grants_exactly_n_of_racing(&|| std::future::ready(store.clone()));
+//!     // If it implements `States`.
+//!     conformance::reservations::reserves_at_most_n_of_racing(&|| std::future::ready(store.clone()));
 //! }
 //! ```
 //!
@@ -46,6 +51,7 @@ pub mod operations;
 #[cfg(test)]
 pub(crate) mod reduce;
 pub mod replicas;
+pub mod reservations;
 pub mod states;
 
 use std::future::Future;
@@ -97,7 +103,8 @@ pub async fn take(
     charge(store, &[charge_], false).await.swap_remove(0)
 }
 
-/// Runs all of the suite that one thread can: everything but [`admits_exactly_n_of_racing`].
+/// Runs all of the suite that one thread can: everything but [`admits_exactly_n_of_racing`] and the like of
+/// [`operations`] and [`reservations`].
 pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     admits_n_in_each_window(store, clock).await;
     counts_each_key_separately(store).await;
@@ -109,6 +116,7 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     keeps_the_longest_debts(store, clock).await;
     operations::conforms(store, clock).await;
     replicas::conforms(store, clock).await;
+    reservations::conforms(store, clock).await;
 }
 
 /// Admits n in a window, no more, and n again in the next.

@@ -25,8 +25,8 @@ use weir_limit::{Decision, KeyState, Micros, Source};
 /// **Exact.** Verdict, limit, wait and reset are those that the inner store would answer now. More
 /// hits may wait longer, and because of another limit, so they go to the inner store. A lone fixed
 /// window is the exception: it ends for all hits at the same time, so the same number or more are
-/// denied. Hits admitted through this replica end the denials of their key. Hits admitted through
-/// another replica, or by a concurrent request, also lengthen the wait; they are noticed within
+/// denied. Hits admitted or added through this replica end the denials of their key. Those of another
+/// replica, or of a concurrent request, also lengthen the wait; they are noticed within
 /// `deny_locally_for`. The number of hits used before is that of the first denial.
 ///
 /// **Which.** Denials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials).

@@ -32,19 +32,34 @@ pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
         text.push('=');
         escape(&mut text, value);
     }
-    if text.len() - start > MAX_NAME {
-        let hash = blake3::hash(&text.as_bytes()[start..]).to_hex();
-        let mut end = start + MAX_NAME - HASH_HEX;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push('#');
-        text.push_str(&hash[..HASH_HEX]);
-    }
+    shorten(&mut text, start);
     text.push('}');
     text.push_str(plan.shape());
     text.into_bytes().into()
+}
+
+/// Returns the text of an id as a part of a key, escaped and shortened as names are.
+#[cfg(feature = "redis")]
+pub(crate) fn id_text(id: &str) -> String {
+    let mut text = String::with_capacity(id.len().min(MAX_NAME));
+    escape(&mut text, id);
+    shorten(&mut text, 0);
+    text
+}
+
+/// Replaces the end of a name, which starts at `start`, by a hash of the whole if it is too long.
+fn shorten(text: &mut String, start: usize) {
+    if text.len() - start <= MAX_NAME {
+        return;
+    }
+    let hash = blake3::hash(&text.as_bytes()[start..]).to_hex();
+    let mut end = start + MAX_NAME - HASH_HEX;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text.push('#');
+    text.push_str(&hash[..HASH_HEX]);
 }
 
 fn escape(text: &mut String, part: &str) {
@@ -112,6 +127,22 @@ mod tests {
                 }
                 check("d", &[(a, b), (b, a)]);
             }
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn ids_are_short_and_do_not_collide() {
+        assert_eq!(id_text("6f3c-1"), "6f3c-1");
+        assert_eq!(id_text("a{b}\n#"), "a%7Bb%7D%0A%23");
+        let long = "x".repeat(1 << 20);
+        let other = format!("{long}y");
+        let start = &id_text(&long)[..MAX_NAME - HASH_HEX];
+        let ids = ["", "é", "%", "%25", &long[..200], &long[..201], &long, &other, start];
+        let texts = ids.map(id_text);
+        for (i, text) in texts.iter().enumerate() {
+            assert!(text.len() <= MAX_NAME + 1 && !text.contains('{'), "{text}");
+            assert!(!texts[..i].contains(text), "{text}");
         }
     }
 

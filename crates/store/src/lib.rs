@@ -25,7 +25,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tracing::Span;
 
-use weir_limit::{Decision, Op, Plan, Source};
+use weir_limit::{Decision, Op, Plan, ReservationOp, ReservationResult, Source};
 
 pub use self::key_text::key_text;
 pub use self::operations::{BackendStatus, FailureStatus, Operations, SavedStatus, StoreStatus};
@@ -82,7 +82,7 @@ pub struct Batch<'a> {
     pub span: Option<&'a Span>,
 }
 
-impl Charge<'_> {
+impl<'a> Charge<'a> {
     /// Returns the role in which a failure of this charge denies a batch that is charged together;
     /// none if the request may pass nevertheless.
     pub(crate) fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
@@ -93,6 +93,12 @@ impl Charge<'_> {
             OnStoreFailure::Deny if self.op.asks().is_some() && enforced() => Some(self.role),
             OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
         }
+    }
+
+    /// Returns the charge that gives back what this one has reserved, if anything.
+    pub fn cancelling(&self, answer: &Answer) -> Option<Charge<'a>> {
+        let hits = reserved(answer.as_ref().ok()?)?;
+        Some(Charge { op: Op::Reservation(ReservationOp::Cancel(hits)), ..*self })
     }
 
     /// Returns the hits to release if the caller goes away: a concurrency limit took them, or may
@@ -119,21 +125,47 @@ impl Charge<'_> {
     }
 }
 
+/// Returns the hits that a decision has reserved; none if it is no reservation.
+pub(crate) fn reserved(decision: &Decision) -> Option<u32> {
+    (decision.reservation == ReservationResult::Reserved).then_some(decision.granted)
+}
+
+/// The denials of charges that are made all or none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Denials {
+    enforced: bool,
+    quotas: usize,
+    quotas_denied: usize,
+}
+
+impl Denials {
+    /// Counts a charge, with the role in which it is denied, if it is.
+    pub fn add(&mut self, role: Role, denial: Option<Role>) {
+        self.quotas += usize::from(role == Role::Quota);
+        match denial {
+            Some(Role::Enforced) => self.enforced = true,
+            Some(Role::Quota) => self.quotas_denied += 1,
+            Some(Role::Shadow) | None => {}
+        }
+    }
+
+    /// Returns whether they deny all charges. `quota_passes`: so does a quota that is not counted.
+    pub fn deny(&self, quota_passes: bool) -> bool {
+        let by_quotas = self.quotas > 0 && self.quotas_denied == self.quotas && !quota_passes;
+        self.enforced || by_quotas
+    }
+}
+
 impl Batch<'_> {
     /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an
     /// enforced charge is denied, or there are quotas and all of them are denied. A charge that is
     /// known not to have been made counts as its policy decides; other failures do not count.
     pub fn is_denied(&self, answers: &[Answer]) -> bool {
-        let (mut quotas, mut quotas_denied) = (0, 0);
+        let mut denials = Denials::default();
         for (charge, answer) in self.charges.iter().zip(answers) {
-            quotas += usize::from(charge.role == Role::Quota);
-            match self.denial(charge, answer) {
-                Some(Role::Enforced) => return true,
-                Some(Role::Quota) => quotas_denied += 1,
-                Some(Role::Shadow) | None => {}
-            }
+            denials.add(charge.role, self.denial(charge, answer));
         }
-        quotas > 0 && quotas_denied == quotas && !self.quota_passes
+        denials.deny(self.quota_passes)
     }
 
     /// Returns the role in which an answer denies the batch; none if it is no denial.
@@ -178,12 +210,25 @@ impl StoreError {
     }
 }
 
-/// Keeps the state of keys and charges it.
-pub trait Store: Send + Sync {
+/// Keeps the state of keys and charges it, and keeps what the ids of a key have reserved.
+///
+/// **Reservations.** A charge with [`Op::Reservation`] also concerns a record: the [`Reservation`](weir_limit::Reservation) of its
+/// key, the shape of its plan and its id, which is [`Charge::hold`]. The store makes
+/// [`Plan::charge_reservation`] of state and record, and keeps both or, where it fails, neither. Other
+/// operations do not touch records, and neither does deleting a state. The store bounds the number of
+/// records; it may drop one that can no longer be settled at any time, and another where it has no room
+/// left: its hits stay charged.
+///
+/// **Batches charged together.** If the batch is denied, neither states nor records are changed, except
+/// by charges that are made nevertheless: those that are [unconditional](Op::is_unconditional), and a
+/// [`SettleOrReserve`](weir_limit::ReservationOp::SettleOrReserve) that has
+/// [settled](weir_limit::ReservationResult::Settled).
+pub trait Store: Send + Sync + 'static {
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
     ///
     /// Ends within the batch's budget. If it is dropped before, the store releases the holds that
-    /// have an id, once their outcome is known; whatever else was sent stays charged.
+    /// have an id, and cancels reservations, once their outcome is known; whatever else was sent stays
+    /// charged.
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
 
     /// Charges a batch like [`charge`](Self::charge), but without waiting. Returns whether it did;

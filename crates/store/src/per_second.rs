@@ -38,12 +38,14 @@ pub trait Undoable: Store {
     fn undo(&self, undoing: &[Charge<'_>]);
 }
 
-/// Returns the charges that undo others, last to first.
-pub fn undoing<'a: 'u, 'u>(
-    made: impl DoubleEndedIterator<Item = (&'u Charge<'a>, &'u Vec<Undo>)>,
-) -> Vec<Charge<'a>> {
-    let undo = |(charge, undos): (&'u Charge<'a>, &'u Vec<Undo>)| {
-        undos.iter().rev().map(move |undo| Charge { op: Op::Undo(*undo), ..*charge })
+/// A charge that was made, its answer, and what undoes it.
+pub type Made<'u, 'a> = (&'u Charge<'a>, &'u Answer, &'u Vec<Undo>);
+
+/// Returns the charges that undo others, last to first. What was reserved is cancelled by its id.
+pub fn undoing<'a: 'u, 'u>(made: impl DoubleEndedIterator<Item = Made<'u, 'a>>) -> Vec<Charge<'a>> {
+    let undo = |(charge, answer, undos): Made<'u, 'a>| {
+        let undos = undos.iter().rev().map(move |undo| Charge { op: Op::Undo(*undo), ..*charge });
+        charge.cancelling(answer).into_iter().chain(undos)
     };
     made.rev().flat_map(undo).collect()
 }
@@ -93,7 +95,8 @@ impl<'a> Part<'a> {
         if !complete || self.answers.iter().any(unknown) || batch.is_denied(&self.answers) {
             return Vec::new();
         }
-        undoing(zip(&self.charges, &self.undos))
+        let made = zip(zip(&self.charges, &self.answers), &self.undos);
+        undoing(made.map(|((charge, answer), undos)| (charge, answer, undos)))
     }
 }
 

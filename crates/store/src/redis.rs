@@ -211,7 +211,8 @@ impl RedisStore {
         } else {
             connections.push(pending);
         }
-        let _cancel = CancelOnDrop { options, connections, batch: &batch, reply: &reply };
+        let _cancel =
+            CancelOnDrop { options, connections, batch: &batch, slots: &slots, reply: &reply };
         let _ = tokio::time::timeout(batch.budget, AllAnswers(&reply)).await;
         let replied = reply.take();
         let first = answers.len();
@@ -254,17 +255,20 @@ fn undoing_made<'a>(
     replied: &AnswersWithUndos,
     slots: &[u16],
 ) -> Vec<Charge<'a>> {
-    let all = || zip(zip(batch.charges, replied), slots);
-    // A slot with an enforced denial charged nothing.
-    let denied: Vec<u16> = all()
-        .filter(|((charge, (answer, _)), _)| batch.denial(charge, answer) == Some(Role::Enforced))
-        .map(|(_, slot)| *slot)
-        .collect();
-    let made: Vec<_> = all()
+    let denied = denied_slots(batch, replied, slots);
+    let made: Vec<_> = zip(zip(batch.charges, replied), slots)
         .filter(|(_, slot)| !denied.contains(slot))
-        .map(|((charge, (_, undos)), _)| (charge, undos))
+        .map(|((charge, (answer, undos)), _)| (charge, answer, undos))
         .collect();
     undoing(made.into_iter())
+}
+
+/// Returns the slots that charged nothing because of an enforced denial.
+fn denied_slots(batch: &Batch<'_>, replied: &AnswersWithUndos, slots: &[u16]) -> Vec<u16> {
+    zip(zip(batch.charges, replied), slots)
+        .filter(|((charge, (answer, _)), _)| batch.denial(charge, answer) == Some(Role::Enforced))
+        .map(|(_, slot)| *slot)
+        .collect()
 }
 
 impl Drop for RedisStore {

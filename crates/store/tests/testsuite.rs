@@ -1,4 +1,4 @@
-//! A store outside the crate passes the conformance suite: a map and the arithmetic of plans.
+//! A store outside the crate passes the conformance suite: maps and the arithmetic of plans.
 //!
 //! `cargo test --features testsuite --test testsuite`
 
@@ -8,24 +8,49 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_common::clock::{Clock, ManualClock};
-use weir_limit::{KeyState, Micros, State};
+use weir_limit::{Decision, KeyState, Micros, Op, Reservation, ReservationResult, State};
 use weir_store::conformance::{self, DAWN};
 use weir_store::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
 
 /// A key and the shape of its plan.
 type MapKey = (String, Vec<(String, String)>, String);
 
+#[derive(Clone, Default)]
+struct Maps {
+    states: HashMap<MapKey, State>,
+    /// By key and id.
+    reservations: HashMap<(MapKey, String), Reservation>,
+}
+
 struct MapStore {
     clock: Arc<ManualClock>,
-    states: Mutex<HashMap<MapKey, State>>,
+    maps: Mutex<Maps>,
+}
+
+impl Maps {
+    fn charge(&mut self, charge: &Charge<'_>, now: Micros) -> Answer {
+        let key = MapStore::map_key(StateKey { key: charge.key, plan: charge.plan, id: None });
+        let state = self.states.entry(key.clone()).or_default();
+        let outcome = match (charge.op, charge.hold) {
+            (Op::Reservation(op), Some(id)) => {
+                let record = (key, id.to_owned());
+                let mut reservation = self.reservations.remove(&record);
+                let made = charge.plan.charge_reservation(state, &mut reservation, now, op);
+                self.reservations.extend(reservation.map(|reservation| (record, reservation)));
+                made
+            }
+            _ => charge.plan.charge(state, now, charge.op, charge.hold),
+        };
+        Ok(outcome.decision)
+    }
 }
 
 impl MapStore {
     fn new(clock: Arc<ManualClock>) -> MapStore {
-        MapStore { clock, states: Mutex::default() }
+        MapStore { clock, maps: Mutex::default() }
     }
 
-    fn map_key(StateKey { key, plan }: StateKey<'_>) -> MapKey {
+    fn map_key(StateKey { key, plan, .. }: StateKey<'_>) -> MapKey {
         let entries = key.entries.iter();
         let entries = entries.map(|(key, value)| ((*key).into(), (*value).into())).collect();
         (key.domain.into(), entries, plan.shape().into())
@@ -33,23 +58,19 @@ impl MapStore {
 
     fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
         let now = self.clock.now();
-        let mut states = self.states.lock();
-        let charge_one = |states: &mut HashMap<MapKey, State>, charge: &Charge<'_>| -> Answer {
-            let key = StateKey { key: charge.key, plan: charge.plan };
-            let state = states.entry(MapStore::map_key(key)).or_default();
-            Ok(charge.plan.charge(state, now, charge.op, charge.hold).decision)
-        };
-        let (first, before) = (answers.len(), batch.together.then(|| states.clone()));
+        let mut maps = self.maps.lock();
+        let (first, before) = (answers.len(), batch.together.then(|| maps.clone()));
         for charge in batch.charges {
-            answers.push(charge_one(&mut states, charge));
+            answers.push(maps.charge(charge, now));
         }
         if let Some(before) = before
             && batch.is_denied(&answers[first..])
         {
-            *states = before;
-            for charge in batch.charges {
-                if charge.op.is_unconditional() {
-                    let _ = charge_one(&mut states, charge);
+            *maps = before;
+            for (charge, answer) in batch.charges.iter().zip(&answers[first..]) {
+                let settles = |it: &Decision| it.reservation == ReservationResult::Settled;
+                if charge.op.is_unconditional() || answer.as_ref().is_ok_and(settles) {
+                    let _ = maps.charge(charge, now);
                 }
             }
         }
@@ -78,14 +99,14 @@ impl States for MapStore {
         spans: &[Micros],
         _budget: Duration,
     ) -> Result<KeyState, StoreError> {
-        let states = self.states.lock();
+        let maps = self.maps.lock();
         let unused = State::default();
-        let state = states.get(&MapStore::map_key(key)).unwrap_or(&unused);
+        let state = maps.states.get(&MapStore::map_key(key)).unwrap_or(&unused);
         Ok(key.plan.inspect(state, self.clock.now(), spans))
     }
 
     async fn reset(&self, key: StateKey<'_>, _budget: Duration) -> Result<(), StoreError> {
-        self.states.lock().remove(&MapStore::map_key(key));
+        self.maps.lock().states.remove(&MapStore::map_key(key));
         Ok(())
     }
 }
@@ -96,10 +117,14 @@ async fn conforms() {
     let store = MapStore::new(clock.clone());
     conformance::conforms(&store, &clock).await;
     conformance::states::conforms(&store, &clock).await;
+    conformance::reservations::keeps_many_open(&store, &clock).await;
 }
 
 #[test]
 fn admits_exactly_n_of_racing() {
     let store = Arc::new(MapStore::new(Arc::new(ManualClock::new(DAWN))));
-    conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
+    let stores = || std::future::ready(store.clone());
+    conformance::admits_exactly_n_of_racing(&stores);
+    conformance::operations::grants_exactly_n_of_racing(&stores);
+    conformance::reservations::reserves_at_most_n_of_racing(&stores);
 }

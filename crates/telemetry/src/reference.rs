@@ -47,7 +47,8 @@ pub struct ReferenceSink<'a> {
 }
 
 /// Methods that the reference does not count: streams, and those that it lacks.
-const OTHER_METHODS: [&str; 5] = ["Watch", "List", "ServerReflectionInfo", UNKNOWN_METHOD, OTHER];
+const OTHER_METHODS: [&str; 8] =
+    ["Watch", "List", "Reserve", "Settle", "Cancel", "ServerReflectionInfo", UNKNOWN_METHOD, OTHER];
 
 /// A family of metrics that the reference has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,7 +242,7 @@ mod tests {
         let options = Options::default();
         assert_eq!(name(&options, "requests", &[("outcome", "ok")]), None);
         assert_eq!(name(&options, "store_evictions", &[]), None);
-        for method in ["Watch", UNKNOWN_METHOD] {
+        for method in ["Watch", "Settle", UNKNOWN_METHOD] {
             assert_eq!(name(&options, "grpc_requests", &[("method", method)]), None);
         }
         let rule = [("domain", "d"), ("rule", "r")];

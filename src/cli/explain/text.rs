@@ -10,7 +10,7 @@ use weir_limiter::ReadState;
 use weir_limiter::explain::{
     Explained, ExplainedCandidate, ExplainedDescriptor, ExplainedStep, LiveDescriptor,
 };
-use weir_rules::{MatchKind, RuleDescription};
+use weir_rules::{MatchKind, ReserveStep, RuleDescription};
 
 /// The most descriptors of a level that are listed as not tried.
 const MAX_LATER: usize = 5;
@@ -39,6 +39,14 @@ pub(super) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) 
 
 fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
     let entry = entries(std::slice::from_ref(&step.entry));
+    let part = match step.reserve {
+        Some(ReserveStep::Reserve) => "names the reservation",
+        Some(ReserveStep::Settle) => "marks a settling call",
+        Some(ReserveStep::NoId) | None => "",
+    };
+    if !part.is_empty() {
+        return line(out, &format!("  {entry} {part}"));
+    }
     let Some(matched) = &step.matched else {
         return line(out, &format!("  {entry} matches nothing"));
     };
@@ -127,6 +135,9 @@ fn print_rule(
         };
         let denied = if parameters.charge_denied { "; denied hits count too" } else { "" };
         line(out, &format!("  limit:  {limit}{name}{denied}"))?;
+    }
+    if let Some(reserve) = &rule.reserve {
+        line(out, &format!("  reserve: {reserve}"))?;
     }
     if rule.shadow_mode {
         line(out, "  shadow mode: it counts, but never denies")?;

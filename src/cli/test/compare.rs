@@ -1,8 +1,9 @@
 //! Compares responses with what a step expects.
 
 use super::file::{Expect, ExpectedStatus};
+use super::read::RESULTS;
 use super::report::{Difference, duration_text};
-use weir_limit::{Micros, SECOND};
+use weir_limit::{Micros, ReservationResult, SECOND};
 
 /// The responses to the requests of a step.
 #[derive(Debug, Default)]
@@ -34,6 +35,8 @@ pub(super) struct Status {
     pub limit: Option<String>,
     pub rule: Option<String>,
     pub retry: Option<Micros>,
+    pub result: ReservationResult,
+    pub reserved: u32,
 }
 
 /// Returns how the responses differ from what is expected.
@@ -98,11 +101,18 @@ impl Differences {
         self.add(&key("limit"), expected.limit.clone(), actual.limit.clone(), name);
         self.add(&key("rule"), expected.rule.clone(), actual.rule.clone(), name);
         self.add(&key("retry"), expected.retry, actual.retry, |time| duration(*time));
+        self.add(&key("result"), expected.result, actual.result, result);
+        self.add(&key("reserved"), expected.reserved, actual.reserved, u32::to_string);
     }
 }
 
 fn code(over_limit: &bool) -> String {
     if *over_limit { "OVER_LIMIT" } else { "OK" }.to_owned()
+}
+
+fn result(result: &ReservationResult) -> String {
+    let known = RESULTS.iter().find(|(_, other)| other == result);
+    known.map_or_else(String::new, |(name, _)| (*name).to_owned())
 }
 
 fn duration(time: Option<Micros>) -> String {

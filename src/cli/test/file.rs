@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::service::HeaderNames;
-use weir_limit::Micros;
-use weir_limiter::Override;
+use weir_limit::{Micros, ReservationResult};
+use weir_limiter::{BudgetStep, Override};
 use weir_rules::Position;
 
 #[derive(Debug)]
@@ -69,6 +69,8 @@ pub(super) struct Step {
     /// The hits of each descriptor without its own.
     pub hits: u32,
     pub descriptors: Vec<DescriptorSpec>,
+    /// What to do about a reservation of the descriptors, in place of taking hits: its id, and the step.
+    pub budget: Option<(String, BudgetStep)>,
     pub expect: Expect,
 }
 
@@ -109,4 +111,8 @@ pub(super) struct ExpectedStatus {
     pub rule: Option<Option<String>>,
     /// The wait after a denial; none without one.
     pub retry: Option<Option<Micros>>,
+    /// What became of a reservation.
+    pub result: Option<ReservationResult>,
+    /// The hits that were reserved, or that were settled.
+    pub reserved: Option<u32>,
 }

@@ -3,6 +3,8 @@
 mod expect;
 mod step;
 
+pub(super) use self::expect::RESULTS;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -40,6 +42,9 @@ static SECTIONS: &[&Section] = &[
     &step::DESCRIPTOR,
     &step::ENTRY,
     &step::LIMIT,
+    &step::RESERVE,
+    &step::SETTLE,
+    &step::CANCEL,
     &expect::EXPECT,
     &expect::STATUS,
     &RESPONSE,

@@ -11,7 +11,7 @@ use crate::service::{self, response_headers};
 use weir_common::clock::ManualClock;
 use weir_common::suggest::Suggester;
 use weir_limit::{Micros, SECOND};
-use weir_limiter::{Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
+use weir_limiter::{Budget, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
 use weir_rules::source::{RuleFile, Selection};
 use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, sent_path};
 use weir_store::recording::RecordingStore;
@@ -143,12 +143,14 @@ impl<'r> Bench<'r> {
     /// Sends the requests of a step.
     fn run(&mut self, step: &Step) -> Responses {
         let entries: Vec<Vec<Entry<'_>>> = step.descriptors.iter().map(entries).collect();
+        let budget = step.budget.as_ref().map(|(id, step)| Budget { id, step: *step });
         let descriptors: Vec<Descriptor<'_>> = std::iter::zip(&step.descriptors, &entries)
             .map(|(spec, entries)| Descriptor {
                 entries,
                 limit: spec.limit,
                 hits_addend: spec.hits,
                 is_negative_hits: spec.refund,
+                budget,
             })
             .collect();
         let request = Request {
@@ -226,6 +228,8 @@ impl<'r> Bench<'r> {
             reset: status.limit.map(|_| status.reset_seconds()),
             limit: status.limit.map(|limit| limit.name.to_owned()),
             rule: self.metric_path(domain, status, descriptor),
+            result: status.reservation,
+            reserved: status.reserved,
             // A fraction of a millisecond is rounded up, so that the wait is long enough.
             retry: wait
                 .filter(|_| status.over_limit)

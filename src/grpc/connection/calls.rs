@@ -40,7 +40,7 @@ pub(super) struct Calls<'a, S, StorePool, ClientPool> {
 pub(super) struct TooManyResets;
 
 /// Returns the calls of a new connection.
-pub(super) fn empty<'a, S: Store + 'static>(
+pub(super) fn empty<'a, S: Store>(
     shared: &'a Arc<CallContext<S>>,
     handle: &'a ConnectionHandle,
 ) -> Calls<'a, S, impl CallPool<CompleteRequest>, impl CallPool<ClientWait>> {
@@ -56,7 +56,7 @@ pub(super) fn empty<'a, S: Store + 'static>(
 
 impl<S, StorePool, ClientPool> Calls<'_, S, StorePool, ClientPool>
 where
-    S: Store + 'static,
+    S: Store,
     StorePool: CallPool<CompleteRequest>,
     ClientPool: CallPool<ClientWait>,
 {
@@ -118,7 +118,7 @@ where
     }
 }
 
-fn start<S: Store + 'static>(
+fn start<S: Store>(
     shared: &CallContext<S>,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,

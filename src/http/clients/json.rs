@@ -1,10 +1,11 @@
-//! `/json`: the API's messages in Protobuf's JSON form.
+//! `/json` and `/v1/budget`: the API's messages in Protobuf's JSON form.
 //!
 //! Bodies are received on the listener's thread, within a budget. Decisions are made on a thread of
 //! their own, and large bodies are parsed on a third, so that no body delays health or a decision.
 
 mod codec;
 mod failure;
+mod method;
 mod stats;
 
 use std::future::{Future, poll_fn};
@@ -24,16 +25,20 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 pub(crate) use self::codec::{decode as decode_json, encode as encode_json};
 use self::failure::Failure;
 pub use self::failure::JsonErrors;
+pub(super) use self::method::Method;
 pub use self::stats::JsonStats;
 use crate::connections::ConnectionHandle;
 use crate::http::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
+use crate::http::operators::Access;
 use crate::http::serve::{Limits, Peer};
-use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use crate::service::RateLimit;
+use crate::proto::weir::budget::v1 as pb;
+use crate::service::{BudgetCall, BudgetRequest, BudgetResponse, HoldGuard, RateLimit};
 use crate::trace::{RequestTrace, Sampler};
+use pb::reserve_response::Code as ReserveCode;
 use weir_common::threads;
 use weir_common::throttle::Throttle;
+use weir_limiter::Holds;
 use weir_store::Store;
 
 /// Bytes of messages that wait for the store at a time. In memory each takes a multiple.
@@ -52,29 +57,43 @@ pub struct Json {
     /// The timeout of receiving a body.
     timeout: Duration,
     errors: JsonErrors,
+    /// Whose write token may settle and cancel.
+    access: Arc<Access>,
     stats: Arc<JsonStats>,
 }
 
 /// A body to be decided. A connection has at most one in progress.
 #[derive(Debug)]
 struct Job {
+    caller: Caller,
     body: Vec<u8>,
-    trace: RequestTrace,
     permit: BufferPermit,
-    reply: oneshot::Sender<Response>,
+    reply: oneshot::Sender<(Response, HoldGuard)>,
+}
+
+/// What is known of a request before its body.
+#[derive(Debug)]
+struct Caller {
+    method: Method,
+    /// Whether it has the token with which it may settle and cancel.
+    may_settle: bool,
+    /// How a failure is answered.
+    errors: JsonErrors,
+    trace: RequestTrace,
 }
 
 impl Json {
-    /// Starts the thread, which also runs `background`. `errors` is how requests that get no decision are
-    /// answered.
+    /// Starts the thread, which also runs `background`. `errors` is how requests to `/json` that get no
+    /// decision are answered.
     ///
     /// # Errors
     ///
     /// If the system cannot start a thread.
-    pub fn start<S: Store + 'static>(
+    pub fn start<S: Store>(
         rate_limit: RateLimit<S>,
         limits: &Limits,
         errors: JsonErrors,
+        access: Arc<Access>,
         background: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Json> {
         #[expect(clippy::disallowed_methods, reason = "a connection has one job at a time")]
@@ -83,7 +102,6 @@ impl Json {
             rate_limit,
             deciding: Semaphore::new(DECIDING_BYTES),
             throttle: Throttle::new(LOG_INTERVAL),
-            errors,
         };
         threads::start("weir-json", || async move {
             tokio::spawn(background);
@@ -96,7 +114,7 @@ impl Json {
         let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
         let (max_body, timeout) = (limits.max_body, limits.timeout);
         let (sampler, stats) = (Sampler::default(), Arc::default());
-        Ok(Json { jobs, budget, max_body, sampler, timeout, errors, stats })
+        Ok(Json { jobs, budget, max_body, sampler, timeout, errors, access, stats })
     }
 
     /// Records the requests that `sampler` chooses.
@@ -113,8 +131,10 @@ impl Json {
 /// Answers 200 within the limits, 429 over them and, unless failures are to be detailed, 400 for any
 /// error, as the reference does; and 413 for a body that is too large, 408 for one that is too slow,
 /// 503 if there is no room for it.
+///
+/// Failures to reserve, settle and cancel are always detailed.
 pub(super) async fn answer(
-    State(json): State<Arc<Json>>,
+    State((json, method)): State<(Arc<Json>, Method)>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
@@ -122,10 +142,17 @@ pub(super) async fn answer(
 ) -> Response {
     let started = Instant::now();
     let ends = peer.map(|Extension(peer)| peer.ends()).unwrap_or_default();
-    let trace = json.sampler.start_json(&headers, &ends);
+    let trace = json.sampler.start_json(method.path(), &headers, &ends);
     let ids = trace.ids();
-    let response = receive(&json, connection, trace, body).await;
-    json.stats.record(started.elapsed(), ids);
+    let (may_settle, errors) = match method {
+        Method::ShouldRateLimit => (false, json.errors),
+        _ => (json.access.has_write_token(&headers), JsonErrors::Detailed),
+    };
+    let caller = Caller { method, may_settle, errors, trace };
+    let response = receive(&json, connection, caller, body).await;
+    if method == Method::ShouldRateLimit {
+        json.stats.record(started.elapsed(), ids);
+    }
     response
 }
 
@@ -133,20 +160,21 @@ pub(super) async fn answer(
 async fn receive(
     json: &Json,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
-    mut trace: RequestTrace,
+    mut caller: Caller,
     body: Body,
 ) -> Response {
+    let errors = caller.errors;
     let mut permit = json.budget.permit();
     let read = budget::read(body, json.max_body, &mut permit);
     let body = match tokio::time::timeout(json.timeout, read).await {
         Ok(Ok(body)) => body,
         Ok(Err(status)) => {
-            trace.end_http(status.as_u16());
-            return Failure::Body(status).respond(json.errors);
+            caller.trace.end_http(status.as_u16());
+            return Failure::Body(status).respond(errors);
         }
         Err(_) => {
-            trace.end_http(StatusCode::REQUEST_TIMEOUT.as_u16());
-            return Failure::Body(StatusCode::REQUEST_TIMEOUT).respond(json.errors);
+            caller.trace.end_http(StatusCode::REQUEST_TIMEOUT.as_u16());
+            return Failure::Body(StatusCode::REQUEST_TIMEOUT).respond(errors);
         }
     };
     if let Some(Extension(connection)) = connection {
@@ -154,8 +182,10 @@ async fn receive(
         connection.set_busy(true);
     }
     let (reply, answered) = oneshot::channel();
-    let _ = json.jobs.send(Job { body, trace, permit, reply });
-    answered.await.unwrap_or_else(|_| Failure::Internal.respond(json.errors))
+    let _ = json.jobs.send(Job { caller, body, permit, reply });
+    let Ok((response, guard)) = answered.await else { return Failure::Internal.respond(errors) };
+    guard.keep();
+    response
 }
 
 #[derive(Debug)]
@@ -163,28 +193,29 @@ struct JsonWorker<S> {
     rate_limit: RateLimit<S>,
     deciding: Semaphore,
     throttle: Throttle,
-    errors: JsonErrors,
 }
 
 impl<S: Store> JsonWorker<S> {
     async fn work(self: Arc<Self>, job: Job) {
-        let Job { body, mut trace, permit, reply } = job;
+        let Job { mut caller, body, permit, reply } = job;
+        let name = caller.method.request();
         let (message, reply) = if body.len() <= FREE_BYTES {
-            (codec::decode(&body), reply)
+            (codec::decode_message(name, &body), reply)
         } else {
             // One body at a time; the budget bounds how many wait. Their clients may be gone.
             let parse = move || match reply.is_closed() {
                 true => (Err("the client disconnected".to_owned()), reply),
-                false => (codec::decode(&body), reply),
+                false => (codec::decode_message(name, &body), reply),
             };
             let Ok(parsed) = threads::run_blocking(parse).await else { return };
             parsed
         };
+        let mut holds = Holds::default();
         let answer = match message {
             Ok(message) => {
-                let mut deciding = pin!(self.decide(&message, permit, &trace));
+                let mut deciding = pin!(self.decide(&caller, &message, permit, &mut holds));
                 poll_fn(|context| {
-                    let _entered = trace.enter();
+                    let _entered = caller.trace.enter();
                     deciding.as_mut().poll(context)
                 })
                 .await
@@ -192,41 +223,40 @@ impl<S: Store> JsonWorker<S> {
             Err(error) => Err(Failure::Invalid(error)),
         };
         let answer = answer.unwrap_or_else(|failure| {
-            let _entered = trace.enter();
-            failure.log();
-            failure.respond(self.errors)
+            let _entered = caller.trace.enter();
+            failure.log(caller.method.path());
+            failure.respond(caller.errors)
         });
-        trace.end_http(answer.status().as_u16());
-        // The client may have disconnected.
-        let _ = reply.send(answer);
+        caller.trace.end_http(answer.status().as_u16());
+        // The client may have disconnected: then the guard releases what it holds.
+        let _ = reply.send((answer, HoldGuard::new(&self.rate_limit, holds)));
     }
 
     async fn decide(
         &self,
+        caller: &Caller,
         message: &[u8],
         permit: BufferPermit,
-        trace: &RequestTrace,
+        holds: &mut Holds,
     ) -> Result<Response, Failure> {
         let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
         let _permit = self.deciding.acquire_many(size).await.map_err(|_| Failure::Internal)?;
-        let request = self.rate_limit.decode(message);
-        let mut request = request.map_err(|error| Failure::Invalid(error.to_string()))?;
-        request.set_span(trace.span());
-        let response = self.rate_limit.answer(&request, None).await.map_err(Failure::Request)?;
-        self.respond(&response, permit)
-    }
-
-    fn respond(
-        &self,
-        response: &RateLimitResponse,
-        permit: BufferPermit,
-    ) -> Result<Response, Failure> {
-        let status = match response.overall_code() {
-            Code::Ok => StatusCode::OK,
-            Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
-            Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+        let (status, body) = match caller.method {
+            Method::ShouldRateLimit => self.should_rate_limit(caller, message).await?,
+            Method::Reserve => {
+                let response = self.budget::<pb::ReserveRequest>(caller, message, holds).await?;
+                (status(response.code() == ReserveCode::OverLimit), whole(&response))
+            }
+            Method::Settle => {
+                let response = self.budget::<pb::SettleRequest>(caller, message, holds).await?;
+                (StatusCode::OK, whole(&response))
+            }
+            Method::Cancel => {
+                let response = self.budget::<pb::CancelRequest>(caller, message, holds).await?;
+                (StatusCode::OK, whole(&response))
+            }
         };
-        match codec::encode(response) {
+        match body {
             Ok(body) => send(status, body, permit),
             Err(error) => {
                 if let Some(suppressed) = self.throttle.pass() {
@@ -236,6 +266,39 @@ impl<S: Store> JsonWorker<S> {
             }
         }
     }
+
+    async fn should_rate_limit(
+        &self,
+        caller: &Caller,
+        message: &[u8],
+    ) -> Result<(StatusCode, Result<Vec<u8>, String>), Failure> {
+        let request = self.rate_limit.decode(message);
+        let mut request = request.map_err(|error| Failure::Invalid(error.to_string()))?;
+        request.set_span(caller.trace.span());
+        let response = self.rate_limit.answer(&request, None).await.map_err(Failure::Request)?;
+        let status = status(response.overall_code() == Code::OverLimit);
+        Ok((status, codec::encode(&response)))
+    }
+
+    async fn budget<R: BudgetRequest>(
+        &self,
+        caller: &Caller,
+        message: &[u8],
+        holds: &mut Holds,
+    ) -> Result<R::Response, Failure> {
+        let request = R::decode(message).map_err(|error| Failure::Invalid(error.to_string()))?;
+        let Caller { may_settle, ref trace, .. } = *caller;
+        let call = BudgetCall { timeout: None, may_settle, span: trace.span().cloned() };
+        self.rate_limit.budget(&request, &call, holds).await.map_err(Failure::Request)
+    }
+}
+
+fn status(over_limit: bool) -> StatusCode {
+    if over_limit { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK }
+}
+
+fn whole<R: BudgetResponse>(response: &R) -> Result<Vec<u8>, String> {
+    codec::encode_whole(R::NAME, response)
 }
 
 /// Returns a response that holds its permit until it is sent.

@@ -104,6 +104,12 @@ impl Access {
         self.tokens.replaced()
     }
 
+    /// Returns whether a request has the token that may write.
+    pub(in crate::http) fn has_write_token(&self, headers: &HeaderMap) -> bool {
+        let token = headers.get(AUTHORIZATION).map(|header| bearer(header.as_bytes()));
+        token.is_some_and(|token| self.tokens.find(token) == Some(TokenKind::Write))
+    }
+
     /// Checks whether a request may read, or write if its method is not GET or HEAD. Logs refusals.
     ///
     /// # Errors

@@ -11,6 +11,10 @@ use crate::tls::{CertificateProblem, CertificateTime, Identities};
 use weir_limit::{Micros, SECOND};
 use weir_limiter::controls::Controls;
 
+/// The kinds whose text ends with an error of a store or a disk: the next one is the same problem. The page has
+/// them too.
+pub(super) const VARYING_KINDS: [&str; 3] = ["store", "controls", "disk"];
+
 /// Something that operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
@@ -47,7 +51,7 @@ impl Problem {
     pub fn is_like(&self, other: &Problem) -> bool {
         let known = |it: &Problem| (it.kind, it.file.clone(), it.line, it.column, it.count);
         let words = |it: &Problem| it.text.replace(|char: char| char.is_ascii_digit(), "");
-        let varies = ["store", "controls", "disk"].contains(&self.kind);
+        let varies = VARYING_KINDS.contains(&self.kind);
         known(self) == known(other) && (varies || words(self) == words(other))
     }
 }
@@ -130,7 +134,7 @@ mod tests {
 
     #[test]
     fn errors_that_take_turns_are_one_problem() {
-        for kind in ["store", "controls", "disk"] {
+        for kind in VARYING_KINDS {
             let [timeout, closed] = ["failed: timeout", "failed: closed"];
             assert!(problem(kind, timeout).is_like(&problem(kind, closed)), "{kind}");
         }

@@ -307,3 +307,12 @@ fn errors_about_urls_show_no_passwords() {
         }
     }
 }
+
+#[test]
+fn rules_know_of_the_references_layout_of_a_redis() {
+    let known = |env: &[(&str, &str)]| load(env).rule_options().reference_layout;
+    let reference = ("WEIR__STORE__REDIS__LAYOUT", "reference");
+    assert!(known(&[(URL, "h:1"), reference]));
+    assert!(!known(&[(URL, "h:1")]));
+    assert!(!known(&[(URL, "h:1"), reference, ("WEIR__STORE__KIND", "memory")]));
+}

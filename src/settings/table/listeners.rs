@@ -54,7 +54,7 @@ group! {
         max_descriptors: Int<usize, 1, 100_000> = "256";
         /// Whether gRPC clients may override limits in requests.
         allow_overrides: bool = "true";
-        /// Whether gRPC clients may refund hits.
+        /// Whether gRPC clients may refund hits, and settle and cancel what is reserved.
         allow_negative_hits: bool = "true";
     }
     groups { tls: GrpcTlsSettings; }
@@ -63,7 +63,7 @@ group! {
 group! {
     /// The HTTP listener.
     HttpSettings "http" {
-        /// Address of the HTTP listener: /json, /healthcheck, /livez, /readyz and /metrics.
+        /// Address of the HTTP listener: /json, /v1/budget, /healthcheck, /livez, /readyz and /metrics.
         address: Address = ":8080", reference ["HOST", "PORT"];
         /// Concurrent HTTP connections, on each of http.address and debug.address. Near the limit a new
         /// connection replaces one that has no complete request in progress.
@@ -72,8 +72,8 @@ group! {
         /// the whole response; 0: unlimited.
         timeout: Duration = "10s";
         // A body counts until its response is sent.
-        /// Memory for the bodies and responses of /json across all clients; the first 16 KiB of each
-        /// is free. A request beyond it gets status 503.
+        /// Memory for the bodies and responses of /json and /v1/budget across all clients; the first
+        /// 16 KiB of each is free. A request beyond it gets status 503.
         max_buffered: Bytes<usize> = "16MiB";
         /// Whether the HTTP listener serves /metrics. False: it answers 404 there, so that clients of
         /// /json cannot read metrics; debug.address and metrics.prometheus.address serve them.
@@ -84,7 +84,8 @@ group! {
         /// Whether clients of /json may override limits in requests.
         allow_overrides: bool = "true";
         // Envoy needs refunds, and does not use /json.
-        /// Whether clients of /json may refund hits.
+        /// Whether clients of /json may refund hits, and clients of /v1/budget settle and cancel what is
+        /// reserved; the token of debug.write_token_file allows the latter, too.
         allow_negative_hits: bool = "false";
     }
     groups { tls: HttpTlsSettings; }

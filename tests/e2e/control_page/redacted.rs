@@ -97,3 +97,18 @@ fn a_client_that_sends_a_text_like_a_hash_hides_no_key() {
     page.wait_for("location.hash == '#/key?domain=shop&descriptor=user%3Dann'");
     page.check();
 }
+
+#[test]
+fn a_key_whose_rule_names_a_hidden_value_has_the_last_hour_of_its_rule() {
+    let rules = RULES.replace("key: path", "key: path, value: s3cret");
+    let weir = serving(&rules).env("WEIR__TOP__REDACT", "path").start();
+    for _ in 0..4 {
+        decide(&weir, "path", "s3cret");
+    }
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    page.click_when_there("#denied-rows a");
+    page.wait_for("document.querySelector('#key-values').checkVisibility()");
+    page.wait_for("document.querySelector('#key-plot').checkVisibility()");
+    page.check();
+}

@@ -1,5 +1,8 @@
 //! The search field, and the view of a key.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
 use super::*;
 
 #[test]
@@ -142,4 +145,36 @@ fn a_key_without_its_domain_is_opened_where_only_one_has_such_entries() {
         "document.querySelector('#key-verdict').textContent == 'Within its limits: 2 left.'",
     );
     page.check();
+}
+
+#[test]
+fn a_search_says_why_it_waits_without_a_connection() {
+    let weir = serving(RULES).start();
+    // No room for the events of the page.
+    let others: Vec<BufReader<TcpStream>> = (0..16)
+        .map(|_| {
+            let mut stream = TcpStream::connect(weir.debug).unwrap();
+            stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+            let (mut reader, mut line) = (BufReader::new(stream), String::new());
+            reader.read_line(&mut line).unwrap();
+            assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+            reader
+        })
+        .collect();
+    let Some(mut browser) = Browser::start() else { return };
+    browser.visit(&format!("http://{}/", weir.debug), DESK);
+    let mut page = Page { browser, weir };
+    page.wait_for("document.querySelector('#stale').textContent.includes('16 subscribers')");
+    let waits = "document.querySelector('#search-waits').checkVisibility()";
+    assert_eq!(page.browser.evaluate(waits), false);
+    page.fill("#query", "shop path=/quiet");
+    page.browser.evaluate("document.querySelector('#search').requestSubmit()");
+    page.wait_for(waits);
+    for width in [360, 1280] {
+        page.browser.show_as(View { width, dark: width == 360 });
+        assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}");
+    }
+    drop(others);
+    page.wait_for("location.hash == '#/key?domain=shop&descriptor=path%3D%2Fquiet'");
+    page.wait_for(&format!("!{waits}"));
 }

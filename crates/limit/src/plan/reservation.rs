@@ -22,6 +22,8 @@ pub struct Reservation {
     pub taken: Micros,
     /// When they can no longer be settled: in whole seconds.
     pub lapses: Micros,
+    /// What a repeated request to reserve is known by, up to [`MAX_TAG`](Self::MAX_TAG); 0 if its requests add up.
+    pub tag: u16,
 }
 
 /// What is done about the hits that an id has reserved.
@@ -29,10 +31,15 @@ pub struct Reservation {
 pub enum ReservationOp {
     /// Takes hits as [`Op::UpTo`] does, and reserves those that were granted.
     Reserve(Reserve),
+    /// Reserves, unless the id has a reservation; then nothing happens. One of the same tag was made by the
+    /// same request.
+    ReserveOnce(Reserve, u16),
     /// Settles a reservation with the hits that were used; always allowed. An id with several
     /// reservations settles an equal part of their sum. Without a reservation the hits are charged, as by
     /// [`Op::Add`].
     Settle(u32),
+    /// Settles a reservation as [`Settle`](Self::Settle) does. Without one nothing happens.
+    SettleKnown(u32),
     /// Settles, if the id has a reservation. Else reserves if there are no hits, and charges them if
     /// there are.
     SettleOrReserve(u32, Reserve),
@@ -95,12 +102,17 @@ impl KeyCounts for Packed {
 
 impl ReservationOp {
     /// Returns what is charged by the reservation of the id, if it has one.
-    pub(crate) fn charge(self, reservation: Option<&Reservation>) -> Op {
+    pub fn charge(self, reservation: Option<&Reservation>) -> Op {
         match (self, reservation) {
             (ReservationOp::Reserve(reserve), _)
-            | (ReservationOp::SettleOrReserve(0, reserve), None) => Op::UpTo(reserve.up_to()),
+            | (
+                ReservationOp::SettleOrReserve(0, reserve) | ReservationOp::ReserveOnce(reserve, _),
+                None,
+            ) => Op::UpTo(reserve.up_to()),
             (
-                ReservationOp::Settle(used) | ReservationOp::SettleOrReserve(used, _),
+                ReservationOp::Settle(used)
+                | ReservationOp::SettleKnown(used)
+                | ReservationOp::SettleOrReserve(used, _),
                 Some(reservation),
             ) => {
                 let reserved = reservation.part();
@@ -115,24 +127,36 @@ impl ReservationOp {
             (ReservationOp::Cancel(hits), Some(reservation)) => {
                 reservation.undo(hits.min(reservation.hits))
             }
-            (ReservationOp::Cancel(_), None) => Op::Add { hits: 0, limits: 0 },
+            (ReservationOp::Cancel(_) | ReservationOp::SettleKnown(_), None)
+            | (ReservationOp::ReserveOnce(..), Some(_)) => Op::Add { hits: 0, limits: 0 },
         }
     }
 
     /// Returns what to reserve, if anything: an id with a reservation may settle instead.
     pub fn reserve(self) -> Option<Reserve> {
         match self {
-            ReservationOp::Reserve(reserve) | ReservationOp::SettleOrReserve(0, reserve) => {
-                Some(reserve)
-            }
+            ReservationOp::Reserve(reserve)
+            | ReservationOp::ReserveOnce(reserve, _)
+            | ReservationOp::SettleOrReserve(0, reserve) => Some(reserve),
             ReservationOp::SettleOrReserve(..)
             | ReservationOp::Settle(_)
+            | ReservationOp::SettleKnown(_)
             | ReservationOp::Cancel(_) => None,
+        }
+    }
+
+    fn tag(self) -> u16 {
+        match self {
+            ReservationOp::ReserveOnce(_, tag) => tag,
+            _ => 0,
         }
     }
 }
 
 impl Reservation {
+    /// The largest tag.
+    pub const MAX_TAG: u16 = (1 << 12) - 1;
+
     /// Returns the hits of one of the reservations.
     fn part(&self) -> u32 {
         self.hits / u32::from(self.count.max(1))
@@ -156,9 +180,9 @@ impl Reservation {
 
 impl Plan {
     /// Returns whether hits can be reserved: not where single hits or those in flight are counted, and
-    /// not where a denial or what is denied is counted.
+    /// not where a denial changes the state.
     pub fn can_reserve(&self) -> bool {
-        self.limits.iter().all(|limit| !limit.charge_denied && limit.algorithm.can_reserve())
+        self.limits.iter().all(|limit| limit.algorithm.can_reserve())
     }
 
     /// Makes `op` at `now`, and keeps in `reservation` what the id has reserved. Only for a plan that
@@ -181,7 +205,17 @@ impl Plan {
                 };
                 decision.reservation = ReservationResult::Reserved;
                 let newest = counts.newest_window(self, now);
-                Some(self.reserved(before, reserve, decision, newest, now))
+                let reserved = self.reserved(before, reserve, decision, newest, now);
+                Some(Reservation { tag: op.tag(), ..reserved })
+            }
+            (_, Some(before), ReservationOp::ReserveOnce(_, tag)) => {
+                let is_same = before.count == 1 && before.tag == tag;
+                decision.reservation = match is_same {
+                    true => ReservationResult::Repeated,
+                    false => ReservationResult::Conflict,
+                };
+                decision.reserved = before.hits;
+                Some(before)
             }
             (_, None, _) => {
                 decision.reservation = ReservationResult::Unknown;
@@ -221,6 +255,7 @@ impl Plan {
                 limits: before.limits & limits,
                 taken: before.taken,
                 lapses: before.lapses.max(lapses),
+                tag: 0,
             },
             None => Reservation {
                 hits: decision.granted,
@@ -228,6 +263,7 @@ impl Plan {
                 limits,
                 taken: now.max(newest),
                 lapses,
+                tag: 0,
             },
         }
     }

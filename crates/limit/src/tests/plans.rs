@@ -307,3 +307,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_capacity_is_the_smallest_of_the_limits_that_enforce() {
+    let capacity = |limits: Vec<Limit>| Plan::new(limits).capacity();
+    let shadow = |n| Limit { shadow_mode: true, ..fixed(n, SECOND) };
+    assert_eq!(capacity(vec![fixed(9, SECOND)]), 9);
+    assert_eq!(capacity(vec![fixed(9, SECOND), fixed(7, 60 * SECOND), shadow(3)]), 7);
+    assert_eq!(capacity(vec![shadow(4), shadow(3)]), 3);
+    assert_eq!(capacity(vec![fixed(9, SECOND), fixed(0, SECOND)]), 0);
+    let with_burst = |n| {
+        let interval = SECOND;
+        let bucket = TokenBucket { capacity: 5, amount: 1, interval, strict: false, max_debt: 0 };
+        let gcra = Gcra::new(n, SECOND, 6, 0).unwrap();
+        [bucket.into(), gcra.into()].map(|algorithm| Limit { algorithm, ..fixed(n, SECOND) })
+    };
+    assert_eq!(with_burst(9).map(|limit| limit.capacity()), [5, 6]);
+    assert_eq!(with_burst(0).map(|limit| limit.capacity()), [0, 0]);
+}

@@ -102,6 +102,8 @@ fn op() -> impl Strategy<Value = ReservationOp> {
         3 => reserve().prop_map(ReservationOp::Reserve),
         3 => hits().prop_map(ReservationOp::Settle),
         1 => (hits(), reserve()).prop_map(|(hits, it)| ReservationOp::SettleOrReserve(hits, it)),
+        1 => hits().prop_map(ReservationOp::SettleKnown),
+        1 => (reserve(), 1_u16..3).prop_map(|(it, tag)| ReservationOp::ReserveOnce(it, tag)),
         1 => hits().prop_map(ReservationOp::Cancel),
     ]
 }
@@ -321,6 +323,26 @@ fn a_call_settles_what_its_id_has_reserved_and_else_reserves() {
 }
 
 #[test]
+fn a_repeated_request_reserves_once() {
+    let mut key = Key::new(vec![fixed(50, MINUTE)]);
+    let once = |tag| ReservationOp::ReserveOnce(Reserve { least: 1, most: 40, timeout: 9 }, tag);
+    assert_eq!(key.make(1, once(7)).reservation, ReservationResult::Reserved);
+    let again = key.make(1, once(7));
+    assert_eq!((again.reservation, again.reserved), (ReservationResult::Repeated, 40));
+    let other = key.make(1, once(8));
+    assert_eq!((other.reservation, other.reserved), (ReservationResult::Conflict, 40));
+    assert_eq!(key.used(), [40]);
+    // One that adds up is no repetition of it.
+    key.reserve(1, 5);
+    assert_eq!(key.make(1, once(7)).reservation, ReservationResult::Conflict);
+    assert_eq!(key.make(1, ReservationOp::SettleKnown(3)).reserved, 22);
+    assert_eq!(key.make(1, ReservationOp::SettleKnown(3)).reserved, 23);
+    let unknown = key.make(1, ReservationOp::SettleKnown(3));
+    assert_eq!((unknown.reservation, unknown.granted), (ReservationResult::Unknown, 0));
+    assert_eq!(key.used(), [6]);
+}
+
+#[test]
 fn reserved_hits_that_drained_are_not_given_back() {
     // One hit a second comes back.
     for limit in [gcra(60, MINUTE, 100), bucket(100, 1, SECOND)] {
@@ -351,7 +373,6 @@ fn what_cannot_be_given_back_later_is_not_reserved() {
         log(5, MINUTE),
         limit(1, Algorithm::Concurrency(concurrency), false),
         Model::new(strict, 5, SECOND).limit(),
-        Limit { charge_denied: true, ..fixed(5, MINUTE) },
     ] {
         assert!(!Plan::new(vec![fixed(1, MINUTE), limit]).can_reserve());
     }

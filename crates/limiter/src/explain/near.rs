@@ -33,6 +33,16 @@ pub(super) fn describe(near: NearMiss<'_>, domain: &str, entries: &[Entry<'_>]) 
                 counted(entries.len() - at - 1, "entry", "entries")
             ),
         ),
+        NearMiss::Reserve(at, rule, key) => (
+            "key",
+            format!(
+                "after the entries of '{}' ({}), which reserves hits, comes one with the key '{key}', not \
+                 '{}'",
+                rule.path(),
+                rule.origin,
+                entries[at].0
+            ),
+        ),
         NearMiss::Key(at, near) => {
             let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
             let place = if at == 0 { "the first level" } else { "this level" };

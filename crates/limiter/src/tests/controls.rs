@@ -1,6 +1,7 @@
 //! Decisions under controls.
 
 mod model;
+mod reserving;
 
 use super::*;
 use crate::controls::{Action, ActiveRules, Control, ControlClock, LimitChange, Snapshot};
@@ -22,6 +23,12 @@ descriptors:
   - key: hold
     descriptors:
       - {key: id, rate_limit: {algorithm: concurrency, requests_per_unit: 1, hold_id: id}}
+  - key: budget
+    rate_limit: {unit: hour, requests_per_unit: 100}
+    reserve: {id: id, settle: settle, estimate: 30, at_least: 20}
+  - key: pair
+    rate_limit: {unit: hour, requests_per_unit: 100}
+    reserve: {id: id, estimate: 30}
 ";
 
 const TOGETHER: &str = "domain: t

@@ -68,7 +68,10 @@ descriptors:
     let user = |hits, is_negative_hits| {
         let entries = &[("user", "ann")];
         let hits_addend = Some(hits);
-        bench.send(&[Descriptor { entries, hits_addend, is_negative_hits, limit: None }], 0);
+        bench.send(
+            &[Descriptor { entries, hits_addend, is_negative_hits, ..Default::default() }],
+            0,
+        );
     };
     // The second is denied, the others are a look and a refund.
     for (hits, is_refund) in [(2, false), (5, false), (0, false), (9, true)] {

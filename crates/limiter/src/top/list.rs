@@ -122,7 +122,7 @@ impl Query<'_> {
         Query { by, window, limit, domain: None, rule: None, filter: None }
     }
 
-    fn selects(&self, key: &StoredKey, redaction: &Redaction) -> bool {
+    pub(super) fn selects(&self, key: &StoredKey, redaction: &Redaction) -> bool {
         let (domain, entries) = key.texts();
         let has_rule = |rule: &str| {
             key.rule() == rule || redaction.path(key.rule(), &entries, key.cut_tag()) == rule

@@ -1,6 +1,8 @@
 //! The keys of all descriptors of a tree, to find out whether a key that a person typed is one of them.
 
-use super::{Child, MatcherNode};
+use std::iter;
+
+use super::{Child, MatcherNode, Reserve};
 
 /// The key of a descriptor of a rule file.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +34,12 @@ impl<'s> DescriptorKey<'s> {
 }
 
 impl Child {
+    /// Its key, and those of the entries of a reservation of its rule.
+    fn keys(&self) -> impl Iterator<Item = DescriptorKey<'_>> {
+        let reserve = self.reserve().into_iter().flat_map(Reserve::keys);
+        iter::once(self.key()).chain(reserve.map(DescriptorKey::Known))
+    }
+
     fn key(&self) -> DescriptorKey<'_> {
         match self.rule.as_ref().and_then(|rule| rule.entries.last()) {
             Some((key, _)) => DescriptorKey::Known(key),
@@ -45,16 +53,17 @@ impl MatcherNode {
     /// The keys of the descriptors at all levels, each as often as it is there.
     pub(crate) fn keys(&self) -> impl Iterator<Item = DescriptorKey<'_>> {
         let mut levels = vec![self.children.iter()];
-        std::iter::from_fn(move || {
+        let children = iter::from_fn(move || {
             loop {
                 match levels.last_mut()?.next() {
                     Some(child) => {
                         levels.push(child.below.children.iter());
-                        return Some(child.key());
+                        return Some(child);
                     }
                     None => levels.pop(),
                 };
             }
-        })
+        });
+        children.flat_map(Child::keys)
     }
 }

@@ -7,14 +7,15 @@ use std::fmt;
 
 use super::value_sets::FoundInSet;
 use super::{Child, Joined, MatchKind, MatcherNode};
-use crate::{Origin, Rule};
+use crate::{Origin, ReserveStep, Rule};
 use weir_common::entry::Entry;
 use weir_common::network::Network;
 
 /// The look-up of a descriptor.
 #[derive(Debug, Default)]
 pub struct Trace<'s> {
-    /// One for each entry that was looked up. The last has no match unless all entries have.
+    /// One for each entry that was looked up. The last has no match unless all entries have, or it is part of
+    /// a reservation.
     pub steps: Vec<Step<'s>>,
     /// The match of the last entry, if all match.
     pub end: Option<Candidate<'s>>,
@@ -28,6 +29,8 @@ pub struct Step<'s> {
     pub later: Vec<Candidate<'s>>,
     /// The number of wildcards that were tried before the match.
     pub wildcards_tried: usize,
+    /// The part of an entry in a reservation, if it comes after those of the rule.
+    pub reserve: Option<ReserveStep>,
     /// All descriptors of the level, in the order of the file.
     pub level: Level<'s>,
 }
@@ -157,6 +160,17 @@ impl Child {
         }
     }
 
+    /// The step of the last of so many entries, which is part of a reservation of its rule.
+    fn reserve_step(&self, entries: usize) -> Step<'_> {
+        Step {
+            matched: None,
+            later: Vec::new(),
+            wildcards_tried: 0,
+            reserve: self.rule.as_ref().and_then(|rule| rule.reserve_step(entries)),
+            level: Level(&self.below),
+        }
+    }
+
     /// Returns where its set has a value.
     fn within(&self, found: &FoundInSet) -> Within<'_> {
         let list = self.entry().1;
@@ -196,12 +210,17 @@ impl MatcherNode {
                 }
                 None => node.wildcards.len(),
             };
-            trace.steps.push(Step { matched, later, wildcards_tried, level });
+            trace.steps.push(Step { matched, later, wildcards_tried, reserve: None, level });
             let Some(found) = found else { return trace };
-            if i + 1 == entries.len() {
+            let (child, further) = (found.child, &entries[i + 1..]);
+            if further.is_empty() {
                 trace.end = matched;
+            } else if child.is_end(further) {
+                trace.end = matched;
+                trace.steps.extend((i + 1..entries.len()).map(|i| child.reserve_step(i + 1)));
+                return trace;
             }
-            node = &found.child.below;
+            node = &child.below;
         }
         trace
     }

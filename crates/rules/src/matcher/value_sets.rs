@@ -44,16 +44,6 @@ impl Default for Group {
 }
 
 impl ValueSet {
-    /// Makes the set of a descriptor. The addresses of a network are never counted by a larger one: that may be the
-    /// network of another descriptor.
-    pub fn new(kind: SetKind, mut group: Group) -> ValueSet {
-        if let SetKind::Network(network) = &kind {
-            let len = if network.address().is_ipv4() { &mut group.v4 } else { &mut group.v6 };
-            *len = network.prefix_len().max(*len);
-        }
-        ValueSet { kind, group }
-    }
-
     /// The list, and not a network.
     pub fn list(&self) -> Option<&ValueList> {
         match &self.kind {
@@ -76,6 +66,8 @@ impl ValueSet {
 pub(crate) struct Matched<'n> {
     pub child: &'n Child,
     pub kind: MatchKind,
+    /// The length of the network that the value lies in; none unless it matched by a network.
+    pub network_len: Option<u8>,
     /// Whether the value is an IPv4 address in its canonical form.
     pub is_ipv4: bool,
 }
@@ -100,7 +92,7 @@ impl<'n> KeyValue<'n> {
 
 impl<'n> Matched<'n> {
     pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
-        Matched { child, kind, is_ipv4: false }
+        Matched { child, kind, network_len: None, is_ipv4: false }
     }
 
     /// Returns what the key has in place of the value of an entry; none if it has the value.
@@ -121,10 +113,11 @@ impl<'n> Matched<'n> {
         if self.is_ipv4 && set.group.v4 == 32 {
             return None;
         }
-        if set.list().is_some_and(|list| list.text_line(value).is_some()) {
-            return None;
-        }
-        let counted = Network::from_value(value)?.truncate(set.group.v4, set.group.v6);
+        // Addresses are never counted by a larger network than the one that they are matched by: that may be
+        // the network of another descriptor.
+        let len = self.network_len?;
+        let (v4, v6) = (set.group.v4.max(len), set.group.v6.max(len));
+        let counted = Network::from_value(value)?.truncate(v4, v6);
         (!counted.is_text(value)).then_some(KeyValue::Network(counted))
     }
 }
@@ -208,7 +201,7 @@ impl ValueSets {
         }
         let ipv4 = value.parse::<Ipv4Addr>().ok();
         let is_ipv4 = ipv4.is_some();
-        let network = ipv4.map(Network::from).or_else(|| Network::from_value(value))?;
+        let network = ipv4.map(Network::from).or_else(|| Network::from_other_value(value))?;
         let mut best = of_key.networks.find(&network).map(|found| {
             let (child, kind) = (found.number, MatchKind::Network);
             let network = Some((network, found.prefix_len));
@@ -289,9 +282,10 @@ pub(crate) struct EqualNetworks<'n> {
 const MAX_COMPARISONS: usize = 1 << 24;
 
 impl MatcherNode {
-    /// Returns pairs of children that have a network in common, one network of each pair. Those of two
+    /// Returns pairs of children that have a network in common, one network of each pair of lists, and of each
+    /// list and the networks of descriptors. Pairs of the first `known` children are not returned. Those of two
     /// descriptors have equal names, which is an error already.
-    pub(crate) fn equal_networks(&self) -> Vec<EqualNetworks<'_>> {
+    pub(crate) fn equal_networks(&self, known: usize) -> Vec<EqualNetworks<'_>> {
         let mut found = Vec::new();
         let mut comparisons = MAX_COMPARISONS;
         for of_key in self.sets.iter().flat_map(|sets| sets.by_key.values()) {
@@ -305,8 +299,12 @@ impl MatcherNode {
                     let Some(left) = comparisons.checked_sub(few.1.len()) else { continue };
                     comparisons = left;
                     let common = few.1.iter().find_map(|(network, number)| {
-                        let other = self.place(many.0, many.1.get(&network)?)?;
-                        Some((network, [self.place(few.0, number)?, other]))
+                        let places = [(few.0, number), (many.0, many.1.get(&network)?)];
+                        let last =
+                            places.map(|(list, number)| list.unwrap_or(number)).into_iter().max();
+                        last.filter(|child| *child as usize >= known)?;
+                        let [one, other] = places.map(|(list, number)| self.place(list, number));
+                        Some((network, [one?, other?]))
                     });
                     found.extend(
                         common.map(|(network, children)| EqualNetworks { network, children }),

@@ -118,8 +118,8 @@ impl Patch {
         self.charge.is_some() || self.on_store_failure.is_some()
     }
 
-    /// Whether the patch sets the metadata of a rule.
-    pub fn sets_metadata(&self) -> bool {
-        self.rule_keys.iter().any(|(key, _)| *key == "metadata")
+    /// Whether the patch sets a key of descriptors.
+    pub fn sets(&self, name: &str) -> bool {
+        self.rule_keys.iter().any(|(key, _)| *key == name)
     }
 }

@@ -20,6 +20,8 @@ const RULE_BYTES: usize = 432;
 /// A key and a value that lead to a rule.
 const ENTRY_BYTES: usize = 32;
 pub(super) const LIMIT_BYTES: usize = 128;
+/// How a rule reserves hits, without its keys.
+pub(super) const RESERVE_BYTES: usize = 80;
 pub(super) const REPLACED_BYTES: usize = 48;
 
 /// A map of metadata, with the room that the standard library allocates for the first entries.

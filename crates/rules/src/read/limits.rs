@@ -48,6 +48,15 @@ pub(super) struct LimitPlace {
     pub has_number: bool,
 }
 
+/// What the limits of a rule depend on besides their own keys.
+#[derive(Clone, Copy)]
+pub(super) struct OfRule<'k> {
+    /// The key of the descriptor.
+    pub key: &'k str,
+    /// Whether the rule reserves hits; none for limits that a patch sets for any rule.
+    pub reserves: Option<bool>,
+}
+
 /// A name in `replaces`.
 #[derive(Debug)]
 pub(crate) struct ReplacedName {
@@ -57,12 +66,12 @@ pub(crate) struct ReplacedName {
 
 impl Reader<'_> {
     /// Reads `rate_limit` and `rate_limits`. Where `rate_limit` is repeated, later keys override
-    /// earlier ones. `key` is the key of the descriptor.
+    /// earlier ones.
     pub(super) fn rate_limit<'n>(
         &mut self,
         rate_limit: &[&'n Node<'n>],
         rate_limits: Option<&'n Node<'n>>,
-        key: &str,
+        rule: OfRule<'_>,
     ) -> Option<LimitFields> {
         let mut result = LimitFields::default();
         if let Some(list) = rate_limits {
@@ -81,7 +90,7 @@ impl Reader<'_> {
             }
             for item in &self.maps(list, "rate_limits") {
                 let fields = self.limit_fields(&[item], item.position, Section::ListedLimit);
-                self.add_limit(&mut result, &fields, key);
+                self.add_limit(&mut result, &fields, rule);
             }
         } else {
             let last = rate_limit.last()?;
@@ -94,25 +103,25 @@ impl Reader<'_> {
                 return Some(result);
             }
             let fields = self.limit_fields(rate_limit, last.position, Section::Limit);
-            self.add_limit(&mut result, &fields, key);
+            self.add_limit(&mut result, &fields, rule);
         }
         Some(result)
     }
 
     /// Adds the limit of one map, unless it is unlimited, and its name and replacements.
-    fn add_limit(&mut self, result: &mut LimitFields, fields: &Fields<'_>, key: &str) {
+    fn add_limit(&mut self, result: &mut LimitFields, fields: &Fields<'_>, rule: OfRule<'_>) {
         let mut string =
             |key| fields.get(key).map(|node| self.string(node, key)).unwrap_or_default();
         let name = string("name");
         let unit = string("unit");
         let unlimited = fields.get("unlimited").is_some_and(|node| self.bool(node, "unlimited"));
         if unlimited {
-            self.unlimited(fields, &unit);
+            self.unlimited(fields, &unit, rule);
         } else {
             let number = fields.get("requests_per_unit");
             let has_number = number.is_some_and(|node| !is_null(node));
             result.places.push(LimitPlace { position: fields.position, has_number });
-            result.limits.extend(self.limit(fields, &name, &unit, key));
+            result.limits.extend(self.limit(fields, &name, &unit, rule));
         }
         let replaces = fields.get("replaces").map(|node| self.maps(node, "replaces"));
         for node in replaces.unwrap_or_default() {
@@ -123,7 +132,12 @@ impl Reader<'_> {
     }
 
     /// Checks what is written beside `unlimited: true`.
-    fn unlimited(&mut self, fields: &Fields<'_>, unit: &str) {
+    fn unlimited(&mut self, fields: &Fields<'_>, unit: &str, rule: OfRule<'_>) {
+        if rule.reserves == Some(true) {
+            let message = "config error, `unlimited` beside `reserve`";
+            let help = "remove one of the two: without a limit, nothing is reserved";
+            self.error(fields.position("unlimited"), message, "true", help);
+        }
         if Unit::from_name(unit).is_some() {
             let message = "should not specify rate limit unit when unlimited";
             let help = "remove `unit` or `unlimited`";
@@ -159,10 +173,18 @@ impl Reader<'_> {
         replaced
     }
 
-    fn limit(&mut self, fields: &Fields<'_>, name: &str, unit: &str, key: &str) -> Option<Limit> {
+    fn limit(
+        &mut self,
+        fields: &Fields<'_>,
+        name: &str,
+        unit: &str,
+        rule: OfRule<'_>,
+    ) -> Option<Limit> {
         let algorithm = self.algorithm_name(fields)?;
+        self.check_reservable(fields, algorithm, rule);
         let n = self.u32_or(fields, "requests_per_unit", 0);
         let hold_id = fields.get("hold_id").map(|node| self.string(node, "hold_id"));
+        let charge_denied = self.charge_denied(fields, algorithm, hold_id.is_some(), rule);
         let (unit, multiplier, period) = match algorithm::has_period(algorithm) {
             false => (None, 1, 0),
             true => {
@@ -170,9 +192,8 @@ impl Reader<'_> {
                 (Some(unit), multiplier, unit.period(multiplier)?)
             }
         };
-        let charge_denied = self.charge_denied(fields, algorithm, hold_id.is_some());
         let parameters =
-            algorithm::Parameters { algorithm, n, period, charge_denied, hold_id, key };
+            algorithm::Parameters { algorithm, n, period, charge_denied, hold_id, rule };
         let algorithm = self.algorithm(fields, parameters)?;
         Some(Limit {
             name: name.into(),
@@ -192,11 +213,19 @@ impl Reader<'_> {
         fields: &Fields<'_>,
         algorithm: AlgorithmKind,
         has_hold_id: bool,
+        rule: OfRule<'_>,
     ) -> bool {
-        let is_alone = !fields.listed && !self.together;
+        let reserves = rule.reserves == Some(true);
+        let is_alone = !fields.listed && !self.together && !reserves;
         let default = algorithm::charges_denied_by_default(algorithm, is_alone, has_hold_id);
         let written = fields.get("charge_denied").map(|node| self.bool(node, "charge_denied"));
         let charge_denied = written.unwrap_or(default);
+        if reserves && written == Some(true) {
+            let message = "config error, `charge_denied` beside `reserve`";
+            let help =
+                "remove it: what is denied reserves nothing, and settling charges what was used";
+            self.error(fields.position("charge_denied"), message, "true", help);
+        }
         if self.together && charge_denied {
             let (message, help) = match written {
                 // Under `together`, only this default charges.

@@ -7,6 +7,7 @@ use super::super::position::Position;
 use super::super::problem::Severity;
 use super::super::tree::{Content, Node, Value};
 use super::Reader;
+use super::limits::OfRule;
 use super::values::{describe, is_null, text_of};
 use weir_common::failure::OnStoreFailure;
 use weir_common::glob::Glob;
@@ -213,6 +214,9 @@ impl Reader<'_> {
                         "`match` selects rules by it; a patch changes other keys"
                     }
                     "v4" | "v6" => "it is a key of `group`: write `group: { v4: 24, v6: 64 }`",
+                    name if is_of_reserve(name) => {
+                        "it is a key of `reserve`: write the whole `reserve: { id: …, settle: … }`"
+                    }
                     _ => "it is a key of the domain: write it in `set_domain`",
                 };
                 self.error(key.position, message, &name, help);
@@ -278,8 +282,8 @@ impl Reader<'_> {
             _ => (Vec::new(), Some(node)),
         };
         // What depends on the rule is checked with the rule.
-        let key = hold_id(node).unwrap_or_default();
-        self.rate_limit(&nodes.0, nodes.1, key);
+        let rule = OfRule { key: hold_id(node).unwrap_or_default(), reserves: None };
+        self.rate_limit(&nodes.0, nodes.1, rule);
         patch.limits = Some(self.limit_maps(&nodes.0, nodes.1).map(|maps| maps.detached()));
     }
 
@@ -290,6 +294,9 @@ impl Reader<'_> {
             }
             "group" if !is_null(node) => {
                 self.group(node);
+            }
+            "reserve" if !is_null(node) => {
+                self.reserve_fields(node);
             }
             "shadow_mode" | "quota_mode" | "detailed_metric" | "value_to_metric"
             | "share_threshold" => {
@@ -337,6 +344,11 @@ fn patched_key(key: &str) -> Option<(&'static str, Section)> {
     }
     let owners = [Section::Descriptor, Section::Limit, Section::ListedLimit];
     owners.into_iter().find(|owner| sections.contains(owner)).map(|owner| (name, owner))
+}
+
+/// Whether a key belongs in `reserve`.
+fn is_of_reserve(key: &str) -> bool {
+    known_keys().any(|(name, sections)| name == key && sections.contains(&Section::Reserve))
 }
 
 /// Why a known key cannot be in `set`.

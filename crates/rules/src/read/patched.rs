@@ -1,6 +1,7 @@
 //! Reads a rule again as the patches of an overlay change it.
 
 use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::Origin;
@@ -10,8 +11,7 @@ use super::super::problem::Problem;
 use super::super::problems::Problems;
 use super::super::tree::Node;
 use super::budget::rule_bytes;
-use super::limits::LimitFields;
-use super::{Budget, Descriptor, Reader, Rule, limit_nodes};
+use super::{Below, Budget, Descriptor, DescriptorNode, Reader, Rule, limit_nodes};
 
 /// The fields of a descriptor.
 type FieldNodes<'f, 'n> = &'f [(&'static str, &'n Node<'n>)];
@@ -29,6 +29,7 @@ struct Delivered<'t, 'n> {
     /// The bytes that it takes.
     bytes: usize,
     position: Position,
+    below: &'t Rc<Below<'n>>,
     name: &'t str,
 }
 
@@ -44,8 +45,7 @@ impl Reader<'_> {
     /// states of the patches for the descriptors below it, and the patches that changed it.
     pub(super) fn apply_patches<'n>(
         &mut self,
-        position: Position,
-        fields: FieldNodes<'_, 'n>,
+        node: &DescriptorNode<'n>,
         states: &[State],
         read: &mut Descriptor,
         name: &str,
@@ -59,9 +59,10 @@ impl Reader<'_> {
             && (!matched.is_empty() || charge.is_some())
             && !self.problems.has_errors()
         {
-            let bytes = rule_bytes(name, 0, read.rate_limit.as_ref().map(LimitFields::bytes));
-            let keys = self.patched_keys(fields);
-            let rule = Delivered { keys, bytes, position, name };
+            let bytes = rule_bytes(name, 0, read.limit_bytes());
+            let keys = self.patched_keys(&node.fields);
+            let (position, below) = (node.position, &node.below);
+            let rule = Delivered { keys, bytes, position, below, name };
             origins = self.fit(patcher, &rule, matched, charge.unwrap_or(self.together), read);
         }
         self.patcher = Some(patcher);
@@ -120,7 +121,7 @@ impl Reader<'_> {
             }
             patcher.failures.warn(&self.described(rule), warnings);
         }
-        if !patches.iter().any(|&patch| patcher.patch(patch).sets_metadata()) {
+        if !patches.iter().any(|&patch| patcher.patch(patch).sets("metadata")) {
             patched.metadata = read.metadata.take();
         }
         *read = patched;
@@ -207,16 +208,17 @@ impl Reader<'_> {
         }
         let position = place.unwrap_or(rule.position);
         let fields = keys.into_fields(position);
-        let fields: Vec<(&'static str, &Node<'_>)> =
-            fields.iter().map(|(field, node)| (*field, node)).collect();
+        let fields = fields.iter().map(|(field, node)| (*field, node)).collect();
+        let sets_reserve = patches.iter().any(|&patch| patcher.patch(patch).sets("reserve"));
+        let (below, cuts_reserve) = (rule.below.clone(), !sets_reserve);
+        let node = DescriptorNode { position, fields, below, cuts_reserve };
         let mut problems = Problems::new(MAX_PROBLEMS);
         let (read, budget) = self.quiet(&mut problems, &mut Vec::new(), together, |reader| {
             if let Some(origin) = origin {
                 reader.file = origin.file.clone();
             }
-            let read = reader.keys(position, &fields);
-            let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
-            let bytes = rule_bytes(rule.name, 0, limit_bytes);
+            let read = reader.keys(&node);
+            let bytes = rule_bytes(rule.name, 0, read.limit_bytes());
             reader.spend(position, bytes.saturating_sub(rule.bytes));
             (read, reader.budget.clone())
         });
@@ -232,7 +234,7 @@ impl Reader<'_> {
     }
 
     /// Calls `read` with a reader that adds neither problems nor rules.
-    fn quiet<T>(
+    pub(super) fn quiet<T>(
         &self,
         problems: &mut Problems,
         rules: &mut Vec<Arc<Rule>>,
@@ -248,6 +250,7 @@ impl Reader<'_> {
             series: self.series,
             max_log_bytes: self.max_log_bytes,
             near_limit_ratio: self.near_limit_ratio,
+            reference_layout: self.reference_layout,
             together,
             lint: false,
             replaced: Vec::new(),

@@ -72,15 +72,13 @@ impl Reader<'_> {
     }
 
     fn network(&mut self, node: &Node<'_>) -> Option<NamedSet> {
-        let text = self.string(node, "network");
+        let text = self.text(node, "network")?;
         match Network::parse(&text) {
             Ok(network) => Some(NamedSet {
                 value: network.to_string(),
                 kind: SetKind::Network(network),
                 position: node.position,
             }),
-            // That it is a map or a fraction is reported.
-            Err(_) if text.is_empty() && !is_null(node) && node.text() != Some("") => None,
             Err(error) => {
                 let (message, help) = network_problem(&error);
                 self.error(node.position, message, &text, &help);
@@ -89,15 +87,21 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads text; none for a map or a fraction, which is reported.
+    fn text(&mut self, node: &Node<'_>, field: &str) -> Option<String> {
+        let text = self.string(node, field);
+        let is_text = !text.is_empty() || is_null(node) || node.text() == Some("");
+        is_text.then_some(text)
+    }
+
     fn list(&mut self, node: &Node<'_>) -> Option<NamedSet> {
-        let name = self.string(node, "values_file");
+        let name = self.text(node, "values_file")?;
         let lists = self.lists.as_mut()?;
         let (file, problems) = (&self.file, &mut *self.problems);
         let list = lists.list(file, &name, &mut |error| {
             let severity = Severity::Error;
             if !problems.has_room(severity) {
-                problems.omit(severity);
-                return true;
+                return problems.omit(severity);
             }
             let (file, position, text, message, help) = match error {
                 ListError::Name(message, help) => {
@@ -111,7 +115,6 @@ impl Reader<'_> {
                 }
             };
             problems.push(Problem { severity, file, position, message, text, first: None, help });
-            true
         });
         let (value, kind) = (format!("@{name}"), SetKind::List(list));
         Some(NamedSet { value, kind, position: node.position })
@@ -140,9 +143,10 @@ impl Reader<'_> {
         group
     }
 
-    /// Reports networks that two of the descriptors of a level have.
-    pub(super) fn equal_networks(&mut self, tree: &super::Tree) {
-        for equal in tree.equal_networks() {
+    /// Reports networks that two of the descriptors of a level have. The first `known` are compared with each
+    /// other already.
+    pub(super) fn equal_networks(&mut self, tree: &super::Tree, known: usize) {
+        for equal in tree.equal_networks(known) {
             let [(first, first_line), (second, second_line)] = equal.children;
             let place = |text: &str, line: Option<u32>| match line {
                 Some(line) => format!("'{text}' (line {line})"),

@@ -103,6 +103,16 @@ fn rules_that_take_too_much_memory_are_rejected_at_their_position() {
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert!(problem.message.starts_with(too_much), "{problem}");
     assert!(problem.position.unwrap().line() > Some(100), "{problem}");
+    // A long id is repeated for each network.
+    let id = "x".repeat(50_000);
+    let networks: Vec<String> =
+        (0..1_000).map(|i| format!("10.0.{}.{}", i / 250, i % 250)).collect();
+    let reserve = format!("rate_limit: {{ unit: day }}, reserve: {{ id: {id}, estimate: 1 }}");
+    let networks = networks.join(", ");
+    let rule = format!("{{ key: k, network: [{networks}], {reserve} }}");
+    let (_, problems) = compile(&format!("domain: d\ndescriptors: [{rule}]\n"));
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].message.starts_with(too_much), "{}", problems[0]);
     // A map takes far more than its four bytes.
     let maps = "{b},".repeat(50_000);
     let metadata = format!("rate_limit: {{ unit: day }}, metadata: {{ a: [{maps}] }}");

@@ -69,6 +69,12 @@ fn every_key_of_a_rule_makes_a_difference() {
         ("", "detailed_metric: true", "d.k_*: detailed_metric: false → true"),
         ("", "value_to_metric: true", "d.k_*: value_to_metric: false → true"),
         ("", "share_threshold: true", "d.k_*: share_threshold: false → true"),
+        (
+            "reserve: { id: i, settle: s, at_least: 2 }",
+            "reserve: { id: i, estimate: 2, timeout: 2s }",
+            "d.k_*: reserve: id: i, settle: s, at_least: 2, at_most: 2, timeout: 3600s → id: i, estimate: 2, \
+             at_least: 1, at_most: 2, timeout: 2s",
+        ),
         ("metadata: { a: 1 }", "", r#"d.k_*: metadata: {"a":1} → none"#),
         ("descriptors: [{ key: b }]", "", "- d.k_*.b: none"),
     ] {

@@ -1,16 +1,14 @@
 //! Rules by network and by list.
 
-use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::fs::symlink;
-use std::path::Path;
+mod lists;
+mod model;
 
-use proptest::prelude::*;
+use std::fs;
+use std::path::Path;
 
 use super::{file, find, good, reported};
 use crate::source::Selection;
 use crate::{Lists, Loaded, MatchKind, Options, Problems, RuleSet, compare};
-use weir_common::network::Network;
 
 const L: &str = "rate_limit: { unit: minute, requests_per_unit: 1 }";
 
@@ -154,40 +152,6 @@ fn addresses_are_counted_in_their_canonical_form_or_by_prefix() {
 }
 
 #[test]
-fn a_list_has_values_and_networks() {
-    let set = listed(
-        "- { key: ip, values_file: blocked.txt, L }\n- { key: ip, network: 10.1.0.0/16, L }\n- { key: ip, value: '*', L }\n\
-         - { key: ip, value: bob, L }\n",
-        "10.0.0.0/8\n10.1.2.0/24 # nearer than the descriptor\n203.0.113.7\nann\nbob\n",
-    );
-    for (value, rule) in [
-        ("10.9.9.9", "ip_@blocked.txt"),
-        ("10.1.9.9", "ip_10.1.0.0/16"),
-        ("10.1.2.9", "ip_@blocked.txt"),
-        ("203.0.113.7:80", "ip_@blocked.txt"),
-        ("ann", "ip_@blocked.txt"),
-        ("bob", "ip_bob"),
-        ("carol", "ip_*"),
-        // What stands for the list in names is no value of it.
-        ("@blocked.txt", "ip_*"),
-        ("blocked.txt", "ip_*"),
-    ] {
-        assert_eq!(find(&set, &[("ip", value)]), Some(rule), "{value}");
-    }
-    assert_eq!(counted(&set, "10.9.9.9:80").0, "10.9.9.9");
-    assert_eq!(counted(&set, "ann").0, "ann");
-    let rule = set.rules().next().unwrap();
-    assert_eq!((rule.listed_values(), rule.path()), (Some(5), "ip_@blocked.txt"));
-    let set = listed(
-        "- { key: ip, values_file: blocked.txt, share_threshold: true, detailed_metric: true, L }\n",
-        "10.0.0.0/8\nann\n",
-    );
-    for value in ["10.1.2.3", "ann"] {
-        assert_eq!(counted(&set, value), ("@blocked.txt".into(), "ip_@blocked.txt".into()));
-    }
-}
-
-#[test]
 fn a_trace_has_the_network_and_the_line() {
     let set = listed(
         "- { key: ip, values_file: blocked.txt, L }\n- { key: ip, network: 10.0.0.0/9, L }\n- { key: ip, value: '10*', L }\n",
@@ -248,101 +212,28 @@ fn errors_of_networks() {
 }
 
 #[test]
-fn errors_of_lists_have_their_place() {
-    let rules = text(
-        "- { key: ip, values_file: lists/a.txt, L }\n- { key: user, values_file: lists/a.txt, L }\n",
-    );
-    let (dir, loaded) =
-        load(&[("r.yaml", &rules), ("lists/a.txt", "10.0.0.0/8\nok\n 10.0.0.1/8\n")]);
-    assert_eq!(
-        problems(dir.path(), &loaded),
-        [
-            "lists/a.txt:3:2: error: config error, '10.0.0.1/8' has bits set after its prefix; write 10.0.0.0/8"
-        ]
-    );
-    let list = dir.path().join("lists/a.txt");
-    assert!(loaded.lists.iter().map(|it| &it.path).eq([&list]), "{:?}", loaded.lists);
-    let lists = Lists::BesideRules { max_file: 1 << 20 };
-    assert!(!loaded.lists[0].is_changed(&lists));
-    fs::write(&list, "10.0.0.0/8\n").unwrap();
-    assert!(loaded.lists[0].is_changed(&lists));
-    fs::remove_file(&list).unwrap();
-    assert!(loaded.lists[0].is_changed(&lists));
-    let again = |selection: Selection| {
-        let loaded = Loaded::read(&selection, &Options::default(), None);
-        problems(dir.path(), &loaded).join("\n")
-    };
-    let selection = Selection::of(dir.path());
-    assert!(
-        again(selection.clone())
-            .starts_with("lists/a.txt: error: config error, the list cannot be read")
-    );
-    fs::create_dir(&list).unwrap();
-    assert!(again(selection.clone()).contains("the list is not a regular file"));
-    fs::remove_dir(&list).unwrap();
-    fs::write(&list, b"ok\n\xff\n").unwrap();
-    let reported = again(selection.clone());
-    assert!(
-        reported.starts_with("lists/a.txt:2:1: error: config error, the text is not UTF-8"),
-        "{reported}"
-    );
-    fs::write(&list, "x".repeat(1_000)).unwrap();
-    let reported = again(Selection { max_file: 999, ..selection.clone() });
-    assert!(reported.contains("the file has more than 999 bytes"), "{reported}");
-    // As rule files may be links, lists may.
-    fs::rename(&list, dir.path().join("lists/..a")).unwrap();
-    symlink("..a", &list).unwrap();
-    assert_eq!(again(selection), "");
-}
-
-#[test]
-fn lists_are_below_the_rule_file() {
-    for name in ["../a.txt", "/etc/passwd", "a/../../b", "", ".", "a/", "./a.txt"] {
-        let rules = text(&format!("- {{ key: ip, values_file: '{name}', L }}\n"));
-        let (dir, loaded) = load(&[("rules/r.yaml", &rules), ("a.txt", ""), ("rules/a.txt", "")]);
-        let shown = problems(dir.path(), &loaded).join("\n");
-        assert!(shown.contains(&format!("`values_file` is '{name}'")), "{name}: {shown}");
-        assert!(loaded.lists.is_empty(), "nothing is read");
+fn the_help_about_a_duplicate_does_not_depend_on_the_order() {
+    let value = "- { key: ip, value: 10.0.0.0/8, L }\n";
+    let network = "- { key: ip, network: 10.0.0.0/8, L }\n";
+    for (first, second, help) in [
+        (value, network, "a value only the text"),
+        (network, value, "a value only the text"),
+        (network, network, "remove one of the two, or list several limits"),
+        (value, value, "merge the two, and list several limits"),
+    ] {
+        let (_, problems) = super::compile(&text(&format!("{first}{second}")));
+        assert!(problems.len() == 1 && problems[0].help.contains(help), "{problems:#?}");
     }
 }
 
 #[test]
-fn two_lists_of_a_level_have_no_network_in_common() {
-    let rules = text(
-        "- { key: ip, values_file: a.txt, L }\n- { key: ip, values_file: b.txt, L }\n\
-         - { key: other, values_file: a.txt, L }\n- { key: ip, network: 192.0.2.0/24, L }\n",
-    );
-    let files = |a, b| load(&[("r.yaml", &rules), ("a.txt", a), ("b.txt", b)]);
-    let (dir, loaded) = files("10.0.0.0/8\nann\n10.0.0.0/8\n", "10.0.0.0/9\nann\n");
-    assert_eq!(problems(dir.path(), &loaded), Vec::<String>::new());
-    let (dir, loaded) = files("10.0.0.0/8\n192.0.2.0/24", "\n10.0.0.0/8\n");
-    let shown = problems(dir.path(), &loaded);
-    assert_eq!(shown.len(), 2, "{shown:#?}");
-    assert!(shown[0].starts_with(
-        "r.yaml:4:27: error: config error, the network 10.0.0.0/8 is in both 'ip_@a.txt' (line 1) and \
-         'ip_@b.txt' (line 2)"
-    ), "{shown:#?}");
-    assert!(
-        shown[1].contains("192.0.2.0/24 is in both 'ip_@a.txt' (line 2) and 'ip_192.0.2.0/24';"),
-        "{shown:#?}"
-    );
-}
-
-#[test]
-fn what_comes_over_xds_names_lists_in_one_directory() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("blocked.txt"), "10.0.0.0/8\n").unwrap();
-    let errors = |name: &str, directory: Option<&Path>| {
-        let lists = Lists::InDirectory { directory: directory.map(Into::into), max_file: 100 };
-        let options = Options { lists, ..Options::default() };
-        let rules = file("r", &text(&format!("- {{ key: ip, values_file: {name}, L }}\n")));
-        let loaded = Loaded::compile(vec![rules], Problems::default(), &options, None);
-        problems(Path::new("nowhere"), &loaded).join("\n")
-    };
-    assert_eq!(errors("blocked.txt", Some(dir.path())), "");
-    assert!(errors("blocked.txt", None).contains("set rules.values_dir"));
-    assert!(errors("deep/a.txt", Some(dir.path())).contains("the plain name of a file"));
-    assert!(errors("../a.txt", Some(dir.path())).contains("`values_file` is '../a.txt'"));
+fn a_set_that_is_no_text_is_one_error() {
+    for key in ["network", "values_file"] {
+        for value in ["{ a: b }", "1.5", "[1.5]"] {
+            let errors = reported(&text(&format!("- {{ key: ip, {key}: {value}, L }}\n")));
+            assert_eq!(errors.len(), 1, "{errors:#?}");
+        }
+    }
 }
 
 #[test]
@@ -401,125 +292,5 @@ fn a_patch_sets_the_group_and_finds_networks_by_their_text() {
         let overlay = format!("patches: [{{ match: {{ domain: d }}, set: {{ {key} }} }}]\n");
         let error = Overlay::new(vec![file("o", &overlay)], vec![], &options).unwrap_err();
         assert!(error.problems[0].help.contains("`match` selects rules by it"), "{error:?}");
-    }
-}
-
-#[test]
-fn a_long_list_is_searched() {
-    let text: String = (0..100_000_u32)
-        .map(|i| format!("{}\n", Ipv4Addr::from_bits(i.wrapping_mul(2_654_435_761))))
-        .collect();
-    let set = listed("- { key: ip, values_file: blocked.txt, L }\n", &text);
-    for i in [0, 1, 99_999_u32] {
-        let address = Ipv4Addr::from_bits(i.wrapping_mul(2_654_435_761)).to_string();
-        assert!(find(&set, &[("ip", &address)]).is_some());
-    }
-    assert_eq!(find(&set, &[("ip", "0.0.0.1")]), None);
-}
-
-/// A rule of the model: a value as text, or a network.
-#[derive(Clone, Debug)]
-enum Named {
-    Text(String),
-    Network(Network),
-}
-
-fn address() -> impl Strategy<Value = IpAddr> {
-    prop_oneof![
-        (0..8_u32).prop_map(|bits| Ipv4Addr::from_bits(bits << 29 | bits).into()),
-        (0..8_u128).prop_map(|bits| Ipv6Addr::from_bits(bits << 125 | bits).into()),
-    ]
-}
-
-fn network() -> impl Strategy<Value = Network> {
-    (address(), 0..=128_u8).prop_map(|(address, len)| {
-        let len = if address.is_ipv4() { len % 33 } else { len };
-        Network::new(address, len).unwrap()
-    })
-}
-
-/// What a request may send: an address in one of its forms, a network, or a text.
-fn sent() -> impl Strategy<Value = String> {
-    prop_oneof![
-        address().prop_map(|address| address.to_string()),
-        address().prop_map(|address| std::net::SocketAddr::new(address, 80).to_string()),
-        network().prop_map(|network| network.to_string()),
-        "[ab]{0,2}",
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
-    #[test]
-    fn finds_what_the_model_finds(
-        named in prop::collection::vec(
-            prop_oneof![
-                2 => network().prop_map(Named::Network),
-                1 => "[ab]{1,2}".prop_map(Named::Text),
-            ], 0..12),
-        in_list in prop::collection::vec(any::<bool>(), 12),
-        has_wildcard in any::<bool>(),
-        has_key in any::<bool>(),
-        requests in prop::collection::vec(sent(), 1..20),
-    ) {
-        let mut text = "domain: d\ndescriptors:\n".to_owned();
-        let (mut list, mut seen, mut model) = (String::new(), Vec::new(), Vec::new());
-        for (named, in_list) in named.into_iter().zip(in_list) {
-            let value = match &named {
-                Named::Text(text) => text.clone(),
-                Named::Network(network) => network.to_string(),
-            };
-            if seen.contains(&value) {
-                continue;
-            }
-            if in_list {
-                list += &format!("{value}\n");
-            } else {
-                let key = if matches!(named, Named::Text(_)) { "value" } else { "network" };
-                text += &format!("- {{ key: ip, {key}: '{value}', {L} }}\n");
-            }
-            seen.push(value.clone());
-            let name = if in_list { "ip_@blocked.txt".to_owned() } else { format!("ip_{value}") };
-            model.push((named, name));
-        }
-        text += &format!("- {{ key: ip, values_file: blocked.txt, {L} }}\n");
-        for (is_there, value) in [(has_wildcard, "value: 'a*', "), (has_key, "")] {
-            if is_there {
-                text += &format!("- {{ key: ip, {value}{L} }}\n");
-            }
-        }
-        let (_dir, loaded) = load(&[("r.yaml", &text), ("blocked.txt", &list)]);
-        prop_assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
-        let set = loaded.rules;
-        for request in requests {
-            let as_text = model.iter().find(|(named, _)| matches!(named, Named::Text(text) if *text == request));
-            let value = Network::from_value(&request);
-            let longest = model.iter().filter_map(|(named, name)| match named {
-                Named::Network(network) if network.contains(&value?) => Some((network.prefix_len(), name)),
-                _ => None,
-            }).max_by_key(|(len, _)| *len);
-            let wildcard = (has_wildcard && request.starts_with('a')).then(|| "ip_a*".to_owned());
-            let wanted = as_text.map(|(_, name)| name.clone())
-                .or(longest.map(|(_, name)| name.clone()))
-                .or(wildcard)
-                .or(has_key.then(|| "ip".to_owned()));
-            let entries = [("ip", request.as_str())];
-            prop_assert_eq!(find(&set, &entries), wanted.as_deref(), "{}", request);
-            let domain = set.domain("d").unwrap();
-            let trace = domain.trace(&entries);
-            prop_assert_eq!(trace.end.map(|end| end.text), wanted.as_deref());
-            let step = &trace.steps[0];
-            let first = step.level.matches(entries[0]).first().map(|first| (first.text, first.kind));
-            prop_assert_eq!(first, step.matched.map(|it| (it.text, it.kind)));
-            if let Some(matched) = step.matched.filter(|it| matches!(it.kind, MatchKind::Network | MatchKind::List))
-                && let Some(within) = matched.within.and_then(|it| it.network)
-            {
-                prop_assert!(value.is_some_and(|value| within.contains(&value)));
-                prop_assert_eq!(Some(within.prefix_len()), longest.map(|(len, _)| len));
-                let key = domain.key_values(&entries);
-                let counted = key.first().map_or(request.as_str(), |(_, text)| text);
-                prop_assert_eq!(counted, value.unwrap().to_string());
-            }
-        }
     }
 }

@@ -299,3 +299,51 @@ fn counters_are_carried_over_when_only_the_overlay_changes() {
     let stats = |set: &RuleSet| set.rules().next().unwrap().stats.clone();
     assert!(std::sync::Arc::ptr_eq(&stats(&before), &stats(&after)));
 }
+
+#[test]
+fn reserve_is_set_replaced_and_removed() {
+    let rules = "domain: d\ndescriptors:\n- key: a\n  rate_limit: { unit: day, requests_per_unit: 100 }\n\
+                 - key: b\n  rate_limit: { unit: day, requests_per_unit: 100 }\n  \
+                 reserve: { id: i, settle: s, at_least: 20, at_most: 60 }\n";
+    let reserves = |patches: &str| -> Vec<String> {
+        let set = fitted(rules, patches);
+        let text = |rule: &crate::Rule| match rule.reserve.as_deref() {
+            Some(reserve) => reserve.to_string(),
+            None => "none".to_owned(),
+        };
+        set.rules().map(text).collect()
+    };
+    let delivered = "id: i, settle: s, at_least: 20, at_most: 60, timeout: 3600s";
+    let a = "match: { entries: [{ key: a }] }";
+    let b = "match: { entries: [{ key: b }] }";
+    assert_eq!(
+        reserves(&format!("patches: [{{ {a}, set: {{ reserve: {{ id: x, estimate: 9 }} }} }}]")),
+        ["id: x, estimate: 9, at_least: 1, at_most: 50, timeout: 3600s", delivered]
+    );
+    assert_eq!(
+        reserves(&format!("patches: [{{ {b}, set: {{ reserve: {{ id: x, estimate: 9 }} }} }}]")),
+        ["none", "id: x, estimate: 9, at_least: 1, at_most: 50, timeout: 3600s"]
+    );
+    assert_eq!(
+        reserves(&format!("patches: [{{ {b}, set: {{ reserve: null }} }}]")),
+        ["none", "none"]
+    );
+    // A limit that is lowered cuts what is reserved.
+    let lower = |n| format!("patches: [{{ {b}, set: {{ requests_per_unit: {n} }} }}]");
+    assert_eq!(
+        reserves(&lower(50))[1],
+        "id: i, settle: s, at_least: 20, at_most: 50, timeout: 3600s"
+    );
+    assert_eq!(
+        reserves(&lower(10))[1],
+        "id: i, settle: s, at_least: 10, at_most: 10, timeout: 3600s"
+    );
+    assert_eq!(reserves(&lower(0))[1], delivered);
+    // A limit with a debt fits a rule that reserves.
+    let bucket = "{ algorithm: gcra, unit: day, requests_per_unit: 100, max_debt: 7 }";
+    let set = fitted(rules, &format!("patches: [{{ {b}, set: {{ rate_limit: {bucket} }} }}]"));
+    let plan = set.rules().last().unwrap().plan.clone().unwrap();
+    assert!(
+        matches!(&plan.limits()[0].algorithm, weir_limit::Algorithm::Gcra(it) if it.max_debt() == 7)
+    );
+}

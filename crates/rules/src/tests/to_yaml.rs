@@ -151,6 +151,40 @@ fn every_limit_is_written_as_it_was_read() {
 }
 
 #[test]
+fn reserve_is_written_as_it_was_read() {
+    for limits in [
+        "rate_limit: { unit: day, requests_per_unit: 9 }",
+        "rate_limit: { unit: day, requests_per_unit: 0 }",
+        "rate_limit: { algorithm: gcra, unit: day, requests_per_unit: 9, max_debt: 2 }",
+        "rate_limit: { algorithm: token_bucket, unit: day, requests_per_unit: 9, burst: 8, max_debt: 8 }",
+        "rate_limit: { algorithm: token_bucket, unit: day, requests_per_unit: 9, max_debt: 0 }",
+        "rate_limits: [{ unit: day, requests_per_unit: 9 }, { algorithm: sliding_window, unit: hour, \
+         requests_per_unit: 8, shadow_mode: true }]",
+    ] {
+        for reserve in [
+            "id: i, settle: 'a: b'",
+            "id: k, estimate: 1",
+            "id: '1', estimate: 7, at_least: 2, at_most: 8, timeout: 24h",
+        ] {
+            for charge in ["each", "together"] {
+                let text = reread(&good(&format!(
+                    "domain: d\ncharge: {charge}\ndescriptors:\n- key: k\n  {limits}\n  reserve: {{ {reserve} }}\n"
+                )));
+                assert!(text.contains("  reserve: { id: "), "{text}");
+            }
+        }
+    }
+    let day = "rate_limit: { unit: day, requests_per_unit: 9 }";
+    let set = good(&format!(
+        "domain: d\ndescriptors: [{{ key: k, {day}, reserve: {{ id: i, settle: s, at_most: 4, timeout: 60m }} }}]\n"
+    ));
+    assert!(reread(&set).contains("\n  reserve: { id: i, settle: s }\n"), "without the defaults");
+    let line = "d.k: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false, limits: 9 per day, \
+                charge_denied: false, reserve: id: i, settle: s, at_least: 1, at_most: 4, timeout: 3600s\n";
+    assert_eq!(set.dump(), line);
+}
+
+#[test]
 fn metadata_keeps_the_types_of_its_values() {
     reread(&good(
         "domain: d\non_store_failure: allow\ndescriptors:\n- key: k\n  rate_limit: { unit: day }\n  metadata:\n    \
@@ -249,12 +283,12 @@ proptest! {
     fn any_texts_are_read_again(
         domain in any_text(1),
         nodes in prop::collection::vec(
-            (any_text(1), any_text(0), any_text(0), any_text(0), any::<[bool; 3]>()), 0..8),
+            (any_text(1), any_text(0), any_text(0), any_text(1), any::<[bool; 4]>()), 0..8),
     ) {
         let mut text = format!("domain: {}\n", quoted(&domain));
         text += "descriptors:\n- key: above\n  descriptors:\n";
         let mut seen = Vec::new();
-        for (key, value, name, meta, [is_limited, flag, shares]) in nodes {
+        for (key, value, name, meta, [is_limited, flag, shares, reserves]) in nodes {
             let of_matcher = if value.is_empty() { key.clone() } else { format!("{key}_{value}") };
             if seen.contains(&of_matcher) {
                 continue;
@@ -266,6 +300,9 @@ proptest! {
             if is_limited {
                 text += &format!("    metadata: {{ ? {meta} : {name} }}\n");
                 text += &format!("    rate_limit: {{ unit: day, name: {name} }}\n");
+                if reserves {
+                    text += &format!("    reserve: {{ id: {meta}, estimate: 3 }}\n");
+                }
             }
             seen.push(of_matcher);
         }

@@ -108,6 +108,7 @@ fn near(set: &RuleSet, entries: &[(&str, &str)]) -> Vec<String> {
             NearMiss::Exempt(end) => format!("exempt {}", end.text),
             NearMiss::MoreEntries(end) => format!("more below {}", end.text),
             NearMiss::FewerEntries(at, end) => format!("fewer {at} {}", end.text),
+            NearMiss::Reserve(at, rule, key) => format!("reserve {at} {} {key}", rule.path()),
             NearMiss::Key(at, near) => format!("key {at} {near:?}"),
             NearMiss::Value(at, near) => format!("value {at} {near:?}"),
             NearMiss::Order(order, rule) => format!("order {order:?} {}", rule.path()),
@@ -137,6 +138,32 @@ fn near_misses() {
         near(&set, &[("path", "/b"), ("user", "1")]),
         ["fewer 0 path_/*", "order [1, 0] user.path"]
     );
+    let set = rules(
+        "- key: user\n  L\n  reserve: { id: id, settle: end }\n- key: job\n  L\n  reserve: { id: id, settle: end }\n  \
+         descriptors: [{ key: path, L }]\n",
+    );
+    let request = [("user", "1"), ("id", "2"), ("end", "3"), ("x", "4")];
+    assert_eq!(
+        near(&set, &request),
+        ["fewer 2 user", "subset [0, 1, 2] user"],
+        "with an entry too many"
+    );
+    assert_eq!(
+        near(&set, &[("user", "1"), ("ids", "2")]),
+        ["reserve 1 user id", "subset [0] user"]
+    );
+    assert_eq!(
+        near(&set, &[("user", "1"), ("id", "2"), ("ende", "3")]),
+        ["reserve 2 user end", "subset [0, 1] user"]
+    );
+    assert_eq!(near(&set, &[("end", "1"), ("user", "2"), ("id", "3")])[1], "order [1, 2, 0] user");
+    assert_eq!(
+        near(&set, &[("job", "1"), ("pth", "2")]),
+        ["reserve 1 job id", "key 1 Some(\"path\")", "subset [0] job"]
+    );
+    assert!(set.has_key(None, "id") && set.has_key(None, "end"));
+    assert!(!set.has_key(None, "ende"));
+    let set = rules("- key: plan\n  value: gold\n  L\n");
     let others = set.near_misses("e", &[("plan", "gold")]);
     assert!(
         matches!(others[..], [NearMiss::Domain(Some("d")), NearMiss::OtherDomain(_)]),

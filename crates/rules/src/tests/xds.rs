@@ -10,7 +10,7 @@ use prost_types::{Struct, Value, value::Kind};
 use super::{compile, describe};
 use crate::proto as pb;
 use crate::xds::Resource;
-use crate::{Loaded, Options, Problem, Problems, RuleSet, xds};
+use crate::{Loaded, Options, Problem, Problems, RuleSet, compare, xds};
 
 fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
     pb::RateLimitPolicy { unit, requests_per_unit, ..Default::default() }
@@ -305,6 +305,46 @@ proptest! {
         prop_assert_eq!(rule.limit_name(0), &*name);
         let metadata = rule.metadata.as_ref().expect("metadata");
         prop_assert_eq!(metadata.get(&field).and_then(|v| v.as_str()), Some(&*value));
+    }
+}
+
+#[test]
+fn reserve_has_a_field() {
+    let minute = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+    let full = pb::RateLimitReserve {
+        id: "i".into(),
+        settle: "s".into(),
+        estimate: Some(3),
+        at_least: Some(2),
+        at_most: Some(4),
+        timeout: minute,
+    };
+    let with = |reserve| {
+        let reserve = Some(reserve);
+        config(vec![pb::RateLimitDescriptor { reserve, ..descriptor("k", policy(4, 9)) }])
+    };
+    let some = pb::RateLimitReserve { id: "i".into(), settle: "s".into(), ..Default::default() };
+    for (sent, wanted) in [
+        (full.clone(), "{ id: i, settle: s, estimate: 3, at_least: 2, at_most: 4, timeout: 60s }"),
+        (some, "{ id: i, settle: s }"),
+    ] {
+        let (by_xds, problems) = load(&with(sent));
+        assert_eq!(problems, Vec::<String>::new());
+        let limit = "rate_limit: { unit: day, requests_per_unit: 9 }";
+        let (by_file, _) = compile(&format!(
+            "domain: d\ndescriptors: [{{ key: k, {limit}, reserve: {wanted} }}]\n"
+        ));
+        assert!(by_xds.rules().all(|rule| rule.reserve.is_some()));
+        assert!(compare(&by_xds, &by_file).is_empty(), "{wanted}");
+    }
+    let nanos = Some(prost_types::Duration { seconds: 1, nanos: 1_000 });
+    let wrong = pb::RateLimitReserve { at_most: Some(0), timeout: nanos, ..full };
+    let files = vec![resource(&with(wrong))];
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let reported = xds::render_errors(&loaded);
+    for field in ["at_most", "timeout"] {
+        let place = format!("\n  at: descriptors[0].reserve.{field} (k)\n");
+        assert!(reported.contains(&place), "{place}: {reported}");
     }
 }
 

@@ -3,15 +3,17 @@
 use std::fmt::{Display, Write};
 
 use super::scalar::text;
-use crate::Rule;
 use crate::read::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT, charges_denied_by_default};
+use crate::reserve::default_at_most;
+use crate::{Reserve, Rule};
 use weir_limit::{Algorithm, AlgorithmKind, Limit, Micros, SECOND, TokenBucket};
 
-/// Writes the limits of a rule, with its name and what it replaces.
+/// Writes the limits of a rule, with its name and what it replaces, and how it reserves hits of them.
 pub(super) fn write(rule: &Rule, indent: &str, together: bool, out: &mut String) {
     let limits = rule.plan.as_ref().map_or(&[][..], |plan| plan.limits());
     let replaces = replaces_of_each(rule, limits);
     let all: Vec<&str> = rule.replaces.iter().map(|name| &**name).collect();
+    let reserves = rule.reserve.is_some();
     // Writing to a string cannot fail, here and below.
     let _ = match limits {
         [] => {
@@ -22,15 +24,22 @@ pub(super) fn write(rule: &Rule, indent: &str, together: bool, out: &mut String)
             writeln!(out, "{indent}rate_limit: {{ {} }}", map.0)
         }
         [limit] if !limit.shadow_mode => {
-            writeln!(out, "{indent}rate_limit: {{ {} }}", limit_map(limit, &all, !together).0)
+            writeln!(
+                out,
+                "{indent}rate_limit: {{ {} }}",
+                limit_map(limit, &all, !together, reserves).0
+            )
         }
         limits => {
             let _ = writeln!(out, "{indent}rate_limits:");
             limits.iter().zip(&replaces).try_for_each(|(limit, replaces)| {
-                writeln!(out, "{indent}- {{ {} }}", limit_map(limit, replaces, false).0)
+                writeln!(out, "{indent}- {{ {} }}", limit_map(limit, replaces, false, reserves).0)
             })
         }
     };
+    if let Some(reserve) = &rule.reserve {
+        write_reserve(reserve, limits, indent, out);
+    }
 }
 
 /// Distributes what a rule replaces to its limits, in order: none may replace its own name.
@@ -46,6 +55,25 @@ fn replaces_of_each<'r>(rule: &'r Rule, limits: &[Limit]) -> Vec<Vec<&'r str>> {
         }
     }
     of_each
+}
+
+/// Writes how a rule reserves hits of its limits.
+fn write_reserve(reserve: &Reserve, limits: &[Limit], indent: &str, out: &mut String) {
+    let Reserve { id, settle, estimate, at_least, at_most, timeout, has_own_id: _ } = reserve;
+    let mut map = FlowMap::default();
+    map.add("id", text(id));
+    if let Some(settle) = settle {
+        map.add("settle", text(settle));
+    }
+    if let Some(estimate) = estimate {
+        map.add("estimate", estimate);
+    }
+    map.add_unless(1, "at_least", *at_least);
+    map.add_unless(default_at_most(limits, *at_least, *estimate), "at_most", *at_most);
+    if *timeout != Reserve::DEFAULT_TIMEOUT {
+        map.add("timeout", duration(Micros::from(*timeout) * SECOND));
+    }
+    let _ = writeln!(out, "{indent}reserve: {{ {} }}", map.0);
 }
 
 /// The keys and values of a map in `{}`.
@@ -80,8 +108,9 @@ impl FlowMap {
     }
 }
 
-/// Returns the keys of a limit. `is_alone`: in a `rate_limit` without `charge: together`.
-fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool) -> FlowMap {
+/// Returns the keys of a limit. `is_alone`: in a `rate_limit` without `charge: together`. `reserves`: its rule
+/// does.
+fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool, reserves: bool) -> FlowMap {
     let mut map = FlowMap::default();
     let (n, kind) = (limit.requests_per_unit, limit.algorithm.kind());
     map.add_name(&limit.name);
@@ -94,7 +123,7 @@ fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool) -> FlowMap {
     }
     map.add("requests_per_unit", n);
     let mut has_hold_id = false;
-    let default_debt = |burst: u64| if limit.charge_denied { burst } else { 0 };
+    let default_debt = |burst: u64| if limit.charge_denied || reserves { burst } else { 0 };
     match &limit.algorithm {
         Algorithm::FixedWindow(window) => {
             if let Some(calendar) = &window.calendar {
@@ -125,7 +154,7 @@ fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool) -> FlowMap {
         }
         Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::ReduceBucket(_) => {}
     }
-    let default = charges_denied_by_default(kind, is_alone, has_hold_id);
+    let default = charges_denied_by_default(kind, is_alone && !reserves, has_hold_id);
     map.add_unless(default, "charge_denied", limit.charge_denied);
     map.add_unless(false, "shadow_mode", limit.shadow_mode);
     map.add_replaces(replaces);

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::proto::{RateLimitGroup, RateLimitPolicy};
+use crate::proto::{RateLimitGroup, RateLimitPolicy, RateLimitReserve};
 
 /// A `RateLimitConfig`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -46,6 +46,8 @@ pub(super) struct Descriptor {
     pub value_to_metric: bool,
     #[prost(bool, tag = "1003")]
     pub share_threshold: bool,
+    #[prost(message, optional, tag = "1005")]
+    pub reserve: Option<RateLimitReserve>,
     #[prost(string, repeated, tag = "1008")]
     pub network: Vec<String>,
     #[prost(string, tag = "1009")]

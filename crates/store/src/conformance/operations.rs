@@ -9,7 +9,8 @@ use super::{charge, hourly, plan, take};
 use crate::{Charge, Key, Role, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND, TokenBucket, Undo, Unit, UpTo,
+    Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND, State, TokenBucket, Undo, Unit,
+    UpTo,
 };
 
 /// The n of all limits here.
@@ -39,6 +40,7 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     adds_whatever_the_limits_say(store).await;
     adds_even_if_the_batch_is_denied(store).await;
     undoes_a_part_where_it_still_counts(store, clock).await;
+    takes_and_adds_as_plans_do(store, clock).await;
 }
 
 /// Charges one key, with `hold` for a plan that has holds.
@@ -142,6 +144,73 @@ pub async fn adds_whatever_the_limits_say(store: &impl Store) {
         let added = one(store, &value, plan, add, "b").await;
         assert_eq!((added.limit, added.remaining), (0, N.into()), "{}", plan.shape());
     }
+}
+
+/// Limits of 0, limits that charge denied hits and strict buckets: taking up to some hits and adding are
+/// what the arithmetic of plans says.
+pub async fn takes_and_adds_as_plans_do(store: &impl Store, clock: &ManualClock) {
+    const MINUTE: Micros = 60 * SECOND;
+    let add = |hits| Op::Add { hits, limits: u16::MAX };
+    let steps = [
+        (up_to(0, 4, 2), 0),
+        (up_to(2, 2 * N, 2), 7),
+        (add(1), 0),
+        // Denied, which a strict bucket waits for.
+        (up_to(N, 2 * N, 1), 59 * MINUTE),
+        // Granted nothing, or little, which it does not.
+        (up_to(0, 2 * N, 1), MINUTE - 7),
+        (add(2), 7),
+        (up_to(1, 2, 1), 30 * MINUTE),
+        (add(N), 0),
+        (up_to(1, 2, 1), 0),
+        (up_to(0, 2, 1), 200 * MINUTE),
+        (up_to(1, 2 * N, 3), 0),
+        (Op::Take(0), 0),
+    ];
+    for (i, plan) in special_plans().iter().enumerate() {
+        clock.set(clock.now().next_multiple_of(24 * 60 * MINUTE));
+        let (value, what) = (format!("special {i}"), plan.shape());
+        let mut state = State::default();
+        for (at, (op, pass)) in steps.into_iter().enumerate() {
+            let id = at.to_string();
+            let hold = plan.hold_id().map(|_| id.as_str());
+            let expected = plan.charge(&mut state, clock.now(), op, hold).decision;
+            let actual = one(store, &value, plan, op, &id).await;
+            assert_eq!(actual, expected, "{at}: {op:?} of {i}, {what}");
+            if plan.limits()[0].requests_per_unit == 0
+                && let Op::UpTo(up_to) = op
+            {
+                assert_eq!((actual.allowed, actual.granted), (up_to.least == 0, 0), "{i}, {what}");
+            }
+            assert!(actual.allowed || !matches!(op, Op::Add { .. }), "{i}, {what}");
+            clock.advance(pass);
+        }
+    }
+}
+
+/// Limits of 0 and others that charge denied hits or not, alone and beside another.
+fn special_plans() -> Vec<Arc<Plan>> {
+    let interval = Unit::Hour.period(1).unwrap();
+    let day = Limit { charge_denied: false, ..Limit::fixed_window(100, Unit::Day, 1).unwrap() };
+    let mut plans = Vec::new();
+    for (n, charge_denied, strict) in
+        [(0, false, false), (0, true, false), (N, true, false), (N, false, true), (N, true, true)]
+    {
+        let (capacity, max_debt) = (N, N);
+        let bucket = TokenBucket { capacity, amount: 2, interval, strict, max_debt };
+        for algorithm in hourly(n, bucket, Gcra::new(n, interval, N, N).unwrap()) {
+            let is_bucket = matches!(algorithm, Algorithm::TokenBucket(_));
+            let is_log = matches!(algorithm, Algorithm::SlidingLog(_));
+            if is_log && charge_denied || strict && !is_bucket {
+                continue;
+            }
+            let limit = Limit::fixed_window(n, Unit::Hour, 1).unwrap();
+            let limit = Limit { algorithm, charge_denied, ..limit };
+            plans.push(vec![limit.clone()]);
+            plans.push(vec![limit, day.clone()]);
+        }
+    }
+    plans.into_iter().map(Plan::new).map(Arc::new).collect()
 }
 
 /// Hits are added also where their batch is denied as a whole; what would be taken up to is not.

@@ -54,6 +54,7 @@ async fn conforms() {
     conformance::looks_and_refunds(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
+    conformance::reservations::conforms(&store, &clock).await;
 }
 
 #[tokio::test]
@@ -93,7 +94,10 @@ async fn a_reset_ends_the_denials_of_its_key_even_if_it_fails() {
 fn admits_exactly_n_of_racing() {
     let ([store, _], _) = replicas(MAX);
     let store = Arc::new(store);
-    conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
+    let stores = || std::future::ready(store.clone());
+    conformance::admits_exactly_n_of_racing(&stores);
+    conformance::operations::grants_exactly_n_of_racing(&stores);
+    conformance::reservations::reserves_at_most_n_of_racing(&stores);
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@
 //! | 2 | the number of reservations that they are the sum of |
 //! | 2 | the limits that charged them, a bit each |
 //! | 8 | the time for which they count, in microseconds since the Unix epoch |
+//! | 2 | the tag of the request that made it, or 0 |
 //!
 //! One that has ended has only the first two. Reservations follow, without a gap, the key whose charges have
 //! changed them; in a snapshot also on their own.
@@ -127,6 +128,7 @@ pub fn write_reservation(saved: &SavedReservation, out: &mut Vec<u8>) {
         out.extend_from_slice(&reservation.count.to_le_bytes());
         out.extend_from_slice(&reservation.limits.to_le_bytes());
         out.extend_from_slice(&reservation.taken.to_le_bytes());
+        out.extend_from_slice(&reservation.tag.to_le_bytes());
     }
 }
 
@@ -140,7 +142,8 @@ fn read_reservation(kind: u8, bytes: &mut &[u8]) -> Option<SavedReservation> {
     let count = u16::from_le_bytes(take(bytes)?);
     let limits = u16::from_le_bytes(take(bytes)?);
     let taken = u64::from_le_bytes(take(bytes)?);
-    let reservation = Some(Reservation { hits, count, limits, taken, lapses });
+    let tag = u16::from_le_bytes(take(bytes)?);
+    let reservation = Some(Reservation { hits, count, limits, taken, lapses, tag });
     Some(SavedReservation { print, reservation })
 }
 
@@ -260,14 +263,14 @@ mod tests {
     fn reservations_are_read_back() {
         let open = |lapses| {
             let (hits, count, limits, taken) = (u32::MAX, 1, 1 << 15, u64::MAX - 1);
-            let reservation = Some(Reservation { hits, count, limits, taken, lapses });
+            let reservation = Some(Reservation { hits, count, limits, taken, lapses, tag: 258 });
             SavedReservation { print: PRINT, reservation }
         };
         let ended = SavedReservation { print: PRINT, reservation: None };
         let saved = [open(0), ended, open(((1 << 40) - 1) * SECOND)];
         let mut bytes = Vec::new();
         saved.iter().for_each(|saved| write_reservation(saved, &mut bytes));
-        assert_eq!(bytes.len(), 33 + 12 + 33);
+        assert_eq!(bytes.len(), 35 + 12 + 35);
         let mut rest = &*bytes;
         for saved in saved {
             assert_eq!(read(&mut rest), Some(Record::Reservation(saved)));
@@ -275,7 +278,7 @@ mod tests {
         assert_eq!((rest.len(), read(&mut rest)), (0, None));
         // Later than can be written.
         write_reservation(&open(u64::MAX), &mut bytes);
-        assert_eq!(read(&mut &bytes[78..]), Some(Record::Reservation(saved[2])));
+        assert_eq!(read(&mut &bytes[82..]), Some(Record::Reservation(saved[2])));
     }
 
     proptest! {

@@ -164,13 +164,19 @@ async fn conforms() {
         conformance::conforms(&store, &home.clock).await;
         conformance::states::conforms(&store, &home.clock).await;
     }
+    let home = Home { max_keys: 100_000, ..Home::new() };
+    let store = home.try_open(SOON, Duration::ZERO).unwrap();
+    conformance::reservations::keeps_many_open(&store, &home.clock).await;
 }
 
 #[test]
 fn admits_exactly_n_of_racing() {
     let home = Home::new();
     let store = Arc::new(home.try_open(SOON, Duration::ZERO).unwrap());
-    conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
+    let stores = || std::future::ready(store.clone());
+    conformance::admits_exactly_n_of_racing(&stores);
+    conformance::operations::grants_exactly_n_of_racing(&stores);
+    conformance::reservations::reserves_at_most_n_of_racing(&stores);
 }
 
 #[tokio::test]
@@ -198,7 +204,7 @@ async fn hits_that_were_refunded_do_not_return() {
     let store = home.open();
     let back = Charge { key, plan: &hour, op: Op::Refund(5), hold: None, role: Role::Enforced };
     charge(&store, &[back], false).await;
-    let reset = StateKey { key: Key { entries: &[("key", "b")], ..key }, plan: &hour };
+    let reset = StateKey { key: Key { entries: &[("key", "b")], ..key }, plan: &hour, id: None };
     store.reset(reset, Duration::ZERO).await.unwrap();
     store.finish().await;
     drop(store);

@@ -142,15 +142,20 @@ struct Reserved {
     hits: u32,
     count: u16,
     limits: u16,
+    /// The time, and above it the tag.
     taken: [u32; 2],
 }
+
+/// The bits of a time, which reach 142 years. The tag is above them.
+const TIME_BITS: u32 = 52;
 
 /// Returns what a slot has.
 fn reservation(slot: &Slot<Reserved>, now: Now) -> Reservation {
     let Reserved { hits, count, limits, taken: [low, high] } = slot.value;
-    let taken = Micros::from(low) | Micros::from(high) << 32;
+    let wide = u64::from(low) | u64::from(high) << 32;
+    let (taken, tag) = (wide & ((1 << TIME_BITS) - 1), (wide >> TIME_BITS) as u16);
     let lapses = now.start + Micros::from(slot.expires()) * SECOND;
-    Reservation { hits, count, limits, taken, lapses }
+    Reservation { hits, count, limits, taken, lapses, tag }
 }
 
 /// A part of the reservations behind one lock, bounded in number.
@@ -180,7 +185,9 @@ impl ReservationShard {
     /// Replaces a reservation, of which there may be `max`.
     fn put_up_to(&mut self, max: usize, print: &Print, reservation: Option<Reservation>, now: Now) {
         let slot = reservation.map(|it| {
-            let taken = [it.taken as u32, (it.taken >> 32) as u32];
+            let time = it.taken.min((1 << TIME_BITS) - 1);
+            let wide = time | u64::from(it.tag & Reservation::MAX_TAG) << TIME_BITS;
+            let taken = [wide as u32, (wide >> 32) as u32];
             let value = Reserved { hits: it.hits, count: it.count, limits: it.limits, taken };
             // How full its key is does not matter.
             Slot::loaded(*print, value, Fill::Low, now.expiry(it.lapses))

@@ -35,6 +35,9 @@ async fn conforms() {
             conformance::states::conforms(&store, &clock).await;
         }
     }
+    for (store, clock) in both_kinds(100_000) {
+        conformance::reservations::keeps_many_open(&store, &clock).await;
+    }
 }
 
 #[test]
@@ -42,10 +45,10 @@ fn admits_exactly_n_of_racing() {
     for max_keys in [1_000, 1_000_000] {
         for (store, _) in both_kinds(max_keys) {
             let store = Arc::new(store);
-            conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
-            conformance::operations::grants_exactly_n_of_racing(&|| {
-                std::future::ready(store.clone())
-            });
+            let stores = || std::future::ready(store.clone());
+            conformance::admits_exactly_n_of_racing(&stores);
+            conformance::operations::grants_exactly_n_of_racing(&stores);
+            conformance::reservations::reserves_at_most_n_of_racing(&stores);
         }
     }
 }

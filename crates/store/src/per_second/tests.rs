@@ -20,7 +20,8 @@ impl Undoable for Inner {
         undos.extend(zip(batch.charges, answers.iter()).map(|(charge, answer)| {
             let denied_too = charge.plan.limits()[0].charge_denied;
             let is_made = answer.as_ref().is_ok_and(|it| it.allowed || denied_too);
-            let made = charge.op.takes().filter(|_| is_made);
+            // What was reserved is cancelled by its id.
+            let made = charge.op.takes().filter(|_| is_made && charge.hold.is_none());
             let hits = made.map_or(0, |hits| hits as u32);
             let undo = Undo { hits, taken: DAWN, limits: 1, replaced: None };
             (hits > 0).then_some(undo).into_iter().collect()
@@ -82,6 +83,7 @@ async fn conforms() {
     conformance::looks_and_refunds(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
+    conformance::reservations::conforms(&store, &clock).await;
 }
 
 #[tokio::test]

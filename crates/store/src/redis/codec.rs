@@ -11,6 +11,7 @@ mod fixed_window;
 mod gcra;
 pub(super) mod numbers;
 mod reduce_bucket;
+mod reservation;
 mod sliding_log;
 mod sliding_window;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod token_bucket;
 pub(super) use self::counter::{counter_number, is_overfull, windows_ahead};
 use self::numbers::LAYOUT;
 pub(super) use self::numbers::{counter_failure, failure};
+pub(super) use self::reservation::{MODULE_BIT as RESERVATIONS, read_record, read_reservation};
 use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{
@@ -30,7 +32,7 @@ use weir_limit::{
 /// A Lua file with the functions of one algorithm, or of one form of it.
 #[derive(Debug)]
 pub(super) struct LuaModule {
-    /// The index of the module in the table `algorithms` of the scripts; at most 15.
+    /// The index of the module in the table `algorithms` of the scripts; at most 15, which is that of reservations.
     number: u8,
     /// The number of the module that it borrows functions from, if any.
     borrows_from: Option<u8>,
@@ -67,7 +69,7 @@ const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
 /// Returns all modules in the order in which a script defines them: a module comes after that it
 /// borrows from.
 pub(super) fn modules() -> impl Iterator<Item = &'static LuaModule> {
-    MODULES.into_iter().flatten().copied()
+    MODULES.into_iter().flatten().copied().chain([&reservation::MODULE])
 }
 
 /// The form of one algorithm's limits and states in Redis.
@@ -140,12 +142,25 @@ impl<'a> Reader<'a> {
     pub fn short(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
     }
+
+    /// Reads a number of 2 bytes.
+    fn half(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.bytes(2)?.try_into().ok()?))
+    }
+
+    /// Reads a number of 5 bytes.
+    fn seconds(&mut self) -> Option<u64> {
+        let mut wide = [0; 8];
+        wide[..5].copy_from_slice(self.bytes(5)?);
+        Some(u64::from_le_bytes(wide))
+    }
 }
 
 /// The most bytes of a limit's numbers, and of what a reply says about its log.
 const NUMBERS_BYTES: usize = 128;
 
-/// The most bytes of a key in a reply, besides its limits: lengths, layout and the head of a log.
+/// The most bytes of a key in a reply, besides its limits: lengths, layout, the head of a log, and the record of
+/// a reservation.
 const HEAD_BYTES: usize = 128;
 
 /// The bytes that holds and logs may always have: more than the rule allows now may be left from before.

@@ -39,6 +39,8 @@ struct ReplySpans {
 struct Inner {
     answers: AnswersWithUndos,
     missing: usize,
+    /// The request was dropped before it had all answers.
+    dropped: bool,
     waker: Option<Waker>,
 }
 
@@ -59,7 +61,7 @@ impl Reply {
         span: Option<&Span>,
     ) -> Arc<Reply> {
         let answers = SmallVec::from_elem((Err(unanswered), Vec::new()), charges);
-        let inner = Inner { answers, missing: charges, waker: None };
+        let inner = Inner { answers, missing: charges, dropped: false, waker: None };
         let abandoned = AtomicBool::new(false);
         let spans = span.map(|span| {
             Box::new(Mutex::new(ReplySpans { parent: Some(span.clone()), trips: Vec::new() }))
@@ -93,11 +95,12 @@ impl Reply {
         spans.parent = None;
     }
 
-    /// Sets the answer to one charge; called once for each.
-    pub fn set(&self, index: usize, answer: Answer, undos: Vec<Undo>) {
+    /// Sets the answer to one charge; called once for each. Returns whether the request was not dropped
+    /// before.
+    pub fn set(&self, index: usize, answer: Answer, undos: Vec<Undo>) -> bool {
         let mut inner = self.inner.lock();
         // A request that stopped waiting has taken the answers.
-        let Some(place) = inner.answers.get_mut(index) else { return };
+        let Some(place) = inner.answers.get_mut(index) else { return !inner.dropped };
         *place = (answer, undos);
         inner.missing = inner.missing.saturating_sub(1);
         if inner.missing == 0
@@ -106,6 +109,7 @@ impl Reply {
             drop(inner);
             waker.wake();
         }
+        true
     }
 
     /// Stops waiting because the request was dropped. Returns the answers so far; none where it had
@@ -113,7 +117,11 @@ impl Reply {
     pub fn cancel(&self) -> Option<AnswersWithUndos> {
         let stopped = self.abandoned.swap(true, Ordering::Relaxed);
         self.end_trips(Some("cancelled"));
-        (!stopped).then(|| std::mem::take(&mut self.inner.lock().answers))
+        (!stopped).then(|| {
+            let mut inner = self.inner.lock();
+            inner.dropped = true;
+            std::mem::take(&mut inner.answers)
+        })
     }
 
     /// Returns whether the request still waits at `now`; its task may not have seen its deadline yet.

@@ -100,7 +100,8 @@ pub(super) fn build_batch(
 }
 
 /// Sends a batch and answers its charges. Leaves in `batch` what has to be sent again: calls whose
-/// script the server does not have, and what increments leave to the script.
+/// script the server does not have, what increments leave to the script, and what cancels reservations of requests
+/// that were dropped.
 ///
 /// # Errors
 ///
@@ -205,17 +206,18 @@ fn answer(
 ) -> RoundTrip {
     let mut trip = RoundTrip::default();
     let mut replies = replies.into_iter();
-    let mut calls_again = Vec::new();
+    let (mut calls_again, mut for_scripts) = (Vec::new(), Vec::new());
     for mut call in std::mem::take(&mut batch.calls) {
         if call.asking {
             replies.next();
         }
         match replies.next().unwrap_or(Value::Nil) {
             Value::BulkString(reply) => {
-                let (failures, message) = call.answer(&reply, &mut server.open_windows);
-                for (error, key) in failures {
+                let answered = call.answer(&reply, &mut server.open_windows);
+                for_scripts.extend(answered.orphans);
+                for (error, key) in answered.failures {
                     shared.counts.count_failure(error);
-                    shared.log.key_failed(error, &key, message);
+                    shared.log.key_failed(error, &key, answered.message);
                     trip.read_only |= error == StoreError::ReadOnly;
                 }
             }
@@ -231,7 +233,6 @@ fn answer(
     if let Some(now) = now {
         server.open_windows.set_time(now);
     }
-    let mut for_scripts = Vec::new();
     for mut increment in std::mem::take(&mut batch.increments) {
         match (replies.next().unwrap_or(Value::Nil), now) {
             (Value::Int(new), Some(now)) => {

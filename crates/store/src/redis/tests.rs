@@ -12,6 +12,7 @@ mod redirects;
 mod reduce;
 mod replicas;
 mod replies;
+mod reservations;
 #[path = "../../../../tests/support/redis.rs"]
 mod servers;
 mod states;

@@ -2,7 +2,7 @@
 
 use super::super::file::{Expect, ExpectedStatus};
 use crate::cli::check::counted;
-use weir_limit::SECOND;
+use weir_limit::{ReservationResult, SECOND};
 use weir_rules::tree::{Content, Node};
 use weir_rules::values::{Field, Reader, Section, is_null};
 
@@ -17,16 +17,28 @@ pub(super) static EXPECT: Section = Section {
         "limit",
         "rule",
         "retry",
+        "result",
+        "reserved",
         "headers",
         "statuses",
     ],
 };
 pub(super) static STATUS: Section = Section {
     what: "an item of `statuses`",
-    keys: &["code", "remaining", "reset", "limit", "rule", "retry"],
+    keys: &["code", "remaining", "reset", "limit", "rule", "retry", "result", "reserved"],
 };
 
 const CODES: [(&str, bool); 2] = [("OK", false), ("OVER_LIMIT", true)];
+
+/// The names of what becomes of a reservation.
+pub(in crate::cli::test) const RESULTS: [(&str, ReservationResult); 6] = [
+    ("none", ReservationResult::None),
+    ("reserved", ReservationResult::Reserved),
+    ("repeated", ReservationResult::Repeated),
+    ("conflict", ReservationResult::Conflict),
+    ("settled", ReservationResult::Settled),
+    ("unknown", ReservationResult::Unknown),
+];
 
 /// Reads `expect` of a step that sends `repeat` requests with `descriptors` descriptors.
 pub(super) fn read(
@@ -95,6 +107,8 @@ fn status_field(reader: &mut Reader<'_>, (key, value): Field<'_>, status: &mut E
         },
         "limit" => status.limit = Some(name(reader, value, key)),
         "rule" => status.rule = Some(name(reader, value, key)),
+        "result" => status.result = reader.choice(value, key, &RESULTS),
+        "reserved" => status.reserved = reader.number(value, key, 0..=u32::MAX),
         _ if is_none => status.retry = Some(None),
         _ => status.retry = reader.duration(value, key).map(Some),
     }

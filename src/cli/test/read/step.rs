@@ -5,14 +5,28 @@ use super::super::report::duration_text;
 use super::{Defaults, MAX_REQUESTS, expect};
 use weir_common::descriptor::DescriptorArg;
 use weir_limit::{Micros, SECOND, Unit};
-use weir_limiter::Override;
+use weir_limiter::{BudgetStep, Override};
 use weir_rules::tree::{Content, Node};
 use weir_rules::values::{Reader, Section, text_of};
 
 pub(super) static STEP: Section = Section {
     what: "a step",
-    keys: &["at", "repeat", "every", "domain", "hits", "descriptors", "expect"],
+    keys: &[
+        "at",
+        "repeat",
+        "every",
+        "domain",
+        "hits",
+        "descriptors",
+        "reserve",
+        "settle",
+        "cancel",
+        "expect",
+    ],
 };
+pub(super) static RESERVE: Section = Section { what: "`reserve`", keys: &["id", "hits"] };
+pub(super) static SETTLE: Section = Section { what: "`settle`", keys: &["id", "hits"] };
+pub(super) static CANCEL: Section = Section { what: "`cancel`", keys: &["id"] };
 pub(super) static DESCRIPTOR: Section =
     Section { what: "a descriptor", keys: &["entries", "hits", "refund", "limit"] };
 pub(super) static ENTRY: Section = Section { what: "an entry", keys: &["key", "value"] };
@@ -60,7 +74,7 @@ fn read_step(
 ) -> Option<Step> {
     let mut domain = defaults.domain.clone();
     let (mut at, mut repeat, mut every, mut hits) = (now, 1, 0, 1);
-    let (mut list, mut expected) = (None, None);
+    let (mut list, mut expected, mut budgets) = (None, None, Vec::new());
     for (key, value) in reader.fields(node, &STEP) {
         match key {
             "at" => {
@@ -89,6 +103,7 @@ fn read_step(
                 }
             }
             "descriptors" => list = Some(value),
+            "reserve" | "settle" | "cancel" => budgets.push((key, value)),
             _ => expected = Some(value),
         }
     }
@@ -110,6 +125,7 @@ fn read_step(
             Vec::new()
         }
     };
+    let budget = budget(reader, &budgets);
     let count = descriptors.len();
     let expect = expected.map(|value| expect::read(reader, value, repeat, count));
     Some(Step {
@@ -120,8 +136,46 @@ fn read_step(
         domain: domain.unwrap_or_default(),
         hits,
         descriptors,
+        budget,
         expect: expect.unwrap_or_default(),
     })
+}
+
+/// Reads what to do about a reservation, if anything.
+fn budget(reader: &mut Reader<'_>, budgets: &[(&str, &Node<'_>)]) -> Option<(String, BudgetStep)> {
+    let (first, others) = budgets.split_first()?;
+    if let Some((key, node)) = others.first() {
+        let message = format_args!("a step has `{}` and `{key}`", first.0);
+        reader.error(node.position, "", message, "write a step for each");
+    }
+    let (key, node) = *first;
+    let section = match key {
+        "reserve" => &RESERVE,
+        "settle" => &SETTLE,
+        _ => &CANCEL,
+    };
+    let (mut id, mut hits) = (None, None);
+    for (field, value) in reader.fields(node, section) {
+        match field {
+            "id" => id = reader.name(value, field).map(str::to_owned),
+            _ => hits = reader.number(value, field, 0..=u32::MAX),
+        }
+    }
+    if id.is_none() {
+        reader.missing(node, section, "id", "write `id: TEXT`, which names the reservation");
+    }
+    let step = match key {
+        "reserve" => BudgetStep::Reserve(hits.unwrap_or(0)),
+        "settle" => match hits {
+            Some(hits) => BudgetStep::Settle(hits),
+            None => {
+                reader.missing(node, section, "hits", "write `hits: NUMBER`, those that were used");
+                return None;
+            }
+        },
+        _ => BudgetStep::Cancel,
+    };
+    Some((id?, step))
 }
 
 fn descriptors(reader: &mut Reader<'_>, list: &Node<'_>) -> Vec<DescriptorSpec> {

@@ -3,53 +3,73 @@
 use std::sync::LazyLock;
 
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 
 use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
-/// The descriptors of the two messages.
-struct MessageTypes {
-    request: MessageDescriptor,
-    response: MessageDescriptor,
+static POOL: LazyLock<Option<DescriptorPool>> =
+    LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).ok());
+
+/// The name of the message that `/json` receives.
+pub(super) const RATE_LIMIT_REQUEST: &str = "envoy.service.ratelimit.v3.RateLimitRequest";
+
+fn message_type(name: &str) -> Result<MessageDescriptor, String> {
+    let found = POOL.as_ref().and_then(|pool| pool.get_message_by_name(name));
+    found.ok_or_else(|| format!("the descriptor of {name} is missing"))
 }
 
-static MESSAGE_TYPES: LazyLock<Option<MessageTypes>> = LazyLock::new(|| {
-    let pool = DescriptorPool::decode(DESCRIPTORS).ok()?;
-    let message = |name| pool.get_message_by_name(&format!("envoy.service.ratelimit.v3.{name}"));
-    Some(MessageTypes {
-        request: message("RateLimitRequest")?,
-        response: message("RateLimitResponse")?,
-    })
-});
-
-const NO_MESSAGE_TYPES: &str = "the descriptors of the messages are missing";
-
-/// Converts a request from JSON to the bytes that gRPC would send. Field names may be in camelCase
-/// or snake_case; unknown ones are errors.
+/// Converts a request to `/json` to the bytes that gRPC would send, as [`decode_message`] does.
 ///
 /// # Errors
 ///
 /// The cause, with its position in the body.
 pub(crate) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
-    let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
+    decode_message(RATE_LIMIT_REQUEST, body)
+}
+
+/// Converts a message of this name from JSON to the bytes that gRPC would send. Field names may be in
+/// camelCase or snake_case; unknown ones are errors.
+///
+/// # Errors
+///
+/// The cause, with its position in the body.
+pub(super) fn decode_message(name: &str, body: &[u8]) -> Result<Vec<u8>, String> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    let message = DynamicMessage::deserialize(types.request.clone(), &mut json)
+    let message = DynamicMessage::deserialize(message_type(name)?, &mut json)
         .map_err(|error| error.to_string())?;
     json.end().map_err(|error| error.to_string())?;
     Ok(message.encode_to_vec())
 }
 
-/// Converts a response to JSON.
+/// Converts a response of `/json` to JSON. What is 0 or empty is omitted.
 ///
 /// # Errors
 ///
 /// The response has no form in JSON.
 pub(crate) fn encode(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
-    let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
-    let mut message = DynamicMessage::new(types.response.clone());
-    message.transcode_from(response).map_err(|error| error.to_string())?;
+    let message = dynamic("envoy.service.ratelimit.v3.RateLimitResponse", response)?;
     serde_json::to_vec(&message).map_err(|error| error.to_string())
+}
+
+/// Converts a message of this name to JSON, also what is 0 or empty.
+///
+/// # Errors
+///
+/// The message has no form in JSON.
+pub(super) fn encode_whole(name: &str, message: &impl Message) -> Result<Vec<u8>, String> {
+    let mut json = serde_json::Serializer::new(Vec::new());
+    let options = SerializeOptions::new().skip_default_fields(false);
+    dynamic(name, message)?
+        .serialize_with_options(&mut json, &options)
+        .map_err(|error| error.to_string())?;
+    Ok(json.into_inner())
+}
+
+fn dynamic(name: &str, message: &impl Message) -> Result<DynamicMessage, String> {
+    let mut dynamic = DynamicMessage::new(message_type(name)?);
+    dynamic.transcode_from(message).map_err(|error| error.to_string())?;
+    Ok(dynamic)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Requests to `/json` that get no decision: as the reference answers them, or in detail.
+//! Requests that get no decision: as the reference answers them, or in detail.
 
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -100,7 +100,7 @@ impl Failure {
     }
 
     /// Logs a request that its client can correct.
-    pub fn log(&self) {
+    pub fn log(&self, path: &str) {
         if tracing::enabled!(tracing::Level::DEBUG) {
             let error = match self {
                 Failure::Body(status) => status.to_string(),
@@ -108,7 +108,7 @@ impl Failure {
                 Failure::Request(error) => error.to_string(),
                 Failure::Internal => return,
             };
-            tracing::debug!(%error, "request to /json failed");
+            tracing::debug!(%error, path, "request to the API failed");
         }
     }
 }

@@ -133,6 +133,7 @@ function start() {
       setLive('off', 'Not live');
       show(byId('stale'), true);
       showLost();
+      showSearchWait();
     },
   });
 }

@@ -5,6 +5,9 @@ const VIEW_MS = 10000;
 /** The lists in words, after a number and as a heading. */
 const LIST_TEXTS = { denied: ['denied', 'Most denied'], would_be_denied: ['would be denied', 'Would be denied'], near: ['near its limit', 'Near their limit'], hits: ['hits', 'Most hits'] };
 
+/** Whether a path has a hash in place of a value that weir hides, as in lists of keys: it ends there. */
+const hasHash = rule => /_hash:[0-9a-f]+$/.test(rule);
+
 /** Draws the last hour of a rule. */
 class RulePlot {
   steps = new Steps(10, 360);
@@ -22,7 +25,7 @@ class RulePlot {
     if (this.rule !== key) this.steps.values.clear();
     this.rule = key;
     await rulesAreRead;
-    const answer = past.isKept !== false && knownRules.has(key) ? await readQuietly(`/v1/history?${new URLSearchParams({ step: '10s', domain, rule })}`) : null;
+    const answer = past.isKept !== false && (knownRules.has(key) || hasHash(rule)) ? await readQuietly(`/v1/history?${new URLSearchParams({ step: '10s', domain, rule })}`) : null;
     if (this.rule !== key) return;
     show(this.root, answer !== null);
     if (!answer) return;

@@ -38,6 +38,26 @@ function separated(text) {
   }, text);
 }
 
+/** Whether a search waits until it is known which values weir hides. */
+let isSearchWaiting = false;
+
+/** Says why a search waits, if that takes longer than the first status. */
+function showSearchWait() {
+  const isLong = isSearchWaiting && lost !== null;
+  const note = byId('search-waits');
+  if (isLong && note.hidden) announce(note.textContent);
+  show(note, isLong);
+}
+
+/** Resolves when it is known which values weir hides. */
+async function untilSearchable() {
+  isSearchWaiting = redactedKeys === null;
+  showSearchWait();
+  await redactedKeysAreKnown;
+  isSearchWaiting = false;
+  showSearchWait();
+}
+
 /** Searches so far: a later one ends those that wait. */
 let searches = 0;
 
@@ -46,7 +66,7 @@ async function search(written) {
   if (!written) return;
   searches += 1;
   const turn = searches;
-  await redactedKeysAreKnown;
+  await untilSearchable();
   const text = separated(written);
   // At the start: names of domains decide.
   if (!rules) await Promise.race([rulesAreRead, new Promise(resolve => setTimeout(resolve, 2000))]);
@@ -71,7 +91,7 @@ const searchView = {
     const isStale = () => view !== this || this.text !== text;
     setText(byId('search-count'), 'Searching.');
     for (const kind of ['open', 'domain', 'rule', 'control', 'key', 'denial']) show(byId(`found-${kind}s`), false);
-    await Promise.all([rulesAreRead, redactedKeysAreKnown]);
+    await Promise.all([rulesAreRead, untilSearchable()]);
     if (isStale()) return;
     this.showKeyChoice(text);
     const words = wordsOf(text);

@@ -2,6 +2,7 @@ use axum::http::{HeaderName, HeaderValue};
 use http_body::Body as _;
 
 use super::*;
+use crate::http::operators::problems::VARYING_KINDS;
 
 fn with_accept(accept: &str) -> HeaderMap {
     HeaderMap::from_iter([(ACCEPT, HeaderValue::from_str(accept).unwrap())])
@@ -68,4 +69,10 @@ fn the_page_loads_nothing_and_has_no_inline_handlers() {
     for handler in [" onclick", " onload", " onerror"] {
         assert!(!PAGE.to_ascii_lowercase().contains(&format!("{handler}=\"")), "{handler}");
     }
+}
+
+#[test]
+fn the_page_knows_the_kinds_of_problems_whose_errors_vary() {
+    let kinds = VARYING_KINDS.map(|kind| format!("'{kind}'")).join(", ");
+    assert!(PAGE.contains(&format!("const VARYING_KINDS = [{kinds}];")), "{kinds}");
 }

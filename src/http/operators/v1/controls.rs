@@ -78,7 +78,7 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) ->
 
 /// Makes a control, or replaces the one of this id; without an id, the one that does the same. `dry_run`
 /// changes nothing, and `force` accepts a control that matches everything.
-pub(super) async fn write<S: Store + 'static>(
+pub(super) async fn write<S: Store>(
     State(api): State<Arc<Api<S>>>,
     Extension(caller): Extension<Caller>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
@@ -110,7 +110,7 @@ pub(super) async fn write<S: Store + 'static>(
     api.answer(&written.await?)
 }
 
-pub(super) async fn delete<S: Store + 'static>(
+pub(super) async fn delete<S: Store>(
     State(api): State<Arc<Api<S>>>,
     Extension(caller): Extension<Caller>,
     id: Id,

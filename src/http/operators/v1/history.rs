@@ -10,23 +10,28 @@ use super::{Answer, Api, JSON, to_json};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::history::Step;
 use crate::http::operators::query::Query;
+use weir_store::Store;
 
 /// Returns the history of all rules or of one.
-pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+pub(super) async fn show<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     let query = Query::read(&uri, &["step", "domain", "rule"])?;
     let step = step(&query)?;
-    let name = name(&query)?;
+    let mut name = name(&query)?;
     let Some(history) = api.history.clone() else {
         let help = "set history.enabled to true, and restart";
         let error = "there is no history: history.enabled is false";
         return Err(ApiError::new(StatusCode::NOT_FOUND, error, help));
     };
     let (rules, now) = (api.rules.load_full().unwrap_or_default(), api.controls.now());
+    let top = api.limiter.top().cloned();
     let json = to_json(move || {
-        let name = name.as_ref().map(|(domain, rule)| (domain.as_str(), rule.as_str()));
-        if let Some((domain, rule)) = name {
-            names::check(&rules, domain, Some(rule))?;
+        if let Some((domain, rule)) = &mut name
+            && let Err(error) = names::check(&rules, domain, Some(rule))
+        {
+            // The paths of listed keys have a hash in place of a hidden value.
+            *rule = top.and_then(|top| top.rule_shown_as(domain, rule)).ok_or(error)?;
         }
+        let name = name.as_ref().map(|(domain, rule)| (domain.as_str(), rule.as_str()));
         Ok(history.read(now, step, name))
     });
     api.answer_text(JSON, json.await?)

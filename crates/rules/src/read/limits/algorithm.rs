@@ -1,8 +1,10 @@
 //! The algorithms of rule files: their names, the keys that only some of them take, and how keys become
 //! parameters.
 
+use super::super::super::tree::Value;
 use super::super::Reader;
 use super::super::values::text_of;
+use super::OfRule;
 use super::fields::Fields;
 use weir_common::suggest::nearest;
 use weir_limit::{
@@ -67,6 +69,20 @@ pub(crate) fn charges_denied_by_default(
     }
 }
 
+/// Returns why hits of an algorithm cannot be reserved and settled; none if they can.
+fn not_reservable(algorithm: Kind) -> Option<&'static str> {
+    match algorithm {
+        Kind::SlidingLog => Some("it keeps admitted hits alone"),
+        Kind::Concurrency => Some("its hits end with their request"),
+        Kind::FixedWindow
+        | Kind::SlidingWindow
+        | Kind::BucketedWindow
+        | Kind::TokenBucket
+        | Kind::Gcra
+        | Kind::ReduceBucket => None,
+    }
+}
+
 /// Returns the names of an algorithm in rule files; none if no rule has it.
 fn names(algorithm: Kind) -> &'static [&'static str] {
     match algorithm {
@@ -88,8 +104,7 @@ pub(super) struct Parameters<'k> {
     pub period: Micros,
     pub charge_denied: bool,
     pub hold_id: Option<String>,
-    /// The key of the descriptor.
-    pub key: &'k str,
+    pub rule: OfRule<'k>,
 }
 
 impl Reader<'_> {
@@ -98,9 +113,9 @@ impl Reader<'_> {
         fields: &Fields<'_>,
         parameters: Parameters<'_>,
     ) -> Option<Algorithm> {
-        let Parameters { algorithm, n, period, charge_denied, hold_id, key } = parameters;
+        let Parameters { algorithm, n, period, charge_denied, hold_id, rule } = parameters;
         let burst = self.u32_or(fields, "burst", n);
-        let max_debt = self.max_debt(fields, charge_denied, burst);
+        let max_debt = self.max_debt(fields, charge_denied, burst, rule);
         Some(match algorithm {
             Kind::ReduceBucket => return None,
             Kind::FixedWindow => {
@@ -121,8 +136,33 @@ impl Reader<'_> {
                 Algorithm::TokenBucket(self.token_bucket(fields, n, period, burst, max_debt)?)
             }
             Kind::Gcra => Algorithm::Gcra(self.gcra(fields, n, period, burst, max_debt)?),
-            Kind::Concurrency => Algorithm::Concurrency(self.concurrency(fields, n, hold_id, key)?),
+            Kind::Concurrency => {
+                Algorithm::Concurrency(self.concurrency(fields, n, hold_id, rule.key)?)
+            }
         })
+    }
+
+    /// Reports a limit beside `reserve` whose hits cannot be reserved.
+    pub(super) fn check_reservable(
+        &mut self,
+        fields: &Fields<'_>,
+        algorithm: Kind,
+        rule: OfRule<'_>,
+    ) {
+        if rule.reserves != Some(true) {
+            return;
+        }
+        if let Some(why) = not_reservable(algorithm) {
+            let name = fields.text("algorithm");
+            let message = format!("config error, {name} beside `reserve`: {why}");
+            let help = "use fixed_window, sliding_window, bucketed_window, token_bucket or gcra";
+            self.error(fields.position("algorithm"), message, &name, help);
+        }
+        if fields.get("strict").is_some_and(|node| node.value() == Some(Value::Bool(true))) {
+            let message = "config error, `strict` beside `reserve`";
+            let help = "remove one of the two: a strict bucket changes with each denial";
+            self.error(fields.position("strict"), message, "true", help);
+        }
     }
 
     /// Reads `algorithm`. Keys that it does not take are errors.

@@ -287,3 +287,26 @@ fn problems_are_limited_in_number() {
     assert_eq!(report.failed_patches, 300);
     assert!(overlay.render(&report).ends_with("--max-problems)\n"));
 }
+
+#[test]
+fn a_reserve_that_does_not_fit_a_rule_is_skipped() {
+    let rules = "domain: d\ndescriptors:\n- key: a\n  rate_limit: { unit: day, requests_per_unit: 5 }\n  \
+                 descriptors: [{ key: i }]\n";
+    for (reserve, wanted) in [
+        ("{ id: x, estimate: 6 }", "`estimate` is 6, but a limit allows 5"),
+        ("{ id: i, estimate: 2 }", "`id` is 'i', the key of a descriptor below"),
+    ] {
+        let patches = format!(
+            "patches:\n- match: {{ entries: [{{ key: a }}] }}\n  set: {{ reserve: {reserve} }}\n"
+        );
+        let (set, report) = patched(rules, &patches);
+        let problem = report.problems[0].to_string();
+        assert!(problem.ends_with(wanted), "{problem}");
+        assert!(problem.starts_with("1.overlay.yaml:"), "{problem}");
+        assert!(set.rules().all(|rule| rule.reserve.is_none()));
+    }
+    let patches = "patches:\n- match: { domain: d }\n  set: { reserve: { id: x, estimate: 0 } }\n";
+    let error = crate::Overlay::new(vec![file("o.yaml", patches)], Vec::new(), &Options::default());
+    let problems = error.unwrap_err().problems;
+    assert_eq!(problems[0].to_string(), "o.yaml:3:38: error: config error, `estimate` is 0");
+}

@@ -91,7 +91,7 @@ fn small_keys() -> Vec<String> {
 fn check(store: &Disk, plan: &Arc<Plan>, ids: &[String]) -> Result<Vec<u64>, String> {
     let checked = |key: &str, ids: &[String]| {
         let key_of = Key { domain: "d", entries: &[("key", key)] };
-        let read = store.memory.read_now(StateKey { key: key_of, plan }, &[]);
+        let read = store.memory.read_now(StateKey { key: key_of, plan, id: None }, &[]);
         let (used, reserved) = (read.limits[0].used, reserved(store, plan, key, ids));
         let error = || format!("{key}: {used} used, {reserved} reserved");
         if used == reserved { Ok(used) } else { Err(error()) }

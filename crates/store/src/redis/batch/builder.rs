@@ -9,7 +9,7 @@ use super::encode::counter_op;
 use super::increment::Increment;
 use super::pending::{Group, PendingCharge};
 use super::script_call::{BatchClock, ScriptCall};
-use crate::redis::codec::PlanCodec;
+use crate::redis::codec::{PlanCodec, RESERVATIONS};
 use crate::redis::open_windows::OpenWindows;
 use crate::redis::reply::Reply;
 use crate::redis::script::ScriptKind;
@@ -134,7 +134,10 @@ impl BatchBuilder<'_> {
             None if counter_op(&charge).is_some() => ScriptKind::Counter,
             None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
             None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
-            _ => ScriptKind::Charge(PlanCodec(&charge.plan).algorithms()),
+            _ => {
+                let reservations = if charge.record().is_some() { RESERVATIONS } else { 0 };
+                ScriptKind::Charge(PlanCodec(&charge.plan).algorithms() | reservations)
+            }
         };
         let last = match self.last.get(&hash) {
             Some(&Place::Call(call, entry)) if self.calls[call].key(entry) == &*charge.key => {

@@ -3,7 +3,7 @@
 use super::pending::{ChargeOp, PendingCharge};
 use crate::redis::codec::numbers::{self, counter_op, op};
 use crate::redis::codec::{PlanCodec, put};
-use weir_limit::{Limit, Op, Undo, UpTo};
+use weir_limit::{Limit, Op, ReservationOp, Undo, UpTo};
 
 /// Returns the operation of an entry of counter.lua; none if charge.lua has to charge it.
 pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
@@ -19,11 +19,18 @@ pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
     }
 }
 
-fn hits(op: &ChargeOp) -> u32 {
-    let hits = match *op {
+fn hits(op: ChargeOp) -> u32 {
+    let hits = match op {
         ChargeOp::Op(Op::Take(hits) | Op::Refund(hits)) => hits,
         ChargeOp::Op(Op::UpTo(up_to)) => up_to.least.into(),
-        ChargeOp::Op(Op::Reservation(_)) => 0,
+        ChargeOp::Op(Op::Reservation(op)) => match op {
+            ReservationOp::Reserve(_) => 0,
+            ReservationOp::ReserveOnce(_, tag) => tag.into(),
+            ReservationOp::Settle(hits)
+            | ReservationOp::SettleKnown(hits)
+            | ReservationOp::SettleOrReserve(hits, _)
+            | ReservationOp::Cancel(hits) => hits.into(),
+        },
         ChargeOp::Op(Op::Undo(Undo { hits, .. }) | Op::Add { hits, .. })
         | ChargeOp::Settle(hits) => hits.into(),
     };
@@ -35,7 +42,7 @@ pub(super) fn write_counter(charge: &PendingCharge, op: u8, n: u32, out: &mut Ve
     if op != counter_op::LOOK {
         // Its only limit may not have charged what is undone.
         let is_charged = charge.op.undo().is_none_or(|undo| undo.limits & 1 > 0);
-        let hits = if is_charged { hits(&charge.op) } else { 0 };
+        let hits = if is_charged { hits(charge.op) } else { 0 };
         out.extend_from_slice(&hits.to_le_bytes());
     }
     if op == counter_op::ADMIT {
@@ -65,7 +72,7 @@ pub(super) fn merge_counters(
         (counter_op::LOOK | counter_op::TAKE, ChargeOp::Op(Op::Take(0))) => true,
         (counter_op::TAKE, ChargeOp::Op(Op::Take(_))) => {
             // A count saturates at u32::MAX; with the window in the key it would not.
-            let sum = u64::from(short(body)) + u64::from(hits(&charge.op));
+            let sum = u64::from(short(body)) + u64::from(hits(charge.op));
             let Ok(sum) =
                 u32::try_from(if charge.window_in_key { sum } else { sum.min(u32::MAX.into()) })
             else {
@@ -93,9 +100,9 @@ pub(super) fn add_one(bytes: &mut [u8]) {
     bytes.copy_from_slice(&more.to_le_bytes());
 }
 
-/// Writes the hits of a charge, and that it is made once.
-pub(super) fn write_times(charge: &PendingCharge, out: &mut Vec<u8>) {
-    out.extend_from_slice(&hits(&charge.op).to_le_bytes());
+/// Writes the hits of an operation, and that it is made once.
+pub(super) fn write_times(op: ChargeOp, out: &mut Vec<u8>) {
+    out.extend_from_slice(&hits(op).to_le_bytes());
     out.extend_from_slice(&1_u32.to_le_bytes());
 }
 
@@ -106,29 +113,57 @@ pub(super) fn role(charge: &PendingCharge) -> u8 {
 
 /// Writes a run of an entry of charge.lua.
 pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
-    out.push(match charge.op {
+    let made = match charge.op {
+        // Without an id there is nothing to settle, and nothing is kept.
+        ChargeOp::Op(Op::Reservation(op)) if charge.record().is_none() => {
+            ChargeOp::Op(op.charge(None))
+        }
+        made => made,
+    };
+    out.push(match made {
         ChargeOp::Op(Op::Take(_)) => op::TAKE,
         // Only counters are settled, by their own script.
         ChargeOp::Op(Op::Refund(_)) | ChargeOp::Settle(_) => op::REFUND,
         ChargeOp::Op(Op::Undo(_)) => op::UNDO,
         ChargeOp::Op(Op::UpTo(_)) => op::UPTO,
-        ChargeOp::Op(Op::Add { .. } | Op::Reservation(_)) => op::ADD,
+        ChargeOp::Op(Op::Add { .. }) => op::ADD,
+        ChargeOp::Op(Op::Reservation(ReservationOp::Reserve(_))) => op::RESERVE,
+        ChargeOp::Op(Op::Reservation(ReservationOp::ReserveOnce(..))) => op::RESERVE_ONCE,
+        ChargeOp::Op(Op::Reservation(ReservationOp::Settle(_))) => op::SETTLE,
+        ChargeOp::Op(Op::Reservation(ReservationOp::SettleKnown(_))) => op::SETTLE_KNOWN,
+        ChargeOp::Op(Op::Reservation(ReservationOp::SettleOrReserve(..))) => op::SETTLE_OR_RESERVE,
+        ChargeOp::Op(Op::Reservation(ReservationOp::Cancel(_))) => op::CANCEL,
     });
-    write_times(charge, out);
+    write_times(made, out);
     if charge.plan.hold_id().is_some() {
-        out.extend_from_slice(&charge.hold.to_le_bytes());
+        out.extend_from_slice(&charge.hold().to_le_bytes());
     }
-    if let Some(Undo { taken, limits, replaced, .. }) = charge.op.undo() {
+    if let Some(Undo { taken, limits, replaced, .. }) = made.undo() {
         put(out, *taken);
         out.extend_from_slice(&limits.to_le_bytes());
         put(out, replaced.map_or(0, |replaced| replaced.at + 1));
         out.extend_from_slice(&replaced.map_or(0, |replaced| replaced.hits).to_le_bytes());
     }
-    if let ChargeOp::Op(Op::UpTo(UpTo { least, most, share })) = charge.op {
+    if let ChargeOp::Op(Op::UpTo(UpTo { least, most, share })) = made {
         out.extend_from_slice(&most.saturating_sub(least).to_le_bytes());
         out.extend_from_slice(&share.get().to_le_bytes());
     }
-    if let ChargeOp::Op(Op::Add { limits, .. }) = charge.op {
+    if let ChargeOp::Op(Op::Add { limits, .. }) = made {
         out.extend_from_slice(&limits.to_le_bytes());
+    }
+    if let ChargeOp::Op(Op::Reservation(op)) = made {
+        let (least, more, timeout) = match op {
+            ReservationOp::Reserve(it)
+            | ReservationOp::ReserveOnce(it, _)
+            | ReservationOp::SettleOrReserve(_, it) => {
+                (it.least, it.most.saturating_sub(it.least), it.timeout)
+            }
+            ReservationOp::Settle(_) | ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
+                (0, 0, 0)
+            }
+        };
+        for number in [least, more, timeout] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
     }
 }

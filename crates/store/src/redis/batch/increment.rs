@@ -102,7 +102,7 @@ impl Increment {
                 left.push(settle(first, 0));
             }
             for charge in self.charges {
-                charge.decide(&mut state, now);
+                charge.decide(&mut state, None, now);
             }
             return (left, None);
         }

@@ -8,8 +8,8 @@ use crate::redis::codec::PlanCodec;
 use crate::redis::key;
 use crate::redis::options::{Layout, Options, Topology};
 use crate::redis::reply::Reply;
-use crate::{Charge, Key, Role, StoreError};
-use weir_limit::{Micros, Op, Plan, State, Undo, hash_hold_id};
+use crate::{Charge, Key, Role, StoreError, reserved};
+use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, Undo, hash_hold_id};
 
 /// A charge that waits for its answer.
 #[derive(Clone, Debug)]
@@ -19,8 +19,7 @@ pub(in super::super) struct PendingCharge {
     pub slot: u16,
     pub plan: Arc<Plan>,
     pub op: ChargeOp,
-    /// The hash of the hold's id.
-    pub hold: u64,
+    pub id: ChargeId,
     pub role: Role,
     /// The role in which a failure of this charge denies its group; none where it does not.
     pub denial_where_failed: Option<Role>,
@@ -39,7 +38,16 @@ pub(in super::super) struct PendingCharge {
     pub alone: bool,
     pub reply: Arc<Reply>,
     /// The position of its answer in `reply`.
-    pub index: usize,
+    pub index: u32,
+}
+
+/// What the id of a charge stands for.
+#[derive(Clone, Debug)]
+pub(in super::super) enum ChargeId {
+    /// A hold: the hash of its id, or 0.
+    Hold(u64),
+    /// A reservation: the key of its record.
+    Record(Box<[u8]>),
 }
 
 /// A key as it is in Redis.
@@ -54,6 +62,11 @@ pub(in super::super) struct StoredKey {
 /// Returns the key of the holds that belong to a key.
 pub(in super::super) fn holds_key(key: &[u8]) -> Vec<u8> {
     [key, b":holds"].concat()
+}
+
+/// Returns the key of what an id has reserved of a key: in the slot of the key.
+pub(in super::super) fn record_key(key: &[u8], id: &str) -> Box<[u8]> {
+    [key, b":r:", key_text::id_text(id).as_bytes()].concat().into()
 }
 
 /// What a charge does to its state.
@@ -95,6 +108,14 @@ impl ChargeOp {
             | ChargeOp::Settle(_) => None,
         }
     }
+}
+
+/// The outcome of a charge, besides its answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decided {
+    pub allowed: bool,
+    /// The hits that it has reserved for a request that was dropped meanwhile, if any.
+    pub orphaned: Option<u32>,
 }
 
 /// A group of charges that are made all or none, in one call.
@@ -142,12 +163,16 @@ impl PendingCharge {
         };
         let StoredKey { text, slot, window_in_key } =
             StoredKey::new(options, &charge.key, charge.plan, wall);
+        let id = match (charge.op, charge.hold) {
+            (Op::Reservation(_), Some(id)) => ChargeId::Record(record_key(&text, id)),
+            (_, id) => ChargeId::Hold(id.map_or(0, hash_hold_id)),
+        };
         PendingCharge {
             key: text,
             slot,
             plan: charge.plan.clone(),
             op: ChargeOp::Op(charge.op),
-            hold: charge.hold.map_or(0, hash_hold_id),
+            id,
             role: charge.role,
             denial_where_failed: None,
             group: None,
@@ -158,26 +183,63 @@ impl PendingCharge {
             asking: false,
             alone: false,
             reply: reply.clone(),
-            index,
+            index: index as u32,
+        }
+    }
+
+    /// Returns the hash of the hold's id; 0 if it has none.
+    pub(super) fn hold(&self) -> u64 {
+        match self.id {
+            ChargeId::Hold(hash) => hash,
+            ChargeId::Record(_) => 0,
+        }
+    }
+
+    /// Returns the key of what its id has reserved; none if it is not about a reservation.
+    pub(super) fn record(&self) -> Option<&[u8]> {
+        match &self.id {
+            ChargeId::Hold(_) => None,
+            ChargeId::Record(key) => Some(key),
         }
     }
 
     /// Decides the charge from the state before it, applies it to that state, and answers.
-    pub fn decide(&self, state: &mut State, now: Micros) {
+    pub(super) fn decide(
+        &self,
+        state: &mut State,
+        mut reservation: Option<Reservation>,
+        now: Micros,
+    ) -> Decided {
         let op = match self.op {
             ChargeOp::Op(op) => op,
             ChargeOp::Settle(_) => Op::Take(0),
         };
-        let (outcome, undos) = match self.undoable {
-            true => self.plan.charge_undoable(state, now, op, self.hold),
-            false => (self.plan.charge_hashed(state, now, op, self.hold), Vec::new()),
+        let (outcome, undos) = match (op, self.undoable) {
+            (Op::Reservation(op), _) => {
+                (self.plan.charge_reservation(state, &mut reservation, now, op), Vec::new())
+            }
+            (op, true) => self.plan.charge_undoable(state, now, op, self.hold()),
+            (op, false) => (self.plan.charge_hashed(state, now, op, self.hold()), Vec::new()),
         };
-        self.reply.set(self.index, Ok(outcome.decision), undos);
+        let (allowed, reserved) = (outcome.decision.allowed, reserved(&outcome.decision));
+        let answered = self.reply.set(self.index as usize, Ok(outcome.decision), undos);
+        Decided { allowed, orphaned: reserved.filter(|_| !answered) }
+    }
+
+    /// Returns the charge that gives back hits that this one has reserved, over the same connection.
+    pub fn cancelling(&self, hits: u32) -> PendingCharge {
+        PendingCharge {
+            op: ChargeOp::Op(Op::Reservation(ReservationOp::Cancel(hits))),
+            group: None,
+            reply: Reply::new(1, StoreError::TimedOut, None),
+            index: 0,
+            ..self.clone()
+        }
     }
 
     /// Answers with an error.
     pub fn fail(&self, error: StoreError) {
-        self.reply.set(self.index, Err(error), Vec::new());
+        self.reply.set(self.index as usize, Err(error), Vec::new());
     }
 }
 

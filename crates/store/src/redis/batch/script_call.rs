@@ -9,13 +9,13 @@ use super::encode::{
     add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
 };
 use super::increment;
-use super::pending::{Group, PendingCharge, fail_all, holds_key};
-use crate::StoreError;
+use super::pending::{Decided, Group, PendingCharge, fail_all, holds_key};
 use crate::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
-use crate::redis::codec::{PlanCodec, Reader, counter_failure, failure, put};
+use crate::redis::codec::{PlanCodec, Reader, counter_failure, failure, put, read_reservation};
 use crate::redis::open_windows::OpenWindows;
 use crate::redis::script::ScriptKind;
-use weir_limit::{Micros, Plan, State};
+use crate::{Denials, StoreError};
+use weir_limit::{Micros, Plan, Reservation, State};
 
 /// The time, as the scripts of one batch get it.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,11 @@ impl KeyCharges {
     /// Returns whether it has a second key, that of its holds.
     fn has_holds_key(&self) -> bool {
         self.charges[0].plan.hold_id().is_some()
+    }
+
+    /// Returns how many keys it has besides the first.
+    fn more_keys(&self) -> usize {
+        usize::from(self.has_holds_key()) + usize::from(self.charges[0].record().is_some())
     }
 
     /// Returns the end of the window in which the next hits of this key may go without a script.
@@ -124,7 +129,7 @@ impl ScriptCall {
                     self.body.extend_from_slice(&[rule as u8, 1]);
                     self.row = Some((self.body.len() - 1, header));
                 }
-                write_times(&charge, &mut self.body);
+                write_times(charge.op, &mut self.body);
             }
             ScriptKind::Charge(_) => {
                 let rule = self.rule(&charge.plan);
@@ -247,13 +252,16 @@ impl ScriptCall {
             self.entries.len() + 4,
             self.args.len() + self.entries.len() * 64,
         );
-        let holds = self.entries.iter().filter(|entry| entry.has_holds_key()).count();
-        command.arg(name).arg(script).arg(self.entries.len() + holds);
+        let more: usize = self.entries.iter().map(KeyCharges::more_keys).sum();
+        command.arg(name).arg(script).arg(self.entries.len() + more);
         for entry in &self.entries {
             let key = &entry.charges[0].key;
             command.arg(&**key);
             if entry.has_holds_key() {
                 command.arg(holds_key(key));
+            }
+            if let Some(record) = entry.charges[0].record() {
+                command.arg(record);
             }
         }
         command.arg(&self.args[..]);
@@ -280,19 +288,14 @@ impl ScriptCall {
         self.entries.into_iter().flat_map(|entry| entry.charges)
     }
 
-    /// Answers every charge from the script's reply. Returns the keys that failed as a whole, and
-    /// Redis's message for the first failure that has no code of its own.
-    pub fn answer<'r>(
-        self,
-        reply: &'r [u8],
-        open_windows: &mut OpenWindows,
-    ) -> (Failures, &'r [u8]) {
+    /// Answers every charge from the script's reply.
+    pub fn answer<'r>(self, reply: &'r [u8], open_windows: &mut OpenWindows) -> Answered<'r> {
         let mut reader = Reader(reply);
         let now = reader.wide();
         if let Some(now) = now {
             open_windows.set_time(now);
         }
-        let mut failures = SmallVec::new();
+        let (mut failures, mut orphans, mut denials) = <(SmallVec<_>, Vec<_>, Denials)>::default();
         for entry in self.entries {
             let now = now
                 .map(|now| if entry.charges[0].window_in_key { entry.charges[0].at } else { now });
@@ -301,35 +304,52 @@ impl ScriptCall {
                 None => Err(StoreError::Corrupt),
             };
             match (state, now) {
-                (Ok(mut state), Some(now)) => {
+                (Ok((mut state, reservation)), Some(now)) => {
                     if let Some(ends) = entry.open_until(now) {
                         open_windows.insert(entry.hash, ends);
                     }
                     for charge in entry.charges {
-                        charge.decide(&mut state, now);
+                        let Decided { allowed, orphaned } =
+                            charge.decide(&mut state, reservation, now);
+                        denials.add(charge.role, (!allowed).then_some(charge.role));
+                        orphans.extend(orphaned.map(|hits| charge.cancelling(hits)));
                     }
                 }
                 (state, _) => {
                     let failed = state.err().unwrap_or(StoreError::Corrupt);
+                    for charge in &entry.charges {
+                        denials.add(charge.role, charge.denial_where_failed);
+                    }
                     failures.push((failed, entry.charges[0].key.clone()));
                     fail_all(entry.charges, failed);
                 }
             }
         }
-        (failures, reader.0)
+        if self.group.is_some_and(|group| denials.deny(group.quota_passes)) {
+            // Nothing was reserved.
+            orphans.clear();
+        }
+        Answered { failures, message: reader.0, orphans }
     }
 }
 
-/// Errors of whole keys, each with its key.
-type Failures = SmallVec<[(StoreError, Box<[u8]>); 1]>;
+/// What is left of a call after its charges were answered.
+pub(in super::super) struct Answered<'r> {
+    /// The errors of whole keys, each with its key.
+    pub failures: SmallVec<[(StoreError, Box<[u8]>); 1]>,
+    /// Redis's message for the first failure that has no code of its own.
+    pub message: &'r [u8],
+    /// Charges that give back what was reserved for requests that were dropped meanwhile.
+    pub orphans: Vec<PendingCharge>,
+}
 
-/// Reads the state of an entry's key, or its error, from a reply.
+/// Reads the state of an entry's key, with what the id has reserved, or its error, from a reply.
 fn read(
     kind: ScriptKind,
     charge: &PendingCharge,
     reader: &mut Reader<'_>,
     now: Micros,
-) -> Result<State, StoreError> {
+) -> Result<(State, Option<Reservation>), StoreError> {
     let state = match kind {
         ScriptKind::Counter => {
             let number = reader.wide().ok_or(StoreError::Corrupt)?;
@@ -346,5 +366,10 @@ fn read(
             PlanCodec(&charge.plan).read_state(len, reader, now, charge.window_in_key)
         }
     };
-    state.ok_or(StoreError::Corrupt)
+    let state = state.ok_or(StoreError::Corrupt)?;
+    let reservation = match charge.record() {
+        Some(_) => read_reservation(reader).ok_or(StoreError::Corrupt)?,
+        None => None,
+    };
+    Ok((state, reservation))
 }

@@ -41,6 +41,13 @@ pub(in super::super) mod op {
     pub const ADD: u8 = 3;
     /// Takes hits, and more where they are allowed.
     pub const UPTO: u8 = 4;
+    /// This one and those after it are about a reservation.
+    pub const RESERVE: u8 = 5;
+    pub const SETTLE: u8 = 6;
+    pub const SETTLE_OR_RESERVE: u8 = 7;
+    pub const CANCEL: u8 = 8;
+    pub const RESERVE_ONCE: u8 = 9;
+    pub const SETTLE_KNOWN: u8 = 10;
 }
 
 /// Operations of the script of counters.

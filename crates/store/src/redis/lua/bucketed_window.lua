@@ -18,6 +18,7 @@ algorithms[NUMBER] = {
   numbers = 'I7I7I7I7',
   format = 'I7I7',
   width = 2,
+  window_unit = 4,
   settle = function(limit, v, t)
     local a, slots, span = limit.at, limit[3], limit[4]
     local newest = floor(t / span)

@@ -13,6 +13,7 @@ algorithms[NUMBER] = {
   numbers = 'I7I7I7I7I7I7',
   format = 'I7I4',
   width = 2,
+  window_unit = 0,
   settle = function(limit, v, t)
     local a, p = limit.at, limit[2]
     local window = v[a]

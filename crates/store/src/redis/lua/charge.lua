@@ -1,7 +1,7 @@
 -- Charges keys of any rule: all limits of a rule in one state under one key, all or none.
 --
 -- KEYS    for each entry its key, followed by the key of its holds where a limit of its rule has hold
---         ids; on a cluster all of one slot
+--         ids, and by that of its record where it is about a reservation; on a cluster all of one slot
 -- ARGV    1, packed, little-endian:
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
@@ -14,9 +14,10 @@
 --             were taken, I2 the limits that took them, one bit each, I7 1 + the start of the hold or
 --             the time that the charge replaced, or 0, and I4 the hits of that hold; for ADD I2 the limits
 --             that are charged, one bit each; for UPTO, whose hits are the least, I4 the most of further
---             hits, and I4 the number of parts of what is left, of which these may be one
+--             hits, and I4 the number of parts of what is left, of which these may be one; from RESERVE on,
+--             which is the only run of its entry, what reservations.lua describes
 -- Reply   packed: I7 now, and for each entry I4 the length of its state before the call, and the
---         state; the same for its holds; and for its log what sliding_log.lua describes. From FAILURES on the first
+--         state; the same for its holds, and for its record; and for its log what sliding_log.lua describes. From FAILURES on the first
 --         length is a failure and nothing follows it. After all entries, if any failed as OTHER or
 --         CLOCK_SKEW, the message of the first
 -- State   a byte for the layout, the numbers of all limits in order, and what bucketed_window.lua and
@@ -325,7 +326,7 @@ end
 -- Makes one entry; with `again` only what is made even if the call is denied, without a reply.
 local denied, quotas, quotas_denied = false, 0, 0
 local function entry(again)
-  local TAKE, UNDO, ADD, UPTO, ENFORCED, QUOTA = 0, 2, 3, 4, 0, 1
+  local TAKE, UNDO, ADD, UPTO, RESERVE, ENFORCED, QUOTA = 0, 2, 3, 4, 5, 0, 1
   -- What a failure means: a denial in the entry's role, or of the request.
   local ROLES, FAILURE_DENIES_ENTRY, FAILURE_DENIES_REQUEST = 4, 1, 2
   local rule, role, runs, holds_key
@@ -345,6 +346,7 @@ local function entry(again)
   if together and not err and not again then err = remember(key) or remember(holds_key) end
   local held = holds and not err and holds.was
   local admitted, changed, grows = true, moved and not again, moved
+  local reservations, record
   for _ = 1, runs do
     local op, hits, times, id, taken, limits, was, was_hits, more, share
     op, hits, times, at = read('<BI4I4', args, at)
@@ -359,6 +361,12 @@ local function entry(again)
         hits = granted(rule, v, hits, more, share, id)
         err = rule.log and rule.log.broken and INVALID
       end
+    elseif op >= RESERVE then
+      local RESERVATIONS, failure = 15, nil
+      reservations, key_at, was, was_hits = algorithms[RESERVATIONS], key_at + 1, 0, 0
+      at, record, failure = reservations.open(KEYS[key_at], t, args, at)
+      err = err or failure or together and not again and remember(KEYS[key_at])
+      if not err then op, hits, limits, taken = reservations.resolve(record, rule, v, t, op, hits, granted) end
     end
     local takes = op == TAKE or op == UPTO
     if not err and takes and not again then
@@ -387,6 +395,7 @@ local function entry(again)
     local set = holds.algorithm.close(holds, t, slack)
     if set and set.err then err = failed(set) end
   end
+  if not err and record then err = reservations.close(record, rule, v, t, slack, admitted and not again) end
   if again then return end
 
   if err then
@@ -399,6 +408,10 @@ local function entry(again)
     if holds then
       out[#out + 1] = pack('<I4', #held)
       out[#out + 1] = held
+    end
+    if record then
+      out[#out + 1] = pack('<I4', #record.was)
+      out[#out + 1] = record.was
     end
     for i = 1, #rule do
       local limit = rule[i]

@@ -15,6 +15,7 @@ algorithms[NUMBER] = {
   numbers = 'I7I7I7',
   format = 'I7I4',
   width = 2,
+  window_unit = 0,
   settle = fixed_window.settle,
   room = fixed_window.room,
   take = fixed_window.take,

@@ -10,6 +10,7 @@ algorithms[NUMBER] = {
   numbers = 'I7I7',
   format = 'I7I4I4',
   width = 3,
+  window_unit = 2,
   settle = function(limit, v, t)
     local a, p = limit.at, limit[2]
     if v[a] * p > t + p then

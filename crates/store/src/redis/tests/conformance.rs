@@ -31,6 +31,8 @@ fn conforms(topology: Topology) {
         conformance::keeps_the_longest_debts(&store, &clock).await;
         conformance::operations::conforms(&store, &clock).await;
         conformance::replicas::conforms(&store, &clock).await;
+        conformance::reservations::conforms(&store, &clock).await;
+        conformance::reservations::keeps_many_open(&store, &clock).await;
         conformance::states::conforms(&store, &clock).await;
     });
 }
@@ -158,8 +160,10 @@ fn two_servers_agree_with_the_model() {
 #[test]
 fn racing_replicas_admit_exactly_n() {
     let server = Server::start();
-    conformance::admits_exactly_n_of_racing(&|| connected(options(single(&server))));
-    conformance::operations::grants_exactly_n_of_racing(&|| connected(options(single(&server))));
+    let stores = || connected(options(single(&server)));
+    conformance::admits_exactly_n_of_racing(&stores);
+    conformance::operations::grants_exactly_n_of_racing(&stores);
+    conformance::reservations::reserves_at_most_n_of_racing(&stores);
 }
 
 /// A batch that is charged together is one call, at any load.

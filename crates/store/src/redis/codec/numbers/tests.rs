@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::redis::codec::{counter, fixed_window, modules};
+use crate::redis::codec::{counter, fixed_window, modules, reservation};
 
 /// The scripts that are not of one algorithm.
 const SCRIPTS: [(&str, &str); 4] = [
@@ -81,6 +81,12 @@ fn scripts_declare_the_same_numbers() {
             ("UNDO", op::UNDO.into()),
             ("ADD", op::ADD.into()),
             ("UPTO", op::UPTO.into()),
+            ("RESERVE", op::RESERVE.into()),
+            ("SETTLE_OR_RESERVE", op::SETTLE_OR_RESERVE.into()),
+            ("CANCEL", op::CANCEL.into()),
+            ("RESERVE_ONCE", op::RESERVE_ONCE.into()),
+            ("SETTLE_KNOWN", op::SETTLE_KNOWN.into()),
+            ("RESERVATIONS", reservation::MODULE.number.into()),
             ("FAILURES", FAILURES.into()),
             ("INVALID", u64::from(FAILURES) + CORRUPT),
             ("WRONG_TYPE", WRONG_TYPE),

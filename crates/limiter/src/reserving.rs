@@ -1,0 +1,194 @@
+//! Rules that reserve hits before they are known: what a descriptor asks of them, and what is counted.
+
+use super::lookup::Matched;
+use super::{Budget, BudgetStep, Descriptor, Request};
+use crate::controls::Effect;
+use weir_limit::{
+    Decision, Limit, Op, Plan, Reservation, ReservationOp, ReservationResult, Reserve, Source,
+};
+use weir_rules::{ReserveStats, ReserveStep, Rule};
+use weir_store::Answer;
+
+/// The seconds within which hits can be settled where a rule does not say.
+const TIMEOUT: u32 = 3_600;
+
+/// Changes nothing, and is always allowed.
+const NOTHING: Op = Op::Add { hits: 0, limits: 0 };
+
+/// Returns the operation that a descriptor requests of a rule with `reserve`. Refunds do nothing: what was
+/// reserved is settled.
+#[cold]
+pub(super) fn op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule) -> Op {
+    let Some(reserve) = &rule.reserve else { return NOTHING };
+    if descriptor.is_negative_hits {
+        return NOTHING;
+    }
+    let sent = descriptor.hits_addend.map(|hits| u32::try_from(hits).unwrap_or(u32::MAX));
+    let sent = sent.or_else(|| Some(request.hits_addend).filter(|hits| *hits > 0));
+    let estimate = reserve.estimate.unwrap_or(reserve.at_least);
+    let up_to = |hits: Option<u32>| {
+        let up_to = self::up_to(reserve, hits);
+        rule.plan.as_ref().map_or(up_to, |plan| within(up_to, plan))
+    };
+    match rule.reserve_step(descriptor.entries.len()) {
+        Some(ReserveStep::Reserve) if reserve.settle.is_none() => {
+            Op::Reservation(ReservationOp::SettleOrReserve(sent.unwrap_or(0), up_to(None)))
+        }
+        Some(ReserveStep::Reserve) => Op::Reservation(ReservationOp::Reserve(up_to(sent))),
+        Some(ReserveStep::Settle) => {
+            Op::Reservation(ReservationOp::Settle(sent.unwrap_or(estimate)))
+        }
+        Some(ReserveStep::NoId) | None => match sent {
+            None => Op::Take(1),
+            Some(0) => Op::Take(0),
+            // They have been used: whoever leaves out the id pays nevertheless.
+            Some(hits) => Op::Add { hits, limits: u16::MAX },
+        },
+    }
+}
+
+/// Returns the operation of a step of a reservation. Without `reserve`, a rule has its defaults.
+#[cold]
+pub(super) fn budget_op(budget: Budget<'_>, rule: Option<&Rule>) -> Op {
+    Op::Reservation(match budget.step {
+        BudgetStep::Settle(used) => ReservationOp::SettleKnown(used),
+        BudgetStep::Cancel => ReservationOp::Cancel(u32::MAX),
+        BudgetStep::Reserve(amount) => {
+            let plan = rule.and_then(|rule| rule.plan.as_deref());
+            let half = plan.map_or(1, |plan| plan.capacity() / 2);
+            let at_most = u32::try_from(half).unwrap_or(u32::MAX).max(1);
+            let up_to = match rule.and_then(|rule| rule.reserve.as_deref()) {
+                Some(reserve) => up_to(reserve, Some(amount)),
+                None => Reserve { least: 1, most: amount.clamp(1, at_most), timeout: TIMEOUT },
+            };
+            let up_to = plan.map_or(up_to, |plan| within(up_to, plan));
+            ReservationOp::ReserveOnce(up_to, tag(amount))
+        }
+    })
+}
+
+/// Returns what a request is known by when it is made again: amounts that are near each other differ.
+fn tag(amount: u32) -> u16 {
+    let folded = amount ^ amount >> 12 ^ amount >> 24;
+    (folded % u32::from(Reservation::MAX_TAG)) as u16 + 1
+}
+
+/// Returns what to reserve: the hits that the caller sent, or else estimates.
+fn up_to(reserve: &weir_rules::Reserve, hits: Option<u32>) -> Reserve {
+    let estimate = reserve.estimate.unwrap_or(reserve.at_least);
+    let most = hits.filter(|hits| *hits > 0).unwrap_or(estimate);
+    let most = most.clamp(reserve.at_least, reserve.at_most.max(reserve.at_least));
+    Reserve { least: reserve.at_least, most, timeout: reserve.timeout }
+}
+
+/// Returns what to reserve where a limit allows fewer hits than the rule's least.
+fn within(reserve: Reserve, plan: &Plan) -> Reserve {
+    let capacity = u32::try_from(plan.capacity()).unwrap_or(u32::MAX);
+    let least = reserve.least.min(capacity).max(1);
+    Reserve { least, most: reserve.most.max(least), ..reserve }
+}
+
+/// Returns the operation that a control leaves of one on a rule with `reserve`. Nothing is reserved where
+/// it decides; what has been reserved is settled, and given back if an allowance does not count.
+#[cold]
+pub(super) fn controlled(op: Op, effect: &Effect<'_>) -> Op {
+    let Op::Reservation(reservation) = op else { return op };
+    match (effect, reservation) {
+        (Effect::Limit { plan, .. }, ReservationOp::Reserve(reserve)) => {
+            Op::Reservation(ReservationOp::Reserve(within(reserve, plan)))
+        }
+        (Effect::Limit { plan, .. }, ReservationOp::SettleOrReserve(hits, reserve)) => {
+            Op::Reservation(ReservationOp::SettleOrReserve(hits, within(reserve, plan)))
+        }
+        (Effect::Limit { plan, .. }, ReservationOp::ReserveOnce(reserve, tag)) => {
+            Op::Reservation(ReservationOp::ReserveOnce(within(reserve, plan), tag))
+        }
+        (Effect::Limit { .. }, _) => op,
+        (Effect::Allow { count: false, .. }, ReservationOp::Settle(_))
+        | (Effect::Allow { count: false, .. }, ReservationOp::SettleKnown(_))
+        | (Effect::Allow { count: false, .. }, ReservationOp::SettleOrReserve(..)) => {
+            Op::Reservation(ReservationOp::Cancel(u32::MAX))
+        }
+        (Effect::Block { .. } | Effect::Allow { .. }, _) => only_settling(op),
+    }
+}
+
+/// Returns what is left of an operation where nothing is charged but what was reserved before.
+pub(super) fn only_settling(op: Op) -> Op {
+    match op {
+        Op::Reservation(ReservationOp::Reserve(_) | ReservationOp::ReserveOnce(..)) => Op::Take(0),
+        Op::Reservation(ReservationOp::SettleOrReserve(hits, _)) => {
+            Op::Reservation(ReservationOp::Settle(hits))
+        }
+        op => op,
+    }
+}
+
+/// Counts what became of a descriptor of a rule with `reserve`. Its hits beyond `limit`, which decided, are
+/// an overdraft.
+#[cold]
+pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, limit: &Limit) {
+    let over = || {
+        let n = u64::from(limit.requests_per_unit);
+        let used = decision.used_before.saturating_add(op.charged(decision));
+        used.saturating_sub(n.max(decision.used_before))
+    };
+    match (op, decision.reservation) {
+        (Op::Reservation(op), ReservationResult::None) => match op.reserve() {
+            Some(_) if decision.allowed => {}
+            Some(_) => stats.denied(),
+            // The store did not take it.
+            None => stats.lost(),
+        },
+        (_, ReservationResult::Reserved) => stats.allowed(decision.granted),
+        (Op::Reservation(ReservationOp::Cancel(_)), ReservationResult::Settled) => {
+            stats.cancelled()
+        }
+        (Op::Reservation(ReservationOp::Cancel(_)), ReservationResult::Unknown) => {}
+        (
+            Op::Reservation(ReservationOp::Settle(used) | ReservationOp::SettleKnown(used)),
+            ReservationResult::Settled,
+        )
+        | (Op::Reservation(ReservationOp::SettleOrReserve(used, _)), ReservationResult::Settled) => {
+            stats.settled(decision.reserved, used, over());
+        }
+        (_, ReservationResult::Unknown) => stats.unknown(over()),
+        // Hits without an id.
+        (Op::Take(1..) | Op::Add { hits: 1.., .. }, _) if decision.allowed => stats.unknown(over()),
+        (_, _) => {}
+    }
+}
+
+/// Counts an answer to `matched` that the store failed to give: what it was to settle is lost.
+pub(super) fn count_failed(matched: &Matched<'_, '_>) {
+    if let (Some(stats), true) = (matched.reserve_stats(), settles(matched.op)) {
+        stats.lost();
+    }
+}
+
+/// Returns whether an operation only settles, so that its failure is no error: what was reserved stays
+/// charged.
+#[inline]
+pub(super) fn settles(op: Op) -> bool {
+    match op {
+        Op::Reservation(op) => op.reserve().is_none(),
+        Op::Take(_) | Op::Refund(_) | Op::Undo(_) | Op::UpTo(_) | Op::Add { .. } => false,
+    }
+}
+
+/// Returns the hits to cancel if the request is denied or its caller goes away: those that this charge has
+/// reserved.
+pub(super) fn reserved(answer: &Answer) -> Option<u32> {
+    let decision = answer.as_ref().ok()?;
+    (decision.reservation == ReservationResult::Reserved).then_some(decision.granted)
+}
+
+/// Returns whether it is not known if a charge has reserved hits.
+pub(super) fn is_unknown(op: Op, answer: &Answer) -> bool {
+    let reserves = matches!(op, Op::Reservation(op) if op.reserve().is_some());
+    reserves
+        && match answer {
+            Ok(decision) => decision.source == Source::Degraded && reserved(answer).is_none(),
+            Err(failed) => !failed.is_refusal(),
+        }
+}

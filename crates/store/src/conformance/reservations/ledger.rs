@@ -1,0 +1,363 @@
+//! A ledger of reservations: what stores are compared with.
+//!
+//! It keeps the hits of each window, the level of each bucket and what each id has reserved, limit by
+//! limit, and computes from these what is granted, given back and added. Only buckets use the
+//! arithmetic of plans, for plain takes, undos and additions.
+
+use std::collections::{BTreeMap, HashMap};
+
+use weir_limit::{
+    Algorithm, Decision, Limit, Micros, Op, Plan, ReservationOp, ReservationResult, Reserve,
+    SECOND, State, Undo,
+};
+
+/// What is expected of a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub allowed: bool,
+    granted: u32,
+    reserved: u32,
+    pub reservation: ReservationResult,
+    would_deny: u16,
+    /// None if it is denied: then it is that of the limit with the longest wait.
+    remaining: Option<u64>,
+}
+
+impl Answer {
+    pub(super) fn of(decision: &Decision) -> Answer {
+        Answer {
+            allowed: decision.allowed,
+            granted: decision.granted,
+            reserved: decision.reserved,
+            reservation: decision.reservation,
+            would_deny: decision.would_deny,
+            remaining: decision.allowed.then_some(decision.remaining),
+        }
+    }
+}
+
+/// One key.
+#[derive(Clone)]
+pub(super) struct Ledger {
+    limits: Vec<Counted>,
+    /// By id.
+    open: HashMap<String, Open>,
+    /// When the newest operation was made, if it charged all limits. Then each state is of this time.
+    pub charged_all: Option<Micros>,
+}
+
+/// What an id has reserved.
+#[derive(Clone)]
+struct Open {
+    hits: u32,
+    count: u32,
+    /// One for each limit: the window of the hits, or of a bucket the time.
+    at: Vec<Micros>,
+    /// One for each limit: whether it took all of them.
+    took: Vec<bool>,
+    lapses: Micros,
+    /// The tag of the request that made the only one; 0 if it adds up.
+    tag: u16,
+}
+
+impl Open {
+    /// Iterates over the limits that took the hits, with the window or time of these.
+    fn took_by<'a>(
+        &'a self,
+        limits: &'a mut [Counted],
+    ) -> impl Iterator<Item = (&'a mut Counted, Micros)> {
+        let each = limits.iter_mut().zip(&self.at).zip(&self.took);
+        each.filter_map(|((limit, at), took)| took.then_some((limit, *at)))
+    }
+}
+
+/// What a limit has counted.
+#[derive(Clone)]
+struct Counted {
+    limit: Limit,
+    /// The hits of each window or sub-window, by its start.
+    windows: BTreeMap<Micros, u64>,
+    /// The start of the newest window.
+    newest: Micros,
+    /// The limit alone and enforced, and its state, if it is a bucket.
+    bucket: (Plan, State),
+}
+
+impl Counted {
+    fn new(limit: &Limit) -> Counted {
+        let alone = Limit { shadow_mode: false, ..limit.clone() };
+        let bucket = (Plan::new(vec![alone]), State::default());
+        Counted { limit: limit.clone(), windows: BTreeMap::new(), newest: 0, bucket }
+    }
+
+    /// Returns the start of the window of a time; none of a bucket.
+    fn window(&self, t: Micros) -> Option<Micros> {
+        let span = match &self.limit.algorithm {
+            Algorithm::FixedWindow(window) => match &window.calendar {
+                Some(calendar) => return Some(calendar.window(t).0),
+                None => window.period,
+            },
+            Algorithm::SlidingWindow(window) => window.period,
+            Algorithm::BucketedWindow(window) => window.period.div_ceil(window.buckets.into()),
+            _ => return None,
+        };
+        Some(t - t % span)
+    }
+
+    /// Returns how long before its start earlier windows still count.
+    fn reach(&self) -> Micros {
+        match &self.limit.algorithm {
+            Algorithm::SlidingWindow(window) => window.period,
+            Algorithm::BucketedWindow(window) => {
+                window.period.div_ceil(window.buckets.into()) * u64::from(window.buckets)
+            }
+            _ => 0,
+        }
+    }
+
+    /// A clock that stepped back stays in the newest window.
+    fn advance(&mut self, now: Micros) {
+        self.newest = self.newest.max(self.window(now).unwrap_or(0));
+    }
+
+    fn hits_of(&self, window: Micros) -> u64 {
+        self.windows.get(&window).copied().unwrap_or(0)
+    }
+
+    fn used(&self, now: Micros) -> u64 {
+        let elapsed = now.saturating_sub(self.newest);
+        match &self.limit.algorithm {
+            Algorithm::FixedWindow(_) => self.hits_of(self.newest),
+            Algorithm::SlidingWindow(window) => {
+                let previous = self.hits_of(self.newest - window.period);
+                let weighs = (previous * (window.period - elapsed)).div_ceil(window.period);
+                self.hits_of(self.newest) + weighs
+            }
+            Algorithm::BucketedWindow(_) => {
+                self.windows.range(self.newest - self.reach()..).map(|(_, hits)| hits).sum()
+            }
+            _ => {
+                let (plan, state) = &self.bucket;
+                plan.inspect(state, now, &[]).limits[0].used
+            }
+        }
+    }
+
+    fn remaining(&self, now: Micros) -> u64 {
+        let n = match &self.limit.algorithm {
+            Algorithm::FixedWindow(window) => window.n,
+            Algorithm::SlidingWindow(window) => window.n,
+            Algorithm::BucketedWindow(window) => window.n,
+            _ => {
+                let (plan, state) = &self.bucket;
+                return plan.inspect(state, now, &[]).limits[0].remaining;
+            }
+        };
+        u64::from(n).saturating_sub(self.used(now))
+    }
+
+    fn charge(&mut self, now: Micros, op: Op) {
+        let (plan, state) = &mut self.bucket;
+        assert!(plan.charge(state, now, op, None).decision.allowed, "{op:?} of {plan:?}");
+    }
+
+    /// Counts hits, also beyond the limit.
+    fn add(&mut self, now: Micros, hits: u32) {
+        match self.window(now) {
+            Some(_) => *self.windows.entry(self.newest).or_default() += u64::from(hits),
+            None => self.charge(now, Op::Add { hits, limits: 1 }),
+        }
+    }
+
+    /// Gives hits back that were counted at `taken`, where they still count.
+    fn give_back(&mut self, now: Micros, hits: u32, taken: Micros) {
+        if self.window(now).is_none() {
+            return self.charge(now, Op::Undo(Undo { hits, taken, limits: 1, replaced: None }));
+        }
+        if taken + self.reach() >= self.newest {
+            let counted = self.windows.get_mut(&taken).expect("hits of this window");
+            *counted = counted.checked_sub(hits.into()).expect("hits that were not given back");
+        }
+    }
+}
+
+impl Ledger {
+    pub(super) fn new(plan: &Plan) -> Ledger {
+        let limits = plan.limits().iter().map(Counted::new).collect();
+        Ledger { limits, open: HashMap::new(), charged_all: None }
+    }
+
+    /// Makes an operation.
+    pub(super) fn make(&mut self, now: Micros, op: Op, id: &str) -> Answer {
+        self.charged_all = None;
+        self.limits.iter_mut().for_each(|limit| limit.advance(now));
+        let mut answer = match op {
+            Op::Take(hits) => {
+                let hits = hits as u32;
+                self.take(now, hits.max(1), if hits == 0 { None } else { Some(hits) }).1
+            }
+            Op::Reservation(op) => self.make_reservation(now, op, id),
+            _ => panic!("{op:?} is not in the schedules"),
+        };
+        answer.remaining = answer.allowed.then(|| self.remaining(now));
+        answer
+    }
+
+    fn make_reservation(&mut self, now: Micros, op: ReservationOp, id: &str) -> Answer {
+        let is_open = self.is_open(now, id);
+        match op {
+            ReservationOp::SettleOrReserve(0, reserve) if !is_open => {
+                self.reserve(now, reserve, id, 0)
+            }
+            ReservationOp::Reserve(reserve) => self.reserve(now, reserve, id, 0),
+            ReservationOp::ReserveOnce(reserve, tag) if !is_open => {
+                self.reserve(now, reserve, id, tag)
+            }
+            ReservationOp::ReserveOnce(_, tag) => {
+                let open = self.open.get(id).expect("it is open");
+                let (reserved, reservation) = match open.count == 1 && open.tag == tag {
+                    true => (open.hits, ReservationResult::Repeated),
+                    false => (open.hits, ReservationResult::Conflict),
+                };
+                Answer { allowed: true, reserved, reservation, ..Answer::default() }
+            }
+            ReservationOp::SettleKnown(used) if is_open => {
+                let open = self.open.remove(id).expect("it is open");
+                self.settle(now, used, open, id)
+            }
+            ReservationOp::Settle(used) | ReservationOp::SettleOrReserve(used, _) => {
+                match self.open.remove(id).filter(|_| is_open) {
+                    Some(open) => self.settle(now, used, open, id),
+                    None => {
+                        self.limits.iter_mut().for_each(|limit| limit.add(now, used));
+                        let reservation = ReservationResult::Unknown;
+                        Answer { allowed: true, granted: used, reservation, ..Answer::default() }
+                    }
+                }
+            }
+            ReservationOp::Cancel(hits) if is_open => {
+                let open = self.open.remove(id).expect("it is open");
+                self.cancel(now, hits, open, id)
+            }
+            ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
+                let reservation = ReservationResult::Unknown;
+                Answer { allowed: true, reservation, ..Answer::default() }
+            }
+        }
+    }
+
+    /// Returns whether an id has hits that can be settled.
+    pub(super) fn is_open(&self, now: Micros, id: &str) -> bool {
+        self.open.get(id).is_some_and(|open| now < open.lapses)
+    }
+
+    /// Returns the ids that have reserved hits, with the number of their reservations.
+    pub(super) fn open(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.open.iter().map(|(id, open)| (id.as_str(), open.count))
+    }
+
+    /// Returns the hits that each limit has counted.
+    pub(super) fn used(&mut self, now: Micros) -> Vec<u64> {
+        self.limits.iter_mut().for_each(|limit| limit.advance(now));
+        self.limits.iter().map(|limit| limit.used(now)).collect()
+    }
+
+    /// Returns what the limits that bind have left.
+    fn remaining(&self, now: Micros) -> u64 {
+        let all_shadow = self.limits.iter().all(|it| it.limit.shadow_mode);
+        let bind = self.limits.iter().filter(|it| all_shadow || !it.limit.shadow_mode);
+        bind.map(|it| it.remaining(now)).min().expect("a limit")
+    }
+
+    /// Returns what the limits that enforce have left; none if there are none.
+    fn room(&self, now: Micros) -> Option<u64> {
+        let enforce = self.limits.iter().filter(|it| !it.limit.shadow_mode);
+        enforce.map(|it| it.remaining(now)).min()
+    }
+
+    /// Takes hits, if any, where `least` are allowed. Returns which limits took them, too.
+    fn take(&mut self, now: Micros, least: u32, hits: Option<u32>) -> (Vec<bool>, Answer) {
+        let allowed = self.room(now).is_none_or(|room| u64::from(least) <= room);
+        let asked = hits.filter(|_| allowed).unwrap_or(least);
+        let mut answer = Answer { allowed, ..Answer::default() };
+        let mut took = Vec::new();
+        for (i, it) in self.limits.iter_mut().enumerate() {
+            let fits = u64::from(asked) <= it.remaining(now);
+            answer.would_deny |= u16::from(it.limit.shadow_mode && !fits) << i;
+            took.push(fits && allowed);
+            if let (true, true, Some(hits)) = (fits, allowed, hits) {
+                it.add(now, hits);
+            }
+        }
+        let charged_all = hits.is_some() && took.iter().all(|took| *took);
+        self.charged_all = charged_all.then_some(now);
+        (took, answer)
+    }
+
+    fn reserve(&mut self, now: Micros, reserve: Reserve, id: &str, tag: u16) -> Answer {
+        let room = self.room(now).unwrap_or(u64::MAX);
+        let most = u64::from(reserve.most).min(room) as u32;
+        let granted = most.max(reserve.least);
+        let (took, mut answer) = self.take(now, reserve.least, Some(granted));
+        if !answer.allowed {
+            return answer;
+        }
+        answer.granted = granted;
+        answer.reservation = ReservationResult::Reserved;
+        // Hits count in the newest window of each limit, and drain from the newest time.
+        let newest = self.limits.iter().map(|limit| limit.newest).fold(now, Micros::max);
+        let at = |limit: &Counted| limit.window(now).map_or(newest, |_| limit.newest);
+        let at: Vec<Micros> = self.limits.iter().map(at).collect();
+        let lapses = (now + u64::from(reserve.timeout) * SECOND).next_multiple_of(SECOND);
+        let before = self.open.remove(id).filter(|open| now < open.lapses);
+        let is_same = |open: &Open| {
+            let mut each = self.limits.iter().zip(&at).zip(&open.at);
+            each.all(|((limit, at), before)| limit.window(now).is_none() || at == before)
+        };
+        let open = match before.filter(is_same) {
+            Some(open) => Open {
+                hits: open.hits + granted,
+                count: open.count + 1,
+                took: open.took.iter().zip(took).map(|(before, took)| *before && took).collect(),
+                lapses: open.lapses.max(lapses),
+                tag: 0,
+                ..open
+            },
+            None => Open { hits: granted, count: 1, at, took, lapses, tag },
+        };
+        self.open.insert(id.to_owned(), open);
+        answer
+    }
+
+    /// Settles one reservation of an id with the hits that were used.
+    fn settle(&mut self, now: Micros, used: u32, open: Open, id: &str) -> Answer {
+        let reserved = open.hits / open.count;
+        for (limit, at) in open.took_by(&mut self.limits) {
+            match reserved.checked_sub(used) {
+                Some(0) => {}
+                Some(rest) => limit.give_back(now, rest, at),
+                None => limit.add(now, used - reserved),
+            }
+        }
+        let granted = used.saturating_sub(reserved);
+        self.close(open, reserved, id, granted)
+    }
+
+    /// Gives back hits of one reservation of an id.
+    fn cancel(&mut self, now: Micros, hits: u32, open: Open, id: &str) -> Answer {
+        let hits = hits.min(open.hits);
+        for (limit, at) in open.took_by(&mut self.limits) {
+            limit.give_back(now, hits, at);
+        }
+        self.close(open, hits, id, 0)
+    }
+
+    fn close(&mut self, open: Open, reserved: u32, id: &str, granted: u32) -> Answer {
+        if open.count > 1 {
+            let (hits, count) = (open.hits - reserved, open.count - 1);
+            self.open.insert(id.to_owned(), Open { hits, count, ..open });
+        }
+        let reservation = ReservationResult::Settled;
+        Answer { allowed: true, granted, reserved, reservation, ..Answer::default() }
+    }
+}

@@ -1,0 +1,330 @@
+//! Random schedules of reservations.
+
+use std::sync::Arc;
+
+use super::ledger::{Answer, Ledger};
+use super::of;
+use crate::conformance::charge;
+use crate::{Charge, Key, Role, Store};
+use weir_common::clock::{Clock, ManualClock};
+use weir_limit::{
+    Algorithm, BucketedWindow, Calendar, FixedWindow, Gcra, Limit, Micros, Op, Plan, ReservationOp,
+    ReservationResult, Reserve, SECOND, SlidingWindow, TokenBucket, Unit,
+};
+
+const KEYS: usize = 2;
+const IDS: usize = 3;
+const MINUTE: Micros = 60 * SECOND;
+
+/// Less than each period and interval: after a longer step states are moved, which a store need not keep of an
+/// operation that charges nothing.
+const MAX_STEP_BACK: Micros = 6 * SECOND;
+
+/// Numbers that are the same in each run.
+struct Random(u64);
+
+impl Random {
+    /// Returns a number below `end`, by splitmix64.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % end
+    }
+
+    fn reserve(&mut self) -> Reserve {
+        let least = 1 + self.below(3) as u32;
+        let timeout = [20, 60, 3_600][self.below(3) as usize];
+        Reserve { least, most: least + self.below(7) as u32, timeout }
+    }
+
+    fn op(&mut self) -> Op {
+        let hits = self.below(9) as u32;
+        Op::Reservation(match self.below(20) {
+            0 | 1 => return Op::Take(0),
+            2 | 3 => return Op::Take(1 + self.below(4)),
+            4..9 => ReservationOp::Reserve(self.reserve()),
+            9 => ReservationOp::ReserveOnce(self.reserve(), 1 + hits as u16 % 2),
+            10..14 => ReservationOp::Settle(hits),
+            14 => ReservationOp::SettleKnown(hits),
+            15 | 16 => ReservationOp::SettleOrReserve(0, self.reserve()),
+            17 => ReservationOp::SettleOrReserve(hits, self.reserve()),
+            _ => ReservationOp::Cancel(hits),
+        })
+    }
+
+    /// Returns how much time passes; less than nothing if the clock steps back, which it does most often
+    /// soon after a window has started.
+    fn pass(&mut self, now: Micros, steps_back: bool) -> i64 {
+        let is_new = now % MINUTE < SECOND;
+        if steps_back && self.below(if is_new { 3 } else { 20 }) == 0 {
+            return -(self.below(MAX_STEP_BACK).cast_signed());
+        }
+        let most = match self.below(20) {
+            0..8 => 1,
+            8..12 => SECOND,
+            12..15 => 20 * SECOND,
+            15 | 16 => 90 * SECOND,
+            17 => 200 * SECOND,
+            _ => return (MINUTE - now % MINUTE + self.below(SECOND)).cast_signed(),
+        };
+        self.below(most).cast_signed()
+    }
+}
+
+/// The plans of the schedules. Windows of a month are the calendar's.
+fn plans() -> Vec<Arc<Plan>> {
+    let month = |n| {
+        let calendar = Calendar::new(Unit::Month, "Europe/Vienna").map(Arc::new).ok();
+        let period = Unit::Month.period(1).expect("a period");
+        of(n, Algorithm::FixedWindow(FixedWindow { n, period, calendar }))
+    };
+    let fixed =
+        |n| of(n, Algorithm::FixedWindow(FixedWindow { n, period: MINUTE, calendar: None }));
+    let sliding = |n| of(n, Algorithm::SlidingWindow(SlidingWindow { n, period: MINUTE }));
+    let bucketed = |n| {
+        let window = BucketedWindow { n, period: MINUTE, buckets: 7 };
+        of(n, Algorithm::BucketedWindow(window))
+    };
+    let gcra = |n, burst, debt| {
+        let gcra = Gcra::new(n, MINUTE, burst, debt).expect("numbers that fit");
+        of(n, Algorithm::Gcra(gcra))
+    };
+    let token = |capacity, max_debt| {
+        let (amount, interval, strict) = (2, 7 * SECOND, false);
+        let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
+        of(amount, Algorithm::TokenBucket(bucket))
+    };
+    let shadow = |limit| Limit { shadow_mode: true, ..limit };
+    [
+        vec![fixed(15)],
+        vec![month(40)],
+        vec![sliding(15)],
+        vec![bucketed(15)],
+        vec![gcra(7, 12, 12)],
+        // As a leaky bucket.
+        vec![gcra(12, 12, 0)],
+        vec![token(12, 12)],
+        vec![shadow(fixed(9))],
+        vec![month(60), sliding(15)],
+        vec![fixed(20), shadow(sliding(6))],
+        vec![token(12, 20), shadow(gcra(7, 5, 5))],
+        vec![month(90), bucketed(20), gcra(7, 15, 20)],
+        vec![fixed(20), token(15, 15), shadow(bucketed(9))],
+    ]
+    .map(|limits| Arc::new(Plan::new(limits)))
+    .into()
+}
+
+/// One charge of a batch, by indices of key and id.
+#[derive(Clone, Debug)]
+struct Asked {
+    key: usize,
+    id: usize,
+    op: Op,
+}
+
+/// What is expected of a store, for one plan.
+struct Schedule<'a> {
+    plan: &'a Arc<Plan>,
+    domain: String,
+    random: Random,
+    ledgers: Vec<Ledger>,
+    /// The names of keys and ids. Those of which a store may know or not that they have expired, after the
+    /// clock stepped back, are replaced.
+    keys: Vec<String>,
+    ids: Vec<String>,
+    names: usize,
+    /// The latest time that the clock has shown.
+    latest: Micros,
+}
+
+/// Random schedules are answered, and count, as the ledger says. `used` returns what the limits of a key
+/// have counted, if that can be read. `steps_back`: whether the clock does.
+pub(super) async fn agrees(
+    store: &impl Store,
+    clock: &ManualClock,
+    (domain, steps): (&str, usize),
+    steps_back: bool,
+    used: impl AsyncFn(Key<'_>, &Arc<Plan>) -> Option<Vec<u64>>,
+) {
+    for (i, plan) in plans().iter().enumerate() {
+        set_before_the_end_of_a_month(clock);
+        let mut schedule = Schedule::new(plan, format!("{domain}-{i}"), i as u64);
+        for step in 0..steps {
+            let pass = schedule.random.pass(clock.now(), steps_back);
+            if pass < 0 {
+                schedule.step_back(store, clock, pass).await;
+            } else {
+                clock.step(pass);
+            }
+            let (asked, together) = schedule.batch(clock.now());
+            let expected = schedule.expected(&asked, together, clock.now());
+            let actual = schedule.charge(store, &asked, together).await;
+            assert_eq!(actual, expected, "{step} of {plan:?}, {together}: {asked:?}");
+            if together {
+                // Sent after what undoes charges of other nodes.
+                let looks: Vec<Asked> =
+                    asked.iter().map(|asked| Asked { op: Op::Take(0), ..*asked }).collect();
+                let expected = schedule.expected(&looks, false, clock.now());
+                let actual = schedule.charge(store, &looks, false).await;
+                assert_eq!(actual, expected, "after {step} of {plan:?}: {asked:?}");
+            }
+            let at = asked[0].key;
+            let entries = [("key", schedule.keys[at].as_str())];
+            let key = Key { domain: &schedule.domain, entries: &entries };
+            if let Some(used) = used(key, plan).await {
+                let expected = schedule.ledgers[at].used(clock.now());
+                assert_eq!(used, expected, "{step} of {plan:?}: {asked:?}");
+            }
+        }
+        for key in 0..KEYS {
+            schedule.close(store, key).await;
+        }
+    }
+}
+
+fn set_before_the_end_of_a_month(clock: &ManualClock) {
+    let month = Calendar::new(Unit::Month, "Europe/Vienna").expect("a calendar");
+    let (_, end) = month.window(clock.now() + 10 * MINUTE);
+    clock.set(end - 3 * MINUTE + 123_456);
+}
+
+impl<'a> Schedule<'a> {
+    fn new(plan: &'a Arc<Plan>, domain: String, seed: u64) -> Schedule<'a> {
+        let names = |kind, count| (0..count).map(|i| format!("{kind}{i}")).collect();
+        Schedule {
+            plan,
+            domain,
+            random: Random(seed),
+            ledgers: vec![Ledger::new(plan); KEYS],
+            keys: names("key", KEYS),
+            ids: names("id", IDS),
+            names: KEYS.max(IDS),
+            latest: 0,
+        }
+    }
+
+    /// Returns a batch, and whether it is charged together.
+    fn batch(&mut self, now: Micros) -> (Vec<Asked>, bool) {
+        self.latest = self.latest.max(now);
+        // Behind the time of its state, a token_bucket undoes less than it took.
+        let together = self.random.below(4) == 0 && now == self.latest;
+        let count = 1 + self.random.below(3);
+        let mut batch: Vec<Asked> = Vec::new();
+        for _ in 0..count {
+            let (key, id) = (self.random.below(KEYS as u64), self.random.below(IDS as u64));
+            let asked = Asked { key: key as usize, id: id as usize, op: self.random.op() };
+            batch.push(asked);
+        }
+        if together {
+            self.simplify(&mut batch, now);
+        }
+        (batch, together)
+    }
+
+    /// Leaves a batch that is charged together what is undone exactly, also where it is charged on several
+    /// nodes: new reservations, and beside these nothing that is made even if the batch is denied.
+    fn simplify(&self, batch: &mut [Asked], now: Micros) {
+        let mut takes = [false; KEYS];
+        let mut seen: Vec<(usize, usize)> = Vec::new();
+        for asked in &mut *batch {
+            let is_open = self.ledgers[asked.key].is_open(now, &self.ids[asked.id]);
+            let is_repeated = seen.contains(&(asked.key, asked.id));
+            seen.push((asked.key, asked.id));
+            if is_repeated || reserves(asked.op, false) && is_open {
+                asked.op = Op::Take(0);
+            }
+            takes[asked.key] |= reserves(asked.op, is_open) || matches!(asked.op, Op::Take(1..));
+        }
+        for asked in batch {
+            let is_open = self.ledgers[asked.key].is_open(now, &self.ids[asked.id]);
+            let keeps = reserves(asked.op, is_open) || matches!(asked.op, Op::Take(_));
+            if takes[asked.key] && !keeps {
+                asked.op = Op::Take(0);
+            }
+        }
+    }
+
+    /// Makes a batch in the ledgers.
+    fn expected(&mut self, batch: &[Asked], together: bool, now: Micros) -> Vec<Answer> {
+        let before = self.ledgers.clone();
+        let mut make =
+            |asked: &Asked| self.ledgers[asked.key].make(now, asked.op, &self.ids[asked.id]);
+        let answers: Vec<Answer> = batch.iter().map(&mut make).collect();
+        if together && answers.iter().any(|answer| !answer.allowed) {
+            self.ledgers = before;
+            for (asked, answer) in batch.iter().zip(&answers) {
+                let ledger = &mut self.ledgers[asked.key];
+                ledger.charged_all = None;
+                let settled = answer.reservation == ReservationResult::Settled;
+                if asked.op.is_unconditional() || settled {
+                    ledger.make(now, asked.op, &self.ids[asked.id]);
+                }
+            }
+        }
+        answers
+    }
+
+    async fn charge(&self, store: &impl Store, batch: &[Asked], together: bool) -> Vec<Answer> {
+        let entries: Vec<_> = self.keys.iter().map(|key| [("key", key.as_str())]).collect();
+        let of = |asked: &Asked| Charge {
+            key: Key { domain: &self.domain, entries: &entries[asked.key] },
+            plan: self.plan,
+            op: asked.op,
+            hold: matches!(asked.op, Op::Reservation(_)).then_some(&*self.ids[asked.id]),
+            role: Role::Enforced,
+        };
+        let charges: Vec<Charge<'_>> = batch.iter().map(of).collect();
+        charge(store, &charges, together).await.iter().map(Answer::of).collect()
+    }
+
+    /// Lets the clock step back. Keys whose state is not of this time, and ids that have lapsed, begin
+    /// under new names: a store may have forgotten them.
+    async fn step_back(&mut self, store: &impl Store, clock: &ManualClock, step: i64) {
+        let now = clock.now();
+        for key in 0..KEYS {
+            if self.ledgers[key].charged_all != Some(now) {
+                self.close(store, key).await;
+                self.names += 1;
+                self.keys[key] = format!("key{}", self.names);
+                self.ledgers[key] = Ledger::new(self.plan);
+            }
+        }
+        for id in &mut self.ids {
+            let has_lapsed = |ledger: &Ledger| {
+                ledger.open().any(|(open, _)| open == id) && !ledger.is_open(now, id)
+            };
+            if self.ledgers.iter().any(has_lapsed) {
+                self.names += 1;
+                *id = format!("id{}", self.names);
+            }
+        }
+        clock.step(step);
+    }
+
+    /// Removes what ids of a key have reserved, so that they do not add up in the store.
+    async fn close(&self, store: &impl Store, key: usize) {
+        let entries = [("key", self.keys[key].as_str())];
+        for (id, count) in self.ledgers[key].open() {
+            let cancel = Charge {
+                key: Key { domain: &self.domain, entries: &entries },
+                plan: self.plan,
+                op: Op::Reservation(ReservationOp::Cancel(u32::MAX)),
+                hold: Some(id),
+                role: Role::Enforced,
+            };
+            charge(store, &vec![cancel; count as usize], false).await;
+        }
+    }
+}
+
+/// Returns whether an operation reserves hits of an id, unless it has some.
+fn reserves(op: Op, is_open: bool) -> bool {
+    match op {
+        Op::Reservation(ReservationOp::Reserve(_)) => true,
+        Op::Reservation(op) => op.reserve().is_some() && !is_open,
+        _ => false,
+    }
+}

@@ -1,0 +1,249 @@
+//! Random schedules, against the arithmetic of plans.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use weir_common::clock::Clock as _;
+use weir_limit::{BucketedWindow, Gcra, Reservation, State, TokenBucket};
+
+const KEYS: [&str; 2] = ["a", "b"];
+const IDS: [&str; 3] = ["one", "two", ""];
+
+/// Time passes, or the clock steps back; then a batch is charged.
+#[derive(Clone, Debug)]
+struct Step {
+    pass: i64,
+    together: bool,
+    charges: Vec<ModelCharge>,
+}
+
+/// One charge, by indices of key, plan and id.
+#[derive(Clone, Copy, Debug)]
+struct ModelCharge {
+    key: usize,
+    plan: usize,
+    id: usize,
+    op: Op,
+    role: Role,
+}
+
+fn plans() -> Vec<Arc<Plan>> {
+    let sliding = |n, period| limit(n, Algorithm::SlidingWindow(SlidingWindow { n, period }));
+    let bucketed = |n, buckets| {
+        limit(n, Algorithm::BucketedWindow(BucketedWindow { n, period: MINUTE, buckets }))
+    };
+    let gcra =
+        |n, burst, debt| limit(n, Algorithm::Gcra(Gcra::new(n, MINUTE, burst, debt).unwrap()));
+    let token = |capacity, max_debt| {
+        let interval = 7 * SECOND;
+        let bucket = TokenBucket { capacity, amount: 2, interval, strict: false, max_debt };
+        limit(capacity, Algorithm::TokenBucket(bucket))
+    };
+    let shadow = |limit| Limit { shadow_mode: true, ..limit };
+    let calendar = Some(Calendar::new(Unit::Day, "Europe/Vienna").unwrap().into());
+    let day = FixedWindow { n: 20, period: 1_440 * MINUTE, calendar };
+    let day = limit(20, Algorithm::FixedWindow(day));
+    let plans = [
+        vec![fixed(12)],
+        vec![fixed(0)],
+        vec![shadow(fixed(5))],
+        vec![day, sliding(9, 30 * SECOND)],
+        vec![sliding(12, MINUTE)],
+        vec![bucketed(12, 6), fixed(30)],
+        vec![gcra(12, 8, 0)],
+        vec![gcra(30, 12, 20), shadow(token(6, 0))],
+        vec![token(9, 9)],
+        vec![
+            fixed(u32::MAX),
+            shadow(sliding(4, MINUTE)),
+            shadow(bucketed(6, 60)),
+            gcra(600, 90, 0),
+        ],
+    ];
+    let plans = plans.map(|limits| Plan::new(limits).with_near_limit_ratio(Some(0.5)));
+    assert!(plans.iter().all(Plan::can_reserve));
+    plans.map(Arc::new).into()
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let hits = || prop_oneof![9 => 0_u32..12, 1 => Just(u32::MAX)];
+    let reserve = || {
+        let timeout = prop_oneof![3 => Just(600), 2 => 0_u32..20];
+        (0_u32..4, 0_u32..9, timeout).prop_map(|(least, more, timeout)| Reserve {
+            least,
+            most: least + more,
+            timeout,
+        })
+    };
+    let about = prop_oneof![
+        4 => reserve().prop_map(ReservationOp::Reserve),
+        3 => hits().prop_map(ReservationOp::Settle),
+        2 => (hits(), reserve()).prop_map(|(hits, it)| ReservationOp::SettleOrReserve(hits, it)),
+        1 => reserve().prop_map(|it| ReservationOp::SettleOrReserve(0, it)),
+        1 => hits().prop_map(ReservationOp::Cancel),
+    ];
+    prop_oneof![6 => about.prop_map(Op::Reservation), 1 => (0_u64..4).prop_map(Op::Take)]
+}
+
+fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
+    let pass = prop_oneof![
+        4 => Just(0),
+        4 => 0..2_000_000_i64,
+        2 => 0..90_000_000_i64,
+        // Less than the shortest period: an empty state that is moved back further expires at once.
+        1 => -3_000_000..0_i64,
+        1 => 0..90_000_000_000_i64,
+    ];
+    let role =
+        || prop_oneof![4 => Just(Role::Enforced), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
+    let few = prop::collection::vec(0..plans().len(), 1..3);
+    few.prop_flat_map(move |plans| {
+        let plan = prop::sample::select(plans);
+        let charge = (0..KEYS.len(), plan, 0..IDS.len(), op(), role())
+            .prop_map(|(key, plan, id, op, role)| ModelCharge { key, plan, id, op, role });
+        let charges = prop::collection::vec(charge, 1..5);
+        let step = (pass.clone(), any::<bool>(), charges)
+            .prop_map(move |(pass, it, charges)| Step { pass, together: it && together, charges });
+        prop::collection::vec(step, 1..40)
+    })
+}
+
+/// Counts by key and shape, as far as they were written, and reservations by these and id.
+#[derive(Clone, Default)]
+struct Model {
+    counts: HashMap<(usize, String), State>,
+    reservations: HashMap<(usize, String, usize), Option<Reservation>>,
+}
+
+impl Model {
+    fn make(&mut self, charge: &ModelCharge, plan: &Plan, now: Micros) -> Decision {
+        let ModelCharge { key, id, op, .. } = *charge;
+        let at = (key, plan.shape().to_owned());
+        let mut state = self.counts.get(&at).cloned().unwrap_or_default();
+        let (charge, made) = match op {
+            Op::Reservation(op) => {
+                let reservation =
+                    self.reservations.entry((key, plan.shape().to_owned(), id)).or_default();
+                let charge = op.charge(reservation.as_ref().filter(|it| it.is_live(now)));
+                (charge, plan.charge_reservation(&mut state, reservation, now, op))
+            }
+            op => (op, plan.charge(&mut state, now, op, None)),
+        };
+        let decision = made.decision;
+        // What changes nothing does not move a window either, which a clock that steps back would show.
+        let writes = match charge {
+            Op::Undo(undo) => undo.limits > 0 && self.counts.contains_key(&at),
+            Op::Add { hits, limits } => hits > 0 && limits > 0,
+            charge => {
+                let by_any = (decision.would_deny.count_ones() as usize) < plan.limits().len();
+                decision.allowed && charge.charged(&decision) > 0 && by_any
+            }
+        };
+        if writes {
+            self.counts.insert(at, state);
+        }
+        decision
+    }
+
+    /// Makes a batch.
+    fn step(&mut self, step: &Step, plans: &[Arc<Plan>], now: Micros) -> Vec<Decision> {
+        let before = self.clone();
+        let make = |charge: &ModelCharge| self.make(charge, &plans[charge.plan], now);
+        let decisions: Vec<Decision> = step.charges.iter().map(make).collect();
+        let with = |role| {
+            let of_role = zip(&step.charges, &decisions).filter(move |(it, _)| it.role == role);
+            of_role.map(|(_, decision)| decision.allowed)
+        };
+        let quotas = with(Role::Quota).next().is_some() && !with(Role::Quota).any(|it| it);
+        if step.together && (quotas || with(Role::Enforced).any(|it| !it)) {
+            *self = before;
+            for charge in &step.charges {
+                let shape = plans[charge.plan].shape().to_owned();
+                let id = (charge.key, shape, charge.id);
+                let live = self.reservations.get(&id).copied().flatten();
+                let settles = charge.op.may_settle() && live.is_some_and(|it| it.is_live(now));
+                if charge.op.is_unconditional() || settles {
+                    self.make(charge, &plans[charge.plan], now);
+                }
+            }
+        }
+        decisions
+    }
+}
+
+fn charges_of<'a>(
+    step: &'a Step,
+    plans: &'a [Arc<Plan>],
+    (domain, entries): (&'a str, &'a [[(&'a str, &'a str); 1]; 2]),
+) -> Vec<Charge<'a>> {
+    let charge = |it: &'a ModelCharge| Charge {
+        key: Key { domain, entries: &entries[it.key] },
+        plan: &plans[it.plan],
+        op: it.op,
+        hold: matches!(it.op, Op::Reservation(_)).then_some(IDS[it.id]),
+        role: it.role,
+    };
+    step.charges.iter().map(charge).collect()
+}
+
+/// Runs schedules, each in a domain of its own.
+fn agrees(
+    cases: u32,
+    schedules: impl Strategy<Value = Vec<Step>>,
+    run: impl AsyncFn(&RedisStore, &ManualClock, &str, &[Step]),
+) {
+    let server = Server::start();
+    let runtime = runtime();
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let store = manual(single(&server), &clock);
+    runtime.block_on(store.answered());
+    let domains = Cell::new(0);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let ran = runner.run(&schedules, |steps| {
+        domains.set(domains.get() + 1);
+        clock.set(DAWN);
+        runtime.block_on(run(&store, &clock, &format!("random-{}", domains.get()), &steps));
+        Ok(())
+    });
+    ran.unwrap();
+}
+
+#[test]
+fn agrees_with_the_arithmetic() {
+    let plans = plans();
+    let entries = KEYS.map(|value| [("key", value)]);
+    agrees(400, schedules(true), async |store, clock, domain, steps| {
+        let mut model = Model::default();
+        for step in steps {
+            clock.set(clock.now().saturating_add_signed(step.pass));
+            let expected = model.step(step, &plans, clock.now());
+            let charges = charges_of(step, &plans, (domain, &entries));
+            let actual = charge(store, &charges, step.together).await;
+            assert_eq!(actual, expected, "{step:?}");
+        }
+    });
+}
+
+/// Charges of one round trip get the answers that they would have got one after the other.
+#[test]
+fn agrees_with_the_arithmetic_at_once() {
+    let plans = plans();
+    let entries = KEYS.map(|value| [("key", value)]);
+    agrees(100, schedules(false), async |store, clock, domain, steps| {
+        let mut model = Model::default();
+        for steps in steps.chunks(16) {
+            clock.set(clock.now().saturating_add_signed(steps[0].pass));
+            let expected: Vec<Vec<Decision>> =
+                steps.iter().map(|step| model.step(step, &plans, clock.now())).collect();
+            let made = steps.iter().map(|step| {
+                let charges = charges_of(step, &plans, (domain, &entries));
+                async move { charge(store, &charges, false).await }
+            });
+            let actual = futures_util::future::join_all(made).await;
+            assert_eq!(actual, expected, "{steps:?}");
+        }
+    });
+}

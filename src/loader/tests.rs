@@ -1,0 +1,179 @@
+//! Lists, overlays and rejections of the newest rules, and the log of both.
+
+use std::fs;
+use std::path::Path;
+
+use prost::Message;
+
+use super::*;
+use weir_rules::Lists;
+use weir_rules::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy};
+
+const MAX_FILE: u64 = 1 << 20;
+
+/// A list that is read, and one that is rejected.
+const GOOD: &str = "10.0.0.0/8\n";
+const BROKEN: &str = "10.0.0.1/8\n";
+
+/// A loader of rules of a directory that has these lists, with an overlay.
+fn loader(lists: Lists, files: &[(&str, &str)], directory: &Path) -> Loader {
+    for (name, text) in files {
+        fs::write(directory.join(name), text).unwrap();
+    }
+    let options = Options { lists, ..Options::default() };
+    let mut loader = Loader::new(Arc::default(), options, Arc::new(Health::new(false, false)));
+    loader.expect_overlay();
+    loader
+}
+
+/// A rule file of the directory that names a list.
+fn rules(directory: &Path, list: &str) -> Vec<RuleFile> {
+    let name = directory.join("rules.yaml").display().to_string();
+    let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
+    let rule = format!("- {{ key: ip, values_file: {list}, {limit} }}\n");
+    vec![RuleFile { name, text: format!("domain: shop\ndescriptors:\n{rule}") }]
+}
+
+fn overlay(requests_per_unit: u32) -> Vec<RuleFile> {
+    let set = format!("{{ requests_per_unit: {requests_per_unit} }}");
+    let text = format!("patches: [{{ match: {{ domain: shop }}, set: {set} }}]\n");
+    vec![RuleFile { name: "a.overlay.yaml".to_owned(), text }]
+}
+
+/// The limits of the active rule.
+fn limits(loader: &Loader) -> String {
+    let active = loader.rules.load_full().unwrap();
+    active.rules().next().unwrap().limits_text()
+}
+
+/// The places of what is rejected.
+fn rejected(loader: &Loader) -> Vec<String> {
+    let place = |rejected: Rejected| {
+        let file = rejected.file.unwrap_or_default();
+        file.rsplit('/').next().unwrap_or_default().to_owned()
+    };
+    loader.rejected().map(place).collect()
+}
+
+#[test]
+fn an_overlay_is_loaded_once_rules_are_active_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let lists = Lists::BesideRules { max_file: MAX_FILE };
+    let loader = loader(lists, &[("a.txt", GOOD)], dir.path());
+    loader.load(rules(dir.path(), "a.txt"), Vec::new()).unwrap();
+    loader.load_overlay(overlay(2), Vec::new());
+    let shown = || loader.status()["overlay"].take();
+    assert_eq!((&shown()["patches"], limits(&loader)), (&1.into(), "2 per day".to_owned()));
+
+    fs::write(dir.path().join("a.txt"), BROKEN).unwrap();
+    let more = [overlay(3), overlay(3)].concat();
+    loader.load_overlay(more, Vec::new());
+    assert_eq!((&shown()["patches"], limits(&loader)), (&1.into(), "2 per day".to_owned()));
+    assert_eq!(rejected(&loader), ["a.txt"]);
+
+    fs::write(dir.path().join("a.txt"), GOOD).unwrap();
+    assert!(loader.are_lists_changed());
+    loader.load(rules(dir.path(), "a.txt"), Vec::new()).unwrap();
+    assert_eq!((&shown()["patches"], limits(&loader)), (&2.into(), "3 per day".to_owned()));
+    assert_eq!(rejected(&loader), [""; 0]);
+}
+
+#[test]
+fn an_overlay_leaves_files_rejected_whose_list_is_broken() {
+    let dir = tempfile::tempdir().unwrap();
+    let lists = Lists::BesideRules { max_file: MAX_FILE };
+    let loader = loader(lists, &[("a.txt", GOOD), ("b.txt", BROKEN)], dir.path());
+    loader.load(rules(dir.path(), "a.txt"), Vec::new()).unwrap();
+    loader.load(rules(dir.path(), "b.txt"), Vec::new()).unwrap_err();
+    loader.load_overlay(overlay(2), Vec::new());
+    assert_eq!(limits(&loader), "2 per day");
+    assert_eq!(rejected(&loader), ["b.txt"]);
+    assert!(loader.status()["refused"]["problems"].to_string().contains("b.txt:1:1"));
+    assert_eq!(loader.metrics.newest_rejected.get(), 1);
+    // The list that is to be fixed is still watched.
+    assert_eq!(loader.list_paths(), [dir.path().join("b.txt")]);
+    fs::write(dir.path().join("b.txt"), GOOD).unwrap();
+    assert!(loader.are_lists_changed());
+    loader.load(rules(dir.path(), "b.txt"), Vec::new()).unwrap();
+    assert_eq!((rejected(&loader).len(), loader.metrics.newest_rejected.get()), (0, 0));
+}
+
+/// A resource whose rule has a list.
+fn resources(list: &str) -> Vec<Resource> {
+    let policy = RateLimitPolicy { unit: 3, requests_per_unit: 1, ..Default::default() };
+    let descriptor = RateLimitDescriptor {
+        key: "ip".to_owned(),
+        values_file: list.to_owned(),
+        rate_limit: Some(policy),
+        ..Default::default()
+    };
+    let config = RateLimitConfig {
+        name: "shop".to_owned(),
+        domain: "shop".to_owned(),
+        descriptors: vec![descriptor],
+        ..Default::default()
+    };
+    vec![Resource::decode(config.encode_to_vec().into(), "shop").unwrap()]
+}
+
+#[test]
+fn lists_leave_a_set_of_a_management_server_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let lists = Lists::InDirectory { directory: Some(dir.path().into()), max_file: MAX_FILE };
+    let loader = loader(lists, &[("a.txt", GOOD), ("b.txt", BROKEN)], dir.path());
+    let load = |list| loader.load_resources(resources(list), loader.new_problems());
+    load("a.txt").unwrap();
+    load("b.txt").unwrap_err();
+    let write = |text| {
+        fs::write(dir.path().join("a.txt"), text).unwrap();
+        loader.load_lists();
+    };
+    write("192.0.2.0/24\n");
+    assert_eq!(
+        (rejected(&loader), loader.metrics.newest_rejected.get()),
+        (vec!["b.txt".to_owned()], 1)
+    );
+    write(BROKEN);
+    assert_eq!(rejected(&loader), ["b.txt", "a.txt"]);
+    // A newer set with the same error is no other problem.
+    load("a.txt").unwrap_err();
+    assert_eq!(rejected(&loader), ["a.txt"]);
+    load("b.txt").unwrap_err();
+    write("10.0.0.2/8\n");
+    assert!(loader.status()["refused"]["problems"].to_string().contains("a.txt:1:1"));
+    write(GOOD);
+    assert_eq!(rejected(&loader), ["b.txt"]);
+    assert!(loader.status()["refused"]["problems"].to_string().contains("b.txt:1:1"));
+    assert!(loader.status()["last_error"]["problems"].to_string().contains("a.txt:1:1"));
+    load("a.txt").unwrap();
+    assert_eq!((rejected(&loader).len(), loader.metrics.newest_rejected.get()), (0, 0));
+    assert!(loader.status()["refused"].is_null());
+}
+
+#[test]
+fn each_new_text_about_files_is_logged_and_repeats_are_throttled() {
+    let line = LogLine::default();
+    assert_eq!(line.pass(UpdateSource::Files, "a"), Some(0));
+    assert_eq!(line.pass(UpdateSource::Files, "b"), Some(0));
+    assert_eq!(line.pass(UpdateSource::Files, "b"), Some(0), "the first repeat");
+    assert_eq!(line.pass(UpdateSource::Files, "b"), None);
+    assert_eq!(line.pass(UpdateSource::Files, "c"), Some(0));
+}
+
+#[test]
+fn lines_about_a_management_server_are_throttled() {
+    let line = LogLine::default();
+    assert_eq!(line.pass(UpdateSource::ManagementServer, "a"), Some(0));
+    assert_eq!(line.pass(UpdateSource::ManagementServer, "b"), None);
+}
+
+#[test]
+fn every_rejection_is_logged_but_repeats_are_cut() {
+    let line = LogLine::default();
+    let text = "x".repeat(5_000);
+    for source in [UpdateSource::Files, UpdateSource::ManagementServer] {
+        let lengths: Vec<usize> = (0..4).map(|_| line.errors(source, &text).len()).collect();
+        assert!(lengths[2..].iter().all(|length| (1..400).contains(length)), "{lengths:?}");
+    }
+    assert_eq!(line.errors(UpdateSource::ManagementServer, "short"), "short");
+}

@@ -1,0 +1,139 @@
+//! `weir.budget.v1`: programs reserve hits under an id, and settle or cancel them.
+//!
+//! A request is decided as any other, by the same rules and controls. What differs is what its descriptors carry, the
+//! id and a step, and the answer.
+
+mod grpc;
+mod messages;
+#[cfg(test)]
+mod tests;
+
+pub use self::grpc::BudgetService;
+pub use self::messages::{BudgetRequest, BudgetResponse};
+
+use std::borrow::Cow;
+use std::mem;
+use std::time::Duration;
+
+use tracing::Span;
+
+use super::RateLimit;
+use crate::proto::weir::budget::v1 as pb;
+use weir_common::random::random_bytes;
+use weir_limiter::{Budget, BudgetStep, Descriptor, Holds, Request, RequestError};
+use weir_store::{Entry, Store};
+
+/// The longest id, in bytes.
+const MAX_ID_BYTES: usize = 1024;
+
+/// The most entries of all descriptors of a request. Decoded, each takes a multiple of its bytes in the message.
+const MAX_ENTRIES: usize = 64;
+
+/// How a request came.
+#[derive(Clone, Debug, Default)]
+pub struct BudgetCall {
+    /// The caller's timeout, if it sent one.
+    pub timeout: Option<Duration>,
+    /// Whether the caller may settle and cancel, whatever the permissions of its protocol.
+    pub may_settle: bool,
+    /// The span of the request, if it is recorded.
+    pub span: Option<Span>,
+}
+
+/// What all requests have.
+#[derive(Debug)]
+pub struct BudgetParts<'a> {
+    domain: &'a str,
+    descriptors: &'a [pb::Descriptor],
+    id: &'a str,
+    amount: u64,
+    step: fn(u32) -> BudgetStep,
+}
+
+impl<S: Store> RateLimit<S> {
+    /// Answers a request to reserve, settle or cancel by the active rules. What it reserves is added to `holds`, unless
+    /// it is denied or fails.
+    ///
+    /// # Errors
+    ///
+    /// The request is invalid, or the store failed.
+    pub async fn budget<R: BudgetRequest>(
+        &self,
+        request: &R,
+        call: &BudgetCall,
+        holds: &mut Holds,
+    ) -> Result<R::Response, RequestError> {
+        let parts = request.parts();
+        let step = parts.check().map_err(|why| {
+            let error = RequestError::BadReservation(why);
+            self.limiter.count_invalid(parts.domain, &error);
+            error
+        })?;
+        let id = match parts.id {
+            "" => Cow::Owned(new_id()),
+            id => Cow::Borrowed(id),
+        };
+        let entries: Vec<Vec<Entry<'_>>> = parts.descriptors.iter().map(entries).collect();
+        let budget = Some(Budget { id: &id, step });
+        let descriptors =
+            entries.iter().map(|entries| Descriptor { entries, budget, ..Default::default() });
+        let descriptors: Vec<Descriptor<'_>> = descriptors.collect();
+        let request = Request {
+            domain: parts.domain,
+            descriptors: &descriptors,
+            beyond: 0,
+            hits_addend: 0,
+            span: call.span.as_ref(),
+        };
+        if !call.may_settle {
+            self.check(&request)?;
+        }
+        let decided = self.decide_with(&request, call.timeout, holds, |decision| {
+            R::Response::of(&id, step, decision)
+        });
+        let answer = decided.await.and_then(|answer| answer);
+        // Before the answer: the same request, made again, must not rely on what is then given back.
+        if let Some(denied) = holds.denied() {
+            self.release(denied).await;
+        }
+        if answer.is_err() {
+            self.release(mem::take(holds)).await;
+        }
+        answer
+    }
+}
+
+impl BudgetParts<'_> {
+    /// Checks what does not depend on rules. Returns the step.
+    ///
+    /// # Errors
+    ///
+    /// What to send instead.
+    fn check(&self) -> Result<BudgetStep, &'static str> {
+        let amount = u32::try_from(self.amount)
+            .map_err(|_| "amount is above 4294967295: count larger units, such as thousands")?;
+        let step = (self.step)(amount);
+        if self.id.is_empty() && !matches!(step, BudgetStep::Reserve(_)) {
+            return Err("id is empty: send the one of the reservation");
+        }
+        if self.id.len() > MAX_ID_BYTES {
+            return Err("id is longer than 1024 bytes: send a shorter one, such as a UUID");
+        }
+        let entries: usize = self.descriptors.iter().map(|it| it.entries.len()).sum();
+        if entries > MAX_ENTRIES {
+            return Err(
+                "the descriptors have more than 64 entries: send only those of the rules to reserve from",
+            );
+        }
+        Ok(step)
+    }
+}
+
+fn entries(descriptor: &pb::Descriptor) -> Vec<Entry<'_>> {
+    descriptor.entries.iter().map(|it| (it.key.as_str(), it.value.as_str())).collect()
+}
+
+/// Returns an id that nobody can guess: 128 random bits.
+fn new_id() -> String {
+    format!("{:032x}", u128::from_le_bytes(random_bytes()))
+}

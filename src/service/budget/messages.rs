@@ -1,0 +1,148 @@
+//! What each request asks, and how its decision is answered.
+
+use prost::Message;
+
+use super::BudgetParts;
+use crate::proto::weir::budget::v1 as pb;
+use pb::reserve_response::{Code, Status as ReserveStatus};
+use pb::settle_response::Result as SettleResult;
+use weir_limit::{Micros, ReservationResult, SECOND};
+use weir_limiter::{BudgetStep, RequestDecision, RequestError, Status};
+use weir_store::StoreError;
+
+/// A request of `weir.budget.v1.BudgetService`.
+pub trait BudgetRequest: Message + Default + 'static {
+    type Response: BudgetResponse;
+
+    /// The full name of the message.
+    const NAME: &'static str;
+
+    /// Returns what it asks.
+    fn parts(&self) -> BudgetParts<'_>;
+}
+
+/// A response of `weir.budget.v1.BudgetService`.
+pub trait BudgetResponse: Message + Default + 'static {
+    /// The full name of the message.
+    const NAME: &'static str;
+
+    /// Returns the response to a step with the hits of `id`.
+    ///
+    /// # Errors
+    ///
+    /// The id is in use, or the store failed.
+    fn of(id: &str, step: BudgetStep, decision: &RequestDecision<'_>)
+    -> Result<Self, RequestError>;
+}
+
+impl BudgetRequest for pb::ReserveRequest {
+    type Response = pb::ReserveResponse;
+
+    const NAME: &'static str = "weir.budget.v1.ReserveRequest";
+
+    fn parts(&self) -> BudgetParts<'_> {
+        let pb::ReserveRequest { domain, descriptors, id, amount } = self;
+        BudgetParts { domain, descriptors, id, amount: *amount, step: BudgetStep::Reserve }
+    }
+}
+
+impl BudgetRequest for pb::SettleRequest {
+    type Response = pb::SettleResponse;
+
+    const NAME: &'static str = "weir.budget.v1.SettleRequest";
+
+    fn parts(&self) -> BudgetParts<'_> {
+        let pb::SettleRequest { domain, descriptors, id, amount } = self;
+        BudgetParts { domain, descriptors, id, amount: *amount, step: BudgetStep::Settle }
+    }
+}
+
+impl BudgetRequest for pb::CancelRequest {
+    type Response = pb::SettleResponse;
+
+    const NAME: &'static str = "weir.budget.v1.CancelRequest";
+
+    fn parts(&self) -> BudgetParts<'_> {
+        let pb::CancelRequest { domain, descriptors, id } = self;
+        BudgetParts { domain, descriptors, id, amount: 0, step: |_| BudgetStep::Cancel }
+    }
+}
+
+impl BudgetResponse for pb::ReserveResponse {
+    const NAME: &'static str = "weir.budget.v1.ReserveResponse";
+
+    fn of(
+        id: &str,
+        _: BudgetStep,
+        decision: &RequestDecision<'_>,
+    ) -> Result<pb::ReserveResponse, RequestError> {
+        let is_in_use = |status: &Status<'_>| status.reservation == ReservationResult::Conflict;
+        if decision.statuses.iter().any(is_in_use) {
+            return Err(RequestError::BadReservation(
+                "id has a reservation of another amount: settle or cancel it first, or send another id",
+            ));
+        }
+        let over = decision.over_limit;
+        Ok(pb::ReserveResponse {
+            code: code(over),
+            id: id.to_owned(),
+            statuses: decision.statuses.iter().map(|status| reserve_status(status, over)).collect(),
+        })
+    }
+}
+
+impl BudgetResponse for pb::SettleResponse {
+    const NAME: &'static str = "weir.budget.v1.SettleResponse";
+
+    fn of(
+        _: &str,
+        step: BudgetStep,
+        decision: &RequestDecision<'_>,
+    ) -> Result<pb::SettleResponse, RequestError> {
+        // Without a rule, that of another descriptor replaces its own.
+        let statuses = || decision.statuses.iter().filter(|status| status.rule.is_some());
+        if statuses().any(|status| status.reservation == ReservationResult::None) {
+            return Err(StoreError::Unavailable.into());
+        }
+        let settled = statuses().all(|status| status.reservation == ReservationResult::Settled);
+        let (result, charged) = match (settled, step) {
+            (true, BudgetStep::Settle(used)) => (SettleResult::Settled, used),
+            (true, _) => (SettleResult::Settled, 0),
+            (false, _) => (SettleResult::Unknown, 0),
+        };
+        let remaining = statuses().map(|status| status.remaining).min().unwrap_or(0);
+        Ok(pb::SettleResponse { result: result.into(), charged, remaining })
+    }
+}
+
+fn code(over_limit: bool) -> i32 {
+    if over_limit { Code::OverLimit.into() } else { Code::Ok.into() }
+}
+
+/// Returns the status of a descriptor of a request that is denied or not.
+fn reserve_status(status: &Status<'_>, is_denied: bool) -> ReserveStatus {
+    let reserved = match status.reservation {
+        // What was reserved beside what is denied is given back.
+        ReservationResult::Reserved if !is_denied => status.reserved,
+        // An earlier request has made it.
+        ReservationResult::Repeated => status.reserved,
+        _ => 0,
+    };
+    ReserveStatus {
+        code: code(status.over_limit),
+        reserved,
+        remaining: status.remaining,
+        retry_after: status.retry_after.map(duration),
+        reset_after: Some(duration(status.reset_after)),
+        limit_name: status.limit.map_or("", |limit| limit.name).to_owned(),
+    }
+}
+
+fn duration(micros: Micros) -> prost_types::Duration {
+    // Both fit: a century has fewer seconds than 2^32.
+    let nanos = (micros % SECOND) * 1_000;
+    prost_types::Duration {
+        seconds: i64::try_from(micros / SECOND).unwrap_or(i64::MAX),
+        nanos: i32::try_from(nanos).unwrap_or(0),
+    }
+}
