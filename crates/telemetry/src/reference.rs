@@ -47,16 +47,8 @@ pub struct ReferenceSink<'a> {
 }
 
 /// Methods that the reference does not count: streams, and those that it lacks.
-const OTHER_METHODS: [&str; 8] = [
-    "Watch",
-    "List",
-    "Reserve",
-    "Settle",
-    "Cancel",
-    "ServerReflectionInfo",
-    UNKNOWN_METHOD,
-    OTHER,
-];
+const OTHER_METHODS: [&str; 8] =
+    ["Watch", "List", "Reserve", "Settle", "Cancel", "ServerReflectionInfo", UNKNOWN_METHOD, OTHER];
 
 /// A family of metrics that the reference has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
