@@ -444,7 +444,7 @@ fn the_examples_fit_together() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let ran = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["check", "examples/rules", "--deny-warnings"])
-        .args(["--envoy", "examples/envoy/envoy.yaml", "--envoy", "examples/envoy/postpaid.yaml"])
+        .args(["envoy", "postpaid", "budget"].map(|name| format!("--envoy=examples/envoy/{name}.yaml")))
         .current_dir(root)
         .output()
         .unwrap();

@@ -33,7 +33,7 @@ pub(super) fn make(
     identities: &mut Identities,
 ) -> Result<ConfiguredStore, SetupError> {
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
-    let max_reservations = store.memory.reservations();
+    let max_reservations = store.memory.reservations_bound();
     let (on_failure, replicas) = (*store.on_failure, *store.replicas);
     if let Some(options) = settings.disk_options() {
         let disk = DiskStore::open(clock.clone(), options, failures).map_err(setup_error)?;

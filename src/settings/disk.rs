@@ -14,7 +14,7 @@ impl Settings {
     pub fn disk_options(&self) -> Option<Options> {
         let (disk, memory) = (&self.store.disk, &self.store.memory);
         let path = disk.path.clone().filter(|_| *self.store.kind == StoreKind::Disk)?;
-        let max_reservations = memory.reservations();
+        let max_reservations = memory.reservations_bound();
         Some(Options { path, sync: *disk.sync, max_keys: *memory.max_keys, max_reservations })
     }
 

@@ -38,7 +38,7 @@ fn defaults_have_their_types() {
     assert!(grpc.allow_negative_hits && !http.allow_negative_hits);
     assert_eq!(*settings.store.budget, None);
     assert_eq!(*settings.store.memory.max_keys, 10_000_000);
-    assert_eq!(settings.store.memory.reservations(), 1_250_000);
+    assert_eq!(settings.store.memory.reservations_bound(), 1_250_000);
     assert_eq!(settings.grpc_limits().max_message, 1 << 20);
     assert!(settings.rule_files().is_none() && settings.rules.paths.is_empty());
 }

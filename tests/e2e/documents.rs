@@ -115,6 +115,9 @@ fn check(place: &str, text: &str, context: &Context) -> Result<Vec<&'static str>
     if has("access_log") {
         return envoy::validate(&in_listener(&documents[0])).map(|()| vec!["part of a listener"]);
     }
+    if has("rate_limits") {
+        return envoy::validate(&in_filter(&documents[0])).map(|()| vec!["part of a filter"]);
+    }
     if has("domain") {
         return check_rules(text).map(|()| vec!["rules"]);
     }
@@ -250,6 +253,8 @@ fn check_resource(resource: &Value) -> Result<&'static str, String> {
             | "Gateway"
             | "VirtualService"
             | "BackendTrafficPolicy"
+            | "EnvoyPatchPolicy"
+            | "AIGatewayRoute"
             | "QuotaPolicy"),
         ) => {
             schemas::check(kind, resource)?;
@@ -331,6 +336,24 @@ fn in_listener(part: &Value) -> String {
     json!({ "static_resources": { "listeners": [listener] } }).to_string()
 }
 
+/// Makes a configuration of Envoy of a part of the rate-limit filter.
+fn in_filter(part: &Value) -> String {
+    let mut filter = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
+        "domain": "shop",
+        "rate_limit_service": {
+            "transport_api_version": "V3",
+            "grpc_service": { "google_grpc": { "target_uri": "127.0.0.1:8081", "stat_prefix": "weir" } },
+        },
+    });
+    filter.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+    let filter = json!({ "name": "envoy.filters.http.ratelimit", "typed_config": filter });
+    let router = json!({ "name": "envoy.filters.http.router", "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+    } });
+    in_listener(&json!({ "http_filters": [filter, router] }))
+}
+
 /// Makes a pod of a part of its specification.
 fn pod(part: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "weir" }, "spec": part })
@@ -369,7 +392,11 @@ fn what_has_no_check_is_an_error() {
     let rules = "rules: { files: { a.yaml: 'domain: a, descriptors: 1' } }\n";
     check("examples/new-values.yaml", rules).unwrap_err();
     check("examples/new-values.yaml", "replicaCount: two\n").unwrap_err();
-    for text in ["domain: a\ndescriptors: ['a={b']\n", "access_log: [{ nam: a }]\n"] {
+    for text in [
+        "domain: a\ndescriptors: ['a={b']\n",
+        "access_log: [{ nam: a }]\n",
+        "rate_limits: [{ action: [] }]\n",
+    ] {
         check("examples/new.yaml", text).unwrap_err();
     }
     let gateway = "config: { envoyGateway: { rateLimits: {} } }\n";

@@ -2,6 +2,7 @@
 //! `tests/gateway_policies`: over xDS, and behind a real Envoy with the filter that they inject.
 
 mod policies;
+mod reserved;
 
 use self::policies::Policy;
 use crate::support::backend::Backend;
@@ -54,8 +55,11 @@ impl Gateway {
     /// As [`Self::ask`], where the gateway chooses this backend.
     fn ask_backend(&self, backend: &str, tokens: u32, headers: &[(&str, &str)]) -> u16 {
         let chosen = [("x-backend", backend), ("x-model", "gpt-4o")];
-        let headers = [&chosen, headers].concat();
-        http::get_with(self.envoy.address, &format!("/tokens/{tokens}"), &headers).status
+        self.get(&format!("/tokens/{tokens}"), &[&chosen, headers].concat())
+    }
+
+    fn get(&self, path: &str, headers: &[(&str, &str)]) -> u16 {
+        http::get_with(self.envoy.address, path, headers).status
     }
 
     /// Waits until the rule below the model has counted so many hits: Envoy charges costs after the response.

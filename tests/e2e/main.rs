@@ -11,6 +11,7 @@
 mod address_families;
 mod bad_input;
 mod budget_api;
+mod budgets;
 mod clock;
 mod compose;
 mod connections;

@@ -22,6 +22,7 @@ pub mod management;
 pub mod markdown;
 #[path = "../support/messages.rs"]
 pub mod messages;
+pub mod model;
 #[path = "../support/openapi.rs"]
 pub mod openapi;
 pub mod program;

@@ -2,7 +2,9 @@
 
 mod json;
 
-pub use json::{CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState};
+pub use json::{
+    CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState, ReservationState,
+};
 
 use std::slice;
 use std::time::Duration;
@@ -101,7 +103,8 @@ fn alone<'r>(domain: &'r str, descriptor: &'r Descriptor<'r>) -> Request<'r> {
 fn state_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey<'a>> {
     let matched = lookup.matched.first()?;
     let plan = matched.counted_plan()?;
-    Some(StateKey { key: key(domain, matched, plan).0, plan })
+    let (key, id) = key(domain, matched, plan);
+    Some(StateKey { key, plan, id: id.filter(|_| matched.has_id()) })
 }
 
 fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>) -> Applied<'s> {

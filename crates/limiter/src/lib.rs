@@ -36,7 +36,7 @@ pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialSample, DenialWatch, Denials, rule_id};
 pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState};
-pub use inspect::{Inspection, ResetError, inspect, reset};
+pub use inspect::{Inspection, ReservationState, ResetError, inspect, reset};
 pub use metrics::LimiterCounts;
 pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 

@@ -153,9 +153,13 @@ impl<'s, 'r> Matched<'s, 'r> {
     pub fn split_id(&self) -> (&[Entry<'r>], Option<&'r str>) {
         let entries = self.entries();
         let Some(rule) = self.applies.rule() else { return (entries, None) };
-        let (counted, others) = entries.split_at(rule.counted_entries(entries.len()));
-        let id = self.descriptor.budget.map(|budget| budget.id);
-        (counted, id.or_else(|| others.first().map(|(_, id)| *id)))
+        let counted = rule.counted_entries(entries.len());
+        let id = match self.descriptor.budget {
+            Some(budget) => Some(budget.id),
+            // As it was sent.
+            None => self.descriptor.entries.get(counted).map(|(_, id)| *id),
+        };
+        (entries.get(..counted).unwrap_or(entries), id)
     }
 
     /// Whether a control denies it.

@@ -49,7 +49,7 @@ impl Reserve {
 
     /// Returns the key of the entry after those of the rule and `further` ones: the id, and then the mark of a
     /// settling call.
-    pub(crate) fn next_key(&self, further: usize) -> Option<&str> {
+    pub fn next_key(&self, further: usize) -> Option<&str> {
         match further + usize::from(self.has_own_id) {
             0 => Some(&self.id),
             1 => self.settle.as_deref(),

@@ -19,6 +19,8 @@
 //!     conformance::conforms(&store, &clock).await;
 //!     // If it implements `States`.
 //!     conformance::states::conforms(&store, &clock).await;
+//!     // With room for 2 000 keys and 11 000 reservations.
+//!     conformance::reservations::keeps_many_open(&store, &clock).await;
 //! }
 //!
 //! #[test]

@@ -9,7 +9,7 @@
 //! | `lock` | locked by the process that uses the directory |
 //! | `meta` | version, secret of the fingerprints, number of shards |
 //! | `closed` | the sizes of the other files, if the last process shut down cleanly |
-//! | `snap.N` | all keys of when `log.N` was started, or later |
+//! | `snap.N` | all keys and reservations of when `log.N` was started, or later |
 //! | `log.N` | what changed since then |
 //!
 //! Snapshots and logs consist of frames with records.
@@ -113,8 +113,11 @@ pub enum OpenError {
 /// changed since the last completed sync: hits are admitted again, and refunded hits count again
 /// until they expire.
 ///
-/// **Bounded.** As the memory store, up to 22 bytes a key for the list of changes, and while a long log is saved three times its
-/// size. If writing fails,
+/// **Reservations** are written together with the key that was charged: a restart has both or neither.
+/// After damage there are none, since they might be older than their keys; their hits stay charged.
+///
+/// **Bounded.** As the memory store, up to 22 bytes a key and 130 a reservation for the lists of changes, and while a long
+/// log is saved three times its size. If writing fails,
 /// charges go on; what changed is written when that is possible again. A directory takes at most two
 /// snapshots and a log as large as one or 64 MiB, unless writing a snapshot fails.
 pub struct DiskStore<C> {
@@ -153,8 +156,12 @@ impl<C: Clock> DiskStore<C> {
         let Options { path, sync, max_keys, max_reservations } = options;
         let directory = Directory::open(&path, shard_bits(max_keys))?;
         let meta = directory.meta();
-        let memory = MemoryStore::listing_changes(clock, max_keys, meta.shard_bits, meta.secret)
-            .with_max_reservations(max_reservations);
+        let memory = MemoryStore::listing_changes(
+            clock,
+            (max_keys, max_reservations),
+            meta.shard_bits,
+            meta.secret,
+        );
         let (memory, status) = (Arc::new(memory), Arc::new(Status::default()));
         let (writer, commands) = sync_channel(1);
         let thread = Writer::new(memory.clone(), directory, status.clone(), schedule, commands);

@@ -130,6 +130,22 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "redis")]
+    #[test]
+    fn ids_are_short_and_do_not_collide() {
+        assert_eq!(id_text("6f3c-1"), "6f3c-1");
+        assert_eq!(id_text("a{b}\n#"), "a%7Bb%7D%0A%23");
+        let long = "x".repeat(1 << 20);
+        let other = format!("{long}y");
+        let start = &id_text(&long)[..MAX_NAME - HASH_HEX];
+        let ids = ["", "é", "%", "%25", &long[..200], &long[..201], &long, &other, start];
+        let texts = ids.map(id_text);
+        for (i, text) in texts.iter().enumerate() {
+            assert!(text.len() <= MAX_NAME + 1 && !text.contains('{'), "{text}");
+            assert!(!texts[..i].contains(text), "{text}");
+        }
+    }
+
     #[test]
     fn keys_differ_by_shape() {
         let key = Key { domain: "d", entries: &[] };

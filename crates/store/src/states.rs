@@ -12,19 +12,21 @@ use weir_limit::{KeyState, Micros, Op, Plan};
 pub struct StateKey<'a> {
     pub key: Key<'a>,
     pub plan: &'a Arc<Plan>,
+    /// The id whose reservation is read, too.
+    pub id: Option<&'a str>,
 }
 
 impl<'a> StateKey<'a> {
     /// Returns a charge of the key, for what is computed from charges.
     pub(super) fn charge(&self) -> Charge<'a> {
-        let StateKey { key, plan } = *self;
-        Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced }
+        let StateKey { key, plan, id } = *self;
+        Charge { key, plan, op: Op::Take(1), hold: id, role: Role::Enforced }
     }
 }
 
 /// A store whose states can be read and reset. Not on the path of a request.
 pub trait States: Store {
-    /// Reads a key's state, and counts the hits of the last `spans`. Changes neither the state nor its
+    /// Reads a key's state with what its id has reserved, and counts the hits of the last `spans`. Changes neither the state nor its
     /// expiry. Ends within `budget`.
     ///
     /// # Errors
@@ -37,7 +39,7 @@ pub trait States: Store {
         budget: Duration,
     ) -> impl Future<Output = Result<KeyState, StoreError>> + Send;
 
-    /// Deletes a key's state, whatever it is: the next charge starts over. Hits in flight of a
+    /// Deletes a key's state, whatever it is: the next charge starts over. What ids have reserved stays. Hits in flight of a
     /// concurrency limit are no longer counted. Ends within `budget`.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ struct MapStore {
 
 impl Maps {
     fn charge(&mut self, charge: &Charge<'_>, now: Micros) -> Answer {
-        let key = MapStore::map_key(StateKey { key: charge.key, plan: charge.plan });
+        let key = MapStore::map_key(StateKey { key: charge.key, plan: charge.plan, id: None });
         let state = self.states.entry(key.clone()).or_default();
         let outcome = match (charge.op, charge.hold) {
             (Op::Reservation(op), Some(id)) => {
@@ -50,7 +50,7 @@ impl MapStore {
         MapStore { clock, maps: Mutex::default() }
     }
 
-    fn map_key(StateKey { key, plan }: StateKey<'_>) -> MapKey {
+    fn map_key(StateKey { key, plan, .. }: StateKey<'_>) -> MapKey {
         let entries = key.entries.iter();
         let entries = entries.map(|(key, value)| ((*key).into(), (*value).into())).collect();
         (key.domain.into(), entries, plan.shape().into())

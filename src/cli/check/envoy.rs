@@ -8,6 +8,7 @@ mod filter;
 mod input;
 mod istio;
 pub(in crate::cli) mod nodes;
+mod reservations;
 mod resources;
 mod routes;
 
@@ -43,6 +44,22 @@ impl Findings {
     /// Adds a warning about the configuration.
     fn add(&mut self, position: Position, message: String, text: &str, help: &str) {
         self.add_at(&self.origin(position), message, text, help);
+    }
+
+    /// Adds an error about the configuration.
+    fn add_error(&mut self, position: Position, message: String, help: &str) {
+        let Origin { file, position } = self.origin(position);
+        let problem = Problem::of_file(&file, message, help);
+        self.problems.push(Problem { position: Some(position), ..problem });
+    }
+
+    /// Whether an error is listed for this place.
+    fn has_error(&self, origin: &Origin) -> bool {
+        self.problems.list().iter().any(|problem| {
+            problem.is_error()
+                && problem.position == Some(origin.position)
+                && *problem.file == *origin.file
+        })
     }
 
     /// Counts work before it is done. Reports when it is too much, after which nothing may be done.
@@ -105,7 +122,8 @@ fn check_into(
     let files: Vec<EnvoyFile<'_>> =
         texts.iter().map(|file| EnvoyFile::parse(file, &mut findings.problems)).collect();
     let sources = Sources::of(&texts);
-    let config = EnvoyConfig::new(files.iter().flat_map(|file| &file.documents));
+    let documents = files.iter().flat_map(|file| &file.documents);
+    let config = EnvoyConfig::new(&loaded.rules, documents);
     for file in &files {
         findings.problems.start_file();
         findings.sources = Sources::one(file.name);

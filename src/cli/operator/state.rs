@@ -139,6 +139,15 @@ pub(in crate::cli) fn print_counted(
         let (hits, expires) = (counted(holds.hits, "hit"), rounded(holds.expires_ms));
         line(out, &format!("  holds:  {hits} in flight{ids}; the first expires in {expires}"))?;
     }
+    if let Some(reserved) = &state.reservation {
+        let several = match reserved.count {
+            1 => String::new(),
+            count => format!(" in {count} reservations"),
+        };
+        let (age, lapses) = (rounded(reserved.age_ms), rounded(reserved.lapses_ms));
+        let text = format!("  reserved: {}{several}, {age} ago, lapses in {lapses}", reserved.hits);
+        line(out, &text)?;
+    }
     match state.log_len {
         None | Some(0) => Ok(()),
         Some(1) => line(out, "  log:    1 entry"),

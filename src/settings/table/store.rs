@@ -81,7 +81,7 @@ group! {
 
 impl MemorySettings {
     /// Returns the maximum number of open reservations.
-    pub fn reservations(&self) -> usize {
+    pub fn reservations_bound(&self) -> usize {
         self.max_reservations.unwrap_or(*self.max_keys / KEYS_PER_RESERVATION)
     }
 }

@@ -9,7 +9,7 @@ use crate::support::{schemas, yaml};
 
 /// A policy and what its gateway generates from it.
 pub struct Policy {
-    resource: Value,
+    pub resource: Value,
     /// As a rule file has them.
     pub rules: Value,
     /// The settings of the filter on the route.

@@ -1,4 +1,4 @@
-//! The backend behind Envoy: answers every request with 200, and counts them.
+//! The backend behind Envoy: answers every request with 200 unless it is told otherwise, and counts them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,8 +12,9 @@ pub struct Backend {
     shared: Arc<Shared>,
 }
 
+/// What the connections of a backend share.
 #[derive(Debug, Default)]
-struct Shared {
+pub struct Shared {
     counts: Mutex<Counts>,
     changed: Condvar,
 }
@@ -22,7 +23,7 @@ struct Shared {
 struct Counts {
     stopped: bool,
     seen: usize,
-    /// Requests for `/slow` that are held now, and the maximum at one time.
+    /// Requests that are held now, and the maximum at one time.
     held: usize,
     most_held: usize,
     /// How many of the held requests to answer.
@@ -31,6 +32,11 @@ struct Counts {
 
 impl Backend {
     pub fn start() -> Backend {
+        Backend::answering(answer)
+    }
+
+    /// Starts a backend that passes each connection to `answer`.
+    pub fn answering(answer: fn(TcpStream, &Shared)) -> Backend {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("has an address");
         let backend = Backend { address, shared: Arc::default() };
@@ -52,7 +58,7 @@ impl Backend {
         self.shared.counts().seen
     }
 
-    /// The number of requests for `/slow` that are held now.
+    /// The number of requests that are held now.
     pub fn held(&self) -> usize {
         self.shared.counts().held
     }
@@ -86,7 +92,13 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn hold(&self) {
+    /// Counts a request.
+    pub fn see(&self) {
+        self.change(|counts| counts.seen += 1);
+    }
+
+    /// Waits until the test releases the request.
+    pub fn hold(&self) {
         self.change(|counts| {
             counts.held += 1;
             counts.most_held = counts.most_held.max(counts.held);
@@ -102,20 +114,22 @@ impl Shared {
 }
 
 /// Answers the one request of a connection, which has no body. `/slow` waits until it is released;
-/// `/tokens/7` returns the header `x-tokens: 7`.
+/// `/tokens/7` returns the header `x-tokens: 7`, others 0; `/fails` returns 503 without the header.
 fn answer(mut stream: TcpStream, shared: &Shared) {
     let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
     let path = lines.next().and_then(|line| line.split(' ').nth(1).map(str::to_owned));
     if let (Some(path), true) = (path, lines.any(|line| line.is_empty())) {
-        shared.change(|counts| counts.seen += 1);
+        shared.see();
         if path == "/slow" {
             shared.hold();
         }
         let tokens = path.strip_prefix("/tokens/").unwrap_or("0");
-        let answer = format!(
-            "HTTP/1.1 200 OK\r\nconnection: close\r\nx-tokens: {tokens}\r\n\
-             content-length: 3\r\n\r\nhi\n"
-        );
+        let head = match path.as_str() {
+            "/fails" => "503 Service Unavailable".to_owned(),
+            _ => format!("200 OK\r\nx-tokens: {tokens}"),
+        };
+        let answer =
+            format!("HTTP/1.1 {head}\r\nconnection: close\r\ncontent-length: 3\r\n\r\nhi\n");
         // Envoy may have disconnected.
         let _ = stream.write_all(answer.as_bytes());
     }

@@ -167,21 +167,26 @@ fn filled(
 
 /// Starts Envoy with the configuration of the example, on free ports.
 pub fn example(weir: &Weir) -> Envoy {
-    on_free_ports(include_str!("../../../examples/envoy/envoy.yaml"), weir)
+    on_free_ports(include_str!("../../../examples/envoy/envoy.yaml"), weir, Backend::start())
 }
 
 /// As [`example`], with the configuration that charges costs afterwards.
 pub fn postpaid_example(weir: &Weir) -> Envoy {
     // A busy machine may take longer than the example waits.
     let config = include_str!("../../../examples/envoy/postpaid.yaml");
-    on_free_ports(&config.replace("timeout: 0.02s", "timeout: 10s"), weir)
+    on_free_ports(&config.replace("timeout: 0.02s", "timeout: 10s"), weir, Backend::start())
 }
 
 /// Starts Envoy with a configuration of the docs, on free ports.
 pub fn documented(config: &str, weir: &Weir) -> Envoy {
+    documented_with(config, weir, Backend::start())
+}
+
+/// As [`documented`], in front of this backend.
+pub fn documented_with(config: &str, weir: &Weir, backend: Backend) -> Envoy {
     assert!(config.contains("timeout: 0.02s"));
     // A busy machine may take longer than the docs wait.
-    on_free_ports(&config.replace("timeout: 0.02s", "timeout: 10s"), weir)
+    on_free_ports(&config.replace("timeout: 0.02s", "timeout: 10s"), weir, backend)
 }
 
 /// Returns Envoy's objection to a configuration, if it has one.
@@ -199,8 +204,7 @@ pub fn validate(config: &str) -> Result<(), String> {
 
 /// Replaces the ports of the examples: clients connect to 10000 and 10001, the backend has the
 /// second 10001 or 10002.
-fn on_free_ports(config: &str, weir: &Weir) -> Envoy {
-    let backend = Backend::start();
+fn on_free_ports(config: &str, weir: &Weir, backend: Backend) -> Envoy {
     let port = |port: u16| format!("port_value: {port} ");
     let config = config
         .replace(&port(10000), &port(0))

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{Plan, State};
+use crate::Reservation;
 use crate::hit_log::HitLog;
 use crate::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, SpanCount};
 
@@ -20,6 +21,8 @@ pub struct KeyState {
     pub log_len: Option<u64>,
     /// One for each span that was asked for, in order.
     pub counts: Vec<Result<SpanCount, CountError>>,
+    /// What the id that was asked for has reserved, if it can still be settled. A plan's state does not tell.
+    pub reservation: Option<Reservation>,
 }
 
 /// What one limit has counted for a key.
@@ -110,6 +113,7 @@ impl Plan {
             holds: holds.find_map(|(limit, state)| limit.algorithm.holds(state, now)),
             log_len: self.log_bounds.as_ref().map(|bounds| log.live(bounds, now)),
             counts: spans.iter().map(|&span| self.count(&states, &log, now, span)).collect(),
+            reservation: None,
         }
     }
 

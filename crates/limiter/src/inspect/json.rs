@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Inspection;
 use crate::controls::Control;
 use weir_common::entry::OwnedEntry;
-use weir_limit::{CountError, HoldLevels, Limit, LimitReading, Micros, SpanCount};
+use weir_limit::{CountError, HoldLevels, KeyState, Limit, LimitReading, Micros, SpanCount};
 use weir_rules::{Rule, RuleDescription};
 
 /// What applies to a descriptor, and what its key has counted.
@@ -19,6 +19,9 @@ pub struct DescriptorState {
     pub key: Option<String>,
     pub limits: Vec<LimitState>,
     pub holds: Option<HoldState>,
+    /// What the id of the descriptor has reserved; none if nothing can be settled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ReservationState>,
     pub log_len: Option<u64>,
 }
 
@@ -58,6 +61,18 @@ pub struct HoldState {
     pub hits: u64,
     /// The time until the first expires.
     pub expires_ms: u64,
+}
+
+/// What an id has reserved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservationState {
+    pub hits: u64,
+    /// The number of reservations that they are the sum of.
+    pub count: u64,
+    /// The time since the first of them.
+    pub age_ms: u64,
+    /// The time within which they can be settled.
+    pub lapses_ms: u64,
 }
 
 /// The hits of a span.
@@ -107,6 +122,7 @@ impl Inspection<'_> {
                 key: self.applied.key.clone(),
                 limits: limits.map(|(i, limit)| limit_state(limit, reading(i))).collect(),
                 holds: state.and_then(|state| state.holds.as_ref()).map(hold_state),
+                reservation: state.and_then(reservation_state),
                 log_len: state.and_then(|state| state.log_len),
             },
             counts: counts.map(|counts| counts.map(count).collect()),
@@ -149,6 +165,16 @@ fn limit_state(limit: &Limit, reading: Option<&LimitReading>) -> LimitState {
 
 fn hold_state(holds: &HoldLevels) -> HoldState {
     HoldState { ids: holds.ids, hits: holds.hits, expires_ms: millis(holds.expires_after) }
+}
+
+fn reservation_state(state: &KeyState) -> Option<ReservationState> {
+    let reservation = state.reservation?;
+    Some(ReservationState {
+        hits: reservation.hits.into(),
+        count: reservation.count.into(),
+        age_ms: state.now.saturating_sub(reservation.taken) / 1_000,
+        lapses_ms: millis(reservation.lapses.saturating_sub(state.now)),
+    })
 }
 
 /// Rounds up: after so long it has happened.

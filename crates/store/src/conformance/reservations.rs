@@ -7,9 +7,9 @@ mod random;
 use std::sync::Arc;
 
 pub use self::racing::reserves_at_most_n_of_racing;
-use super::states::{try_read, try_reset};
+use super::states::{BUDGET, try_read, try_reset};
 use super::{charge, plan, take};
-use crate::{Charge, Entry, Key, Role, States, Store};
+use crate::{Charge, Entry, Key, Role, StateKey, States, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
     Algorithm, Decision, FixedWindow, Limit, Op, Plan, ReservationOp, ReservationResult, Reserve,
@@ -302,6 +302,14 @@ pub async fn keeps_reservations_of_a_reset_key(store: &impl States) {
         assert!(make(store, &value, plan, reserve(1, 8), "id").await.allowed);
         assert_eq!(try_reset(store, key, plan).await, Ok(()));
         assert!(used(store, key, plan).await.iter().all(|used| *used == 0));
+        for (id, hits) in [("id", Some(8)), ("none", None)] {
+            let read = store.read(StateKey { key, plan, id: Some(id) }, &[], BUDGET).await;
+            let (now, reservation) =
+                read.map(|state| (state.now, state.reservation)).expect("a state");
+            assert_eq!(reservation.map(|reservation| reservation.hits), hits);
+            let lapses = reservation.map_or(now, |it| it.lapses.min(it.taken + 3_601 * SECOND));
+            assert!(reservation.is_none_or(|it| it.taken <= now && it.lapses == lapses));
+        }
         assert_eq!(make(store, &value, plan, reserve(1, 30), "other").await.granted, 20);
         let settled = make(store, &value, plan, settle(9), "id").await;
         assert_eq!((settled.reservation, settled.reserved), (ReservationResult::Settled, 8));

@@ -12,7 +12,7 @@ use weir_limit::{
 };
 
 /// Enough for stores that are not slow.
-const BUDGET: Duration = Duration::from_secs(10);
+pub(super) const BUDGET: Duration = Duration::from_secs(10);
 
 /// Reads the state of a key; the outcome may be an error.
 pub async fn try_read(
@@ -21,7 +21,7 @@ pub async fn try_read(
     plan: &Arc<Plan>,
     spans: &[Micros],
 ) -> Result<KeyState, StoreError> {
-    store.read(StateKey { key, plan }, spans, BUDGET).await
+    store.read(StateKey { key, plan, id: None }, spans, BUDGET).await
 }
 
 /// Resets the state of a key; the outcome may be an error.
@@ -30,7 +30,7 @@ pub async fn try_reset(
     key: Key<'_>,
     plan: &Arc<Plan>,
 ) -> Result<(), StoreError> {
-    store.reset(StateKey { key, plan }, BUDGET).await
+    store.reset(StateKey { key, plan, id: None }, BUDGET).await
 }
 
 /// Runs all of the suite about states.

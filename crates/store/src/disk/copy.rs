@@ -7,7 +7,7 @@ use super::record_file::RecordFile;
 use super::writer::Commands;
 use crate::memory::MemoryStore;
 use crate::memory::fingerprint::Print;
-use crate::memory::saving::{SavedSlot, SavedValue};
+use crate::memory::saving::{SavedReservation, SavedSlot, SavedValue};
 use weir_common::clock::Clock;
 use weir_limit::{LogCopy, NextPart, State};
 
@@ -26,10 +26,13 @@ pub struct Copier {
     bytes: Vec<u8>,
     /// Where each record of `bytes` ends.
     ends: Vec<usize>,
+    /// A record with those of its reservations.
+    unit: Vec<u8>,
 }
 
 impl Copier {
-    /// Appends the records of keys that changed. A key without a slot was removed.
+    /// Appends the records of keys that changed, each with those of its changed reservations, which are taken.
+    /// A key without a slot was removed.
     ///
     /// # Errors
     ///
@@ -42,10 +45,33 @@ impl Copier {
         log: &mut RecordFile,
         commands: &mut Commands,
     ) -> io::Result<()> {
-        self.copy((memory, shard), prints, None, log, commands)
+        self.copy((memory, shard), prints, (None, true), log, commands)
     }
 
-    /// Appends the records of all keys of a shard that have not expired.
+    /// Appends the records of all reservations that have not lapsed.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be written.
+    pub fn reservations<C: Clock>(
+        &mut self,
+        memory: &MemoryStore<C>,
+        snapshot: &mut RecordFile,
+        commands: &mut Commands,
+    ) -> io::Result<()> {
+        for shard in 0..memory.reservation_shards() {
+            for saved in memory.saved_reservations(shard) {
+                self.unit.clear();
+                record::write_reservation(&saved, &mut self.unit);
+                snapshot.append(&self.unit, 1)?;
+            }
+            commands.rest();
+        }
+        Ok(())
+    }
+
+    /// Appends the records of all keys of a shard that have not expired. If it `takes_reservations`, with
+    /// those that have changed.
     ///
     /// # Errors
     ///
@@ -54,13 +80,14 @@ impl Copier {
         &mut self,
         memory: &MemoryStore<C>,
         shard: usize,
+        takes_reservations: bool,
         snapshot: &mut RecordFile,
         commands: &mut Commands,
     ) -> io::Result<()> {
         // Keys that are inserted meanwhile are listed as changed.
         let prints = memory.prints(shard);
         let now = memory.now_seconds();
-        self.copy((memory, shard), &prints, Some(now), snapshot, commands)
+        self.copy((memory, shard), &prints, (Some(now), takes_reservations), snapshot, commands)
     }
 
     /// With a time, keys that have expired then or have no slot are skipped.
@@ -68,7 +95,7 @@ impl Copier {
         &mut self,
         (memory, shard): (&MemoryStore<C>, usize),
         prints: &[Print],
-        live_at: Option<u64>,
+        (live_at, takes_reservations): (Option<u64>, bool),
         file: &mut RecordFile,
         commands: &mut Commands,
     ) -> io::Result<()> {
@@ -76,21 +103,27 @@ impl Copier {
         let shard_number = shard as u16;
         let mut left = prints;
         while !left.is_empty() {
-            let Copier { bytes, ends } = self;
+            let Copier { bytes, ends, unit } = self;
             bytes.clear();
             bytes.reserve(2 * SLICE_BYTES);
             ends.clear();
             // Keys whose logs are to be copied in parts.
             let mut long = Vec::new();
+            // The index of a record, and the reservations that belong to it.
+            let mut reserved: Vec<(usize, Vec<SavedReservation>)> = Vec::new();
             let mut looked = 0;
-            left = memory.copy_slots(shard, left, |print, slot| {
+            left = memory.copy_slots(shard, left, takes_reservations, |print, slot, changed| {
                 looked += 1;
-                let is_skipped =
-                    live_at.is_some_and(|now| slot.is_none_or(|slot| slot.expires <= now));
-                match has_long_log(&slot) {
+                let is_skipped = changed.is_empty()
+                    && live_at.is_some_and(|now| slot.is_none_or(|slot| slot.expires <= now));
+                // Nothing is reserved where each hit is in a log.
+                match changed.is_empty() && has_long_log(&slot) {
                     _ if is_skipped => {}
                     true => long.push(*print),
                     false => {
+                        if !changed.is_empty() {
+                            reserved.push((ends.len(), changed));
+                        }
                         record::write(shard_number, print, slot, bytes);
                         ends.push(bytes.len());
                     }
@@ -98,9 +131,18 @@ impl Copier {
                 looked < SLICE_KEYS && bytes.len() < SLICE_BYTES
             });
             let mut start = 0;
-            for &end in ends.iter() {
-                file.append(bytes.get(start..end).unwrap_or_default())?;
+            let mut reserved = reserved.into_iter().peekable();
+            for (i, &end) in ends.iter().enumerate() {
+                let key = bytes.get(start..end).unwrap_or_default();
                 start = end;
+                let Some((_, changed)) = reserved.next_if(|(of, _)| *of == i) else {
+                    file.append(key, 1)?;
+                    continue;
+                };
+                unit.clear();
+                unit.extend_from_slice(key);
+                changed.iter().for_each(|saved| record::write_reservation(saved, unit));
+                file.append(unit, 1 + changed.len())?;
             }
             for print in long {
                 self.copy_long(memory, shard, &print, file, commands)?;
@@ -109,6 +151,7 @@ impl Copier {
         }
         // One large state must not stay allocated.
         self.bytes.shrink_to(2 * SLICE_BYTES);
+        self.unit.shrink_to(SLICE_BYTES);
         Ok(())
     }
 
@@ -127,7 +170,7 @@ impl Copier {
             bytes.clear();
             log.clear();
             let mut started = None;
-            memory.copy_slots(shard, std::slice::from_ref(print), |print, slot| {
+            memory.copy_slots(shard, std::slice::from_ref(print), false, |print, slot, _| {
                 match slot {
                     Some(slot @ SavedSlot { value: SavedValue::Boxed(state), .. })
                         if LogCopy::is_long(state.log()) && tries < MAX_TRIES =>
@@ -151,7 +194,7 @@ impl Copier {
                 Some(_) => {}
             }
         }
-        file.append(bytes)
+        file.append(bytes, 1)
     }
 }
 

@@ -1,4 +1,6 @@
-//! Records: what a file says of one key.
+//! Records: what a file says of one key, or of one reservation.
+//!
+//! A key:
 //!
 //! | Bytes | |
 //! | --- | --- |
@@ -10,10 +12,26 @@
 //!
 //! Numbers are little-endian. A removed key has only the first three: it went before its written
 //! expiry, as after a refund. Otherwise its old hits would return at the next start.
+//!
+//! A reservation:
+//!
+//! | Bytes | |
+//! | --- | --- |
+//! | 1 | whether it is open or ended |
+//! | 11 | fingerprint of key and id |
+//! | 5 | when it lapses, in seconds since the Unix epoch |
+//! | 4 | hits |
+//! | 2 | the number of reservations that they are the sum of |
+//! | 2 | the limits that charged them, a bit each |
+//! | 8 | the time for which they count, in microseconds since the Unix epoch |
+//! | 2 | the tag of the request that made it, or 0 |
+//!
+//! One that has ended has only the first two. Reservations follow, without a gap, the key whose charges have
+//! changed them; in a snapshot also on their own.
 
 use crate::memory::fingerprint::Print;
-use crate::memory::saving::{NEVER, SavedSlot, SavedValue};
-use weir_limit::{Fill, State};
+use crate::memory::saving::{NEVER, SavedReservation, SavedSlot, SavedValue};
+use weir_limit::{Fill, Reservation, SECOND, State};
 
 /// The bytes of most records.
 pub const RECORD_BYTES: u64 = 31;
@@ -21,15 +39,18 @@ pub const RECORD_BYTES: u64 = 31;
 const REMOVED: u8 = 0;
 const PACKED: u8 = 1;
 const BOXED: u8 = 2;
+const RESERVATION: u8 = 3;
+const RESERVATION_ENDED: u8 = 4;
 
 /// The largest expiry that five bytes can say is never.
 const WRITTEN_NEVER: u64 = (1 << 40) - 1;
 
-/// What a file says of a key.
+/// What a file says of a key in a shard, or of a reservation.
 #[derive(Debug, PartialEq)]
 pub enum Record {
-    Removed(Print),
-    Slot(SavedSlot<SavedValue<Box<State>>>),
+    Removed(u16, Print),
+    Slot(u16, SavedSlot<SavedValue<Box<State>>>),
+    Reservation(SavedReservation),
 }
 
 /// Appends the record of a key; without a slot it is removed.
@@ -95,9 +116,48 @@ impl BoxedState {
     }
 }
 
-/// Takes the record at the start of `bytes`, with its shard; none if there is no valid one.
-pub fn read(bytes: &mut &[u8]) -> Option<(u16, Record)> {
+/// Appends the record of a reservation.
+pub fn write_reservation(saved: &SavedReservation, out: &mut Vec<u8>) {
+    let SavedReservation { print, reservation } = saved;
+    out.push(if reservation.is_some() { RESERVATION } else { RESERVATION_ENDED });
+    out.extend_from_slice(print);
+    if let Some(reservation) = reservation {
+        let lapses = (reservation.lapses / SECOND).min(WRITTEN_NEVER);
+        out.extend_from_slice(&lapses.to_le_bytes()[..5]);
+        out.extend_from_slice(&reservation.hits.to_le_bytes());
+        out.extend_from_slice(&reservation.count.to_le_bytes());
+        out.extend_from_slice(&reservation.limits.to_le_bytes());
+        out.extend_from_slice(&reservation.taken.to_le_bytes());
+        out.extend_from_slice(&reservation.tag.to_le_bytes());
+    }
+}
+
+fn read_reservation(kind: u8, bytes: &mut &[u8]) -> Option<SavedReservation> {
+    let print = take(bytes)?;
+    if kind == RESERVATION_ENDED {
+        return Some(SavedReservation { print, reservation: None });
+    }
+    let lapses = read_seconds(bytes)? * SECOND;
+    let hits = u32::from_le_bytes(take(bytes)?);
+    let count = u16::from_le_bytes(take(bytes)?);
+    let limits = u16::from_le_bytes(take(bytes)?);
+    let taken = u64::from_le_bytes(take(bytes)?);
+    let tag = u16::from_le_bytes(take(bytes)?);
+    let reservation = Some(Reservation { hits, count, limits, taken, lapses, tag });
+    Some(SavedReservation { print, reservation })
+}
+
+fn read_seconds(bytes: &mut &[u8]) -> Option<u64> {
+    let [a, b, c, d, e] = take(bytes)?;
+    Some(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
+}
+
+/// Takes the record at the start of `bytes`; none if there is no valid one.
+pub fn read(bytes: &mut &[u8]) -> Option<Record> {
     let [kind] = take(bytes)?;
+    if matches!(kind, RESERVATION | RESERVATION_ENDED) {
+        return read_reservation(kind, bytes).map(Record::Reservation);
+    }
     let shard = u16::from_le_bytes(take(bytes)?);
     let print: Print = take(bytes)?;
     let fill = match kind >> 4 {
@@ -108,10 +168,9 @@ pub fn read(bytes: &mut &[u8]) -> Option<(u16, Record)> {
     };
     let kind = kind & 0xf;
     if kind == REMOVED {
-        return Some((shard, Record::Removed(print)));
+        return Some(Record::Removed(shard, print));
     }
-    let [a, b, c, d, e] = take(bytes)?;
-    let expires = match u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]) {
+    let expires = match read_seconds(bytes)? {
         WRITTEN_NEVER => NEVER,
         seconds => seconds,
     };
@@ -128,27 +187,28 @@ pub fn read(bytes: &mut &[u8]) -> Option<(u16, Record)> {
         }
         _ => return None,
     };
-    Some((shard, Record::Slot(SavedSlot { print, fill, expires, value })))
+    Some(Record::Slot(shard, SavedSlot { print, fill, expires, value }))
 }
 
 /// Reads records, and those again that are written of them. Returns whether these are the same.
 #[cfg(any(test, feature = "testsuite"))]
 pub fn are_kept(mut bytes: &[u8]) -> bool {
     let mut written = Vec::new();
-    while let Some((shard, record)) = read(&mut bytes) {
+    while let Some(record) = read(&mut bytes) {
         written.clear();
         match &record {
-            Record::Removed(print) => write(shard, print, None, &mut written),
-            Record::Slot(SavedSlot { print, fill, expires, value }) => {
+            Record::Removed(shard, print) => write(*shard, print, None, &mut written),
+            Record::Reservation(saved) => write_reservation(saved, &mut written),
+            Record::Slot(shard, SavedSlot { print, fill, expires, value }) => {
                 let value = match value {
                     SavedValue::Packed(packed) => SavedValue::Packed(*packed),
                     SavedValue::Boxed(state) => SavedValue::Boxed(&**state),
                 };
                 let slot = SavedSlot { print: *print, fill: *fill, expires: *expires, value };
-                write(shard, print, Some(slot), &mut written);
+                write(*shard, print, Some(slot), &mut written);
             }
         }
-        if read(&mut &*written) != Some((shard, record)) {
+        if read(&mut &*written) != Some(record) {
             return false;
         }
     }
@@ -187,16 +247,38 @@ mod tests {
         write(9, &PRINT, Some(boxed), &mut bytes);
 
         let mut rest = &*bytes;
-        assert_eq!(read(&mut rest), Some((0, Record::Removed(PRINT))));
+        assert_eq!(read(&mut rest), Some(Record::Removed(0, PRINT)));
         for (fill, expires) in [(Fill::Low, 7), (Fill::High, NEVER), (Fill::Full, 1 << 39)] {
             let left = rest.len();
-            let expected = Record::Slot(slot(fill, expires, SavedValue::Packed(packed)));
-            assert_eq!(read(&mut rest), Some((u16::MAX, expected)));
+            let expected = Record::Slot(u16::MAX, slot(fill, expires, SavedValue::Packed(packed)));
+            assert_eq!(read(&mut rest), Some(expected));
             assert_eq!((left - rest.len()) as u64, RECORD_BYTES);
         }
         let expected = slot(Fill::Low, 1, SavedValue::Boxed(Box::new(State::default())));
-        assert_eq!(read(&mut rest), Some((9, Record::Slot(expected))));
+        assert_eq!(read(&mut rest), Some(Record::Slot(9, expected)));
         assert_eq!((rest.len(), read(&mut rest)), (0, None));
+    }
+
+    #[test]
+    fn reservations_are_read_back() {
+        let open = |lapses| {
+            let (hits, count, limits, taken) = (u32::MAX, 1, 1 << 15, u64::MAX - 1);
+            let reservation = Some(Reservation { hits, count, limits, taken, lapses, tag: 258 });
+            SavedReservation { print: PRINT, reservation }
+        };
+        let ended = SavedReservation { print: PRINT, reservation: None };
+        let saved = [open(0), ended, open(((1 << 40) - 1) * SECOND)];
+        let mut bytes = Vec::new();
+        saved.iter().for_each(|saved| write_reservation(saved, &mut bytes));
+        assert_eq!(bytes.len(), 35 + 12 + 35);
+        let mut rest = &*bytes;
+        for saved in saved {
+            assert_eq!(read(&mut rest), Some(Record::Reservation(saved)));
+        }
+        assert_eq!((rest.len(), read(&mut rest)), (0, None));
+        // Later than can be written.
+        write_reservation(&open(u64::MAX), &mut bytes);
+        assert_eq!(read(&mut &bytes[82..]), Some(Record::Reservation(saved[2])));
     }
 
     proptest! {
@@ -204,7 +286,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_harmless(
-            kind in 0..3_u8,
+            kind in 0..5_u8,
             mut bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             if let Some(first) = bytes.first_mut() {

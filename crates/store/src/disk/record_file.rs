@@ -56,21 +56,21 @@ impl RecordFile {
         self.bytes - self.synced_bytes
     }
 
-    /// Appends a record; writes when a frame is full.
+    /// Appends `count` records, of which a reader finds all or none; writes when a frame is full.
     ///
     /// # Errors
     ///
     /// The frame cannot be written.
-    pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
-        self.records += 1;
-        if record.len() > self.frame.room() {
+    pub fn append(&mut self, records: &[u8], count: usize) -> io::Result<()> {
+        self.records += count as u64;
+        if records.len() > self.frame.room() {
             self.flush()?;
         }
-        if record.len() <= self.frame.room() {
-            self.frame.append(record);
+        if records.len() <= self.frame.room() {
+            self.frame.append(records);
             return Ok(());
         }
-        let mut parts = record.chunks(MAX_PAYLOAD_BYTES).peekable();
+        let mut parts = records.chunks(MAX_PAYLOAD_BYTES).peekable();
         let mut kind = FrameKind::FirstPart;
         while let Some(part) = parts.next() {
             self.frame.append(part);

@@ -1,7 +1,7 @@
 //! Loads the files of a directory into memory.
 //!
-//! The newest whole snapshot, then the logs since it was begun, in order; the last record of a key
-//! wins. Without a whole snapshot, all that can be read, in order. Nothing is written meanwhile.
+//! The newest whole snapshot, then the logs since it was begun, in order; the last record of a key or a
+//! reservation wins. Without a whole snapshot, all that can be read, in order. Nothing is written meanwhile.
 //!
 //! A file that was closed is damaged if it has another size now. Other logs may end within a frame.
 
@@ -88,6 +88,10 @@ pub fn load<C: Clock>(
             load_file(directory, memory, file, bytes, &mut recovery)?;
         }
     }
+    if recovery.damage.is_any() {
+        // What is missing may have settled some of them: they must not give back the same hits again.
+        memory.forget_reservations();
+    }
     memory.loaded();
     Ok(recovery)
 }
@@ -137,15 +141,16 @@ fn load_file<C: Clock>(
             return;
         };
         while !bytes.is_empty() {
-            let Some((shard, record)) = record::read(bytes) else {
+            let Some(record) = record::read(bytes) else {
                 invalid += 1;
                 return;
             };
-            let shard = usize::from(shard) >> shift;
+            let shard = |number| usize::from(number) >> shift;
             records += 1;
             match record {
-                Record::Slot(slot) => memory.load(shard, slot),
-                Record::Removed(print) => memory.forget(shard, &print),
+                Record::Slot(number, slot) => memory.load(shard(number), slot),
+                Record::Removed(number, print) => memory.forget(shard(number), &print),
+                Record::Reservation(saved) => memory.load_reservation(saved),
             }
         }
     });

@@ -19,6 +19,7 @@ mod damage;
 mod failures;
 mod irregular;
 mod lost;
+mod reservations;
 mod restarts;
 mod sizes;
 
@@ -203,7 +204,7 @@ async fn hits_that_were_refunded_do_not_return() {
     let store = home.open();
     let back = Charge { key, plan: &hour, op: Op::Refund(5), hold: None, role: Role::Enforced };
     charge(&store, &[back], false).await;
-    let reset = StateKey { key: Key { entries: &[("key", "b")], ..key }, plan: &hour };
+    let reset = StateKey { key: Key { entries: &[("key", "b")], ..key }, plan: &hour, id: None };
     store.reset(reset, Duration::ZERO).await.unwrap();
     store.finish().await;
     drop(store);

@@ -312,7 +312,8 @@ impl<C: Clock> Writer<C> {
         // To count the keys, all shards are locked.
         self.compact_at = now + self.schedule.compact;
         let in_snapshot = self.snapshot_bytes.checked_div(self.snapshot_records).unwrap_or(0);
-        let live = self.memory.stats().keys as u64 * in_snapshot.max(RECORD_BYTES);
+        let stats = self.memory.stats();
+        let live = (stats.keys + stats.reservations) as u64 * in_snapshot.max(RECORD_BYTES);
         self.is_damaged
             || log_bytes + self.snapshot_bytes > 2 * live + self.schedule.min_obsolete_bytes
     }

@@ -1,20 +1,61 @@
 //! The list of a shard's keys that changed since they were last saved.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::fingerprint::Print;
+use super::saving::SavedReservation;
 
 /// Changes listed by any shard, however few keys it may hold.
 const MIN_LISTED: usize = 1024;
+
+/// Changed reservations listed by all shards, however few reservations there may be: each of them may change
+/// often.
+const MIN_LISTED_RESERVATIONS: usize = 1 << 16;
 
 /// The keys of a shard that changed since they were last saved: charged, inserted or removed.
 ///
 /// A slot is marked as listed, so that a key that is charged often is listed once. The list is as long
 /// as the shard may have keys. It is full if more keys than that came and went, or if nothing takes it
 /// because a disk hangs: then it is emptied, and the whole store has to be saved.
+///
+/// **Reservations** that changed are listed by the key that was charged, with what they are now: a key and
+/// its reservations are saved as of the same moment, or a restart could give hits back twice. They have other
+/// locks, so that they cannot be looked up then.
 #[derive(Debug)]
 pub(super) struct Changes {
     prints: Vec<Print>,
     max: usize,
     is_full: bool,
+    /// In the order of the changes. Their keys are among the listed ones.
+    reservations: HashMap<Print, Vec<SavedReservation>>,
+    room: Arc<Room>,
+    /// Whether reservations are missing.
+    lacks_reservations: bool,
+}
+
+/// The number of changed reservations that all shards list together.
+#[derive(Debug)]
+pub(super) struct Room {
+    max: usize,
+    listed: AtomicUsize,
+}
+
+impl Room {
+    /// Has room for as many changes as there may be reservations.
+    pub fn new(max_reservations: usize) -> Room {
+        Room { max: max_reservations.max(MIN_LISTED_RESERVATIONS), listed: AtomicUsize::new(0) }
+    }
+
+    fn take(&self) -> bool {
+        self.listed.fetch_add(1, Ordering::Relaxed) < self.max
+    }
+
+    fn free(&self, count: usize) {
+        self.listed.fetch_sub(count, Ordering::Relaxed);
+    }
 }
 
 /// What changed since the last look.
@@ -28,8 +69,15 @@ pub(crate) enum Changed {
 
 impl Changes {
     /// Lists the changes of a shard that holds up to `cap` keys.
-    pub fn new(cap: usize) -> Changes {
-        Changes { prints: Vec::new(), max: cap.max(MIN_LISTED), is_full: false }
+    pub fn new(cap: usize, room: Arc<Room>) -> Changes {
+        Changes {
+            prints: Vec::new(),
+            max: cap.max(MIN_LISTED),
+            is_full: false,
+            reservations: HashMap::new(),
+            room,
+            lacks_reservations: false,
+        }
     }
 
     /// Lists a key, unless the list is full.
@@ -54,16 +102,74 @@ impl Changes {
         let room = Vec::with_capacity((2 * self.prints.len()).min(self.max));
         Changed::Keys(std::mem::replace(&mut self.prints, room))
     }
+
+    /// Lists a reservation that a charge of a key has changed, unless there is no room. Returns whether it is
+    /// the first of the key, which then has to be listed too.
+    pub fn list_reservation(&mut self, key: &Print, changed: SavedReservation) -> bool {
+        if !self.room.take() {
+            self.room.free(1);
+            self.forget_reservations();
+            (self.lacks_reservations, self.is_full) = (true, true);
+            self.prints = Vec::new();
+            return false;
+        }
+        match self.reservations.entry(*key) {
+            Entry::Occupied(mut listed) => {
+                listed.get_mut().push(changed);
+                false
+            }
+            Entry::Vacant(none) => {
+                // Most keys have one: no room for more.
+                none.insert(vec![changed]);
+                true
+            }
+        }
+    }
+
+    /// Takes the changed reservations of a key, to be saved together with it.
+    pub fn take_reservations(&mut self, key: &Print) -> Vec<SavedReservation> {
+        let taken = self.reservations.remove(key).unwrap_or_default();
+        self.room.free(taken.len());
+        if self.reservations.is_empty() && self.reservations.capacity() > 0 {
+            self.reservations = HashMap::new();
+        }
+        taken
+    }
+
+    /// Returns the keys of changed reservations; none if some are missing.
+    pub fn keys_of_reservations(&self) -> Option<Vec<Print>> {
+        (!self.lacks_reservations).then(|| self.reservations.keys().copied().collect())
+    }
+
+    /// Empties all lists: what is in memory now is to be saved.
+    pub fn forget(&mut self) {
+        self.take();
+        self.forget_reservations();
+        self.lacks_reservations = false;
+    }
+
+    fn forget_reservations(&mut self) {
+        self.room.free(self.reservations.values().map(Vec::len).sum());
+        self.reservations = HashMap::new();
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn print(i: usize) -> Print {
+        let [a, b, c, ..] = i.to_le_bytes();
+        [a, b, c, 0, 0, 0, 0, 0, 0, 0, 0]
+    }
+
+    fn ended(i: usize) -> SavedReservation {
+        SavedReservation { print: print(i), reservation: None }
+    }
+
     #[test]
     fn a_full_list_takes_no_memory() {
-        let mut changes = Changes::new(7);
-        let print = |i: u8| [i; 11];
+        let mut changes = Changes::new(7, Arc::new(Room::new(7)));
         changes.list(&print(1));
         changes.list(&print(2));
         assert_eq!(changes.take(), Changed::Keys(vec![print(1), print(2)]));
@@ -74,5 +180,40 @@ mod tests {
         assert_eq!(changes.take(), Changed::TooMany);
         changes.list(&print(4));
         assert_eq!(changes.take(), Changed::Keys(vec![print(4)]));
+    }
+
+    #[test]
+    fn reservations_are_taken_by_key_and_in_order() {
+        let room = Arc::new(Room::new(7));
+        let mut changes = Changes::new(7, room.clone());
+        let firsts: Vec<_> = [(1, 5), (2, 6), (1, 7)]
+            .map(|(key, of)| changes.list_reservation(&print(key), ended(of)))
+            .into();
+        assert_eq!(firsts, [true, true, false]);
+        assert_eq!(changes.keys_of_reservations().map(|keys| keys.len()), Some(2));
+        assert_eq!(changes.take_reservations(&print(1)), [ended(5), ended(7)]);
+        assert_eq!(changes.take_reservations(&print(1)), []);
+        assert_eq!(changes.take_reservations(&print(2)), [ended(6)]);
+        assert_eq!(room.listed.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn shards_share_the_room_for_reservations() {
+        let room = Arc::new(Room::new(7));
+        let [mut one, mut other] = [(); 2].map(|()| Changes::new(7, room.clone()));
+        for i in 0..MIN_LISTED_RESERVATIONS - 1 {
+            one.list_reservation(&print(i), ended(i));
+        }
+        assert!(other.list_reservation(&print(1), ended(1)));
+        assert!(!other.list_reservation(&print(2), ended(2)));
+        assert_eq!((other.keys_of_reservations(), other.reservations.capacity()), (None, 0));
+        assert_eq!(other.take(), Changed::TooMany);
+        // Still, until it is emptied.
+        assert!(other.list_reservation(&print(1), ended(1)));
+        assert_eq!(other.keys_of_reservations(), None);
+        other.forget();
+        one.forget();
+        assert_eq!(other.keys_of_reservations(), Some(vec![]));
+        assert_eq!(room.listed.load(Ordering::Relaxed), 0);
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::Mutex;
 
 use super::fingerprint::Print;
+use super::saving::SavedReservation;
 use super::table::{Now, Slot, Table};
 use super::{Aligned, Sweep, sharding, sweep_next};
 use weir_limit::{Fill, Micros, Reservation, SECOND};
@@ -46,6 +47,59 @@ impl Reservations {
     pub fn get(&self, print: &Print, now: Now) -> Option<Reservation> {
         let shards = self.shards.get()?;
         shards.get(shard_of(print, shards.len()))?.0.lock().get(print, now)
+    }
+
+    /// The number of shards with reservations.
+    pub fn shards_in_use(&self) -> usize {
+        self.shards.get().map_or(0, |shards| shards.len())
+    }
+
+    /// Returns the reservations of a shard that have not lapsed.
+    pub fn saved(&self, shard: usize, now: Now) -> Vec<SavedReservation> {
+        let Some(Aligned(shard)) = self.shards.get().and_then(|it| it.get(shard)) else {
+            return Vec::new();
+        };
+        let shard = shard.lock();
+        let live = shard.table.slots().filter(|slot| !slot.has_expired(now));
+        let saved = live.map(|slot| SavedReservation {
+            print: *slot.print(),
+            reservation: Some(reservation(slot, now)),
+        });
+        saved.collect()
+    }
+
+    /// Makes of a fingerprint what was saved. Until [`loaded`](Self::loaded) there may be twice as many
+    /// reservations: a log may have new ones before the end of others.
+    pub fn load(&self, saved: SavedReservation, now: Now) {
+        let SavedReservation { print, reservation } = saved;
+        let reservation = reservation.filter(|reservation| reservation.is_live(now.micros));
+        if reservation.is_none() && self.shards.get().is_none() {
+            return;
+        }
+        let shards = self.shards();
+        if let Some(Aligned(shard)) = shards.get(shard_of(&print, shards.len())) {
+            let mut shard = shard.lock();
+            let max = shard.cap.saturating_mul(2);
+            shard.put_up_to(max, &print, reservation, now);
+        }
+    }
+
+    /// Evicts what was loaded beyond the cap, once everything is loaded.
+    pub fn loaded(&self, now: Now) {
+        for Aligned(shard) in self.shards.get().into_iter().flatten() {
+            let mut shard = shard.lock();
+            for _ in 0..shard.table.len().saturating_sub(shard.cap) {
+                shard.evict(now);
+            }
+        }
+    }
+
+    /// Removes all; what they hold stays charged.
+    pub fn clear(&self) {
+        for Aligned(shard) in self.shards.get().into_iter().flatten() {
+            let unused = std::mem::take(&mut shard.lock().table);
+            drop(unused);
+        }
     }
 
     pub fn stats(&self) -> ReservationStats {
@@ -95,6 +149,15 @@ struct Reserved {
 /// The bits of a time, which reach 142 years. The tag is above them.
 const TIME_BITS: u32 = 52;
 
+/// Returns what a slot has.
+fn reservation(slot: &Slot<Reserved>, now: Now) -> Reservation {
+    let Reserved { hits, count, limits, taken: [low, high] } = slot.value;
+    let wide = u64::from(low) | u64::from(high) << 32;
+    let (taken, tag) = (wide & ((1 << TIME_BITS) - 1), (wide >> TIME_BITS) as u16);
+    let lapses = now.start + Micros::from(slot.expires()) * SECOND;
+    Reservation { hits, count, limits, taken, lapses, tag }
+}
+
 /// A part of the reservations behind one lock, bounded in number.
 #[derive(Debug)]
 struct ReservationShard {
@@ -112,17 +175,18 @@ impl ReservationShard {
 
     fn get(&mut self, print: &Print, now: Now) -> Option<Reservation> {
         let slot = self.table.get_slot(print).filter(|slot| !slot.has_expired(now))?;
-        let Reserved { hits, count, limits, taken: [low, high] } = slot.value;
-        let wide = u64::from(low) | u64::from(high) << 32;
-        let (taken, tag) = (wide & ((1 << TIME_BITS) - 1), (wide >> TIME_BITS) as u16);
-        let lapses = now.start + Micros::from(slot.expires()) * SECOND;
-        Some(Reservation { hits, count, limits, taken, lapses, tag })
+        Some(reservation(slot, now))
     }
 
     fn put(&mut self, print: &Print, reservation: Option<Reservation>, now: Now) {
+        self.put_up_to(self.cap, print, reservation, now);
+    }
+
+    /// Replaces a reservation, of which there may be `max`.
+    fn put_up_to(&mut self, max: usize, print: &Print, reservation: Option<Reservation>, now: Now) {
         let slot = reservation.map(|it| {
             let time = it.taken.min((1 << TIME_BITS) - 1);
-            let wide = time | u64::from(it.tag) << TIME_BITS;
+            let wide = time | u64::from(it.tag & Reservation::MAX_TAG) << TIME_BITS;
             let taken = [wide as u32, (wide >> 32) as u32];
             let value = Reserved { hits: it.hits, count: it.count, limits: it.limits, taken };
             // How full its key is does not matter.
@@ -133,7 +197,7 @@ impl ReservationShard {
             (Some(found), None) => _ = found.remove(),
             (None, Some(slot)) => {
                 self.table.sweep_on_insert(now);
-                if self.table.len() >= self.cap {
+                if self.table.len() >= max {
                     self.evict(now);
                 }
                 self.table.insert(slot);

@@ -1,16 +1,17 @@
 //! What is saved of a memory store: its changes, copies of its slots, and their way back.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::changes::Changed;
+use super::changes::{Changed, Room};
 use super::fingerprint::{Fingerprints, Print};
 use super::shard::{AnySlot, Shard};
 use super::table::Slot;
 use super::{Aligned, MemoryStore, sharding};
 use weir_common::clock::Clock;
-use weir_limit::{Fill, Packed, SECOND, State};
+use weir_limit::{Fill, Packed, Reservation, SECOND, State};
 
 /// A key that expires later than can be written: only eviction removes it.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -26,6 +27,13 @@ pub(crate) struct SavedSlot<V> {
     /// The expiry, in whole seconds since the Unix epoch, or [`NEVER`].
     pub expires: u64,
     pub value: V,
+}
+
+/// What an id has reserved, as it is saved; nothing if that has been settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedReservation {
+    pub print: Print,
+    pub reservation: Option<Reservation>,
 }
 
 /// The state of a saved slot.
@@ -45,14 +53,17 @@ impl<C: Clock> MemoryStore<C> {
     /// slots to be loaded were made with.
     pub(crate) fn listing_changes(
         clock: C,
-        max_keys: usize,
+        (max_keys, max_reservations): (usize, usize),
         shard_bits: u8,
         secret: [u64; 2],
     ) -> MemoryStore<C> {
         let shards = 1 << shard_bits;
         let caps = sharding::caps(max_keys, shards);
-        let shards = caps.map(|cap| Aligned(Mutex::new(Shard::listing_changes(cap)))).collect();
+        let room = Arc::new(Room::new(max_reservations));
+        let shard = |cap| Aligned(Mutex::new(Shard::listing_changes(cap, room.clone())));
+        let shards = caps.map(shard).collect();
         MemoryStore::with(clock, max_keys, shards, Fingerprints::of_secret(secret))
+            .with_max_reservations(max_reservations)
     }
 
     /// The time in whole seconds since the Unix epoch.
@@ -72,6 +83,34 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
+    /// Drops the lists of a shard's changes: what is in memory now is to be saved.
+    pub(crate) fn forget_changes(&self, shard: usize) {
+        if let Some(Aligned(shard)) = self.shards.get(shard)
+            && let Some(changes) = &mut shard.lock().changes
+        {
+            changes.forget();
+        }
+    }
+
+    /// Returns the keys of a shard whose reservations have changed and were not taken; none if more have
+    /// changed than could be listed.
+    pub(crate) fn keys_of_changed_reservations(&self, shard: usize) -> Option<Vec<Print>> {
+        match &self.shards.get(shard)?.0.lock().changes {
+            Some(changes) => changes.keys_of_reservations(),
+            None => Some(Vec::new()),
+        }
+    }
+
+    /// The number of shards that have reservations.
+    pub(crate) fn reservation_shards(&self) -> usize {
+        self.reservations.shards_in_use()
+    }
+
+    /// Returns the reservations of a shard that have not lapsed.
+    pub(crate) fn saved_reservations(&self, shard: usize) -> Vec<SavedReservation> {
+        self.reservations.saved(shard, self.now())
+    }
+
     /// Returns the fingerprints of all keys of a shard.
     pub(crate) fn prints(&self, shard: usize) -> Vec<Print> {
         self.shards.get(shard).map(|shard| shard.0.lock().prints()).unwrap_or_default()
@@ -79,12 +118,18 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Calls `copy` for each key with its slot, or none if it has no slot, under the lock of the
     /// shard, until it returns false. Then a thread that waits for the shard comes first. Slots that are
-    /// copied count as not changed any more. Returns the keys that are left.
+    /// copied count as not changed any more. If it `takes_reservations`, `copy` also gets those that charges of
+    /// the key have changed, and they are not listed any more. Returns the keys that are left.
     pub(crate) fn copy_slots<'p>(
         &self,
         shard: usize,
         prints: &'p [Print],
-        mut copy: impl FnMut(&Print, Option<SavedSlot<SavedValue<&State>>>) -> bool,
+        takes_reservations: bool,
+        mut copy: impl FnMut(
+            &Print,
+            Option<SavedSlot<SavedValue<&State>>>,
+            Vec<SavedReservation>,
+        ) -> bool,
     ) -> &'p [Print] {
         let Some(Aligned(shard)) = self.shards.get(shard) else { return &[] };
         let mut shard = shard.lock();
@@ -95,6 +140,8 @@ impl<C: Clock> MemoryStore<C> {
             black_box(ahead.filter(|key| shard.get::<Packed>(key).is_some()).count());
         }
         for (i, print) in prints.iter().enumerate() {
+            let changes = shard.changes.as_mut().filter(|_| takes_reservations);
+            let reservations = changes.map(|it| it.take_reservations(print)).unwrap_or_default();
             let slot = match shard.slot(print) {
                 Some(AnySlot::Packed(slot)) => {
                     slot.unlist();
@@ -106,7 +153,7 @@ impl<C: Clock> MemoryStore<C> {
                 }
                 None => None,
             };
-            if !copy(print, slot) {
+            if !copy(print, slot, reservations) {
                 MutexGuard::unlock_fair(shard);
                 return prints.get(i + 1..).unwrap_or_default();
             }
@@ -160,9 +207,20 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Evicts what was loaded beyond the cap, once everything is loaded.
+    /// Makes of a reservation what was saved. That is no change.
+    pub(crate) fn load_reservation(&self, saved: SavedReservation) {
+        self.reservations.load(saved, self.now());
+    }
+
+    /// Removes all reservations. That is no change.
+    pub(crate) fn forget_reservations(&self) {
+        self.reservations.clear();
+    }
+
+    /// Evicts what was loaded beyond the caps, once everything is loaded.
     pub(crate) fn loaded(&self) {
         let now = self.now();
+        self.reservations.loaded(now);
         for Aligned(shard) in &self.shards {
             shard.lock().loaded(now);
         }

@@ -1,9 +1,12 @@
 //! A part of the keys behind one lock, bounded in number.
 
+use std::sync::Arc;
+
 use super::{
     Sweep,
-    changes::Changes,
+    changes::{Changes, Room},
     fingerprint::Print,
+    saving::SavedReservation,
     table::{Candidate, Now, Slot, Table, Worth},
 };
 use crate::Charge;
@@ -124,8 +127,8 @@ impl Shard {
     }
 
     /// Makes a shard that lists its changes.
-    pub(super) fn listing_changes(cap: usize) -> Shard {
-        Shard { changes: Some(Changes::new(cap)), ..Shard::new(cap) }
+    pub(super) fn listing_changes(cap: usize, room: Arc<Room>) -> Shard {
+        Shard { changes: Some(Changes::new(cap, room)), ..Shard::new(cap) }
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -310,6 +313,15 @@ impl Shard {
     fn list_change(&mut self, print: &Print) {
         if let Some(changes) = &mut self.changes {
             changes.list(print);
+        }
+    }
+
+    /// Lists a reservation that a charge of a key has changed, if changes are listed. To be called after
+    /// that: the slot that the key has then is listed.
+    pub(super) fn list_reservation(&mut self, key: &Print, changed: SavedReservation) {
+        let Some(changes) = &mut self.changes else { return };
+        if changes.list_reservation(key, changed) && self.slot(key).is_none() {
+            self.list_change(key);
         }
     }
 

@@ -13,6 +13,12 @@ impl<C: Clock> MemoryStore<C> {
     /// charge holds it, and to copy the state without its log.
     pub(crate) fn read_now(&self, key: StateKey<'_>, spans: &[Micros]) -> KeyState {
         let now = self.clock.now();
+        let charge = key.charge();
+        let reservation = charge.hold.and_then(|_| self.reservation_now(&charge));
+        KeyState { reservation, ..self.read_counts(key, spans, now) }
+    }
+
+    fn read_counts(&self, key: StateKey<'_>, spans: &[Micros], now: Micros) -> KeyState {
         let fingerprint = self.fingerprints.of(&key.charge());
         let shard = self.shards[self.shard_of(&fingerprint)].0.lock();
         if self.packs(key.plan) {

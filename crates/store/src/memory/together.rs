@@ -123,9 +123,10 @@ impl<C> MemoryStore<C> {
                 let (shard, print) = (&mut locks[draft.lock], &draft.fingerprint.print);
                 mem::take(&mut draft.value).put(shard, print, &charged, now);
             }
-            for (i, charge) in charges.iter().enumerate() {
-                if let Op::Reservation(_) = charge.op {
-                    reservations.keep(i, now);
+            for (i, draft) in draft_of.iter().enumerate() {
+                if let Some(changed) = reservations.keep(i, now) {
+                    let Draft { lock, fingerprint, .. } = &drafts[*draft];
+                    locks[*lock].list_reservation(&fingerprint.print, changed);
                 }
             }
             return;
@@ -145,7 +146,9 @@ impl<C> MemoryStore<C> {
                     let charged =
                         value.charge_reservation(charge.plan, reservations.of(i), now, op);
                     value.put(shard, print, &charged, now);
-                    reservations.keep(i, now);
+                    if let Some(changed) = reservations.keep(i, now) {
+                        shard.list_reservation(print, changed);
+                    }
                 }
                 op if op.is_unconditional() => {
                     self.charge_shard(shard, print, charge, now);

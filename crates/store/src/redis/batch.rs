@@ -12,5 +12,7 @@ mod script_call;
 
 pub(super) use self::builder::CommandBatch;
 pub(super) use self::increment::Increment;
-pub(super) use self::pending::{ChargeOp, Group, PendingCharge, StoredKey, fail_all, holds_key};
+pub(super) use self::pending::{
+    ChargeOp, Group, PendingCharge, StoredKey, fail_all, holds_key, record_key,
+};
 pub(super) use self::script_call::{BatchClock, ScriptCall};

@@ -21,7 +21,7 @@ mod token_bucket;
 pub(super) use self::counter::{counter_number, is_overfull, windows_ahead};
 use self::numbers::LAYOUT;
 pub(super) use self::numbers::{counter_failure, failure};
-pub(super) use self::reservation::{MODULE_BIT as RESERVATIONS, read_reservation};
+pub(super) use self::reservation::{MODULE_BIT as RESERVATIONS, read_record, read_reservation};
 use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{

@@ -6,15 +6,15 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::RedisStore;
-use super::batch::{StoredKey, holds_key};
+use super::batch::{StoredKey, holds_key, record_key};
 use super::connection::SHORT_BYTES;
 use super::options::Clock;
 use super::round_trip::parse_time;
 use super::script::READ;
 use crate::StoreError;
-use crate::redis::codec::PlanCodec;
+use crate::redis::codec::{PlanCodec, read_record};
 use crate::states::{StateKey, States};
-use weir_limit::{KeyState, Micros, Plan, State};
+use weir_limit::{KeyState, Micros, Plan, Reservation, State};
 
 impl RedisStore {
     /// Returns a key as it is in Redis for a request at `wall`.
@@ -49,7 +49,8 @@ impl States for RedisStore {
         let options = &self.shared.options;
         let wall = options.wall.now();
         let stored = self.stored_key(&key, wall);
-        let keys = keys(&stored, key.plan);
+        let mut keys = keys(&stored, key.plan);
+        keys.extend(key.id.map(|id| record_key(&stored.text, id).to_vec()));
         let now = match options.clock {
             Clock::Server => 0,
             Clock::Caller => wall,
@@ -59,13 +60,17 @@ impl States for RedisStore {
         let reply = self
             .send_directly(stored.slot, &command, PlanCodec(key.plan).max_stored(), budget)
             .await?;
-        let read = Reading::parse(reply, key.plan);
-        let state = read.and_then(|read| read.state(&stored, key.plan, wall));
-        let Some((now, state)) = state else {
+        let read = Reading::parse(reply, &key);
+        let state = read.and_then(|read| {
+            let (now, state) = read.state(&stored, key.plan, wall)?;
+            let reserved = read.reservation()?.filter(|it| it.is_live(read.now));
+            Some((now, state, reserved))
+        });
+        let Some((now, state, reservation)) = state else {
             self.shared.log.key_failed(StoreError::Corrupt, &stored.text, &[]);
             return Err(StoreError::Corrupt);
         };
-        Ok(key.plan.inspect(&state, now, spans))
+        Ok(KeyState { reservation, ..key.plan.inspect(&state, now, spans) })
     }
 
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
@@ -89,17 +94,28 @@ struct Reading {
     now: Micros,
     text: Option<Vec<u8>>,
     holds: Option<Vec<u8>>,
+    record: Option<Vec<u8>>,
 }
 
 impl Reading {
-    fn parse(reply: Value, plan: &Plan) -> Option<Reading> {
+    fn parse(reply: Value, key: &StateKey<'_>) -> Option<Reading> {
+        let plan = key.plan;
         let Value::Array(parts) = reply else { return None };
         let mut parts = parts.into_iter();
         let now = parse_time(&parts.next()?)?;
         let mut value = || redis::from_redis_value::<Option<Vec<u8>>>(parts.next()?).ok();
         let text = if PlanCodec(plan).has_only_holds() { None } else { value()? };
         let holds = if plan.hold_id().is_some() { value()? } else { None };
-        Some(Reading { now, text, holds })
+        let record = if key.id.is_some() { value()? } else { None };
+        Some(Reading { now, text, holds, record })
+    }
+
+    /// Returns what the id has reserved; `None` if it cannot be read.
+    fn reservation(&self) -> Option<Option<Reservation>> {
+        match &self.record {
+            Some(record) => Some(Some(read_record(record)?)),
+            None => Some(None),
+        }
     }
 
     /// Returns the state, and the time that it goes by.

@@ -58,7 +58,7 @@ fn entries(item: &Node<'_>) -> Option<(Vec<String>, Vec<Value>)> {
     list(item, "actions").iter().map(entry).collect()
 }
 
-fn expects_match(action: &Node<'_>) -> bool {
+pub(super) fn expects_match(action: &Node<'_>) -> bool {
     let matches = ["header_value_match", "query_parameter_value_match"];
     let matches = matches.into_iter().find_map(|name| get(action, name));
     matches.is_none_or(|matches| text(matches, "expect_match") != "false")
@@ -94,6 +94,10 @@ fn report(
         return;
     };
     let key = written_entry(action).map(|(key, _)| key).unwrap_or_default();
+    // An item that settles another reservation is an error already.
+    if findings.has_error(&findings.origin(action.position)) {
+        return;
+    }
     let place = findings.origin(asked.position);
     let message = match difference {
         Difference::Constant => format!(

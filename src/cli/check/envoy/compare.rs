@@ -3,11 +3,11 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::actions::Values;
+use super::actions::{SentEntry, Values};
 use super::filter::Sent;
 use super::{Findings, describe};
 use weir_common::suggest::Suggester;
-use weir_rules::{Candidate, Level, Rule, RuleSet};
+use weir_rules::{Candidate, Level, Position, Rule, RuleSet};
 
 /// Reports descriptors that no rule matches and, if all that is sent is known, rules that match none.
 pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, findings: &mut Findings) {
@@ -35,13 +35,16 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
         let is_meant = match known {
             Entry::Occupied(is_meant) => *is_meant.get(),
             Entry::Vacant(new) => {
-                let Some(ends) = ends(domain.level(), sent, findings) else { return };
+                let position = sent.origin.position;
+                let Some(ends) = ends(domain.level(), &sent.entries, position, findings) else {
+                    return;
+                };
                 reached.extend(ends.iter().filter_map(|end| end.rule).map(address));
                 let is_meant = |end: &Candidate<'_>| end.rule.is_some() || end.below.is_empty();
                 *new.insert(ends.iter().any(is_meant))
             }
         };
-        if !sent.has_limit && !is_meant {
+        if !sent.has_limit && !is_meant && !findings.has_error(&sent.origin) {
             let descriptor = describe(sent);
             let message = format!("no rule of the domain '{}' matches '{descriptor}'", sent.domain);
             let help = format!(
@@ -72,23 +75,28 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
 }
 
 /// The identity of a rule.
-fn address(rule: &Rule) -> usize {
+pub(super) fn address(rule: &Rule) -> usize {
     std::ptr::from_ref(rule) as usize
 }
 
 /// The descriptors of the rule file that the last entry may match; none if that takes too long.
-fn ends<'s>(level: Level<'s>, sent: &Sent, findings: &mut Findings) -> Option<Vec<Candidate<'s>>> {
+pub(super) fn ends<'s>(
+    level: Level<'s>,
+    entries: &[SentEntry],
+    position: Position,
+    findings: &mut Findings,
+) -> Option<Vec<Candidate<'s>>> {
     let mut levels = vec![level];
     let mut ends: Vec<Candidate<'s>> = Vec::new();
-    // Descriptors whose rules reserve hits by the entries after theirs.
-    let mut reserving: Vec<Candidate<'s>> = Vec::new();
-    for (i, (key, values)) in sent.entries.iter().enumerate() {
+    // Those of rules that reserve, with the number of entries after their own.
+    let mut reserving: Vec<(Candidate<'s>, usize)> = Vec::new();
+    for (key, values) in entries {
         let effort = |level: &Level<'_>| match values {
             Values::Any => level.size(),
             Values::OneOf(values) => values.len().saturating_mul(1 + level.wildcards()),
         };
-        let effort = levels.iter().map(effort).fold(1, usize::saturating_add);
-        if !findings.spend(sent.origin.position, effort) {
+        let effort = levels.iter().map(effort).fold(1 + reserving.len(), usize::saturating_add);
+        if !findings.spend(position, effort) {
             return None;
         }
         let matches = |level: Level<'s>| match values {
@@ -102,17 +110,17 @@ fn ends<'s>(level: Level<'s>, sent: &Sent, findings: &mut Findings) -> Option<Ve
         // Several values may match one descriptor.
         let mut seen = HashSet::new();
         ends.retain(|end| seen.insert(std::ptr::from_ref(end.origin)));
-        let further = sent.entries.get(i + 1..).unwrap_or_default();
-        if !further.is_empty() {
-            let keys = || further.iter().map(|(key, _)| key.as_str());
-            let reserve = |end: &Candidate<'s>| end.rule.and_then(|rule| rule.reserve.as_ref());
-            let is_reserving =
-                |end: &Candidate<'s>| reserve(end).is_some_and(|it| it.takes(keys()));
-            reserving.extend(ends.iter().copied().filter(is_reserving));
-            ends.retain(|end| !is_reserving(end));
-        }
         levels = ends.iter().map(|end| end.below).collect();
+        let reserve = |end: &Candidate<'s>| end.rule.and_then(|rule| rule.reserve.as_deref());
+        reserving.retain_mut(|(end, further)| {
+            let is_next =
+                reserve(end).is_some_and(|it| it.next_key(*further) == Some(key.as_str()));
+            *further += 1;
+            is_next
+        });
+        ends.extend(reserving.iter().map(|(end, _)| *end));
+        let new = ends.iter().take(levels.len()).filter(|end| reserve(end).is_some());
+        reserving.extend(new.map(|end| (*end, 0)));
     }
-    ends.append(&mut reserving);
     Some(ends)
 }

@@ -8,15 +8,23 @@ use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text, walk};
 use super::routes::Routes;
 use weir_rules::tree::{Content, Node};
+use weir_rules::{Rule, RuleSet};
 
 pub(super) const FILTER_TYPE: &str = "filters.http.ratelimit.v3.RateLimit";
 
 impl<'n, 'a> EnvoyConfig<'n, 'a> {
-    pub fn new(roots: impl Iterator<Item = &'n Node<'a>>) -> EnvoyConfig<'n, 'a> {
+    pub fn new(
+        rules: &'n RuleSet,
+        roots: impl Iterator<Item = &'n Node<'a>>,
+    ) -> EnvoyConfig<'n, 'a> {
+        let reserving = rules.rules().filter(|rule| rule.reserve.is_some());
         let mut config = EnvoyConfig {
             route_configs: HashMap::new(),
             extensions: HashMap::new(),
             runtime_zeros: HashSet::new(),
+            retrying_clusters: HashSet::new(),
+            rules,
+            reserving_domains: reserving.map(Rule::domain).collect(),
         };
         for root in roots {
             walk(root, &mut |node, place| {
@@ -26,6 +34,12 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
                 }
                 if has_type(node, "core.v3.TypedExtensionConfig") {
                     config.extensions.extend(get(node, "typed_config").map(|it| (name, it)));
+                }
+                let options = get(node, "typed_extension_protocol_options");
+                if let Some(Content::Map(options)) = options.map(Node::content)
+                    && options.iter().any(|(_, options)| get(options, "retry_policy").is_some())
+                {
+                    config.retrying_clusters.insert(name);
                 }
                 if let Some(layer) = get(node, "static_layer") {
                     add_zeros(layer, "", &mut config.runtime_zeros);
@@ -80,15 +94,17 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
         list(manager, "http_filters").iter().filter_map(|node| self.filter(node)).collect()
     }
 
-    /// Returns the filter if it is the rate-limit filter.
-    fn filter(&self, node: &'n Node<'a>) -> Option<Filter<'n, 'a>> {
-        let config = match get(node, "config_discovery") {
+    /// Returns the configuration of a filter.
+    pub fn typed_config(&self, node: &'n Node<'a>) -> Option<&'n Node<'a>> {
+        match get(node, "config_discovery") {
             Some(_) => self.extensions.get(text(node, "name")).copied(),
             None => get(node, "typed_config"),
-        }?;
-        if !has_type(config, FILTER_TYPE) {
-            return None;
         }
+    }
+
+    /// Returns the filter if it is the rate-limit filter.
+    fn filter(&self, node: &'n Node<'a>) -> Option<Filter<'n, 'a>> {
+        let config = self.typed_config(node).filter(|config| has_type(config, FILTER_TYPE))?;
         let enabled = path(config, &["filter_enabled", "default_value"]);
         let is_off = enabled.is_some_and(|value| matches!(text(value, "numerator"), "" | "0"));
         let has_key = path(config, &["filter_enabled", "runtime_key"]).is_some();
@@ -98,6 +114,7 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
             domain_position: get(config, "domain").unwrap_or(config).position,
             stage: stage(config),
             rate_limits: list(config, "rate_limits"),
+            grpc_service: path(config, &["rate_limit_service", "grpc_service"]),
             is_disabled: is_true(node, "disabled"),
             is_off: is_off && !has_key,
         })

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::actions::SentEntry;
 use super::nodes::text;
 use weir_rules::tree::Node;
-use weir_rules::{Origin, Position};
+use weir_rules::{Origin, Position, RuleSet};
 
 /// A descriptor that Envoy sends.
 #[derive(Debug)]
@@ -26,13 +26,15 @@ pub(super) struct Filter<'n, 'a> {
     pub domain_position: Position,
     pub stage: &'n str,
     pub rate_limits: &'n [Node<'a>],
+    /// How it calls the rate-limit service.
+    pub grpc_service: Option<&'n Node<'a>>,
     /// Whether the filter is off unless a route enables it.
     pub is_disabled: bool,
     /// Whether `filter_enabled` is 0.
     pub is_off: bool,
 }
 
-/// What all files of the configuration have.
+/// What all files of the configuration have, and the rules.
 pub(super) struct EnvoyConfig<'n, 'a> {
     /// Route configurations by name, for connection managers that get them over RDS; each with the dump that it
     /// is in.
@@ -41,6 +43,11 @@ pub(super) struct EnvoyConfig<'n, 'a> {
     pub extensions: HashMap<&'n str, &'n Node<'a>>,
     /// The keys of the static runtime layers that are 0.
     pub runtime_zeros: HashSet<String>,
+    /// The clusters with a retry policy.
+    pub retrying_clusters: HashSet<&'n str>,
+    pub rules: &'n RuleSet,
+    /// The domains with a rule that reserves.
+    pub reserving_domains: HashSet<&'n str>,
 }
 
 /// The stage of a filter or an item.

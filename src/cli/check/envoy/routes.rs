@@ -11,6 +11,7 @@ use super::actions::{Values, descriptors, size, unknown};
 use super::charges;
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text};
+use super::reservations::{Place, Reservations, Used};
 use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
 
@@ -27,17 +28,27 @@ pub(super) struct Routes<'c, 'n, 'a> {
     findings: &'c mut Findings,
     /// The filters, by index, that ask for some route.
     asking: BTreeSet<usize>,
-    /// The items of routes and virtual hosts, with their stage and whether a filter uses them.
-    items: BTreeMap<Position, (&'n str, bool)>,
+    /// The items of routes and virtual hosts.
+    items: BTreeMap<Position, HostItem<'n>>,
     /// The items that were sent, by place, domain and number of entries.
     seen: BTreeSet<(Position, String, String)>,
     /// The lists of filters and `typed_per_filter_config` whose charges are checked, by their first items.
-    charges: BTreeSet<Position>,
+    charges: BTreeMap<Position, &'n [Node<'a>]>,
+    reservations: Reservations<'n, 'a>,
     /// The places of actions that are not known.
     unknown_actions: BTreeSet<Position>,
     /// Whether there is Envoy's local rate limit, which uses the same items.
     has_local: bool,
     is_complete: bool,
+}
+
+/// An item of a route or a virtual host.
+struct HostItem<'n> {
+    stage: &'n str,
+    /// Its `hits_addend`.
+    hits: Option<Position>,
+    /// Whether a filter uses it.
+    is_used: bool,
 }
 
 /// A route, and what configures filters on it, the most specific first.
@@ -59,7 +70,8 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             asking: BTreeSet::new(),
             items: BTreeMap::new(),
             seen: BTreeSet::new(),
-            charges: BTreeSet::new(),
+            charges: BTreeMap::new(),
+            reservations: Reservations::default(),
             unknown_actions: BTreeSet::new(),
             has_local: false,
             is_complete: true,
@@ -100,6 +112,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                 for configs in configs(route_config, host, route, action) {
                     used.configs = configs;
                     filters.iter().for_each(|filter| self.route(*filter, &used, sent));
+                    let (clusters, configs) = (&used.clusters, &used.configs);
+                    let place = Place { manager, route, action, clusters, configs };
+                    self.reservations.check(&place, self.config, self.findings);
                 }
             }
         }
@@ -119,6 +134,16 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
 
     /// Reports filters and items that are not used. Returns whether all that is sent is known.
     pub fn finish(self) -> bool {
+        for items in self.charges.values() {
+            charges::check(items, self.findings);
+        }
+        for hits in self.items.values().filter_map(|item| item.hits) {
+            if !self.findings.has_error(&self.findings.origin(hits)) {
+                let message = "Envoy ignores `hits_addend` on routes and virtual hosts".to_owned();
+                let help = "move the item into the filter, or into `typed_per_filter_config`";
+                self.findings.add(hits, message, "", help);
+            }
+        }
         let is_complete = self.is_complete && self.findings.effort.is_some();
         if is_complete {
             self.report();
@@ -131,12 +156,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             if !self.findings.spend(item.position, ROUTE_EFFORT) {
                 return;
             }
-            let is_new = self.items.insert(item.position, (stage(item), false)).is_none();
-            if is_new && let Some(hits) = get(item, "hits_addend") {
-                let message = "Envoy ignores `hits_addend` on routes and virtual hosts".to_owned();
-                let help = "move the item into the filter, or into `typed_per_filter_config`";
-                self.findings.add(hits.position, message, "", help);
-            }
+            let hits = get(item, "hits_addend").map(|hits| hits.position);
+            let item_of_host = HostItem { stage: stage(item), hits, is_used: false };
+            self.items.entry(item.position).or_insert(item_of_host);
         }
     }
 
@@ -182,19 +204,18 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
     fn send(
         &mut self,
         index: usize,
-        domain: &str,
+        domain: &'n str,
         items: &'n [Node<'a>],
         by_stage: bool,
         route: &Route<'n, 'a>,
         sent: &mut Vec<Sent>,
     ) {
-        let of_filter = self.filters[index].stage;
+        let (of_filter, grpc_service) =
+            (self.filters[index].stage, self.filters[index].grpc_service);
+        let reserves = self.config.reserving_domains.contains(domain);
         // Elsewhere, Envoy ignores what an item charges.
-        if !by_stage
-            && let Some(first) = items.first()
-            && self.charges.insert(first.position)
-        {
-            charges::check(items, self.findings);
+        if !by_stage && let Some(first) = items.first() {
+            self.charges.insert(first.position, items);
         }
         for item in items {
             let effort = size(item, &route.clusters).saturating_mul(VALUE_EFFORT);
@@ -209,8 +230,11 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                 continue;
             }
             self.asking.insert(index);
-            if let Some((_, is_used)) = self.items.get_mut(&item.position) {
-                *is_used = true;
+            if let Some(item) = self.items.get_mut(&item.position) {
+                item.is_used = true;
+            }
+            if reserves {
+                self.reservations.add(Used { item, domain, ignores_hits: by_stage, grpc_service });
             }
             let variants = match descriptors(item, &route.clusters) {
                 Ok(variants) => variants,
@@ -245,7 +269,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
 
     /// Reports filters that never ask, and items that no filter uses.
     fn report(self) {
-        let item_stages: HashSet<&str> = self.items.values().map(|(stage, _)| *stage).collect();
+        let item_stages: HashSet<&str> = self.items.values().map(|item| item.stage).collect();
         let filter_stages: HashSet<&str> = self.filters.iter().map(|it| it.stage).collect();
         for (index, filter) in self.filters.iter().enumerate() {
             if self.asking.contains(&index) {
@@ -271,7 +295,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             return;
         }
         let is_missing = self.filters.is_empty();
-        for (position, (stage, _)) in self.items.iter().filter(|(_, (_, is_used))| !is_used) {
+        for (position, HostItem { stage, .. }) in self.items.iter().filter(|(_, it)| !it.is_used) {
             let (message, help) = if is_missing {
                 let help = "add the filter envoy.filters.http.ratelimit before the router";
                 ("there is no rate-limit filter".to_owned(), help)

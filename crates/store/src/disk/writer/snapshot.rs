@@ -12,6 +12,8 @@ use weir_common::clock::Clock;
 /// A snapshot is synced after that many bytes: a sync of all at its end would delay those of the log.
 const SYNC_BYTES: u64 = 16 << 20;
 
+const TOO_MANY: &str = "more reservations have changed meanwhile than can be listed";
+
 /// Whether a snapshot is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
@@ -65,6 +67,9 @@ impl<C: Clock> Writer<C> {
 
     /// Writes all keys to a snapshot, and discards it unless it gets whole. With `saves_changes` it
     /// saves changes meanwhile; without, it drops the lists of changes, which it contains.
+    ///
+    /// A snapshot is whole only once it has, or its log has, the changes of reservations that were listed
+    /// meanwhile: otherwise a restart could give back hits that were given back before.
     fn write_snapshot(&mut self, number: u64, saves_changes: bool) -> io::Result<Ended> {
         let file = FileId::snapshot(number);
         let (seal, bits) = (self.directory.seal(file), self.directory.meta().shard_bits);
@@ -82,28 +87,44 @@ impl<C: Clock> Writer<C> {
         mut snapshot: RecordFile,
         saves_changes: bool,
     ) -> io::Result<Ended> {
-        for shard in 0..self.memory.shards() {
+        let shards = 0..self.memory.shards();
+        if !saves_changes {
+            shards.clone().for_each(|shard| self.memory.forget_changes(shard));
+        }
+        // Before their keys: of those that change meanwhile, the change is listed.
+        self.copier.reservations(&self.memory, &mut snapshot, &mut self.commands)?;
+        for shard in shards {
             if !saves_changes {
                 // Before the keys are copied: what changes later is listed again.
                 self.memory.take_changes(shard);
             }
-            self.copier.snapshot(&self.memory, shard, &mut snapshot, &mut self.commands)?;
+            let Writer { copier, memory, commands, .. } = self;
+            copier.snapshot(memory, shard, !saves_changes, &mut snapshot, commands)?;
             if snapshot.unsynced_bytes() >= SYNC_BYTES {
                 snapshot.sync()?;
             }
-            if !saves_changes {
-                continue;
-            }
             if Instant::now() >= self.next_sync {
-                self.save_changes_or_all();
+                if saves_changes {
+                    self.save_changes_or_all();
+                    self.report_sizes();
+                } else {
+                    self.append_changed_reservations(&mut snapshot)?;
+                }
                 // From its end: if it took longer than that, the snapshot goes on nevertheless.
                 self.next_sync = Instant::now() + self.schedule.sync;
-                self.report_sizes();
             }
-            let log_goes_on = self.log.is_some() && self.log_number == file.number;
-            if !log_goes_on || self.commands.is_finishing() {
+            if saves_changes && self.is_abandoned(file) {
                 return Ok(Ended::Abandoned);
             }
+        }
+        // A key may have been copied after a charge that changed a reservation, and the reservation before.
+        if saves_changes {
+            self.save_changes_or_all();
+            if self.is_abandoned(file) {
+                return Ok(Ended::Abandoned);
+            }
+        } else {
+            self.append_changed_reservations(&mut snapshot)?;
         }
         snapshot.finish()?;
         self.directory.finish(file, snapshot.file(), snapshot.bytes())?;
@@ -113,6 +134,23 @@ impl<C: Clock> Writer<C> {
         self.status.written_records.fetch_add(snapshot.records(), Ordering::Relaxed);
         self.status.snapshots.fetch_add(1, Ordering::Relaxed);
         Ok(Ended::Whole)
+    }
+
+    /// Appends the reservations that have changed since they were copied, each with its key.
+    fn append_changed_reservations(&mut self, snapshot: &mut RecordFile) -> io::Result<()> {
+        for shard in 0..self.memory.shards() {
+            let keys = self.memory.keys_of_changed_reservations(shard);
+            let keys = keys.ok_or_else(|| io::Error::other(TOO_MANY))?;
+            let Writer { copier, memory, commands, .. } = self;
+            copier.changes(memory, shard, &keys, snapshot, commands)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a snapshot is of no use any more: its log has failed, or the thread is to end.
+    fn is_abandoned(&mut self, snapshot: FileId) -> bool {
+        let log_goes_on = self.log.is_some() && self.log_number == snapshot.number;
+        !log_goes_on || self.commands.is_finishing()
     }
 
     /// Records that a snapshot is whole, and removes the files that it replaces.

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::{ReservationShard, Reservations, shard_of};
 use crate::Charge;
 use crate::memory::fingerprint::{Fingerprints, Print};
+use crate::memory::saving::SavedReservation;
 use crate::memory::table::Now;
 use weir_limit::{Op, Reservation};
 
@@ -89,15 +90,15 @@ impl Drafts<'_> {
         }
     }
 
-    /// Keeps the draft of a charge, if it is another than what is kept.
-    pub fn keep(&mut self, charge: usize, now: Now) {
-        let Some(&(_, draft)) = self.of_charges.iter().find(|(of, _)| *of == charge) else {
-            return;
-        };
+    /// Keeps the draft of a charge, if it is another than what is kept. Returns it then.
+    pub fn keep(&mut self, charge: usize, now: Now) -> Option<SavedReservation> {
+        let &(_, draft) = self.of_charges.iter().find(|(of, _)| *of == charge)?;
         let Draft { lock, print, before, after } = &mut self.drafts[draft];
-        if before != after {
-            *before = *after;
-            self.locks[*lock].put(print, *after, now);
+        if before == after {
+            return None;
         }
+        *before = *after;
+        self.locks[*lock].put(print, *after, now);
+        Some(SavedReservation { print: *print, reservation: *after })
     }
 }

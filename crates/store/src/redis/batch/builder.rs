@@ -135,7 +135,7 @@ impl BatchBuilder<'_> {
             None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
             None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
             _ => {
-                let reservations = if charge.record.is_some() { RESERVATIONS } else { 0 };
+                let reservations = if charge.record().is_some() { RESERVATIONS } else { 0 };
                 ScriptKind::Charge(PlanCodec(&charge.plan).algorithms() | reservations)
             }
         };

@@ -19,10 +19,7 @@ pub(in super::super) struct PendingCharge {
     pub slot: u16,
     pub plan: Arc<Plan>,
     pub op: ChargeOp,
-    /// The hash of the hold's id.
-    pub hold: u64,
-    /// The key of what its id has reserved; none if it is not about a reservation.
-    pub record: Option<Box<[u8]>>,
+    pub id: ChargeId,
     pub role: Role,
     /// The role in which a failure of this charge denies its group; none where it does not.
     pub denial_where_failed: Option<Role>,
@@ -41,7 +38,16 @@ pub(in super::super) struct PendingCharge {
     pub alone: bool,
     pub reply: Arc<Reply>,
     /// The position of its answer in `reply`.
-    pub index: usize,
+    pub index: u32,
+}
+
+/// What the id of a charge stands for.
+#[derive(Clone, Debug)]
+pub(in super::super) enum ChargeId {
+    /// A hold: the hash of its id, or 0.
+    Hold(u64),
+    /// A reservation: the key of its record.
+    Record(Box<[u8]>),
 }
 
 /// A key as it is in Redis.
@@ -59,7 +65,7 @@ pub(in super::super) fn holds_key(key: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the key of what an id has reserved of a key: in the slot of the key.
-fn record_key(key: &[u8], id: &str) -> Box<[u8]> {
+pub(in super::super) fn record_key(key: &[u8], id: &str) -> Box<[u8]> {
     [key, b":r:", key_text::id_text(id).as_bytes()].concat().into()
 }
 
@@ -157,17 +163,16 @@ impl PendingCharge {
         };
         let StoredKey { text, slot, window_in_key } =
             StoredKey::new(options, &charge.key, charge.plan, wall);
-        let record = match charge.op {
-            Op::Reservation(_) => charge.hold.map(|id| record_key(&text, id)),
-            Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Undo(_) => None,
+        let id = match (charge.op, charge.hold) {
+            (Op::Reservation(_), Some(id)) => ChargeId::Record(record_key(&text, id)),
+            (_, id) => ChargeId::Hold(id.map_or(0, hash_hold_id)),
         };
         PendingCharge {
             key: text,
             slot,
             plan: charge.plan.clone(),
             op: ChargeOp::Op(charge.op),
-            hold: charge.hold.map_or(0, hash_hold_id),
-            record,
+            id,
             role: charge.role,
             denial_where_failed: None,
             group: None,
@@ -178,7 +183,23 @@ impl PendingCharge {
             asking: false,
             alone: false,
             reply: reply.clone(),
-            index,
+            index: index as u32,
+        }
+    }
+
+    /// Returns the hash of the hold's id; 0 if it has none.
+    pub(super) fn hold(&self) -> u64 {
+        match self.id {
+            ChargeId::Hold(hash) => hash,
+            ChargeId::Record(_) => 0,
+        }
+    }
+
+    /// Returns the key of what its id has reserved; none if it is not about a reservation.
+    pub(super) fn record(&self) -> Option<&[u8]> {
+        match &self.id {
+            ChargeId::Hold(_) => None,
+            ChargeId::Record(key) => Some(key),
         }
     }
 
@@ -197,11 +218,11 @@ impl PendingCharge {
             (Op::Reservation(op), _) => {
                 (self.plan.charge_reservation(state, &mut reservation, now, op), Vec::new())
             }
-            (op, true) => self.plan.charge_undoable(state, now, op, self.hold),
-            (op, false) => (self.plan.charge_hashed(state, now, op, self.hold), Vec::new()),
+            (op, true) => self.plan.charge_undoable(state, now, op, self.hold()),
+            (op, false) => (self.plan.charge_hashed(state, now, op, self.hold()), Vec::new()),
         };
         let (allowed, reserved) = (outcome.decision.allowed, reserved(&outcome.decision));
-        let answered = self.reply.set(self.index, Ok(outcome.decision), undos);
+        let answered = self.reply.set(self.index as usize, Ok(outcome.decision), undos);
         Decided { allowed, orphaned: reserved.filter(|_| !answered) }
     }
 
@@ -218,7 +239,7 @@ impl PendingCharge {
 
     /// Answers with an error.
     pub fn fail(&self, error: StoreError) {
-        self.reply.set(self.index, Err(error), Vec::new());
+        self.reply.set(self.index as usize, Err(error), Vec::new());
     }
 }
 

@@ -72,7 +72,7 @@ impl KeyCharges {
 
     /// Returns how many keys it has besides the first.
     fn more_keys(&self) -> usize {
-        usize::from(self.has_holds_key()) + usize::from(self.charges[0].record.is_some())
+        usize::from(self.has_holds_key()) + usize::from(self.charges[0].record().is_some())
     }
 
     /// Returns the end of the window in which the next hits of this key may go without a script.
@@ -260,8 +260,8 @@ impl ScriptCall {
             if entry.has_holds_key() {
                 command.arg(holds_key(key));
             }
-            if let Some(record) = &entry.charges[0].record {
-                command.arg(&**record);
+            if let Some(record) = entry.charges[0].record() {
+                command.arg(record);
             }
         }
         command.arg(&self.args[..]);
@@ -367,7 +367,7 @@ fn read(
         }
     };
     let state = state.ok_or(StoreError::Corrupt)?;
-    let reservation = match charge.record {
+    let reservation = match charge.record() {
         Some(_) => read_reservation(reader).ok_or(StoreError::Corrupt)?,
         None => None,
     };

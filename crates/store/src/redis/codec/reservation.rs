@@ -14,10 +14,15 @@ pub(in super::super) const MODULE_BIT: u16 = 1 << MODULE.number;
 /// invalid.
 pub(in super::super) fn read_reservation(reply: &mut Reader<'_>) -> Option<Option<Reservation>> {
     let len = reply.short()?;
-    let mut record = Reader(reply.bytes(len as usize)?);
-    if record.0.is_empty() {
-        return Some(None);
+    match reply.bytes(len as usize)? {
+        [] => Some(None),
+        record => Some(Some(read_record(record)?)),
     }
+}
+
+/// Reads what an id has reserved from its record; `None` if that is invalid.
+pub(in super::super) fn read_record(record: &[u8]) -> Option<Reservation> {
+    let mut record = Reader(record);
     if record.bytes(1)? != [LAYOUT] {
         return None;
     }
@@ -29,7 +34,7 @@ pub(in super::super) fn read_reservation(reply: &mut Reader<'_>) -> Option<Optio
         lapses: record.seconds()?.saturating_mul(SECOND),
         tag: record.half()?,
     };
-    record.0.is_empty().then_some(Some(reservation))
+    record.0.is_empty().then_some(reservation)
 }
 
 #[cfg(test)]

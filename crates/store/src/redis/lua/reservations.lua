@@ -43,17 +43,25 @@ algorithms[NUMBER] = {
   -- Reads the numbers of a run and the record under a key. Returns where the next run starts, the record,
   -- and an error.
   open = function(key, t, args, at)
-    local record, text = { key = key, was = '' }, try('GET', key)
-    record.least, record.more, record.timeout, at = read('<I4I4I4', args, at)
-    if type(text) == 'table' then return at, record, failed(text) end
-    if text then
-      if #text ~= SIZE or text:byte() ~= LAYOUT then return at, record, INVALID end
-      local lapses
-      record.was = text
-      record.hits, record.count, record.limits, record.taken, lapses, record.tag = select(2, read(FORMAT, text))
-      record.lapses, record.live = lapses, t < lapses * 1000000
+    local text, least, more, timeout, err = try('GET', key) or '', nil, nil, nil, nil
+    local _, hits, count, limits, taken, lapses, tag = 0, 0, 0, 0, 0, 0, 0
+    least, more, timeout, at = read('<I4I4I4', args, at)
+    if type(text) == 'table' then
+      err = failed(text)
+    elseif text ~= '' then
+      if #text ~= SIZE or text:byte() ~= LAYOUT then
+        err = INVALID
+      else
+        _, hits, count, limits, taken, lapses, tag = read(FORMAT, text)
+      end
     end
-    return at, record
+    -- All fields at once: a table that grows is slow.
+    return at, {
+      key = key, was = text, live = t < lapses * 1000000,
+      least = least, more = more, timeout = timeout,
+      hits = hits, count = count, limits = limits, taken = taken, lapses = lapses, tag = tag,
+      granted = false, charging = 0, settled = 0, kept = false,
+    }, err
   end,
   -- Returns the operation that is made, with its hits, limits and time.
   resolve = function(record, rule, v, t, op, used, granted)

@@ -20,7 +20,8 @@ fn used(read: Result<KeyState, StoreError>) -> Result<u64, StoreError> {
 
 /// Reads and resets a key within a short budget.
 async fn outcomes(store: &RedisStore, plan: &Arc<Plan>) -> [Result<(), StoreError>; 2] {
-    let state_key = StateKey { key: Key { domain: DOMAIN, entries: &[("key", "a")] }, plan };
+    let key = Key { domain: DOMAIN, entries: &[("key", "a")] };
+    let state_key = StateKey { key, plan, id: None };
     let budget = Duration::from_millis(300);
     let read = store.read(state_key, &[], budget).await.map(drop);
     [read, store.reset(state_key, budget).await]

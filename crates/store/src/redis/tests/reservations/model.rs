@@ -49,7 +49,7 @@ fn plans() -> Vec<Arc<Plan>> {
         vec![fixed(12)],
         vec![fixed(0)],
         vec![shadow(fixed(5))],
-        vec![day.clone(), sliding(9, 30 * SECOND)],
+        vec![day, sliding(9, 30 * SECOND)],
         vec![sliding(12, MINUTE)],
         vec![bucketed(12, 6), fixed(30)],
         vec![gcra(12, 8, 0)],

@@ -81,6 +81,8 @@ fn redirected_charges_are_made_once() {
         cluster.move_keys(slot, to);
         // Both keys are on the other node.
         assert_eq!(make(settle(4), "a").await.unwrap().reserved, 9);
+        // A record that exists on neither node: the slot has to arrive first.
+        assert_eq!(make(reserve(1, 9), "b").await, Err(StoreError::Unavailable));
         cluster.end_the_move(slot, to);
         assert_eq!(make(reserve(1, 9), "b").await.unwrap().granted, 9);
         assert_eq!(make(settle(1), "b").await.unwrap().reserved, 9);

@@ -1,0 +1,225 @@
+//! Budgets that requests reserve and settle: weir, a real Envoy as examples/envoy/budget.yaml configures it, and a model
+//! behind it. The tables of docs/budgets.md name these tests.
+
+mod ends;
+mod estimates;
+mod expressions;
+mod ids;
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::thread::{self, JoinHandle};
+
+use serde_json::json;
+
+use crate::support::backend::Backend;
+use crate::support::envoy::{self, Envoy};
+use crate::support::files::read;
+use crate::support::weir::{Weir, serving};
+use crate::support::{PATIENCE, http, model, wait_for};
+
+const EXAMPLE: &str = include_str!("../../examples/envoy/budget.yaml");
+
+/// What a user may use in a window.
+const BUDGET: u64 = 10_000;
+
+/// What is reserved where a request does not say, and charged where an answer does not.
+const ESTIMATE: u64 = 1_000;
+
+/// A request with an estimate of [`ESTIMATE`]: 996 tokens, and 4 for its 19 bytes.
+const BODY: &str = r#"{"max_tokens": 996}"#;
+
+/// weir and Envoy with the example, and a model.
+struct Budget {
+    weir: Weir,
+    envoy: Envoy,
+}
+
+/// What weir has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    reservations: u64,
+    reserved: u64,
+    settlements: u64,
+    settled: u64,
+    unknown: u64,
+}
+
+impl Budget {
+    fn start() -> Budget {
+        Budget::with(EXAMPLE)
+    }
+
+    /// Starts with a changed configuration of Envoy.
+    fn with(config: &str) -> Budget {
+        // No test fails when a day ends.
+        let rules = include_str!("../../examples/rules/budget.yaml").replace("day, ", "year, ");
+        let weir = serving(&rules).start();
+        let envoy = envoy::documented_with(config, &weir, model::start());
+        Budget { weir, envoy }
+    }
+
+    fn model(&self) -> &Backend {
+        &self.envoy.backend
+    }
+
+    /// Sends a request of a user. Returns its status.
+    fn ask_as(&self, user: &str, path: &str, body: &str) -> u16 {
+        let headers = [("x-user", user), ("content-type", "application/json")];
+        let answer = http::ask(self.envoy.address, "POST", path, &headers, body.as_bytes());
+        answer.unwrap_or_else(|e| panic!("{path}: {e}")).status
+    }
+
+    fn ask(&self, path: &str, body: &str) -> u16 {
+        self.ask_as("ann", path, body)
+    }
+
+    /// Sends a request in chunks, without reading the answer.
+    fn send(&self, path: &str, body: &str) -> TcpStream {
+        self.send_with(path, body, "content-type: application/json\r\n")
+    }
+
+    /// As [`Self::send`], with these headers.
+    fn send_with(&self, path: &str, body: &str, headers: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.envoy.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nhost: test\r\nx-user: ann\r\nconnection: close\r\n{headers}\
+             transfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"
+        )
+        .unwrap();
+        stream
+    }
+
+    /// Sends a request on a thread of its own. Returns its status.
+    fn begin(&self, path: String) -> JoinHandle<u16> {
+        let address = self.envoy.address;
+        thread::spawn(move || {
+            let headers = [("x-user", "ann"), ("content-type", "application/json")];
+            http::ask(address, "POST", &path, &headers, BODY.as_bytes()).unwrap().status
+        })
+    }
+
+    /// Sends a call to weir with an ID. Returns what is left of the budget.
+    fn call(&self, entries: &[(&str, &str)], hits: u64) -> u64 {
+        let entries: Vec<_> =
+            entries.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect();
+        let descriptor = json!({ "entries": entries, "hitsAddend": hits.to_string() });
+        let request = json!({ "domain": "budget", "descriptors": [descriptor] });
+        let answer = http::post(self.weir.http, "/json", request.to_string()).json();
+        answer["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0)
+    }
+
+    fn remaining_of(&self, user: &str) -> u64 {
+        self.call(&[("user", user)], 0)
+    }
+
+    fn remaining(&self) -> u64 {
+        self.remaining_of("ann")
+    }
+
+    fn counts(&self) -> Counts {
+        let count = |name: &str, labels: &str| {
+            self.weir
+                .metric(&format!("weir_{name}_total{{domain=\"budget\",rule=\"user\"{labels}}}"))
+        };
+        Counts {
+            reservations: count("reservations", ",result=\"allowed\""),
+            reserved: count("reserved_hits", ""),
+            settlements: count("settlements", ",result=\"settled\""),
+            settled: count("settled_hits", ""),
+            unknown: count("settlements", ",result=\"unknown\""),
+        }
+    }
+
+    /// Waits until Envoy has sent so many ends of requests, which it does after the response.
+    fn wait_for_ends(&self, wanted: u64) -> Counts {
+        wait_for(&format!("{wanted} ends"), || {
+            let counts = self.counts();
+            (counts.settlements + counts.unknown >= wanted).then_some(counts)
+        })
+    }
+
+    /// Sends a request. Returns its status, what it has reserved and what it was settled with.
+    fn cost(&self, path: &str, body: &str) -> (u16, u64, u64) {
+        let before = self.counts();
+        let status = self.ask(path, body);
+        let (reserved, settled) = self.cost_since(before);
+        (status, reserved, settled)
+    }
+
+    /// Returns what one request since then has reserved, and what it was settled with.
+    fn cost_since(&self, before: Counts) -> (u64, u64) {
+        let after = self.wait_for_ends(before.settlements + before.unknown + 1);
+        assert_eq!(after.unknown, before.unknown, "the end of a reservation");
+        assert_eq!(after.reservations, before.reservations + 1, "one start");
+        assert_eq!(after.settlements, before.settlements + 1, "one end");
+        (after.reserved - before.reserved, after.settled - before.settled)
+    }
+}
+
+#[test]
+fn exactly_as_many_calls_as_the_budget_allows_reach_the_model() {
+    let budget = Budget::start();
+    // Each uses another number of tokens.
+    let calls: Vec<(u64, JoinHandle<u16>)> =
+        (1..=200).map(|usage| (usage, budget.begin(format!("/slow/{usage}")))).collect();
+    wait_for("all others are denied", || {
+        let denied = calls.iter().filter(|(_, call)| call.is_finished()).count();
+        (denied == 190 && budget.model().held() == 10).then_some(())
+    });
+    assert_eq!(budget.remaining(), 0);
+    assert_eq!(budget.counts().reserved, BUDGET);
+    budget.model().release(10);
+    let statuses = calls.into_iter().map(|(usage, call)| (usage, call.join().unwrap()));
+    let passed: Vec<u64> =
+        statuses.filter(|(_, status)| *status == 200).map(|(usage, _)| usage).collect();
+    assert_eq!((passed.len(), budget.model().seen()), (10, 10));
+    let counts = budget.wait_for_ends(10);
+    assert_eq!((counts.settlements, counts.unknown), (10, 0));
+    assert_eq!(budget.remaining(), BUDGET - passed.iter().sum::<u64>());
+}
+
+#[test]
+fn half_of_the_clients_hang_up() {
+    let budget = Budget::start();
+    let mut calls: Vec<TcpStream> = Vec::new();
+    for number in 0..10 {
+        let path = if number < 4 { "/slow/123" } else { "/slow-stream/123" };
+        calls.push(budget.send(path, BODY));
+    }
+    wait_for("all reach the model", || (budget.model().held() == 10).then_some(()));
+    assert_eq!(budget.ask("/json/1", BODY), 429);
+    // Every other one: two before the headers, three after the first events.
+    let mut number = 0;
+    calls.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    assert_eq!(budget.wait_for_ends(5).settled, 5 * ESTIMATE);
+    budget.model().release(10);
+    let counts = budget.wait_for_ends(10);
+    assert_eq!((counts.settlements, counts.unknown), (10, 0));
+    assert_eq!(budget.remaining(), BUDGET - 5 * ESTIMATE - 5 * 123);
+}
+
+#[test]
+fn the_tables_of_the_page_name_tests() {
+    let page = read("docs/budgets.md");
+    let sources =
+        ["budgets", "budgets/ends", "budgets/estimates", "budgets/expressions", "budgets/ids"];
+    let sources = sources.into_iter().chain(["gateway_costs/reserved"]);
+    let tests: String = sources.map(|name| read(format!("tests/e2e/{name}.rs"))).collect();
+    let last_cells = page.lines().filter_map(|line| {
+        let cell = line.strip_suffix("` |")?.rsplit("| `").next()?;
+        cell.contains('_').then_some(cell)
+    });
+    let mut named = 0;
+    for name in last_cells.filter(|cell| !cell.contains([' ', '`'])) {
+        assert!(tests.contains(&format!("#[test]\nfn {name}() {{")), "{name}");
+        named += 1;
+    }
+    assert!(named >= 25, "{named}");
+}
