@@ -37,7 +37,7 @@ struct TakenHold {
     op: Op,
     id: Option<Box<str>>,
     role: Role,
-    /// The counts of a reservation; none for a hold.
+    /// The counts of a reservation; none for a hold, and where the rule has no `reserve`.
     stats: Option<Arc<ReserveStats>>,
 }
 
@@ -100,7 +100,7 @@ impl Holds {
     pub(super) fn deny(&mut self) {
         let Some(taken) = &mut self.0 else { return };
         let holds = mem::take(&mut taken.holds).into_iter();
-        (taken.denied, taken.holds) = holds.partition(|hold| hold.stats.is_some());
+        (taken.denied, taken.holds) = holds.partition(TakenHold::is_reservation);
         taken.unknown.drain(..).for_each(|stats| stats.lost());
     }
 
@@ -158,6 +158,10 @@ impl Taken {
 }
 
 impl TakenHold {
+    fn is_reservation(&self) -> bool {
+        matches!(self.op, Op::Reservation(_))
+    }
+
     fn entries(&self) -> Vec<Entry<'_>> {
         self.entries.iter().map(|(key, value)| (&**key, &**value)).collect()
     }

@@ -146,8 +146,8 @@ async fn over_the_limit_nothing_stays_reserved() {
     assert_eq!((denied.code(), denied.statuses[0].reserved), (Code::OverLimit, 0));
     let one = &denied.statuses[1];
     assert_eq!((one.code(), one.reserved, one.remaining), (Code::OverLimit, 0, 0));
-    // The clock starts an hour.
-    assert_eq!(one.retry_after, Some(prost_types::Duration { seconds: 1_600, nanos: 0 }));
+    // An hour has just begun.
+    assert_eq!(one.retry_after, Some(prost_types::Duration { seconds: 3_600, nanos: 0 }));
     assert_eq!(one.reset_after, one.retry_after);
     assert_eq!(bench.left("user").await, 100);
     assert_eq!(bench.settle(&["user", "one"], "second", 3).await.0, Settled::Unknown);
