@@ -156,3 +156,22 @@ fn refunds_do_nothing() {
     }
     assert_eq!(bench.limiter.counts().ignored_refunds.load(Relaxed), 3);
 }
+
+#[test]
+fn a_denied_request_of_a_program_holds_no_reservation_of_any_rule() {
+    let bench = Bench::new(
+        "domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: hour, requests_per_unit: 100 } }
+  - { key: one, rate_limit: { unit: hour, requests_per_unit: 1 } }
+",
+    );
+    let by = |id, step| Some(Budget { id, step });
+    let reserve = |entries, id| Descriptor {
+        budget: by(id, BudgetStep::Reserve(10)),
+        ..reserve(entries, None)
+    };
+    assert!(!bench.send(&[reserve(&[("one", "x")], "a")], 0).0);
+    assert!(bench.send(&[reserve(&ANN, "b"), reserve(&[("one", "x")], "b")], 0).0);
+    assert_eq!(bench.one(&ANN, Some(0)), (false, 100));
+}
