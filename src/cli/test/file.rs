@@ -66,7 +66,7 @@ pub(super) struct Step {
     /// The time between two requests.
     pub every: Micros,
     pub domain: Rc<str>,
-    /// The hits of each descriptor without its own.
+    /// The hits of each descriptor without its own; 0 if the request has no number.
     pub hits: u32,
     pub descriptors: Vec<DescriptorSpec>,
     /// What to do about a reservation of the descriptors, in place of taking hits: its id, and the step.
