@@ -164,7 +164,7 @@ async fn conforms() {
         conformance::conforms(&store, &home.clock).await;
         conformance::states::conforms(&store, &home.clock).await;
     }
-    let home = Home { max_keys: 100_000, ..Home::new() };
+    let home = Home { max_keys: 100_000, max_reservations: 12_500, ..Home::new() };
     let store = home.try_open(SOON, Duration::ZERO).unwrap();
     conformance::reservations::keeps_many_open(&store, &home.clock).await;
 }
