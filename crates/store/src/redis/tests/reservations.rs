@@ -63,7 +63,7 @@ fn a_record_is_small_and_lapses() {
         ] {
             assert!(make(&store, &plan, id, reserve(1, 40)).await.unwrap().allowed);
             let record = format!("{key}:r:{id}");
-            assert_eq!(server.command(&["STRLEN", &record]).int(), 21);
+            assert_eq!(server.command(&["STRLEN", &record]).int(), 23);
             let left = server.command(&["PTTL", &record]).int();
             assert!((3_590_000..=3_601_000).contains(&left), "{left}");
             let bytes = server.command(&["MEMORY", "USAGE", &record]).int();
@@ -87,7 +87,7 @@ fn a_record_that_cannot_be_read_fails_its_charge_alone() {
         assert_eq!(try_take_of(&store, &plan, 5).await.used_before, 0);
         server.command(&["RPUSH", &format!("{key}:r:list"), "x"]);
         server.command(&["SET", &format!("{key}:r:text"), "no record"]);
-        server.command(&["SET", &format!("{key}:r:layout"), &"\u{2}".repeat(21)]);
+        server.command(&["SET", &format!("{key}:r:layout"), &"\u{2}".repeat(23)]);
         for (id, error) in [
             ("list", StoreError::WrongType),
             ("text", StoreError::Corrupt),
