@@ -74,7 +74,8 @@ impl<S: Store> RateLimit<S> {
             id => Cow::Borrowed(id),
         };
         let entries: Vec<Vec<Entry<'_>>> = parts.descriptors.iter().map(entries).collect();
-        let budget = Some(Budget { id: &id, step });
+        let budget = Budget { id: &id, step };
+        let budget = Some(&budget);
         let descriptors =
             entries.iter().map(|entries| Descriptor { entries, budget, ..Default::default() });
         let descriptors: Vec<Descriptor<'_>> = descriptors.collect();

@@ -84,7 +84,7 @@ impl Permissions {
 }
 
 /// Whether hits may come back.
-fn gives_back(budget: Budget<'_>) -> bool {
+fn gives_back(budget: &Budget<'_>) -> bool {
     !matches!(budget.step, BudgetStep::Reserve(_))
 }
 

@@ -87,15 +87,18 @@ impl<'s, 'r> Matched<'s, 'r> {
         match &self.effect {
             None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
             Some(Effect::Limit { plan, .. }) => Some(plan),
-            Some(Effect::Block { .. }) => self.applies.plan().filter(|_| self.settles()),
-            // What was never taken is not refunded. A hold is known by its id, and so is a reservation.
-            Some(Effect::Allow { .. }) => {
-                let has_id = |plan: &&Arc<Plan>| plan.hold_id().is_some();
-                let gives_back =
-                    |plan: &&Arc<Plan>| self.settles() || self.op.is_refund() && has_id(plan);
-                self.applies.plan().filter(gives_back)
-            }
+            Some(Effect::Block { .. } | Effect::Allow { .. }) => self.plan_to_give_back(),
         }
+    }
+
+    /// The limits whose hits come back although a control decides. What was never taken is not refunded; a
+    /// hold is known by its id, and so is a reservation.
+    #[cold]
+    fn plan_to_give_back(&self) -> Option<&Arc<Plan>> {
+        let refunds_hold = |plan: &&Arc<Plan>| {
+            self.is_allowed() && self.op.is_refund() && plan.hold_id().is_some()
+        };
+        self.applies.plan().filter(|plan| self.settles() || refunds_hold(plan))
     }
 
     /// The limits whose counts operators see, charged or not.

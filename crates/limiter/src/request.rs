@@ -29,7 +29,7 @@ pub struct Descriptor<'a> {
     pub hits_addend: Option<u64>,
     pub is_negative_hits: bool,
     /// What to do about a reservation, in place of hits.
-    pub budget: Option<Budget<'a>>,
+    pub budget: Option<&'a Budget<'a>>,
 }
 
 /// What to do about what an id has reserved of the keys of a request, whatever `reserve` of their rules says

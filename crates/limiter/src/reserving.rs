@@ -49,7 +49,7 @@ pub(super) fn op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule
 
 /// Returns the operation of a step of a reservation. Without `reserve`, a rule has its defaults.
 #[cold]
-pub(super) fn budget_op(budget: Budget<'_>, rule: Option<&Rule>) -> Op {
+pub(super) fn budget_op(budget: &Budget<'_>, rule: Option<&Rule>) -> Op {
     Op::Reservation(match budget.step {
         BudgetStep::Settle(used) => ReservationOp::SettleKnown(used),
         BudgetStep::Cancel => ReservationOp::Cancel(u32::MAX),

@@ -150,7 +150,7 @@ impl<'r> Bench<'r> {
                 limit: spec.limit,
                 hits_addend: spec.hits,
                 is_negative_hits: spec.refund,
-                budget,
+                budget: budget.as_ref(),
             })
             .collect();
         let request = Request {

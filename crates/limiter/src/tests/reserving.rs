@@ -166,12 +166,11 @@ descriptors:
   - { key: one, rate_limit: { unit: hour, requests_per_unit: 1 } }
 ",
     );
-    let by = |id, step| Some(Budget { id, step });
-    let reserve = |entries, id| Descriptor {
-        budget: by(id, BudgetStep::Reserve(10)),
-        ..reserve(entries, None)
-    };
-    assert!(!bench.send(&[reserve(&[("one", "x")], "a")], 0).0);
-    assert!(bench.send(&[reserve(&ANN, "b"), reserve(&[("one", "x")], "b")], 0).0);
+    let by = |id| Budget { id, step: BudgetStep::Reserve(10) };
+    let (first, second) = (by("a"), by("b"));
+    let one = [("one", "x")];
+    let reserve = |entries, budget| Descriptor { budget: Some(budget), ..reserve(entries, None) };
+    assert!(!bench.send(&[reserve(&one, &first)], 0).0);
+    assert!(bench.send(&[reserve(&ANN, &second), reserve(&one, &second)], 0).0);
     assert_eq!(bench.one(&ANN, Some(0)), (false, 100));
 }
