@@ -233,11 +233,17 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Cancels in the background what a denied request has reserved.
-    #[inline]
+    #[inline(always)]
     fn cancel_denied(&self, holds: &mut Holds) {
-        let denied = if holds.is_empty() { None } else { holds.denied() };
+        if !holds.is_empty() {
+            self.cancel(holds);
+        }
+    }
+
+    #[cold]
+    fn cancel(&self, holds: &mut Holds) {
         // There is no runtime only when the process exits.
-        if let Some((denied, runtime)) = denied.zip(Handle::try_current().ok()) {
+        if let Some((denied, runtime)) = holds.denied().zip(Handle::try_current().ok()) {
             let rate_limit = self.clone();
             runtime.spawn(async move { rate_limit.release(denied).await });
         }
