@@ -53,7 +53,7 @@ impl Budget {
     /// Starts with a changed configuration of Envoy.
     fn with(config: &str) -> Budget {
         // No test fails when a day ends.
-        let rules = include_str!("../../examples/rules/budget.yaml").replace("day, ", "year, ");
+        let rules = include_str!("../../examples/rules/tokens.yaml").replace("day, ", "year, ");
         let weir = serving(&rules).start();
         let envoy = envoy::documented_with(config, &weir, model::start());
         Budget { weir, envoy }
