@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::lookup::Lookup;
 use super::reserving;
-use weir_limit::{Op, Plan, ReservationOp, ReservationResult};
+use weir_limit::{Op, Plan, ReservationResult};
 use weir_rules::ReserveStats;
 use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Role, Store};
 
@@ -64,14 +64,13 @@ impl Holds {
         }
         let charged = lookup.matched.iter().filter(|matched| matched.plan().is_some());
         for ((charge, answer), matched) in batch.charges.iter().zip(answers).zip(charged) {
-            let reserved = reserving::reserved(answer).map(ReservationOp::Cancel);
             let stats = matched.applies.rule().and_then(|rule| rule.reserve_stats.clone());
-            let op = match reserved.map(Op::Reservation) {
+            let op = match charge.cancelling(answer).map(|cancelling| cancelling.op) {
                 None if reserving::is_unknown(charge.op, answer) => {
                     self.taken(batch, charge).unknown.extend(stats);
                     continue;
                 }
-                reserved => reserved.or_else(|| charge.held(answer).map(Op::Refund)),
+                cancel => cancel.or_else(|| charge.held(answer).map(Op::Refund)),
             };
             let Some(op) = op else { continue };
             let entry = |(key, value): &Entry<'_>| (Box::from(*key), Box::from(*value));

@@ -203,7 +203,8 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Decides a request as [`decide`](Self::decide) does, but without waiting, and passes the decision
-    /// to `then`. The reservations of a denied request are cancelled if the store can do that now, too. Returns `None`, with nothing charged or counted, if the store cannot answer now.
+    /// to `then`. The reservations of a denied request are cancelled if the store can do that now, too.
+    /// Returns `None`, with nothing charged or counted, if the store cannot answer now.
     ///
     /// The decision is not returned, because to copy it takes longer than to look up a rule.
     pub fn decide_now<'s, T>(
@@ -396,7 +397,7 @@ impl<S: Store> Limiter<S> {
             top_keys::record(top, matched, charge, decision, &counted, is_charged, shadow_mode);
         }
         if let Some(stats) = matched.reserve_stats() {
-            reserving::count(stats, charge.op, decision, limit);
+            reserving::count(stats, charge.op, decision, counted.beyond());
             if matched.descriptor.is_negative_hits {
                 self.refund_ignored(charge.key.domain, matched);
             }

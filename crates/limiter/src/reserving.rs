@@ -4,7 +4,7 @@ use super::lookup::Matched;
 use super::{Budget, BudgetStep, Descriptor, Request};
 use crate::controls::Effect;
 use weir_limit::{
-    Decision, Limit, Op, Plan, Reservation, ReservationOp, ReservationResult, Reserve, Source,
+    Decision, Op, Plan, Reservation, ReservationOp, ReservationResult, Reserve, Source,
 };
 use weir_rules::{ReserveStats, ReserveStep, Rule};
 use weir_store::Answer;
@@ -104,11 +104,12 @@ pub(super) fn controlled(op: Op, effect: &Effect<'_>) -> Op {
             Op::Reservation(ReservationOp::ReserveOnce(within(reserve, plan), tag))
         }
         (Effect::Limit { .. }, _) => op,
-        (Effect::Allow { count: false, .. }, ReservationOp::Settle(_))
-        | (Effect::Allow { count: false, .. }, ReservationOp::SettleKnown(_))
-        | (Effect::Allow { count: false, .. }, ReservationOp::SettleOrReserve(..)) => {
-            Op::Reservation(ReservationOp::Cancel(u32::MAX))
-        }
+        (
+            Effect::Allow { count: false, .. },
+            ReservationOp::Settle(_)
+            | ReservationOp::SettleKnown(_)
+            | ReservationOp::SettleOrReserve(..),
+        ) => Op::Reservation(ReservationOp::Cancel(u32::MAX)),
         (Effect::Block { .. } | Effect::Allow { .. }, _) => only_settling(op),
     }
 }
@@ -124,15 +125,10 @@ pub(super) fn only_settling(op: Op) -> Op {
     }
 }
 
-/// Counts what became of a descriptor of a rule with `reserve`. Its hits beyond `limit`, which decided, are
-/// an overdraft.
+/// Counts what became of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit
+/// that decided.
 #[cold]
-pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, limit: &Limit) {
-    let over = || {
-        let n = u64::from(limit.requests_per_unit);
-        let used = decision.used_before.saturating_add(op.charged(decision));
-        used.saturating_sub(n.max(decision.used_before))
-    };
+pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, overdraft: u64) {
     match (op, decision.reservation) {
         (Op::Reservation(op), ReservationResult::None) => match op.reserve() {
             Some(_) if decision.allowed => {}
@@ -146,15 +142,18 @@ pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, limit: &L
         }
         (Op::Reservation(ReservationOp::Cancel(_)), ReservationResult::Unknown) => {}
         (
-            Op::Reservation(ReservationOp::Settle(used) | ReservationOp::SettleKnown(used)),
+            Op::Reservation(
+                ReservationOp::Settle(used)
+                | ReservationOp::SettleKnown(used)
+                | ReservationOp::SettleOrReserve(used, _),
+            ),
             ReservationResult::Settled,
-        )
-        | (Op::Reservation(ReservationOp::SettleOrReserve(used, _)), ReservationResult::Settled) => {
-            stats.settled(decision.reserved, used, over());
-        }
-        (_, ReservationResult::Unknown) => stats.unknown(over()),
+        ) => stats.settled(decision.reserved, used, overdraft),
+        (_, ReservationResult::Unknown) => stats.unknown(overdraft),
         // Hits without an id.
-        (Op::Take(1..) | Op::Add { hits: 1.., .. }, _) if decision.allowed => stats.unknown(over()),
+        (Op::Take(1..) | Op::Add { hits: 1.., .. }, _) if decision.allowed => {
+            stats.unknown(overdraft)
+        }
         (_, _) => {}
     }
 }
@@ -176,19 +175,15 @@ pub(super) fn settles(op: Op) -> bool {
     }
 }
 
-/// Returns the hits to cancel if the request is denied or its caller goes away: those that this charge has
-/// reserved.
-pub(super) fn reserved(answer: &Answer) -> Option<u32> {
-    let decision = answer.as_ref().ok()?;
-    (decision.reservation == ReservationResult::Reserved).then_some(decision.granted)
-}
-
 /// Returns whether it is not known if a charge has reserved hits.
 pub(super) fn is_unknown(op: Op, answer: &Answer) -> bool {
     let reserves = matches!(op, Op::Reservation(op) if op.reserve().is_some());
     reserves
         && match answer {
-            Ok(decision) => decision.source == Source::Degraded && reserved(answer).is_none(),
+            Ok(decision) => {
+                let is_reserved = decision.reservation == ReservationResult::Reserved;
+                decision.source == Source::Degraded && !is_reserved
+            }
             Err(failed) => !failed.is_refusal(),
         }
 }

@@ -52,6 +52,17 @@ impl<'d> CountedHits<'d> {
         self.decision.source == Source::DeniedLocally
     }
 
+    /// The hits.
+    #[inline]
+    pub fn hits(&self) -> u64 {
+        self.hits
+    }
+
+    /// The hits beyond the n of the limit that decided, admitted or not.
+    pub fn beyond(&self) -> u64 {
+        self.split.over
+    }
+
     /// The hits over the limit.
     fn over(&self) -> u64 {
         if self.are_all_over() { self.hits } else { self.split.over }

@@ -28,7 +28,7 @@ pub(super) fn record(
     if charge.op.is_refund() {
         return;
     }
-    let hits = charge.op.charged(decision);
+    let hits = counted.hits();
     let near = match is_charged && decision.allowed && decision.source == Source::Store {
         true => near(charge.plan, decision, counted, hits),
         false => NearAdmissions::new(),

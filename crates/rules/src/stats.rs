@@ -31,7 +31,7 @@ const RATIO_BOUNDS: [u64; 13] = [1, 3, 10, 25, 50, 75, 100, 150, 200, 300, 1_000
 
 /// Counters of the reservations of a rule with `reserve`. When rules are reloaded, the rule of the same name
 /// takes them over.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReserveStats {
     allowed: AtomicU64,
     denied: AtomicU64,
@@ -42,26 +42,16 @@ pub struct ReserveStats {
     reserved_hits: AtomicU64,
     settled_hits: AtomicU64,
     overdraft_hits: AtomicU64,
-    ratio: Histogram,
+    ratio: Ratio,
 }
 
-impl Default for ReserveStats {
+/// What was used of reservations, in hundredths of what was reserved.
+#[derive(Debug)]
+struct Ratio(Histogram);
+
+impl Default for Ratio {
     fn default() -> Self {
-        let [allowed, denied, settled, cancelled, unknown, lost] = Default::default();
-        let [reserved_hits, settled_hits, overdraft_hits] = Default::default();
-        let ratio = Histogram::new(&RATIO_BOUNDS, 100.0);
-        ReserveStats {
-            allowed,
-            denied,
-            settled,
-            cancelled,
-            unknown,
-            lost,
-            reserved_hits,
-            settled_hits,
-            overdraft_hits,
-            ratio,
-        }
+        Ratio(Histogram::new(&RATIO_BOUNDS, 100.0))
     }
 }
 
@@ -83,7 +73,7 @@ impl ReserveStats {
         add(&self.settled_hits, used.into());
         add(&self.overdraft_hits, overdraft);
         let percent = u64::from(used) * 100;
-        self.ratio.record(percent.div_ceil(u64::from(reserved.max(1))));
+        self.ratio.0.record(percent.div_ceil(u64::from(reserved.max(1))));
     }
 
     /// Counts a reservation that was given back as a whole, because its request was denied or went away.
@@ -125,7 +115,7 @@ impl ReserveStats {
 
     /// What was used of the reservations that were settled.
     pub fn ratio(&self) -> HistogramSnapshot {
-        self.ratio.snapshot()
+        self.ratio.0.snapshot()
     }
 }
 

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::conformance::{self, DAWN, charge, model, plan, take};
-use crate::{Charge, Key, Operations, Role, StateKey, States};
+use crate::{Answer, Charge, Key, Operations, Role, StateKey, States};
 use weir_common::clock::ManualClock;
 use weir_limit::{KeyState, Micros, Op, Plan, SECOND, Unit};
 
@@ -140,6 +140,11 @@ fn take_now<C: Clock>(store: &DiskStore<C>, key: &str, plan: &Arc<Plan>, hits: u
     let entries = [("key", key)];
     let key = Key { domain: "d", entries: &entries };
     let charge = Charge { key, plan, op: Op::Take(hits), hold: None, role: Role::Enforced };
+    try_charge(store, charge).is_some()
+}
+
+/// Makes a charge at once; none if the store does not.
+fn try_charge<C: Clock>(store: &DiskStore<C>, charge: Charge<'_>) -> Option<Answer> {
     let batch = Batch {
         charges: &[charge],
         together: false,
@@ -148,7 +153,8 @@ fn take_now<C: Clock>(store: &DiskStore<C>, key: &str, plan: &Arc<Plan>, hits: u
         on_failure: None,
         span: None,
     };
-    store.try_charge(batch, &mut Answers::new())
+    let mut answers = Answers::new();
+    store.try_charge(batch, &mut answers).then(|| answers.swap_remove(0))
 }
 
 async fn used(store: &Disk, domain: &str, key: &str, plan: &Arc<Plan>) -> u64 {

@@ -34,17 +34,7 @@ fn make(store: &Disk, plan: &Arc<Plan>, key: &str, id: &str, op: ReservationOp) 
     let key = Key { domain: "d", entries: &entries };
     let op = Op::Reservation(op);
     let charge = Charge { key, plan, op, hold: Some(id), role: Role::Enforced };
-    let batch = Batch {
-        charges: &[charge],
-        together: false,
-        quota_passes: false,
-        budget: Duration::ZERO,
-        on_failure: None,
-        span: None,
-    };
-    let mut answers = Answers::new();
-    assert!(store.try_charge(batch, &mut answers));
-    answers.swap_remove(0).unwrap()
+    try_charge(store, charge).expect("an answer now").unwrap()
 }
 
 /// The hits that ids have reserved.
