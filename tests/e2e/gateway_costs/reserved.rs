@@ -56,20 +56,23 @@ impl Reserved {
         Reserved(Gateway::start_with(policy, Some(&overlay)))
     }
 
-    /// Calls weir for the tenant. Returns what is left.
-    fn call(&self, id: &str, hits: u64) -> u64 {
+    /// Calls weir for the tenant. Returns what is left; none if the call was denied.
+    fn call(&self, id: &str, hits: u64) -> Option<u64> {
         let keys = [(ROUTE, ROUTE), ("rule-0-match-0", "acme"), ("rule-0-match-1", id)];
         let entries = keys.map(|(key, value)| json!({ "key": key, "value": value }));
         let descriptor = json!({ "entries": entries, "hitsAddend": hits.to_string() });
         let request = json!({ "domain": self.0.domain, "descriptors": [descriptor] });
         let answer = http::post(self.0.weir.http, "/json", request.to_string()).json();
-        answer["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0)
+        let status = &answer["statuses"][0];
+        (status["code"] == "OK").then(|| status["limitRemaining"].as_u64().unwrap_or(0))
     }
 
-    /// Reserves, and settles with 0: all calls of this rule have an ID.
+    /// Reserves, and settles with 0: all calls of this rule have an ID. A call that was denied has reserved nothing, and
+    /// another one could.
     fn remaining(&self) -> u64 {
-        self.call("look", 0);
-        self.call("look", 0)
+        let reserved = self.call("look", 0);
+        let settled = reserved.and_then(|_| self.call("look", 0));
+        settled.unwrap_or(0)
     }
 
     /// Charges tokens without a reservation.
@@ -193,5 +196,5 @@ fn a_client_cannot_choose_the_id_of_its_reservation() {
     let end = budget.end_of(|| assert_eq!(budget.0.ask(500, &headers), 200));
     assert_eq!(end, Some(500));
     // This ID has no reservation, so the call reserves.
-    assert_eq!(budget.call(id, 0), LIMIT - 500 - ESTIMATE);
+    assert_eq!(budget.call(id, 0), Some(LIMIT - 500 - ESTIMATE));
 }
