@@ -121,6 +121,12 @@ pub(crate) trait LimitAlgorithm: Sized {
         0
     }
 
+    /// Returns the end of the window or sub-window of `t`, within which it does not matter when hits are
+    /// charged; none if it matters.
+    fn window_end(&self, _t: Micros) -> Option<Micros> {
+        None
+    }
+
     /// Returns whether hits can be reserved and given back later.
     fn can_reserve(&self) -> bool {
         true

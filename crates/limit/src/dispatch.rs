@@ -66,6 +66,7 @@ methods! {
     fn repeats_denials(charge_denied: bool, alone: bool) -> bool;
     fn hold_id() -> Option<&str>;
     fn can_reserve() -> bool;
+    fn window_end(t: Micros) -> Option<Micros>;
     fn log_period() -> Option<Micros>;
     fn longest_span() -> Option<Micros>;
     fn write_text(text: &mut fmt::Formatter<'_>) -> fmt::Result;

@@ -6,6 +6,7 @@
 
 mod charge;
 mod inspect;
+mod lease;
 mod op;
 mod reservation;
 mod state;
@@ -39,6 +40,8 @@ pub struct Plan {
     /// The hits from which on each limit is near its n; empty if decisions do not tell.
     near_from: Box<[u64]>,
     near_limit_ratio: Option<f32>,
+    /// Whether hits may be charged before they are asked for.
+    can_lease: bool,
 }
 
 impl PartialEq for Plan {
@@ -68,6 +71,7 @@ impl Plan {
         let in_flight = |limit: &Limit| limit.algorithm.counts_in_flight();
         let concurrency = limits.iter().position(in_flight).map(|at| at as u8);
         Plan {
+            can_lease: lease::can_lease(&limits),
             limits: limits.into(),
             shape_hash: hash(&shape),
             shape: shape.into(),

@@ -166,6 +166,10 @@ impl LimitAlgorithm for BucketedWindow {
         state.index.saturating_mul(self.span())
     }
 
+    fn window_end(&self, t: Micros) -> Option<Micros> {
+        Some((t / self.span() + 1).saturating_mul(self.span()))
+    }
+
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
         Undo::new(after.sum - before.sum, now.max(self.newest_window(after)))
     }

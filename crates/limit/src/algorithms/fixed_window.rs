@@ -100,6 +100,10 @@ impl LimitAlgorithm for FixedWindow {
         state.window
     }
 
+    fn window_end(&self, t: Micros) -> Option<Micros> {
+        Some(self.window(t).1)
+    }
+
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
         Undo::new((after.count - before.count).into(), now.max(after.window))
     }

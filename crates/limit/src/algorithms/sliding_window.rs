@@ -147,6 +147,10 @@ impl LimitAlgorithm for SlidingWindow {
         state.index.saturating_mul(self.period)
     }
 
+    fn window_end(&self, t: Micros) -> Option<Micros> {
+        Some((t / self.period + 1).saturating_mul(self.period))
+    }
+
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
         let hits = after.current - before.current;
         Undo::new(hits.into(), now.max(self.newest_window(after)))

@@ -13,7 +13,8 @@ pub struct UpTo {
     pub least: u32,
     /// The most hits to take; `least` if it is less.
     pub most: u32,
-    /// Of what the limits have left after `least`, at most one part of this number is taken.
+    /// Of what the limits have left after `least`, at most one part of this number is taken, and none of
+    /// fewer hits than this: not `share - 1` or fewer of the last hits.
     pub share: NonZeroU32,
 }
 
@@ -22,9 +23,10 @@ impl UpTo {
     /// of hits that it allows; none if one of them denies `least`.
     pub(crate) fn granted(self, mut rooms: impl Iterator<Item = u64>) -> Option<u32> {
         let (least, share) = (u64::from(self.least), u64::from(self.share.get()));
+        let part =
+            rooms.try_fold(u64::MAX, |part, room| Some(part.min(room.checked_sub(least)? / share)));
         let most = u64::from(self.most).saturating_sub(least);
-        let more =
-            rooms.try_fold(most, |more, room| Some(more.min(room.checked_sub(least)? / share)))?;
+        let more = most.min(part.map(|part| if part < share { 0 } else { part })?);
         Some(u32::try_from(least + more).unwrap_or(u32::MAX))
     }
 }

@@ -175,10 +175,11 @@ impl Model {
             return (false, 0);
         }
         let mut left = 0;
-        while left < more * share && self.allows(now, least + left + 1) {
+        while left < more.max(share) * share && self.allows(now, least + left + 1) {
             left += 1;
         }
-        let granted = least + left / share;
+        let part = if left / share < share { 0 } else { left / share };
+        let granted = least + part.min(more);
         if granted > 0 {
             assert!(self.take(now, granted));
         }

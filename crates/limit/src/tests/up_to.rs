@@ -73,8 +73,9 @@ proptest! {
             return Ok(());
         }
         let more = u64::from(asked.most).saturating_sub(least);
-        let left = naive.largest(least, least + more * share) - least;
-        let granted = least + left / share;
+        let left = naive.largest(least, least + more.max(share) * share) - least;
+        let part = left / share;
+        let granted = least + if part < share { 0 } else { part.min(more) };
         prop_assert!(decision.allowed);
         prop_assert_eq!(u64::from(decision.granted), granted);
         let expected = naive.take(granted);
@@ -126,13 +127,14 @@ fn the_last_part_of_a_limit_is_granted() {
 
 #[test]
 fn at_most_a_share_of_what_is_left_is_granted() {
-    let mut driver = Driver::new(vec![fixed(10, MINUTE), gcra(60, MINUTE, 60)]);
-    // A third of the nine that are left after one.
-    assert_eq!(driver.up_to(1, 9, 3).granted, 4);
-    assert_eq!(driver.up_to(0, 9, 3).granted, 2);
-    assert_eq!(driver.up_to(3, 9, 3).granted, 3);
-    assert_eq!(driver.up_to(0, 9, 3).granted, 0);
-    assert_eq!(driver.up_to(1, 9, 3).granted, 1);
+    let mut driver = Driver::new(vec![fixed(20, MINUTE), gcra(60, MINUTE, 60)]);
+    // A third of those that are left after the least.
+    assert_eq!(driver.up_to(1, 4, 3).granted, 4);
+    assert_eq!(driver.up_to(1, 20, 3).granted, 6);
+    assert_eq!(driver.up_to(0, 20, 3).granted, 3);
+    // Of the last seven, a part is too small.
+    assert_eq!(driver.up_to(0, 20, 3).granted, 0);
+    assert_eq!(driver.up_to(1, 20, 3).granted, 1);
     // The most may be less than the least.
     driver.now += MINUTE;
     assert_eq!(driver.up_to(2, 1, 1).granted, 2);

@@ -79,7 +79,8 @@ pub async fn takes_up_to_what_is_left(store: &impl Store) {
                 before(&value).await;
                 let decision = one(store, &value, plan, up_to(least, most, share), "it").await;
                 let left = largest.checked_sub(least);
-                let granted = left.map_or(0, |left| least + (left / share).min(most - least));
+                let part = |left: u32| if left / share < share { 0 } else { left / share };
+                let granted = left.map_or(0, |left| least + part(left).min(most - least));
                 assert_eq!(
                     (decision.allowed, decision.granted),
                     (left.is_some(), granted),

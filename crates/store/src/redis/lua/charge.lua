@@ -14,7 +14,8 @@
 --             were taken, I2 the limits that took them, one bit each, I7 1 + the start of the hold or
 --             the time that the charge replaced, or 0, and I4 the hits of that hold; for ADD I2 the limits
 --             that are charged, one bit each; for UPTO, whose hits are the least, I4 the most of further
---             hits, and I4 the number of parts of what is left, of which these may be one; from RESERVE on,
+--             hits, and I4 the number of parts of what is left, of which these may be one, but not one of fewer
+--             hits than this number; from RESERVE on,
 --             which is the only run of its entry, what reservations.lua describes
 -- Reply   packed: I7 now, and for each entry I4 the length of its state before the call, and the
 --         state; the same for its holds, and for its record; and for its log what sliding_log.lua describes. From FAILURES on the first
@@ -196,6 +197,7 @@ local function granted(rule, v, least, more, share, id)
       if limit.never or room < 0 then room = 0 end
       if room < least then return least end
       local part = floor((room - least) / share)
+      if part < share then part = 0 end
       if part < more then more = part end
     end
   end
