@@ -339,6 +339,11 @@ impl App {
                 error = limiter.store().load_error() => Err(SetupError::Unavailable(error).into()),
             }
         };
+        let stop = async {
+            let stop = stop.await;
+            limiter.store().drain();
+            stop
+        };
         tokio::select! {
             stopped = lifecycle.run(ended, stop) => stopped,
             // None of these ends.

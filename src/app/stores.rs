@@ -3,19 +3,21 @@
 mod configured;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) use self::configured::ConfiguredStore;
 use crate::settings::Settings;
 use crate::tls::Identities;
-use weir_common::clock::SystemClock;
+use weir_common::clock::{BootClock, SystemClock};
 use weir_common::setup_error::SetupError;
 use weir_common::threads::Failures;
 use weir_store::deny_locally::DenyLocally;
 use weir_store::disk::{DiskStore, OpenError};
 use weir_store::guard::Guard;
+use weir_store::leases::Leases;
 use weir_store::memory::MemoryStore;
 use weir_store::per_second::PerSecond;
-use weir_store::redis::RedisStore;
+use weir_store::redis::{Layout, RedisStore};
 
 /// Denials cached at a time, about 100 bytes each.
 const CACHED_DENIALS: usize = 64 * 1024;
@@ -58,10 +60,15 @@ pub(super) fn make(
             identities.present(name, certificates);
         }
     }
+    let leases_for = match redis.layout {
+        Layout::Weir => *store.leases_for,
+        Layout::Reference => Duration::ZERO,
+    };
     let stores = PerSecond::new(RedisStore::new(redis), per_second.map(RedisStore::new));
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
-    let denying = DenyLocally::new(stores, clock.clone(), deny_for, cached);
+    let leases = Leases::new(stores, BootClock, leases_for);
+    let denying = DenyLocally::new(leases, clock.clone(), deny_for, cached).forgetting_where_leased();
     let mut guard = Guard::new(denying, clock, on_failure, replicas, max_keys)
         .with_max_reservations(max_reservations);
     if *store.count_replicas {

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::time::MissedTickBehavior;
-use weir_limit::Micros;
+use rustix::time::ClockId;
+use weir_limit::{Micros, SECOND};
 
 use crate::throttle::Throttle;
 
@@ -126,6 +127,26 @@ impl Clock for WallClock {
     }
 }
 
+/// A time that never steps, and goes on while the machine is suspended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl BootClock {
+    #[cfg(target_os = "linux")]
+    const ID: ClockId = ClockId::Boottime;
+    /// Elsewhere this goes on.
+    #[cfg(not(target_os = "linux"))]
+    const ID: ClockId = ClockId::Monotonic;
+}
+
+impl Monotonic for BootClock {
+    fn monotonic(&self) -> Micros {
+        let time = rustix::time::clock_gettime(BootClock::ID);
+        let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+        seconds * SECOND + nanos / 1_000
+    }
+}
+
 /// A clock that stands still until it is set.
 #[derive(Debug)]
 pub struct ManualClock {
@@ -184,8 +205,6 @@ impl<C: Monotonic> Monotonic for std::sync::Arc<C> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use weir_limit::SECOND;
-
     use super::*;
 
     const DAWN: Micros = 1_800_000_000 * SECOND;

@@ -16,7 +16,7 @@ mod up_to;
 use std::hash::{DefaultHasher, Hasher};
 
 pub(super) use self::charge::fill;
-pub use self::inspect::{CountError, KeyState, LimitReading};
+pub use self::inspect::{CountError, KeyState, LeasedHits, LimitReading};
 pub use self::op::Op;
 pub use self::reservation::{KeyCounts, Reservation, ReservationOp, Reserve};
 pub use self::state::State;

@@ -58,6 +58,8 @@ pub enum Source {
     Store,
     /// This replica decided: it repeats a denial that still holds.
     DeniedLocally,
+    /// This replica decided: it serves hits that the store has charged before.
+    Leased,
     /// The policy for a failing store.
     Degraded,
 }

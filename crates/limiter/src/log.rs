@@ -153,6 +153,7 @@ fn line<'a>(
             };
             match decision.source {
                 Source::Store => matched.effect.as_ref().map(controlled),
+                Source::Leased => Some("leased: charged before".to_owned()),
                 Source::DeniedLocally => Some("denied without the store".to_owned()),
                 Source::Degraded => Some("the store failed, its policy answers".to_owned()),
             }

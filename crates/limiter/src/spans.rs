@@ -213,6 +213,7 @@ fn source(source: Source) -> &'static str {
     match source {
         Source::Store => "store",
         Source::DeniedLocally => "denied_locally",
+        Source::Leased => "leased",
         Source::Degraded => "failure_policy",
     }
 }

@@ -5,11 +5,13 @@ mod denial_cache;
 mod tests;
 
 use std::iter::zip;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
+use super::leases::{Leases, Leasing};
 use super::memory::fingerprint::Fingerprint;
 use super::{Answer, Answers, Batch, Charge, Operations, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
@@ -49,7 +51,7 @@ use weir_limit::{Decision, KeyState, Micros, Source};
 pub struct DenyLocally<S, C> {
     inner: S,
     clock: C,
-    denials: DenialCache,
+    denials: Arc<DenialCache>,
     longest: Micros,
 }
 
@@ -73,7 +75,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
     /// of them, rounded down to a power of two, but at least eight.
     pub fn new(inner: S, clock: C, deny_locally_for: Duration, slots: usize) -> DenyLocally<S, C> {
         let longest = Micros::try_from(deny_locally_for.as_micros()).unwrap_or(Micros::MAX);
-        DenyLocally { inner, clock, denials: DenialCache::new(slots), longest }
+        DenyLocally { inner, clock, denials: Arc::new(DenialCache::new(slots)), longest }
     }
 
     /// Returns the store inside.
@@ -161,6 +163,15 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         if holds > 0 {
             self.denials.put(charge, hits, decision, sent, sent.saturating_add(holds));
         }
+    }
+}
+
+impl<S: Leasing, C: Monotonic> DenyLocally<Leases<S>, C> {
+    /// Forgets the denials of each key that hits are leased of.
+    pub fn forgetting_where_leased(self) -> DenyLocally<Leases<S>, C> {
+        let denials = self.denials.clone();
+        self.inner.on_grant(move |charge| denials.forget(charge));
+        self
     }
 }
 

@@ -9,6 +9,7 @@ pub mod deny_locally;
 pub mod disk;
 pub mod guard;
 mod key_text;
+pub mod leases;
 pub mod memory;
 mod operations;
 pub mod per_second;

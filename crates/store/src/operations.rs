@@ -119,6 +119,12 @@ pub trait Operations: Send + Sync {
         self.inner().map_or_else(|| ready(()).boxed(), Operations::withdraw)
     }
 
+    /// Gives back what is charged and not used yet, and charges nothing early any more: the service is about to
+    /// stop.
+    fn drain(&self) {
+        self.inner().into_iter().for_each(Operations::drain);
+    }
+
     /// Forgets denials that are repeated without the store.
     fn forget_denials(&self) {
         self.inner().into_iter().for_each(Operations::forget_denials);

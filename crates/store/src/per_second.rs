@@ -5,6 +5,7 @@ mod tests;
 
 use std::future::Future;
 use std::iter::{self, zip};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -15,6 +16,7 @@ use super::{
     Answer, Answers, Batch, Charge, Operations, Role, SharedTable, StateKey, States, Store,
     StoreError, StoreStatus,
 };
+use crate::leases::{LeaseCharge, Leasing};
 use crate::replica_texts::ReplicaTexts;
 use crate::replicas::ReplicaRegister;
 use weir_common::metrics::{MergedFamilies, MetricSink};
@@ -198,6 +200,12 @@ impl<S: Undoable> Store for PerSecond<S> {
     }
 }
 
+impl<S: Undoable + Leasing> Leasing for PerSecond<S> {
+    fn charge_lease(&self, charge: Arc<LeaseCharge>) {
+        self.store_of(charge.plan()).charge_lease(charge);
+    }
+}
+
 impl<S: Undoable + States> States for PerSecond<S> {
     async fn read(
         &self,
@@ -244,6 +252,10 @@ impl<S: Undoable + Operations> Operations for PerSecond<S> {
     /// Returns the texts in the main store.
     fn replica_texts(&self) -> Option<&dyn ReplicaTexts> {
         self.main.replica_texts()
+    }
+
+    fn drain(&self) {
+        self.stores().for_each(Operations::drain);
     }
 
     fn forget_denials(&self) {

@@ -60,6 +60,7 @@ pub use self::counts::RedisCounts;
 use self::direct::DirectConnections;
 pub use self::options::{Clock, Layout, Options, Topology};
 use self::reply::{AllAnswers, AnswersWithUndos, Reply};
+use super::leases::{LeaseCharge, Leasing};
 use super::per_second::{Undoable, Undos, undoing};
 use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
 use weir_common::threads;
@@ -246,6 +247,16 @@ impl Undoable for RedisStore {
             .enumerate()
             .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index, 0));
         self.connections().push(pending);
+    }
+}
+
+impl Leasing for RedisStore {
+    fn charge_lease(&self, lease: Arc<LeaseCharge>) {
+        // Nobody waits for it, so it has no deadline.
+        let reply = Reply::new(1, StoreError::TimedOut, None);
+        let options = &self.shared.options;
+        let pending = lease.with_charge(|charge| PendingCharge::new(options, charge, &reply, 0, 0));
+        self.connections().push([PendingCharge { lease: Some(lease), ..pending }]);
     }
 }
 

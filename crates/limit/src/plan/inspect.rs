@@ -23,6 +23,16 @@ pub struct KeyState {
     pub counts: Vec<Result<SpanCount, CountError>>,
     /// What the id that was asked for has reserved, if it can still be settled. A plan's state does not tell.
     pub reservation: Option<Reservation>,
+    /// The hits that are charged, and that this process has not served yet. A plan's state does not tell.
+    pub leased: Option<LeasedHits>,
+}
+
+/// Hits of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeasedHits {
+    pub hits: u64,
+    /// Until they are given back.
+    pub lasts: Micros,
 }
 
 /// What one limit has counted for a key.

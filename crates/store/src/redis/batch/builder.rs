@@ -43,7 +43,15 @@ impl CommandBatch {
         // A charge that waited behind a slow round trip is sent only within its own budget.
         let at = Instant::now();
         let mut recorded: Vec<Arc<Reply>> = Vec::new();
+        let mut asking = Vec::new();
         for charge in charges {
+            if let Some(lease) = &charge.lease {
+                lease.set_sent();
+                if lease.asks() {
+                    asking.push(charge);
+                    continue;
+                }
+            }
             if charge.reply.is_awaited(at) {
                 // The charges of a request are next to each other.
                 if charge.reply.is_recorded()
@@ -54,6 +62,8 @@ impl CommandBatch {
                 builder.add(charge);
             }
         }
+        // Behind what requests charge.
+        asking.into_iter().for_each(|charge| builder.add(charge));
         CommandBatch { recorded, ..builder.finish(clock) }
     }
 

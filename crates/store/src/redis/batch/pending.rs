@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::key_text;
+use crate::leases::LeaseCharge;
 use crate::redis::codec::PlanCodec;
 use crate::redis::key;
 use crate::redis::options::{Layout, Options, Topology};
@@ -36,6 +37,8 @@ pub(in super::super) struct PendingCharge {
     pub asking: bool,
     /// Sent in a call of its own.
     pub alone: bool,
+    /// The lease that makes it, if one does.
+    pub lease: Option<Arc<LeaseCharge>>,
     pub reply: Arc<Reply>,
     /// The position of its answer in `reply`.
     pub index: u32,
@@ -111,11 +114,11 @@ impl ChargeOp {
 }
 
 /// The outcome of a charge, besides its answer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Decided {
     pub allowed: bool,
-    /// The hits that it has reserved for a request that was dropped meanwhile, if any.
-    pub orphaned: Option<u32>,
+    /// Charges that give back what nobody will use.
+    pub returning: Vec<PendingCharge>,
 }
 
 /// A group of charges that are made all or none, in one call.
@@ -182,6 +185,7 @@ impl PendingCharge {
             hops: 0,
             asking: false,
             alone: false,
+            lease: None,
             reply: reply.clone(),
             index: index as u32,
         }
@@ -214,6 +218,9 @@ impl PendingCharge {
             ChargeOp::Op(op) => op,
             ChargeOp::Settle(_) => Op::Take(0),
         };
+        if let Some(lease) = &self.lease {
+            return Decided { allowed: true, returning: self.decide_lease(lease, state, op, now) };
+        }
         let (outcome, undos) = match (op, self.undoable) {
             (Op::Reservation(op), _) => {
                 (self.plan.charge_reservation(state, &mut reservation, now, op), Vec::new())
@@ -223,7 +230,30 @@ impl PendingCharge {
         };
         let (allowed, reserved) = (outcome.decision.allowed, reserved(&outcome.decision));
         let answered = self.reply.set(self.index as usize, Ok(outcome.decision), undos);
-        Decided { allowed, orphaned: reserved.filter(|_| !answered) }
+        let orphaned = reserved.filter(|_| !answered);
+        Decided {
+            allowed,
+            returning: orphaned.map(|hits| self.cancelling(hits)).into_iter().collect(),
+        }
+    }
+
+    /// Applies what a lease charges to the state before it, and answers it.
+    #[cold]
+    fn decide_lease(
+        &self,
+        lease: &LeaseCharge,
+        state: &mut State,
+        op: Op,
+        now: Micros,
+    ) -> Vec<PendingCharge> {
+        let before = state.clone();
+        let (_, undos) = self.plan.charge_undoable(state, now, op, 0);
+        let returning = |lease: Arc<LeaseCharge>| PendingCharge {
+            op: ChargeOp::Op(lease.op()),
+            lease: Some(lease),
+            ..self.clone()
+        };
+        lease.answer(before, &undos, now).into_iter().map(returning).collect()
     }
 
     /// Returns the charge that gives back hits that this one has reserved, over the same connection.

@@ -309,10 +309,10 @@ impl ScriptCall {
                         open_windows.insert(entry.hash, ends);
                     }
                     for charge in entry.charges {
-                        let Decided { allowed, orphaned } =
+                        let Decided { allowed, returning } =
                             charge.decide(&mut state, reservation, now);
                         denials.add(charge.role, (!allowed).then_some(charge.role));
-                        orphans.extend(orphaned.map(|hits| charge.cancelling(hits)));
+                        orphans.extend(returning);
                     }
                 }
                 (state, _) => {
@@ -339,7 +339,8 @@ pub(in super::super) struct Answered<'r> {
     pub failures: SmallVec<[(StoreError, Box<[u8]>); 1]>,
     /// Redis's message for the first failure that has no code of its own.
     pub message: &'r [u8],
-    /// Charges that give back what was reserved for requests that were dropped meanwhile.
+    /// Charges that give back what was reserved for requests that were dropped meanwhile, and what was leased
+    /// too late.
     pub orphans: Vec<PendingCharge>,
 }
 

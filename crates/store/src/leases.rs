@@ -1,0 +1,210 @@
+//! Leases: hits of hot keys that are charged before they are asked for.
+
+mod charge;
+mod hot_keys;
+mod key;
+mod lease;
+mod operations;
+mod recent;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::iter::zip;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+pub use self::charge::LeaseCharge;
+use self::table::{LeaseCharges, LeaseTable};
+use super::memory::fingerprint::Fingerprint;
+use super::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
+use weir_common::clock::Monotonic;
+use weir_limit::{Decision, KeyState, LeasedHits, Micros, Source};
+
+/// A store that charges for leases.
+pub trait Leasing: Store {
+    /// Makes a charge that no request waits for, over the same connection as the charges of this thread, after those
+    /// that were made before. Passes its outcome to [`LeaseCharge::answer`].
+    fn charge_lease(&self, charge: Arc<LeaseCharge>);
+}
+
+/// A wrapper that serves hot keys from hits that the inner store has charged before.
+///
+/// **Paid first.** Every hit that is served was charged to the same key in the inner store, and is served while it
+/// still counts there: until the end of the window in which it was charged, by the store's clock. So any number of
+/// processes together admit no more than the limits allow.
+///
+/// **Which.** Keys of plans that [can be leased](weir_limit::Plan::can_lease) of which this process has admitted 32
+/// requests within the length of a lease. An eighth of what is left is asked for at most, and no more than the hits
+/// of that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When a quarter of
+/// it is left and the key is still hot, the next hits are asked for, and no request waits for them.
+///
+/// **Answers** are computed from a copy of the state: those of the inner store if nobody else had been admitted since
+/// the hits were granted.
+///
+/// **Given back.** What is left after the length of a lease goes back by an [undo](weir_limit::Op::Undo); at
+/// once where a request asks for more hits than are left, refunds or does anything else than take and look, where
+/// the plan changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key
+/// that is reset, nothing is given back.
+///
+/// **Time** is read for each hit, from a clock that goes on while the machine is suspended.
+///
+/// **Bounded.** At most 65 536 leases and about 16 MiB.
+///
+/// **Cost.** Without leases: one atomic load, and after an admitted charge one lock and a fingerprint.
+#[derive(Debug)]
+pub struct Leases<S> {
+    inner: S,
+    table: Arc<LeaseTable>,
+}
+
+/// A batch of which leases answer some charges.
+struct Split<'a> {
+    /// One for each charge of the batch: its decision, if a lease has made it.
+    known: SmallVec<[Option<Decision>; 4]>,
+    /// The charges for the inner store.
+    rest: SmallVec<[Charge<'a>; 4]>,
+}
+
+impl<S: Leasing> Leases<S> {
+    /// Leases hits of `inner` for `length`; zero: never. `clock` goes on while the machine is suspended.
+    pub fn new(inner: S, clock: impl Monotonic, length: Duration) -> Leases<S> {
+        let length = Micros::try_from(length.as_micros()).unwrap_or(Micros::MAX);
+        Leases { inner, table: Arc::new(LeaseTable::new(Box::new(clock), length)) }
+    }
+
+    /// Returns the store inside.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// Calls `then` with a charge of each key that hits are granted of.
+    pub(crate) fn on_grant(&self, then: impl Fn(&Charge<'_>) + Send + Sync + 'static) {
+        // Only the first one is called.
+        let _ = self.table.on_grant.set(Box::new(then));
+    }
+
+    /// Serves what leases can; none if the inner store charges all of the batch.
+    fn split<'a>(&self, batch: &Batch<'a>) -> Option<Split<'a>> {
+        if self.table.len() == 0 {
+            return None;
+        }
+        if batch.together {
+            batch.charges.iter().for_each(|charge| self.end(charge));
+            return None;
+        }
+        let (mut known, mut rest) = (SmallVec::new(), SmallVec::new());
+        for charge in batch.charges {
+            let served = self.serve(charge);
+            if served.is_none() {
+                rest.push(*charge);
+            }
+            known.push(served);
+        }
+        (rest.len() < known.len()).then_some(Split { known, rest })
+    }
+
+    fn serve(&self, charge: &Charge<'_>) -> Option<Decision> {
+        let key = self.table.key(charge)?;
+        let mut charges = LeaseCharges::new();
+        let served = self.table.serve(&key, charge, &mut charges);
+        self.send(charges);
+        served
+    }
+
+    /// Ends the lease of a key, and gives back what is left.
+    fn end(&self, charge: &Charge<'_>) {
+        if let Some(key) = self.table.key(charge) {
+            self.send(self.table.end(&key));
+        }
+    }
+
+    fn send(&self, charges: LeaseCharges) {
+        charges.into_iter().for_each(|charge| self.inner.charge_lease(charge));
+    }
+
+    /// Counts what the inner store admitted; asks for hits of keys that are hot.
+    fn learn(&self, together: bool, charges: &[Charge<'_>], answers: &[Answer]) {
+        if together {
+            return;
+        }
+        for (charge, answer) in zip(charges, answers) {
+            let (Some(hits @ 1..), Ok(decision)) = (charge.op.takes(), answer) else { continue };
+            if !decision.allowed || decision.source != Source::Store {
+                continue;
+            }
+            let key = self.table.key(charge);
+            let asked = key.and_then(|key: Fingerprint| self.table.admitted(&key, charge, hits));
+            self.send(asked.into_iter().collect());
+        }
+    }
+
+    /// Adds the decisions of leases and the answers of the inner store to `answers`, in the batch's order.
+    fn merge(&self, split: Split<'_>, inner: Answers, answers: &mut Answers) {
+        self.learn(false, &split.rest, &inner);
+        let mut inner = inner.into_iter();
+        answers.extend(split.known.into_iter().map(|known| match known {
+            Some(decision) => Ok(decision),
+            None => inner.next().unwrap_or(Err(StoreError::Unavailable)),
+        }));
+    }
+}
+
+impl<S: Leasing> Store for Leases<S> {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        let Some(split) = self.split(&batch) else {
+            let first = answers.len();
+            self.inner.charge(batch, answers).await;
+            return self.learn(batch.together, batch.charges, &answers[first..]);
+        };
+        let mut inner = Answers::new();
+        if !split.rest.is_empty() {
+            self.inner.charge(Batch { charges: &split.rest, ..batch }, &mut inner).await;
+        }
+        self.merge(split, inner, answers);
+    }
+
+    /// Answers a batch of one charge from the lease of its key. What a lease has served cannot go back if the inner
+    /// store cannot answer the rest now.
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        let [charge] = batch.charges else { return false };
+        if self.table.len() == 0 || batch.together {
+            return false;
+        }
+        let served = self.serve(charge);
+        let is_served = served.is_some();
+        answers.extend(served.map(Ok));
+        is_served
+    }
+
+    /// Whether some keys are leased.
+    fn is_immediate(&self) -> bool {
+        self.table.len() > 0
+    }
+}
+
+impl<S: Leasing + States> States for Leases<S> {
+    /// Reads what the inner store has counted, with what is leased of it here.
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        let state = self.inner.read(key, spans, budget).await?;
+        let fingerprint = self.table.key(&key.charge());
+        let left = fingerprint.and_then(|key| self.table.left(&key));
+        Ok(KeyState { leased: left.map(|(hits, lasts)| LeasedHits { hits, lasts }), ..state })
+    }
+
+    /// Ends the lease too, also if the inner store fails: it may have deleted the state nevertheless.
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        let reset = self.inner.reset(key, budget).await;
+        if let Some(key) = self.table.key(&key.charge()) {
+            self.table.forget(&key);
+        }
+        reset
+    }
+}

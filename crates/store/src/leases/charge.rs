@@ -1,0 +1,128 @@
+//! The charges that leases make, which no request waits for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use std::num::NonZeroU32;
+
+use super::key::LeasedKey;
+use super::lease::{Granted, StoreTime};
+use super::table::LeaseTable;
+use crate::Charge;
+use crate::memory::fingerprint::Fingerprint;
+use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
+
+/// Of what is left of the limits, at most one part of this number is leased.
+const SHARE: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
+
+/// A charge that asks for hits, or gives some back. Made at most once, and answered once: if it is dropped without an
+/// answer, the store has not made it, or its outcome is unknown.
+#[derive(Debug)]
+pub struct LeaseCharge {
+    table: Arc<LeaseTable>,
+    pub(super) key: Fingerprint,
+    pub(super) leased: Arc<LeasedKey>,
+    pub(super) plan: Arc<Plan>,
+    op: LeaseOp,
+    /// When it was sent for the first time; 0 before.
+    sent: AtomicU64,
+    answered: AtomicBool,
+}
+
+/// What a lease charges.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LeaseOp {
+    /// Asks for up to this number of hits.
+    Ask(u32),
+    Return(Undo),
+}
+
+impl LeaseCharge {
+    pub(super) fn new(
+        table: Arc<LeaseTable>,
+        key: Fingerprint,
+        leased: Arc<LeasedKey>,
+        plan: Arc<Plan>,
+        op: LeaseOp,
+    ) -> LeaseCharge {
+        let (sent, answered) = Default::default();
+        LeaseCharge { table, key, leased, plan, op, sent, answered }
+    }
+
+    /// Returns the plan that charges.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Returns what it does.
+    pub fn op(&self) -> Op {
+        match self.op {
+            LeaseOp::Ask(most) => Op::UpTo(UpTo { least: 0, most, share: SHARE }),
+            LeaseOp::Return(undo) => Op::Undo(undo),
+        }
+    }
+
+    /// Passes the charge to `then`.
+    pub fn with_charge<T>(&self, then: impl FnOnce(&Charge<'_>) -> T) -> T {
+        self.leased.charge(&self.plan, self.op(), then)
+    }
+
+    /// Whether it asks for hits. It is sent behind other charges of its key: these are served as if nothing were
+    /// leased.
+    pub fn asks(&self) -> bool {
+        matches!(self.op, LeaseOp::Ask(_))
+    }
+
+    /// Notes that it is sent now. What it asks for is used only for a time from the first sending.
+    pub fn set_sent(&self) {
+        let now = self.table.now().max(1);
+        let _ = self.sent.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Takes the answer of the store: the state before the charge, and what undoes it, if it asked; `now` is the time
+    /// that the store charged at. Returns what is to be given back.
+    pub fn answer(&self, state: State, undos: &[Undo], now: Micros) -> Vec<Arc<LeaseCharge>> {
+        self.answered.store(true, Ordering::Relaxed);
+        if let LeaseOp::Return(undo) = self.op {
+            self.table.counts.returned.fetch_add(undo.hits.into(), Ordering::Relaxed);
+            return Vec::new();
+        }
+        let sent = self.sent.load(Ordering::Relaxed);
+        let returned = match undos {
+            [] => {
+                self.table.not_granted(self);
+                return Vec::new();
+            }
+            [undo] => {
+                let at = StoreTime { sent, now };
+                self.table.granted(self, Granted { state, undo: *undo, at })
+            }
+            // The clock has stepped back behind the window of some limit: not worth it.
+            several => {
+                self.table.not_granted(self);
+                several.to_vec()
+            }
+        };
+        let charge = |undo| {
+            let op = LeaseOp::Return(undo);
+            let (table, leased, plan) =
+                (self.table.clone(), self.leased.clone(), self.plan.clone());
+            Arc::new(LeaseCharge::new(table, self.key, leased, plan, op))
+        };
+        returned.into_iter().map(charge).collect()
+    }
+}
+
+impl Drop for LeaseCharge {
+    fn drop(&mut self) {
+        if *self.answered.get_mut() {
+            return;
+        }
+        match self.op {
+            LeaseOp::Ask(_) => self.table.not_granted(self),
+            LeaseOp::Return(undo) => {
+                self.table.counts.lost.fetch_add(undo.hits.into(), Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A key that outlives its request.
+
+use crate::{Charge, Entry, Key, Role};
+use weir_limit::{Algorithm, Op, Plan};
+
+use std::sync::Arc;
+
+/// The key of a lease.
+#[derive(Debug)]
+pub(super) struct LeasedKey {
+    domain: Box<str>,
+    entries: Box<[(Box<str>, Box<str>)]>,
+    role: Role,
+    /// About what the lease takes in memory.
+    pub bytes: usize,
+}
+
+impl LeasedKey {
+    pub fn new(charge: &Charge<'_>) -> LeasedKey {
+        let own = |(name, value): &Entry<'_>| (Box::from(*name), Box::from(*value));
+        let texts = charge.key.entries.iter().map(|(name, value)| name.len() + value.len() + 32);
+        LeasedKey {
+            domain: charge.key.domain.into(),
+            entries: charge.key.entries.iter().map(own).collect(),
+            role: charge.role,
+            bytes: LEASE_BYTES
+                + charge.key.domain.len()
+                + texts.sum::<usize>()
+                + state_bytes(charge.plan),
+        }
+    }
+
+    /// Passes a charge of the key to `then`.
+    pub fn charge<T>(&self, plan: &Arc<Plan>, op: Op, then: impl FnOnce(&Charge<'_>) -> T) -> T {
+        let entries: Vec<Entry<'_>> =
+            self.entries.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let key = Key { domain: &self.domain, entries: &entries };
+        then(&Charge { key, plan, op, hold: None, role: self.role })
+    }
+}
+
+/// The bytes of a lease without its key and its state, and of its place in a table.
+const LEASE_BYTES: usize = 512;
+
+/// Returns about the bytes of a state.
+fn state_bytes(plan: &Plan) -> usize {
+    let ring = |algorithm: &Algorithm| match algorithm {
+        Algorithm::BucketedWindow(window) => 4 * window.slots() as usize,
+        _ => 0,
+    };
+    plan.limits().iter().map(|limit| 64 + ring(&limit.algorithm)).sum()
+}

@@ -1,0 +1,184 @@
+//! The lease of one key: hits that are charged already, and a copy of the state to answer from.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::hot_keys::HOT;
+use super::key::LeasedKey;
+use super::recent::Recent;
+use weir_limit::{Decision, Micros, Op, Plan, Source, State, Undo};
+
+/// By how much a clock may run faster than the store's: one in this number.
+const DRIFT: Micros = 1_000;
+
+/// The lease of one key by one plan. Times are this process's, unless they are said to be the store's.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub key: Arc<LeasedKey>,
+    pub plan: Arc<Plan>,
+    pub recent: Recent,
+    /// Whether a grant is on its way.
+    pub asked: bool,
+    /// What is left of grants, oldest first: each has hits left.
+    parts: SmallVec<[Part; 2]>,
+    /// The hits left when the newest grant came.
+    full: u64,
+    /// None before the first grant.
+    copy: Option<StateCopy>,
+}
+
+/// What is left of one grant.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Gives back what is left.
+    undo: Undo,
+    /// Its hits count until this instant.
+    ends: Micros,
+}
+
+/// The state that the store would have if it had charged the hits that were served, and no others since.
+#[derive(Debug)]
+struct StateCopy {
+    state: State,
+    at: StoreTime,
+}
+
+/// The time of the store when it answered a charge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoreTime {
+    /// When the charge was sent.
+    pub sent: Micros,
+    /// The store's time in its reply.
+    pub now: Micros,
+}
+
+impl StoreTime {
+    /// Returns the store's time at `now`, if its clock runs as this process's.
+    fn at(self, now: Micros) -> Micros {
+        self.now.saturating_add(now.saturating_sub(self.sent))
+    }
+
+    /// Returns from when on it is not certain that the store's time is before `end`.
+    fn before(self, end: Micros) -> Micros {
+        let left = end.saturating_sub(self.now);
+        self.sent.saturating_add(left - left.div_ceil(DRIFT).min(left))
+    }
+}
+
+/// What the store granted.
+#[derive(Debug)]
+pub(super) struct Granted {
+    /// The state before it.
+    pub state: State,
+    /// What gives it back.
+    pub undo: Undo,
+    pub at: StoreTime,
+}
+
+/// What becomes of a request for a key with a lease.
+#[derive(Debug)]
+pub(super) enum Served {
+    /// The lease answers.
+    Leased(Decision),
+    /// The store is to answer; the lease is ended.
+    Store,
+}
+
+impl Lease {
+    /// Starts without hits, when a grant is asked for.
+    pub fn new(key: Arc<LeasedKey>, plan: Arc<Plan>, recent: Recent) -> Lease {
+        let (parts, full, copy) = Default::default();
+        Lease { key, plan, recent, asked: true, parts, full, copy }
+    }
+
+    /// The hits left, and until when.
+    pub fn left(&self) -> (u64, Micros) {
+        let left = self.parts.iter().map(|part| u64::from(part.undo.hits)).sum();
+        (left, self.parts.iter().map(|part| part.ends).max().unwrap_or(0))
+    }
+
+    /// Adds what was granted, for at most `length`. Returns what is to be given back.
+    pub fn add(&mut self, granted: Granted, now: Micros, length: Micros) -> Vec<Undo> {
+        let Granted { mut state, undo, at } = granted;
+        let mut returned = self.end_parts(now);
+        let ends = at.sent.saturating_add(length).min(at.before(self.plan.window_end(at.now)));
+        if ends <= now {
+            returned.push(undo);
+            return returned;
+        }
+        // What is left of older grants was charged, but to nobody.
+        for part in &self.parts {
+            self.plan.charge_hashed(&mut state, at.now, Op::Undo(part.undo), 0);
+        }
+        self.copy = Some(StateCopy { state, at });
+        self.parts.push(Part { undo, ends });
+        self.full = self.left().0;
+        returned
+    }
+
+    /// Serves hits, or a look, at `now`. Adds what is to be given back to `returned`: before the request is
+    /// charged, if the store is to answer.
+    pub fn serve(&mut self, hits: u64, now: Micros, returned: &mut Vec<Undo>) -> Served {
+        returned.append(&mut self.end_parts(now));
+        let (left, _) = self.left();
+        let Some(StateCopy { state, at }) =
+            self.copy.as_mut().filter(|_| (1..=left).contains(&hits.max(1)))
+        else {
+            returned.append(&mut self.end());
+            return Served::Store;
+        };
+        let outcome = self.plan.charge_hashed(state, at.at(now), Op::Take(hits), 0);
+        if !outcome.decision.allowed {
+            // The store has admitted more than these; if it ever happens, the store decides.
+            returned.append(&mut self.end());
+            return Served::Store;
+        }
+        self.take(hits);
+        Served::Leased(Decision { source: Source::Leased, ..outcome.decision })
+    }
+
+    /// Takes hits that are left, of the oldest grant first.
+    fn take(&mut self, mut hits: u64) {
+        for part in &mut self.parts {
+            let taken = hits.min(part.undo.hits.into());
+            // At most the hits of the part.
+            part.undo.hits -= taken as u32;
+            hits -= taken;
+        }
+        self.parts.retain(|part| part.undo.hits > 0);
+    }
+
+    /// Returns the hits to ask for: those of late, if a quarter of the last grant is left or less, the key is
+    /// hot, and nothing is asked for yet.
+    pub fn ask(&mut self, now: Micros, length: Micros) -> Option<u32> {
+        if self.asked || self.left().0 > self.full / 4 {
+            return None;
+        }
+        let recent = self.recent.within(now, length);
+        self.asked = recent.requests >= HOT;
+        self.asked.then(|| u32::try_from(recent.hits).unwrap_or(u32::MAX))
+    }
+
+    /// Removes the grants that have ended. Returns what is to be given back.
+    pub fn end_parts(&mut self, now: Micros) -> Vec<Undo> {
+        let mut returned = Vec::new();
+        self.parts.retain(|part| {
+            let ended = part.ends <= now;
+            returned.extend(ended.then_some(part.undo));
+            !ended
+        });
+        returned
+    }
+
+    /// Ends the lease. Returns what is to be given back.
+    pub fn end(&mut self) -> Vec<Undo> {
+        self.copy = None;
+        self.parts.drain(..).map(|part| part.undo).collect()
+    }
+
+    /// Whether nothing is left of it, nothing is asked for, and the key is not hot.
+    pub fn is_over(&self, now: Micros, length: Micros) -> bool {
+        self.parts.is_empty() && !self.asked && self.recent.within(now, length).requests < HOT
+    }
+}

@@ -1,0 +1,64 @@
+//! Sweeping, draining and metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join};
+use tokio::time::MissedTickBehavior;
+
+use super::{Leases, Leasing};
+use crate::Operations;
+use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
+
+/// How often leases that have ended are given back.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+
+const LEASES: MetricFamily =
+    MetricFamily::gauge("leases", "Keys of which hits are charged before they are asked for", &[]);
+const GRANTS: MetricFamily =
+    MetricFamily::counter("lease_grants", "Grants of hits that were charged early", &[]);
+const LEASED_HITS: MetricFamily = MetricFamily::counter(
+    "leased_hits",
+    "Hits that were charged early: served, returned, or lost because the store did not answer or the key was reset",
+    &["result"],
+);
+
+impl<S: Leasing + Operations> Operations for Leases<S> {
+    fn inner(&self) -> Option<&dyn Operations> {
+        Some(&self.inner)
+    }
+
+    /// Gives back what is left of leases that have ended.
+    fn maintain(&self) -> BoxFuture<'_, ()> {
+        let sweeping = async {
+            let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                self.send(self.table.sweep());
+            }
+        };
+        join(self.inner.maintain(), sweeping).map(drop).boxed()
+    }
+
+    fn drain(&self) {
+        self.table.close();
+        self.send(self.table.sweep());
+        self.inner.drain();
+    }
+
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let counts = &self.table.counts;
+        sink.gauge(LEASES, self.table.len() as f64);
+        sink.counter(GRANTS, count(&counts.grants));
+        sink.family(LEASED_HITS);
+        for (result, hits) in
+            [("served", &counts.served), ("returned", &counts.returned), ("lost", &counts.lost)]
+        {
+            sink.sample(&[("result", result)], SampleValue::Counter(count(hits)));
+        }
+        self.inner.collect(sink);
+    }
+}

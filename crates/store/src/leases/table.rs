@@ -1,0 +1,300 @@
+//! The leases of a process, by key.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use super::charge::{LeaseCharge, LeaseOp};
+use super::hot_keys::HotKeys;
+use super::key::LeasedKey;
+use super::lease::{Granted, Lease, Served};
+use crate::Charge;
+use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
+use weir_common::clock::Monotonic;
+use weir_limit::{Decision, Micros, Op, Undo};
+
+/// The parts of the table, each with its own lock.
+const SHARDS: usize = 64;
+
+/// The most leases at a time.
+const MAX_LEASES: usize = 65_536;
+
+/// The most bytes that leases take, about.
+const MAX_BYTES: usize = 16 << 20;
+
+/// Called with a charge of each key that hits were granted of.
+pub(super) type OnGrant = Box<dyn Fn(&Charge<'_>) + Send + Sync>;
+
+/// The leases of all keys.
+pub(super) struct LeaseTable {
+    fingerprints: Fingerprints,
+    shards: Box<[Mutex<Shard>]>,
+    clock: Box<dyn Monotonic>,
+    /// How long hits are leased.
+    length: Micros,
+    leases: AtomicUsize,
+    bytes: AtomicUsize,
+    /// Whether nothing more is leased.
+    closed: AtomicBool,
+    pub counts: LeaseCounts,
+    pub on_grant: OnceLock<OnGrant>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    hot_keys: HotKeys,
+    leases: HashMap<Print, Lease>,
+}
+
+/// Counts since the start.
+#[derive(Debug, Default)]
+pub(super) struct LeaseCounts {
+    pub grants: AtomicU64,
+    pub served: AtomicU64,
+    pub returned: AtomicU64,
+    pub lost: AtomicU64,
+}
+
+/// Charges that leases make, to be sent in order.
+pub(super) type LeaseCharges = Vec<Arc<LeaseCharge>>;
+
+impl LeaseTable {
+    pub fn new(clock: Box<dyn Monotonic>, length: Micros) -> LeaseTable {
+        LeaseTable {
+            fingerprints: Fingerprints::new(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            clock,
+            length,
+            leases: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            closed: AtomicBool::new(length == 0),
+            counts: LeaseCounts::default(),
+            on_grant: OnceLock::new(),
+        }
+    }
+
+    pub fn now(&self) -> Micros {
+        self.clock.monotonic()
+    }
+
+    /// The number of keys that are leased, or are about to be.
+    pub fn len(&self) -> usize {
+        self.leases.load(Ordering::Relaxed)
+    }
+
+    /// Returns the key of a charge, if hits of it can be leased.
+    pub fn key(&self, charge: &Charge<'_>) -> Option<Fingerprint> {
+        (charge.plan.can_lease() && self.length > 0).then(|| self.fingerprints.of(charge))
+    }
+
+    fn shard(&self, key: &Fingerprint) -> &Mutex<Shard> {
+        &self.shards[key.shard as usize % SHARDS]
+    }
+
+    /// Decides a charge by the lease of its key; none if the store is to decide. Adds what is to be charged: before
+    /// the charge, if the store decides.
+    pub fn serve(
+        self: &Arc<Self>,
+        key: &Fingerprint,
+        charge: &Charge<'_>,
+        charges: &mut LeaseCharges,
+    ) -> Option<Decision> {
+        let mut shard = self.shard(key).lock();
+        // Read for each charge, and under the lock: a thread that waited for it may have slept.
+        let now = self.now();
+        let lease = shard.leases.get_mut(&key.print)?;
+        let mut returned = Vec::new();
+        let served = match charge.op.takes() {
+            Some(hits) if Arc::ptr_eq(&lease.plan, charge.plan) => {
+                lease.serve(hits, now, &mut returned)
+            }
+            _ => {
+                returned = lease.end();
+                Served::Store
+            }
+        };
+        charges.extend(
+            returned.into_iter().map(|undo| self.charge(key, lease, LeaseOp::Return(undo))),
+        );
+        match served {
+            Served::Leased(decision) => {
+                let hits = charge.op.takes().unwrap_or(0);
+                if hits > 0 {
+                    self.counts.served.fetch_add(hits, Ordering::Relaxed);
+                    lease.recent.add(hits, now, self.length);
+                    charges.extend(self.ask(key, lease, now));
+                }
+                Some(decision)
+            }
+            Served::Store => {
+                if !Arc::ptr_eq(&lease.plan, charge.plan) {
+                    self.remove(&mut shard, key);
+                }
+                None
+            }
+        }
+    }
+
+    /// Ends the lease of a key. Returns what gives back what is left.
+    pub fn end(self: &Arc<Self>, key: &Fingerprint) -> LeaseCharges {
+        let mut shard = self.shard(key).lock();
+        let Some(lease) = shard.leases.get_mut(&key.print) else { return LeaseCharges::new() };
+        let returned = lease.end();
+        returned.into_iter().map(|undo| self.charge(key, lease, LeaseOp::Return(undo))).collect()
+    }
+
+    /// Counts hits that the store admitted. Returns the charge that asks for more, if the key is hot.
+    pub fn admitted(
+        self: &Arc<Self>,
+        key: &Fingerprint,
+        charge: &Charge<'_>,
+        hits: u64,
+    ) -> Option<Arc<LeaseCharge>> {
+        let mut shard = self.shard(key).lock();
+        let now = self.now();
+        if let Some(lease) = shard.leases.get_mut(&key.print) {
+            lease.recent.add(hits, now, self.length);
+            let same = Arc::ptr_eq(&lease.plan, charge.plan);
+            return same.then(|| self.ask(key, lease, now)).flatten();
+        }
+        let recent = shard.hot_keys.add(&key.print, hits, now, self.length)?;
+        let leased = Arc::new(LeasedKey::new(charge));
+        let full = self.len() >= MAX_LEASES
+            || self.bytes.load(Ordering::Relaxed).saturating_add(leased.bytes) > MAX_BYTES;
+        if full || self.closed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let hits = u32::try_from(recent.within(now, self.length).hits).unwrap_or(u32::MAX);
+        self.leases.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(leased.bytes, Ordering::Relaxed);
+        let lease = Lease::new(leased, charge.plan.clone(), recent);
+        let ask = self.charge(key, &lease, LeaseOp::Ask(hits));
+        shard.leases.insert(key.print, lease);
+        Some(ask)
+    }
+
+    /// Asks for more of a lease, if it is time.
+    fn ask(
+        self: &Arc<Self>,
+        key: &Fingerprint,
+        lease: &mut Lease,
+        now: Micros,
+    ) -> Option<Arc<LeaseCharge>> {
+        if self.closed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let hits = lease.ask(now, self.length)?;
+        Some(self.charge(key, lease, LeaseOp::Ask(hits)))
+    }
+
+    fn charge(self: &Arc<Self>, key: &Fingerprint, lease: &Lease, op: LeaseOp) -> Arc<LeaseCharge> {
+        Arc::new(LeaseCharge::new(self.clone(), *key, lease.key.clone(), lease.plan.clone(), op))
+    }
+
+    /// Adds what the store granted. Returns what is to be given back.
+    pub fn granted(self: &Arc<Self>, asked: &LeaseCharge, granted: Granted) -> Vec<Undo> {
+        self.counts.grants.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut shard = self.shard(&asked.key).lock();
+            let now = self.now();
+            match shard.leases.get_mut(&asked.key.print) {
+                Some(lease) if Arc::ptr_eq(&lease.key, &asked.leased) => {
+                    lease.asked = false;
+                    let mut returned = lease.add(granted, now, self.length);
+                    if self.closed.load(Ordering::Relaxed) {
+                        returned.append(&mut lease.end());
+                    }
+                    if !returned.is_empty() {
+                        return returned;
+                    }
+                }
+                _ => return vec![granted.undo],
+            }
+        }
+        if let Some(on_grant) = self.on_grant.get() {
+            asked.leased.charge(&asked.plan, Op::Take(1), |charge| on_grant(charge));
+        }
+        Vec::new()
+    }
+
+    /// Notes that nothing was granted. The key is asked for again when it has been hot again.
+    pub fn not_granted(&self, asked: &LeaseCharge) {
+        let mut shard = self.shard(&asked.key).lock();
+        let Some(lease) = shard.leases.get_mut(&asked.key.print) else { return };
+        if Arc::ptr_eq(&lease.key, &asked.leased) {
+            lease.asked = false;
+            lease.recent = Default::default();
+            if lease.left().0 == 0 {
+                self.remove(&mut shard, &asked.key);
+            }
+        }
+    }
+
+    /// Ends the lease of a key whose state is reset: what is left is not given back.
+    pub fn forget(&self, key: &Fingerprint) {
+        let mut shard = self.shard(key).lock();
+        let lost = shard.leases.get(&key.print).map_or(0, |lease| lease.left().0);
+        self.counts.lost.fetch_add(lost, Ordering::Relaxed);
+        self.remove(&mut shard, key);
+    }
+
+    /// Returns the hits that are left of a key, and for how long.
+    pub fn left(&self, key: &Fingerprint) -> Option<(u64, Micros)> {
+        let mut shard = self.shard(key).lock();
+        let now = self.now();
+        let lease = shard.leases.get_mut(&key.print)?;
+        let (left, ends) = lease.left();
+        (left > 0 && ends > now).then(|| (left, ends - now))
+    }
+
+    fn remove(&self, shard: &mut Shard, key: &Fingerprint) {
+        if let Some(lease) = shard.leases.remove(&key.print) {
+            self.leases.fetch_sub(1, Ordering::Relaxed);
+            self.bytes.fetch_sub(lease.key.bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends what has ended, or everything once nothing more is leased. Returns what gives back what is left.
+    pub fn sweep(self: &Arc<Self>) -> LeaseCharges {
+        let mut charges = Vec::new();
+        if self.len() == 0 {
+            return charges;
+        }
+        for (number, shard) in self.shards.iter().enumerate() {
+            let mut shard = shard.lock();
+            let (now, closed) = (self.now(), self.closed.load(Ordering::Relaxed));
+            let mut over = Vec::new();
+            for (print, lease) in &mut shard.leases {
+                // The number of the shard is all that is needed of the rest of the key.
+                let key = Fingerprint { shard: number as u32, print: *print };
+                let returned = if closed { lease.end() } else { lease.end_parts(now) };
+                charges.extend(
+                    returned
+                        .into_iter()
+                        .map(|undo| self.charge(&key, lease, LeaseOp::Return(undo))),
+                );
+                if lease.is_over(now, self.length) || closed && !lease.asked {
+                    over.push(key);
+                }
+            }
+            over.iter().for_each(|key| self.remove(&mut shard, key));
+        }
+        charges
+    }
+
+    /// Leases nothing more.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for LeaseTable {
+    /// Omits the keys and the secret of their fingerprints.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leases = self.leases.load(Ordering::Relaxed);
+        f.debug_struct("LeaseTable").field("leases", &leases).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,298 @@
+//! Leases over a store in memory, whose answers come when the test says.
+
+mod racing;
+mod random;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::{Key, Role};
+use weir_common::clock::{Clock, ManualClock};
+use weir_limit::{
+    Algorithm, BucketedWindow, Calendar, Limit, Op, Plan, SECOND, SlidingWindow, State, Unit,
+};
+
+const LENGTH: Micros = 100_000;
+
+/// Noon, on the second.
+const NOON: Micros = 1_800_014_400 * SECOND;
+
+/// A store that all replicas of a test share.
+#[derive(Clone, Debug)]
+struct Shared {
+    clock: Arc<ManualClock>,
+    states: Arc<Mutex<HashMap<String, State>>>,
+    /// Lease charges that are on their way; none if they are made at once.
+    on_their_way: Option<Arc<Mutex<Vec<OnItsWay>>>>,
+}
+
+#[derive(Debug)]
+struct OnItsWay {
+    charge: Arc<LeaseCharge>,
+    /// The answer, once the charge is made.
+    made: Option<(State, Vec<weir_limit::Undo>, Micros)>,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        let clock = Arc::new(ManualClock::new(NOON));
+        Shared { clock, states: Arc::default(), on_their_way: None }
+    }
+
+    fn delaying() -> Shared {
+        Shared { on_their_way: Some(Arc::default()), ..Shared::new() }
+    }
+
+    fn charge_one(&self, charge: &Charge<'_>) -> (State, Decision, Vec<weir_limit::Undo>) {
+        let mut states = self.states.lock();
+        let state = states.entry(format!("{:?} {}", charge.key, charge.plan.shape())).or_default();
+        let before = state.clone();
+        let (outcome, undos) = charge.plan.charge_undoable(state, self.clock.now(), charge.op, 0);
+        (before, outcome.decision, undos)
+    }
+
+    fn make(&self, charge: &LeaseCharge) -> (State, Vec<weir_limit::Undo>, Micros) {
+        let (before, _, undos) = charge.with_charge(|charge| self.charge_one(charge));
+        (before, undos, self.clock.now())
+    }
+
+    fn answer(
+        &self,
+        charge: &LeaseCharge,
+        (state, undos, now): (State, Vec<weir_limit::Undo>, Micros),
+    ) {
+        for returned in charge.answer(state, &undos, now) {
+            self.charge_lease(returned);
+        }
+    }
+}
+
+impl Store for Shared {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        answers.extend(batch.charges.iter().map(|charge| Ok(self.charge_one(charge).1)));
+    }
+}
+
+impl Leasing for Shared {
+    fn charge_lease(&self, charge: Arc<LeaseCharge>) {
+        charge.set_sent();
+        match &self.on_their_way {
+            // Nobody waits: those of one replica are made in order.
+            Some(on_their_way) => on_their_way.lock().push(OnItsWay { charge, made: None }),
+            None => {
+                let made = self.make(&charge);
+                self.answer(&charge, made);
+            }
+        }
+    }
+}
+
+fn limit(algorithm: impl Into<Algorithm>, n: u32) -> Limit {
+    let minute = Limit::fixed_window(n, Unit::Minute, 1).unwrap();
+    Limit { algorithm: algorithm.into(), charge_denied: false, ..minute }
+}
+
+fn sliding(n: u32, period: Micros) -> Limit {
+    limit(SlidingWindow { n, period }, n)
+}
+
+fn ring(n: u32, period: Micros) -> Limit {
+    limit(BucketedWindow { n, period, buckets: 5 }, n)
+}
+
+/// A fixed window that does not charge what it denies.
+fn fixed(n: u32, unit: Unit) -> Limit {
+    Limit { charge_denied: false, ..Limit::fixed_window(n, unit, 1).unwrap() }
+}
+
+fn calendar(n: u32) -> Limit {
+    let calendar = Calendar::new(Unit::Day, "Europe/Berlin").ok().map(Arc::new);
+    limit(weir_limit::FixedWindow { n, period: 86_400 * SECOND, calendar }, n)
+}
+
+fn plan(limits: impl IntoIterator<Item = Limit>) -> Arc<Plan> {
+    Arc::new(Plan::new(limits.into_iter().collect()).with_near_limit_ratio(Some(0.8)))
+}
+
+/// A replica.
+fn leases(shared: &Shared) -> Leases<Shared> {
+    Leases::new(shared.clone(), shared.clock.clone(), Duration::from_micros(LENGTH))
+}
+
+fn charge_now(store: &impl Store, plan: &Arc<Plan>, value: &str, op: Op) -> Decision {
+    use futures_util::FutureExt as _;
+    let entries = [("key", value)];
+    let key = Key { domain: "d", entries: &entries };
+    let charges = [Charge { key, plan, op, hold: None, role: Role::Enforced }];
+    let batch = Batch {
+        charges: &charges,
+        together: false,
+        quota_passes: false,
+        budget: Duration::from_secs(1),
+        on_failure: None,
+        span: None,
+    };
+    let mut answers = Answers::new();
+    store.charge(batch, &mut answers).now_or_never().expect("an answer");
+    answers.pop().unwrap().unwrap()
+}
+
+/// Takes hits one by one until the key is leased.
+fn heat(store: &Leases<Shared>, plan: &Arc<Plan>) {
+    for _ in 0..40 {
+        charge_now(store, plan, "a", Op::Take(1));
+    }
+    assert_eq!(store.table.len(), 1);
+}
+
+fn left(store: &Leases<Shared>, plan: &Arc<Plan>) -> u64 {
+    let entries = [("key", "a")];
+    let key = Key { domain: "d", entries: &entries };
+    let charge = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+    let key = store.table.key(&charge).unwrap();
+    store.table.left(&key).map_or(0, |(left, _)| left)
+}
+
+/// What the shared store has counted.
+fn used(shared: &Shared, plan: &Arc<Plan>) -> u64 {
+    let look = charge_now(shared, plan, "a", Op::Take(0));
+    u64::from(plan.limits()[0].requests_per_unit) - look.remaining
+}
+
+#[test]
+fn a_hot_key_is_served_from_hits_that_are_paid() {
+    let shared = Shared::new();
+    let (replica, plan) = (leases(&shared), plan([fixed(10_000, Unit::Hour)]));
+    for i in 1..=32 {
+        let decision = charge_now(&replica, &plan, "a", Op::Take(1));
+        assert_eq!((decision.source, decision.remaining), (Source::Store, 10_000 - i));
+    }
+    assert_eq!((left(&replica, &plan), used(&shared, &plan)), (32, 64));
+    for i in 33..=100 {
+        let decision = charge_now(&replica, &plan, "a", Op::Take(1));
+        assert_eq!((decision.source, decision.remaining), (Source::Leased, 10_000 - i));
+        assert_eq!(used(&shared, &plan), i + left(&replica, &plan));
+    }
+    // Nobody asks any more.
+    shared.clock.advance(LENGTH);
+    replica.send(replica.table.sweep());
+    assert_eq!((left(&replica, &plan), used(&shared, &plan)), (0, 100));
+    shared.clock.advance(LENGTH);
+    replica.send(replica.table.sweep());
+    assert_eq!(replica.table.len(), 0);
+}
+
+#[test]
+fn the_end_of_a_limit_is_served_hit_by_hit() {
+    let shared = Shared::new();
+    let (replica, plan) = (leases(&shared), plan([sliding(100, 60 * SECOND)]));
+    let decisions: Vec<_> =
+        (0..101).map(|_| charge_now(&replica, &plan, "a", Op::Take(1))).collect();
+    assert!(decisions[..100].iter().all(|decision| decision.allowed));
+    assert_eq!(decisions.iter().filter(|it| it.source == Source::Leased).count(), 8);
+    assert!(!decisions[100].allowed);
+}
+
+#[test]
+fn what_does_not_fit_gives_the_rest_back_first() {
+    for op in [Op::Take(90), Op::Refund(1)] {
+        let shared = Shared::new();
+        let (replica, plan) = (leases(&shared), plan([fixed(130, Unit::Hour)]));
+        heat(&replica, &plan);
+        assert!(left(&replica, &plan) > 0);
+        let decision = charge_now(&replica, &plan, "a", op);
+        assert!(decision.allowed);
+        assert_eq!((left(&replica, &plan), used(&shared, &plan)), (0, 130 - decision.remaining));
+    }
+}
+
+#[test]
+fn a_look_is_answered_from_the_lease() {
+    let shared = Shared::new();
+    let (replica, plan) = (leases(&shared), plan([ring(1_000, 60 * SECOND)]));
+    heat(&replica, &plan);
+    let before = left(&replica, &plan);
+    let decision = charge_now(&replica, &plan, "a", Op::Take(0));
+    assert_eq!((decision.source, decision.remaining), (Source::Leased, 960));
+    assert_eq!(left(&replica, &plan), before);
+}
+
+#[test]
+fn a_lease_ends_with_the_window() {
+    let shared = Shared::new();
+    let (replica, plan) = (leases(&shared), plan([fixed(1_000, Unit::Second)]));
+    shared.clock.advance(SECOND - 20_000);
+    heat(&replica, &plan);
+    // A clock that is late by a thousandth.
+    shared.clock.advance(19_979);
+    assert_eq!(charge_now(&replica, &plan, "a", Op::Take(1)).source, Source::Leased);
+    shared.clock.advance(1);
+    assert_eq!(charge_now(&replica, &plan, "a", Op::Take(1)).source, Source::Store);
+    shared.clock.advance(20);
+    assert_eq!(used(&shared, &plan), 0);
+}
+
+#[test]
+fn other_numbers_end_the_lease() {
+    let shared = Shared::new();
+    let (replica, first) = (leases(&shared), plan([fixed(1_000, Unit::Hour)]));
+    heat(&replica, &first);
+    let lowered = plan([fixed(50, Unit::Hour)]);
+    let decision = charge_now(&replica, &lowered, "a", Op::Take(1));
+    assert_eq!((decision.source, decision.remaining), (Source::Store, 9));
+    assert_eq!(replica.table.len(), 0);
+}
+
+#[test]
+fn a_service_that_drains_gives_everything_back_and_takes_no_more() {
+    let shared = Shared::new();
+    let (replica, plan) = (leases(&shared), plan([fixed(1_000, Unit::Hour)]));
+    heat(&replica, &plan);
+    replica.table.close();
+    replica.send(replica.table.sweep());
+    assert_eq!((replica.table.len(), used(&shared, &plan)), (0, 40));
+    for _ in 0..100 {
+        charge_now(&replica, &plan, "a", Op::Take(1));
+    }
+    assert_eq!((replica.table.len(), used(&shared, &plan)), (0, 140));
+}
+
+#[test]
+fn keys_are_bounded_in_number_and_bytes() {
+    let shared = Shared::new();
+    let (replica, plan) = (leases(&shared), plan([fixed(1_000, Unit::Hour)]));
+    let heat = |value: &str| {
+        for _ in 0..32 {
+            charge_now(&replica, &plan, value, Op::Take(1));
+        }
+    };
+    let long = "v".repeat(1 << 20);
+    for i in 0..32 {
+        heat(&format!("{long}{i}"));
+    }
+    assert_eq!(replica.table.len(), 15);
+}
+
+#[test]
+fn others_are_not_leased() {
+    let shared = Shared::new();
+    let hour = fixed(1_000, Unit::Hour);
+    let charging = Limit { charge_denied: true, ..hour.clone() };
+    let shadow = Limit { shadow_mode: true, ..hour.clone() };
+    for plan in [
+        plan([limit(weir_limit::Gcra::new(1_000, 60 * SECOND, 1_000, 0).unwrap(), 1_000)]),
+        plan([hour.clone(), charging]),
+        plan([hour.clone(), shadow]),
+        Arc::new(Plan::new(vec![hour]).without_leases()),
+    ] {
+        let replica = leases(&shared);
+        for _ in 0..100 {
+            assert_eq!(charge_now(&replica, &plan, "a", Op::Take(1)).source, Source::Store);
+        }
+        assert_eq!(replica.table.len(), 0);
+    }
+}
