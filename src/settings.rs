@@ -110,6 +110,7 @@ impl Settings {
         settings.choose_store(&redis_variables);
         settings.check_disk(&mut errors);
         redis::check_replicas(&mut settings, &mut errors);
+        redis::check_leases(&settings, &mut errors);
         settings.choose_statsd();
         settings.mogrifiers = statsd::check(&settings, &inputs.env, &mut errors);
         if *settings.store.kind == StoreKind::Redis {

@@ -438,17 +438,17 @@ data:
 }
 
 #[test]
-fn rules_that_reserve_are_listed() {
+fn rules_that_reserve_and_those_without_leases_are_listed() {
     let directory = tempfile::tempdir().unwrap();
     let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 9 }, \
-                 reserve: { id: request_id, settle: end } }]\n";
+                 reserve: { id: request_id, settle: end }, lease: false }]\n";
     fs::write(directory.path().join("shop.yaml"), rules).unwrap();
     let ran = check(directory.path(), &["shop.yaml"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
     assert_eq!(
         ran.out,
         "DOMAIN  RULE  LIMIT      FLAGS\n\
-         shop    user  9 per day  reserve=request_id\n\
+         shop    user  9 per day  reserve=request_id lease=false\n\
          ok: 1 rule in 1 domain of 1 file, 0 warnings\n"
     );
 }

@@ -31,6 +31,7 @@ descriptors:
   - key: budget
     rate_limit: { unit: day, requests_per_unit: 9 }
     reserve: { id: id, settle: end }
+    lease: false
 ";
 
 fn explain(args: &[&str]) -> (Option<i32>, String, String) {
@@ -98,6 +99,7 @@ shop: budget=ann,id=7,end=1
   rule:   budget (shop.yaml:25:5)
   limit:  9 per day
   reserve: id: id, settle: end, at_least: 1, at_most: 4, timeout: 3600s
+  lease:  false: no hits are charged before they are asked for
 ";
     assert_eq!(part("shop: budget=ann,id=7,end=1", "  key: "), wanted);
     assert_eq!(out.matches("  metric: shop.budget\n").count(), 2);

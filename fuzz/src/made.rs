@@ -113,6 +113,7 @@ fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDesc
         network,
         values_file: String::new(),
         group,
+        lease: perhaps(u, |u| u.arbitrary())?,
     })
 }
 

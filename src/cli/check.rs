@@ -208,6 +208,9 @@ fn flags(rule: &Rule) -> Vec<String> {
     if let Some(reserve) = &rule.reserve {
         flags.push(format!("reserve={}", reserve.id));
     }
+    if !rule.lease {
+        flags.push("lease=false".to_owned());
+    }
     if !rule.limit_name(0).is_empty() {
         flags.push(format!("name={}", rule.limit_name(0)));
     }

@@ -97,6 +97,18 @@ pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Op
     (options, has_own.then(|| per_second.options(&main, settings, errors)))
 }
 
+/// The longest lease: longer ones keep hits from other replicas without saving calls.
+const MAX_LEASE: Duration = Duration::from_secs(1);
+
+/// Checks how long leases last.
+pub fn check_leases(settings: &Settings, errors: &mut Vec<SettingError>) {
+    let leases_for = &settings.store.leases_for;
+    if **leases_for > MAX_LEASE {
+        let message = format!("is {}", leases_for.text);
+        errors.push(leases_for.error(&message, "write a duration up to 1s, or 0 for no leases"));
+    }
+}
+
 /// Checks that replicas can be counted and can share their lists, if they are to.
 pub fn check_replicas(settings: &mut Settings, errors: &mut Vec<SettingError>) {
     let (kind, layout) = (&settings.store.kind, *settings.store.redis.layout);

@@ -87,6 +87,6 @@ impl Override {
         }
         let limit = Limit::fixed_window(self.requests_per_unit, unit, multiplier)
             .ok_or("limit.unit_multiplier makes a period of over 100 years")?;
-        Ok(Arc::new(Plan::new(vec![limit])))
+        Ok(Arc::new(Plan::new(vec![limit]).without_leases()))
     }
 }

@@ -257,6 +257,7 @@ impl<'s> Walk<'s, '_> {
         self.change("shadow_mode", old.shadow_mode, new.shadow_mode);
         self.change("quota_mode", old.quota_mode, new.quota_mode);
         self.change("detailed_metric", old.detailed_metric, new.detailed_metric);
+        self.change("lease", old.lease, new.lease);
         if old.reserve != new.reserve {
             let reserve = |rule: &Rule| rule.reserve.as_ref().map(ToString::to_string);
             self.change("reserve", reserve(old), reserve(new));

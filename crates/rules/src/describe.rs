@@ -31,6 +31,9 @@ pub struct RuleDescription {
     /// How requests reserve hits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Box<Reserve>>,
+    /// `false` if its hits are never charged early.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<bool>,
     /// `network` or `list`, if the last entry names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<MatchKind>,
@@ -128,6 +131,7 @@ impl Rule {
             value_to_metric: self.value_to_metric,
             metadata: self.metadata.clone(),
             reserve: self.reserve.clone(),
+            lease: (!self.lease).then_some(false),
             by: self.set.as_ref().map(|set| set.match_kind()),
             values: self.listed_values(),
             group: self.group(),
@@ -171,6 +175,9 @@ pub(super) fn extensions(rule: &Rule, domain: Option<&Domain>) -> String {
     }
     if let Some(reserve) = &rule.reserve {
         out += &format!(", reserve: {reserve}");
+    }
+    if !rule.lease {
+        out += ", lease: false";
     }
     if let Some(domain) = domain {
         if domain.together {

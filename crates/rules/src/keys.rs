@@ -64,6 +64,7 @@ const KEYS: &[KnownKey] = &[
     KnownKey("at_least", &[Reserve], Weir),
     KnownKey("at_most", &[Reserve], Weir),
     KnownKey("timeout", &[Reserve], Weir),
+    KnownKey("lease", &[Descriptor], Weir),
     KnownKey("rate_limit", &[Descriptor], Reference),
     KnownKey("rate_limits", &[Descriptor], Weir),
     KnownKey("shadow_mode", &[Descriptor, ListedLimit], Reference),

@@ -1,6 +1,7 @@
 //! Reads the tree of one document into the matcher of its domain, and reports every problem.
 
 mod budget;
+mod lease;
 mod limits;
 mod lint;
 mod overlay;
@@ -85,6 +86,7 @@ struct Descriptor {
     group: Group,
     metadata: Option<Metadata>,
     reserve: Option<Box<Reserve>>,
+    lease: bool,
 }
 
 impl Descriptor {
@@ -240,8 +242,9 @@ impl Reader<'_> {
             group: Group::default(),
             metadata: None,
             reserve: None,
+            lease: true,
         };
-        let (mut share_node, mut reserve_node) = (None, None);
+        let (mut share_node, mut reserve_node, mut lease_node) = (None, None, None);
         let set = set_node(fields);
         let mut value_position = position;
         for &(field, child) in fields {
@@ -270,6 +273,7 @@ impl Reader<'_> {
                 }
                 "metadata" => read.metadata = self.metadata(child),
                 "reserve" => reserve_node = Some(child).filter(|node| !is_null(node)),
+                "lease" => lease_node = Some(child).filter(|node| !is_null(node)),
                 _ => {}
             }
         }
@@ -283,6 +287,9 @@ impl Reader<'_> {
         read.rate_limit = self.rate_limit(&rate_limit, rate_limits, rule);
         if let Some(reserve) = reserve_node {
             read.reserve = self.reserve(reserve, node, &read.key, read.rate_limit.as_ref());
+        }
+        if let Some(lease) = lease_node {
+            read.lease = self.lease(lease, reserve_node.is_some(), read.rate_limit.as_ref());
         }
         let text = read.text();
         let is_alone = set.is_none() && !text.contains('*');
@@ -399,6 +406,10 @@ impl Reader<'_> {
             && !self.problems.has_errors()
         {
             let previous = self.previous.get(&*name).copied();
+            // One that a patch sets and that does not fit `together` is not used: nothing is leased then either.
+            // Every rule that fits `together` fits `each`.
+            let patched = self.patcher.as_ref().and_then(|patcher| patcher.together());
+            let together = patched.unwrap_or(self.together);
             let series = (read.detailed_metric || value_to_metric).then(|| {
                 let known = previous.and_then(|rule| rule.series.clone());
                 known.unwrap_or_else(|| Arc::new(RuleSeries::new(self.series.clone())))
@@ -416,7 +427,9 @@ impl Reader<'_> {
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty()).then(|| {
                     let plan = Plan::new(rate_limit.limits);
-                    Arc::new(plan.with_near_limit_ratio(self.near_limit_ratio))
+                    let plan = plan.with_near_limit_ratio(self.near_limit_ratio);
+                    let leases = read.lease && read.reserve.is_none() && !together;
+                    Arc::new(if leases { plan } else { plan.without_leases() })
                 }),
                 replaces: rate_limit.replaces.into_iter().map(|item| item.name).collect(),
                 shadow_mode: read.shadow_mode,
@@ -425,6 +438,7 @@ impl Reader<'_> {
                 value_to_metric,
                 metadata: read.metadata,
                 reserve: read.reserve,
+                lease: read.lease,
                 set,
                 stats: previous.map(|rule| rule.stats.clone()).unwrap_or_default(),
                 series,

@@ -4,6 +4,7 @@ mod bounds;
 mod compare;
 mod dialect;
 mod errors;
+mod lease;
 mod limits;
 mod lint;
 mod look;

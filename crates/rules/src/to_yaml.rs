@@ -100,6 +100,9 @@ fn write_descriptor(child: &Child, indent: &str, keys: &str, together: bool, out
         }
     }
     let Some(rule) = rule else { return };
+    if !rule.lease {
+        let _ = writeln!(out, "{keys}lease: false");
+    }
     if let Some(metadata) = &rule.metadata {
         let _ = write!(out, "{keys}metadata: ");
         json::map(metadata, out);

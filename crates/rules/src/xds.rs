@@ -163,6 +163,7 @@ fn descriptor(
         let key = builder.key("reserve")?;
         map.push((key, self::reserve(builder, reserve)?));
     }
+    builder.bool(&mut map, "lease", message.lease)?;
     for (key, flag) in [
         ("shadow_mode", message.shadow_mode),
         ("quota_mode", message.quota_mode),

@@ -139,6 +139,9 @@ fn print_rule(
     if let Some(reserve) = &rule.reserve {
         line(out, &format!("  reserve: {reserve}"))?;
     }
+    if rule.lease == Some(false) {
+        line(out, "  lease:  false: no hits are charged before they are asked for")?;
+    }
     if rule.shadow_mode {
         line(out, "  shadow mode: it counts, but never denies")?;
     }

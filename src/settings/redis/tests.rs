@@ -78,6 +78,7 @@ fn defaults_are_weirs_own() {
     let store = load(&env).store;
     assert_eq!((*store.replicas, store.on_failure.name()), (1, "error"));
     assert_eq!(*store.deny_locally_for, Duration::from_millis(250));
+    assert_eq!(*store.leases_for, Duration::from_millis(100));
     assert!(per_second(&env).is_none());
     let redis = redis(&env);
     assert_eq!(server(&redis), tcp("h", 6379));
@@ -107,6 +108,20 @@ fn the_budget_and_the_threshold_are_two_numbers() {
     assert!(zero.len() == 1 && zero[0].contains("store.redis.slow_after is 0"), "{zero:?}");
     let word = errors_of(&[(URL, "h:1"), ("WEIR__STORE__BUDGET", "soon")]);
     assert!(word.len() == 1 && word[0].contains("auto, or a duration"), "{word:?}");
+}
+
+#[test]
+fn leases_last_up_to_a_second() {
+    const LEASES_FOR: &str = "WEIR__STORE__LEASES_FOR";
+    for (text, lease) in [("0", 0), ("400ms", 400), ("1s", 1_000)] {
+        let store = load(&[(URL, "h:1"), (LEASES_FOR, text)]).store;
+        assert_eq!(*store.leases_for, Duration::from_millis(lease));
+    }
+    let wanted = "WEIR__STORE__LEASES_FOR: store.leases_for is 1s1ms; \
+                  write a duration up to 1s, or 0 for no leases";
+    assert_eq!(errors_of(&[(URL, "h:1"), (LEASES_FOR, "1s1ms")]), [wanted]);
+    // Also where it has no effect.
+    assert_eq!(errors_of(&[(LEASES_FOR, "1s1ms")]), [wanted]);
 }
 
 #[test]

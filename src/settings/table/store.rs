@@ -53,6 +53,10 @@ group! {
         count_replicas: bool = "false";
         /// How long a known denial is repeated without a call to Redis; 0: never.
         deny_locally_for: Duration = "250ms";
+        /// How long a lease lasts, at most 1s: hits of a hot key that a replica charges in Redis before they
+        /// are asked for, and then admits without a call; 0: never. Off with store.redis.layout =
+        /// reference.
+        leases_for: Duration = "100ms";
     }
     groups { memory: MemorySettings; disk: DiskSettings; redis: RedisSettings; }
 }

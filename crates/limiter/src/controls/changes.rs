@@ -84,7 +84,10 @@ impl Changes {
                 has_effect |= *change == self.own;
             }
         }
-        Ok(has_effect.then(|| Plan::new(limits).with_near_limit_ratio(plan.near_limit_ratio())))
+        Ok(has_effect.then(|| {
+            let changed = Plan::new(limits).with_near_limit_ratio(plan.near_limit_ratio());
+            if plan.can_lease() { changed } else { changed.without_leases() }
+        }))
     }
 }
 

@@ -43,6 +43,12 @@ descriptors:
 }
 
 #[test]
+fn a_limit_that_a_client_sends_is_not_leased() {
+    let sent = Override { requests_per_unit: 1, unit: 2, unit_multiplier: None };
+    assert!(!sent.plan().unwrap().can_lease());
+}
+
+#[test]
 fn replacing_one_limit_of_a_rule_drops_the_rule() {
     let bench = Bench::new(
         "domain: d

@@ -299,7 +299,7 @@ impl Reader<'_> {
                 self.reserve_fields(node);
             }
             "shadow_mode" | "quota_mode" | "detailed_metric" | "value_to_metric"
-            | "share_threshold" => {
+            | "share_threshold" | "lease" => {
                 self.bool(node, key);
             }
             // A test finds keys that are missing here.

@@ -75,6 +75,7 @@ fn every_key_of_a_rule_makes_a_difference() {
             "d.k_*: reserve: id: i, settle: s, at_least: 2, at_most: 2, timeout: 3600s → id: i, estimate: 2, \
              at_least: 1, at_most: 2, timeout: 2s",
         ),
+        ("lease: true", "lease: false", "d.k_*: lease: true → false"),
         ("metadata: { a: 1 }", "", r#"d.k_*: metadata: {"a":1} → none"#),
         ("descriptors: [{ key: b }]", "", "- d.k_*.b: none"),
     ] {

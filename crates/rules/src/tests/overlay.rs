@@ -25,7 +25,7 @@ fn load(rules: Vec<RuleFile>, overlays: &[&str], merge_domains: bool) -> Loaded 
 }
 
 /// Valid rules with an overlay.
-fn patched(rules: &str, patches: &str) -> (RuleSet, OverlayReport) {
+pub(super) fn patched(rules: &str, patches: &str) -> (RuleSet, OverlayReport) {
     let loaded = load(vec![file("rules.yaml", rules)], &[patches], false);
     assert!(loaded.problems.is_empty(), "{:#?}", loaded.problems);
     (loaded.rules, loaded.overlay)

@@ -185,6 +185,28 @@ fn reserve_is_written_as_it_was_read() {
 }
 
 #[test]
+fn lease_is_written_where_it_is_false() {
+    let with = |keys: &str| {
+        let set = good(&format!(
+            "domain: d\ndescriptors: [{{ key: k, rate_limit: {{ unit: day, requests_per_unit: 9 }}{keys} }}]\n"
+        ));
+        (
+            reread(&set),
+            set.dump(),
+            serde_json::from_str::<serde_json::Value>(&set.to_json()).unwrap(),
+        )
+    };
+    let (written, line, json) = with(", lease: false");
+    assert!(written.contains("\n  lease: false\n"), "{written}");
+    assert!(line.ends_with(", lease: false\n"), "{line}");
+    assert_eq!(json["rules"][0]["lease"], false);
+    let without = with("");
+    assert_eq!(with(", lease: true"), without);
+    assert!(!without.0.contains("lease") && !without.1.contains("lease"), "{without:?}");
+    assert_eq!(without.2["rules"][0].get("lease"), None);
+}
+
+#[test]
 fn metadata_keeps_the_types_of_its_values() {
     reread(&good(
         "domain: d\non_store_failure: allow\ndescriptors:\n- key: k\n  rate_limit: { unit: day }\n  metadata:\n    \
@@ -283,12 +305,12 @@ proptest! {
     fn any_texts_are_read_again(
         domain in any_text(1),
         nodes in prop::collection::vec(
-            (any_text(1), any_text(0), any_text(0), any_text(1), any::<[bool; 4]>()), 0..8),
+            (any_text(1), any_text(0), any_text(0), any_text(1), any::<[bool; 5]>()), 0..8),
     ) {
         let mut text = format!("domain: {}\n", quoted(&domain));
         text += "descriptors:\n- key: above\n  descriptors:\n";
         let mut seen = Vec::new();
-        for (key, value, name, meta, [is_limited, flag, shares, reserves]) in nodes {
+        for (key, value, name, meta, [is_limited, flag, shares, reserves, leases]) in nodes {
             let of_matcher = if value.is_empty() { key.clone() } else { format!("{key}_{value}") };
             if seen.contains(&of_matcher) {
                 continue;
@@ -300,6 +322,9 @@ proptest! {
             if is_limited {
                 text += &format!("    metadata: {{ ? {meta} : {name} }}\n");
                 text += &format!("    rate_limit: {{ unit: day, name: {name} }}\n");
+                if !leases {
+                    text += "    lease: false\n";
+                }
                 if reserves {
                     text += &format!("    reserve: {{ id: {meta}, estimate: 3 }}\n");
                 }

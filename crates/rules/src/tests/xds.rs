@@ -349,6 +349,23 @@ fn reserve_has_a_field() {
 }
 
 #[test]
+fn lease_has_a_field() {
+    for (sent, wanted) in [(None, true), (Some(true), true), (Some(false), false)] {
+        let descriptor = pb::RateLimitDescriptor { lease: sent, ..descriptor("k", policy(4, 9)) };
+        let (set, problems) = load(&config(vec![descriptor]));
+        assert_eq!(problems, Vec::<String>::new());
+        let rule = set.rules().next().unwrap();
+        assert_eq!((rule.lease, rule.plan.as_ref().unwrap().can_lease()), (wanted, wanted));
+    }
+    let log = pb::RateLimitPolicy { algorithm: "sliding_log".into(), ..policy(4, 9) };
+    let wrong = pb::RateLimitDescriptor { lease: Some(true), ..descriptor("k", log) };
+    let files = vec![resource(&config(vec![wrong]))];
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let reported = xds::render_errors(&loaded);
+    assert!(reported.contains("\n  at: descriptors[0].lease (k)\n"), "{reported}");
+}
+
+#[test]
 fn networks_have_fields() {
     let length = |v4, v6| Some(pb::RateLimitGroup { v4, v6 });
     let with = |networks: &[&str], group| pb::RateLimitDescriptor {

@@ -54,6 +54,8 @@ pub(super) struct Descriptor {
     pub values_file: String,
     #[prost(message, optional, tag = "1010")]
     pub group: Option<RateLimitGroup>,
+    #[prost(message, optional, tag = "1011")]
+    pub lease: Option<bool>,
 }
 
 /// A `google.protobuf.Struct`.

@@ -5,6 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::super::changes::Changes;
 use super::super::index::{Index, Row};
 use super::super::limits::LimitControls;
 use super::super::plans::RulesByKey;
@@ -99,6 +100,21 @@ fn plans_are_built_for_the_rules_that_match() {
     assert_eq!(n, [5, 9]);
     assert_eq!(changed.shape(), tenant.shape(), "counts continue");
     assert!(row.plans.get(&plan("d.user").unwrap()).is_none());
+}
+
+#[test]
+fn plans_are_leased_as_those_of_the_rules() {
+    let rules = format!(
+        "{RULES}  - {{key: each, lease: false, rate_limit: {{unit: day, requests_per_unit: 5}}}}\n"
+    );
+    let rules = rule_set(&rules);
+    let change = LimitChange { n: 9, burst: None, name: String::new() };
+    let changes = Changes { own: change.clone(), all: [change].into() };
+    for (name, leases) in [("d.user", true), ("d.bytes", false), ("d.each", false)] {
+        let rule = rules.rules().find(|rule| &*rule.name == name).unwrap();
+        let changed = changes.apply(rule.plan.as_ref().unwrap(), u64::MAX).unwrap().unwrap();
+        assert_eq!(changed.can_lease(), leases, "{name}");
+    }
 }
 
 fn find<'i>(index: &'i Index, entries: &[(&str, &str)]) -> Option<&'i Row> {

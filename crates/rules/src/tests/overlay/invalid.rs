@@ -77,6 +77,10 @@ fn each_error_is_reported_at_its_place() {
             set("{ shadow_mode: 1 }"),
             "1:44: error: error loading config file: cannot use 1 as a boolean",
         ),
+        (
+            set("{ lease: 1 }"),
+            "1:38: error: error loading config file: cannot use 1 as a boolean for `lease`",
+        ),
         (set("{ metadata: 1 }"), "1:41: error: error parsing metadata: it is not a map"),
         (set("{ replaces: [{}] }"), "1:42: error: should not have an empty replaces entry"),
         (set("{ rate_limit: { unit: x } }"), "1:51: error: invalid rate limit unit 'x'"),
