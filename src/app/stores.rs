@@ -68,7 +68,8 @@ pub(super) fn make(
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
     let leases = Leases::new(stores, BootClock, leases_for);
-    let denying = DenyLocally::new(leases, clock.clone(), deny_for, cached).forgetting_where_leased();
+    let denying =
+        DenyLocally::new(leases, clock.clone(), deny_for, cached).forgetting_where_leased();
     let mut guard = Guard::new(denying, clock, on_failure, replicas, max_keys)
         .with_max_reservations(max_reservations);
     if *store.count_replicas {

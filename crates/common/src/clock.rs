@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::time::MissedTickBehavior;
 use rustix::time::ClockId;
+use tokio::time::MissedTickBehavior;
 use weir_limit::{Micros, SECOND};
 
 use crate::throttle::Throttle;
@@ -204,8 +204,8 @@ impl<C: Monotonic> Monotonic for std::sync::Arc<C> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use super::*;
+    use proptest::prelude::*;
 
     const DAWN: Micros = 1_800_000_000 * SECOND;
 

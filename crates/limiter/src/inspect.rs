@@ -3,7 +3,8 @@
 mod json;
 
 pub use json::{
-    CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState, ReservationState,
+    CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState, ReadState,
+    ReservationState,
 };
 
 use std::slice;

@@ -35,8 +35,8 @@ pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialSample, DenialWatch, Denials, rule_id};
 pub use holds::Holds;
-pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LimitState, ReadState};
-pub use inspect::{Inspection, ReservationState, ResetError, inspect, reset};
+pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState};
+pub use inspect::{Inspection, ReadState, ReservationState, ResetError, inspect, reset};
 pub use metrics::LimiterCounts;
 pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 

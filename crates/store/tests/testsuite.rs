@@ -99,10 +99,13 @@ impl States for MapStore {
         spans: &[Micros],
         _budget: Duration,
     ) -> Result<KeyState, StoreError> {
-        let maps = self.maps.lock();
+        let (maps, now) = (self.maps.lock(), self.clock.now());
         let unused = State::default();
-        let state = maps.states.get(&MapStore::map_key(key)).unwrap_or(&unused);
-        Ok(key.plan.inspect(state, self.clock.now(), spans))
+        let map_key = MapStore::map_key(key);
+        let state = maps.states.get(&map_key).unwrap_or(&unused);
+        let record = key.id.and_then(|id| maps.reservations.get(&(map_key, id.to_owned())));
+        let reservation = record.copied().filter(|record| now < record.lapses);
+        Ok(KeyState { reservation, ..key.plan.inspect(state, now, spans) })
     }
 
     async fn reset(&self, key: StateKey<'_>, _budget: Duration) -> Result<(), StoreError> {

@@ -148,6 +148,9 @@ pub(in crate::cli) fn print_counted(
         let text = format!("  reserved: {}{several}, {age} ago, lapses in {lapses}", reserved.hits);
         line(out, &text)?;
     }
+    if let Some(leased) = &state.leased {
+        line(out, &format!("  leased here: {} for {}", leased.hits, rounded(leased.lasts_ms)))?;
+    }
     match state.log_len {
         None | Some(0) => Ok(()),
         Some(1) => line(out, "  log:    1 entry"),

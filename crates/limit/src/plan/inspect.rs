@@ -124,6 +124,7 @@ impl Plan {
             log_len: self.log_bounds.as_ref().map(|bounds| log.live(bounds, now)),
             counts: spans.iter().map(|&span| self.count(&states, &log, now, span)).collect(),
             reservation: None,
+            leased: None,
         }
     }
 

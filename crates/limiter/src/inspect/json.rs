@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::Inspection;
 use crate::controls::Control;
 use weir_common::entry::OwnedEntry;
-use weir_limit::{CountError, HoldLevels, KeyState, Limit, LimitReading, Micros, SpanCount};
+use weir_limit::{
+    CountError, HoldLevels, KeyState, LeasedHits, Limit, LimitReading, Micros, SpanCount,
+};
 use weir_rules::{Rule, RuleDescription};
 
 /// What applies to a descriptor, and what its key has counted.
@@ -22,6 +24,9 @@ pub struct DescriptorState {
     /// What the id of the descriptor has reserved; none if nothing can be settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationState>,
+    /// The hits that are counted, but not served yet, by the replica that answers; none if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<LeasedState>,
     pub log_len: Option<u64>,
 }
 
@@ -75,6 +80,14 @@ pub struct ReservationState {
     pub lapses_ms: u64,
 }
 
+/// Hits of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasedState {
+    pub hits: u64,
+    /// The time after which they are given back.
+    pub lasts_ms: u64,
+}
+
 /// The hits of a span.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedSpan {
@@ -123,6 +136,7 @@ impl Inspection<'_> {
                 limits: limits.map(|(i, limit)| limit_state(limit, reading(i))).collect(),
                 holds: state.and_then(|state| state.holds.as_ref()).map(hold_state),
                 reservation: state.and_then(reservation_state),
+                leased: state.and_then(|state| state.leased).map(leased_state),
                 log_len: state.and_then(|state| state.log_len),
             },
             counts: counts.map(|counts| counts.map(count).collect()),
@@ -175,6 +189,10 @@ fn reservation_state(state: &KeyState) -> Option<ReservationState> {
         age_ms: state.now.saturating_sub(reservation.taken) / 1_000,
         lapses_ms: millis(reservation.lapses.saturating_sub(state.now)),
     })
+}
+
+fn leased_state(leased: LeasedHits) -> LeasedState {
+    LeasedState { hits: leased.hits, lasts_ms: millis(leased.lasts) }
 }
 
 /// Rounds up: after so long it has happened.

@@ -7,7 +7,7 @@ use super::*;
 use weir_limiter::controls::{Draft, LimitChange};
 use weir_limiter::explain::{Explained, ExplainedCandidate, ExplainedStep, LiveDescriptor};
 use weir_limiter::top::TopList;
-use weir_limiter::{HoldState, LimitState, ReadState, ReservationState};
+use weir_limiter::{HoldState, LeasedState, LimitState, ReadState, ReservationState};
 use weir_rules::LimitDescription;
 
 /// Reads a message and writes it again.
@@ -19,7 +19,7 @@ fn again<T: DeserializeOwned + Serialize>(json: &Value) -> Result<Value, String>
 type Reread = fn(&Value) -> Result<Value, String>;
 
 /// The message of each schema of an object.
-const MESSAGES: [(&str, Reread); 28] = [
+const MESSAGES: [(&str, Reread); 29] = [
     ("Error", again::<ErrorAnswer>),
     ("Entry", again::<OwnedEntry>),
     ("Draft", again::<Draft>),
@@ -35,6 +35,7 @@ const MESSAGES: [(&str, Reread); 28] = [
     ("Candidate", again::<ExplainedCandidate>),
     ("LimitState", again::<LimitState>),
     ("Holds", again::<HoldState>),
+    ("Leased", again::<LeasedState>),
     ("Reservation", again::<ReservationState>),
     ("Counts", again::<Counts>),
     ("Count", again::<CountedSpan>),
