@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn plans() -> [Arc<Plan>; 6] {
     [
         // Charges what it denies, as the reference does.
-        plan(Limit::fixed_window(500, Unit::Second, 1).ok()),
+        plan(Limit::fixed_window(500, Unit::Second, 1)),
         plan([fixed(300, Unit::Minute), fixed(2_000, Unit::Hour)]),
         plan([sliding(400, 60 * SECOND)]),
         plan([ring(400, 10 * SECOND), fixed(1_500, Unit::Minute)]),
