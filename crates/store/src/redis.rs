@@ -252,11 +252,9 @@ impl Undoable for RedisStore {
 
 impl Leasing for RedisStore {
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
-        // Nobody waits for it, so it has no deadline.
-        let reply = Reply::new(1, StoreError::TimedOut, None);
-        let options = &self.shared.options;
+        let (options, reply) = (&self.shared.options, Reply::to_lease(lease.clone()));
         let pending = lease.with_charge(|charge| PendingCharge::new(options, charge, &reply, 0, 0));
-        self.connections().push([PendingCharge { lease: Some(lease), ..pending }]);
+        self.connections().push([pending]);
     }
 }
 

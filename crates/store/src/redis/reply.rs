@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::trip_span::TripSpan;
+use crate::leases::LeaseCharge;
 use crate::{Answer, StoreError};
 use weir_limit::Undo;
 
@@ -25,6 +26,8 @@ pub(super) struct Reply {
     deadline: Option<Instant>,
     /// The spans of the request's round trips; none if the request is not recorded.
     spans: Option<Box<Mutex<ReplySpans>>>,
+    /// The lease that takes the answer in place of a request.
+    lease: Option<Arc<LeaseCharge>>,
 }
 
 /// The spans of the round trips of a request.
@@ -66,7 +69,20 @@ impl Reply {
         let spans = span.map(|span| {
             Box::new(Mutex::new(ReplySpans { parent: Some(span.clone()), trips: Vec::new() }))
         });
-        Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline, spans })
+        Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline, spans, lease: None })
+    }
+
+    /// Returns the reply to a charge of a lease. Nobody waits for it, so it has no deadline.
+    pub fn to_lease(lease: Arc<LeaseCharge>) -> Arc<Reply> {
+        let inner = Inner { answers: SmallVec::new(), missing: 1, dropped: false, waker: None };
+        let (abandoned, deadline, spans) = (AtomicBool::new(false), None, None);
+        Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline, spans, lease: Some(lease) })
+    }
+
+    /// The lease that takes the answer, if one does.
+    #[inline]
+    pub fn lease(&self) -> Option<&Arc<LeaseCharge>> {
+        self.lease.as_ref()
     }
 
     /// Whether the request is recorded.

@@ -5,6 +5,7 @@ mod conformance;
 mod deadlines;
 mod increments;
 mod keys;
+mod leases;
 mod logins;
 mod migration;
 mod nodes;

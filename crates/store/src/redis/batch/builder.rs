@@ -45,7 +45,7 @@ impl CommandBatch {
         let mut recorded: Vec<Arc<Reply>> = Vec::new();
         let mut asking = Vec::new();
         for charge in charges {
-            if let Some(lease) = &charge.lease {
+            if let Some(lease) = charge.reply.lease() {
                 lease.set_sent();
                 if lease.asks() {
                     asking.push(charge);

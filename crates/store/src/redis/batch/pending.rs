@@ -37,8 +37,6 @@ pub(in super::super) struct PendingCharge {
     pub asking: bool,
     /// Sent in a call of its own.
     pub alone: bool,
-    /// The lease that makes it, if one does.
-    pub lease: Option<Arc<LeaseCharge>>,
     pub reply: Arc<Reply>,
     /// The position of its answer in `reply`.
     pub index: u32,
@@ -185,7 +183,6 @@ impl PendingCharge {
             hops: 0,
             asking: false,
             alone: false,
-            lease: None,
             reply: reply.clone(),
             index: index as u32,
         }
@@ -218,7 +215,7 @@ impl PendingCharge {
             ChargeOp::Op(op) => op,
             ChargeOp::Settle(_) => Op::Take(0),
         };
-        if let Some(lease) = &self.lease {
+        if let Some(lease) = self.reply.lease() {
             return Decided { allowed: true, returning: self.decide_lease(lease, state, op, now) };
         }
         let (outcome, undos) = match (op, self.undoable) {
@@ -250,7 +247,7 @@ impl PendingCharge {
         let (_, undos) = self.plan.charge_undoable(state, now, op, 0);
         let returning = |lease: Arc<LeaseCharge>| PendingCharge {
             op: ChargeOp::Op(lease.op()),
-            lease: Some(lease),
+            reply: Reply::to_lease(lease),
             ..self.clone()
         };
         lease.answer(before, &undos, now).into_iter().map(returning).collect()
