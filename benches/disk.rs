@@ -9,6 +9,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,14 +34,7 @@ fn charge(store: &impl Store, plan: &Arc<Plan>, key: u64) {
     let entries = [("key", value.as_str())];
     let key = Key { domain: "bench", entries: &entries };
     let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
-    let batch = Batch {
-        charges: &[one],
-        together: false,
-        quota_passes: false,
-        budget: Duration::ZERO,
-        on_failure: None,
-        span: None,
-    };
+    let batch = Batch::new(slice::from_ref(&one), Duration::ZERO);
     let mut answers = Answers::new();
     assert!(
         store.try_charge(batch, &mut answers) && answers[0].as_ref().is_ok_and(|it| it.allowed)

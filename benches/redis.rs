@@ -9,6 +9,7 @@ mod servers;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -150,14 +151,7 @@ async fn decide(
                 let key = Key { domain: "bench", entries: &entries };
                 let (op, role) = (Op::Take(1), Role::Enforced);
                 let charge = Charge { key, plan: &plan, op, hold: None, role };
-                let batch = Batch {
-                    charges: &[charge],
-                    together: false,
-                    quota_passes: false,
-                    budget: Duration::from_secs(5),
-                    on_failure: None,
-                    span: None,
-                };
+                let batch = Batch::new(slice::from_ref(&charge), Duration::from_secs(5));
                 let mut answers = Answers::new();
                 store.charge(batch, &mut answers).await;
                 answers[0].as_ref().unwrap();

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::future::Future as _;
 use std::pin::pin;
 use std::process::Command;
+use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -169,14 +170,7 @@ fn charge(
         hold: Some(hold),
         role: Role::Enforced,
     };
-    let batch = Batch {
-        charges: &[charge],
-        together: false,
-        quota_passes: false,
-        budget: Duration::MAX,
-        on_failure: None,
-        span: None,
-    };
+    let batch = Batch::new(slice::from_ref(&charge), Duration::MAX);
     let mut answers = Answers::new();
     let _ = pin!(store.charge(batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));
     let allowed =

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::future::Future as _;
 use std::ops::Range;
 use std::pin::pin;
+use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::thread;
@@ -107,14 +108,7 @@ impl Driver {
                 hold: None,
                 role: Role::Enforced,
             };
-            let batch = Batch {
-                charges: &[charge],
-                together: false,
-                quota_passes: false,
-                budget: Duration::MAX,
-                on_failure: None,
-                span: None,
-            };
+            let batch = Batch::new(slice::from_ref(&charge), Duration::MAX);
             let mut answers = Answers::new();
             let start = Instant::now();
             let _ = pin!(self.store.charge(batch, &mut answers))

@@ -216,14 +216,7 @@ impl<S: Store> RateLimit<S> {
     /// The store failed, and its policy is not to answer.
     pub async fn charge_key(&self, key: Key<'_>, plan: &Arc<Plan>, op: Op) -> Answer {
         let charges = [Charge { key, plan, op, hold: None, role: Role::Enforced }];
-        let batch = Batch {
-            charges: &charges,
-            together: false,
-            quota_passes: false,
-            budget: store_budget(self.options.budget, None),
-            on_failure: None,
-            span: None,
-        };
+        let batch = Batch::new(&charges, store_budget(self.options.budget, None));
         let (store, mut answers) = (self.limiter.store(), Answers::new());
         if !(self.is_immediate() && store.try_charge(batch, &mut answers)) {
             // On the heap, as decisions.

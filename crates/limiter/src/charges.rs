@@ -70,12 +70,10 @@ impl<'a> Charges<'a> {
     /// The batch for the store; none if nothing is to be charged.
     pub fn batch(&self, budget: Duration) -> Option<Batch<'_>> {
         (!self.list.is_empty()).then(|| Batch {
-            charges: &self.list,
             together: self.is_together(),
             quota_passes: self.quota_passes,
-            budget,
             on_failure: self.domain.and_then(|domain| domain.on_store_failure),
-            span: None,
+            ..Batch::new(&self.list, budget)
         })
     }
 }

@@ -145,14 +145,7 @@ impl Taken {
     }
 
     fn batch<'a>(&self, charges: &'a [Charge<'a>]) -> Batch<'a> {
-        Batch {
-            charges,
-            together: false,
-            quota_passes: false,
-            budget: BUDGET,
-            on_failure: self.on_failure,
-            span: None,
-        }
+        Batch { on_failure: self.on_failure, ..Batch::new(charges, BUDGET) }
     }
 }
 

@@ -157,7 +157,13 @@ impl Denials {
     }
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    /// Returns a batch whose charges are made each for itself, by the policy of the guard.
+    pub fn new(charges: &'a [Charge<'a>], budget: Duration) -> Batch<'a> {
+        let (together, quota_passes, on_failure, span) = (false, false, None, None);
+        Batch { charges, together, quota_passes, budget, on_failure, span }
+    }
+
     /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an
     /// enforced charge is denied, or there are quotas and all of them are denied. A charge that is
     /// known not to have been made counts as its policy decides; other failures do not count.

@@ -142,8 +142,7 @@ async fn a_known_denial_is_answered_now_and_nothing_else_is() {
         role: Role::Enforced,
     };
     let try_charge = |charges: &[Charge<'_>], together| {
-        let (quota_passes, budget, on_failure) = (false, MAX, None);
-        let batch = Batch { charges, together, quota_passes, budget, on_failure, span: None };
+        let batch = Batch { together, ..Batch::new(charges, MAX) };
         let mut answers = Answers::new();
         store.try_charge(batch, &mut answers).then_some(answers)
     };

@@ -145,14 +145,7 @@ fn take_now<C: Clock>(store: &DiskStore<C>, key: &str, plan: &Arc<Plan>, hits: u
 
 /// Makes a charge at once; none if the store does not.
 fn try_charge<C: Clock>(store: &DiskStore<C>, charge: Charge<'_>) -> Option<Answer> {
-    let batch = Batch {
-        charges: &[charge],
-        together: false,
-        quota_passes: false,
-        budget: Duration::ZERO,
-        on_failure: None,
-        span: None,
-    };
+    let batch = Batch::new(std::slice::from_ref(&charge), Duration::ZERO);
     let mut answers = Answers::new();
     store.try_charge(batch, &mut answers).then(|| answers.swap_remove(0))
 }
@@ -231,14 +224,7 @@ async fn charges_wait_until_everything_is_loaded() {
     let entries = [("key", "a")];
     let key = Key { domain: "d", entries: &entries };
     let one = Charge { key, plan: &hour, op: Op::Take(1), hold: None, role: Role::Enforced };
-    let batch = |budget| Batch {
-        charges: std::slice::from_ref(&one),
-        together: false,
-        quota_passes: false,
-        budget,
-        on_failure: None,
-        span: None,
-    };
+    let batch = |budget| Batch::new(std::slice::from_ref(&one), budget);
     assert!(!store.is_ready());
     let mut answers = Answers::new();
     assert!(!store.try_charge(batch(NEVER), &mut answers));

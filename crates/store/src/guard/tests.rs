@@ -40,7 +40,7 @@ async fn ask(
 ) -> Answers {
     let mut answers = Answers::new();
     let budget = Duration::from_millis(8);
-    let batch = Batch { charges, together, quota_passes: false, budget, on_failure, span: None };
+    let batch = Batch { together, on_failure, ..Batch::new(charges, budget) };
     guard.charge(batch, &mut answers).await;
     answers
 }

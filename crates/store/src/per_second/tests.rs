@@ -30,16 +30,8 @@ impl Undoable for Inner {
 
     fn undo(&self, charges: &[Charge<'_>]) {
         let budget = Duration::from_millis(8);
-        let batch = Batch {
-            charges,
-            together: false,
-            quota_passes: false,
-            budget,
-            on_failure: None,
-            span: None,
-        };
         let mut answers = Answers::new();
-        let made = pin!(self.charge(batch, &mut answers));
+        let made = pin!(self.charge(Batch::new(charges, budget), &mut answers));
         assert!(made.poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
 }
@@ -196,15 +188,7 @@ async fn nothing_is_undone_where_the_outcome_is_not_known() {
     let ask = async || {
         let mut answers = Answers::new();
         let budget = Duration::from_millis(8);
-        let charges = &charges;
-        let batch = Batch {
-            charges,
-            together: true,
-            quota_passes: false,
-            budget,
-            on_failure: None,
-            span: None,
-        };
+        let batch = Batch { together: true, ..Batch::new(&charges, budget) };
         store.charge(batch, &mut answers).await;
         answers
     };

@@ -82,10 +82,8 @@ async fn connected(options: Options) -> RedisStore {
 
 /// Makes one charge within a budget.
 async fn charge_within(store: &RedisStore, charge: Charge<'_>, budget: Duration) -> Answer {
-    let (charges, together, quota_passes, on_failure) = (&[charge], false, false, None);
     let mut answers = Answers::new();
-    let batch = Batch { charges, together, quota_passes, budget, on_failure, span: None };
-    store.charge(batch, &mut answers).await;
+    store.charge(Batch::new(&[charge], budget), &mut answers).await;
     answers.swap_remove(0)
 }
 

@@ -16,8 +16,7 @@ async fn together(
 ) -> Answers {
     let mut answers = Answers::new();
     let budget = Duration::from_secs(10);
-    let batch =
-        Batch { charges, together: true, quota_passes: false, budget, on_failure, span: None };
+    let batch = Batch { together: true, on_failure, ..Batch::new(charges, budget) };
     store.charge(batch, &mut answers).await;
     answers
 }
