@@ -54,7 +54,7 @@ fn every_rule_key_is_documented() {
     let document = read("docs/rules.md");
     let shown: String = blocks(&document, "yaml").into_iter().map(|(_, text)| text).collect();
     for key in "domain descriptors key value network values_file group rate_limit shadow_mode quota_mode detailed_metric \
-                value_to_metric share_threshold metadata reserve id settle estimate at_least at_most timeout requests_per_unit unit unlimited name \
+                value_to_metric share_threshold metadata reserve lease id settle estimate at_least at_most timeout requests_per_unit unit unlimited name \
                 replaces unit_multiplier"
         .split_whitespace()
     {
