@@ -15,13 +15,14 @@ from build import programs
 from lab import Lab
 from results import Results
 from scenarios import (
-    cpu, disk, hostile, latency, memory, other, redis, replay, resp, start, throughput, tls)
+    cpu, disk, hostile, latency, leases, memory, other, redis, replay, resp, start, throughput, tls)
 
 SCENARIOS = {
     "cpu": cpu,
     "throughput": throughput,
     "latency": latency,
     "redis": redis,
+    "leases": leases,
     "disk": disk,
     "resp": resp,
     "start": start,

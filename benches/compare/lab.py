@@ -110,6 +110,15 @@ class Lab:
             yield Server("redis", process, f"127.0.0.1:{port}")
 
     @contextlib.contextmanager
+    def delayed(self, server, delay):
+        """Runs a proxy that passes on to a server, each way this many seconds later. Yields its address."""
+        port, to = free_port(), server.grpc.rsplit(":", 1)[1]
+        command = [sys.executable, Path(__file__).parent / "delay.py", port, to, delay]
+        with self.process("delay", command) as process:
+            wait_for_port(process, f"127.0.0.1:{port}")
+            yield f"127.0.0.1:{port}"
+
+    @contextlib.contextmanager
     def process(self, name, command, pinned=False, nice=0):
         """Runs a process that ends with the context. Prints its output if it fails."""
         log = self.directory / f"{name}-{time.monotonic_ns()}.log"

@@ -6,6 +6,7 @@ mod cluster;
 mod counts;
 mod deadlines;
 mod faults;
+mod leases;
 mod log;
 mod policies;
 mod replicas;

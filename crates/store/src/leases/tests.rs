@@ -128,14 +128,7 @@ fn charge_now(store: &impl Store, plan: &Arc<Plan>, value: &str, op: Op) -> Deci
     let entries = [("key", value)];
     let key = Key { domain: "d", entries: &entries };
     let charges = [Charge { key, plan, op, hold: None, role: Role::Enforced }];
-    let batch = Batch {
-        charges: &charges,
-        together: false,
-        quota_passes: false,
-        budget: Duration::from_secs(1),
-        on_failure: None,
-        span: None,
-    };
+    let batch = Batch::new(&charges, Duration::from_secs(1));
     let mut answers = Answers::new();
     store.charge(batch, &mut answers).now_or_never().expect("an answer");
     answers.pop().unwrap().unwrap()

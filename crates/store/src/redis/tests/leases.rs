@@ -66,14 +66,7 @@ fn one_replica_answers_as_without_leases() {
 async fn one(store: &impl Store, charge: Charge<'_>) -> Decision {
     let mut answers = Answers::new();
     let charges = [charge];
-    let batch = Batch {
-        charges: &charges,
-        together: false,
-        quota_passes: false,
-        budget: Duration::from_secs(10),
-        on_failure: None,
-        span: None,
-    };
+    let batch = Batch::new(&charges, Duration::from_secs(10));
     store.charge(batch, &mut answers).await;
     answers.pop().unwrap().unwrap()
 }
