@@ -152,6 +152,10 @@ impl App {
                 }
             });
         }
+        if is_shared && !settings.store.leases_for.is_zero() {
+            let limiter = limiter.clone();
+            flushers.add("store.leases", async move { limiter.store().drained().await });
+        }
         if *settings.store.count_replicas && limiter.store().replica_register().is_some() {
             let limiter = limiter.clone();
             flushers.add("store.replicas", async move { limiter.store().withdraw().await });

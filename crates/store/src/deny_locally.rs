@@ -166,11 +166,11 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
     }
 }
 
-impl<S: Leasing, C: Monotonic> DenyLocally<Leases<S>, C> {
-    /// Forgets the denials of each key that hits are leased of.
+impl<S: Leasing, C: Monotonic + Clone> DenyLocally<Leases<S>, C> {
+    /// Forgets the denials of each key that hits are leased of, those on their way too.
     pub fn forgetting_where_leased(self) -> DenyLocally<Leases<S>, C> {
-        let denials = self.denials.clone();
-        self.inner.on_grant(move |charge| denials.forget(charge));
+        let (denials, clock) = (self.denials.clone(), self.clock.clone());
+        self.inner.on_grant(move |charge| denials.refund(charge, clock.monotonic()));
         self
     }
 }

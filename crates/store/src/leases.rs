@@ -51,7 +51,7 @@ pub trait Leasing: Store {
 ///
 /// **Time** is read for each hit, from a clock that goes on while the machine is suspended.
 ///
-/// **Bounded.** At most 65 536 leases and about 16 MiB.
+/// **Bounded.** About 16 MiB, which is up to 32 768 leases.
 ///
 /// **Cost.** Without leases: one atomic load, and after an admitted charge one lock and a fingerprint.
 #[derive(Debug)]
@@ -165,24 +165,6 @@ impl<S: Leasing> Store for Leases<S> {
         }
         self.merge(split, inner, answers);
     }
-
-    /// Answers a batch of one charge from the lease of its key. What a lease has served cannot go back if the inner
-    /// store cannot answer the rest now.
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        let [charge] = batch.charges else { return false };
-        if self.table.len() == 0 || batch.together {
-            return false;
-        }
-        let served = self.serve(charge);
-        let is_served = served.is_some();
-        answers.extend(served.map(Ok));
-        is_served
-    }
-
-    /// Whether some keys are leased.
-    fn is_immediate(&self) -> bool {
-        self.table.len() > 0
-    }
 }
 
 impl<S: Leasing + States> States for Leases<S> {
@@ -196,15 +178,17 @@ impl<S: Leasing + States> States for Leases<S> {
         let state = self.inner.read(key, spans, budget).await?;
         let fingerprint = self.table.key(&key.charge());
         let left = fingerprint.and_then(|key| self.table.left(&key));
-        Ok(KeyState { leased: left.map(|(hits, lasts)| LeasedHits { hits, lasts }), ..state })
+        Ok(KeyState { leased: left.map(|(hits, ends_in)| LeasedHits { hits, ends_in }), ..state })
     }
 
     /// Ends the lease too, also if the inner store fails: it may have deleted the state nevertheless.
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        let fingerprint = self.table.key(&key.charge());
+        let forget = || fingerprint.iter().for_each(|key| self.table.forget(key));
+        forget();
         let reset = self.inner.reset(key, budget).await;
-        if let Some(key) = self.table.key(&key.charge()) {
-            self.table.forget(&key);
-        }
+        // What was leased meanwhile may be of the state before.
+        forget();
         reset
     }
 }

@@ -125,6 +125,11 @@ pub trait Operations: Send + Sync {
         self.inner().into_iter().for_each(Operations::drain);
     }
 
+    /// Resolves when what [`drain`](Self::drain) has given back has arrived.
+    fn drained(&self) -> BoxFuture<'_, ()> {
+        self.inner().map_or_else(|| ready(()).boxed(), Operations::drained)
+    }
+
     /// Forgets denials that are repeated without the store.
     fn forget_denials(&self) {
         self.inner().into_iter().for_each(Operations::forget_denials);

@@ -149,7 +149,7 @@ pub(in crate::cli) fn print_counted(
         line(out, &text)?;
     }
     if let Some(leased) = &state.leased {
-        line(out, &format!("  leased here: {} for {}", leased.hits, rounded(leased.lasts_ms)))?;
+        line(out, &format!("  leased here: {} for {}", leased.hits, rounded(leased.ends_ms)))?;
     }
     match state.log_len {
         None | Some(0) => Ok(()),

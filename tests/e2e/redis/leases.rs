@@ -102,7 +102,7 @@ async fn what_is_leased_here_is_shown() {
         admitted(weir.grpc, "hour", 40).await;
         let state = api.good("/v1/state?domain=shop&descriptor=hour=a");
         if let Some(hits @ 1..) = state["leased"]["hits"].as_u64() {
-            assert!(state["leased"]["lasts_ms"].as_u64().is_some_and(|lasts| lasts <= 1_000));
+            assert!(state["leased"]["ends_ms"].as_u64().is_some_and(|left| left <= 1_000));
             assert!(hits <= 500, "at most an eighth of the limit: {hits}");
             return;
         }

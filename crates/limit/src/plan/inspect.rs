@@ -31,8 +31,8 @@ pub struct KeyState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasedHits {
     pub hits: u64,
-    /// Until they are given back.
-    pub lasts: Micros,
+    /// The time until they are given back.
+    pub ends_in: Micros,
 }
 
 /// What one limit has counted for a key.

@@ -84,8 +84,8 @@ pub struct ReservationState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasedState {
     pub hits: u64,
-    /// The time after which they are given back.
-    pub lasts_ms: u64,
+    /// The time until they are given back.
+    pub ends_ms: u64,
 }
 
 /// The hits of a span.
@@ -192,7 +192,7 @@ fn reservation_state(state: &KeyState) -> Option<ReservationState> {
 }
 
 fn leased_state(leased: LeasedHits) -> LeasedState {
-    LeasedState { hits: leased.hits, lasts_ms: millis(leased.lasts) }
+    LeasedState { hits: leased.hits, ends_ms: millis(leased.ends_in) }
 }
 
 /// Rounds up: after so long it has happened.

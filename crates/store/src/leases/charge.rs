@@ -45,6 +45,7 @@ impl LeaseCharge {
         plan: Arc<Plan>,
         op: LeaseOp,
     ) -> LeaseCharge {
+        table.in_flight.fetch_add(1, Ordering::Relaxed);
         let (sent, answered) = Default::default();
         LeaseCharge { table, key, leased, plan, op, sent, answered }
     }
@@ -115,10 +116,9 @@ impl LeaseCharge {
 
 impl Drop for LeaseCharge {
     fn drop(&mut self) {
-        if *self.answered.get_mut() {
-            return;
-        }
+        self.table.in_flight.fetch_sub(1, Ordering::Relaxed);
         match self.op {
+            _ if *self.answered.get_mut() => {}
             LeaseOp::Ask(_) => self.table.not_granted(self),
             LeaseOp::Return(undo) => {
                 self.table.counts.lost.fetch_add(undo.hits.into(), Ordering::Relaxed);

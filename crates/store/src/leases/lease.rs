@@ -1,4 +1,6 @@
 //! The lease of one key: hits that are charged already, and a copy of the state to answer from.
+//!
+//! Times are this process's, unless they are said to be the store's.
 
 use std::sync::Arc;
 
@@ -12,18 +14,22 @@ use weir_limit::{Decision, Micros, Op, Plan, Source, State, Undo};
 /// By how much a clock may run faster than the store's: one in this number.
 const DRIFT: Micros = 1_000;
 
-/// The lease of one key by one plan. Times are this process's, unless they are said to be the store's.
+/// The lease of one key by one plan.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub key: Arc<LeasedKey>,
     pub plan: Arc<Plan>,
     pub recent: Recent,
-    /// Whether a grant is on its way.
+    /// Whether a grant is in flight.
     pub asked: bool,
+    /// Whether the state was reset while a grant was in flight: it may be of the state before.
+    pub is_reset: bool,
     /// What is left of grants, oldest first: each has hits left.
     parts: SmallVec<[Part; 2]>,
     /// The hits left when the newest grant came.
     full: u64,
+    /// How long the newest grant was in flight.
+    trip: Micros,
     /// None before the first grant.
     copy: Option<StateCopy>,
 }
@@ -59,8 +65,8 @@ impl StoreTime {
         self.now.saturating_add(now.saturating_sub(self.sent))
     }
 
-    /// Returns from when on it is not certain that the store's time is before `end`.
-    fn before(self, end: Micros) -> Micros {
+    /// Returns the time from which on the store's time may be `end` or later.
+    fn local_end(self, end: Micros) -> Micros {
         let left = end.saturating_sub(self.now);
         self.sent.saturating_add(left - left.div_ceil(DRIFT).min(left))
     }
@@ -76,7 +82,7 @@ pub(super) struct Granted {
     pub at: StoreTime,
 }
 
-/// What becomes of a request for a key with a lease.
+/// Who answers a request for a key with a lease.
 #[derive(Debug)]
 pub(super) enum Served {
     /// The lease answers.
@@ -88,32 +94,36 @@ pub(super) enum Served {
 impl Lease {
     /// Starts without hits, when a grant is asked for.
     pub fn new(key: Arc<LeasedKey>, plan: Arc<Plan>, recent: Recent) -> Lease {
-        let (parts, full, copy) = Default::default();
-        Lease { key, plan, recent, asked: true, parts, full, copy }
+        let (is_reset, parts, full, trip, copy) = Default::default();
+        Lease { key, plan, recent, asked: true, is_reset, parts, full, trip, copy }
     }
 
-    /// The hits left, and until when.
-    pub fn left(&self) -> (u64, Micros) {
-        let left = self.parts.iter().map(|part| u64::from(part.undo.hits)).sum();
-        (left, self.parts.iter().map(|part| part.ends).max().unwrap_or(0))
+    /// The hits left at `now`, and for how long.
+    pub fn left(&self, now: Micros) -> (u64, Micros) {
+        let parts = || self.parts.iter().filter(|part| part.ends > now);
+        let left = parts().map(|part| u64::from(part.undo.hits)).sum();
+        (left, parts().map(|part| part.ends - now).max().unwrap_or(0))
     }
 
     /// Adds what was granted, for at most `length`. Returns what is to be given back.
     pub fn add(&mut self, granted: Granted, now: Micros, length: Micros) -> Vec<Undo> {
         let Granted { mut state, undo, at } = granted;
-        let mut returned = self.end_parts(now);
-        let ends = at.sent.saturating_add(length).min(at.before(self.plan.window_end(at.now)));
-        if ends <= now {
-            returned.push(undo);
-            return returned;
-        }
         // What is left of older grants was charged, but to nobody.
         for part in &self.parts {
             self.plan.charge_hashed(&mut state, at.now, Op::Undo(part.undo), 0);
         }
+        let mut returned = self.end_parts(now);
+        self.trip = now.saturating_sub(at.sent);
+        let ends = at.sent.saturating_add(length).min(at.local_end(self.plan.window_end(at.now)));
+        if ends <= now {
+            // Not asked for again before the key has been hot again.
+            self.recent = Recent::default();
+            returned.push(undo);
+            return returned;
+        }
         self.copy = Some(StateCopy { state, at });
         self.parts.push(Part { undo, ends });
-        self.full = self.left().0;
+        self.full = self.left(now).0;
         returned
     }
 
@@ -121,7 +131,7 @@ impl Lease {
     /// charged, if the store is to answer.
     pub fn serve(&mut self, hits: u64, now: Micros, returned: &mut Vec<Undo>) -> Served {
         returned.append(&mut self.end_parts(now));
-        let (left, _) = self.left();
+        let (left, _) = self.left(now);
         let Some(StateCopy { state, at }) =
             self.copy.as_mut().filter(|_| (1..=left).contains(&hits.max(1)))
         else {
@@ -149,10 +159,12 @@ impl Lease {
         self.parts.retain(|part| part.undo.hits > 0);
     }
 
-    /// Returns the hits to ask for: those of late, if a quarter of the last grant is left or less, the key is
-    /// hot, and nothing is asked for yet.
+    /// Returns the hits to ask for: those that were admitted of late, if a quarter of the last grant is left or less, or
+    /// it ends before the next one can come; if the key is hot, and nothing is asked for yet.
     pub fn ask(&mut self, now: Micros, length: Micros) -> Option<u32> {
-        if self.asked || self.left().0 > self.full / 4 {
+        let (left, ends_in) = self.left(now);
+        let is_time = left <= self.full / 4 || ends_in <= self.trip.saturating_mul(5) / 4;
+        if self.asked || !is_time {
             return None;
         }
         let recent = self.recent.within(now, length);
@@ -177,8 +189,13 @@ impl Lease {
         self.parts.drain(..).map(|part| part.undo).collect()
     }
 
+    /// Whether nothing is left of it.
+    pub fn has_ended(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// Whether nothing is left of it, nothing is asked for, and the key is not hot.
     pub fn is_over(&self, now: Micros, length: Micros) -> bool {
-        self.parts.is_empty() && !self.asked && self.recent.within(now, length).requests < HOT
+        self.has_ended() && !self.asked && self.recent.within(now, length).requests < HOT
     }
 }

@@ -14,13 +14,16 @@ use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
 /// How often leases that have ended are given back.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
 
+/// How often it is checked whether everything has been given back.
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(5);
+
 const LEASES: MetricFamily =
     MetricFamily::gauge("leases", "Keys of which hits are charged before they are asked for", &[]);
 const GRANTS: MetricFamily =
     MetricFamily::counter("lease_grants", "Grants of hits that were charged early", &[]);
 const LEASED_HITS: MetricFamily = MetricFamily::counter(
     "leased_hits",
-    "Hits that were charged early: served, returned, or lost because the store did not answer or the key was reset",
+    "Hits that were charged early: served, returned, or lost because they could not be returned or the key was reset",
     &["result"],
 );
 
@@ -46,6 +49,15 @@ impl<S: Leasing + Operations> Operations for Leases<S> {
         self.table.close();
         self.send(self.table.sweep());
         self.inner.drain();
+    }
+
+    fn drained(&self) -> BoxFuture<'_, ()> {
+        let arrived = async {
+            while self.table.in_flight.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
+            }
+        };
+        arrived.boxed()
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -7,7 +7,7 @@ use weir_limit::Micros;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recent {
     since: Micros,
-    now: Admitted,
+    current: Admitted,
     before: Admitted,
 }
 
@@ -24,10 +24,11 @@ impl Recent {
         if passed >= length.saturating_mul(2) {
             *self = Recent { since: now, ..Recent::default() };
         } else if passed >= length {
-            *self = Recent { since: self.since + length, before: self.now, ..Recent::default() };
+            *self =
+                Recent { since: self.since + length, before: self.current, ..Recent::default() };
         }
-        self.now.requests += 1;
-        self.now.hits = self.now.hits.saturating_add(hits);
+        self.current.requests += 1;
+        self.current.hits = self.current.hits.saturating_add(hits);
     }
 
     /// Returns what was admitted in the `length` before `now`, about.
@@ -45,8 +46,8 @@ impl Recent {
         let sum =
             |newer_sum, older_sum| part(newer_sum, newer).saturating_add(part(older_sum, older));
         Admitted {
-            requests: sum(self.now.requests, self.before.requests),
-            hits: sum(self.now.hits, self.before.hits),
+            requests: sum(self.current.requests, self.before.requests),
+            hits: sum(self.current.hits, self.before.hits),
         }
     }
 }

@@ -19,10 +19,7 @@ use weir_limit::{Decision, Micros, Op, Undo};
 /// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
 
-/// The most leases at a time.
-const MAX_LEASES: usize = 65_536;
-
-/// The most bytes that leases take, about.
+/// The most bytes that leases take, about. Each takes 512 at least, so there are never more than 32 768.
 const MAX_BYTES: usize = 16 << 20;
 
 /// Called with a charge of each key that hits were granted of.
@@ -40,6 +37,9 @@ pub(super) struct LeaseTable {
     /// Whether nothing more is leased.
     closed: AtomicBool,
     pub counts: LeaseCounts,
+    /// Charges that have no answer yet. They may be dropped anywhere, and then lock a shard: nothing is sent or dropped
+    /// under the lock of one.
+    pub in_flight: AtomicUsize,
     pub on_grant: OnceLock<OnGrant>,
 }
 
@@ -72,6 +72,7 @@ impl LeaseTable {
             bytes: AtomicUsize::new(0),
             closed: AtomicBool::new(length == 0),
             counts: LeaseCounts::default(),
+            in_flight: AtomicUsize::new(0),
             on_grant: OnceLock::new(),
         }
     }
@@ -162,8 +163,7 @@ impl LeaseTable {
         }
         let recent = shard.hot_keys.add(&key.print, hits, now, self.length)?;
         let leased = Arc::new(LeasedKey::new(charge));
-        let full = self.len() >= MAX_LEASES
-            || self.bytes.load(Ordering::Relaxed).saturating_add(leased.bytes) > MAX_BYTES;
+        let full = self.bytes.load(Ordering::Relaxed).saturating_add(leased.bytes) > MAX_BYTES;
         if full || self.closed.load(Ordering::Relaxed) {
             return None;
         }
@@ -203,6 +203,11 @@ impl LeaseTable {
             match shard.leases.get_mut(&asked.key.print) {
                 Some(lease) if Arc::ptr_eq(&lease.key, &asked.leased) => {
                     lease.asked = false;
+                    if lease.is_reset {
+                        self.counts.lost.fetch_add(granted.undo.hits.into(), Ordering::Relaxed);
+                        self.remove(&mut shard, &asked.key);
+                        return Vec::new();
+                    }
                     let mut returned = lease.add(granted, now, self.length);
                     if self.closed.load(Ordering::Relaxed) {
                         returned.append(&mut lease.end());
@@ -225,29 +230,31 @@ impl LeaseTable {
         let mut shard = self.shard(&asked.key).lock();
         let Some(lease) = shard.leases.get_mut(&asked.key.print) else { return };
         if Arc::ptr_eq(&lease.key, &asked.leased) {
-            lease.asked = false;
+            (lease.asked, lease.is_reset) = (false, false);
             lease.recent = Default::default();
-            if lease.left().0 == 0 {
+            if lease.has_ended() {
                 self.remove(&mut shard, &asked.key);
             }
         }
     }
 
-    /// Ends the lease of a key whose state is reset: what is left is not given back.
+    /// Ends the lease of a key whose state is reset: what is left, and what is granted meanwhile, is not given back.
     pub fn forget(&self, key: &Fingerprint) {
         let mut shard = self.shard(key).lock();
-        let lost = shard.leases.get(&key.print).map_or(0, |lease| lease.left().0);
+        let Some(lease) = shard.leases.get_mut(&key.print) else { return };
+        let lost = lease.end().iter().map(|undo| u64::from(undo.hits)).sum();
         self.counts.lost.fetch_add(lost, Ordering::Relaxed);
-        self.remove(&mut shard, key);
+        lease.is_reset = lease.asked;
+        if !lease.asked {
+            self.remove(&mut shard, key);
+        }
     }
 
     /// Returns the hits that are left of a key, and for how long.
     pub fn left(&self, key: &Fingerprint) -> Option<(u64, Micros)> {
         let mut shard = self.shard(key).lock();
         let now = self.now();
-        let lease = shard.leases.get_mut(&key.print)?;
-        let (left, ends) = lease.left();
-        (left > 0 && ends > now).then(|| (left, ends - now))
+        shard.leases.get_mut(&key.print).map(|lease| lease.left(now)).filter(|(left, _)| *left > 0)
     }
 
     fn remove(&self, shard: &mut Shard, key: &Fingerprint) {

@@ -1,5 +1,6 @@
 //! Leases over a store in memory, whose answers come when the test says.
 
+mod in_flight;
 mod racing;
 mod random;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::per_second::{PerSecond, Undoable, Undos};
 use crate::{Key, Role};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
@@ -26,12 +28,12 @@ const NOON: Micros = 1_800_014_400 * SECOND;
 struct Shared {
     clock: Arc<ManualClock>,
     states: Arc<Mutex<HashMap<String, State>>>,
-    /// Lease charges that are on their way; none if they are made at once.
-    on_their_way: Option<Arc<Mutex<Vec<OnItsWay>>>>,
+    /// Lease charges in flight; none if they are made at once.
+    in_flight: Option<Arc<Mutex<Vec<InFlight>>>>,
 }
 
 #[derive(Debug)]
-struct OnItsWay {
+struct InFlight {
     charge: Arc<LeaseCharge>,
     /// The answer, once the charge is made.
     made: Option<(State, Vec<weir_limit::Undo>, Micros)>,
@@ -40,16 +42,20 @@ struct OnItsWay {
 impl Shared {
     fn new() -> Shared {
         let clock = Arc::new(ManualClock::new(NOON));
-        Shared { clock, states: Arc::default(), on_their_way: None }
+        Shared { clock, states: Arc::default(), in_flight: None }
     }
 
     fn delaying() -> Shared {
-        Shared { on_their_way: Some(Arc::default()), ..Shared::new() }
+        Shared { in_flight: Some(Arc::default()), ..Shared::new() }
+    }
+
+    fn name(charge: &Charge<'_>) -> String {
+        format!("{:?} {}", charge.key, charge.plan.shape())
     }
 
     fn charge_one(&self, charge: &Charge<'_>) -> (State, Decision, Vec<weir_limit::Undo>) {
         let mut states = self.states.lock();
-        let state = states.entry(format!("{:?} {}", charge.key, charge.plan.shape())).or_default();
+        let state = states.entry(Shared::name(charge)).or_default();
         let before = state.clone();
         let (outcome, undos) = charge.plan.charge_undoable(state, self.clock.now(), charge.op, 0);
         (before, outcome.decision, undos)
@@ -77,12 +83,40 @@ impl Store for Shared {
     }
 }
 
+impl Undoable for Shared {
+    async fn charge_undoable(&self, batch: Batch<'_>, answers: &mut Answers, _: &mut Undos) {
+        self.charge(batch, answers).await;
+    }
+
+    fn undo(&self, _: &[Charge<'_>]) {
+        panic!("nothing is charged together");
+    }
+}
+
+impl States for Shared {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        _: Duration,
+    ) -> Result<KeyState, StoreError> {
+        let states = self.states.lock();
+        let state = states.get(&Shared::name(&key.charge())).cloned().unwrap_or_default();
+        Ok(key.plan.inspect(&state, self.clock.now(), spans))
+    }
+
+    async fn reset(&self, key: StateKey<'_>, _: Duration) -> Result<(), StoreError> {
+        self.states.lock().remove(&Shared::name(&key.charge()));
+        Ok(())
+    }
+}
+
 impl Leasing for Shared {
     fn charge_lease(&self, charge: Arc<LeaseCharge>) {
         charge.set_sent();
-        match &self.on_their_way {
+        match &self.in_flight {
             // Nobody waits: those of one replica are made in order.
-            Some(on_their_way) => on_their_way.lock().push(OnItsWay { charge, made: None }),
+            Some(in_flight) => in_flight.lock().push(InFlight { charge, made: None }),
             None => {
                 let made = self.make(&charge);
                 self.answer(&charge, made);
@@ -220,7 +254,7 @@ fn a_lease_ends_with_the_window() {
     let (replica, plan) = (leases(&shared), plan([fixed(1_000, Unit::Second)]));
     shared.clock.advance(SECOND - 20_000);
     heat(&replica, &plan);
-    // A clock that is late by a thousandth.
+    // The store's clock may run faster by a thousandth.
     shared.clock.advance(19_979);
     assert_eq!(charge_now(&replica, &plan, "a", Op::Take(1)).source, Source::Leased);
     shared.clock.advance(1);
@@ -268,6 +302,29 @@ fn keys_are_bounded_in_number_and_bytes() {
         heat(&format!("{long}{i}"));
     }
     assert_eq!(replica.table.len(), 15);
+    // Leases that are over make room.
+    shared.clock.advance(2 * LENGTH);
+    for _ in 0..2 {
+        replica.send(replica.table.sweep());
+        shared.clock.advance(2 * LENGTH);
+    }
+    assert_eq!(replica.table.len(), 0);
+    heat("short");
+    assert_eq!(replica.table.len(), 1);
+}
+
+#[test]
+fn hits_are_leased_in_the_store_of_their_plan() {
+    let (main, second) = (Shared::new(), Shared::new());
+    let store = PerSecond::new(main.clone(), Some(second.clone()));
+    let replica = Leases::new(store, main.clock.clone(), Duration::from_micros(LENGTH));
+    let plan = plan([fixed(10_000, Unit::Second)]);
+    for _ in 0..40 {
+        charge_now(&replica, &plan, "a", Op::Take(1));
+    }
+    assert!(replica.table.counts.served.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert_eq!(main.states.lock().len(), 0);
+    assert_eq!(used(&second, &plan), 64);
 }
 
 #[test]

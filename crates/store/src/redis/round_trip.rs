@@ -79,6 +79,8 @@ pub(super) fn build_batch(
     server: &ServerState,
     charges: Vec<PendingCharge>,
 ) -> CommandBatch {
+    // Before the time that Redis charges at is read, wherever.
+    charges.iter().filter_map(|charge| charge.reply.lease()).for_each(|lease| lease.set_sent());
     let wall = shared.options.wall.now();
     let (now, slack, estimate) = match shared.options.clock {
         Clock::Server => (0, 0, server.open_windows.estimate_time()),

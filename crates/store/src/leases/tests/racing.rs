@@ -9,7 +9,7 @@ enum Step {
     Pass(Micros),
     /// Requests of a replica.
     Take(usize, usize, u64),
-    /// A charge on its way is made, or answered if it is; or it is lost.
+    /// A charge in flight is made, or answered if it is; or it is lost.
     Deliver(usize),
     Lose(usize),
     Sweep(usize),
@@ -39,7 +39,7 @@ proptest! {
         let shared = Shared::delaying();
         let replicas: Vec<_> = (0..REPLICAS).map(|_| leases(&shared)).collect();
         let mut admitted: HashMap<Micros, u64> = HashMap::new();
-        let on_their_way = shared.on_their_way.clone().unwrap();
+        let in_flight = shared.in_flight.clone().unwrap();
         for step in steps {
             match step {
                 Step::Pass(by) => shared.clock.advance(by),
@@ -52,13 +52,13 @@ proptest! {
                     }
                 }
                 Step::Lose(which) => {
-                    let mut charges = on_their_way.lock();
+                    let mut charges = in_flight.lock();
                     let lost = (which < charges.len()).then(|| charges.remove(which));
                     drop(charges);
                     drop(lost);
                 }
                 Step::Deliver(which) => {
-                    let mut charges = on_their_way.lock();
+                    let mut charges = in_flight.lock();
                     let Some(it) = charges.get_mut(which) else { continue };
                     match it.made.take() {
                         None => it.made = Some(shared.make(&it.charge)),

@@ -45,12 +45,9 @@ impl CommandBatch {
         let mut recorded: Vec<Arc<Reply>> = Vec::new();
         let mut asking = Vec::new();
         for charge in charges {
-            if let Some(lease) = charge.reply.lease() {
-                lease.set_sent();
-                if lease.asks() {
-                    asking.push(charge);
-                    continue;
-                }
+            if charge.reply.lease().is_some_and(|lease| lease.asks()) {
+                asking.push(charge);
+                continue;
             }
             if charge.reply.is_awaited(at) {
                 // The charges of a request are next to each other.
@@ -154,6 +151,11 @@ impl BatchBuilder<'_> {
                 Some((call, entry))
             }
             _ => None,
+        };
+        // In the call of the key's last charge: nobody else is charged between.
+        let kind = match last.map(|(call, _)| self.calls[call].kind) {
+            Some(before @ ScriptKind::Charge(_)) if charge.group.is_none() => before,
+            _ => kind,
         };
         if charge.group.is_none()
             && !charge.alone

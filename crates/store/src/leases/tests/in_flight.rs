@@ -1,0 +1,179 @@
+//! What happens while a grant is in flight, and how long it is used.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::deny_locally::DenyLocally;
+
+impl Shared {
+    fn asks(&self) -> usize {
+        let in_flight = self.in_flight.as_ref().expect("charges in flight").lock();
+        in_flight.iter().filter(|it| it.charge.asks()).count()
+    }
+
+    /// Makes the charges in flight in order.
+    fn make_all(&self) {
+        let mut in_flight = self.in_flight.as_ref().expect("charges in flight").lock();
+        for it in in_flight.iter_mut().filter(|it| it.made.is_none()) {
+            it.made = Some(self.make(&it.charge));
+        }
+    }
+
+    /// Answers the charges that are made, and makes and answers what they return.
+    fn answer_all(&self) {
+        let in_flight = || std::mem::take(&mut *self.in_flight.as_ref().unwrap().lock());
+        for InFlight { charge, made } in in_flight() {
+            self.answer(&charge, made.expect("it is made"));
+        }
+        self.make_all();
+        in_flight().into_iter().for_each(|it| self.answer(&it.charge, it.made.unwrap()));
+    }
+}
+
+/// A replica that has asked for its first hits, 32.
+fn asking(n: u32) -> (Shared, Leases<Shared>, Arc<Plan>) {
+    let shared = Shared::delaying();
+    let (replica, plan) = (leases(&shared), plan([fixed(n, Unit::Hour)]));
+    take(&replica, &plan, 32);
+    assert_eq!(shared.asks(), 1);
+    (shared, replica, plan)
+}
+
+/// Takes hits one by one. Returns how many of them a lease served.
+fn take(replica: &impl Store, plan: &Arc<Plan>, times: usize) -> usize {
+    let served = |_: &usize| {
+        let decision = charge_now(replica, plan, "a", Op::Take(1));
+        assert!(decision.allowed);
+        decision.source == Source::Leased
+    };
+    (0..times).filter(served).count()
+}
+
+#[test]
+fn while_a_grant_is_in_flight_hits_are_charged_one_by_one() {
+    let (shared, replica, plan) = asking(10_000);
+    assert_eq!((take(&replica, &plan, 50), shared.asks()), (0, 1));
+    shared.make_all();
+    shared.answer_all();
+    assert_eq!((take(&replica, &plan, 23), shared.asks()), (23, 0));
+    // A quarter is left.
+    assert_eq!((take(&replica, &plan, 1), shared.asks()), (1, 1));
+    assert_eq!((take(&replica, &plan, 8), shared.asks()), (8, 1));
+    assert_eq!(take(&replica, &plan, 1), 0);
+}
+
+#[test]
+fn hits_are_used_for_a_time_from_when_they_were_asked_for() {
+    let (shared, replica, plan) = asking(10_000);
+    shared.clock.advance(20_000);
+    shared.make_all();
+    shared.clock.advance(40_000);
+    shared.answer_all();
+    shared.clock.advance(39_999);
+    assert_eq!(take(&replica, &plan, 1), 1);
+    shared.clock.advance(1);
+    assert_eq!(take(&replica, &plan, 1), 0);
+}
+
+#[test]
+fn the_next_grant_is_asked_for_before_the_last_one_ends() {
+    let shared = Shared::delaying();
+    let (replica, plan) = (leases(&shared), plan([fixed(10_000, Unit::Hour)]));
+    // It stays hot.
+    take(&replica, &plan, 32);
+    take(&replica, &plan, 200);
+    shared.clock.advance(20_000);
+    shared.make_all();
+    shared.answer_all();
+    shared.clock.advance(54_999);
+    take(&replica, &plan, 1);
+    assert_eq!(shared.asks(), 0);
+    // The grant was in flight for 20 ms, so the next is asked for 25 ms before the end.
+    shared.clock.advance(1);
+    take(&replica, &plan, 1);
+    assert_eq!((left(&replica, &plan), shared.asks()), (30, 1));
+}
+
+#[test]
+fn a_grant_that_comes_too_late_is_returned_and_not_asked_for_again_at_once() {
+    let (shared, replica, plan) = asking(10_000);
+    shared.make_all();
+    shared.clock.advance(LENGTH);
+    shared.answer_all();
+    assert_eq!((used(&shared, &plan), left(&replica, &plan)), (32, 0));
+    assert_eq!((take(&replica, &plan, 31), shared.asks()), (0, 0));
+    take(&replica, &plan, 1);
+    assert_eq!(shared.asks(), 1);
+}
+
+#[test]
+fn nothing_is_asked_for_again_at_once_where_little_is_left() {
+    let (shared, replica, plan) = asking(95);
+    shared.make_all();
+    shared.answer_all();
+    assert_eq!((left(&replica, &plan), replica.table.len()), (0, 0));
+    assert_eq!((take(&replica, &plan, 31), shared.asks()), (0, 0));
+}
+
+#[test]
+fn a_grant_for_other_numbers_is_returned() {
+    let (shared, replica, first) = asking(10_000);
+    shared.make_all();
+    let raised = plan([fixed(20_000, Unit::Hour)]);
+    take(&replica, &raised, 1);
+    shared.answer_all();
+    assert_eq!((used(&shared, &first), replica.table.len()), (33, 0));
+}
+
+#[test]
+fn a_grant_that_comes_while_the_service_drains_is_returned() {
+    let (shared, replica, plan) = asking(10_000);
+    shared.make_all();
+    replica.table.close();
+    replica.send(replica.table.sweep());
+    shared.answer_all();
+    assert_eq!((used(&shared, &plan), left(&replica, &plan)), (32, 0));
+    assert_eq!(replica.table.in_flight.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_is_leased_of_a_state_that_is_reset_is_lost() {
+    use futures_util::FutureExt as _;
+    let entries = [("key", "a")];
+    let reset = |replica: &Leases<Shared>, plan: &Arc<Plan>| {
+        let key = StateKey { key: Key { domain: "d", entries: &entries }, plan, id: None };
+        replica.reset(key, Duration::from_secs(1)).now_or_never().expect("an answer").unwrap();
+    };
+    let lost = |replica: &Leases<Shared>| replica.table.counts.lost.load(Ordering::Relaxed);
+    // While a grant is in flight.
+    let (shared, replica, plan) = asking(10_000);
+    shared.make_all();
+    reset(&replica, &plan);
+    take(&replica, &plan, 3);
+    shared.answer_all();
+    assert_eq!((used(&shared, &plan), left(&replica, &plan), lost(&replica)), (3, 0, 32));
+    assert_eq!(replica.table.len(), 0);
+    // With a lease.
+    let (shared, replica, plan) = asking(10_000);
+    shared.make_all();
+    shared.answer_all();
+    reset(&replica, &plan);
+    assert_eq!((used(&shared, &plan), left(&replica, &plan), lost(&replica)), (0, 0, 32));
+}
+
+#[test]
+fn a_grant_ends_the_denials_of_its_key() {
+    let (shared, replica, plan) = asking(10_000);
+    let clock = shared.clock.clone();
+    let wait = Duration::from_secs(5);
+    let replica = DenyLocally::new(replica, clock, wait, 64).forgetting_where_leased();
+    shared.make_all();
+    // Others take the rest.
+    assert!(charge_now(&shared, &plan, "a", Op::Take(10_000 - 64)).allowed);
+    let decision = charge_now(&replica, &plan, "a", Op::Take(1));
+    assert!(!decision.allowed);
+    let repeated = charge_now(&replica, &plan, "a", Op::Take(1));
+    assert_eq!(repeated.source, Source::DeniedLocally);
+    shared.answer_all();
+    assert_eq!(take(&replica, &plan, 32), 32);
+}
