@@ -113,7 +113,7 @@ fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDesc
         network,
         values_file: String::new(),
         group,
-        lease: perhaps(u, |u| u.arbitrary())?,
+        lease: if u.ratio(1, 8)? { Some(u.arbitrary()?) } else { None },
     })
 }
 
