@@ -12,13 +12,13 @@ mod tests;
 
 use std::iter::zip;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 pub use self::charge::LeaseCharge;
 use self::table::{LeaseCharges, LeaseTable};
-use super::memory::fingerprint::Fingerprint;
 use super::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, KeyState, LeasedHits, Micros, Source};
@@ -38,8 +38,9 @@ pub trait Leasing: Store {
 ///
 /// **Which.** Keys of plans that [can be leased](weir_limit::Plan::can_lease) of which this process has admitted 32
 /// requests within the length of a lease. An eighth of what is left is asked for at most, and no more than the hits
-/// of that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When a quarter of
-/// it is left and the key is still hot, the next hits are asked for, and no request waits for them.
+/// of that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When an eighth of
+/// it is left, or it may be used up or end before more can come, and the key is still hot, the next hits are asked for,
+/// and no request waits for them.
 ///
 /// **Answers** are computed from a copy of the state: those of the inner store if nobody else had been admitted since
 /// the hits were granted.
@@ -58,7 +59,12 @@ pub trait Leasing: Store {
 pub struct Leases<S> {
     inner: S,
     table: Arc<LeaseTable>,
+    /// How many requests in a row leases have answered alone, up to [`STREAK`]; one that they have not takes back many.
+    streak: AtomicU32,
 }
+
+/// So many requests in a row are worth to try whether a lease answers the next: if not, the request is prepared twice.
+const STREAK: u32 = 64;
 
 /// A batch of which leases answer some charges.
 struct Split<'a> {
@@ -72,7 +78,8 @@ impl<S: Leasing> Leases<S> {
     /// Leases hits of `inner` for `length`; zero: never. `clock` goes on while the machine is suspended.
     pub fn new(inner: S, clock: impl Monotonic, length: Duration) -> Leases<S> {
         let length = Micros::try_from(length.as_micros()).unwrap_or(Micros::MAX);
-        Leases { inner, table: Arc::new(LeaseTable::new(Box::new(clock), length)) }
+        let table = Arc::new(LeaseTable::new(Box::new(clock), length));
+        Leases { inner, table, streak: AtomicU32::new(0) }
     }
 
     /// Returns the store inside.
@@ -114,6 +121,16 @@ impl<S: Leasing> Leases<S> {
         served
     }
 
+    /// Notes whether leases have answered a request alone.
+    fn note(&self, alone: bool) {
+        let streak = self.streak.load(Ordering::Relaxed);
+        let next = if alone { (streak + 1).min(STREAK) } else { streak.saturating_sub(STREAK / 4) };
+        // Lost updates do not matter.
+        if next != streak {
+            self.streak.store(next, Ordering::Relaxed);
+        }
+    }
+
     /// Ends the lease of a key, and gives back what is left.
     fn end(&self, charge: &Charge<'_>) {
         if let Some(key) = self.table.key(charge) {
@@ -135,9 +152,9 @@ impl<S: Leasing> Leases<S> {
             if !decision.allowed || decision.source != Source::Store {
                 continue;
             }
-            let key = self.table.key(charge);
-            let asked = key.and_then(|key: Fingerprint| self.table.admitted(&key, charge, hits));
-            self.send(asked.into_iter().collect());
+            if let Some(key) = self.table.key(charge) {
+                self.send(self.table.admitted(&key, charge, hits));
+            }
         }
     }
 
@@ -156,14 +173,32 @@ impl<S: Leasing> Store for Leases<S> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         let Some(split) = self.split(&batch) else {
             let first = answers.len();
+            self.note(false);
             self.inner.charge(batch, answers).await;
             return self.learn(batch.together, batch.charges, &answers[first..]);
         };
         let mut inner = Answers::new();
+        self.note(split.rest.is_empty());
         if !split.rest.is_empty() {
             self.inner.charge(Batch { charges: &split.rest, ..batch }, &mut inner).await;
         }
         self.merge(split, inner, answers);
+    }
+
+    /// Answers a batch of one charge from the lease of its key. Of several, what a lease has served could not go back if
+    /// the inner store had to answer the others.
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        let [charge] = batch.charges else { return false };
+        let served = if batch.together { None } else { self.serve(charge) };
+        let is_served = served.is_some();
+        self.note(is_served);
+        answers.extend(served.map(Ok));
+        is_served
+    }
+
+    /// Whether leases have answered nearly all requests of late.
+    fn is_immediate(&self) -> bool {
+        self.streak.load(Ordering::Relaxed) > STREAK / 2 && self.table.len() > 0
     }
 }
 

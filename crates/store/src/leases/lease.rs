@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::hot_keys::HOT;
 use super::key::LeasedKey;
-use super::recent::Recent;
+use super::recent::{Admitted, Recent};
 use weir_limit::{Decision, Micros, Op, Plan, Source, State, Undo};
 
 /// By how much a clock may run faster than the store's: one in this number.
@@ -24,8 +24,9 @@ pub(super) struct Lease {
     pub asked: bool,
     /// Whether the state was reset while a grant was in flight: it may be of the state before.
     pub is_reset: bool,
-    /// What is left of grants, oldest first: each has hits left.
-    parts: SmallVec<[Part; 2]>,
+    /// What is left of grants, oldest first: each has hits left. Those that have ended wait for a call that is made
+    /// anyway.
+    parts: SmallVec<[Part; 3]>,
     /// The hits left when the newest grant came.
     full: u64,
     /// How long the newest grant was in flight.
@@ -82,20 +83,11 @@ pub(super) struct Granted {
     pub at: StoreTime,
 }
 
-/// Who answers a request for a key with a lease.
-#[derive(Debug)]
-pub(super) enum Served {
-    /// The lease answers.
-    Leased(Decision),
-    /// The store is to answer; the lease is ended.
-    Store,
-}
-
 impl Lease {
-    /// Starts without hits, when a grant is asked for.
+    /// Starts without hits.
     pub fn new(key: Arc<LeasedKey>, plan: Arc<Plan>, recent: Recent) -> Lease {
         let (is_reset, parts, full, trip, copy) = Default::default();
-        Lease { key, plan, recent, asked: true, is_reset, parts, full, trip, copy }
+        Lease { key, plan, recent, asked: false, is_reset, parts, full, trip, copy }
     }
 
     /// The hits left at `now`, and for how long.
@@ -105,52 +97,41 @@ impl Lease {
         (left, parts().map(|part| part.ends - now).max().unwrap_or(0))
     }
 
-    /// Adds what was granted, for at most `length`. Returns what is to be given back.
-    pub fn add(&mut self, granted: Granted, now: Micros, length: Micros) -> Vec<Undo> {
+    /// Adds what was granted, for at most `length`. Returns what is to be given back, if it came too late.
+    pub fn add(&mut self, granted: Granted, now: Micros, length: Micros) -> Option<Undo> {
         let Granted { mut state, undo, at } = granted;
         // What is left of older grants was charged, but to nobody.
         for part in &self.parts {
             self.plan.charge_hashed(&mut state, at.now, Op::Undo(part.undo), 0);
         }
-        let mut returned = self.end_parts(now);
         self.trip = now.saturating_sub(at.sent);
         let ends = at.sent.saturating_add(length).min(at.local_end(self.plan.window_end(at.now)));
         if ends <= now {
             // Not asked for again before the key has been hot again.
             self.recent = Recent::default();
-            returned.push(undo);
-            return returned;
+            return Some(undo);
         }
         self.copy = Some(StateCopy { state, at });
         self.parts.push(Part { undo, ends });
         self.full = self.left(now).0;
-        returned
+        None
     }
 
-    /// Serves hits, or a look, at `now`. Adds what is to be given back to `returned`: before the request is
-    /// charged, if the store is to answer.
-    pub fn serve(&mut self, hits: u64, now: Micros, returned: &mut Vec<Undo>) -> Served {
-        returned.append(&mut self.end_parts(now));
+    /// Serves hits, or a look, at `now`; none if the store is to answer.
+    pub fn serve(&mut self, hits: u64, now: Micros) -> Option<Decision> {
         let (left, _) = self.left(now);
-        let Some(StateCopy { state, at }) =
-            self.copy.as_mut().filter(|_| (1..=left).contains(&hits.max(1)))
-        else {
-            returned.append(&mut self.end());
-            return Served::Store;
-        };
+        let fits = (1..=left).contains(&hits.max(1));
+        let StateCopy { state, at } = self.copy.as_mut().filter(|_| fits)?;
         let outcome = self.plan.charge_hashed(state, at.at(now), Op::Take(hits), 0);
-        if !outcome.decision.allowed {
-            // The store has admitted more than these; if it ever happens, the store decides.
-            returned.append(&mut self.end());
-            return Served::Store;
-        }
-        self.take(hits);
-        Served::Leased(Decision { source: Source::Leased, ..outcome.decision })
+        // Never denied: more than these hits were left when they were granted.
+        let decision = Some(outcome.decision).filter(|decision| decision.allowed)?;
+        self.take(hits, now);
+        Some(Decision { source: Source::Leased, ..decision })
     }
 
     /// Takes hits that are left, of the oldest grant first.
-    fn take(&mut self, mut hits: u64) {
-        for part in &mut self.parts {
+    fn take(&mut self, mut hits: u64, now: Micros) {
+        for part in self.parts.iter_mut().filter(|part| part.ends > now) {
             let taken = hits.min(part.undo.hits.into());
             // At most the hits of the part.
             part.undo.hits -= taken as u32;
@@ -159,17 +140,24 @@ impl Lease {
         self.parts.retain(|part| part.undo.hits > 0);
     }
 
-    /// Returns the hits to ask for: those that were admitted of late, if a quarter of the last grant is left or less, or
-    /// it ends before the next one can come; if the key is hot, and nothing is asked for yet.
+    /// Returns the hits to ask for: if an eighth is left, or what is left may be used up or end before more can come;
+    /// if the key is hot, and nothing is asked for yet. With what is left, they are those that were admitted within
+    /// `length`, a little less: what is granted beyond that would end unused.
     pub fn ask(&mut self, now: Micros, length: Micros) -> Option<u32> {
-        let (left, ends_in) = self.left(now);
-        let is_time = left <= self.full / 4 || ends_in <= self.trip.saturating_mul(5) / 4;
-        if self.asked || !is_time {
+        if self.asked {
             return None;
         }
-        let recent = self.recent.within(now, length);
-        self.asked = recent.requests >= HOT;
-        self.asked.then(|| u32::try_from(recent.hits).unwrap_or(u32::MAX))
+        let ((left, ends_in), Admitted { requests, hits }) =
+            (self.left(now), self.recent.within(now, length));
+        let in_a_trip = u128::from(hits) * u128::from(self.trip) / u128::from(length.max(1));
+        let is_low = left <= self.full / 8 || u128::from(left) <= 2 * in_a_trip;
+        let ends = ends_in <= self.trip.saturating_mul(5) / 4;
+        if requests < HOT || !(is_low || ends) {
+            return None;
+        }
+        self.asked = true;
+        let more = hits - hits / 32 - if ends { 0 } else { left.min(hits - hits / 32) };
+        Some(u32::try_from(more).unwrap_or(u32::MAX))
     }
 
     /// Removes the grants that have ended. Returns what is to be given back.

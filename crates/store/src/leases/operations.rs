@@ -7,12 +7,10 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join};
 use tokio::time::MissedTickBehavior;
 
+use super::table::SWEEP_INTERVAL;
 use super::{Leases, Leasing};
 use crate::Operations;
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
-
-/// How often leases that have ended are given back.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How often it is checked whether everything has been given back.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(5);
@@ -35,7 +33,7 @@ impl<S: Leasing + Operations> Operations for Leases<S> {
     /// Gives back what is left of leases that have ended.
     fn maintain(&self) -> BoxFuture<'_, ()> {
         let sweeping = async {
-            let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
+            let mut ticks = tokio::time::interval(Duration::from_micros(SWEEP_INTERVAL));
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::charge::{LeaseCharge, LeaseOp};
 use super::hot_keys::HotKeys;
 use super::key::LeasedKey;
-use super::lease::{Granted, Lease, Served};
+use super::lease::{Granted, Lease};
 use crate::Charge;
 use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
 use weir_common::clock::Monotonic;
@@ -18,6 +18,9 @@ use weir_limit::{Decision, Micros, Op, Undo};
 
 /// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
+
+/// How often leases that have ended are given back: those that have for as long. Others may still go back with a grant.
+pub(super) const SWEEP_INTERVAL: Micros = 50_000;
 
 /// The most bytes that leases take, about. Each takes 512 at least, so there are never more than 32 768.
 const MAX_BYTES: usize = 16 << 20;
@@ -107,36 +110,23 @@ impl LeaseTable {
         // Read for each charge, and under the lock: a thread that waited for it may have slept.
         let now = self.now();
         let lease = shard.leases.get_mut(&key.print)?;
-        let mut returned = Vec::new();
-        let served = match charge.op.takes() {
-            Some(hits) if Arc::ptr_eq(&lease.plan, charge.plan) => {
-                lease.serve(hits, now, &mut returned)
+        let same_plan = Arc::ptr_eq(&lease.plan, charge.plan);
+        let hits = charge.op.takes().filter(|_| same_plan);
+        if let Some((hits, decision)) = hits.and_then(|hits| Some((hits, lease.serve(hits, now)?)))
+        {
+            if hits > 0 {
+                self.counts.served.fetch_add(hits, Ordering::Relaxed);
+                lease.recent.add(hits, now, self.length);
+                self.ask(key, lease, now, charges);
             }
-            _ => {
-                returned = lease.end();
-                Served::Store
-            }
-        };
-        charges.extend(
-            returned.into_iter().map(|undo| self.charge(key, lease, LeaseOp::Return(undo))),
-        );
-        match served {
-            Served::Leased(decision) => {
-                let hits = charge.op.takes().unwrap_or(0);
-                if hits > 0 {
-                    self.counts.served.fetch_add(hits, Ordering::Relaxed);
-                    lease.recent.add(hits, now, self.length);
-                    charges.extend(self.ask(key, lease, now));
-                }
-                Some(decision)
-            }
-            Served::Store => {
-                if !Arc::ptr_eq(&lease.plan, charge.plan) {
-                    self.remove(&mut shard, key);
-                }
-                None
-            }
+            return Some(decision);
         }
+        let returned = lease.end();
+        charges.extend(self.returning(key, lease, returned));
+        if !same_plan {
+            self.remove(&mut shard, key);
+        }
+        None
     }
 
     /// Ends the lease of a key. Returns what gives back what is left.
@@ -144,50 +134,66 @@ impl LeaseTable {
         let mut shard = self.shard(key).lock();
         let Some(lease) = shard.leases.get_mut(&key.print) else { return LeaseCharges::new() };
         let returned = lease.end();
-        returned.into_iter().map(|undo| self.charge(key, lease, LeaseOp::Return(undo))).collect()
+        self.returning(key, lease, returned).collect()
     }
 
-    /// Counts hits that the store admitted. Returns the charge that asks for more, if the key is hot.
+    /// Counts hits that the store admitted. Returns what asks for more, if the key is hot.
     pub fn admitted(
         self: &Arc<Self>,
         key: &Fingerprint,
         charge: &Charge<'_>,
         hits: u64,
-    ) -> Option<Arc<LeaseCharge>> {
+    ) -> LeaseCharges {
+        let mut charges = LeaseCharges::new();
         let mut shard = self.shard(key).lock();
         let now = self.now();
         if let Some(lease) = shard.leases.get_mut(&key.print) {
             lease.recent.add(hits, now, self.length);
-            let same = Arc::ptr_eq(&lease.plan, charge.plan);
-            return same.then(|| self.ask(key, lease, now)).flatten();
+            if Arc::ptr_eq(&lease.plan, charge.plan) {
+                self.ask(key, lease, now, &mut charges);
+            }
+            return charges;
         }
-        let recent = shard.hot_keys.add(&key.print, hits, now, self.length)?;
+        let Some(recent) = shard.hot_keys.add(&key.print, hits, now, self.length) else {
+            return charges;
+        };
         let leased = Arc::new(LeasedKey::new(charge));
         let full = self.bytes.load(Ordering::Relaxed).saturating_add(leased.bytes) > MAX_BYTES;
-        if full || self.closed.load(Ordering::Relaxed) {
-            return None;
+        if !full && !self.closed.load(Ordering::Relaxed) {
+            self.leases.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(leased.bytes, Ordering::Relaxed);
+            let mut lease = Lease::new(leased, charge.plan.clone(), recent);
+            self.ask(key, &mut lease, now, &mut charges);
+            shard.leases.insert(key.print, lease);
         }
-        let hits = u32::try_from(recent.within(now, self.length).hits).unwrap_or(u32::MAX);
-        self.leases.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(leased.bytes, Ordering::Relaxed);
-        let lease = Lease::new(leased, charge.plan.clone(), recent);
-        let ask = self.charge(key, &lease, LeaseOp::Ask(hits));
-        shard.leases.insert(key.print, lease);
-        Some(ask)
+        charges
     }
 
-    /// Asks for more of a lease, if it is time.
+    /// Asks for more of a lease, if it is time; what has ended goes back in the same round trip.
     fn ask(
         self: &Arc<Self>,
         key: &Fingerprint,
         lease: &mut Lease,
         now: Micros,
-    ) -> Option<Arc<LeaseCharge>> {
+        charges: &mut LeaseCharges,
+    ) {
         if self.closed.load(Ordering::Relaxed) {
-            return None;
+            return;
         }
-        let hits = lease.ask(now, self.length)?;
-        Some(self.charge(key, lease, LeaseOp::Ask(hits)))
+        if let Some(hits) = lease.ask(now, self.length) {
+            let ended = lease.end_parts(now);
+            charges.extend(self.returning(key, lease, ended));
+            charges.push(self.charge(key, lease, LeaseOp::Ask(hits)));
+        }
+    }
+
+    fn returning(
+        self: &Arc<Self>,
+        key: &Fingerprint,
+        lease: &Lease,
+        undos: Vec<Undo>,
+    ) -> impl Iterator<Item = Arc<LeaseCharge>> {
+        undos.into_iter().map(move |undo| self.charge(key, lease, LeaseOp::Return(undo)))
     }
 
     fn charge(self: &Arc<Self>, key: &Fingerprint, lease: &Lease, op: LeaseOp) -> Arc<LeaseCharge> {
@@ -208,7 +214,8 @@ impl LeaseTable {
                         self.remove(&mut shard, &asked.key);
                         return Vec::new();
                     }
-                    let mut returned = lease.add(granted, now, self.length);
+                    let mut returned: Vec<Undo> =
+                        lease.add(granted, now, self.length).into_iter().collect();
                     if self.closed.load(Ordering::Relaxed) {
                         returned.append(&mut lease.end());
                     }
@@ -277,12 +284,11 @@ impl LeaseTable {
             for (print, lease) in &mut shard.leases {
                 // The number of the shard is all that is needed of the rest of the key.
                 let key = Fingerprint { shard: number as u32, print: *print };
-                let returned = if closed { lease.end() } else { lease.end_parts(now) };
-                charges.extend(
-                    returned
-                        .into_iter()
-                        .map(|undo| self.charge(&key, lease, LeaseOp::Return(undo))),
-                );
+                let returned = match closed {
+                    true => lease.end(),
+                    false => lease.end_parts(now.saturating_sub(SWEEP_INTERVAL)),
+                };
+                charges.extend(self.returning(&key, lease, returned));
                 if lease.is_over(now, self.length) || closed && !lease.asked {
                     over.push(key);
                 }
