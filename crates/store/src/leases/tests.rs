@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::table::SWEEP_INTERVAL;
 use super::*;
 use crate::per_second::{PerSecond, Undoable, Undos};
 use crate::{Key, Role};
@@ -205,7 +206,7 @@ fn a_hot_key_is_served_from_hits_that_are_paid() {
         assert_eq!(used(&shared, &plan), i + left(&replica, &plan));
     }
     // Nobody asks any more.
-    shared.clock.advance(LENGTH);
+    shared.clock.advance(LENGTH + SWEEP_INTERVAL);
     replica.send(replica.table.sweep());
     assert_eq!((left(&replica, &plan), used(&shared, &plan)), (0, 100));
     shared.clock.advance(LENGTH);
