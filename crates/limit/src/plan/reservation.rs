@@ -145,6 +145,22 @@ impl ReservationOp {
         }
     }
 
+    /// Returns the operation with other hits to reserve, if it may reserve some.
+    pub fn with_reserve(self, change: impl FnOnce(Reserve) -> Reserve) -> ReservationOp {
+        match self {
+            ReservationOp::Reserve(reserve) => ReservationOp::Reserve(change(reserve)),
+            ReservationOp::ReserveOnce(reserve, tag) => {
+                ReservationOp::ReserveOnce(change(reserve), tag)
+            }
+            ReservationOp::SettleOrReserve(hits, reserve) => {
+                ReservationOp::SettleOrReserve(hits, change(reserve))
+            }
+            ReservationOp::Settle(_) | ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
+                self
+            }
+        }
+    }
+
     fn tag(self) -> u16 {
         match self {
             ReservationOp::ReserveOnce(_, tag) => tag,
