@@ -13,18 +13,28 @@ local NUMBER = 15
 local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
 local FORMAT, SIZE, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 23, 2 ^ 16 - 1, 2 ^ 16 - 1
 
--- Returns the start of the newest window or sub-window of the limits; 0 if they have none.
-local function newest_window(rule, v)
+-- Returns the start of a limit's newest window or sub-window, 0 if it has none, and its end.
+local function newest_window(limit, v)
+  local unit = limit.algorithm.window_unit
+  if not unit then return 0, 0 end
+  local start = v[limit.at] * (unit == 0 and 1 or limit[unit])
+  return start, limit.ending or start + limit[unit == 0 and 2 or unit]
+end
+
+-- Returns the start of the newest window of all limits, and the time for which hits count that are charged
+-- now; see Plan::times of the file above.
+local function times(rule, v, t)
   local newest = 0
   for i = 1, #rule do
-    local limit = rule[i]
-    local unit = limit.algorithm.window_unit
-    if unit then
-      local start = v[limit.at] * (unit == 0 and 1 or limit[unit])
-      if start > newest then newest = start end
-    end
+    local start = newest_window(rule[i], v)
+    if start > newest then newest = start end
   end
-  return newest
+  if newest <= t then return newest, t end
+  for i = 1, #rule do
+    local _, ending = newest_window(rule[i], v)
+    if ending <= newest then return newest, t end
+  end
+  return newest, newest
 end
 
 -- Returns the limits that charge hits if these are allowed, one bit each: in shadow mode those that would
@@ -97,14 +107,15 @@ algorithms[NUMBER] = {
     if record.kept then return end
     if record.granted then
       if not admitted then return end
-      local newest, after = newest_window(rule, v), ceil((t + record.timeout * 1000000) / 1000000)
+      local newest, at = times(rule, v, t)
+      local after = ceil((t + record.timeout * 1000000) / 1000000)
       if record.live and newest <= taken and count < MAX_RESERVATIONS then
         hits, count, limits = hits + record.granted, count + 1, bit.band(limits, record.charging)
         if hits > MAX_COUNT then hits = MAX_COUNT end
         if after > lapses then lapses = after end
+        if at < taken then taken = at end
       else
-        hits, count, limits, lapses = record.granted, 1, record.charging, after
-        taken = t > newest and t or newest
+        hits, count, limits, taken, lapses = record.granted, 1, record.charging, at, after
       end
       local ends = ceil((lapses * 1000000 - t) / 1000) + slack
       if ends < 1 then ends = 1 end
