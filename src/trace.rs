@@ -20,8 +20,8 @@ use self::context::Caller;
 use weir_common::random::random;
 use weir_common::spans::{Entered, TARGET, TraceIds, enter};
 
-/// The full name of the method of a call, and the name of its span.
-const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// The full name of the method that limits rates, and the name of its spans.
+pub const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The two ends of a connection; none where it is over a Unix socket, or not known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,20 +61,25 @@ impl Sampler {
         self.ratio.is_some()
     }
 
-    /// Starts the span of a `ShouldRateLimit` call with these headers, if it is recorded.
+    /// Starts the span of a call of a method with these headers, if it is recorded.
     #[inline]
-    pub fn start_call(&self, headers: &HeaderMap, ends: &Ends) -> RequestTrace {
+    pub fn start_call(
+        &self,
+        method: &'static str,
+        headers: &HeaderMap,
+        ends: &Ends,
+    ) -> RequestTrace {
         self.start(headers, || {
             let span = info_span!(
                 target: TARGET,
                 parent: None,
                 "call",
-                otel.name = METHOD,
+                otel.name = method,
                 otel.kind = "server",
                 otel.status_code = Empty,
                 otel.status_description = Empty,
                 rpc.system.name = "grpc",
-                rpc.method = METHOD,
+                rpc.method = method,
                 rpc.response.status_code = Empty,
                 client.address = Empty,
                 server.address = Empty,

@@ -31,6 +31,7 @@ use super::framing::read;
 use super::stats::Started;
 use crate::service::{HoldGuard, RequestView, parse_timeout, rejection};
 use crate::trace::RequestTrace;
+use crate::trace::SHOULD_RATE_LIMIT;
 use weir_limiter::Holds;
 use weir_store::Store;
 
@@ -55,7 +56,7 @@ pub(super) fn start<S: Store>(
         return CallState::Done(CallOutcome::Answered);
     }
     let timeout = head.headers.get("grpc-timeout").and_then(|it| parse_timeout(it.as_bytes()));
-    let trace = shared.grpc.sampler.start_call(&head.headers, &shared.ends);
+    let trace = shared.grpc.sampler.start_call(SHOULD_RATE_LIMIT, &head.headers, &shared.ends);
     let context = &mut Context::from_waker(Waker::noop());
     // The waker is not needed: a call that waits for the rest of the body polls again.
     let first = match body.poll_data(context) {

@@ -11,14 +11,15 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::{Body, Frame};
-use tonic::Status;
 use tonic::service::Routes;
+use tonic::{Code, Status};
 use tower_service::Service;
 
 use super::call_context::CallContext;
 use super::call_state::memory_exceeded;
 use super::stats::OtherMethod;
 use crate::service::HoldGuard;
+use crate::trace::RequestTrace;
 
 /// Concurrent calls per connection. A client can make some of them last as long as it likes.
 const MAX_CALLS: usize = 100;
@@ -37,7 +38,7 @@ const BUDGET_BYTES: usize = 32 << 10;
 /// Spawns a task that has a call answered by tonic's services, or refuses the call.
 pub(super) fn start<S>(
     shared: &CallContext<S>,
-    request: Request<RecvStream>,
+    mut request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) {
     let path = request.uri().path();
@@ -68,9 +69,17 @@ pub(super) fn start<S>(
     let method = OtherMethod::of(path);
     // The others may wait for something to report.
     let max_wait = is_budget.then_some(timeout);
+    let mut trace = match method.full_name().filter(|_| is_budget) {
+        Some(name) => shared.grpc.sampler.start_call(name, request.headers(), &shared.ends),
+        None => RequestTrace::default(),
+    };
+    if let Some(span) = trace.span() {
+        request.extensions_mut().insert(span.clone());
+    }
     tokio::spawn(async move {
         let answered = || stats.count_other(method, started.elapsed());
-        forward(routes, request, respond, Timeouts { max_wait, write: timeout }, answered).await;
+        let timeouts = Timeouts { max_wait, write: timeout };
+        forward(routes, request, respond, timeouts, &mut trace, answered).await;
         drop(held);
     });
 }
@@ -89,6 +98,7 @@ async fn forward(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     timeouts: Timeouts,
+    trace: &mut RequestTrace,
     answered: impl FnOnce(),
 ) {
     let mut routed = pin!(routes.call(request.map(RequestBody)));
@@ -103,6 +113,7 @@ async fn forward(
             Err(_) => {
                 let late =
                     Status::deadline_exceeded("the request was not received within grpc.timeout");
+                trace.end_call(late.code(), late.message());
                 let _ = respond.send_response(late.into_http::<()>(), true);
                 return;
             }
@@ -110,6 +121,11 @@ async fn forward(
     };
     let Some(Ok(response)) = response else { return };
     answered();
+    // Without one it is in the trailers, and OK.
+    let status = Status::from_header_map(response.headers());
+    let (code, message) =
+        status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
+    trace.end_call(code, message);
     let (mut head, body) = response.into_parts();
     let held = head.extensions.remove::<HoldGuard>();
     let ends = body.is_end_stream();

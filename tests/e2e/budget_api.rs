@@ -1,6 +1,7 @@
 //! Budgets for programs: `weir.budget.v1` over gRPC, and `/v1/budget` over HTTP.
 
 mod cancelled;
+mod crashes;
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::connections::{framed_request, head};
@@ -57,6 +58,47 @@ async fn health_fails_first_and_requests_are_answered_until_the_listeners_close(
     assert_eq!(answer("/readyz"), (503, "draining\n".into()));
     assert_eq!(answer("/livez"), (200, "ok\n".into()));
     assert_eq!(code(weir.grpc, request("shop", &[("k", "v")])).await, Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_reserved_is_settled_and_cancelled_while_weir_drains() {
+    let rules = "domain: llm\ndescriptors:\n  - key: user\n    rate_limit: { unit: year, \
+                 requests_per_unit: 100 }\n    reserve: { id: id, settle: settle, estimate: 10 }\n";
+    let redis = Server::start();
+    for redis in [None, Some(&redis)] {
+        let mut setup = serving(rules)
+            .env("WEIR__DRAIN__DELAY", "1h")
+            .env("WEIR__HTTP__ALLOW_NEGATIVE_HITS", "true");
+        if let Some(redis) = redis {
+            setup = setup.env("REDIS_URL", format!("127.0.0.1:{}", redis.port()));
+        }
+        let mut weir = setup.start();
+        let call = |step: &str, id: &str, amount: &str| {
+            let body = format!(
+                r#"{{"domain":"llm","descriptors":[{{"entries":[{{"key":"user","value":"ann"}}]}}],"id":"{id}"{amount}}}"#
+            );
+            let answer = http::post(weir.http, &format!("/v1/budget/{step}"), body);
+            assert_eq!(answer.status, 200, "{answer:?}");
+            answer.json()
+        };
+        for id in ["a", "b", "c"] {
+            assert_eq!(call("reserve", id, r#","amount":20"#)["code"], "OK");
+        }
+        weir.signal("TERM");
+        wait_for("weir drains", || (http::get(weir.http, "/readyz").status == 503).then_some(()));
+        let settled = call("settle", "a", r#","amount":5"#);
+        assert_eq!((&settled["result"], &settled["remaining"]), (&"SETTLED".into(), &55.into()));
+        let cancelled = call("cancel", "b", "");
+        assert_eq!(
+            (&cancelled["result"], &cancelled["remaining"]),
+            (&"SETTLED".into(), &75.into())
+        );
+        let end = [("user", "ann"), ("id", "c"), ("settle", "1")];
+        let end = RateLimitRequest { hits_addend: 30, ..request("llm", &end) };
+        let settled = ask(weir.grpc, end).await.unwrap();
+        assert_eq!(settled.statuses[0].limit_remaining, 65);
+        assert!(weir.runs());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

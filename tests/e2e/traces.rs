@@ -10,6 +10,8 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use weir::proto::weir::budget::v1 as pb;
+use weir::proto::weir::budget::v1::budget_service_client::BudgetServiceClient;
 
 use crate::support::collector::{Collector, RecordedSpan};
 use crate::support::weir::{Setup, Weir, serving};
@@ -238,6 +240,44 @@ fn json_requests_have_spans_and_errors_are_marked() {
     let status = decide.span.status.as_ref().unwrap();
     assert_eq!(status.code(), StatusCode::Error);
     assert_eq!(status.message, "rate limit descriptor list must not be empty");
+}
+
+#[test]
+fn calls_of_budgets_have_spans() {
+    let collector = Collector::http();
+    let weir = traced(&collector).start();
+    let name = "weir.budget.v1.BudgetService/Reserve";
+    reserve(weir.grpc, 1, "shop").expect("an answer");
+    let spans = collector.trace(&trace_id(1), 3);
+    check_chain(&spans, name);
+    assert_eq!(named(&spans, name).attribute("rpc.response.status_code"), "OK");
+    check_ends(named(&spans, name), weir.grpc);
+    reserve(weir.grpc, 2, "").expect_err("an invalid request");
+    let spans = collector.trace(&trace_id(2), 2);
+    assert_eq!(named(&spans, name).attribute("rpc.response.status_code"), "INVALID_ARGUMENT");
+
+    let (header, value) = traceparent(&trace_id(3));
+    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ann"}]}]}"#;
+    let path = "/v1/budget/reserve";
+    let answer = http::ask(weir.http, "POST", path, &[(header, &value)], body.as_bytes());
+    assert_eq!(answer.expect("an answer").status, 200);
+    check_chain(&collector.trace(&trace_id(3), 3), "POST /v1/budget/reserve");
+    let count = r#"weir_budget_request_duration_seconds_count{path="/v1/budget/reserve"}"#;
+    assert_eq!(weir.metric(count), 1);
+}
+
+/// Reserves one hit.
+#[tokio::main(flavor = "current_thread")]
+async fn reserve(to: SocketAddr, trace: usize, domain: &str) -> Result<(), Status> {
+    let entry = pb::Entry { key: "user".into(), value: "ann".into() };
+    let descriptors = vec![pb::Descriptor { entries: vec![entry] }];
+    let request =
+        pb::ReserveRequest { domain: domain.into(), descriptors, id: String::new(), amount: 1 };
+    let mut request = Request::new(request);
+    let (name, value) = traceparent(&trace_id(trace));
+    let value = MetadataValue::try_from(&value).expect("a header");
+    request.metadata_mut().insert(MetadataKey::from_static(name), value);
+    BudgetServiceClient::new(api::channel(to).await).reserve(request).await.map(drop)
 }
 
 #[test]

@@ -31,7 +31,8 @@ pub struct Status<'s> {
     pub quota: bool,
     /// The rule that applies, if any.
     pub rule: Option<&'s Rule>,
-    /// The hits that were reserved or charged, if its rule reserves; what was settled if it was less.
+    /// The hits that were reserved or charged, if its rule reserves; what was settled if it was less. 0 where
+    /// a control allows and does not count.
     pub reserved: u32,
     /// What became of its reservation.
     pub reservation: ReservationResult,

@@ -458,9 +458,13 @@ impl<S: Store> Limiter<S> {
                 status.remaining = 0;
                 (status.retry_after, status.reset_after) = (*wait, wait.unwrap_or(0));
             }
-            Effect::Allow { .. } => {
+            Effect::Allow { count, .. } => {
                 add(allowed);
                 status.over_limit = false;
+                if !count {
+                    // What was reserved was given back, whatever was used.
+                    status.reserved = 0;
+                }
                 if status.limit.is_none() {
                     status.remaining = u32::MAX;
                 }

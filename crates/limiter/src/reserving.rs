@@ -94,16 +94,9 @@ fn within(reserve: Reserve, plan: &Plan) -> Reserve {
 pub(super) fn controlled(op: Op, effect: &Effect<'_>) -> Op {
     let Op::Reservation(reservation) = op else { return op };
     match (effect, reservation) {
-        (Effect::Limit { plan, .. }, ReservationOp::Reserve(reserve)) => {
-            Op::Reservation(ReservationOp::Reserve(within(reserve, plan)))
+        (Effect::Limit { plan, .. }, _) => {
+            Op::Reservation(reservation.with_reserve(|reserve| within(reserve, plan)))
         }
-        (Effect::Limit { plan, .. }, ReservationOp::SettleOrReserve(hits, reserve)) => {
-            Op::Reservation(ReservationOp::SettleOrReserve(hits, within(reserve, plan)))
-        }
-        (Effect::Limit { plan, .. }, ReservationOp::ReserveOnce(reserve, tag)) => {
-            Op::Reservation(ReservationOp::ReserveOnce(within(reserve, plan), tag))
-        }
-        (Effect::Limit { .. }, _) => op,
         (
             Effect::Allow { count: false, .. },
             ReservationOp::Settle(_)

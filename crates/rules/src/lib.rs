@@ -60,7 +60,7 @@ pub use problem::{Problem, Severity};
 pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
 pub use reserve::{Reserve, ReserveStep};
 pub use rule::{Metadata, Origin, Rule};
-pub use stats::{ReserveStats, RuleSeries, RuleStats};
+pub use stats::{ReserveCounts, ReserveStats, RuleSeries, RuleStats};
 pub use to_yaml::YAML_HEADER;
 pub use totals::{HitTotals, RuleTotals, totals};
 

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{ReserveStats, Rule, RuleSeries, RuleSet, RuleStats};
+use super::{ReserveCounts, RuleSet, RuleStats};
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;
@@ -91,52 +92,40 @@ pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
         }
     }
     sink.family(LIMIT_OVER_LIMIT);
-    for rule in rules.iter().flat_map(|rules| rules.rules()) {
-        for limit in &rule.limit_stats {
-            let labels =
-                [("domain", rule.domain()), ("rule", rule.path()), ("limit", &*limit.label)];
-            let count = limit.over_limit.load(Ordering::Relaxed);
-            sink.sample(&labels, SampleValue::Counter(count));
-        }
+    for ((domain, path, label), count) in rules.map(limits).unwrap_or_default() {
+        let labels = [("domain", domain), ("rule", path), ("limit", label)];
+        sink.sample(&labels, SampleValue::Counter(count));
     }
-    collect_reservations(rules, sink);
+    let reserving = rules.map(reserving).unwrap_or_default();
+    collect_reservations(&reserving, sink);
     sink.counter(FOLDED_UPDATES, rules.map_or(0, |rules| rules.series.folded.get()));
 }
 
-/// Lists the metrics of rules with `reserve`.
-fn collect_reservations(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
-    let mut all: Vec<(&Rule, &ReserveStats)> = Vec::new();
-    let mut seen: HashSet<(&str, &str)> = HashSet::new();
-    for rule in rules.iter().flat_map(|rules| rules.rules()) {
-        if let Some(stats) = &rule.reserve_stats
-            && seen.insert((rule.domain(), rule.path()))
-        {
-            all.push((rule, stats));
-        }
-    }
+/// Lists the metrics of rules with `reserve`, which have a domain and a path.
+fn collect_reservations(rules: &[((&str, &str), ReserveCounts)], sink: &mut dyn MetricSink) {
     for (family, pick) in [
-        (RESERVATIONS, ReserveStats::reservations as fn(&ReserveStats) -> Vec<(&'static str, u64)>),
-        (SETTLEMENTS, ReserveStats::settlements),
+        (RESERVATIONS, (|it| &it.reservations) as fn(&ReserveCounts) -> &[(&'static str, u64)]),
+        (SETTLEMENTS, |it| &it.settlements),
     ] {
         sink.family(family);
-        for (rule, stats) in &all {
-            for (result, count) in pick(stats) {
-                let labels = [("domain", rule.domain()), ("rule", rule.path()), ("result", result)];
-                sink.sample(&labels, SampleValue::Counter(count));
+        for ((domain, path), counts) in rules {
+            for (result, count) in pick(counts) {
+                let labels = [("domain", *domain), ("rule", *path), ("result", *result)];
+                sink.sample(&labels, SampleValue::Counter(*count));
             }
         }
     }
     for (i, family) in [RESERVED_HITS, SETTLED_HITS, OVERDRAFT_HITS].into_iter().enumerate() {
         sink.family(family);
-        for (rule, stats) in &all {
-            let labels = [("domain", rule.domain()), ("rule", rule.path())];
-            sink.sample(&labels, SampleValue::Counter(stats.hits()[i]));
+        for ((domain, path), counts) in rules {
+            let labels = [("domain", *domain), ("rule", *path)];
+            sink.sample(&labels, SampleValue::Counter(counts.hits[i]));
         }
     }
     sink.family(SETTLE_RATIO);
-    for (rule, stats) in &all {
-        let labels = [("domain", rule.domain()), ("rule", rule.path())];
-        sink.sample(&labels, SampleValue::Histogram(&stats.ratio()));
+    for ((domain, path), counts) in rules {
+        let labels = [("domain", *domain), ("rule", *path)];
+        sink.sample(&labels, SampleValue::Histogram(&counts.ratio));
     }
 }
 
@@ -147,48 +136,86 @@ fn counts(stats: &RuleStats) -> Counts {
     FAMILIES.map(|(_, pick)| pick(stats).load(Ordering::Relaxed))
 }
 
-/// The series of a set, each once.
-#[derive(Default)]
-struct AllSeries<'a> {
-    list: Vec<((&'a str, Cow<'a, str>), Counts)>,
+/// Counts by their labels, each once. Dots in keys and values may give several rules the same path.
+struct ByLabels<K, C> {
+    list: Vec<(K, C)>,
     /// The index of each.
-    index: HashMap<(&'a str, Cow<'a, str>), usize>,
+    index: HashMap<K, usize>,
+    /// The counters that are in it: rules of one name share theirs after a reload.
+    seen: HashSet<*const ()>,
 }
 
-impl<'a> AllSeries<'a> {
-    /// Adds to the counts of a series. Dots in keys and values may give several rules the same path.
-    fn add(&mut self, domain: &'a str, path: Cow<'a, str>, more: Counts) {
-        let key = (domain, path);
-        if let Some((_, counts)) = self.index.get(&key).and_then(|at| self.list.get_mut(*at)) {
-            counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
-            return;
+impl<K: Clone + Eq + Hash, C> ByLabels<K, C> {
+    fn new() -> ByLabels<K, C> {
+        ByLabels { list: Vec::new(), index: HashMap::new(), seen: HashSet::new() }
+    }
+
+    /// Returns whether it is asked about these counters for the first time.
+    fn is_new<S>(&mut self, counters: &Arc<S>) -> bool {
+        self.seen.insert(Arc::as_ptr(counters).cast())
+    }
+
+    /// Adds counts to those of the same labels.
+    fn add(&mut self, labels: K, more: C, sum: impl FnOnce(&mut C, C)) {
+        match self.index.get(&labels).and_then(|at| self.list.get_mut(*at)) {
+            Some((_, counts)) => sum(counts, more),
+            None => {
+                self.index.insert(labels.clone(), self.list.len());
+                self.list.push((labels, more));
+            }
         }
-        self.index.insert(key.clone(), self.list.len());
-        self.list.push((key, more));
     }
 }
 
 /// Returns the domain, the path and the counts of all rules in their order, and then of the series
 /// that values distinguish.
 fn series(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), Counts)> {
-    let mut all = AllSeries::default();
-    // Rules of one name share their counts after a reload.
-    let mut seen: HashSet<*const RuleStats> = HashSet::new();
+    let mut all = ByLabels::new();
+    let sum = |counts: &mut Counts, more: Counts| {
+        counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+    };
     for rule in set.rules() {
-        if seen.insert(Arc::as_ptr(&rule.stats)) {
-            all.add(rule.domain(), rule.path().into(), counts(&rule.stats));
+        if all.is_new(&rule.stats) {
+            all.add((rule.domain(), rule.path().into()), counts(&rule.stats), sum);
         }
     }
     let of_rules = set.rules().filter_map(|rule| Some((rule.domain(), rule.series.as_ref()?)));
     let of_overrides = set.domains.iter();
     let of_overrides =
         of_overrides.filter_map(|(name, domain)| Some((&**name, domain.override_series.as_ref()?)));
-    let mut seen: HashSet<*const RuleSeries> = HashSet::new();
     for (domain, series) in of_rules.chain(of_overrides) {
-        if seen.insert(Arc::as_ptr(series)) {
+        if all.is_new(series) {
             for (path, counts) in series.snapshot(counts) {
-                all.add(domain, Cow::Owned(path.to_string()), counts);
+                all.add((domain, Cow::Owned(path.to_string())), counts, sum);
             }
+        }
+    }
+    all.list
+}
+
+/// Returns the domain and the path of rules with several limits, the label of each limit, and its count.
+fn limits(set: &RuleSet) -> Vec<((&str, &str, &str), u64)> {
+    let mut all = ByLabels::new();
+    for rule in set.rules() {
+        for limit in &rule.limit_stats {
+            if all.is_new(&limit.over_limit) {
+                let count = limit.over_limit.load(Ordering::Relaxed);
+                let labels = (rule.domain(), rule.path(), &*limit.label);
+                all.add(labels, count, |sum, more| *sum += more);
+            }
+        }
+    }
+    all.list
+}
+
+/// Returns the domain, the path and the counts of rules with `reserve`.
+fn reserving(set: &RuleSet) -> Vec<((&str, &str), ReserveCounts)> {
+    let mut all = ByLabels::new();
+    for rule in set.rules() {
+        if let Some(stats) = &rule.reserve_stats
+            && all.is_new(stats)
+        {
+            all.add((rule.domain(), rule.path()), stats.counts(), |sum, more| sum.add(&more));
         }
     }
     all.list

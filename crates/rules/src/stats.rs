@@ -92,30 +92,45 @@ impl ReserveStats {
         add(&self.lost, 1);
     }
 
-    /// The number of reservations, by result.
-    pub fn reservations(&self) -> Vec<(&'static str, u64)> {
-        vec![("allowed", get(&self.allowed)), ("denied", get(&self.denied))]
+    /// Returns what was counted.
+    pub fn counts(&self) -> ReserveCounts {
+        let hits = [&self.reserved_hits, &self.settled_hits, &self.overdraft_hits];
+        ReserveCounts {
+            reservations: [("allowed", get(&self.allowed)), ("denied", get(&self.denied))],
+            settlements: [
+                ("settled", get(&self.settled)),
+                ("cancelled", get(&self.cancelled)),
+                ("unknown", get(&self.unknown)),
+                ("lost", get(&self.lost)),
+            ],
+            hits: hits.map(get),
+            ratio: self.ratio.0.snapshot(),
+        }
     }
+}
 
+/// A copy of [`ReserveStats`].
+#[derive(Clone, Debug)]
+pub struct ReserveCounts {
+    /// The number of requests to reserve, by result.
+    pub reservations: [(&'static str, u64); 2],
     /// The number of settlements, by result.
-    pub fn settlements(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("settled", get(&self.settled)),
-            ("cancelled", get(&self.cancelled)),
-            ("unknown", get(&self.unknown)),
-            ("lost", get(&self.lost)),
-        ]
-    }
-
+    pub settlements: [(&'static str, u64); 4],
     /// The hits that were reserved, that reservations were settled with, and that were charged beyond a
     /// limit.
-    pub fn hits(&self) -> [u64; 3] {
-        [&self.reserved_hits, &self.settled_hits, &self.overdraft_hits].map(get)
-    }
-
+    pub hits: [u64; 3],
     /// What was used of the reservations that were settled.
-    pub fn ratio(&self) -> HistogramSnapshot {
-        self.ratio.0.snapshot()
+    pub ratio: HistogramSnapshot,
+}
+
+impl ReserveCounts {
+    /// Adds those of another rule.
+    pub(super) fn add(&mut self, other: &ReserveCounts) {
+        let results = self.reservations.iter_mut().chain(&mut self.settlements);
+        let others = other.reservations.iter().chain(&other.settlements);
+        results.zip(others).for_each(|((_, count), (_, more))| *count += more);
+        self.hits.iter_mut().zip(other.hits).for_each(|(hits, more)| *hits += more);
+        self.ratio.add(&other.ratio);
     }
 }
 

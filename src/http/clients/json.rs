@@ -150,9 +150,7 @@ pub(super) async fn answer(
     };
     let caller = Caller { method, may_settle, errors, trace };
     let response = receive(&json, connection, caller, body).await;
-    if method == Method::ShouldRateLimit {
-        json.stats.record(started.elapsed(), ids);
-    }
+    json.stats.record(method, started.elapsed(), ids);
     response
 }
 

@@ -1,6 +1,7 @@
 //! The gRPC service.
 
 use tonic::{Code, Request, Response, Status};
+use tracing::Span;
 
 use super::super::{HoldGuard, RateLimit, parse_timeout};
 use super::{BudgetCall, BudgetRequest};
@@ -9,7 +10,8 @@ use pb::budget_service_server::BudgetService as Api;
 use weir_limiter::{Holds, RequestError};
 use weir_store::Store;
 
-/// Answers over gRPC. A response has the [`HoldGuard`] of its reservation in its extensions.
+/// Answers over gRPC. A request that is recorded has its [`Span`] in its extensions, and a response the
+/// [`HoldGuard`] of its reservation.
 #[derive(Debug)]
 pub struct BudgetService<S>(RateLimit<S>);
 
@@ -24,11 +26,12 @@ impl<S: Store> BudgetService<S> {
     ) -> Result<Response<R::Response>, Status> {
         let timeout = request.metadata().get("grpc-timeout");
         let timeout = timeout.and_then(|it| parse_timeout(it.as_encoded_bytes()));
+        let span = request.extensions().get::<Span>().cloned();
         let (rate_limit, request) = (self.0.clone(), request.into_inner());
         // To its end, also if the client goes away: only then is it known what to give back.
         let answered = tokio::spawn(async move {
             let (call, mut holds) =
-                (BudgetCall { timeout, ..Default::default() }, Holds::default());
+                (BudgetCall { timeout, span, ..Default::default() }, Holds::default());
             let answer = rate_limit.budget(&request, &call, &mut holds).await;
             (answer, HoldGuard::new(&rate_limit, holds))
         });

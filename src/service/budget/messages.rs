@@ -105,8 +105,9 @@ impl BudgetResponse for pb::SettleResponse {
             return Err(StoreError::Unavailable.into());
         }
         let settled = statuses().all(|status| status.reservation == ReservationResult::Settled);
+        let is_charged = statuses().any(|status| status.reserved > 0);
         let (result, charged) = match (settled, step) {
-            (true, BudgetStep::Settle(used)) => (SettleResult::Settled, used),
+            (true, BudgetStep::Settle(used)) if is_charged => (SettleResult::Settled, used),
             (true, _) => (SettleResult::Settled, 0),
             (false, _) => (SettleResult::Unknown, 0),
         };

@@ -5,9 +5,10 @@ use crate::service::{Options, Permissions, Protocol};
 use pb::reserve_response::Code;
 use pb::settle_response::Result as Settled;
 use weir_common::clock::ManualClock;
+use weir_common::entry::OwnedEntry;
 use weir_limit::SECOND;
 use weir_limiter::Limiter;
-use weir_limiter::controls::ActiveRules;
+use weir_limiter::controls::{Action, ActiveRules, Control};
 use weir_rules::RuleSet;
 use weir_rules::source::RuleFile;
 use weir_store::StoreError;
@@ -26,6 +27,15 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 1 }
   - key: free
     rate_limit: { unlimited: true }
+  - key: watched
+    shadow_mode: true
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+  - key: quota
+    quota_mode: true
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+  - key: other_quota
+    quota_mode: true
+    rate_limit: { unit: hour, requests_per_unit: 100 }
   - key: flight
     rate_limit: { algorithm: concurrency, requests_per_unit: 3, hold_timeout: 1h }
 ";
@@ -35,6 +45,7 @@ type Memory = MemoryStore<Arc<ManualClock>>;
 struct Bench {
     service: RateLimit<Arc<Fake<Memory>>>,
     store: Arc<Fake<Memory>>,
+    active: Arc<ActiveRules>,
 }
 
 impl Bench {
@@ -50,8 +61,25 @@ impl Bench {
         let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
         assert_eq!(problems, []);
         let options = Options { permissions, ..Options::default() };
-        let service = RateLimit::new(limiter, Arc::new(ActiveRules::of(rules)), options);
-        Bench { service, store }
+        let active = Arc::new(ActiveRules::of(rules));
+        let service = RateLimit::new(limiter, active.clone(), options);
+        Bench { service, store, active }
+    }
+
+    /// Allows all descriptors with an entry of a key.
+    fn allow(&self, key: &str, count: bool) {
+        self.active.set_controls(vec![Arc::new(Control {
+            id: "allow".into(),
+            domain: "d".into(),
+            entries: OwnedEntry::copied([(key, "x")].into_iter()),
+            exact: false,
+            text: false,
+            action: Action::Allow { count },
+            until: None,
+            reason: String::new(),
+            by: String::new(),
+            at: 0,
+        })]);
     }
 
     async fn ask<R: BudgetRequest>(&self, request: &R) -> Result<R::Response, RequestError> {
@@ -165,6 +193,33 @@ async fn several_descriptors_are_settled_together() {
     assert_eq!(bench.settle(&["user"], "a", 10).await, (Settled::Settled, 10, 90));
     assert_eq!(bench.settle(&both, "a", 20).await, (Settled::Unknown, 0, 80));
     assert_eq!((bench.left("user").await, bench.left("team").await), (90, 80));
+}
+
+#[tokio::test]
+async fn what_has_reserved_nothing_makes_the_settlement_unknown() {
+    let bench = Bench::new();
+    for (tight, wide) in [("watched", "user"), ("quota", "other_quota")] {
+        bench.reserve(&[tight], "first", 1).await;
+        let both = [tight, wide];
+        let reserved = reserved(&bench.reserve(&both, "a", 30).await);
+        assert_eq!((reserved[0].1, reserved[1]), (0, (Code::Ok, 30, 70)), "{tight}");
+        assert_eq!(bench.settle(&both, "a", 20).await, (Settled::Unknown, 0, 0), "{tight}");
+        assert_eq!(bench.left(wide).await, 80, "{tight}");
+    }
+}
+
+#[tokio::test]
+async fn an_allowance_that_does_not_count_charges_nothing() {
+    let bench = Bench::new();
+    for (count, charged, left) in [(true, 12, 88), (false, 0, 100)] {
+        assert_eq!(bench.reserve(&["user"], "a", 30).await.code(), Code::Ok);
+        bench.allow("user", count);
+        assert_eq!(bench.settle(&["user"], "a", 12).await.1, charged);
+        bench.active.set_controls(Vec::new());
+        assert_eq!(bench.left("user").await, left);
+        bench.reserve(&["user"], "b", 50).await;
+        bench.settle(&["user"], "b", 0).await;
+    }
 }
 
 #[tokio::test]

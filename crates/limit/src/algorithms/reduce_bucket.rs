@@ -153,7 +153,9 @@ impl LimitAlgorithm for ReduceBucket {
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
         let restarted = after.last != before.last;
         let replaced = restarted.then_some(Replaced { at: before.last, hits: 0 });
-        Undo::replacing((after.missing - before.missing).into(), self.time(now), replaced)
+        // If the clock stepped back, the last refill is not one since.
+        let taken = self.time(now).max(after.last);
+        Undo::replacing((after.missing - before.missing).into(), taken, replaced)
     }
 
     /// Refunds the tokens less what was refilled since. An interval that nothing restarted again starts

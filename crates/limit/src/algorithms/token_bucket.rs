@@ -141,7 +141,9 @@ impl LimitAlgorithm for TokenBucket {
         let (before, after) = (self.refilled(before, now), self.refilled(after, now));
         let restarted = after.last != before.last;
         let replaced = restarted.then_some(Replaced { at: before.last, hits: 0 });
-        Undo::replacing(after.missing.saturating_sub(before.missing), now, replaced)
+        // If the clock stepped back, the last refill is not one since.
+        let taken = now.max(after.last);
+        Undo::replacing(after.missing.saturating_sub(before.missing), taken, replaced)
     }
 
     /// Refunds the tokens less what was refilled since. A wait that nothing restarted again starts

@@ -7,7 +7,9 @@
 use std::num::NonZeroU32;
 
 use super::{Op, Plan, State};
-use crate::{ChargeOutcome, Decision, Micros, Packed, ReservationResult, SECOND, Undo, UpTo};
+use crate::{
+    ChargeOutcome, Decision, Limit, Micros, Packed, ReservationResult, SECOND, Undo, UpTo,
+};
 
 /// The hits that are reserved under an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +20,8 @@ pub struct Reservation {
     pub count: u16,
     /// The limits that charged all of them, one bit each.
     pub limits: u16,
-    /// The time for which they count: that of the first reservation.
+    /// The time for which they count: that of the first reservation, or an earlier one of a clock that has
+    /// stepped back.
     pub taken: Micros,
     /// When they can no longer be settled: in whole seconds.
     pub lapses: Micros,
@@ -70,8 +73,8 @@ pub trait KeyCounts {
     /// Charges it.
     fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome;
 
-    /// Returns the start of the newest window or sub-window of its limits; 0 if they have none.
-    fn newest_window(&self, plan: &Plan, now: Micros) -> Micros;
+    /// Passes each limit with the start of its newest window or sub-window; 0 if it has none.
+    fn each_window(&self, plan: &Plan, now: Micros, each: impl FnMut(&Limit, Micros));
 }
 
 impl KeyCounts for State {
@@ -79,9 +82,10 @@ impl KeyCounts for State {
         plan.charge_hashed(self, now, op, 0)
     }
 
-    fn newest_window(&self, plan: &Plan, _: Micros) -> Micros {
-        let each = plan.limits.iter().zip(&self.limits);
-        each.map(|(limit, state)| limit.algorithm.newest_window(state)).max().unwrap_or(0)
+    fn each_window(&self, plan: &Plan, _: Micros, mut each: impl FnMut(&Limit, Micros)) {
+        for (limit, state) in plan.limits.iter().zip(&self.limits) {
+            each(limit, limit.algorithm.newest_window(state));
+        }
     }
 }
 
@@ -90,13 +94,12 @@ impl KeyCounts for Packed {
         plan.charge_packed(self, now, op, None)
     }
 
-    fn newest_window(&self, plan: &Plan, now: Micros) -> Micros {
-        let each = plan.limits.iter().map(|limit| {
+    fn each_window(&self, plan: &Plan, now: Micros, mut each: impl FnMut(&Limit, Micros)) {
+        for limit in &plan.limits {
             let mut state = limit.algorithm.unpack(*self, now);
             limit.algorithm.advance(&mut state, now);
-            limit.algorithm.newest_window(&state)
-        });
-        each.max().unwrap_or(0)
+            each(limit, limit.algorithm.newest_window(&state));
+        }
     }
 }
 
@@ -142,6 +145,22 @@ impl ReservationOp {
             | ReservationOp::Settle(_)
             | ReservationOp::SettleKnown(_)
             | ReservationOp::Cancel(_) => None,
+        }
+    }
+
+    /// Returns the operation with other hits to reserve, if it may reserve some.
+    pub fn with_reserve(self, change: impl FnOnce(Reserve) -> Reserve) -> ReservationOp {
+        match self {
+            ReservationOp::Reserve(reserve) => ReservationOp::Reserve(change(reserve)),
+            ReservationOp::ReserveOnce(reserve, tag) => {
+                ReservationOp::ReserveOnce(change(reserve), tag)
+            }
+            ReservationOp::SettleOrReserve(hits, reserve) => {
+                ReservationOp::SettleOrReserve(hits, change(reserve))
+            }
+            ReservationOp::Settle(_) | ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
+                self
+            }
         }
     }
 
@@ -204,8 +223,8 @@ impl Plan {
                     return outcome;
                 };
                 decision.reservation = ReservationResult::Reserved;
-                let newest = counts.newest_window(self, now);
-                let reserved = self.reserved(before, reserve, decision, newest, now);
+                let times = self.times(counts, now);
+                let reserved = self.reserved(before, reserve, decision, times, now);
                 Some(Reservation { tag: op.tag(), ..reserved })
             }
             (_, Some(before), ReservationOp::ReserveOnce(_, tag)) => {
@@ -235,6 +254,25 @@ impl Plan {
         outcome
     }
 
+    /// Returns the start of the newest window of all limits, and the time for which hits count that are
+    /// charged at `now`. Where the clock has stepped back behind that window, they count in it, if each limit
+    /// has one that includes its start. Otherwise no time is right for all limits: the earlier one gives back
+    /// too little where it is wrong, the later one would give back what has drained, or was never counted.
+    fn times(&self, counts: &impl KeyCounts, now: Micros) -> (Micros, Micros) {
+        let mut newest = 0;
+        counts.each_window(self, now, |_, start| newest = newest.max(start));
+        let mut taken = now.max(newest);
+        if newest > now {
+            counts.each_window(self, now, |limit, start| {
+                let end = limit.algorithm.window_end(start);
+                if end.is_none_or(|end| end <= newest) {
+                    taken = now;
+                }
+            });
+        }
+        (newest, taken)
+    }
+
     /// Returns the reservation of an id that was granted hits. Once a window has changed since the
     /// first, what it had reserved before stays charged.
     fn reserved(
@@ -242,7 +280,7 @@ impl Plan {
         before: Option<Reservation>,
         reserve: Reserve,
         decision: &Decision,
-        newest: Micros,
+        (newest, taken): (Micros, Micros),
         now: Micros,
     ) -> Reservation {
         let after = now.saturating_add(u64::from(reserve.timeout) * SECOND);
@@ -253,18 +291,11 @@ impl Plan {
                 hits: before.hits.saturating_add(decision.granted),
                 count: before.count + 1,
                 limits: before.limits & limits,
-                taken: before.taken,
+                taken: before.taken.min(taken),
                 lapses: before.lapses.max(lapses),
                 tag: 0,
             },
-            None => Reservation {
-                hits: decision.granted,
-                count: 1,
-                limits,
-                taken: now.max(newest),
-                lapses,
-                tag: 0,
-            },
+            None => Reservation { hits: decision.granted, count: 1, limits, taken, lapses, tag: 0 },
         }
     }
 }

@@ -237,6 +237,76 @@ proptest! {
             prop_assert!(key.ids.reservations.is_empty());
         }
     }
+
+    /// Wherever the clock steps, settling gives back at most what undoing the charge limit by limit does,
+    /// now and later; exactly that if the clock has not stepped back.
+    #[test]
+    fn settling_gives_back_no_more_than_each_limit_would(
+        limits in prop::collection::vec((model(), prop::bool::weighted(0.2)), 1..4),
+        steps in prop::collection::vec((clock_step(), 1_u32..9, 0_u32..9, 0_usize..4), 1..40),
+    ) {
+        let limits = limits.into_iter().map(|(model, is_watched)| {
+            let limit = Limit { charge_denied: false, ..model.limit() };
+            if is_watched { shadow(limit) } else { limit }
+        });
+        let plan = Plan::new(limits.filter(|limit| limit.algorithm.can_reserve()).collect());
+        if plan.limits().is_empty() {
+            return Ok(());
+        }
+        let mut key = Key { plan: plan.clone(), now: NOON, ids: Ids::default() };
+        let mut stepped_back = false;
+        // Reservations with the number of the step after which they are settled.
+        let mut open: Vec<(usize, u8, u32, Vec<Undo>)> = Vec::new();
+        for (i, (wait, most, used, after)) in steps.into_iter().enumerate() {
+            key.now = key.now.saturating_add_signed(wait);
+            stepped_back |= wait < 0;
+            let up_to = UpTo { least: 1, most, share: std::num::NonZeroU32::MIN };
+            let mut alone = key.ids.counts.clone();
+            let (_, undos) = plan.charge_undoable(&mut alone, key.now, Op::UpTo(up_to), 0);
+            if key.make(i as u8, reserve(1, most)).allowed {
+                open.push((i + after, i as u8, used, undos));
+            }
+            let (due, later) = open.into_iter().partition(|(at, ..)| *at <= i);
+            open = later;
+            let due: Vec<_> = due;
+            for (_, id, used, undos) in due {
+                let rest = key.ids.reservations[&id].hits.saturating_sub(used);
+                let mut expected = Driver { plan: plan.clone(), state: key.ids.counts.clone(), now: key.now };
+                for undo in undos.iter().filter(|_| rest > 0) {
+                    let made = expected.charge(Op::Undo(Undo { hits: rest, ..*undo }));
+                    keep(&mut expected, made);
+                }
+                key.settle(id, used);
+                if rest == 0 {
+                    continue;
+                }
+                if !stepped_back {
+                    prop_assert_eq!(&key.ids.counts, &expected.state);
+                }
+                for later in [0, 1, SECOND / 3, SECOND, 30 * SECOND, MINUTE] {
+                    expected.now = key.now + later;
+                    let state = key.ids.counts.clone();
+                    let actual = Driver { state, ..expected.clone() };
+                    let pairs = actual.used().into_iter().zip(expected.used());
+                    for (at, (actual, expected)) in pairs.enumerate() {
+                        prop_assert!(actual >= expected, "{at}: {actual} < {expected}, {later}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How far a clock goes in a step.
+fn clock_step() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        3 => Just(0),
+        3 => 0..2_000_000_i64,
+        2 => 0..90_000_000_i64,
+        1 => -10..0_i64,
+        2 => -1_500_000..0_i64,
+        1 => -100_000_000..0_i64,
+    ]
 }
 
 #[test]
@@ -354,6 +424,59 @@ fn reserved_hits_that_drained_are_not_given_back() {
         // Of the forty that were not used, twenty have come back since.
         assert_eq!(key.used(), [10]);
     }
+}
+
+#[test]
+fn what_drained_before_a_window_that_the_clock_left_is_not_given_back() {
+    // One hit a second comes back; after the step there are twenty more of gcra.
+    for (drains, left) in [(gcra(60, MINUTE, 100), 31), (bucket(100, 1, SECOND), 11)] {
+        let mut key = Key::new(vec![fixed(100, MINUTE), drains]);
+        key.reserve(1, 1);
+        key.now -= 20 * SECOND;
+        key.reserve(2, 50);
+        key.now += 20 * SECOND;
+        key.settle(2, 10);
+        // Of the forty that were not used, twenty have come back since; the window gives back none of them.
+        assert_eq!(key.used(), [51, left]);
+    }
+}
+
+#[test]
+fn a_window_that_begins_within_another_one_gives_back_after_the_clock_left_it() {
+    let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), window(100, MINUTE)]);
+    key.now += MINUTE;
+    key.reserve(1, 1);
+    key.now -= SECOND;
+    key.reserve(2, 50);
+    key.settle(2, 10);
+    assert_eq!(key.used(), [11, 11]);
+}
+
+#[test]
+fn a_window_never_gives_back_what_an_earlier_one_has_counted() {
+    // The hour stays in the new one, the minute goes back.
+    let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), fixed(100, MINUTE)]);
+    key.reserve(1, 1);
+    key.now -= 150 * SECOND;
+    key.reserve(2, 50);
+    key.now += MINUTE;
+    key.reserve(3, 9);
+    assert_eq!(key.used()[1], 9);
+    key.settle(2, 10);
+    assert_eq!(key.used()[1], 9);
+}
+
+#[test]
+fn hits_that_are_added_to_a_reservation_by_a_clock_behind_it_drain_since_then() {
+    let mut key = Key::new(vec![gcra(60, MINUTE, 100)]);
+    key.reserve(1, 1);
+    key.now -= 20 * SECOND;
+    key.reserve(1, 49);
+    key.now += 20 * SECOND;
+    let before = key.used();
+    assert_eq!(key.make(1, ReservationOp::Cancel(50)).reserved, 50);
+    // Twenty hits have come back since the second one.
+    assert!(before[0] - key.used()[0] <= 30, "{before:?} {:?}", key.used());
 }
 
 #[test]

@@ -366,6 +366,7 @@ fn hits_counted_while_the_clock_had_stepped_back_are_undone() {
             false,
         ),
         log(9, minute),
+        bucket(9, 1, minute),
     ] {
         let mut driver = Driver::new(vec![limit]);
         driver.take(1);

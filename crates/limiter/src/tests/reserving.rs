@@ -33,8 +33,9 @@ impl Bench {
     fn reservations(&self, rule: &str) -> (Vec<u64>, Vec<u64>, [u64; 3]) {
         let rule = self.rules.rules().find(|it| &*it.name == rule).expect("a rule of that name");
         let stats = rule.reserve_stats.as_ref().expect("a rule with reserve");
-        let counts = |of: Vec<(&str, u64)>| of.into_iter().map(|(_, count)| count).collect();
-        (counts(stats.reservations()), counts(stats.settlements()), stats.hits())
+        let counts = stats.counts();
+        let of = |results: &[(&str, u64)]| results.iter().map(|(_, count)| *count).collect();
+        (of(&counts.reservations), of(&counts.settlements), counts.hits)
     }
 }
 

@@ -136,3 +136,52 @@ fn the_limit_that_denies_or_would_deny_is_counted() {
     let (reloaded, _) = RuleSet::compile(&[file], &Options::default(), Some(&rules));
     assert_eq!(samples(reloaded, 100, "limit_over_limit").0, wanted);
 }
+
+/// Dots in keys give both rules the path `a.b`.
+const SAME_PATH: &str = "domain: d
+descriptors:
+  - key: a
+    descriptors:
+      - key: b
+        rate_limits:
+          - {name: hour, unit: hour, requests_per_unit: 9}
+          - {name: day, unit: day, requests_per_unit: 5}
+        reserve: {id: id, settle: settle, estimate: 3, at_most: 3}
+  - key: a.b
+    rate_limits:
+      - {name: hour, unit: hour, requests_per_unit: 9}
+      - {name: day, unit: day, requests_per_unit: 5}
+    reserve: {id: id, settle: settle, estimate: 3, at_most: 3}
+";
+
+#[test]
+fn rules_of_one_path_share_their_samples() {
+    let bench = Bench::new(SAME_PATH);
+    let start = |id| [vec![("a", "x"), ("b", "y"), ("id", id)], vec![("a.b", "x"), ("id", id)]];
+    for entries in start("1").iter().chain(&start("2")).chain(&start("3")) {
+        ask_path(&bench, entries);
+    }
+    for mut entries in start("1") {
+        entries.push(("settle", ""));
+        let descriptor =
+            Descriptor { entries: &entries, hits_addend: Some(3), ..Default::default() };
+        bench.send(&[descriptor], 0);
+    }
+    let with =
+        |label: &str, count: u64| format!(r#"[("domain", "d"), ("rule", "a.b"){label}] {count}"#);
+    let mut rules = bench.rules;
+    for (family, wanted) in [
+        (
+            "reservations",
+            vec![with(r#", ("result", "allowed")"#, 4), with(r#", ("result", "denied")"#, 2)],
+        ),
+        ("settlements", vec![with(r#", ("result", "settled")"#, 2)]),
+        ("reserved_hits", vec![with("", 10)]),
+        ("settled_hits", vec![with("", 6)]),
+        ("limit_over_limit", vec![with(r#", ("limit", "day")"#, 2)]),
+    ] {
+        let shown;
+        (shown, rules) = samples(rules, 100, family);
+        assert_eq!(shown, wanted, "{family}");
+    }
+}

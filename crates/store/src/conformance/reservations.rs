@@ -16,11 +16,17 @@ use weir_limit::{
     SECOND, Unit,
 };
 
-/// The operations of a random schedule for each plan.
+/// The steps of a random schedule for each plan.
 const STEPS: usize = 120;
 
 /// Those after each of which a state is read, which may take a connection.
 const READ_STEPS: usize = 50;
+
+/// Returns the number of steps: that of `WEIR_RESERVATION_STEPS`, or else `usual`.
+fn steps(usual: usize) -> usize {
+    let set = std::env::var("WEIR_RESERVATION_STEPS").ok();
+    set.and_then(|steps| steps.parse().ok()).unwrap_or(usual)
+}
 
 /// Runs all of the suite about reservations that needs no reading of states, with a clock that is never
 /// stepped back.
@@ -31,14 +37,14 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     forgets_what_has_lapsed(store, clock).await;
     reserves_nothing_in_a_denied_batch(store).await;
     settles_in_a_denied_batch(store).await;
-    random::agrees(store, clock, ("reserve", STEPS), false, async |_, _| None).await;
+    random::agrees(store, clock, ("reserve", steps(STEPS)), false, async |_, _| None).await;
 }
 
 /// Runs all of the suite about reservations, and the states that they leave.
 pub async fn states_conform(store: &impl States, clock: &ManualClock) {
     keeps_reservations_of_a_reset_key(store).await;
     let used = async |key: Key<'_>, plan: &Arc<Plan>| Some(used(store, key, plan).await);
-    random::agrees(store, clock, ("reserve-read", READ_STEPS), true, used).await;
+    random::agrees(store, clock, ("reserve-read", steps(READ_STEPS)), true, used).await;
 }
 
 fn of(n: u32, algorithm: Algorithm) -> Limit {

@@ -1,14 +1,17 @@
-//! The latencies of `/json`.
+//! The latencies of `/json` and `/v1/budget`.
 
 use std::time::Duration;
 
-use weir_common::metrics::{Histogram, MetricFamily, MetricSink, MetricSource};
+use super::Method;
+use weir_common::metrics::{Histogram, MetricFamily, MetricSink, MetricSource, SampleValue};
 use weir_common::spans::TraceIds;
 
 /// The latencies of requests.
 #[derive(Debug)]
 pub struct JsonStats {
     durations: Histogram,
+    /// Those of [`Method::BUDGET`], in its order.
+    budget: [Histogram; Method::BUDGET.len()],
 }
 
 /// The bounds of latencies, in microseconds.
@@ -24,20 +27,28 @@ const DURATION: MetricFamily = MetricFamily::histogram(
     "Time from receiving the head of a request to /json to its response",
     &[],
 );
+const BUDGET_DURATION: MetricFamily = MetricFamily::histogram(
+    "budget_request_duration_seconds",
+    "Time from receiving the head of a request to /v1/budget to its response, by path",
+    &["path"],
+);
 
 impl Default for JsonStats {
     fn default() -> JsonStats {
-        JsonStats { durations: Histogram::new(LATENCY_BOUNDS, 1e6).with_exemplars() }
+        let latencies = || Histogram::new(LATENCY_BOUNDS, 1e6).with_exemplars();
+        JsonStats { durations: latencies(), budget: Method::BUDGET.map(|_| latencies()) }
     }
 }
 
 impl JsonStats {
     /// Records the duration of one request, with the ids of its span if it is recorded.
-    pub fn record(&self, duration: Duration, ids: Option<TraceIds>) {
+    pub(super) fn record(&self, method: Method, duration: Duration, ids: Option<TraceIds>) {
+        let budget = Method::BUDGET.iter().position(|of| *of == method);
+        let durations = budget.and_then(|at| self.budget.get(at)).unwrap_or(&self.durations);
         let micros = duration.as_micros() as u64;
-        self.durations.record(micros);
+        durations.record(micros);
         if let Some(ids) = ids {
-            self.durations.set_exemplar(micros, ids);
+            durations.set_exemplar(micros, ids);
         }
     }
 }
@@ -47,5 +58,10 @@ impl MetricSource for JsonStats {
         let durations = self.durations.snapshot();
         sink.counter(REQUESTS, durations.count());
         sink.histogram(DURATION, &durations);
+        sink.family(BUDGET_DURATION);
+        for (method, durations) in Method::BUDGET.iter().zip(&self.budget) {
+            let labels = [("path", method.path())];
+            sink.sample(&labels, SampleValue::Histogram(&durations.snapshot()));
+        }
     }
 }

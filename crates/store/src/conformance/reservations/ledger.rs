@@ -51,8 +51,10 @@ pub(super) struct Ledger {
 struct Open {
     hits: u32,
     count: u32,
-    /// One for each limit: the window of the hits, or of a bucket the time.
-    at: Vec<Micros>,
+    /// The time of the hits.
+    taken: Micros,
+    /// Whether the clock had stepped back so that this is not in the window of each limit that counts them.
+    is_behind: bool,
     /// One for each limit: whether it took all of them.
     took: Vec<bool>,
     lapses: Micros,
@@ -61,13 +63,10 @@ struct Open {
 }
 
 impl Open {
-    /// Iterates over the limits that took the hits, with the window or time of these.
-    fn took_by<'a>(
-        &'a self,
-        limits: &'a mut [Counted],
-    ) -> impl Iterator<Item = (&'a mut Counted, Micros)> {
-        let each = limits.iter_mut().zip(&self.at).zip(&self.took);
-        each.filter_map(|((limit, at), took)| took.then_some((limit, *at)))
+    /// Iterates over the limits that took the hits.
+    fn took_by<'a>(&'a self, limits: &'a mut [Counted]) -> impl Iterator<Item = &'a mut Counted> {
+        let each = limits.iter_mut().zip(&self.took);
+        each.filter_map(|(limit, took)| took.then_some(limit))
     }
 }
 
@@ -169,14 +168,17 @@ impl Counted {
         }
     }
 
-    /// Gives hits back that were counted at `taken`, where they still count.
-    fn give_back(&mut self, now: Micros, hits: u32, taken: Micros) {
-        if self.window(now).is_none() {
+    /// Gives hits of a reservation back, where they still count.
+    fn give_back(&mut self, now: Micros, hits: u32, open: &Open) {
+        let taken = open.taken;
+        let Some(window) = self.window(taken) else {
             return self.charge(now, Op::Undo(Undo { hits, taken, limits: 1, replaced: None }));
-        }
-        if taken + self.reach() >= self.newest {
-            let counted = self.windows.get_mut(&taken).expect("hits of this window");
-            *counted = counted.checked_sub(hits.into()).expect("hits that were not given back");
+        };
+        if window + self.reach() >= self.newest {
+            let counted = self.windows.entry(window).or_default();
+            let (hits, before) = (u64::from(hits), *counted);
+            assert!(open.is_behind || before >= hits, "hits that were given back");
+            *counted = before.saturating_sub(hits);
         }
     }
 }
@@ -304,26 +306,28 @@ impl Ledger {
         }
         answer.granted = granted;
         answer.reservation = ReservationResult::Reserved;
-        // Hits count in the newest window of each limit, and drain from the newest time.
+        // Behind the newest window hits count in it, if they do for each limit.
         let newest = self.limits.iter().map(|limit| limit.newest).fold(now, Micros::max);
-        let at = |limit: &Counted| limit.window(now).map_or(newest, |_| limit.newest);
-        let at: Vec<Micros> = self.limits.iter().map(at).collect();
+        let counts = |t| {
+            let is_in = |limit: &Counted| limit.window(t).is_none_or(|it| it == limit.newest);
+            self.limits.iter().all(is_in)
+        };
+        let drains = self.limits.iter().any(|limit| limit.window(now).is_none());
+        let taken = if !drains && counts(newest) { newest } else { now };
+        let is_behind = !counts(taken);
         let lapses = (now + u64::from(reserve.timeout) * SECOND).next_multiple_of(SECOND);
         let before = self.open.remove(id).filter(|open| now < open.lapses);
-        let is_same = |open: &Open| {
-            let mut each = self.limits.iter().zip(&at).zip(&open.at);
-            each.all(|((limit, at), before)| limit.window(now).is_none() || at == before)
-        };
-        let open = match before.filter(is_same) {
+        let open = match before.filter(|open| counts(open.taken)) {
             Some(open) => Open {
                 hits: open.hits + granted,
                 count: open.count + 1,
+                taken: open.taken.min(taken),
+                is_behind,
                 took: open.took.iter().zip(took).map(|(before, took)| *before && took).collect(),
                 lapses: open.lapses.max(lapses),
                 tag: 0,
-                ..open
             },
-            None => Open { hits: granted, count: 1, at, took, lapses, tag },
+            None => Open { hits: granted, count: 1, taken, is_behind, took, lapses, tag },
         };
         self.open.insert(id.to_owned(), open);
         answer
@@ -332,10 +336,10 @@ impl Ledger {
     /// Settles one reservation of an id with the hits that were used.
     fn settle(&mut self, now: Micros, used: u32, open: Open, id: &str) -> Answer {
         let reserved = open.hits / open.count;
-        for (limit, at) in open.took_by(&mut self.limits) {
+        for limit in open.took_by(&mut self.limits) {
             match reserved.checked_sub(used) {
                 Some(0) => {}
-                Some(rest) => limit.give_back(now, rest, at),
+                Some(rest) => limit.give_back(now, rest, &open),
                 None => limit.add(now, used - reserved),
             }
         }
@@ -346,8 +350,8 @@ impl Ledger {
     /// Gives back hits of one reservation of an id.
     fn cancel(&mut self, now: Micros, hits: u32, open: Open, id: &str) -> Answer {
         let hits = hits.min(open.hits);
-        for (limit, at) in open.took_by(&mut self.limits) {
-            limit.give_back(now, hits, at);
+        for limit in open.took_by(&mut self.limits) {
+            limit.give_back(now, hits, &open);
         }
         self.close(open, hits, id, 0)
     }

@@ -399,6 +399,37 @@ proptest! {
 }
 
 #[tokio::test]
+#[ignore = "takes a minute without optimization"]
+async fn a_million_reservations_leave_the_counters_of_others() {
+    const OTHERS: u32 = 100_000;
+    const OPEN: u32 = 1_000_000;
+    let plan = budget(10_000_000, Unit::Day, 1);
+    let (store, _) = store(2 * OTHERS as usize);
+    let store = store.with_max_reservations(OPEN as usize + OPEN as usize / 10);
+    for i in 0..OTHERS {
+        take(&store, "d", &i.to_string(), &plan, 1).await;
+    }
+    let before = store.stats();
+    for i in 0..OPEN {
+        make(&store, &plan, &i.to_string(), reserve(1, 3)).await;
+    }
+    let stats = store.stats();
+    assert_eq!((stats.reservations, stats.reservations_evicted), (OPEN as usize, 0));
+    assert_eq!(stats.evicted, Evicted::default());
+    let each = (stats.table_bytes - before.table_bytes) as f64 / f64::from(OPEN);
+    println!("{each} bytes a reservation");
+    assert!(each <= 64.0);
+    for i in 0..OTHERS {
+        assert_eq!(take(&store, "d", &i.to_string(), &plan, 0).await.used_before, 1, "{i}");
+    }
+    for i in 0..OPEN {
+        let settled = make(&store, &plan, &i.to_string(), ReservationOp::Settle(2)).await;
+        assert_eq!(settled.reservation, ReservationResult::Settled, "{i}");
+    }
+    assert_eq!(used(&store, &plan).await, 2 * u64::from(OPEN));
+}
+
+#[tokio::test]
 async fn reservations_are_metrics() {
     let store = MemoryStore::new(Arc::new(ManualClock::new(DAWN)), 1_000).with_max_reservations(2);
     let plan = budget(100, Unit::Hour, 1);

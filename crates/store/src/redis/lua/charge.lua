@@ -348,7 +348,7 @@ local function entry(again)
   if together and not err and not again then err = remember(key) or remember(holds_key) end
   local held = holds and not err and holds.was
   local admitted, changed, grows = true, moved and not again, moved
-  local reservations, record
+  local record_key, record
   for _ = 1, runs do
     local op, hits, times, id, taken, limits, was, was_hits, more, share
     op, hits, times, at = read('<BI4I4', args, at)
@@ -364,14 +364,23 @@ local function entry(again)
         err = rule.log and rule.log.broken and INVALID
       end
     elseif op >= RESERVE then
-      local RESERVATIONS, failure = 15, nil
-      reservations, key_at, was, was_hits = algorithms[RESERVATIONS], key_at + 1, 0, 0
-      at, record, failure = reservations.open(KEYS[key_at], t, args, at)
-      err = err or failure or together and not again and remember(KEYS[key_at])
-      if not err then op, hits, limits, taken = reservations.resolve(record, rule, v, t, op, hits, granted) end
+      local RESERVATIONS, least, timeout = 15, nil, nil
+      key_at = key_at + 1
+      record_key = KEYS[key_at]
+      least, more, timeout, at = read('<I4I4I4', args, at)
+      if together and not err and not again then err = remember(record_key) end
+      if not err then
+        local changes, grow
+        local make = algorithms[RESERVATIONS].make
+        err, record, admitted, changes, grow =
+          make(record_key, rule, v, t, slack, op, hits, least, more, timeout, again, state, take, add, undo)
+        changed, grows = changed or changes, grows or grow
+      end
     end
     local takes = op == TAKE or op == UPTO
-    if not err and takes and not again then
+    if op >= RESERVE then
+      -- It was made.
+    elseif not err and takes and not again then
       if hits > 0 or op == TAKE and (together or rule.log) then
         local all, changes, grow
         all, changes, grow, err = take(rule, v, hits, times, id)
@@ -392,12 +401,15 @@ local function entry(again)
       if state ~= '' then changed, grows = changed or changes, grows or grow end
     end
   end
-  if not err and changed and rule.width > 1 then err = close(rule, key, state, v, grows) end
+  if not err and changed and rule.width > 1 then
+    err = close(rule, key, state, v, grows)
+    -- Hits that are not charged must not be given back.
+    if err and record then try('DEL', record_key) end
+  end
   if not err and holds then
     local set = holds.algorithm.close(holds, t, slack)
     if set and set.err then err = failed(set) end
   end
-  if not err and record then err = reservations.close(record, rule, v, t, slack, admitted and not again) end
   if again then return end
 
   if err then
@@ -412,8 +424,8 @@ local function entry(again)
       out[#out + 1] = held
     end
     if record then
-      out[#out + 1] = pack('<I4', #record.was)
-      out[#out + 1] = record.was
+      out[#out + 1] = pack('<I4', #record)
+      out[#out + 1] = record
     end
     for i = 1, #rule do
       local limit = rule[i]

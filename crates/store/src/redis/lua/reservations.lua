@@ -1,5 +1,5 @@
--- Hits reserved under an id, and settled later; see limit/plan/reservation.rs. Turns an operation about a
--- reservation into one that charge.lua has, and keeps the record of the id.
+-- Hits reserved under an id, and settled later; see limit/plan/reservation.rs. Makes an operation about a
+-- reservation, and keeps the record of the id.
 --
 -- Numbers  after those of the run, whose hits are those used, or to cancel, or the tag of a request: I4 the least hits to reserve, I4
 --          the most of further ones, I4 the seconds within which they can be settled
@@ -7,115 +7,116 @@
 --          reservations that they are the sum of, I2 the limits that charged all of them, one bit each, I7
 --          the time for which they count, I5 when they lapse, in seconds since the epoch, I2 the tag of the
 --          request that made it, or 0
--- Cost     two commands, one where nothing is reserved
+-- Cost     two commands; one for a new reservation, none for one that is denied
 -- Expiry   when the reservation lapses
 local NUMBER = 15
-local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
-local FORMAT, SIZE, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 23, 2 ^ 16 - 1, 2 ^ 16 - 1
 
--- Returns the start of the newest window or sub-window of the limits; 0 if they have none.
-local function newest_window(rule, v)
-  local newest = 0
-  for i = 1, #rule do
-    local limit = rule[i]
-    local unit = limit.algorithm.window_unit
-    if unit then
-      local start = v[limit.at] * (unit == 0 and 1 or limit[unit])
-      if start > newest then newest = start end
-    end
-  end
-  return newest
+-- Returns an error, or what is under the key of a record: its text, whether it can be settled, and its numbers.
+local function open(key, t)
+  local FORMAT, SIZE = '<BI4I2I2I7I5I2', 23
+  local text = try('GET', key) or ''
+  if type(text) == 'table' then return failed(text) end
+  if text == '' then return nil, text, false, 0, 0, 0, 0, 0, 0 end
+  if #text ~= SIZE or text:byte() ~= LAYOUT then return INVALID end
+  local _, hits, count, limits, taken, lapses, tag = read(FORMAT, text)
+  return nil, text, t < lapses * 1000000, hits, count, limits, taken, lapses, tag
 end
 
--- Returns the limits that charge hits if these are allowed, one bit each: in shadow mode those that would
--- admit them.
-local function charging(rule, v, t, hits)
-  local bits = 0
-  for i = #rule, 1, -1 do
+-- Returns the start of the newest window of all limits, and the time for which hits count that are charged
+-- now; see Plan::times of the file above.
+local function times(rule, v, t)
+  local newest, ending = 0, 2 ^ 53
+  for i = 1, #rule do
     local limit = rule[i]
-    local admits = not limit.shadow or hits == 0 or not limit.never and limit.room(limit, v, t) >= hits
-    bits = bits * 2 + (admits and 1 or 0)
+    local unit, start, ends = limit.algorithm.window_unit, 0, 0
+    if unit then
+      start = v[limit.at] * (unit == 0 and 1 or limit[unit])
+      ends = limit.ending or start + limit[unit == 0 and 2 or unit]
+    end
+    if start > newest then newest = start end
+    if ends < ending then ending = ends end
   end
-  return bits
+  return newest, (newest <= t or newest >= ending) and t or newest
 end
 
 algorithms[NUMBER] = {
-  -- Reads the numbers of a run and the record under a key. Returns where the next run starts, the record,
-  -- and an error.
-  open = function(key, t, args, at)
-    local text, least, more, timeout, err = try('GET', key) or '', nil, nil, nil, nil
-    local _, hits, count, limits, taken, lapses, tag = 0, 0, 0, 0, 0, 0, 0
-    least, more, timeout, at = read('<I4I4I4', args, at)
-    if type(text) == 'table' then
-      err = failed(text)
-    elseif text ~= '' then
-      if #text ~= SIZE or text:byte() ~= LAYOUT then
-        err = INVALID
-      else
-        _, hits, count, limits, taken, lapses, tag = read(FORMAT, text)
+  -- Makes an operation, the only one of its entry, with the functions of charge.lua; with `again` only what is
+  -- made even if the call is denied. Returns an error, the record before, whether the operation was admitted,
+  -- whether the state changed, and whether that may need a later expiry.
+  make = function(key, rule, v, t, slack, op, used, least, more, timeout, again, state, take, add, undo)
+    local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
+    local FORMAT, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 2 ^ 16 - 1, 2 ^ 16 - 1
+    local was, err, live, hits, count, limits, taken, lapses, tag, changed, grows, set = '', nil, false
+    -- A reservation reads a record only if it cannot write a new one.
+    if op ~= RESERVE then
+      err, was, live, hits, count, limits, taken, lapses, tag = open(key, t)
+      if err then return err end
+    end
+    if op == RESERVE or not live and (op == RESERVE_ONCE or op == SETTLE_OR_RESERVE and used == 0) then
+      if again then return nil, was, true end
+      local reserved, charging, bit_of = least + more, 0, 1
+      for i = 1, #rule do
+        local limit = rule[i]
+        local room = limit.never and 0 or limit.room(limit, v, t)
+        if room < 0 then room = 0 end
+        if room < reserved and not limit.shadow then reserved = room end
+        limit.fits = room
       end
-    end
-    -- All fields at once: a table that grows is slow.
-    return at, {
-      key = key, was = text, live = t < lapses * 1000000,
-      least = least, more = more, timeout = timeout,
-      hits = hits, count = count, limits = limits, taken = taken, lapses = lapses, tag = tag,
-      granted = false, charging = 0, settled = 0, kept = false,
-    }, err
-  end,
-  -- Returns the operation that is made, with its hits, limits and time.
-  resolve = function(record, rule, v, t, op, used, granted)
-    local UNDO, ADD, UPTO = 2, 3, 4
-    local is_new = not record.live and (op == RESERVE_ONCE or op == SETTLE_OR_RESERVE and used == 0)
-    if op == RESERVE or is_new then
-      record.tag = op == RESERVE_ONCE and used or 0
-      record.granted = granted(rule, v, record.least, record.more, 1)
-      record.charging = charging(rule, v, t, record.granted)
-      return UPTO, record.granted
-    end
-    if not record.live then
-      if op == CANCEL or op == SETTLE_KNOWN then used = 0 end
-      return ADD, used, ALL_LIMITS
-    end
-    if op == RESERVE_ONCE then
-      record.kept = true
-      return ADD, 0, 0
-    end
-    if op == CANCEL then
-      record.settled = used < record.hits and used or record.hits
-      return UNDO, record.settled, record.limits, record.taken
-    end
-    record.settled = floor(record.hits / (record.count > 0 and record.count or 1))
-    if used < record.settled then return UNDO, record.settled - used, record.limits, record.taken end
-    return ADD, used - record.settled, record.limits
-  end,
-  -- Writes the record of an operation that was made, or of a reservation if it was `admitted`. Returns an
-  -- error, if any.
-  close = function(record, rule, v, t, slack, admitted)
-    local hits, count, limits, taken, lapses = record.hits, record.count, record.limits, record.taken, record.lapses
-    local set
-    if record.kept then return end
-    if record.granted then
-      if not admitted then return end
-      local newest, after = newest_window(rule, v), ceil((t + record.timeout * 1000000) / 1000000)
-      if record.live and newest <= taken and count < MAX_RESERVATIONS then
-        hits, count, limits = hits + record.granted, count + 1, bit.band(limits, record.charging)
+      if reserved < least then
+        local all
+        all, changed, grows, err = take(rule, v, least, 1)
+        return err, was, all, changed, grows
+      end
+      -- The bits of the limits that charge: of those in shadow mode the ones that would admit all of it.
+      for i = 1, #rule do
+        local limit = rule[i]
+        local admits = limit.fits >= reserved
+        if admits then charging = charging + bit_of end
+        if reserved > 0 and (admits or limit.counts_denied) then
+          changed, grows = true, limit.take(limit, v, t, reserved) or grows
+        end
+        bit_of = bit_of * 2
+      end
+      local newest, at = times(rule, v, t)
+      local after = ceil((t + timeout * 1000000) / 1000000)
+      if op == RESERVE then
+        local text = pack(FORMAT, LAYOUT, reserved, 1, charging, at, after, 0)
+        set = try('SET', key, text, 'PX', ceil((after * 1000000 - t) / 1000) + slack, 'NX')
+        if set then return set.err and failed(set), was, true, changed, grows end
+        err, was, live, hits, count, limits, taken, lapses, tag = open(key, t)
+        if err then return err end
+      end
+      if live and newest <= taken and count < MAX_RESERVATIONS then
+        hits, count, limits = hits + reserved, count + 1, bit.band(limits, charging)
         if hits > MAX_COUNT then hits = MAX_COUNT end
         if after > lapses then lapses = after end
+        if at < taken then taken = at end
       else
-        hits, count, limits, lapses = record.granted, 1, record.charging, after
-        taken = t > newest and t or newest
+        hits, count, limits, taken, lapses = reserved, 1, charging, at, after
       end
+      tag = op == RESERVE_ONCE and used or 0
       local ends = ceil((lapses * 1000000 - t) / 1000) + slack
-      if ends < 1 then ends = 1 end
-      set = try('SET', record.key, pack(FORMAT, LAYOUT, hits, count, limits, taken, lapses, record.tag), 'PX', ends)
-    elseif record.live and count > 1 then
-      hits = hits - record.settled
-      local text = pack(FORMAT, LAYOUT, hits, count - 1, limits, taken, lapses, record.tag)
-      set = try('SET', record.key, text, 'KEEPTTL')
-    elseif record.was ~= '' then
-      set = try('DEL', record.key)
+      set = try('SET', key, pack(FORMAT, LAYOUT, hits, count, limits, taken, lapses, tag), 'PX', ends)
+    elseif not live then
+      if op ~= CANCEL and op ~= SETTLE_KNOWN then changed, grows, err = add(rule, v, used, ALL_LIMITS) end
+      if was ~= '' then set = try('DEL', key) end
+    elseif op ~= RESERVE_ONCE then
+      local settled = floor(hits / (count > 0 and count or 1))
+      if op == CANCEL then
+        settled, used = used < hits and used or hits, 0
+      end
+      if used >= settled then
+        changed, grows, err = add(rule, v, used - settled, limits)
+      elseif state ~= '' then
+        -- Without a state there is nothing to give back.
+        changed, err = undo(rule, v, settled - used, nil, taken, limits, 0, 0)
+      end
+      if count > 1 then
+        set = try('SET', key, pack(FORMAT, LAYOUT, hits - settled, count - 1, limits, taken, lapses, tag), 'KEEPTTL')
+      else
+        set = try('DEL', key)
+      end
     end
-    return type(set) == 'table' and set.err and failed(set)
+    return err or type(set) == 'table' and set.err and failed(set), was, true, changed, grows
   end,
 }
