@@ -38,7 +38,7 @@ pub trait Leasing: Store {
 ///
 /// **Which.** Keys of plans that [can be leased](weir_limit::Plan::can_lease) of which this process has admitted 32
 /// requests within the length of a lease. An eighth of what is left is asked for at most, and no more than the hits
-/// of that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When an eighth of
+/// of that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When a sixteenth of
 /// it is left, or it may be used up or end before more can come, and the key is still hot, the next hits are asked for,
 /// and no request waits for them.
 ///

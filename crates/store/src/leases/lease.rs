@@ -140,7 +140,7 @@ impl Lease {
         self.parts.retain(|part| part.undo.hits > 0);
     }
 
-    /// Returns the hits to ask for: if an eighth is left, or what is left may be used up or end before more can come;
+    /// Returns the hits to ask for: if a sixteenth is left, or what is left may be used up or end before more can come;
     /// if the key is hot, and nothing is asked for yet. With what is left, they are those that were admitted within
     /// `length`, a little less: what is granted beyond that would end unused.
     pub fn ask(&mut self, now: Micros, length: Micros) -> Option<u32> {
@@ -150,7 +150,7 @@ impl Lease {
         let ((left, ends_in), Admitted { requests, hits }) =
             (self.left(now), self.recent.within(now, length));
         let in_a_trip = u128::from(hits) * u128::from(self.trip) / u128::from(length.max(1));
-        let is_low = left <= self.full / 8 || u128::from(left) <= 2 * in_a_trip;
+        let is_low = left <= self.full / 16 || u128::from(left) <= 2 * in_a_trip;
         let ends = ends_in <= self.trip.saturating_mul(5) / 4;
         if requests < HOT || !(is_low || ends) {
             return None;
