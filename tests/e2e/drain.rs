@@ -68,6 +68,7 @@ async fn what_is_reserved_is_settled_and_cancelled_while_weir_drains() {
     for redis in [None, Some(&redis)] {
         let mut setup = serving(rules)
             .env("WEIR__DRAIN__DELAY", "1h")
+            .env("WEIR__DRAIN__TIMEOUT", "2h")
             .env("WEIR__HTTP__ALLOW_NEGATIVE_HITS", "true");
         if let Some(redis) = redis {
             setup = setup.env("REDIS_URL", format!("127.0.0.1:{}", redis.port()));

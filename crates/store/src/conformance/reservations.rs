@@ -22,11 +22,8 @@ const STEPS: usize = 120;
 /// Those after each of which a state is read, which may take a connection.
 const READ_STEPS: usize = 50;
 
-/// Returns the number of steps: that of `WEIR_RESERVATION_STEPS`, or else `usual`.
-fn steps(usual: usize) -> usize {
-    let set = std::env::var("WEIR_RESERVATION_STEPS").ok();
-    set.and_then(|steps| steps.parse().ok()).unwrap_or(usual)
-}
+/// Those of each of two schedules at length: together they make some 100,000 operations.
+const LONG_STEPS: usize = 2_000;
 
 /// Runs all of the suite about reservations that needs no reading of states, with a clock that is never
 /// stepped back.
@@ -37,14 +34,21 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     forgets_what_has_lapsed(store, clock).await;
     reserves_nothing_in_a_denied_batch(store).await;
     settles_in_a_denied_batch(store).await;
-    random::agrees(store, clock, ("reserve", steps(STEPS)), false, async |_, _| None).await;
+    random::agrees(store, clock, ("reserve", STEPS), false, async |_, _| None).await;
 }
 
 /// Runs all of the suite about reservations, and the states that they leave.
 pub async fn states_conform(store: &impl States, clock: &ManualClock) {
     keeps_reservations_of_a_reset_key(store).await;
     let used = async |key: Key<'_>, plan: &Arc<Plan>| Some(used(store, key, plan).await);
-    random::agrees(store, clock, ("reserve-read", steps(READ_STEPS)), true, used).await;
+    random::agrees(store, clock, ("reserve-read", READ_STEPS), true, used).await;
+}
+
+/// Runs the random schedules at length. The store needs room for 10,000 keys.
+pub async fn conforms_at_length(store: &impl States, clock: &ManualClock) {
+    random::agrees(store, clock, ("long", LONG_STEPS), false, async |_, _| None).await;
+    let used = async |key: Key<'_>, plan: &Arc<Plan>| Some(used(store, key, plan).await);
+    random::agrees(store, clock, ("long-read", LONG_STEPS), true, used).await;
 }
 
 fn of(n: u32, algorithm: Algorithm) -> Limit {

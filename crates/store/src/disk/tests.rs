@@ -168,6 +168,14 @@ async fn conforms() {
     conformance::reservations::keeps_many_open(&store, &home.clock).await;
 }
 
+#[tokio::test]
+#[ignore = "takes half a minute"]
+async fn reservations_conform_at_length() {
+    let home = Home { max_keys: 100_000, max_reservations: 12_500, ..Home::new() };
+    let store = home.try_open(SOON, Duration::ZERO).unwrap();
+    conformance::reservations::conforms_at_length(&store, &home.clock).await;
+}
+
 #[test]
 fn admits_exactly_n_of_racing() {
     let home = Home::new();

@@ -40,6 +40,14 @@ async fn conforms() {
     }
 }
 
+#[tokio::test]
+#[ignore = "takes half a minute"]
+async fn reservations_conform_at_length() {
+    for (store, clock) in both_kinds(100_000) {
+        conformance::reservations::conforms_at_length(&store, &clock).await;
+    }
+}
+
 #[test]
 fn admits_exactly_n_of_racing() {
     for max_keys in [1_000, 1_000_000] {

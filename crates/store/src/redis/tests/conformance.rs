@@ -93,6 +93,25 @@ fn a_single_server_conforms() {
 }
 
 #[test]
+#[ignore = "takes two minutes"]
+fn reservations_conform_at_length() {
+    let (server, cluster) = (Server::start(), Cluster::start(3, 0));
+    for topology in [single(&server), Topology::Cluster(endpoints(&cluster.addresses()))] {
+        runtime().block_on(async {
+            let clock = Arc::new(ManualClock::new(DAWN));
+            let store = manual(topology, &clock);
+            until("all connections to be up", async || {
+                store.answered().await;
+                let (total, down) = store.connections_down();
+                total > 0 && down == 0
+            })
+            .await;
+            conformance::reservations::conforms_at_length(&store, &clock).await;
+        });
+    }
+}
+
+#[test]
 fn a_single_server_agrees_with_the_model() {
     agrees(single(&Server::start()), 200, model::schedules(true).boxed());
 }
