@@ -237,8 +237,7 @@ impl<S: Store> Limiter<S> {
         let mut decision = RequestDecision::default();
         let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
         if decision.over_limit {
-            holds.deny();
-            holds.cancel_now(&self.store);
+            holds.deny_now(&self.store);
         }
         span.end(&lookup, &answers, concluded.as_ref().map(|()| &decision));
         Some(concluded.map(|()| then(&decision)))
@@ -291,10 +290,9 @@ impl<S: Store> Limiter<S> {
                 }
                 None => None,
             };
-            lookup.add(request, descriptor, sent_plan);
-            if descriptor.budget.is_some() {
-                lookup.check_budget().map_err(|why| RequestError::BadDescriptor(i, why))?;
-            }
+            lookup
+                .add(request, descriptor, sent_plan)
+                .map_err(|why| RequestError::BadDescriptor(i, why))?;
         }
         lookup.complete(&self.options, key_values);
         if let Some(controls) = controls {
@@ -396,19 +394,13 @@ impl<S: Store> Limiter<S> {
             let shadow_mode = self.options.shadow_mode;
             top_keys::record(top, matched, charge, decision, &counted, is_charged, shadow_mode);
         }
-        if let Some(stats) = matched.reserve_stats() {
-            reserving::count(stats, charge.op, decision, counted.beyond());
-            if matched.descriptor.is_negative_hits {
-                self.refund_ignored(charge.key.domain, matched);
-            }
-        }
         let rule = matched.applies.rule();
         if let Some(rule) = rule {
             shadow = rule.shadow_mode;
             name = rule.limit_name(decision.limit);
         }
         let wait = if decision.allowed { None } else { decision.retry_after };
-        Status {
+        let mut status = Status {
             over_limit: !decision.allowed && !shadow,
             limit: Some(ShownLimit::new(limit, name)),
             remaining: match decision.allowed {
@@ -419,13 +411,35 @@ impl<S: Store> Limiter<S> {
             reset_after: decision.reset_after,
             quota: matched.is_quota,
             rule,
-            reserved: decision.granted.max(decision.reserved),
-            reservation: decision.reservation,
+            reserved: 0,
+            reservation: ReservationResult::None,
+        };
+        if matched.reserves {
+            self.reservation_status(matched, charge, decision, counted.beyond(), &mut status);
+        }
+        status
+    }
+
+    /// Completes the status of a descriptor that may name a reservation, and counts what became of it.
+    #[cold]
+    fn reservation_status(
+        &self,
+        matched: &Matched<'_, '_>,
+        charge: &Charge<'_>,
+        decision: &Decision,
+        overdraft: u64,
+        status: &mut Status<'_>,
+    ) {
+        status.reserved = decision.granted.max(decision.reserved);
+        status.reservation = decision.reservation;
+        let Some(stats) = matched.reserve_stats() else { return };
+        reserving::count(stats, charge.op, decision, overdraft);
+        if matched.descriptor.is_negative_hits {
+            self.refund_ignored(charge.key.domain, matched);
         }
     }
 
     /// Counts and logs a refund that does nothing.
-    #[cold]
     fn refund_ignored(&self, domain: &str, matched: &Matched<'_, '_>) {
         add(&self.counts.ignored_refunds);
         if let Some(suppressed) = self.refund_log.pass() {
