@@ -318,35 +318,36 @@ impl<S: Store> Limiter<S> {
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         let mut would_be_over = false;
         for matched in &lookup.matched {
-            let mut status = match matched.plan() {
-                Some(_) => match charged.next() {
-                    Some((charge, Ok(decision))) => {
-                        let domain = lookup.domain;
-                        let status =
-                            self.charged_status(domain, matched, charge, decision, are_charged);
-                        would_be_over |= matched.passes_by_shadow_mode(decision);
-                        status
-                    }
-                    // Controls decide without the store, too.
-                    _ if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
-                    // What was reserved stays charged.
-                    Some((charge, Err(_))) if reserving::settles(charge.op) => {
-                        reserving::count_failed(matched);
-                        uncharged_status(matched)
-                    }
-                    answer => {
-                        let error = answer.and_then(|(_, answer)| answer.as_ref().err());
-                        let error = error.copied().unwrap_or(StoreError::Unavailable);
-                        return Err(self.store_failed(request, lookup, answers, error));
-                    }
-                },
+            let answer = matched.plan().map(|_| charged.next());
+            let mut status = match answer {
                 None => uncharged_status(matched),
+                Some(Some((charge, Ok(decision)))) => {
+                    would_be_over |= matched.passes_by_shadow_mode(decision);
+                    self.charged_status(lookup.domain, matched, charge, decision, are_charged)
+                }
+                // Controls decide without the store, too.
+                Some(_) if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
+                // What was reserved stays charged.
+                Some(Some((charge, Err(_)))) if reserving::settles(charge.op) => {
+                    reserving::count_failed(matched);
+                    uncharged_status(matched)
+                }
+                Some(answer) => {
+                    let error = answer.and_then(|(_, answer)| answer.as_ref().err());
+                    let error = error.copied().unwrap_or(StoreError::Unavailable);
+                    return Err(self.store_failed(request, lookup, answers, error));
+                }
             };
+            if matched.reserves
+                && let Some(Some((charge, Ok(decision)))) = answer
+            {
+                self.reservation_status(matched, charge, decision, &mut status);
+                // What was reserved beside it is given back.
+                over |= status.reservation == ReservationResult::Conflict;
+            }
             if let Some(effect) = &matched.effect {
                 self.control_status(request.domain, matched, effect, &mut status);
             }
-            // What was reserved beside it is given back.
-            over |= status.reservation == ReservationResult::Conflict;
             quotas += usize::from(status.quota);
             quotas_over += usize::from(status.quota && status.over_limit);
             over |= status.over_limit && !status.quota;
@@ -400,7 +401,7 @@ impl<S: Store> Limiter<S> {
             name = rule.limit_name(decision.limit);
         }
         let wait = if decision.allowed { None } else { decision.retry_after };
-        let mut status = Status {
+        Status {
             over_limit: !decision.allowed && !shadow,
             limit: Some(ShownLimit::new(limit, name)),
             remaining: match decision.allowed {
@@ -413,11 +414,7 @@ impl<S: Store> Limiter<S> {
             rule,
             reserved: 0,
             reservation: ReservationResult::None,
-        };
-        if matched.reserves {
-            self.reservation_status(matched, charge, decision, counted.beyond(), &mut status);
         }
-        status
     }
 
     /// Completes the status of a descriptor that may name a reservation, and counts what became of it.
@@ -427,13 +424,15 @@ impl<S: Store> Limiter<S> {
         matched: &Matched<'_, '_>,
         charge: &Charge<'_>,
         decision: &Decision,
-        overdraft: u64,
         status: &mut Status<'_>,
     ) {
         status.reserved = decision.granted.max(decision.reserved);
         status.reservation = decision.reservation;
         let Some(stats) = matched.reserve_stats() else { return };
-        reserving::count(stats, charge.op, decision, overdraft);
+        let limit = &charge.plan.limits()[usize::from(decision.limit)];
+        let hits = charge.op.charged(decision);
+        let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
+        reserving::count(stats, charge.op, decision, counted.beyond());
         if matched.descriptor.is_negative_hits {
             self.refund_ignored(charge.key.domain, matched);
         }
