@@ -11,7 +11,7 @@ mod response;
 mod store_budget;
 
 pub use budget::{BudgetCall, BudgetRequest, BudgetResponse, BudgetService};
-pub use decode::{DecodeError, RequestView};
+pub use decode::{DecodeError, Descriptors, RequestView};
 pub use health::HealthService;
 pub use hold_guard::HoldGuard;
 pub use permissions::{Permissions, Protocol};
@@ -139,8 +139,8 @@ impl<S: Store> RateLimit<S> {
         timeout: Option<Duration>,
         holds: &mut Holds,
     ) -> Option<Result<Vec<u8>, RequestError>> {
-        let descriptors = view.descriptors();
-        let request = view.request(&descriptors);
+        let mut descriptors = Descriptors::new();
+        let request = view.request(&mut descriptors);
         if let Err(error) = self.check(&request) {
             return Some(Err(error));
         }
@@ -254,8 +254,8 @@ impl<S: Store> RateLimit<S> {
         holds: &mut Holds,
         encode: impl FnOnce(&weir_limiter::Request<'_>, &RequestDecision<'_>, &Options) -> T,
     ) -> Result<T, RequestError> {
-        let descriptors = view.descriptors();
-        let request = view.request(&descriptors);
+        let mut descriptors = Descriptors::new();
+        let request = view.request(&mut descriptors);
         self.check(&request)?;
         let rules = self.rules.load();
         let budget = store_budget(self.options.budget, timeout);

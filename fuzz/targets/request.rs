@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
 use weir::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use weir::service::RequestView;
+use weir::service::{Descriptors, RequestView};
 use weir_fuzz::bench::Bench;
 use weir_fuzz::{made, wire};
 use weir_limit::SECOND;
@@ -46,8 +46,8 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
 
 /// Checks that both readers read the same.
 fn assert_same(sent: &RequestView<'_>, request: &RateLimitRequest) {
-    let descriptors = sent.descriptors();
-    let read = sent.request(&descriptors);
+    let mut descriptors = Descriptors::new();
+    let read = sent.request(&mut descriptors);
     assert_eq!((read.domain, read.hits_addend), (&*request.domain, request.hits_addend));
     assert_eq!(read.descriptors.len(), request.descriptors.len());
     for (read, wanted) in read.descriptors.iter().zip(&request.descriptors) {

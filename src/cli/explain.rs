@@ -16,7 +16,7 @@ use super::operator::api_client::{ApiClient, ClientError, Output, ServerArgs, re
 use super::output::finish;
 use super::rule_files::{self, RuleFileArgs};
 use super::{json_body, print};
-use crate::service::RequestView;
+use crate::service::{Descriptors, RequestView};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_limiter::explain::{Explained, LiveDescriptor, explain};
 use weir_limiter::{Descriptor, Request};
@@ -126,8 +126,8 @@ fn explain_here(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String> {
     if let Some(body) = &args.json {
         let message = json_body::decode(body)?;
         let view = RequestView::decode(&message, usize::MAX).map_err(|error| error.to_string())?;
-        let descriptors = view.descriptors();
-        let request = view.request(&descriptors);
+        let mut descriptors = Descriptors::new();
+        let request = view.request(&mut descriptors);
         if request.domain.is_empty() || request.descriptors.is_empty() {
             return Err("--json has no `domain`, or no `descriptors`".to_owned());
         }

@@ -42,7 +42,7 @@ struct DescriptorHeader {
     is_negative_hits: bool,
 }
 
-/// The descriptors of a request, each with its entries.
+/// The descriptors of a request, each with its entries: what [`RequestView::request`] fills.
 pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
 impl<'a> RequestView<'a> {
@@ -108,10 +108,11 @@ impl<'a> RequestView<'a> {
         entries * size_of::<Entry<'_>>() + descriptors * descriptor
     }
 
-    /// Returns the descriptors, to be passed to [`request`](RequestView::request).
-    pub fn descriptors(&self) -> Descriptors<'_> {
+    /// Returns the request, with its descriptors in an empty list of the caller: to return the list would copy
+    /// it.
+    pub fn request<'v: 'b, 'b>(&'v self, descriptors: &'b mut Descriptors<'v>) -> Request<'b> {
         let mut rest = self.entries.as_slice();
-        let mut descriptors = Descriptors::with_capacity(self.descriptors.len());
+        descriptors.reserve(self.descriptors.len());
         for header in &self.descriptors {
             let (entries, others) = rest.split_at(header.entry_count);
             rest = others;
@@ -123,11 +124,6 @@ impl<'a> RequestView<'a> {
                 budget: None,
             });
         }
-        descriptors
-    }
-
-    /// Returns the request with its [`descriptors`](RequestView::descriptors).
-    pub fn request<'b>(&'b self, descriptors: &'b [Descriptor<'b>]) -> Request<'b> {
         let RequestView { domain, beyond, hits_addend, span, .. } = *self;
         Request { domain, descriptors, beyond, hits_addend, span }
     }

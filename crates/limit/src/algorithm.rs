@@ -326,6 +326,8 @@ macro_rules! define_algorithms {
 
             /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so no
             /// other method meets one; if one did, it would deny.
+            // The rare callers must not turn it into a call where `Plan::advance` has it inlined.
+            #[inline(always)]
             pub(super) fn advance(&self, state: &mut LimitState, now: Micros) {
                 match self {
                     $(Algorithm::$name(limit) => {

@@ -62,9 +62,9 @@ fn charge_otherwise<A: LimitAlgorithm>(
     (op, hits): (Op, Hits),
 ) -> (u64, Verdict, u32) {
     // Nothing is known of a reservation here.
-    let (op, hits) = match op {
-        Op::Reservation(op) => (op.charge(None), op.charge(None).hits(hits.hold)),
-        op => (op, hits),
+    let op = match op {
+        Op::Reservation(op) => op.charge(None),
+        op => op,
     };
     let mut granted = None;
     match op {

@@ -140,7 +140,7 @@ impl Plan {
 
     /// Returns the key of the descriptor's last entry, if that names a hold and is not part of the key.
     pub fn hold_id(&self) -> Option<&str> {
-        self.limits.iter().find_map(|limit| limit.algorithm.hold_id())
+        self.limits.get(usize::from(self.concurrency?))?.algorithm.hold_id()
     }
 
     /// Returns the index of the concurrency limit, if any.
@@ -227,6 +227,8 @@ impl Plan {
     }
 
     /// Advances a state to `now`.
+    // The rare callers must not turn it into a call where `charge_hashed` has it inlined.
+    #[inline(always)]
     pub(super) fn advance(&self, state: &mut State, now: Micros) {
         if state.limits.len() != self.limits.len() {
             state.limits = self.limits.iter().map(|limit| limit.algorithm.new_state()).collect();

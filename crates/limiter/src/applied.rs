@@ -58,7 +58,8 @@ pub(super) fn look_up<'s: 'r, 'r>(
     lookup.start(domain, request.descriptors.len());
     for (i, descriptor) in request.descriptors.iter().enumerate() {
         let sent = descriptor.limit.as_ref().map(|limit| limit.plan()).transpose();
-        lookup.add(request, descriptor, sent.map_err(|why| (i, why))?);
+        let added = sent.and_then(|sent| lookup.add(request, descriptor, sent));
+        added.map_err(|why| (i, why))?;
     }
     let options = Options::default();
     lookup.complete(&options, key_values);

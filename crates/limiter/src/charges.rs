@@ -89,7 +89,7 @@ pub(super) fn key<'a>(
         [others @ .., (_, id)] if plan.hold_id().is_some() => {
             (Key { domain, entries: others }, Some(*id))
         }
-        _ if matched.has_id() => {
+        _ if matched.reserves => {
             let (entries, id) = matched.split_id();
             (Key { domain, entries }, id)
         }

@@ -96,18 +96,20 @@ impl Holds {
 
     /// Notes that the request is denied: what it reserved is to be cancelled. Where it is not known whether
     /// that was made, it stays charged.
+    #[inline]
     pub(super) fn deny(&mut self) {
-        let Some(taken) = &mut self.0 else { return };
-        let holds = mem::take(&mut taken.holds).into_iter();
-        (taken.denied, taken.holds) = holds.partition(TakenHold::is_reservation);
-        taken.unknown.drain(..).for_each(|stats| stats.lost());
+        if let Some(taken) = &mut self.0 {
+            taken.deny();
+        }
     }
 
-    /// Cancels the reservations of a request that is denied, those that the store can cancel now.
-    pub(super) fn cancel_now(&mut self, store: &impl Store) {
-        let Some(taken) = &mut self.0 else { return };
-        let denied = mem::take(&mut taken.denied);
-        taken.denied = denied.into_iter().filter(|hold| !taken.release_now(hold, store)).collect();
+    /// Does what [`deny`](Self::deny) does, and cancels the reservations that the store can cancel now.
+    #[inline]
+    pub(super) fn deny_now(&mut self, store: &impl Store) {
+        if let Some(taken) = &mut self.0 {
+            taken.deny();
+            taken.cancel_now(store);
+        }
     }
 
     /// Takes the reservations of a request that is denied. They are to be [released](Self::release) at
@@ -133,6 +135,21 @@ impl Holds {
 }
 
 impl Taken {
+    /// Finds the reservations of a request that is denied.
+    #[cold]
+    fn deny(&mut self) {
+        let holds = mem::take(&mut self.holds).into_iter();
+        (self.denied, self.holds) = holds.partition(TakenHold::is_reservation);
+        self.unknown.drain(..).for_each(|stats| stats.lost());
+    }
+
+    /// Cancels the reservations of a request that is denied, those that the store can cancel now.
+    #[cold]
+    fn cancel_now(&mut self, store: &impl Store) {
+        let denied = mem::take(&mut self.denied);
+        self.denied = denied.into_iter().filter(|hold| !self.release_now(hold, store)).collect();
+    }
+
     /// Gives back one without waiting. Returns whether the store could.
     fn release_now(&self, hold: &TakenHold, store: &impl Store) -> bool {
         let (entries, mut answers) = (hold.entries(), Answers::new());

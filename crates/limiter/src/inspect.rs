@@ -105,7 +105,7 @@ fn state_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey
     let matched = lookup.matched.first()?;
     let plan = matched.counted_plan()?;
     let (key, id) = key(domain, matched, plan);
-    Some(StateKey { key, plan, id: id.filter(|_| matched.has_id()) })
+    Some(StateKey { key, plan, id: id.filter(|_| matched.reserves) })
 }
 
 fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>) -> Applied<'s> {

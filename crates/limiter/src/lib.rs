@@ -237,8 +237,7 @@ impl<S: Store> Limiter<S> {
         let mut decision = RequestDecision::default();
         let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
         if decision.over_limit {
-            holds.deny();
-            holds.cancel_now(&self.store);
+            holds.deny_now(&self.store);
         }
         span.end(&lookup, &answers, concluded.as_ref().map(|()| &decision));
         Some(concluded.map(|()| then(&decision)))
@@ -291,10 +290,9 @@ impl<S: Store> Limiter<S> {
                 }
                 None => None,
             };
-            lookup.add(request, descriptor, sent_plan);
-            if descriptor.budget.is_some() {
-                lookup.check_budget().map_err(|why| RequestError::BadDescriptor(i, why))?;
-            }
+            lookup
+                .add(request, descriptor, sent_plan)
+                .map_err(|why| RequestError::BadDescriptor(i, why))?;
         }
         lookup.complete(&self.options, key_values);
         if let Some(controls) = controls {
@@ -320,35 +318,36 @@ impl<S: Store> Limiter<S> {
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         let mut would_be_over = false;
         for matched in &lookup.matched {
-            let mut status = match matched.plan() {
-                Some(_) => match charged.next() {
-                    Some((charge, Ok(decision))) => {
-                        let domain = lookup.domain;
-                        let status =
-                            self.charged_status(domain, matched, charge, decision, are_charged);
-                        would_be_over |= matched.passes_by_shadow_mode(decision);
-                        status
-                    }
-                    // Controls decide without the store, too.
-                    _ if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
-                    // What was reserved stays charged.
-                    Some((charge, Err(_))) if reserving::settles(charge.op) => {
-                        reserving::count_failed(matched);
-                        uncharged_status(matched)
-                    }
-                    answer => {
-                        let error = answer.and_then(|(_, answer)| answer.as_ref().err());
-                        let error = error.copied().unwrap_or(StoreError::Unavailable);
-                        return Err(self.store_failed(request, lookup, answers, error));
-                    }
-                },
+            let answer = matched.plan().map(|_| charged.next());
+            let mut status = match answer {
                 None => uncharged_status(matched),
+                Some(Some((charge, Ok(decision)))) => {
+                    would_be_over |= matched.passes_by_shadow_mode(decision);
+                    self.charged_status(lookup.domain, matched, charge, decision, are_charged)
+                }
+                // Controls decide without the store, too.
+                Some(_) if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
+                // What was reserved stays charged.
+                Some(Some((charge, Err(_)))) if reserving::settles(charge.op) => {
+                    reserving::count_failed(matched);
+                    uncharged_status(matched)
+                }
+                Some(answer) => {
+                    let error = answer.and_then(|(_, answer)| answer.as_ref().err());
+                    let error = error.copied().unwrap_or(StoreError::Unavailable);
+                    return Err(self.store_failed(request, lookup, answers, error));
+                }
             };
+            if matched.reserves
+                && let Some(Some((charge, Ok(decision)))) = answer
+            {
+                self.reservation_status(matched, charge, decision, &mut status);
+                // What was reserved beside it is given back.
+                over |= status.reservation == ReservationResult::Conflict;
+            }
             if let Some(effect) = &matched.effect {
                 self.control_status(request.domain, matched, effect, &mut status);
             }
-            // What was reserved beside it is given back.
-            over |= status.reservation == ReservationResult::Conflict;
             quotas += usize::from(status.quota);
             quotas_over += usize::from(status.quota && status.over_limit);
             over |= status.over_limit && !status.quota;
@@ -396,12 +395,6 @@ impl<S: Store> Limiter<S> {
             let shadow_mode = self.options.shadow_mode;
             top_keys::record(top, matched, charge, decision, &counted, is_charged, shadow_mode);
         }
-        if let Some(stats) = matched.reserve_stats() {
-            reserving::count(stats, charge.op, decision, counted.beyond());
-            if matched.descriptor.is_negative_hits {
-                self.refund_ignored(charge.key.domain, matched);
-            }
-        }
         let rule = matched.applies.rule();
         if let Some(rule) = rule {
             shadow = rule.shadow_mode;
@@ -419,13 +412,33 @@ impl<S: Store> Limiter<S> {
             reset_after: decision.reset_after,
             quota: matched.is_quota,
             rule,
-            reserved: decision.granted.max(decision.reserved),
-            reservation: decision.reservation,
+            reserved: 0,
+            reservation: ReservationResult::None,
+        }
+    }
+
+    /// Completes the status of a descriptor that may name a reservation, and counts what became of it.
+    #[cold]
+    fn reservation_status(
+        &self,
+        matched: &Matched<'_, '_>,
+        charge: &Charge<'_>,
+        decision: &Decision,
+        status: &mut Status<'_>,
+    ) {
+        status.reserved = decision.granted.max(decision.reserved);
+        status.reservation = decision.reservation;
+        let Some(stats) = matched.reserve_stats() else { return };
+        let limit = &charge.plan.limits()[usize::from(decision.limit)];
+        let hits = charge.op.charged(decision);
+        let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
+        reserving::count(stats, charge.op, decision, counted.beyond());
+        if matched.descriptor.is_negative_hits {
+            self.refund_ignored(charge.key.domain, matched);
         }
     }
 
     /// Counts and logs a refund that does nothing.
-    #[cold]
     fn refund_ignored(&self, domain: &str, matched: &Matched<'_, '_>) {
         add(&self.counts.ignored_refunds);
         if let Some(suppressed) = self.refund_log.pass() {

@@ -31,6 +31,8 @@ pub(super) struct Matched<'s, 'r> {
     pub applies: Match<'s>,
     pub descriptor: &'r Descriptor<'r>,
     pub op: Op,
+    /// Whether its entries or its request may name a reservation.
+    pub reserves: bool,
     /// Whether the descriptor counts as a quota.
     pub is_quota: bool,
     /// What a control does to it.
@@ -87,7 +89,10 @@ impl<'s, 'r> Matched<'s, 'r> {
         match &self.effect {
             None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
             Some(Effect::Limit { plan, .. }) => Some(plan),
-            Some(Effect::Block { .. } | Effect::Allow { .. }) => self.plan_to_give_back(),
+            Some(Effect::Block { .. } | Effect::Allow { .. }) if self.op.is_refund() => {
+                self.plan_to_give_back()
+            }
+            Some(Effect::Block { .. } | Effect::Allow { .. }) => None,
         }
     }
 
@@ -95,9 +100,7 @@ impl<'s, 'r> Matched<'s, 'r> {
     /// hold is known by its id, and so is a reservation.
     #[cold]
     fn plan_to_give_back(&self) -> Option<&Arc<Plan>> {
-        let refunds_hold = |plan: &&Arc<Plan>| {
-            self.is_allowed() && self.op.is_refund() && plan.hold_id().is_some()
-        };
+        let refunds_hold = |plan: &&Arc<Plan>| self.is_allowed() && plan.hold_id().is_some();
         self.applies.plan().filter(|plan| self.settles() || refunds_hold(plan))
     }
 
@@ -118,14 +121,13 @@ impl<'s, 'r> Matched<'s, 'r> {
     fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
-        let (entries, reserves) = match self.has_id() {
+        let (entries, gives_back) = match self.reserves {
+            false => (self.descriptor.entries, self.op.is_refund()),
             // Whatever the id.
-            true => (self.split_id().0, true),
-            false => (self.descriptor.entries, false),
+            true => (self.split_id().0, self.settles()),
         };
-        let gives_back = self.op.is_refund() && !reserves || self.settles();
         self.effect = controls.find(domain, entries, plan, gives_back);
-        if let (Some(effect), true) = (&self.effect, reserves) {
+        if let (Some(effect), true) = (&self.effect, self.reserves) {
             self.op = reserving::controlled(self.op, effect);
         }
         self.is_quota &= !self.is_blocked();
@@ -137,18 +139,8 @@ impl<'s, 'r> Matched<'s, 'r> {
     }
 
     /// The counts of its rule's reservations, if the rule has `reserve`.
-    #[inline]
     pub fn reserve_stats(&self) -> Option<&'s ReserveStats> {
-        match self.applies {
-            Match::Rule(found) => found.rule.reserve_stats.as_deref(),
-            _ => None,
-        }
-    }
-
-    /// Whether its entries or its request may name a reservation.
-    #[inline]
-    pub fn has_id(&self) -> bool {
-        self.descriptor.budget.is_some() || self.reserve_stats().is_some()
+        self.applies.rule()?.reserve_stats.as_deref()
     }
 
     /// The entries that are counted, and the id of a reservation, if there is one.
@@ -200,7 +192,7 @@ impl<'s, 'r> Matched<'s, 'r> {
     pub fn counted_entries(&self, plan: &Plan) -> &[Entry<'r>] {
         match self.entries() {
             [others @ .., _] if plan.hold_id().is_some() => others,
-            _ if self.has_id() => self.split_id().0,
+            _ if self.reserves => self.split_id().0,
             entries => entries,
         }
     }
@@ -219,13 +211,18 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         self.matched.reserve(descriptors);
     }
 
+    /// Adds a descriptor, with a limit that was sent for it.
+    ///
+    /// # Errors
+    ///
+    /// Why what it asks for cannot be reserved, for the client.
     #[inline]
     pub fn add(
         &mut self,
         request: &Request<'_>,
         descriptor: &'r Descriptor<'r>,
         sent_plan: Option<Arc<Plan>>,
-    ) {
+    ) -> Result<(), &'static str> {
         let applies = match (self.domain, sent_plan) {
             (None, _) => Match::Nothing,
             (Some(_), Some(plan)) => Match::Override(plan),
@@ -233,45 +230,26 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
                 domain.find(descriptor.entries).map_or(Match::Nothing, Match::Rule)
             }
         };
-        let op = match (descriptor.budget, applies.rule()) {
-            (Some(budget), rule) => reserving::budget_op(budget, rule),
-            (None, Some(rule)) if rule.reserve.is_some() => {
-                reserving::op(request, descriptor, rule)
-            }
-            (None, _) => op(request, descriptor),
-        };
+        let reserves = descriptor.budget.is_some()
+            || applies.rule().is_some_and(|rule| rule.reserve.is_some());
         self.matched.push(Matched {
             applies,
             descriptor,
-            op,
+            op: op(request, descriptor),
+            reserves,
             is_quota: false,
             effect: None,
             key_entries: None,
         });
+        if reserves { self.reserve(request) } else { Ok(()) }
     }
 
-    /// Checks that hits can be reserved of what applies to the last descriptor.
-    ///
-    /// # Errors
-    ///
-    /// Why they cannot be, for the client.
+    /// Gives the last descriptor, whose entries or request may name a reservation, its operation.
     #[cold]
-    pub fn check_budget(&self) -> Result<(), &'static str> {
-        let applies = self.matched.last().map(|matched| &matched.applies);
-        match applies {
-            Some(Match::Rule(found)) => match &found.rule.plan {
-                Some(plan) if plan.can_reserve() => Ok(()),
-                Some(_) => {
-                    Err("its rule cannot reserve: it counts single hits, or those in flight, or \
-                                denials restart its wait")
-                }
-                None => Err("its rule is unlimited: there is nothing to reserve"),
-            },
-            Some(Match::Override(_)) => Err("a limit of its own cannot reserve: leave it out"),
-            Some(Match::Nothing) | None => {
-                Err("no rule applies to it: there is nothing to reserve")
-            }
-        }
+    fn reserve(&mut self, request: &Request<'_>) -> Result<(), &'static str> {
+        let Some(matched) = self.matched.last_mut() else { return Ok(()) };
+        matched.op = reserving::op(request, matched.descriptor, &matched.applies)?;
+        Ok(())
     }
 
     /// Completes the look-up once all descriptors are matched.
@@ -340,10 +318,11 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         let rules = self.matched.iter().filter_map(|matched| matched.applies.rule());
         let replaced: Vec<&str> =
             rules.flat_map(|rule| rule.replaces.iter().map(AsRef::as_ref)).collect();
-        for Matched { applies, .. } in &mut self.matched {
+        for Matched { applies, reserves, descriptor, .. } in &mut self.matched {
             if applies.rule().is_some_and(|rule| rule.plan.is_some() && rule.is_named_by(&replaced))
             {
                 *applies = Match::Nothing;
+                *reserves = descriptor.budget.is_some();
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Rules that reserve hits before they are known: what a descriptor asks of them, and what is counted.
 
-use super::lookup::Matched;
+use super::lookup::{Match, Matched};
 use super::{Budget, BudgetStep, Descriptor, Request};
 use crate::controls::Effect;
 use weir_limit::{
@@ -15,10 +15,42 @@ const TIMEOUT: u32 = 3_600;
 /// Changes nothing, and is always allowed.
 const NOTHING: Op = Op::Add { hits: 0, limits: 0 };
 
+/// Returns the operation of a descriptor whose entries or whose request may name a reservation.
+///
+/// # Errors
+///
+/// Why nothing can be reserved of what applies to it, for the client.
+pub(super) fn op(
+    request: &Request<'_>,
+    descriptor: &Descriptor<'_>,
+    applies: &Match<'_>,
+) -> Result<Op, &'static str> {
+    Ok(match (descriptor.budget, applies.rule()) {
+        (Some(budget), _) => budget_op(budget, reservable(applies)?),
+        (None, Some(rule)) => rule_op(request, descriptor, rule),
+        (None, None) => NOTHING,
+    })
+}
+
+/// Returns a rule that can reserve, and its plan.
+fn reservable<'s>(applies: &Match<'s>) -> Result<(&'s Rule, &'s Plan), &'static str> {
+    match applies {
+        Match::Rule(found) => match found.rule.plan.as_deref() {
+            Some(plan) if plan.can_reserve() => Ok((found.rule, plan)),
+            Some(_) => {
+                Err("its rule cannot reserve: it counts single hits, or those in flight, or \
+                            denials restart its wait")
+            }
+            None => Err("its rule is unlimited: there is nothing to reserve"),
+        },
+        Match::Override(_) => Err("a limit of its own cannot reserve: leave it out"),
+        Match::Nothing => Err("no rule applies to it: there is nothing to reserve"),
+    }
+}
+
 /// Returns the operation that a descriptor requests of a rule with `reserve`. Refunds do nothing: what was
 /// reserved is settled.
-#[cold]
-pub(super) fn op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule) -> Op {
+fn rule_op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule) -> Op {
     let Some(reserve) = &rule.reserve else { return NOTHING };
     if descriptor.is_negative_hits {
         return NOTHING;
@@ -48,21 +80,17 @@ pub(super) fn op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule
 }
 
 /// Returns the operation of a step of a reservation. Without `reserve`, a rule has its defaults.
-#[cold]
-pub(super) fn budget_op(budget: &Budget<'_>, rule: Option<&Rule>) -> Op {
+fn budget_op(budget: &Budget<'_>, (rule, plan): (&Rule, &Plan)) -> Op {
     Op::Reservation(match budget.step {
         BudgetStep::Settle(used) => ReservationOp::SettleKnown(used),
         BudgetStep::Cancel => ReservationOp::Cancel(u32::MAX),
         BudgetStep::Reserve(amount) => {
-            let plan = rule.and_then(|rule| rule.plan.as_deref());
-            let half = plan.map_or(1, |plan| plan.capacity() / 2);
-            let at_most = u32::try_from(half).unwrap_or(u32::MAX).max(1);
-            let up_to = match rule.and_then(|rule| rule.reserve.as_deref()) {
+            let at_most = u32::try_from(plan.capacity() / 2).unwrap_or(u32::MAX).max(1);
+            let up_to = match &rule.reserve {
                 Some(reserve) => up_to(reserve, Some(amount)),
                 None => Reserve { least: 1, most: amount.clamp(1, at_most), timeout: TIMEOUT },
             };
-            let up_to = plan.map_or(up_to, |plan| within(up_to, plan));
-            ReservationOp::ReserveOnce(up_to, tag(amount))
+            ReservationOp::ReserveOnce(within(up_to, plan), tag(amount))
         }
     })
 }
@@ -120,7 +148,6 @@ pub(super) fn only_settling(op: Op) -> Op {
 
 /// Counts what became of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit
 /// that decided.
-#[cold]
 pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, overdraft: u64) {
     match (op, decision.reservation) {
         (Op::Reservation(op), ReservationResult::None) => match op.reserve() {

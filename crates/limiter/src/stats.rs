@@ -86,6 +86,8 @@ impl<'d> CountedHits<'d> {
     }
 
     /// Adds them to the counts of a rule, or of a series of it.
+    // The callers for series must not turn it into a call where most rules have it inlined.
+    #[inline(always)]
     fn add_to(&self, stats: &RuleStats, shadow: bool) {
         add(&stats.total_hits, self.hits);
         if self.is_within() {

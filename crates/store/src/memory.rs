@@ -177,14 +177,26 @@ impl<C: Clock> MemoryStore<C> {
         }
         for charge in batch.charges {
             if let Op::Reservation(_) = charge.op {
-                let charges = std::slice::from_ref(charge);
-                self.charge_together(Batch { charges, ..batch }, now, answers);
+                self.charge_reservation(charge, &batch, now, answers);
                 continue;
             }
             let fingerprint = self.fingerprints.of(charge);
             let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
             answers.push(Ok(self.charge_shard(&mut shard, &fingerprint.print, charge, now)));
         }
+    }
+
+    /// Charges one key, and changes what its id has reserved.
+    #[cold]
+    fn charge_reservation(
+        &self,
+        charge: &Charge<'_>,
+        batch: &Batch<'_>,
+        now: Now,
+        answers: &mut Answers,
+    ) {
+        let charges = std::slice::from_ref(charge);
+        self.charge_together(Batch { charges, ..*batch }, now, answers);
     }
 
     /// Returns what a charge's id has reserved, if it can still be settled.

@@ -12,8 +12,8 @@ use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 /// Decodes a request into prost's message.
 fn as_message(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
     let view = RequestView::decode(bytes, usize::MAX)?;
-    let descriptors = view.descriptors();
-    let request = view.request(&descriptors);
+    let mut descriptors = Descriptors::new();
+    let request = view.request(&mut descriptors);
     let entry = |(key, value): &Entry<'_>| common::rate_limit_descriptor::Entry {
         key: (*key).to_owned(),
         value: (*value).to_owned(),
@@ -174,8 +174,7 @@ fn descriptors_beyond_the_maximum_are_only_counted() {
             assert_eq!(view.entries.len(), entries * kept);
             assert!(view.descriptors.capacity() <= (2 * max).max(4));
             assert!(view.entries.capacity() <= (2 * max).max(8));
-            let descriptors = view.descriptors();
-            assert_eq!(view.request(&descriptors).beyond, 100_000 - kept);
+            assert_eq!(view.request(&mut Descriptors::new()).beyond, 100_000 - kept);
         }
         // Errors in them are reported all the same.
         let wrong = [message.as_slice(), &[0x12]].concat();

@@ -21,17 +21,36 @@ impl Plan {
         op: Op,
         hold: u64,
     ) -> ChargeOutcome {
-        let hits = op.hits(hold);
         match op {
-            Op::Take(_) => return self.take(states, log, now, hits),
-            Op::Refund(_) => self.refund(states, log, now, hits),
-            Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
+            Op::Take(_) => self.take(states, log, now, op.hits(hold)),
+            Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => {
+                self.charge_otherwise(states, log, now, op, hold)
+            }
+        }
+    }
+
+    /// Makes any operation but `Take`.
+    #[cold]
+    fn charge_otherwise(
+        &self,
+        states: &mut [LimitState],
+        log: &mut HitLog,
+        now: Micros,
+        op: Op,
+        hold: u64,
+    ) -> ChargeOutcome {
+        let hits = op.hits(hold);
+        // Nothing is known of a reservation here.
+        let op = match op {
+            Op::Reservation(op) => op.charge(None),
+            op => op,
+        };
+        match op {
             Op::UpTo(up_to) => return self.up_to(states, log, now, up_to, hold),
             Op::Add { limits, .. } => return self.add(states, log, now, hits, limits),
-            // Nothing is known of a reservation here.
-            Op::Reservation(op) => {
-                return self.charge_states(states, log, now, op.charge(None), hold);
-            }
+            Op::Refund(_) => self.refund(states, log, now, hits),
+            Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
+            Op::Take(_) | Op::Reservation(_) => return self.take(states, log, now, hits),
         }
         let used: Used = self.used(states, log, now);
         self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used)

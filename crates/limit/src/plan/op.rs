@@ -42,7 +42,7 @@ impl Op {
             Op::Undo(undo) => undo.hits,
             Op::UpTo(up_to) => up_to.least,
             Op::Add { hits, .. } => hits,
-            Op::Reservation(op) => return op.charge(None).hits(hold),
+            Op::Reservation(op) => op.hits(),
         };
         Hits { count, hold }
     }
@@ -60,7 +60,16 @@ impl Op {
     }
 
     /// Returns the hits that its decision charged, to the limits that charged any.
+    #[inline]
     pub fn charged(self, decision: &Decision) -> u64 {
+        match self {
+            Op::Take(hits) => hits,
+            _ => self.charged_otherwise(decision),
+        }
+    }
+
+    #[cold]
+    fn charged_otherwise(self, decision: &Decision) -> u64 {
         match self {
             Op::Take(hits) => hits,
             Op::UpTo(_) if decision.allowed => decision.granted.into(),

@@ -135,6 +135,18 @@ impl ReservationOp {
         }
     }
 
+    /// The hits that are charged without a reservation; of what is reserved the least.
+    #[cold]
+    pub(super) fn hits(self) -> u32 {
+        match self {
+            ReservationOp::Settle(hits) | ReservationOp::SettleOrReserve(hits @ 1.., _) => hits,
+            ReservationOp::Reserve(reserve)
+            | ReservationOp::ReserveOnce(reserve, _)
+            | ReservationOp::SettleOrReserve(0, reserve) => reserve.least,
+            ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => 0,
+        }
+    }
+
     /// Returns what to reserve, if anything: an id with a reservation may settle instead.
     pub fn reserve(self) -> Option<Reserve> {
         match self {

@@ -1,6 +1,8 @@
 //! Fingerprints of keys, which tables keep instead of the keys.
 
-use siphasher::sip128::SipHasher13;
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
 use crate::Charge;
@@ -43,31 +45,31 @@ impl Fingerprints {
     pub(crate) fn of(&self, charge: &Charge<'_>) -> Fingerprint {
         let mut bytes = KeyBytes::new();
         encode(charge, &mut bytes);
-        self.hash(&bytes)
+        Fingerprint::of_hash(self.0.hash(&bytes))
     }
 
     /// Returns the fingerprint of a charge's key and id; none without an id.
     pub(super) fn of_reservation(&self, charge: &Charge<'_>) -> Option<Print> {
         let id = charge.hold?;
-        let mut bytes = KeyBytes::new();
-        encode(charge, &mut bytes);
-        bytes.push(NO_TEXT);
-        bytes.extend_from_slice(id.as_bytes());
-        Some(self.hash(&bytes).print)
+        let key = self.of(charge);
+        let mut hasher = self.0;
+        hasher.write(&key.print);
+        hasher.write(&key.shard.to_le_bytes());
+        hasher.write(id.as_bytes());
+        Some(Fingerprint::of_hash(hasher.finish128()).print)
     }
+}
 
+impl Fingerprint {
     #[inline]
-    fn hash(&self, bytes: &[u8]) -> Fingerprint {
-        let (low, high) = self.0.hash(bytes).as_u64();
+    fn of_hash(hash: Hash128) -> Fingerprint {
+        let (low, high) = hash.as_u64();
         let [a, b, c, d, e, f, g, h] = low.to_le_bytes();
         let [i, j, k, ..] = high.to_le_bytes();
         let print = [a, b, c, d, e, f, g, h, i, j, k];
         Fingerprint { shard: (high >> 32) as u32, print }
     }
 }
-
-/// A byte that no text has. It separates an id from the shape, which has no length.
-const NO_TEXT: u8 = 0xff;
 
 /// The bytes of a key; long ones are on the heap.
 type KeyBytes = SmallVec<[u8; 256]>;
