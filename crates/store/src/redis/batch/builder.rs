@@ -152,9 +152,10 @@ impl BatchBuilder<'_> {
             }
             _ => None,
         };
-        // In the call of the key's last charge: nobody else is charged between.
-        let kind = match last.map(|(call, _)| self.calls[call].kind) {
-            Some(before @ ScriptKind::Charge(_)) if charge.group.is_none() => before,
+        // In the call of the key's last charge, which charges the same algorithms: nobody else is charged between.
+        let kind = match (kind, last.map(|(call, _)| self.calls[call].kind)) {
+            (ScriptKind::Charge(_), _) => kind,
+            (_, Some(before @ ScriptKind::Charge(_))) => before,
             _ => kind,
         };
         if charge.group.is_none()
