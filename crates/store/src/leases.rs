@@ -18,7 +18,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 pub use self::charge::LeaseCharge;
-use self::table::{LeaseCharges, LeaseTable};
+use self::table::{LeaseCharges, LeaseTable, plain_hits};
 use super::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, KeyState, LeasedHits, Micros, Source};
@@ -148,7 +148,9 @@ impl<S: Leasing> Leases<S> {
             return;
         }
         for (charge, answer) in zip(charges, answers) {
-            let (Some(hits @ 1..), Ok(decision)) = (charge.op.takes(), answer) else { continue };
+            let (Some(hits @ 1..), Ok(decision)) = (plain_hits(charge.op), answer) else {
+                continue;
+            };
             if !decision.allowed || decision.source != Source::Store {
                 continue;
             }

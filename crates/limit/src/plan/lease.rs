@@ -25,7 +25,7 @@ impl Plan {
     }
 
     /// Returns the end of the earliest window, or sub-window, of `t`: hits that are charged at `t` count for
-    /// every request until then. For a plan that [can be leased](Self::can_lease); else `t`.
+    /// every request until then. `t` where some limit does not count by windows.
     pub fn window_end(&self, t: Micros) -> Micros {
         let ends = self.limits.iter().map(|limit| limit.algorithm.window_end(t).unwrap_or(t));
         ends.min().unwrap_or(t)
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn others_cannot() {
+    fn other_plans_cannot_be_leased() {
         let hour = Limit::fixed_window(5, Unit::Hour, 1).unwrap();
         let gcra = limit(Gcra::new(5, 60 * SECOND, 5, 0).unwrap());
         for limits in [

@@ -44,7 +44,7 @@ impl<S: Leasing + Operations> Operations for Leases<S> {
     }
 
     fn drain(&self) {
-        self.table.close();
+        self.table.drain();
         self.send(self.table.sweep());
         self.inner.drain();
     }

@@ -37,8 +37,8 @@ pub(super) struct LeaseTable {
     length: Micros,
     leases: AtomicUsize,
     bytes: AtomicUsize,
-    /// Whether nothing more is leased.
-    closed: AtomicBool,
+    /// Whether nothing more is leased, because the process is about to stop, or leases are off.
+    draining: AtomicBool,
     pub counts: LeaseCounts,
     /// Charges that have no answer yet. They may be dropped anywhere, and then lock a shard: nothing is sent or dropped
     /// under the lock of one.
@@ -64,6 +64,14 @@ pub(super) struct LeaseCounts {
 /// Charges that leases make, to be sent in order.
 pub(super) type LeaseCharges = Vec<Arc<LeaseCharge>>;
 
+/// Returns the hits that are taken, 0 for a look; none for any other operation, which the store makes.
+pub(super) fn plain_hits(op: Op) -> Option<u64> {
+    match op {
+        Op::Take(hits) => Some(hits),
+        Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => None,
+    }
+}
+
 impl LeaseTable {
     pub fn new(clock: Box<dyn Monotonic>, length: Micros) -> LeaseTable {
         LeaseTable {
@@ -73,7 +81,7 @@ impl LeaseTable {
             length,
             leases: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            closed: AtomicBool::new(length == 0),
+            draining: AtomicBool::new(length == 0),
             counts: LeaseCounts::default(),
             in_flight: AtomicUsize::new(0),
             on_grant: OnceLock::new(),
@@ -111,7 +119,7 @@ impl LeaseTable {
         let now = self.now();
         let lease = shard.leases.get_mut(&key.print)?;
         let same_plan = Arc::ptr_eq(&lease.plan, charge.plan);
-        let hits = charge.op.takes().filter(|_| same_plan);
+        let hits = plain_hits(charge.op).filter(|_| same_plan);
         if let Some((hits, decision)) = hits.and_then(|hits| Some((hits, lease.serve(hits, now)?)))
         {
             if hits > 0 {
@@ -159,7 +167,7 @@ impl LeaseTable {
         };
         let leased = Arc::new(LeasedKey::new(charge));
         let full = self.bytes.load(Ordering::Relaxed).saturating_add(leased.bytes) > MAX_BYTES;
-        if !full && !self.closed.load(Ordering::Relaxed) {
+        if !full && !self.draining.load(Ordering::Relaxed) {
             self.leases.fetch_add(1, Ordering::Relaxed);
             self.bytes.fetch_add(leased.bytes, Ordering::Relaxed);
             let mut lease = Lease::new(leased, charge.plan.clone(), recent);
@@ -177,13 +185,13 @@ impl LeaseTable {
         now: Micros,
         charges: &mut LeaseCharges,
     ) {
-        if self.closed.load(Ordering::Relaxed) {
+        if self.draining.load(Ordering::Relaxed) {
             return;
         }
         if let Some(hits) = lease.ask(now, self.length) {
             let ended = lease.end_parts(now);
             charges.extend(self.returning(key, lease, ended));
-            charges.push(self.charge(key, lease, LeaseOp::Ask(hits)));
+            charges.push(self.new_charge(key, lease, LeaseOp::Ask(hits)));
         }
     }
 
@@ -193,10 +201,15 @@ impl LeaseTable {
         lease: &Lease,
         undos: Vec<Undo>,
     ) -> impl Iterator<Item = Arc<LeaseCharge>> {
-        undos.into_iter().map(move |undo| self.charge(key, lease, LeaseOp::Return(undo)))
+        undos.into_iter().map(move |undo| self.new_charge(key, lease, LeaseOp::Return(undo)))
     }
 
-    fn charge(self: &Arc<Self>, key: &Fingerprint, lease: &Lease, op: LeaseOp) -> Arc<LeaseCharge> {
+    fn new_charge(
+        self: &Arc<Self>,
+        key: &Fingerprint,
+        lease: &Lease,
+        op: LeaseOp,
+    ) -> Arc<LeaseCharge> {
         Arc::new(LeaseCharge::new(self.clone(), *key, lease.key.clone(), lease.plan.clone(), op))
     }
 
@@ -216,7 +229,7 @@ impl LeaseTable {
                     }
                     let mut returned: Vec<Undo> =
                         lease.add(granted, now, self.length).into_iter().collect();
-                    if self.closed.load(Ordering::Relaxed) {
+                    if self.draining.load(Ordering::Relaxed) {
                         returned.append(&mut lease.end());
                     }
                     if !returned.is_empty() {
@@ -279,17 +292,17 @@ impl LeaseTable {
         }
         for (number, shard) in self.shards.iter().enumerate() {
             let mut shard = shard.lock();
-            let (now, closed) = (self.now(), self.closed.load(Ordering::Relaxed));
+            let (now, draining) = (self.now(), self.draining.load(Ordering::Relaxed));
             let mut over = Vec::new();
             for (print, lease) in &mut shard.leases {
                 // The number of the shard is all that is needed of the rest of the key.
                 let key = Fingerprint { shard: number as u32, print: *print };
-                let returned = match closed {
+                let returned = match draining {
                     true => lease.end(),
                     false => lease.end_parts(now.saturating_sub(SWEEP_INTERVAL)),
                 };
                 charges.extend(self.returning(&key, lease, returned));
-                if lease.is_over(now, self.length) || closed && !lease.asked {
+                if lease.is_over(now, self.length) || draining && !lease.asked {
                     over.push(key);
                 }
             }
@@ -299,8 +312,8 @@ impl LeaseTable {
     }
 
     /// Leases nothing more.
-    pub fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
     }
 }
 

@@ -16,7 +16,8 @@ use crate::per_second::{PerSecond, Undoable, Undos};
 use crate::{Key, Role};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, Limit, Op, Plan, SECOND, SlidingWindow, State, Unit,
+    Algorithm, BucketedWindow, Calendar, Limit, Op, Plan, ReservationOp, SECOND, SlidingWindow,
+    State, Unit, UpTo,
 };
 
 const LENGTH: Micros = 100_000;
@@ -227,13 +228,16 @@ fn the_end_of_a_limit_is_served_hit_by_hit() {
 
 #[test]
 fn what_does_not_fit_gives_the_rest_back_first() {
-    for op in [Op::Take(90), Op::Refund(1)] {
+    let up_to = UpTo { least: 1, most: 3, share: std::num::NonZeroU32::MIN };
+    let add = Op::Add { hits: 1, limits: u16::MAX };
+    let settle = Op::Reservation(ReservationOp::Settle(1));
+    for op in [Op::Take(90), Op::Refund(1), Op::UpTo(up_to), add, settle] {
         let shared = Shared::new();
         let (replica, plan) = (leases(&shared), plan([fixed(130, Unit::Hour)]));
         heat(&replica, &plan);
         assert!(left(&replica, &plan) > 0);
         let decision = charge_now(&replica, &plan, "a", op);
-        assert!(decision.allowed);
+        assert!(decision.allowed && decision.source == Source::Store);
         assert_eq!((left(&replica, &plan), used(&shared, &plan)), (0, 130 - decision.remaining));
     }
 }
@@ -280,7 +284,7 @@ fn a_service_that_drains_gives_everything_back_and_takes_no_more() {
     let shared = Shared::new();
     let (replica, plan) = (leases(&shared), plan([fixed(1_000, Unit::Hour)]));
     heat(&replica, &plan);
-    replica.table.close();
+    replica.table.drain();
     replica.send(replica.table.sweep());
     assert_eq!((replica.table.len(), used(&shared, &plan)), (0, 40));
     for _ in 0..100 {
@@ -329,7 +333,7 @@ fn hits_are_leased_in_the_store_of_their_plan() {
 }
 
 #[test]
-fn others_are_not_leased() {
+fn hits_of_other_plans_are_not_leased() {
     let shared = Shared::new();
     let hour = fixed(1_000, Unit::Hour);
     let charging = Limit { charge_denied: true, ..hour.clone() };

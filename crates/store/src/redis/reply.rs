@@ -1,4 +1,4 @@
-//! The answers that a request waits for.
+//! The answers that a request, or a lease, waits for.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -144,7 +144,7 @@ fn a_grant_for_other_numbers_is_returned() {
 fn a_grant_that_comes_while_the_service_drains_is_returned() {
     let (shared, replica, plan) = asking(10_000);
     shared.make_all();
-    replica.table.close();
+    replica.table.drain();
     replica.send(replica.table.sweep());
     shared.answer_all();
     assert_eq!((used(&shared, &plan), left(&replica, &plan)), (32, 0));

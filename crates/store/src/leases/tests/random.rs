@@ -70,7 +70,7 @@ proptest! {
             }
         }
         // What is charged is what was admitted.
-        replica.table.close();
+        replica.table.drain();
         replica.send(replica.table.sweep());
         let look = |store: &Shared| charge_now(store, plan, "a", Op::Take(0));
         prop_assert_eq!(look(&shared), look(&alone));

@@ -1,5 +1,6 @@
 //! Leases of keys in Redis.
 
+use super::servers::cluster::Cluster;
 use super::*;
 use crate::Operations;
 use crate::leases::Leases;
@@ -101,9 +102,37 @@ fn replicas_never_admit_more_than_the_limit() {
         // What nobody asked for comes back.
         for replica in &replicas {
             replica.drain();
-            settled(replica).await;
+            replica.drained().await;
         }
         let look = one(a.inner(), charge_of(&[("key", "a")], &hour, Op::Take(0))).await;
         assert_eq!(look.used_before, u64::from(sum), "{counts:?}");
+    });
+}
+
+/// Keys of a cluster are leased on their nodes.
+#[test]
+fn keys_of_a_cluster_are_leased_on_their_nodes() {
+    let cluster = Cluster::start(2, 0);
+    let hour = Limit::fixed_window(3_000, Unit::Hour, 1).unwrap();
+    let hour = Arc::new(Plan::new(vec![Limit { charge_denied: false, ..hour }]));
+    runtime().block_on(async {
+        let topology = Topology::Cluster(endpoints(&cluster.addresses()));
+        let replica = Leases::new(connected(options(topology)).await, BootClock, LENGTH);
+        for value in ["a", "b", "c", "d"] {
+            let (entries, mut leased) = ([("key", value)], 0);
+            for _ in 0..400 {
+                let decision = one(&replica, charge_of(&entries, &hour, Op::Take(1))).await;
+                assert!(decision.allowed);
+                leased += u32::from(decision.source == Source::Leased);
+            }
+            assert!(leased > 0, "{value}");
+        }
+        replica.drain();
+        replica.drained().await;
+        for value in ["a", "b", "c", "d"] {
+            let entries = [("key", value)];
+            let look = one(replica.inner(), charge_of(&entries, &hour, Op::Take(0))).await;
+            assert_eq!(look.used_before, 400, "{value}");
+        }
     });
 }
