@@ -172,7 +172,9 @@ fn occasional_slow_round_trips_fail_no_request() {
     const ROUNDS: usize = 10;
     let redis = Server::start();
     let proxy = Proxy::start(redis.port());
-    let weir = with_redis(proxy.port(), HIGH_LIMIT).env("WEIR__STORE__ON_FAILURE", "deny").start();
+    // Without leases: each request makes a round trip.
+    let setup = with_redis(proxy.port(), HIGH_LIMIT).env("WEIR__STORE__LEASES_FOR", "0s");
+    let weir = setup.env("WEIR__STORE__ON_FAILURE", "deny").start();
     let counts = || {
         let down = weir.metric(r#"weir_redis_connection_failures_total{redis="main"}"#);
         (weir.metric(r#"weir_store_degraded_charges_total{policy="deny"}"#), down)
