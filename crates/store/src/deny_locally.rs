@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use self::denial_cache::DenialCache;
 use super::leases::{Leases, Leasing};
 use super::memory::fingerprint::Fingerprint;
+use super::split::Split;
 use super::{Answer, Answers, Batch, Charge, Operations, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, KeyState, Micros, Source};
@@ -55,21 +56,6 @@ pub struct DenyLocally<S, C> {
     longest: Micros,
 }
 
-/// A batch of which some charges are known to be denied.
-struct Split<'a> {
-    /// One for each charge of the batch: its decision, if it is known to be denied.
-    known: SmallVec<[Option<Decision>; 4]>,
-    /// The charges for the inner store.
-    rest: SmallVec<[Charge<'a>; 4]>,
-}
-
-impl<'a> Split<'a> {
-    /// The batch for the inner store; none if all of it is known.
-    fn rest<'b>(&'b self, batch: Batch<'a>) -> Option<Batch<'b>> {
-        (!self.rest.is_empty()).then(|| Batch { charges: &self.rest, ..batch })
-    }
-}
-
 impl<S: Store, C: Monotonic> DenyLocally<S, C> {
     /// Repeats denials by `inner` for at most `deny_locally_for` (zero: never). Caches at most `slots`
     /// of them, rounded down to a power of two, but at least eight.
@@ -88,30 +74,23 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         if whole || !self.denials.any(now) {
             return None;
         }
-        let (mut known, mut rest) = (SmallVec::new(), SmallVec::new());
         // What the inner store charges may change the answers to later charges of the same key.
         let mut rest_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
-        for charge in batch.charges {
+        Split::new(batch, |charge| {
             let key = self.denials.key(charge);
             let key = key.filter(|key| !rest_keys.contains(key));
             let denial = key.and_then(|key| self.denials.get(&key, charge, now));
             if denial.is_none() {
-                rest.push(*charge);
                 rest_keys.extend(key);
             }
-            known.push(denial);
-        }
-        (rest.len() < known.len()).then_some(Split { known, rest })
+            denial
+        })
     }
 
     /// Adds known denials and the answers of the inner store to `answers`, in the batch's order.
     fn merge(&self, split: Split<'_>, inner: Answers, sent: Micros, answers: &mut Answers) {
         self.learn(&split.rest, &inner, sent);
-        let mut inner = inner.into_iter();
-        answers.extend(split.known.into_iter().map(|known| match known {
-            Some(decision) => Ok(decision),
-            None => inner.next().unwrap_or(Err(StoreError::Unavailable)),
-        }));
+        split.merge(inner, answers);
     }
 
     /// Learns from the answers of the inner store to a batch that it charged alone.

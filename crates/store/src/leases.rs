@@ -15,10 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 pub use self::charge::LeaseCharge;
 use self::table::{LeaseCharges, LeaseTable, plain_hits};
+use super::split::Split;
 use super::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, KeyState, LeasedHits, Micros, Source};
@@ -66,14 +65,6 @@ pub struct Leases<S> {
 /// So many requests in a row are worth to try whether a lease answers the next: if not, the request is prepared twice.
 const STREAK: u32 = 64;
 
-/// A batch of which leases answer some charges.
-struct Split<'a> {
-    /// One for each charge of the batch: its decision, if a lease has made it.
-    known: SmallVec<[Option<Decision>; 4]>,
-    /// The charges for the inner store.
-    rest: SmallVec<[Charge<'a>; 4]>,
-}
-
 impl<S: Leasing> Leases<S> {
     /// Leases hits of `inner` for `length`; zero: never. `clock` goes on while the machine is suspended.
     pub fn new(inner: S, clock: impl Monotonic, length: Duration) -> Leases<S> {
@@ -102,15 +93,7 @@ impl<S: Leasing> Leases<S> {
             batch.charges.iter().for_each(|charge| self.end(charge));
             return None;
         }
-        let (mut known, mut rest) = (SmallVec::new(), SmallVec::new());
-        for charge in batch.charges {
-            let served = self.serve(charge);
-            if served.is_none() {
-                rest.push(*charge);
-            }
-            known.push(served);
-        }
-        (rest.len() < known.len()).then_some(Split { known, rest })
+        Split::new(batch, |charge| self.serve(charge))
     }
 
     fn serve(&self, charge: &Charge<'_>) -> Option<Decision> {
@@ -163,11 +146,7 @@ impl<S: Leasing> Leases<S> {
     /// Adds the decisions of leases and the answers of the inner store to `answers`, in the batch's order.
     fn merge(&self, split: Split<'_>, inner: Answers, answers: &mut Answers) {
         self.learn(false, &split.rest, &inner);
-        let mut inner = inner.into_iter();
-        answers.extend(split.known.into_iter().map(|known| match known {
-            Some(decision) => Ok(decision),
-            None => inner.next().unwrap_or(Err(StoreError::Unavailable)),
-        }));
+        split.merge(inner, answers);
     }
 }
 
@@ -181,8 +160,8 @@ impl<S: Leasing> Store for Leases<S> {
         };
         let mut inner = Answers::new();
         self.note(split.rest.is_empty());
-        if !split.rest.is_empty() {
-            self.inner.charge(Batch { charges: &split.rest, ..batch }, &mut inner).await;
+        if let Some(rest) = split.rest(batch) {
+            self.inner.charge(rest, &mut inner).await;
         }
         self.merge(split, inner, answers);
     }

@@ -19,6 +19,7 @@ pub mod redis;
 pub mod replica_texts;
 pub mod replicas;
 mod shared_table;
+mod split;
 mod states;
 
 use std::{future::Future, sync::Arc, time::Duration};
