@@ -28,11 +28,13 @@ def run(lab, results):
     commands(lab, results)
     redis_cpu(lab, results)
     weir_cpu(lab, results)
+    other_keys(lab, results)
     far_away(lab, results)
 
 
 def commands(lab, results):
-    """Two replicas, each with 1000 requests a second of one key, once it is hot."""
+    """Two replicas, each with 1000 requests a second of one key, once it is hot. Without what replicas exchange in any
+    case."""
     seconds = 3 if lab.quick else 8
     load = {"keys": 1, "rate": RATE, "concurrency": 16, "seconds": seconds + 2, "warmup": 0}
     for name, settings, most in (("with leases", (), 0.05), ("without", OFF, None)):
@@ -40,12 +42,16 @@ def commands(lab, results):
                 lab.weir(HOT, pinned=False, settings=settings, redis=redis.grpc) as first, \
                 lab.weir(HOT, pinned=False, settings=settings, redis=redis.grpc) as second, \
                 ThreadPoolExecutor() as pool:
+            time.sleep(1)
+            idle, started = called(redis), time.monotonic()
+            time.sleep(seconds)
+            idle = (called(redis) - idle) / (time.monotonic() - started)
             loads = [pool.submit(lab.load, weir, pinned=False, **load) for weir in (first, second)]
             time.sleep(1)
             before, started = called(redis), time.monotonic()
             time.sleep(seconds)
-            calls = called(redis) - before
-            admitted = 2 * RATE * (time.monotonic() - started)
+            passed = time.monotonic() - started
+            calls, admitted = called(redis) - before - idle * passed, 2 * RATE * passed
             for one in loads:
                 one.result()
             results.add(f"commands an admission, {name}", calls / admitted, "", most=most)
@@ -65,7 +71,7 @@ def redis_cpu(lab, results):
 
 
 def weir_cpu(lab, results):
-    """The CPU of a decision from a lease, and of one on another key beside leases."""
+    """The CPU of a decision from a lease."""
     hot = {"keys": 1, "concurrency": 16, **duration(lab)}
     with lab.redis() as redis, lab.weir(HOT, redis=redis.grpc) as leased, lab.weir(HOT) as memory:
         runs = {
@@ -74,6 +80,25 @@ def weir_cpu(lab, results):
         }
         figures = lab.rounds("16 in flight", runs, lambda cpu: cpu)
     results.add("weir from a lease, by memory", ratio(figures, "leased", "memory"), "", most=1.1)
+
+
+def other_keys(lab, results):
+    """The CPU of decisions on other keys while a key is leased here, and while it is leased by another replica: 400
+    requests a second keep it hot."""
+    others = {"keys": 20_000, "concurrency": 16, **duration(lab)}
+    hot = {"keys": 1, "rate": 400, "concurrency": 4, "seconds": sum(duration(lab).values()) + 1, "warmup": 0}
+    with lab.redis() as redis, lab.weir(HOT, redis=redis.grpc) as weir, lab.weir(HOT, redis=redis.grpc) as another, \
+            ThreadPoolExecutor() as pool:
+        def beside(replica):
+            keeps_hot = pool.submit(lab.load, replica, **hot)
+            time.sleep(0.5)
+            cpu = lab.load(weir, **others)["cpu"][0]
+            keeps_hot.result()
+            return cpu
+
+        runs = {"here": lambda: beside(weir), "elsewhere": lambda: beside(another)}
+        figures = lab.rounds("other keys, 16 in flight", runs, lambda cpu: cpu, count=2 * lab.pairs)
+    results.add("weir, other keys, a key leased here by elsewhere", ratio(figures, "here", "elsewhere"), "", most=1.03)
 
 
 def far_away(lab, results):

@@ -1,4 +1,4 @@
-"""Lines a second of `weir replay`, on one core."""
+"""Lines a second of `weir replay`."""
 
 import json
 import os
@@ -22,21 +22,21 @@ def run(lab, results):
     for field in ["user", "request.user"]:
         log = rules.parent / "traffic.jsonl"
         write(log, lines, field)
-        command = [*lab.prefix(pinned=True), str(lab.programs["weir"]), "replay", str(rules), "--traffic", str(log),
+        command = [*lab.prefix(pinned=False), str(lab.programs["weir"]), "replay", str(rules), "--traffic", str(log),
                    "--domain", "bench", "--descriptor", f"user={{{field}}}", "--output", "json"]
-        rates = []
+        rates, costs = [], []
         for _ in range(lab.pairs):
-            before = os.times()
+            before, started = os.times(), time.monotonic()
             output = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
-            after = os.times()
+            seconds, after = time.monotonic() - started, os.times()
             requests = json.loads(output)["traffic"]["requests"]
             if requests != lines:
                 raise RuntimeError(f"{requests} requests of {lines} lines")
-            seconds = sum(after[2:4]) - sum(before[2:4])
             rates.append(lines / seconds)
-            lab.say(f"{field}: {lines} lines in {seconds:.2f} s of CPU time, {rates[-1]:,.0f} a second")
+            costs.append((sum(after[2:4]) - sum(before[2:4])) * 1e6 / lines)
+            lab.say(f"{field}: {lines} lines in {seconds:.2f} s, {rates[-1]:,.0f} a second, {costs[-1]:.2f} µs of CPU time each")
         results.add(f"JSON lines of {LINE_BYTES} bytes, field {field}, gcra, {KEYS} keys", median(rates),
-                    "lines a second of CPU time", least=1_000_000)
+                    "lines a second", least=1_000_000, note=f"{median(costs):.2f} µs of CPU time a line")
 
 
 def write(path, lines, field):

@@ -4,6 +4,9 @@
 //! until no earlier one may follow: until the latest time is more than `window` ahead. An even earlier
 //! row is late. It gets the earliest time that may follow, so that time never steps back.
 
+mod released;
+
+pub(super) use self::released::Released;
 use weir_limit::Micros;
 
 /// Rows that wait, at most. With more, the older ones are released before their time.
@@ -315,13 +318,8 @@ mod tests {
 
     /// Sends times through, and returns those that come out, with the indices that they had.
     fn released(times: &[Micros], window: Micros) -> (Vec<(Micros, usize)>, u64) {
-        let mut rows = Rows::new(2, window);
+        let (mut rows, mut handed) = (Rows::new(2, window), Released::default());
         let mut out = Vec::new();
-        let mut each = |row: RowView<'_>| {
-            assert_eq!(row.get(0), None);
-            assert_eq!(row.hits, row.get(1).unwrap().parse::<u32>().unwrap() + 1);
-            out.push((row.time, row.get(1).unwrap().parse().unwrap()));
-        };
         for (i, time) in times.iter().enumerate() {
             rows.start();
             rows.set(0, b"of a line that is not used");
@@ -329,10 +327,15 @@ mod tests {
             rows.set(1, i.to_string().as_bytes());
             rows.finish(*time, i as u32 + 1, i as u64);
             if i % 3 == 0 || rows.is_ready() {
-                rows.release(&mut each);
+                rows.release(|row| handed.push(row));
             }
         }
-        rows.release_all(&mut each);
+        rows.release_all(|row| handed.push(row));
+        for row in handed.iter() {
+            assert_eq!(row.get(0), None);
+            assert_eq!(row.hits, row.get(1).unwrap().parse::<u32>().unwrap() + 1);
+            out.push((row.time, row.get(1).unwrap().parse().unwrap()));
+        }
         (out, rows.late())
     }
 

@@ -1,5 +1,9 @@
 //! Reads a log line by line, and decides its requests.
 
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
 use smallvec::SmallVec;
 
 use super::distinct::Distinct;
@@ -8,7 +12,7 @@ use super::input::{Input, MAX_LINE_BYTES, NextLine};
 use super::mapping::Mapping;
 use super::progress::Progress;
 use super::report::{Comparison, DescriptorReport, Difference, InvalidLine, Report, Traffic};
-use super::rows::{RowView, Rows};
+use super::rows::{Released, RowView, Rows};
 use super::side::{DifferenceTally, Outcome, Side};
 use super::tally::{Series, Timeline};
 use super::template::{Part, Template};
@@ -19,6 +23,9 @@ use weir_rules::RuleSet;
 
 /// The invalid lines that a report shows.
 const MAX_EXAMPLES: usize = 5;
+
+/// The lists of rows that wait to be decided, at most.
+const QUEUE: usize = 2;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -56,6 +63,27 @@ struct Other {
     no_longer_denied: DifferenceTally,
 }
 
+/// Hands rows to the thread that decides.
+struct Handing {
+    rows: Released,
+    sender: SyncSender<Released>,
+    /// Whether that thread has ended.
+    has_ended: bool,
+}
+
+impl Handing {
+    fn push(&mut self, row: RowView<'_>) {
+        self.rows.push(row);
+        if self.rows.is_full() {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        self.has_ended |= self.sender.send(std::mem::take(&mut self.rows)).is_err();
+    }
+}
+
 impl Replay {
     /// Returns a replay of the lines that `mapping` turns into requests, by `rules` and, to compare, by `other`. A
     /// side keeps the states of up to `max_keys` keys.
@@ -91,72 +119,24 @@ impl Replay {
         Replay { mapping, decider, traffic }
     }
 
-    /// Replays a log. If it cannot be read to its end, the report is about what was read.
+    /// Replays a log: one thread reads it, another decides. If it cannot be read to its end, the report is about
+    /// what was read.
     pub fn run(mut self, mut input: Input) -> (Report, Result<(), String>) {
         self.traffic.name.clone_from(&input.name);
-        let mut rows = Rows::new(self.mapping.fields.names().len(), self.mapping.reorder);
-        let read = self.read(&mut input, &mut rows);
-        let mut failure = None;
-        rows.release_all(|row| self.decider.decide(row, &mut failure));
-        let result = read.and(failure.map_or(Ok(()), Err));
-        (self.traffic.late, self.traffic.late_after) = (rows.late(), rows.late_after());
+        let Replay { mapping, decider, traffic } = &mut self;
+        let (sender, receiver) = sync_channel(QUEUE);
+        let result = thread::scope(|scope| {
+            let decide = move || decider.decide_all(&receiver);
+            let deciding =
+                thread::Builder::new().name("replay".to_owned()).spawn_scoped(scope, decide);
+            let deciding = deciding.map_err(|error| format!("cannot start a thread: {error}"))?;
+            let read = read(mapping, traffic, &mut input, sender);
+            match deciding.join() {
+                Ok(decided) => read.and(decided),
+                Err(panic) => resume_unwind(panic),
+            }
+        });
         (self.report(), result)
-    }
-
-    fn read(&mut self, input: &mut Input, rows: &mut Rows) -> Result<(), String> {
-        let (fields, hops) = (&self.mapping.fields, self.mapping.trusted_hops);
-        let mut reader = match self.mapping.log_format.take() {
-            Some(pattern) => Some(LineReader::of_pattern(pattern, fields, hops)),
-            None => self.mapping.format.map(|format| LineReader::new(format, fields, hops)),
-        };
-        let progress = Progress::new(input);
-        let mut failure = None;
-        loop {
-            let is_open_after = |is_open: bool, part: &[u8]| {
-                reader.as_ref().is_some_and(|reader| reader.is_open_after(is_open, part))
-            };
-            let line = input.lines.next(is_open_after).map_err(|error| {
-                format!("cannot read {} after line {}: {error}", input.name, self.traffic.lines)
-            })?;
-            let Some(line) = line else { break };
-            self.traffic.lines += 1;
-            progress.show(self.traffic.lines);
-            let read = match line {
-                NextLine::Line(line) if line.trim_ascii().is_empty() => Ok(()),
-                NextLine::Line(line) => {
-                    // Files of some programs start with a byte order mark.
-                    let mark = self.traffic.lines == 1 && line.starts_with(BYTE_ORDER_MARK);
-                    let line = if mark { &line[BYTE_ORDER_MARK.len()..] } else { line };
-                    let format = || {
-                        let format = Format::guess(&input.name, line);
-                        LineReader::new(format, &self.mapping.fields, self.mapping.trusted_hops)
-                    };
-                    rows.start();
-                    let read =
-                        reader.get_or_insert_with(format).read(line, &self.mapping.fields, rows);
-                    match read {
-                        Ok(Line::Row) => finish(&self.mapping, rows, self.traffic.lines),
-                        Ok(Line::Ignored) => Ok(()),
-                        Err(error) => Err(error),
-                    }
-                }
-                NextLine::TooLong => Err(format!("longer than {MAX_LINE_BYTES} bytes")),
-            };
-            if let Err(error) = read {
-                self.traffic.invalid += 1;
-                if self.traffic.examples.len() < MAX_EXAMPLES {
-                    let line = self.traffic.lines;
-                    self.traffic.examples.push(InvalidLine { line, error });
-                }
-            }
-            if rows.is_ready() {
-                rows.release(|row| self.decider.decide(row, &mut failure));
-                if let Some(failure) = failure {
-                    return Err(failure);
-                }
-            }
-        }
-        Ok(())
     }
 
     fn report(self) -> Report {
@@ -195,6 +175,81 @@ impl Replay {
             plot_start: timeline.plot_start(),
             bucket: timeline.bucket_width(),
             series: series.finish(&timeline),
+        }
+    }
+}
+
+/// Reads a log, and sends its rows.
+fn read(
+    mapping: &mut Mapping,
+    traffic: &mut Traffic,
+    input: &mut Input,
+    sender: SyncSender<Released>,
+) -> Result<(), String> {
+    let mut rows = Rows::new(mapping.fields.names().len(), mapping.reorder);
+    let mut handing = Handing { rows: Released::default(), sender, has_ended: false };
+    let read = read_lines(mapping, traffic, input, &mut rows, &mut handing);
+    rows.release_all(|row| handing.push(row));
+    handing.send();
+    (traffic.late, traffic.late_after) = (rows.late(), rows.late_after());
+    read
+}
+
+/// Reads the lines of a log into rows; until the thread that decides has ended.
+fn read_lines(
+    mapping: &mut Mapping,
+    traffic: &mut Traffic,
+    input: &mut Input,
+    rows: &mut Rows,
+    handing: &mut Handing,
+) -> Result<(), String> {
+    let (fields, hops) = (&mapping.fields, mapping.trusted_hops);
+    let mut reader = match mapping.log_format.take() {
+        Some(pattern) => Some(LineReader::of_pattern(pattern, fields, hops)),
+        None => mapping.format.map(|format| LineReader::new(format, fields, hops)),
+    };
+    let mapping = &*mapping;
+    let progress = Progress::new(input);
+    loop {
+        let is_open_after = |is_open: bool, part: &[u8]| {
+            reader.as_ref().is_some_and(|reader| reader.is_open_after(is_open, part))
+        };
+        let line = input.lines.next(is_open_after).map_err(|error| {
+            format!("cannot read {} after line {}: {error}", input.name, traffic.lines)
+        })?;
+        let Some(line) = line else { return Ok(()) };
+        traffic.lines += 1;
+        progress.show(traffic.lines);
+        let read = match line {
+            NextLine::Line(line) if line.trim_ascii().is_empty() => Ok(()),
+            NextLine::Line(line) => {
+                // Files of some programs start with a byte order mark.
+                let mark = traffic.lines == 1 && line.starts_with(BYTE_ORDER_MARK);
+                let line = if mark { &line[BYTE_ORDER_MARK.len()..] } else { line };
+                let format = || {
+                    let format = Format::guess(&input.name, line);
+                    LineReader::new(format, &mapping.fields, mapping.trusted_hops)
+                };
+                rows.start();
+                match reader.get_or_insert_with(format).read(line, &mapping.fields, rows) {
+                    Ok(Line::Row) => finish(mapping, rows, traffic.lines),
+                    Ok(Line::Ignored) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+            NextLine::TooLong => Err(format!("longer than {MAX_LINE_BYTES} bytes")),
+        };
+        if let Err(error) = read {
+            traffic.invalid += 1;
+            if traffic.examples.len() < MAX_EXAMPLES {
+                traffic.examples.push(InvalidLine { line: traffic.lines, error });
+            }
+        }
+        if rows.is_ready() {
+            rows.release(|row| handing.push(row));
+            if handing.has_ended {
+                return Ok(());
+            }
         }
     }
 }
@@ -283,11 +338,13 @@ fn count_missing(templates: &[Template], row: &RowView<'_>, counts: &mut [Missin
 }
 
 impl Decider {
-    /// Decides the request of a row, unless one before it failed.
-    fn decide(&mut self, row: RowView<'_>, failure: &mut Option<String>) {
-        if failure.is_some() {
-            return;
-        }
+    /// Decides the requests of rows until one fails.
+    fn decide_all(&mut self, rows: &Receiver<Released>) -> Result<(), String> {
+        rows.iter().try_for_each(|rows| rows.iter().try_for_each(|row| self.decide(row)))
+    }
+
+    /// Decides the request of a row.
+    fn decide(&mut self, row: RowView<'_>) -> Result<(), String> {
         let joined = if self.joins { join(&self.templates, &row) } else { Vec::new() };
         let (mut joined, mut entries) = (joined.iter(), Entries::new());
         let mut ends: SmallVec<[usize; 4]> = SmallVec::new();
@@ -307,7 +364,7 @@ impl Decider {
         }
         if ends.is_empty() {
             self.without_descriptors += 1;
-            return;
+            return Ok(());
         }
         let mut start = 0;
         let mut descriptors: SmallVec<[Descriptor<'_>; 2]> = SmallVec::new();
@@ -322,15 +379,14 @@ impl Decider {
         timeline.advance(row.time);
         self.series.add(timeline);
         let decided = self.rules.decide(&self.domain, &descriptors, row.hits, timeline);
-        let decided = decided.and_then(|outcome| match &mut self.other {
+        decided.and_then(|outcome| match &mut self.other {
             Some(other) => {
                 let by_other = other.side.decide(&self.domain, &descriptors, row.hits, timeline)?;
                 other.compare(&mut self.rules, (outcome, by_other), &descriptors, timeline);
                 Ok(())
             }
             None => Ok(()),
-        });
-        *failure = decided.err();
+        })
     }
 }
 

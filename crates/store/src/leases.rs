@@ -53,7 +53,8 @@ pub trait Leasing: Store {
 ///
 /// **Bounded.** About 16 MiB, which is up to 32 768 leases.
 ///
-/// **Cost.** Without leases: one atomic load, and after an admitted charge one lock and a fingerprint.
+/// **Cost.** Without leases: one atomic load, and after an admitted charge one lock and a fingerprint. While other keys
+/// are leased: a cheap hash more.
 #[derive(Debug)]
 pub struct Leases<S> {
     inner: S,
@@ -87,7 +88,7 @@ impl<S: Leasing> Leases<S> {
 
     /// Serves what leases can; none if the inner store charges all of the batch.
     fn split<'a>(&self, batch: &Batch<'a>) -> Option<Split<'a>> {
-        if self.table.len() == 0 {
+        if !batch.charges.iter().any(|charge| self.table.is_marked(charge)) {
             return None;
         }
         if batch.together {
@@ -98,6 +99,9 @@ impl<S: Leasing> Leases<S> {
     }
 
     fn serve(&self, charge: &Charge<'_>) -> Option<Decision> {
+        if !self.table.is_marked(charge) {
+            return None;
+        }
         let key = self.table.key(charge)?;
         let mut charges = LeaseCharges::new();
         let served = self.table.serve(&key, charge, &mut charges);

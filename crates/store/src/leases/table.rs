@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
 
 use super::charge::{LeaseCharge, LeaseOp};
@@ -19,6 +21,9 @@ use weir_limit::{Decision, Micros, Op, Plan, Undo};
 /// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
 
+/// The marks of keys.
+const MARKS: usize = 1 << 12;
+
 /// How often leases that have ended are given back: those that have for as long. Others may still go back with a grant.
 pub(super) const SWEEP_INTERVAL: Micros = 50_000;
 
@@ -31,6 +36,9 @@ pub(super) type OnGrant = Box<dyn Fn(&Charge<'_>) + Send + Sync>;
 /// The leases of all keys.
 pub(super) struct LeaseTable {
     fingerprints: Fingerprints,
+    /// The number of leases by the mark of their key, a hash that costs little: of most keys it says that there is none.
+    marks: Box<[AtomicU16]>,
+    marking: DefaultHashBuilder,
     shards: Box<[Mutex<Shard>]>,
     clock: Box<dyn Monotonic>,
     /// How long hits are leased.
@@ -76,6 +84,8 @@ impl LeaseTable {
     pub fn new(clock: Box<dyn Monotonic>, length: Micros) -> LeaseTable {
         LeaseTable {
             fingerprints: Fingerprints::new(),
+            marks: (0..MARKS).map(|_| AtomicU16::default()).collect(),
+            marking: DefaultHashBuilder::default(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             clock,
             length,
@@ -102,6 +112,16 @@ impl LeaseTable {
         (charge.plan.can_lease() && self.length > 0).then(|| self.fingerprints.of(charge))
     }
 
+    fn mark(&self, charge: &Charge<'_>) -> usize {
+        // The low bits of a product would say little.
+        (self.marking.hash_one(charge.key.entries.last()) >> 32) as usize % MARKS
+    }
+
+    /// Whether hits of the key of a charge may be leased.
+    pub fn is_marked(&self, charge: &Charge<'_>) -> bool {
+        self.len() > 0 && self.marks[self.mark(charge)].load(Ordering::Relaxed) > 0
+    }
+
     fn shard(&self, key: &Fingerprint) -> &Mutex<Shard> {
         &self.shards[key.shard as usize % SHARDS]
     }
@@ -115,9 +135,9 @@ impl LeaseTable {
         charges: &mut LeaseCharges,
     ) -> Option<Decision> {
         let mut shard = self.shard(key).lock();
+        let lease = shard.leases.get_mut(&key.print)?;
         // Read for each charge, and under the lock: a thread that waited for it may have slept.
         let now = self.now();
-        let lease = shard.leases.get_mut(&key.print)?;
         let same_plan = Arc::ptr_eq(&lease.plan, charge.plan);
         let hits = plain_hits(charge.op).filter(|_| same_plan);
         if let Some((hits, decision)) = hits.and_then(|hits| Some((hits, lease.serve(hits, now)?)))
@@ -165,10 +185,11 @@ impl LeaseTable {
         let Some(recent) = shard.hot_keys.add(&key.print, hits, now, self.length) else {
             return charges;
         };
-        let leased = Arc::new(LeasedKey::new(charge));
+        let leased = Arc::new(LeasedKey::new(charge, self.mark(charge)));
         let full = self.bytes.load(Ordering::Relaxed).saturating_add(leased.bytes) > MAX_BYTES;
         if !full && !self.draining.load(Ordering::Relaxed) {
             self.leases.fetch_add(1, Ordering::Relaxed);
+            self.marks[leased.mark].fetch_add(1, Ordering::Relaxed);
             self.bytes.fetch_add(leased.bytes, Ordering::Relaxed);
             let mut lease = Lease::new(leased, charge.plan.clone(), recent);
             self.ask(key, &mut lease, now, &mut charges);
@@ -284,6 +305,7 @@ impl LeaseTable {
     fn remove(&self, shard: &mut Shard, key: &Fingerprint) {
         if let Some(lease) = shard.leases.remove(&key.print) {
             self.leases.fetch_sub(1, Ordering::Relaxed);
+            self.marks[lease.key.mark].fetch_sub(1, Ordering::Relaxed);
             self.bytes.fetch_sub(lease.key.bytes, Ordering::Relaxed);
         }
     }

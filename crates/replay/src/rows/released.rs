@@ -1,0 +1,50 @@
+//! Rows that were released, as one thread hands them to another.
+
+use super::{BATCH, BLOCK_BYTES, MISSING, RowView, Span};
+use weir_limit::Micros;
+
+/// Released rows, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Released {
+    text: String,
+    /// The values of all rows, one row after the other.
+    spans: Vec<Span>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    time: Micros,
+    hits: u32,
+    /// The number of spans up to the end of the row.
+    end: usize,
+}
+
+impl Released {
+    pub fn push(&mut self, row: RowView<'_>) {
+        for span in row.spans {
+            let value = row.text.get(span.start as usize..span.end as usize);
+            let span = value.map_or(MISSING, |value| {
+                let start = self.text.len() as u32;
+                self.text.push_str(value);
+                Span { start, end: self.text.len() as u32 }
+            });
+            self.spans.push(span);
+        }
+        self.rows.push(Row { time: row.time, hits: row.hits, end: self.spans.len() });
+    }
+
+    /// Whether it is time to hand them on.
+    pub fn is_full(&self) -> bool {
+        self.rows.len() >= BATCH || self.text.len() >= BLOCK_BYTES
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = RowView<'_>> {
+        let mut start = 0;
+        self.rows.iter().map(move |&Row { time, hits, end }| {
+            let spans = self.spans.get(start..end).unwrap_or_default();
+            start = end;
+            RowView { time, hits, text: &self.text, spans }
+        })
+    }
+}
