@@ -64,7 +64,7 @@ pub enum Source {
     Degraded,
 }
 
-/// What became of a reservation.
+/// The result of reserving hits, of settling a reservation, or of cancelling one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReservationResult {
     /// Nothing: it was denied, a policy decided, or the operation is another.

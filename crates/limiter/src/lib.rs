@@ -417,7 +417,7 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Completes the status of a descriptor that may name a reservation, and counts what became of it.
+    /// Completes the status of a descriptor that may name a reservation, and counts its outcome.
     #[cold]
     fn reservation_status(
         &self,

@@ -146,7 +146,7 @@ pub(super) fn only_settling(op: Op) -> Op {
     }
 }
 
-/// Counts what became of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit
+/// Counts the outcome of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit
 /// that decided.
 pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, overdraft: u64) {
     match (op, decision.reservation) {

@@ -111,7 +111,7 @@ pub(super) struct ExpectedStatus {
     pub rule: Option<Option<String>>,
     /// The wait after a denial; none without one.
     pub retry: Option<Option<Micros>>,
-    /// What became of a reservation.
+    /// The result of a reservation.
     pub result: Option<ReservationResult>,
     /// The hits that were reserved, or that were settled.
     pub reserved: Option<u32>,
