@@ -90,7 +90,7 @@ impl<'a> Charge<'a> {
     pub(crate) fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
         let enforced = || self.plan.limits().iter().any(|limit| !limit.shadow_mode);
         match on_failure.unwrap_or(OnStoreFailure::Error) {
-            // The whole request is refused.
+            // The whole request fails.
             OnStoreFailure::Error => Some(Role::Enforced),
             OnStoreFailure::Deny if self.op.asks().is_some() && enforced() => Some(self.role),
             OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
