@@ -342,7 +342,7 @@ impl<S: Store> Limiter<S> {
                 && let Some(Some((charge, Ok(decision)))) = answer
             {
                 self.reservation_status(matched, charge, decision, &mut status);
-                // What was reserved beside it is given back.
+                // What was reserved beside it is returned.
                 over |= status.reservation == ReservationResult::Conflict;
             }
             if let Some(effect) = &matched.effect {
@@ -475,7 +475,7 @@ impl<S: Store> Limiter<S> {
                 add(allowed);
                 status.over_limit = false;
                 if !count {
-                    // What was reserved was given back, whatever was used.
+                    // What was reserved was returned, whatever was used.
                     status.reserved = 0;
                 }
                 if status.limit.is_none() {

@@ -90,16 +90,16 @@ impl<'s, 'r> Matched<'s, 'r> {
             None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
             Some(Effect::Limit { plan, .. }) => Some(plan),
             Some(Effect::Block { .. } | Effect::Allow { .. }) if self.op.is_refund() => {
-                self.plan_to_give_back()
+                self.plan_to_return()
             }
             Some(Effect::Block { .. } | Effect::Allow { .. }) => None,
         }
     }
 
-    /// The limits whose hits come back although a control decides. What was never taken is not refunded; a
-    /// hold is known by its id, and so is a reservation.
+    /// The limits whose hits are returned or released although a control decides. What was never taken is not
+    /// refunded; a hold is known by its id, and so is a reservation.
     #[cold]
-    fn plan_to_give_back(&self) -> Option<&Arc<Plan>> {
+    fn plan_to_return(&self) -> Option<&Arc<Plan>> {
         let refunds_hold = |plan: &&Arc<Plan>| self.is_allowed() && plan.hold_id().is_some();
         self.applies.plan().filter(|plan| self.settles() || refunds_hold(plan))
     }
@@ -121,12 +121,12 @@ impl<'s, 'r> Matched<'s, 'r> {
     fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
-        let (entries, gives_back) = match self.reserves {
+        let (entries, returns_hits) = match self.reserves {
             false => (self.descriptor.entries, self.op.is_refund()),
             // Whatever the id.
             true => (self.split_id().0, self.settles()),
         };
-        self.effect = controls.find(domain, entries, plan, gives_back);
+        self.effect = controls.find(domain, entries, plan, returns_hits);
         if let (Some(effect), true) = (&self.effect, self.reserves) {
             self.op = reserving::controlled(self.op, effect);
         }

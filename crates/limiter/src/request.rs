@@ -47,7 +47,7 @@ pub enum BudgetStep {
     Reserve(u32),
     /// Settles what the id has reserved with the hits that were used.
     Settle(u32),
-    /// Gives back what the id has reserved.
+    /// Returns what the id has reserved.
     Cancel,
 }
 

@@ -117,7 +117,7 @@ fn within(reserve: Reserve, plan: &Plan) -> Reserve {
 }
 
 /// Returns the operation that a control leaves of one on a rule with `reserve`. Nothing is reserved where
-/// it decides; what has been reserved is settled, and given back if an allowance does not count.
+/// it decides; what has been reserved is settled, and returned if an allowance does not count.
 #[cold]
 pub(super) fn controlled(op: Op, effect: &Effect<'_>) -> Op {
     let Op::Reservation(reservation) = op else { return op };

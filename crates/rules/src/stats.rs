@@ -76,7 +76,7 @@ impl ReserveStats {
         self.ratio.0.record(percent.div_ceil(u64::from(reserved.max(1))));
     }
 
-    /// Counts a reservation that was given back as a whole, because its request was denied or went away.
+    /// Counts a reservation that was returned as a whole, because its request was denied or went away.
     pub fn cancelled(&self) {
         add(&self.cancelled, 1);
     }

@@ -97,7 +97,7 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// Returns the charge that gives back what this one has reserved, if anything.
+    /// Returns the charge that cancels what this one has reserved, if anything.
     pub fn cancelling(&self, answer: &Answer) -> Option<Charge<'a>> {
         let hits = reserved(answer.as_ref().ok()?)?;
         Some(Charge { op: Op::Reservation(ReservationOp::Cancel(hits)), ..*self })

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_share_a_budget_and_give_it_back() {
+    fn maps_share_a_budget_and_a_dropped_one_frees_its_part() {
         let budget = budget(2);
         let (one, two) = (SeriesMap::new(budget.clone()), SeriesMap::new(budget));
         add(&one, "a");

@@ -1,7 +1,7 @@
 //! Reserving hits before they are known, and settling them after.
 //!
 //! A reservation is a charge, so that reserved hits are counted once, like all others. A store keeps
-//! beside it what was reserved under an id. Settling with the hits that were used gives back the rest, or
+//! beside it what was reserved under an id. Settling with the hits that were used returns the rest, or
 //! charges the difference whatever the limits say.
 
 use std::num::NonZeroU32;
@@ -46,7 +46,7 @@ pub enum ReservationOp {
     /// Settles, if the id has a reservation. Else reserves if there are no hits, and charges them if
     /// there are.
     SettleOrReserve(u32, Reserve),
-    /// Gives back hits that one reservation was granted; always allowed. Without a reservation nothing
+    /// Returns hits that one reservation was granted; always allowed. Without a reservation nothing
     /// happens.
     Cancel(u32),
 }
@@ -268,8 +268,8 @@ impl Plan {
 
     /// Returns the start of the newest window of all limits, and the time for which hits count that are
     /// charged at `now`. Where the clock has stepped back behind that window, they count in it, if each limit
-    /// has one that includes its start. Otherwise no time is right for all limits: the earlier one gives back
-    /// too little where it is wrong, the later one would give back what has drained, or was never counted.
+    /// has one that includes its start. Otherwise no time is right for all limits: with the earlier one, too
+    /// little is returned where it is wrong; with the later one, what has drained or was never counted would be.
     fn times(&self, counts: &impl KeyCounts, now: Micros) -> (Micros, Micros) {
         let mut newest = 0;
         counts.each_window(self, now, |_, start| newest = newest.max(start));

@@ -84,7 +84,7 @@ pub struct ReservationState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasedState {
     pub hits: u64,
-    /// The time until they are given back.
+    /// The time until they are returned.
     pub ends_ms: u64,
 }
 

@@ -15,7 +15,7 @@ use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
 /// Of what is left of the limits, at most one part of this number is leased.
 const SHARE: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 
-/// A charge that asks for hits, or gives some back. Made at most once, and answered once: if it is dropped without an
+/// A charge that asks for hits, or returns some. Made at most once, and answered once: if it is dropped without an
 /// answer, the store has not made it, or its outcome is unknown.
 #[derive(Debug)]
 pub struct LeaseCharge {
@@ -81,7 +81,7 @@ impl LeaseCharge {
     }
 
     /// Takes the answer of the store: the state before the charge, and what undoes it, if it asked; `now` is the time
-    /// that the store charged at. Returns what is to be given back.
+    /// that the store charged at. Returns the charges that return what nobody will use.
     pub fn answer(&self, state: State, undos: &[Undo], now: Micros) -> Vec<Arc<LeaseCharge>> {
         self.answered.store(true, Ordering::Relaxed);
         if let LeaseOp::Return(undo) = self.op {

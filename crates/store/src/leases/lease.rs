@@ -38,7 +38,7 @@ pub(super) struct Lease {
 /// What is left of one grant.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// Gives back what is left.
+    /// Undoes the hits of the grant that are left.
     undo: Undo,
     /// Its hits count until this instant.
     ends: Micros,
@@ -78,7 +78,7 @@ impl StoreTime {
 pub(super) struct Granted {
     /// The state before it.
     pub state: State,
-    /// What gives it back.
+    /// Undoes the grant.
     pub undo: Undo,
     pub at: StoreTime,
 }
@@ -97,7 +97,7 @@ impl Lease {
         (left, parts().map(|part| part.ends - now).max().unwrap_or(0))
     }
 
-    /// Adds what was granted, for at most `length`. Returns what is to be given back, if it came too late.
+    /// Adds what was granted, for at most `length`. If it came too late, returns the undo that returns it.
     pub fn add(&mut self, granted: Granted, now: Micros, length: Micros) -> Option<Undo> {
         let Granted { mut state, undo, at } = granted;
         // What is left of older grants was charged, but to nobody.
@@ -160,7 +160,7 @@ impl Lease {
         Some(u32::try_from(more).unwrap_or(u32::MAX))
     }
 
-    /// Removes the grants that have ended. Returns what is to be given back.
+    /// Removes the grants that have ended. Returns the undos of their unused hits.
     pub fn end_parts(&mut self, now: Micros) -> Vec<Undo> {
         let mut returned = Vec::new();
         self.parts.retain(|part| {
@@ -171,7 +171,7 @@ impl Lease {
         returned
     }
 
-    /// Ends the lease. Returns what is to be given back.
+    /// Ends the lease. Returns the undos of its unused hits.
     pub fn end(&mut self) -> Vec<Undo> {
         self.copy = None;
         self.parts.drain(..).map(|part| part.undo).collect()

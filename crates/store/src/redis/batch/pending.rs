@@ -115,7 +115,7 @@ impl ChargeOp {
 #[derive(Debug)]
 pub(super) struct Decided {
     pub allowed: bool,
-    /// Charges that give back what nobody will use.
+    /// Charges that return what nobody will use.
     pub returning: Vec<PendingCharge>,
 }
 
@@ -253,7 +253,7 @@ impl PendingCharge {
         lease.answer(before, &undos, now).into_iter().map(returning).collect()
     }
 
-    /// Returns the charge that gives back hits that this one has reserved, over the same connection.
+    /// Returns the charge that cancels hits that this one has reserved, over the same connection.
     pub fn cancelling(&self, hits: u32) -> PendingCharge {
         PendingCharge {
             op: ChargeOp::Op(Op::Reservation(ReservationOp::Cancel(hits))),

@@ -339,7 +339,7 @@ pub(in super::super) struct Answered<'r> {
     pub failures: SmallVec<[(StoreError, Box<[u8]>); 1]>,
     /// Redis's message for the first failure that has no code of its own.
     pub message: &'r [u8],
-    /// Charges that give back what was reserved for requests that were dropped meanwhile, and what was leased
+    /// Charges that return what was reserved for requests that were dropped meanwhile, and what was leased
     /// too late.
     pub orphans: Vec<PendingCharge>,
 }
