@@ -116,7 +116,7 @@ impl<S: Store> Limiter<S> {
         Limiter { store, options, counts, denial_log, denials, top: None, refund_log }
     }
 
-    /// Shows hashes in place of secret values to those who watch denials.
+    /// Shows hashes in place of secret values to subscribers of denials.
     pub fn with_redaction(self, redaction: Arc<Redaction>) -> Limiter<S> {
         Limiter { denials: Denials::new(redaction), ..self }
     }

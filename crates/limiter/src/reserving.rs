@@ -73,7 +73,7 @@ fn rule_op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule) -> O
         Some(ReserveStep::NoId) | None => match sent {
             None => Op::Take(1),
             Some(0) => Op::Take(0),
-            // They have been used: whoever leaves out the id pays nevertheless.
+            // They have been used: a client that omits the id is charged nevertheless.
             Some(hits) => Op::Add { hits, limits: u16::MAX },
         },
     }
