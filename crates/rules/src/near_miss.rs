@@ -187,7 +187,7 @@ fn leads_to<'s>(from: Candidate<'s>, rest: &[Entry<'_>], visits: &mut usize) -> 
     from.below.matches(entry).into_iter().find_map(|next| leads_to(next, rest, visits))
 }
 
-/// All orders of so many entries but the given one.
+/// Returns all orders of `count` entries, except the given one.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for _ in 0..count {
@@ -202,7 +202,7 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
     all.split_off(1.min(all.len()))
 }
 
-/// All smaller sets of so many entries, in their order, the largest first.
+/// Returns all sets of some of `count` entries, in their order, the largest first.
 fn subsets(count: usize) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = (1..(1_usize << count) - 1)
         .map(|bits| (0..count).filter(|i| bits >> i & 1 == 1).collect())

@@ -62,7 +62,8 @@ pub struct Leases<S> {
     streak: AtomicU32,
 }
 
-/// So many requests in a row are worth to try whether a lease answers the next: if not, the request is prepared twice.
+/// Half of this number of requests in a row are worth to try whether a lease answers the next one: if not, that
+/// request is prepared twice.
 const STREAK: u32 = 64;
 
 impl<S: Leasing> Leases<S> {

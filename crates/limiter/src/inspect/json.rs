@@ -195,7 +195,7 @@ fn leased_state(leased: LeasedHits) -> LeasedState {
     LeasedState { hits: leased.hits, ends_ms: millis(leased.ends_in) }
 }
 
-/// Rounds up: after so long it has happened.
+/// Converts a time to milliseconds, rounded up: what it is the time until has happened then.
 fn millis(time: Micros) -> u64 {
     time.div_ceil(1_000)
 }

@@ -160,7 +160,7 @@ impl Child {
         }
     }
 
-    /// The step of the last of so many entries, which is part of a reservation of its rule.
+    /// Returns the step of the last of `entries` entries, which is part of a reservation of the child's rule.
     fn reserve_step(&self, entries: usize) -> Step<'_> {
         Step {
             matched: None,
