@@ -128,7 +128,7 @@ impl Service<Name> for Resolver {
     }
 }
 
-/// There is none in a build without TLS.
+/// TLS of clients, of which there is no value in a build without TLS.
 #[cfg(not(feature = "tls"))]
 #[derive(Clone, Debug)]
 pub enum GrpcTls {}

@@ -29,7 +29,7 @@ impl Password {
         }
     }
 
-    /// Reads it again.
+    /// Reads a password's file again.
     pub fn poll(&self) {
         if let Password::File(file) = self {
             file.poll();

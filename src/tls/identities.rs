@@ -65,18 +65,19 @@ pub struct CertificateProblem {
 /// When a problem of a certificate began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateTime {
-    /// In seconds since 1970.
+    /// A time in seconds since 1970.
     At(i64),
+    /// A time before now.
     Ago(Duration),
 }
 
 impl Identities {
-    /// Adds those of a listener.
+    /// Adds the certificates of a listener.
     pub fn serve(&mut self, certificates: Arc<Certificates>) {
         self.served.push(certificates);
     }
 
-    /// Adds those of connections to a server.
+    /// Adds the certificates that connections to a server present.
     pub fn present(&mut self, to: &'static str, certificates: Arc<ClientCertificates>) {
         self.presented.push((to, certificates));
     }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Connections that may wait for however long.
+/// The connections that may wait without a maximum time.
 const PLACES: usize = 128;
 
-/// How long a connection waits beyond them.
+/// How long a connection may wait while more than [`PLACES`] wait.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The queue of one thread.

@@ -35,7 +35,7 @@ pub(super) struct Matched<'s, 'r> {
     pub reserves: bool,
     /// Whether the descriptor counts as a quota.
     pub is_quota: bool,
-    /// What a control does to it.
+    /// What a control does to the descriptor.
     pub effect: Option<Effect<'s>>,
     /// The entries of the key if it has other values than the request: a pattern that shares its threshold,
     /// or an address in its canonical form.

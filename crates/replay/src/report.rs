@@ -73,7 +73,7 @@ pub(super) struct Traffic {
 /// A descriptor of each request.
 #[derive(Debug, Default)]
 pub(super) struct DescriptorReport {
-    /// As it was written.
+    /// The descriptor as it was written.
     pub text: String,
     /// Lines without one of its fields: their requests do not have it.
     pub missing: u64,

@@ -11,7 +11,7 @@ use weir_common::descriptor::DescriptorArg;
 /// A descriptor whose values have fields of the log in them.
 #[derive(Debug)]
 pub(super) struct Template {
-    /// As it was written.
+    /// The descriptor as it was written.
     pub text: String,
     pub entries: Vec<EntryTemplate>,
 }

@@ -124,7 +124,7 @@ pub struct ReserveCounts {
 }
 
 impl ReserveCounts {
-    /// Adds those of another rule.
+    /// Adds the counts of another rule.
     pub(super) fn add(&mut self, other: &ReserveCounts) {
         let results = self.reservations.iter_mut().chain(&mut self.settlements);
         let others = other.reservations.iter().chain(&other.settlements);

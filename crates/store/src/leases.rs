@@ -62,8 +62,8 @@ pub struct Leases<S> {
     streak: AtomicU32,
 }
 
-/// Half of this number of requests in a row are worth to try whether a lease answers the next one: if not, that
-/// request is prepared twice.
+/// The most requests that a streak counts. Above half of it a request is tried with leases first, and prepared twice
+/// if they cannot answer it.
 const STREAK: u32 = 64;
 
 impl<S: Leasing> Leases<S> {

@@ -79,16 +79,16 @@ pub enum Step {
 
 /// What is sampled: counters since the start.
 struct Sample<'a> {
-    /// In microseconds since 1970.
+    /// The time of the sample, in microseconds since 1970.
     now: Micros,
     /// Whether the rules are another set than those of the last sample.
     is_new_set: bool,
-    /// Those within the limit include those that only a shadow mode lets pass.
+    /// The counts of all rules. Hits within the limit include those that only a shadow mode lets pass.
     all: Counts,
     rules: &'a [RuleTotals<'a>],
     /// Whether the settings let every request pass.
     is_shadow: bool,
-    /// Of all requests of `ShouldRateLimit`, in seconds.
+    /// The durations of all requests of `ShouldRateLimit`, in seconds.
     durations: &'a HistogramSnapshot,
 }
 

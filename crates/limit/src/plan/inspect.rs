@@ -31,7 +31,7 @@ pub struct KeyState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasedHits {
     pub hits: u64,
-    /// The time until they are returned.
+    /// The time until unused hits are returned.
     pub ends_in: Micros,
 }
 

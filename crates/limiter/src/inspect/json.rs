@@ -72,11 +72,11 @@ pub struct HoldState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservationState {
     pub hits: u64,
-    /// The number of reservations that they are the sum of.
+    /// The number of reservations that the hits are the sum of.
     pub count: u64,
-    /// The time since the first of them.
+    /// The time since the first reservation.
     pub age_ms: u64,
-    /// The time within which they can be settled.
+    /// The time within which the reservations can be settled.
     pub lapses_ms: u64,
 }
 
@@ -84,7 +84,7 @@ pub struct ReservationState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasedState {
     pub hits: u64,
-    /// The time until they are returned.
+    /// The time until unused hits are returned.
     pub ends_ms: u64,
 }
 

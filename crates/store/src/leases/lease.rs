@@ -40,7 +40,7 @@ pub(super) struct Lease {
 struct Part {
     /// Undoes the hits of the grant that are left.
     undo: Undo,
-    /// Its hits count until this instant.
+    /// The instant until which hits of the grant count in their window.
     ends: Micros,
 }
 
@@ -76,7 +76,7 @@ impl StoreTime {
 /// What the store granted.
 #[derive(Debug)]
 pub(super) struct Granted {
-    /// The state before it.
+    /// The state before the grant.
     pub state: State,
     /// Undoes the grant.
     pub undo: Undo,
@@ -177,12 +177,12 @@ impl Lease {
         self.parts.drain(..).map(|part| part.undo).collect()
     }
 
-    /// Whether nothing is left of it.
+    /// Whether the lease has no hits left.
     pub fn has_ended(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Whether nothing is left of it, nothing is asked for, and the key is not hot.
+    /// Whether the lease has no hits left, no grant is in flight, and the key is not hot.
     pub fn is_over(&self, now: Micros, length: Micros) -> bool {
         self.has_ended() && !self.asked && self.recent.within(now, length).requests < HOT
     }
