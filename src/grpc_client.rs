@@ -135,7 +135,7 @@ pub enum GrpcTls {}
 
 #[cfg(not(feature = "tls"))]
 impl GrpcTls {
-    /// Never called.
+    /// Connects with TLS; never called, because there is no value to call it with.
     ///
     /// # Errors
     ///

@@ -30,7 +30,8 @@ use weir_rules::source::{FileKind, RuleFile, Selection};
 /// After a change, files are read once nothing has changed for this long: a program that writes several
 /// files, or one in several parts, is usually done by then.
 const QUIET_TIME: Duration = Duration::from_millis(100);
-/// The maximum wait for that, for files that change continuously.
+
+/// The maximum wait for [`QUIET_TIME`] without a change, for files that change continuously.
 const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// The time after which files that could not be read are read again: the system may have been out of descriptors.

@@ -38,7 +38,7 @@ struct OverlayStatus {
 
 #[derive(Clone, Debug)]
 struct LoadedOverlay {
-    /// When it was loaded.
+    /// When the overlay was loaded.
     loaded: SystemTime,
     files: Vec<String>,
     /// How many patches the files have.

@@ -41,7 +41,7 @@ impl Command {
         Command::PGet,
     ];
 
-    /// Returns its name in metrics.
+    /// Returns the name of the command in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Command::Check => "weir.check",

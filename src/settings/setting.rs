@@ -73,7 +73,7 @@ pub struct Resolved<T> {
 }
 
 impl<T> Resolved<T> {
-    /// Whether nothing sets it.
+    /// Whether nothing sets the setting.
     pub fn is_default(&self) -> bool {
         self.origin == DEFAULT_ORIGIN
     }

@@ -45,7 +45,7 @@ pub struct Identities {
 #[derive(Debug)]
 struct Identity {
     listener: &'static str,
-    /// None if no certificate is in use.
+    /// The certificate in use, if any.
     certificate: Option<Certificate>,
     /// The file of the certificate, if there is one.
     file: Option<String>,

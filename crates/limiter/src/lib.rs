@@ -136,7 +136,7 @@ impl<S: Store> Limiter<S> {
         &self.denials
     }
 
-    /// Returns its counts of requests.
+    /// Returns the counts of requests.
     pub fn counts(&self) -> &LimiterCounts {
         &self.counts
     }

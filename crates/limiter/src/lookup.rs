@@ -15,7 +15,7 @@ use weir_store::Entry;
 
 /// The descriptors of a request, each with what applies to it.
 pub(super) struct Lookup<'s, 'r> {
-    /// None if no rules are loaded for the request's domain.
+    /// The domain of the request; none if no rules are loaded for it.
     pub domain: Option<&'s Domain>,
     pub matched: SmallVec<[Matched<'s, 'r>; 4]>,
     /// Whether a control denies the request.
@@ -31,7 +31,7 @@ pub(super) struct Matched<'s, 'r> {
     pub applies: Match<'s>,
     pub descriptor: &'r Descriptor<'r>,
     pub op: Op,
-    /// Whether its entries or its request may name a reservation.
+    /// Whether the descriptor's entries or its request may name a reservation.
     pub reserves: bool,
     /// Whether the descriptor counts as a quota.
     pub is_quota: bool,
@@ -133,7 +133,7 @@ impl<'s, 'r> Matched<'s, 'r> {
         self.is_quota &= !self.is_blocked();
     }
 
-    /// Whether it only settles what an id has reserved.
+    /// Whether the descriptor only settles what an id has reserved.
     fn settles(&self) -> bool {
         reserving::settles(self.op)
     }
@@ -162,7 +162,7 @@ impl<'s, 'r> Matched<'s, 'r> {
         matches!(self.effect, Some(Effect::Block { .. }))
     }
 
-    /// Whether its rule only counts what it would deny.
+    /// Whether the descriptor's rule only counts what it would deny.
     fn is_in_shadow_mode(&self) -> bool {
         self.applies.rule().is_some_and(|rule| rule.shadow_mode)
     }

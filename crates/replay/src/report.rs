@@ -130,7 +130,7 @@ pub(super) struct RuleReport {
     pub limits: String,
     /// Whether the rule is a shadow: it only reports what it would deny.
     pub is_shadow: bool,
-    /// Descriptors that matched it.
+    /// Descriptors that matched the rule.
     pub requests: u64,
     /// Requests over the limit; for a shadow rule, those that would have been.
     pub denied: Count,

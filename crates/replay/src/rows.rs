@@ -22,7 +22,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     names: Vec<String>,
-    /// Other names of fields, each with that in the log.
+    /// Other names of fields, each with the name in the log.
     aliases: &'static [(&'static str, &'static str)],
 }
 

@@ -46,7 +46,7 @@ pub struct RuleDescription {
     /// The places of the patches that changed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<String>,
-    /// What its domain adds; only in lists of all rules.
+    /// What the domain of the rule adds; only in lists of all rules.
     #[serde(flatten)]
     pub of_domain: Option<RuleOfDomain>,
 }

@@ -20,13 +20,13 @@ pub enum NearMiss<'s> {
     Domain(Option<&'s str>),
     /// All entries match a descriptor without a limit and without others below: it is allowed on purpose.
     Exempt(Candidate<'s>),
-    /// All entries match, but the rules are deeper: they need one more of these.
+    /// All entries match, but the rules are deeper: they need one more entry below the candidate.
     MoreEntries(Candidate<'s>),
-    /// The match of this entry has nothing below, so that no rule has as many entries.
+    /// The match of the entry at this index has nothing below, so that no rule has as many entries.
     FewerEntries(usize, Candidate<'s>),
-    /// The entry comes after those of this rule, which reserves hits if it has this key.
+    /// The entry at this index comes after the entries of the rule, which reserves hits if it has this key.
     Reserve(usize, &'s Rule, &'s str),
-    /// No descriptor has the key of this entry; the nearest key.
+    /// No descriptor has the key of the entry at this index; the nearest key.
     Key(usize, Option<&'s str>),
     /// Descriptors have the key of this entry, but not its value; the nearest value.
     Value(usize, Option<&'s str>),

@@ -23,7 +23,7 @@ pub struct RuleStats {
 /// Counters of series that values of requests distinguish, by the path in their metrics.
 pub type RuleSeries = SeriesMap<RuleStats>;
 
-/// The number of those series in all rules.
+/// The number of [`RuleSeries`] in all rules.
 pub(super) type RuleSeriesBudget = SeriesBudget<RuleStats>;
 
 /// Hundredths: the upper bounds of what was used of a reservation.

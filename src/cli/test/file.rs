@@ -51,7 +51,7 @@ impl Default for ResponseOptions {
 pub(super) struct Test {
     pub name: String,
     pub position: Position,
-    /// When it starts, since the Unix epoch.
+    /// When the test starts, since the Unix epoch.
     pub start: Micros,
     pub steps: Vec<Step>,
 }

@@ -28,7 +28,7 @@ pub(super) struct Problem {
     column: Option<u32>,
     /// The number of errors of rules that are rejected.
     count: Option<usize>,
-    /// When it began, as RFC 3339 writes it.
+    /// When the problem began, as RFC 3339 writes it.
     since: String,
 }
 

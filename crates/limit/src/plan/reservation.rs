@@ -20,10 +20,10 @@ pub struct Reservation {
     pub count: u16,
     /// The limits that charged all of them, one bit each.
     pub limits: u16,
-    /// The time for which they count: that of the first reservation, or an earlier one of a clock that has
+    /// The time for which the hits count: that of the first reservation, or an earlier one of a clock that has
     /// stepped back.
     pub taken: Micros,
-    /// When they can no longer be settled: in whole seconds.
+    /// When the hits can no longer be settled: in whole seconds.
     pub lapses: Micros,
     /// What a repeated request to reserve is known by, up to [`MAX_TAG`](Self::MAX_TAG); 0 if its requests add up.
     pub tag: u16,
@@ -70,7 +70,7 @@ impl Reserve {
 
 /// The state of a key, in either form.
 pub trait KeyCounts {
-    /// Charges it.
+    /// Charges the state.
     fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome;
 
     /// Passes each limit with the start of its newest window or sub-window; 0 if it has none.

@@ -26,14 +26,14 @@ pub struct Control {
     pub text: bool,
     #[serde(flatten)]
     pub action: Action,
-    /// When it ends; none: never.
+    /// When the control ends; none: never.
     #[serde(default, with = "time")]
     pub until: Option<Micros>,
     #[serde(default)]
     pub reason: String,
     #[serde(default)]
     pub by: String,
-    /// When it was written. Of two controls with the same id the newer one is valid.
+    /// When the control was written. Of two controls with the same id the newer one is valid.
     #[serde(with = "time")]
     pub at: Micros,
 }
@@ -157,7 +157,7 @@ pub struct LimitChange {
 }
 
 impl Action {
-    /// Returns its name in the API.
+    /// Returns the name of the action in the API.
     pub fn name(&self) -> &'static str {
         match self {
             Action::Block => "block",

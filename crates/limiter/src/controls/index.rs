@@ -103,7 +103,7 @@ impl Row {
         Row { control, newest, plans, patterns, specificity, found_by: None }
     }
 
-    /// Returns its place among those that match the same descriptor.
+    /// Returns the place of the row's control among controls that match the same descriptor.
     fn order(&self) -> Order<'_> {
         let (control, newest) = (&*self.control, &*self.newest);
         let (action, until) = match control.action {

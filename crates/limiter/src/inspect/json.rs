@@ -17,7 +17,7 @@ pub struct DescriptorState {
     pub entries: Vec<OwnedEntry>,
     pub rule: Option<RuleDescription>,
     pub control: Option<Control>,
-    /// None if nothing is counted.
+    /// The key in the store; none if nothing is counted.
     pub key: Option<String>,
     pub limits: Vec<LimitState>,
     pub holds: Option<HoldState>,
@@ -61,7 +61,7 @@ pub struct LimitState {
 /// The hits in flight of a concurrency limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldState {
-    /// None if they have no ids.
+    /// The number of ids; none if hits have no ids.
     pub ids: Option<u64>,
     pub hits: u64,
     /// The time until the first expires.

@@ -14,7 +14,7 @@ pub(crate) const ISTIO: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORI
 /// The combined format of Apache and nginx.
 pub(crate) const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
 
-/// The same with the header that proxies add, as the configuration that nginx is shipped with has it.
+/// The combined format with the header that proxies add, as in the configuration that nginx is shipped with.
 pub(crate) const COMBINED_FORWARDED: &str =
     "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\" \"%{X-Forwarded-For}i\"";
 

@@ -16,7 +16,7 @@ pub(crate) struct Column {
     /// The names of its field.
     pub names: Vec<String>,
     pub content: Content,
-    /// The text after it; for the last, that at the end of the line.
+    /// The text after the field; for the last field, that at the end of the line.
     pub after: String,
 }
 

@@ -45,7 +45,7 @@ pub struct Candidate<'s> {
     pub origin: &'s Origin,
     pub rule: Option<&'s Rule>,
     pub share_threshold: bool,
-    /// Where its network or list has the value.
+    /// Where the network or the list of the descriptor has the value.
     pub within: Option<Within<'s>>,
     pub below: Level<'s>,
 }

@@ -24,7 +24,7 @@ pub struct LeaseCharge {
     pub(super) leased: Arc<LeasedKey>,
     pub(super) plan: Arc<Plan>,
     op: LeaseOp,
-    /// When it was sent for the first time; 0 before.
+    /// When the charge was sent for the first time; 0 before.
     sent: AtomicU64,
     answered: AtomicBool,
 }
@@ -50,12 +50,12 @@ impl LeaseCharge {
         LeaseCharge { table, key, leased, plan, op, sent, answered }
     }
 
-    /// Returns the plan that charges.
+    /// Returns the plan of the key.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Returns what it does.
+    /// Returns the operation of the charge.
     pub fn op(&self) -> Op {
         match self.op {
             LeaseOp::Ask(most) => Op::UpTo(UpTo { least: 0, most, share: SHARE }),
@@ -68,13 +68,13 @@ impl LeaseCharge {
         self.leased.charge(&self.plan, self.op(), then)
     }
 
-    /// Whether it asks for hits. It is sent behind other charges of its key: these are served as if nothing were
+    /// Whether the charge asks for hits. It is sent behind other charges of its key: these are served as if nothing were
     /// leased.
     pub fn asks(&self) -> bool {
         matches!(self.op, LeaseOp::Ask(_))
     }
 
-    /// Notes that it is sent now. What it asks for is used only for a time from the first sending.
+    /// Notes that the charge is sent now. What it asks for is used only for a time from the first sending.
     pub fn set_sent(&self) {
         let now = self.table.now().max(1);
         let _ = self.sent.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);

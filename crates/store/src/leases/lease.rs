@@ -31,7 +31,7 @@ pub(super) struct Lease {
     full: u64,
     /// How long the newest grant was in flight.
     trip: Micros,
-    /// None before the first grant.
+    /// The copy to answer from; none before the first grant.
     copy: Option<StateCopy>,
 }
 

@@ -23,7 +23,7 @@ const SAMPLE: usize = 8;
 /// All reservations of a store.
 pub(super) struct Reservations {
     max: usize,
-    /// None until something is reserved for the first time.
+    /// The shards, which are allocated when something is reserved for the first time.
     shards: OnceLock<Box<[Aligned<ReservationShard>]>>,
     /// The shard to sweep next.
     next_swept: AtomicUsize,

@@ -85,9 +85,9 @@ pub struct WrittenControl {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletedControl {
     pub control: ShownControl,
-    /// Whether all replicas drop it within a second.
+    /// Whether all replicas drop the control within a second.
     pub shared: bool,
-    /// Whether this outlives the process.
+    /// Whether the deletion outlives the process.
     pub kept: bool,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Answer {
     reserved: u32,
     pub reservation: ReservationResult,
     would_deny: u16,
-    /// None if it is denied: then it is that of the limit with the longest wait.
+    /// The hits that are left; none if the request is denied: then they are those of the limit with the longest wait.
     remaining: Option<u64>,
 }
 

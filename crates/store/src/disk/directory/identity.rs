@@ -24,7 +24,7 @@ impl Identity {
         Identity { length: Some(bytes), ..self }
     }
 
-    /// Checks that a path leads to it.
+    /// Checks that a path leads to the file or directory of this identity.
     ///
     /// # Errors
     ///

@@ -60,7 +60,7 @@ impl Increment {
         self.charges.len()
     }
 
-    /// Takes its charges, to make them by a script or to fail them.
+    /// Takes the charges, to make them by a script or to fail them.
     pub fn take_charges(&mut self) -> SmallVec<[PendingCharge; 1]> {
         std::mem::take(&mut self.charges)
     }

@@ -25,7 +25,7 @@ pub(in super::super) struct PendingCharge {
     /// The role in which a failure of this charge denies its group; none where it does not.
     pub denial_where_failed: Option<Role>,
     pub group: Option<Group>,
-    /// Records what undoes it.
+    /// Whether what undoes the charge is recorded.
     pub undoable: bool,
     /// The key contains the start of the window.
     pub window_in_key: bool,

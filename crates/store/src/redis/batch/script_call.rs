@@ -283,7 +283,7 @@ impl ScriptCall {
         self.entries.len().saturating_mul(state)
     }
 
-    /// Returns its charges, to send elsewhere or to fail.
+    /// Returns the charges of the call, to send elsewhere or to fail.
     pub fn into_charges(self) -> impl Iterator<Item = PendingCharge> {
         self.entries.into_iter().flat_map(|entry| entry.charges)
     }

@@ -63,8 +63,9 @@ struct Path<'e> {
     wanted: Option<&'e str>,
     /// The function that the path is the first argument of.
     function: Option<&'e str>,
-    /// Whether it is part of a comparison, and the numbers that it is compared with.
+    /// Whether the path is part of a comparison.
     is_compared: bool,
+    /// The numbers that the path is compared with.
     numbers: Vec<f64>,
 }
 
