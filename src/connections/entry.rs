@@ -89,7 +89,7 @@ pub struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Returns the limit of its listener.
+    /// Returns the most connections that the listener may have.
     pub fn max_connections(&self) -> usize {
         self.connections.limits.max
     }

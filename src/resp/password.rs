@@ -14,7 +14,7 @@ pub enum Password {
 }
 
 impl Password {
-    /// Whether clients need one.
+    /// Whether clients need a password.
     pub(super) fn is_needed(&self) -> bool {
         !matches!(self, Password::None)
     }

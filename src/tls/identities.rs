@@ -56,7 +56,7 @@ struct Identity {
 /// What operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateProblem {
-    /// A sentence.
+    /// The problem in one sentence.
     pub text: String,
     pub file: Option<String>,
     pub since: CertificateTime,

@@ -10,7 +10,7 @@ use weir_store::StoreError;
 #[derive(Clone, Debug, Default)]
 pub struct RequestDecision<'s> {
     pub over_limit: bool,
-    /// One for each descriptor, in order.
+    /// The statuses, one for each descriptor, in order.
     pub statuses: SmallVec<[Status<'s>; 4]>,
 }
 

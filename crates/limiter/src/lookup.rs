@@ -112,7 +112,7 @@ impl<'s, 'r> Matched<'s, 'r> {
         }
     }
 
-    /// Whether a control allows it, whatever the limits say.
+    /// Whether a control allows the descriptor, whatever the limits say.
     pub fn is_allowed(&self) -> bool {
         matches!(self.effect, Some(Effect::Allow { .. }))
     }
@@ -157,7 +157,7 @@ impl<'s, 'r> Matched<'s, 'r> {
         (entries.get(..counted).unwrap_or(entries), id)
     }
 
-    /// Whether a control denies it.
+    /// Whether a control denies the descriptor.
     pub fn is_blocked(&self) -> bool {
         matches!(self.effect, Some(Effect::Block { .. }))
     }

@@ -99,7 +99,7 @@ impl DescriptorReport {
 /// A line that cannot be read, and why.
 #[derive(Debug)]
 pub(super) struct InvalidLine {
-    /// Starts at 1.
+    /// The number of the line, counted from 1.
     pub line: u64,
     pub error: String,
 }

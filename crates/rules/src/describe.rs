@@ -37,7 +37,7 @@ pub struct RuleDescription {
     /// `network` or `list`, if the last entry names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<MatchKind>,
-    /// The number of values of its list.
+    /// The number of values of the rule's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<usize>,
     /// The lengths of the prefixes by which addresses are counted, unless each is by itself.

@@ -52,7 +52,7 @@ pub(super) struct Child {
     pub flags: NodeFlags,
     /// The network or the list, if it has one.
     pub set: Option<Arc<ValueSet>>,
-    /// The position of its key.
+    /// The position of the node's key.
     pub origin: Origin,
     pub below: MatcherNode,
 }

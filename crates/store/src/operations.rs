@@ -36,7 +36,7 @@ pub struct BackendStatus {
     pub connections_down: usize,
     /// Connections that are open, and probed after a slow round trip.
     pub connections_slow: usize,
-    /// Why one of them is down or slow.
+    /// Why a connection is down or slow.
     pub down_because: Option<StoreError>,
     /// How long some connections have been lost.
     pub down_for: Option<Duration>,

@@ -44,7 +44,7 @@ const STEPS: [(u64, usize); 2] = [(1, 300), (10, 360)];
 /// Seconds that samples may be late before what they lack is shown as unknown.
 const MAX_LATE: u64 = 2;
 
-/// The most memory that it takes.
+/// The most memory that a history takes.
 const MAX_BYTES: usize = 4 << 20;
 
 const _: () = assert!(
@@ -104,7 +104,7 @@ struct State {
     durations: Vec<u64>,
     /// The samples so far.
     samples: u64,
-    /// The second of the last one.
+    /// The second of the last sample.
     last: u64,
     /// The name of the newest event; empty before the first.
     newest: &'static str,

@@ -17,7 +17,7 @@ pub trait BudgetRequest: Message + Default + 'static {
     /// The full name of the message.
     const NAME: &'static str;
 
-    /// Returns what it asks.
+    /// Returns what the request asks for.
     fn parts(&self) -> BudgetParts<'_>;
 }
 

@@ -90,7 +90,7 @@ impl<V: Default> SeriesMap<V> {
     }
 }
 
-/// The room of its series is free again.
+/// Frees the room of the map's series.
 impl<V> Drop for SeriesMap<V> {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.series.get_mut().len(), Ordering::Relaxed);

@@ -61,7 +61,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// The members of its JSON.
+    /// The members of a control's JSON.
     pub(super) const MEMBERS: [&str; 11] = [
         "domain", "entries", "exact", "text", "action", "for", "until", "reason", "by", "count",
         "limit",
@@ -69,7 +69,7 @@ impl Draft {
     /// The members whose value cannot be null; in others, null means missing.
     pub(super) const NOT_NULL: [&str; 4] = ["exact", "text", "reason", "by"];
 
-    /// Returns all texts in it.
+    /// Returns all texts in the control.
     pub(super) fn texts(&self) -> impl Iterator<Item = &String> + Clone {
         let entries = self.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
         entries.chain([&self.domain, &self.reason, &self.by])

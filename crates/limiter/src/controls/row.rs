@@ -31,7 +31,7 @@ pub(super) struct Tombstone {
 }
 
 impl Row {
-    /// Returns when it was written.
+    /// Returns when the row was written.
     pub fn at(&self) -> Micros {
         match self {
             Row::Control { control, .. } => control.at,

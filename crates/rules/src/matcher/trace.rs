@@ -41,7 +41,7 @@ pub struct Candidate<'s> {
     /// `key` or `key_value`.
     pub text: &'s str,
     pub kind: MatchKind,
-    /// The position of its key.
+    /// The position of the descriptor's key.
     pub origin: &'s Origin,
     pub rule: Option<&'s Rule>,
     pub share_threshold: bool,
@@ -120,7 +120,7 @@ impl<'s> Level<'s> {
         self.0.wildcards()
     }
 
-    /// The number of its descriptors.
+    /// The number of descriptors of the level.
     pub fn size(self) -> usize {
         self.0.children.len()
     }
@@ -171,7 +171,7 @@ impl Child {
         }
     }
 
-    /// Returns where its set has a value.
+    /// Returns where the descriptor's network or list has a value.
     fn within(&self, found: &FoundInSet) -> Within<'_> {
         let list = self.entry().1;
         let list = list.strip_prefix('@').unwrap_or(list);

@@ -34,7 +34,7 @@ fn plans() -> Vec<Arc<Plan>> {
     each.iter().cloned().chain(each.iter().cloned().map(two)).map(Plan::new).map(Arc::new).collect()
 }
 
-/// Runs all of this file.
+/// Runs the part of the suite about operations.
 pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     takes_up_to_what_is_left(store).await;
     adds_whatever_the_limits_say(store).await;

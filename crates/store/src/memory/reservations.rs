@@ -162,7 +162,7 @@ fn reservation(slot: &Slot<Reserved>, now: Now) -> Reservation {
 #[derive(Debug)]
 struct ReservationShard {
     table: Table<Reserved>,
-    /// At least 1.
+    /// The most reservations; at least 1.
     cap: usize,
     /// Reservations that were evicted before they lapsed.
     evicted: u64,

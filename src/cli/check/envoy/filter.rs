@@ -26,7 +26,7 @@ pub(super) struct Filter<'n, 'a> {
     pub domain_position: Position,
     pub stage: &'n str,
     pub rate_limits: &'n [Node<'a>],
-    /// How it calls the rate-limit service.
+    /// How the filter calls the rate-limit service.
     pub grpc_service: Option<&'n Node<'a>>,
     /// Whether the filter is off unless a route enables it.
     pub is_disabled: bool,

@@ -38,7 +38,7 @@ struct Patch<'n, 'a> {
     selector: Selector<'n>,
     position: Position,
     apply_to: &'n str,
-    /// Empty for all.
+    /// The context that the patch is for; empty for all contexts.
     context: &'n str,
     operation: &'n str,
     /// The names of the route configuration, the virtual host and the route; empty for all.

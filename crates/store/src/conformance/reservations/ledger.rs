@@ -40,7 +40,7 @@ impl Answer {
 #[derive(Clone)]
 pub(super) struct Ledger {
     limits: Vec<Counted>,
-    /// By id.
+    /// Open reservations by id.
     open: HashMap<String, Open>,
     /// When the newest operation was made, if it charged all limits. Then each state is of this time.
     pub charged_all: Option<Micros>,

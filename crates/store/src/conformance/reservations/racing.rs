@@ -90,7 +90,7 @@ struct Caller<'a, S> {
 }
 
 impl<S: States> Caller<'_, S> {
-    /// Returns the hits that it has used.
+    /// Returns the hits that the caller has used.
     async fn run(&self) -> u64 {
         let (mut open, mut sum) = (VecDeque::new(), 0);
         for round in 0..ROUNDS {

@@ -55,7 +55,7 @@ impl Increment {
         command
     }
 
-    /// Returns how many charges it makes.
+    /// Returns how many charges the command makes.
     pub fn len(&self) -> usize {
         self.charges.len()
     }

@@ -31,11 +31,11 @@ pub(in super::super) struct PendingCharge {
     pub window_in_key: bool,
     /// The time of the request where the window is part of the key: the charge is decided as of then.
     pub at: Micros,
-    /// How many redirects it has followed.
+    /// How many redirects the charge has followed.
     pub hops: u8,
     /// Preceded by `ASKING`: the node answers although the slot is still being moved to it.
     pub asking: bool,
-    /// Sent in a call of its own.
+    /// Whether the charge is sent in a call of its own.
     pub alone: bool,
     pub reply: Arc<Reply>,
     /// The position of its answer in `reply`.
