@@ -164,7 +164,7 @@ impl RuleSource {
 ///
 /// # Errors
 ///
-/// It is. The message names the limit.
+/// The address space is limited to less. The message names the limit.
 fn check_address_space(threads: usize) -> Result<(), String> {
     let needed = MIN_ADDRESS_SPACE_BYTES + threads as u64 * STACK_BYTES;
     let mib = |bytes: u64| bytes >> 20;

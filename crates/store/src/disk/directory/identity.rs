@@ -28,7 +28,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// It does not; the error starts with `name`.
+    /// The path leads to something else; the error starts with `name`.
     pub fn check(self, path: &Path, name: &str) -> io::Result<()> {
         let error = |what: &str| Err(io::Error::other(format!("{name} {what}")));
         let metadata = match fs::metadata(path) {
