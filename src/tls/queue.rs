@@ -1,7 +1,7 @@
 //! Connections that wait for the first step of their handshake, the oldest first.
 //!
 //! A newcomer always gets a place. Beyond [`PLACES`], it displaces the connection that has waited longest, once that has
-//! waited for [`MAX_WAIT`]: its client gives up soon, and the newcomer's does not.
+//! waited for [`MAX_WAIT`]: its client times out soon, and the newcomer's does not.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

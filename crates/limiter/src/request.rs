@@ -65,7 +65,7 @@ impl Override {
     ///
     /// # Errors
     ///
-    /// What is wrong with the limit, for the client.
+    /// The error in the limit, for the client.
     pub(super) fn plan(&self) -> Result<Arc<Plan>, &'static str> {
         let unit = match self.unit {
             1 => Unit::Second,

@@ -59,7 +59,7 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// What is wrong, and what to write instead.
+    /// The cause, and what to write instead.
     pub fn parse(text: &str, fields: &mut Fields) -> Result<Template, String> {
         let DescriptorArg(entries) = text.parse()?;
         let entries = entries.into_iter().map(|(key, value)| {

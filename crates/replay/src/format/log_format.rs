@@ -135,7 +135,7 @@ const NAMED: &str = "ioenC^";
 ///
 /// # Errors
 ///
-/// What is wrong, its place, and what to write instead.
+/// The cause, its place, and what to write instead.
 pub(crate) fn parse(format: &str) -> Result<Pattern, String> {
     let mut pattern = Pattern { before: String::new(), columns: Vec::new(), escapes: false };
     let mut rest = format.trim_end_matches(['\n', '\r']);
