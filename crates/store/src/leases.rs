@@ -62,7 +62,8 @@ pub struct Leases<S> {
     streak: AtomicU32,
 }
 
-/// So many requests in a row are worth to try whether a lease answers the next: if not, the request is prepared twice.
+/// Of how many requests in a row it is known that leases have answered them. After half of them, it is tried whether one
+/// answers the next: if not, the request is prepared twice.
 const STREAK: u32 = 64;
 
 impl<S: Leasing> Leases<S> {

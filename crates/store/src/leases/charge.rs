@@ -104,13 +104,12 @@ impl LeaseCharge {
                 several.to_vec()
             }
         };
-        let charge = |undo| {
-            let op = LeaseOp::Return(undo);
-            let (table, leased, plan) =
-                (self.table.clone(), self.leased.clone(), self.plan.clone());
-            Arc::new(LeaseCharge::new(table, self.key, leased, plan, op))
-        };
-        returned.into_iter().map(charge).collect()
+        let returned = returned.into_iter();
+        returned
+            .map(|undo| {
+                self.table.charge(&self.key, &self.leased, &self.plan, LeaseOp::Return(undo))
+            })
+            .collect()
     }
 }
 

@@ -14,7 +14,7 @@ use super::lease::{Granted, Lease};
 use crate::Charge;
 use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
 use weir_common::clock::Monotonic;
-use weir_limit::{Decision, Micros, Op, Undo};
+use weir_limit::{Decision, Micros, Op, Plan, Undo};
 
 /// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
@@ -191,7 +191,7 @@ impl LeaseTable {
         if let Some(hits) = lease.ask(now, self.length) {
             let ended = lease.end_parts(now);
             charges.extend(self.returning(key, lease, ended));
-            charges.push(self.new_charge(key, lease, LeaseOp::Ask(hits)));
+            charges.push(self.charge(key, &lease.key, &lease.plan, LeaseOp::Ask(hits)));
         }
     }
 
@@ -201,16 +201,20 @@ impl LeaseTable {
         lease: &Lease,
         undos: Vec<Undo>,
     ) -> impl Iterator<Item = Arc<LeaseCharge>> {
-        undos.into_iter().map(move |undo| self.new_charge(key, lease, LeaseOp::Return(undo)))
+        undos
+            .into_iter()
+            .map(move |undo| self.charge(key, &lease.key, &lease.plan, LeaseOp::Return(undo)))
     }
 
-    fn new_charge(
+    /// Returns a charge that a lease makes.
+    pub fn charge(
         self: &Arc<Self>,
         key: &Fingerprint,
-        lease: &Lease,
+        leased: &Arc<LeasedKey>,
+        plan: &Arc<Plan>,
         op: LeaseOp,
     ) -> Arc<LeaseCharge> {
-        Arc::new(LeaseCharge::new(self.clone(), *key, lease.key.clone(), lease.plan.clone(), op))
+        Arc::new(LeaseCharge::new(self.clone(), *key, leased.clone(), plan.clone(), op))
     }
 
     /// Adds what the store granted. Returns what is to be given back.
