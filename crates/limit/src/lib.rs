@@ -35,7 +35,7 @@ pub use calendar::Calendar;
 pub use idle::idle_limits;
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
-pub use plan::{CountError, KeyCounts, KeyState, LeasedHits, LimitReading, Op, Plan, State, UpTo};
+pub use plan::{CountError, KeyState, LeasedHits, LimitReading, Op, Plan, State, UpTo};
 pub use plan::{Reservation, ReservationOp, Reserve, smallest_capacity};
 pub(crate) use saved::SavedNumbers;
 pub use saved::log_copy::{LogCopy, NextPart};

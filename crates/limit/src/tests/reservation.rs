@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::model::{Kind, Model};
 use super::properties::model;
 use super::*;
+use crate::plan::KeyCounts;
 
 const MINUTE: Micros = 60 * SECOND;
 
