@@ -24,7 +24,7 @@ use super::position::Position;
 use super::problem::{Problem, Severity};
 use super::problems::Problems;
 use super::stats::{LimitStats, RuleSeriesBudget};
-use super::tree::{Content, Node};
+use super::tree::Node;
 use super::{Metadata, Origin, Reserve, Rule, RuleSeries};
 pub(super) use budget::Budget;
 pub(super) use limits::{KeyNodes, LimitMaps, ReplacedName};
@@ -32,7 +32,7 @@ use limits::{LimitFields, OfRule};
 pub(super) use limits::{charges_denied_by_default, each_parameter};
 pub(super) use root::Root;
 use value_sets::{NamedSet, set_node};
-use values::{describe, is_null, text_of};
+use values::{is_null, text_of};
 use weir_limit::Plan;
 
 /// Reads one document, and collects rules and problems.

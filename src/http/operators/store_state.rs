@@ -12,6 +12,7 @@ pub struct StoreState {
 }
 
 impl StoreState {
+    /// Reads the state of a store.
     pub fn read(store: &impl Operations) -> StoreState {
         let mut status = StoreStatus::default();
         store.status(&mut status);

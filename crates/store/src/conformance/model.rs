@@ -15,8 +15,7 @@ use super::{charge, try_read};
 use crate::{Charge, Key, Role, States, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, Micros,
-    Op, Plan, Replaced, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Undo, Unit, UpTo,
+    Algorithm, Decision, Limit, Micros, Op, Plan, Replaced, SECOND, State, Undo, UpTo,
 };
 
 /// Time passes, then a batch is charged.

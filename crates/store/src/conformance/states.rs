@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{charge, reservations, try_read, try_reset};
-use crate::{Charge, Key, Role, StateKey, States, StoreError};
+use crate::{Charge, Key, Role, States};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, CountError, FixedWindow, Gcra, KeyState,
