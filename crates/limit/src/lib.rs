@@ -35,7 +35,7 @@ pub use calendar::Calendar;
 pub use idle::idle_limits;
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
-pub use plan::{CountError, KeyCounts, KeyState, LeasedHits, LimitReading, Op, Plan, State, UpTo};
+pub use plan::{CountError, KeyState, LeasedHits, LimitReading, Op, Plan, State, UpTo};
 pub use plan::{Reservation, ReservationOp, Reserve, smallest_capacity};
 pub(crate) use saved::SavedNumbers;
 pub use saved::log_copy::{LogCopy, NextPart};
@@ -105,16 +105,9 @@ impl Limit {
 
     /// Returns the most hits that it can allow at once: its burst, or its n; 0 if it denies every hit.
     pub fn capacity(&self) -> u64 {
-        match &self.algorithm {
-            _ if self.requests_per_unit == 0 => 0,
-            Algorithm::TokenBucket(bucket) => bucket.capacity.into(),
-            Algorithm::Gcra(gcra) => gcra.burst(),
-            Algorithm::FixedWindow(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::BucketedWindow(_)
-            | Algorithm::Concurrency(_)
-            | Algorithm::ReduceBucket(_) => self.requests_per_unit.into(),
+        match self.requests_per_unit {
+            0 => 0,
+            n => self.algorithm.capacity(n),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The operation of a charge.
 
-use super::{ReservationOp, UpTo};
+use super::{ReservationOp, Reserve, UpTo};
 use crate::{Decision, Hits, Undo};
 
 /// The operation of a charge.
@@ -55,7 +55,10 @@ impl Op {
             Op::UpTo(up_to) => Some(up_to.most.max(up_to.least).into()),
             Op::Add { hits, .. } => Some(hits.into()),
             Op::Reservation(ReservationOp::Cancel(_)) | Op::Refund(_) | Op::Undo(_) => None,
-            Op::Reservation(op) => op.charge(None).takes(),
+            Op::Reservation(op) => {
+                let most = |reserve: Reserve| reserve.most.max(reserve.least);
+                Some(op.reserve().map_or(op.hits(), most).into())
+            }
         }
     }
 

@@ -1,0 +1,124 @@
+//! Rows: controls, ready to be compared with descriptors.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use hashbrown::DefaultHashBuilder;
+use rpds::HashTrieMapSync;
+
+use crate::controls::changes::{age, end};
+use crate::controls::pattern::{Pattern, Vagueness};
+use crate::controls::plans::ChangedPlans;
+use crate::controls::{Action, Control};
+use weir_common::entry::{Entry, OwnedEntry};
+use weir_common::glob::Glob;
+use weir_common::network::Network;
+use weir_limit::Micros;
+
+pub(in crate::controls) type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBuilder>;
+
+/// Rows in the order in which they apply: the first one that matches decides.
+pub(in crate::controls) type Bucket = Arc<[Arc<Row>]>;
+
+/// Where rows are found.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::controls) enum Place<'p> {
+    Text(Entry<'p>),
+    Network(&'p str, Network),
+    Compared,
+}
+
+/// A control, ready to be compared.
+#[derive(Debug)]
+pub(in crate::controls) struct Row {
+    pub control: Arc<Control>,
+    /// The newest control that matches the same, if this one changes limits.
+    newest: Arc<Control>,
+    /// The plans of rules with its changes of limits, if it changes any.
+    pub plans: ChangedPlans,
+    pub patterns: Box<[Pattern]>,
+    specificity: Specificity,
+    /// The position of the entry by which it is found; none if all values have a `*`.
+    pub found_by: Option<usize>,
+}
+
+impl Row {
+    /// Makes the row of a control. `newest` is the newest of those that match the same, if it changes limits.
+    pub fn new(control: Arc<Control>, newest: Arc<Control>, plans: ChangedPlans) -> Row {
+        let (patterns, specificity) = (control.patterns().collect(), specificity(&control));
+        Row { control, newest, plans, patterns, specificity, found_by: None }
+    }
+
+    /// Returns the place of the row's control among controls that match the same descriptor.
+    pub fn order(&self) -> Order<'_> {
+        let (control, newest) = (&*self.control, &*self.newest);
+        let (action, until) = match control.action {
+            Action::Block => (0, control.until.unwrap_or(Micros::MAX)),
+            Action::Allow { .. } => (1, 0),
+            Action::Limit { .. } => (2, 0),
+        };
+        (action, Reverse(until), self.specificity, age(newest), end(control))
+    }
+
+    /// Returns where the row is found.
+    pub fn place(&self) -> Place<'_> {
+        let place = self.found_by.and_then(|position| {
+            let entry = self.control.entries.get(position)?;
+            place(entry, self.patterns.get(position)?)
+        });
+        place.unwrap_or(Place::Compared)
+    }
+
+    /// Returns whether it matches a descriptor.
+    pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
+        let control = &*self.control;
+        if control.domain != "*" && control.domain != domain {
+            return false;
+        }
+        let mut mine = control.entries.iter().zip(&self.patterns);
+        let is = |(key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Pattern)| {
+            entry.key == *key && pattern.matches(value)
+        };
+        match control.exact {
+            true => {
+                self.patterns.len() == entries.len()
+                    && mine.zip(entries).all(|(mine, theirs)| is(theirs, mine))
+            }
+            false => mine.all(|mine| entries.iter().any(|theirs| is(theirs, mine))),
+        }
+    }
+}
+
+/// Returns the place by which an entry finds rows; none if its value has a `*`.
+fn place<'p>(entry: &'p OwnedEntry, pattern: &Pattern) -> Option<Place<'p>> {
+    match pattern {
+        Pattern::Glob(Glob::Text(_)) => Some(Place::Text((&entry.key, &entry.value))),
+        Pattern::Glob(Glob::Parts(_)) => None,
+        Pattern::Network(network) => Some(Place::Network(&entry.key, *network)),
+    }
+}
+
+/// Returns the places where a control can be found, each with the position of the entry.
+pub(super) fn places<'p>(
+    control: &'p Control,
+    patterns: &'p [Pattern],
+) -> impl Iterator<Item = (usize, Place<'p>)> {
+    let entries = control.entries.iter().zip(patterns).enumerate();
+    entries.filter_map(|(at, (entry, pattern))| Some((at, place(entry, pattern)?)))
+}
+
+/// The order in which controls apply: block, allow, limit. Of blocks the one that expires last; of
+/// others the most specific one, then the newest. Those that change limits and
+/// match the same stay together, in the order of their ends.
+pub(super) type Order<'c> =
+    (u8, Reverse<Micros>, Specificity, (Reverse<Micros>, &'c str), (Micros, &'c str));
+
+/// How specific a control is: exact before others, then more entries, then a named domain, then the values.
+/// The least is the most specific.
+pub(in crate::controls) type Specificity = (Reverse<bool>, Reverse<usize>, bool, Vagueness);
+
+/// Returns how specific a control is.
+pub(in crate::controls) fn specificity(control: &Control) -> Specificity {
+    let vagueness = Pattern::vagueness(control.patterns());
+    (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*", vagueness)
+}
