@@ -26,7 +26,7 @@ local function open(key)
 end
 
 -- Behind the rules, and how entries are charged.
-local out, i = { pack('<I7', t) }, 0
+local out, i = pack('<I7', t), 0
 at = at + count * RULE_BYTES + 1
 while at <= #args do
   local rule, op, used, least, more, timeout
@@ -138,8 +138,7 @@ while at <= #args do
       try('DEL', record_key)
     end
   end
-  out[#out + 1] = err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record)
+  out = out .. (err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record))
 end
 
-out[#out + 1] = reason
-return table.concat(out)
+return out .. (reason or '')

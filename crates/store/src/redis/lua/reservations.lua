@@ -22,21 +22,17 @@ local function open(key, t)
   return nil, text, t < lapses * 1000000, hits, count, limits, taken, lapses, tag
 end
 
--- Returns the start of the newest window of all limits, and the time for which hits count that are charged
--- now; see Plan::times of the file above.
-local function times(rule, v, t)
-  local newest, ending = 0, 2 ^ 53
+-- Returns the time for which hits count that are charged now, before the newest window of all limits starts; see
+-- Plan::times of the file above.
+local function time_before(newest, rule, v, t)
   for i = 1, #rule do
     local limit = rule[i]
-    local unit, start, ends = limit.algorithm.window_unit, 0, 0
-    if unit then
-      start = v[limit.at] * (unit == 0 and 1 or limit[unit])
-      ends = limit.ending or start + limit[unit == 0 and 2 or unit]
-    end
-    if start > newest then newest = start end
-    if ends < ending then ending = ends end
+    local unit = limit.algorithm.window_unit
+    local ends = unit == 0 and (limit.ending or v[limit.at] + limit[2])
+    ends = ends or unit and (v[limit.at] + 1) * limit[unit] or 0
+    if ends <= newest then return t end
   end
-  return newest, (newest <= t or newest >= ending) and t or newest
+  return newest
 end
 
 algorithms[NUMBER] = {
@@ -57,7 +53,7 @@ algorithms[NUMBER] = {
     end
     if op == RESERVE or not live and (op == RESERVE_ONCE or op == SETTLE_OR_RESERVE and used == 0) then
       if again then return nil, was, true end
-      local reserved, charging, bit_of = least + more, 0, 1
+      local reserved, charging, bit_of, newest = least + more, 0, 1, 0
       for i = 1, #rule do
         local limit = rule[i]
         local room = limit.never and 0 or limit.room(limit, v, t)
@@ -76,9 +72,12 @@ algorithms[NUMBER] = {
           changed, grows = true, limit.take(limit, v, t, takes) or grows
         end
         bit_of = bit_of * 2
+        local unit = limit.algorithm.window_unit
+        local start = unit and v[limit.at] * (unit == 0 and 1 or limit[unit]) or 0
+        if start > newest then newest = start end
       end
       if not admitted then return nil, was, false, changed, grows end
-      local newest, at = times(rule, v, t)
+      local at = newest > t and time_before(newest, rule, v, t) or t
       local after = ceil((t + timeout * 1000000) / 1000000)
       if op == RESERVE then
         local text = pack(FORMAT, LAYOUT, reserved, 1, charging, at, after, 0)

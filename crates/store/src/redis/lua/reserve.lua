@@ -6,7 +6,7 @@
 -- Reply, states, expiry as in charge.lua; records as in reservations.lua
 -- Cost    as in charge.lua and reservations.lua
 local RESERVATIONS = 15
-local make, out, key_at = algorithms[RESERVATIONS].make, { pack('<I7', t) }, 0
+local make, out, key_at = algorithms[RESERVATIONS].make, pack('<I7', t), 0
 -- Behind how entries are charged: each by itself.
 at = at + 1
 while at <= #args do
@@ -28,8 +28,7 @@ while at <= #args do
     -- Hits that are not charged must not be given back.
     if err then try('DEL', record_key) end
   end
-  out[#out + 1] = err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record)
+  out = out .. (err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record))
 end
 
-out[#out + 1] = reason
-return table.concat(out)
+return out .. (reason or '')
