@@ -174,7 +174,6 @@ fn add() -> impl Strategy<Value = Op> {
     (hits, limits).prop_map(|(hits, limits)| Op::Add { hits, limits })
 }
 
-/// A year in seconds.
 const KEYS: [&str; 3] = ["a", "b", ""];
 const HOLDS: [&str; 3] = ["one", "two", "three"];
 

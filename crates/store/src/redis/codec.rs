@@ -18,7 +18,9 @@ mod sliding_window;
 mod tests;
 mod token_bucket;
 
-pub(super) use self::counter::{counter_number, is_overfull, windows_ahead};
+pub(super) use self::counter::{
+    MODULE_BITS as COUNTERS, counter_number, is_overfull, windows_ahead,
+};
 use self::numbers::LAYOUT;
 pub(super) use self::numbers::{counter_failure, failure};
 pub(super) use self::reservation::{MODULE_BIT as RESERVATIONS, read_record, read_reservation};
@@ -192,7 +194,7 @@ impl<'p> PlanCodec<'p> {
     /// Returns the modules that a script needs for this plan, as bits by their numbers.
     pub(super) fn algorithms(self) -> u16 {
         if self.counter().is_some() {
-            return counter::MODULE.bits();
+            return COUNTERS;
         }
         let bits = |limit: &Limit| each!(&limit.algorithm, codec => codec.module().bits());
         self.0.limits().iter().fold(0, |all, limit| all | bits(limit))

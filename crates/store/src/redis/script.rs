@@ -1,14 +1,15 @@
 //! The scripts, assembled from the files in `lua/`.
 //!
-//! `prelude.lua`, the files of the algorithms that a call needs, and `charge.lua` make one script, which
-//! charges any rule: helpers and constants are declared once, in the prelude, and are visible to all of
-//! them. `counter.lua`, `lone_gcra.lua` and `windows.lua` are complete scripts for the most common calls.
-//! They repeat a few lines of the prelude on purpose: Redis runs the whole text at each call, and every
+//! `prelude.lua`, the files of the algorithms that a call needs, `rules.lua` and `charge.lua` make one script,
+//! which charges any rule: helpers and constants are declared once, in the prelude, and are visible to all of
+//! them. With `reserve.lua` in place of `charge.lua` it makes the operations about reservations and no others.
+//! `counter.lua`, `lone_gcra.lua`, `windows.lua` and `lone_reserve.lua` are scripts for the most common calls.
+//! They repeat a few lines of the others on purpose: Redis runs the whole text at each call, and every
 //! shared function would be created again even where it is not needed.
 
 use std::collections::HashMap;
 
-use super::codec::modules;
+use super::codec::{COUNTERS, RESERVATIONS, modules};
 
 /// Charges rules of one fixed window.
 const COUNTER: &str = include_str!("lua/counter.lua");
@@ -17,7 +18,11 @@ const LONE_GCRA: &str = include_str!("lua/lone_gcra.lua");
 /// Takes hits of rules of several fixed windows.
 const WINDOWS: &str = include_str!("lua/windows.lua");
 const PRELUDE: &str = include_str!("lua/prelude.lua");
+const RULES: &str = include_str!("lua/rules.lua");
 const CHARGE: &str = include_str!("lua/charge.lua");
+const RESERVE: &str = include_str!("lua/reserve.lua");
+/// Reserves and settles hits of rules of one fixed window.
+const LONE_RESERVE: &str = include_str!("lua/lone_reserve.lua");
 
 /// Reads the state of a key.
 pub(super) const READ: &str = include_str!("lua/read.lua");
@@ -31,25 +36,31 @@ pub(super) enum ScriptKind {
     /// The script that charges the algorithms whose bits are set, and no others: a script creates its functions at each
     /// run.
     Charge(u16),
+    /// The script that reserves and settles hits of these algorithms.
+    Reserve(u16),
 }
 
 /// Assembles a script.
 fn script(kind: ScriptKind) -> Script {
-    match kind {
-        ScriptKind::Counter => Script::new(COUNTER.to_owned()),
-        ScriptKind::Gcra => Script::new(LONE_GCRA.to_owned()),
-        ScriptKind::Windows => Script::new(WINDOWS.to_owned()),
-        ScriptKind::Charge(bits) => {
-            let mut text = PRELUDE.to_owned();
-            for module in modules().filter(|module| module.is_in(bits)) {
-                text.push_str("do\n");
-                text.push_str(module.text);
-                text.push_str("end\n");
-            }
-            text.push_str(CHARGE);
-            Script::new(text)
-        }
+    Script::new(match kind {
+        ScriptKind::Counter => COUNTER.to_owned(),
+        ScriptKind::Gcra => LONE_GCRA.to_owned(),
+        ScriptKind::Windows => WINDOWS.to_owned(),
+        ScriptKind::Charge(bits) => with_modules(bits, CHARGE),
+        ScriptKind::Reserve(COUNTERS) => [PRELUDE, LONE_RESERVE].concat(),
+        ScriptKind::Reserve(bits) => with_modules(bits | RESERVATIONS, RESERVE),
+    })
+}
+
+/// Assembles a script of the modules whose bits are set, and of what it does with them.
+fn with_modules(bits: u16, main: &str) -> String {
+    let mut text = PRELUDE.to_owned();
+    for module in modules().filter(|module| module.is_in(bits)) {
+        text.push_str("do\n");
+        text.push_str(module.text);
+        text.push_str("end\n");
     }
+    text + RULES + main
 }
 
 /// The scripts that a connection has used so far, and whether each was sent.

@@ -141,6 +141,9 @@ impl BatchBuilder<'_> {
             None if counter_op(&charge).is_some() => ScriptKind::Counter,
             None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
             None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
+            None if charge.record().is_some() && !charge.window_in_key => {
+                ScriptKind::Reserve(PlanCodec(&charge.plan).algorithms())
+            }
             _ => {
                 let reservations = if charge.record().is_some() { RESERVATIONS } else { 0 };
                 ScriptKind::Charge(PlanCodec(&charge.plan).algorithms() | reservations)
@@ -154,7 +157,7 @@ impl BatchBuilder<'_> {
         };
         // In the call of the key's last charge, which charges the same algorithms: nobody else is charged between.
         let kind = match (kind, last.map(|(call, _)| self.calls[call].kind)) {
-            (ScriptKind::Charge(_), _) => kind,
+            (ScriptKind::Charge(_) | ScriptKind::Reserve(_), _) => kind,
             (_, Some(before @ ScriptKind::Charge(_))) => before,
             _ => kind,
         };

@@ -131,7 +131,7 @@ impl ScriptCall {
                 }
                 write_times(charge.op, &mut self.body);
             }
-            ScriptKind::Charge(_) => {
+            ScriptKind::Charge(_) | ScriptKind::Reserve(_) => {
                 let rule = self.rule(&charge.plan);
                 self.body.extend_from_slice(&(rule as u32).to_le_bytes());
                 self.body.push(role(&charge));
@@ -199,7 +199,8 @@ impl ScriptCall {
                 }
                 same
             }
-            ScriptKind::Charge(_) => {
+            // Operations about reservations do not merge.
+            ScriptKind::Charge(_) | ScriptKind::Reserve(_) => {
                 let runs = self.body[entry.runs];
                 if !PlanCodec(&charge.plan).merges() || !Arc::ptr_eq(&before.plan, &charge.plan) {
                     false
@@ -234,7 +235,7 @@ impl ScriptCall {
             self.args.push(self.rules.len() as u8);
             self.rules.iter().for_each(|rule| PlanCodec(rule).write_numbers(&mut self.args));
         }
-        if let ScriptKind::Charge(_) = self.kind {
+        if let ScriptKind::Charge(_) | ScriptKind::Reserve(_) = self.kind {
             self.args.extend_from_slice(&(self.rules.len() as u32).to_le_bytes());
             for rule in &self.rules {
                 PlanCodec(rule).write_rule(wall, window_in_key, &mut self.args);
@@ -359,7 +360,7 @@ fn read(
             }
             PlanCodec(&charge.plan).read_counter(number, now, charge.window_in_key)
         }
-        ScriptKind::Gcra | ScriptKind::Windows | ScriptKind::Charge(_) => {
+        ScriptKind::Gcra | ScriptKind::Windows | ScriptKind::Charge(_) | ScriptKind::Reserve(_) => {
             let len = reader.short().ok_or(StoreError::Corrupt)?;
             if let Some(failure) = failure(len) {
                 return Err(failure);

@@ -14,6 +14,9 @@ pub(super) const MODULE: LuaModule = LuaModule {
     text: include_str!("../lua/lone_window.lua"),
 };
 
+/// The bits of the modules that charge a counter beside other keys.
+pub(in super::super) const MODULE_BITS: u16 = 1 << MODULE.number | 1 << super::FIXED_WINDOW;
+
 /// How many windows counters distinguish.
 pub(super) const WINDOWS: u64 = (1 << 20) - 2;
 

@@ -15,7 +15,7 @@ local NUMBER = 5
 
 algorithms[NUMBER] = {
   keeps = 'ring',
-  numbers = 'I7I7I7I7',
+  numbers = '<I7I7I7I7',
   format = 'I7I7',
   width = 2,
   window_unit = 4,

@@ -10,7 +10,7 @@ local fixed_window = algorithms[FIXED_WINDOW]
 
 algorithms[NUMBER] = {
   answers_looks_if_n_is_zero = true,
-  numbers = 'I7I7I7I7I7I7',
+  numbers = '<I7I7I7I7I7I7',
   format = 'I7I4',
   width = 2,
   window_unit = 0,

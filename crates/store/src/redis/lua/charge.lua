@@ -1,4 +1,4 @@
--- Charges keys of any rule: all limits of a rule in one state under one key, all or none.
+-- Charges keys of any rule: all limits of a rule in one state under one key, all or none. It follows rules.lua.
 --
 -- KEYS    for each entry its key, followed by the key of its holds where a limit of its rule has hold
 --         ids, and by that of its record where it is about a reservation; on a cluster all of one slot
@@ -25,118 +25,13 @@
 --         sliding_log.lua append
 -- Cost    two commands per key, one where nothing is charged; see the algorithms
 -- Expiry  when the state means the same as no state, rounded up
-local args = ARGV[1]
-local t, slack, count, at = read('<I7I4I4', args)
-if t == 0 then
-  local now = call('TIME')
-  t = now[1] * 1000000 + now[2]
-end
-
-local call_time = t
-
--- Flags of a limit: each is one bit.
-local COUNTS_DENIED, SHADOW, STRICT, NEVER = 1, 2, 4, 8
-
-local rules = {}
-for i = 1, count do
-  local rule = { format = '<B', width = 1, rings = {} }
-  count, at = read('B', args, at)
-  for j = 1, count do
-    local number, flags
-    number, flags, at = read('BB', args, at)
-    local algorithm = algorithms[number]
-    local limit = { read('<' .. algorithm.numbers, args, at) }
-    at = table.remove(limit)
-    limit.settle, limit.room, limit.take = algorithm.settle, algorithm.room, algorithm.take
-    limit.algorithm, limit.at = algorithm, rule.width + 1
-    limit.counts_denied, limit.shadow = flags % 2 >= COUNTS_DENIED, flags % 4 >= SHADOW
-    limit.strict, limit.never = flags % 8 >= STRICT, flags >= NEVER
-    -- A limit of 0 denies looks too, except a fixed window that counts what it denies.
-    limit.denies_looks = limit.never and not (limit.counts_denied and algorithm.answers_looks_if_n_is_zero)
-    rule[j] = limit
-    rule.format, rule.width = rule.format .. algorithm.format, rule.width + algorithm.width
-    rule.alone = rule.alone or algorithm.alone
-    local keeps = algorithm.keeps
-    if keeps == 'log' then
-      local log, n, p = rule.log or { longest = 0, shortest = limit[2], stamps = 0 }, limit[1], limit[2]
-      if p > log.longest then log.longest = p end
-      if p < log.shortest then log.shortest = p end
-      if n > log.stamps then log.stamps = n end
-      rule.log, limit.log = log, log
-    elseif keeps == 'ring' then
-      rule.rings[#rule.rings + 1] = limit
-    elseif keeps == 'holds' then
-      rule.holds = limit
-    elseif keeps == 'counter' then
-      rule.lone = limit
-      if limit[3] > 0 then rule.t = limit[3] end
-    end
-  end
-  if rule.log then
-    rule.log.at = rule.width + 1
-    rule.format, rule.width = rule.format .. sliding_log.FORMAT, rule.width + sliding_log.WIDTH
-  end
-  rule.size = struct.size(rule.format)
-  for _, limit in ipairs(rule.rings) do
-    limit.ring_at = rule.size
-    rule.size = rule.size + limit[3] * 4
-  end
-  if rule.log then rule.log.base = rule.size end
-  rules[i] = rule
-end
-
+local TOGETHER, QUOTA_PASSES = 1, 2
 local how
 how, at = read('B', args, at)
-local TOGETHER, QUOTA_PASSES = 1, 2
 local together, quota_passes = how % 2 >= TOGETHER, how >= QUOTA_PASSES
 
 local out = { pack('<I7', t) }
 local key_at = 0
-
--- Reads a state and brings it to the current time. Returns an error, or the stored state and its numbers.
-local function open(rule, key, holds_key)
-  local state, v
-  local log, holds = rule.log, rule.holds
-  if log then
-    state = try('GETRANGE', key, 0, rule.size + sliding_log.AHEAD - 1)
-  elseif rule.width == 1 then
-    state = ''
-  else
-    state = try('GET', key) or ''
-  end
-  if type(state) == 'table' then return failed(state) end
-  if rule.lone and state ~= '' then
-    v = rule.lone.algorithm.decode(rule.lone, state, t)
-    if not v then return INVALID end
-    -- As if there were none: it has no expiry to keep.
-    if v == 0 then state = '' end
-  end
-  if state == '' then
-    v = { LAYOUT }
-    for i = 2, rule.width do v[i] = 0 end
-    for _, limit in ipairs(rule.rings) do limit.ring = string.rep('\0', limit[3] * 4) end
-  elseif not rule.lone then
-    if #state < rule.size or not log and #state > rule.size or state:byte() ~= LAYOUT then return INVALID end
-    v = { read(rule.format, state) }
-    for _, limit in ipairs(rule.rings) do
-      limit.ring = state:sub(limit.ring_at + 1, limit.ring_at + limit[3] * 4)
-    end
-  end
-  local err
-  if log then
-    log.key, log.text = key, state
-    err = sliding_log.settle(log, v, t)
-    state = state:sub(1, rule.size)
-  end
-  if holds then err = err or holds.algorithm.open(holds, holds_key) end
-  if err then return err end
-  for i = 1, #rule do
-    local limit = rule[i]
-    err = limit.settle(limit, v, t)
-    if err then return err end
-  end
-  return nil, state, v
-end
 
 -- Takes hits a number of times. Returns whether all were admitted, whether the state changed, whether it
 -- may need a later expiry, and an error.
@@ -280,41 +175,6 @@ local function undo(rule, v, hits, id, taken, limits, was, was_hits)
   return changed or less > 0, err or log.broken and INVALID
 end
 
--- Writes a state that was read as `state`. Returns an error, if any.
-local function close(rule, key, state, v, grows)
-  local text, ends, lone = nil, 0, rule.lone
-  if lone then
-    text = lone.algorithm.encode(lone, v)
-  else
-    text = pack(rule.format, unpack(v, 1, rule.width))
-  end
-  for _, limit in ipairs(rule.rings) do text = text .. limit.ring end
-  local keeps, log = state ~= '' and not grows, rule.log
-  if not keeps then
-    for i = 1, #rule do
-      local limit = rule[i]
-      local e = limit.algorithm.ends(limit, v, t)
-      if e > ends then ends = e end
-    end
-    if log then
-      local e = sliding_log.ends(log, v)
-      if e > ends then ends = e end
-    end
-    ends = ends > t and ceil((ends - t) / 1000) + slack or 1
-    if ends > MAX_EXPIRY then ends = MAX_EXPIRY end
-  end
-  local set
-  if log then
-    set = try('SETRANGE', key, 0, text)
-    if type(set) == 'number' and not keeps then set = try('PEXPIRE', key, ends) end
-  elseif keeps then
-    set = try('SET', key, text, 'KEEPTTL')
-  else
-    set = try('SET', key, text, 'PX', ends)
-  end
-  return type(set) == 'table' and set.err and failed(set)
-end
-
 -- What to write where the call is denied as a whole, newest last.
 local saved = {}
 local function remember(key)
@@ -373,7 +233,7 @@ local function entry(again)
         local changes, grow
         local make = algorithms[RESERVATIONS].make
         err, record, admitted, changes, grow =
-          make(record_key, rule, v, t, slack, op, hits, least, more, timeout, again, state, take, add, undo)
+          make(record_key, rule, v, t, slack, op, hits, least, more, timeout, again, state)
         changed, grows = changed or changes, grows or grow
       end
     end

@@ -7,7 +7,7 @@
 local NUMBER = 8
 
 algorithms[NUMBER] = {
-  numbers = 'I7I7',
+  numbers = '<I7I7',
   format = 'I7I7',
   width = 2,
   alone = true,

@@ -8,7 +8,7 @@ local NUMBER = 1
 
 algorithms[NUMBER] = {
   answers_looks_if_n_is_zero = true,
-  numbers = 'I7I7',
+  numbers = '<I7I7',
   format = 'I7I4',
   width = 2,
   window_unit = 0,

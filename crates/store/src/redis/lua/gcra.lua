@@ -54,7 +54,7 @@ end
 local NUMBER = 7
 
 algorithms[NUMBER] = {
-  numbers = 'I7I7I7I7I7I7',
+  numbers = '<I7I7I7I7I7I7',
   format = 'I7I4',
   width = 2,
   -- Moves a state that a clock left more than a period ahead of what it was.

@@ -29,7 +29,7 @@ local NUMBER = 9
 
 algorithms[NUMBER] = {
   keeps = 'holds',
-  numbers = 'I7I7',
+  numbers = '<I7I7',
   format = '',
   width = 0,
   alone = true,

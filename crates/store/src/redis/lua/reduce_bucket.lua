@@ -11,7 +11,7 @@ local NUMBER = 11
 local function time(limit, t) return limit[4] > 0 and limit[4] - 1 or floor(t / 1000) end
 
 algorithms[NUMBER] = {
-  numbers = 'I7I7I7I7I7',
+  numbers = '<I7I7I7I7I7',
   format = 'I4I7',
   width = 2,
   settle = function(limit, v, t)

@@ -22,31 +22,30 @@ local function open(key, t)
   return nil, text, t < lapses * 1000000, hits, count, limits, taken, lapses, tag
 end
 
--- Returns the start of the newest window of all limits, and the time for which hits count that are charged
--- now; see Plan::times of the file above.
-local function times(rule, v, t)
-  local newest, ending = 0, 2 ^ 53
+-- Returns the time for which hits count that are charged now, before the newest window of all limits starts; see
+-- Plan::times of the file above.
+local function time_before(newest, rule, v, t)
   for i = 1, #rule do
     local limit = rule[i]
-    local unit, start, ends = limit.algorithm.window_unit, 0, 0
-    if unit then
-      start = v[limit.at] * (unit == 0 and 1 or limit[unit])
-      ends = limit.ending or start + limit[unit == 0 and 2 or unit]
-    end
-    if start > newest then newest = start end
-    if ends < ending then ending = ends end
+    local unit = limit.algorithm.window_unit
+    local ends = unit == 0 and (limit.ending or v[limit.at] + limit[2])
+    ends = ends or unit and (v[limit.at] + 1) * limit[unit] or 0
+    if ends <= newest then return t end
   end
-  return newest, (newest <= t or newest >= ending) and t or newest
+  return newest
 end
 
 algorithms[NUMBER] = {
-  -- Makes an operation, the only one of its entry, with the functions of charge.lua; with `again` only what is
-  -- made even if the call is denied. Returns an error, the record before, whether the operation was admitted,
-  -- whether the state changed, and whether that may need a later expiry.
-  make = function(key, rule, v, t, slack, op, used, least, more, timeout, again, state, take, add, undo)
+  -- Makes an operation, the only one of its entry; with `again` only what is made even if the call is denied.
+  -- Returns an error, the record before, whether the operation was admitted, whether the state changed, and
+  -- whether that may need a later expiry.
+  make = function(key, rule, v, t, slack, op, used, least, more, timeout, again, state)
     local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
     local FORMAT, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 2 ^ 16 - 1, 2 ^ 16 - 1
-    local was, err, live, hits, count, limits, taken, lapses, tag, changed, grows, set = '', nil, false
+    local was, err, live, hits, count, limits, taken, lapses, tag = '', nil, false
+    -- What is charged to which limits whatever they say, or given back to them.
+    local charged, returned, bits = 0, 0, ALL_LIMITS
+    local changed, grows, set = false, false, nil
     -- A reservation reads a record only if it cannot write a new one.
     if op ~= RESERVE then
       err, was, live, hits, count, limits, taken, lapses, tag = open(key, t)
@@ -54,7 +53,7 @@ algorithms[NUMBER] = {
     end
     if op == RESERVE or not live and (op == RESERVE_ONCE or op == SETTLE_OR_RESERVE and used == 0) then
       if again then return nil, was, true end
-      local reserved, charging, bit_of = least + more, 0, 1
+      local reserved, charging, bit_of, newest = least + more, 0, 1, 0
       for i = 1, #rule do
         local limit = rule[i]
         local room = limit.never and 0 or limit.room(limit, v, t)
@@ -62,22 +61,23 @@ algorithms[NUMBER] = {
         if room < reserved and not limit.shadow then reserved = room end
         limit.fits = room
       end
-      if reserved < least then
-        local all
-        all, changed, grows, err = take(rule, v, least, 1)
-        return err, was, all, changed, grows
-      end
+      local admitted = reserved >= least
+      local takes = admitted and reserved or least
       -- The bits of the limits that charge: of those in shadow mode the ones that would admit all of it.
       for i = 1, #rule do
         local limit = rule[i]
-        local admits = limit.fits >= reserved
+        local admits = admitted and limit.fits >= reserved
         if admits then charging = charging + bit_of end
-        if reserved > 0 and (admits or limit.counts_denied) then
-          changed, grows = true, limit.take(limit, v, t, reserved) or grows
+        if takes > 0 and (admits or limit.counts_denied) then
+          changed, grows = true, limit.take(limit, v, t, takes) or grows
         end
         bit_of = bit_of * 2
+        local unit = limit.algorithm.window_unit
+        local start = unit and v[limit.at] * (unit == 0 and 1 or limit[unit]) or 0
+        if start > newest then newest = start end
       end
-      local newest, at = times(rule, v, t)
+      if not admitted then return nil, was, false, changed, grows end
+      local at = newest > t and time_before(newest, rule, v, t) or t
       local after = ceil((t + timeout * 1000000) / 1000000)
       if op == RESERVE then
         local text = pack(FORMAT, LAYOUT, reserved, 1, charging, at, after, 0)
@@ -98,18 +98,19 @@ algorithms[NUMBER] = {
       local ends = ceil((lapses * 1000000 - t) / 1000) + slack
       set = try('SET', key, pack(FORMAT, LAYOUT, hits, count, limits, taken, lapses, tag), 'PX', ends)
     elseif not live then
-      if op ~= CANCEL and op ~= SETTLE_KNOWN then changed, grows, err = add(rule, v, used, ALL_LIMITS) end
+      if op ~= CANCEL and op ~= SETTLE_KNOWN then charged = used end
       if was ~= '' then set = try('DEL', key) end
     elseif op ~= RESERVE_ONCE then
       local settled = floor(hits / (count > 0 and count or 1))
       if op == CANCEL then
         settled, used = used < hits and used or hits, 0
       end
+      bits = limits
       if used >= settled then
-        changed, grows, err = add(rule, v, used - settled, limits)
+        charged = used - settled
       elseif state ~= '' then
         -- Without a state there is nothing to return.
-        changed, err = undo(rule, v, settled - used, nil, taken, limits, 0, 0)
+        returned = settled - used
       end
       if count > 1 then
         set = try('SET', key, pack(FORMAT, LAYOUT, hits - settled, count - 1, limits, taken, lapses, tag), 'KEEPTTL')
@@ -117,6 +118,24 @@ algorithms[NUMBER] = {
         set = try('DEL', key)
       end
     end
-    return err or type(set) == 'table' and set.err and failed(set), was, true, changed, grows
+    if charged > 0 or returned > 0 then
+      for i = 1, #rule do
+        local limit = rule[i]
+        if bits % 2 > 0 then
+          changed = true
+          if returned > 0 then
+            limit.algorithm.undo(limit, v, t, returned, taken, nil, 0, 0)
+          else
+            -- Whatever the limit says: as one that counts what it denies.
+            local counts_denied = limit.counts_denied
+            limit.counts_denied = true
+            grows = limit.take(limit, v, t, charged) or grows
+            limit.counts_denied = counts_denied
+          end
+        end
+        bits = floor(bits / 2)
+      end
+    end
+    return type(set) == 'table' and set.err and failed(set), was, true, changed, grows
   end,
 }

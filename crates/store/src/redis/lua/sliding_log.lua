@@ -127,7 +127,7 @@ local NUMBER = 4
 
 algorithms[NUMBER] = {
   keeps = 'log',
-  numbers = 'I7I7',
+  numbers = '<I7I7',
   format = '',
   width = 0,
   settle = function() end,

@@ -7,7 +7,7 @@
 local NUMBER = 3
 
 algorithms[NUMBER] = {
-  numbers = 'I7I7',
+  numbers = '<I7I7',
   format = 'I7I4I4',
   width = 3,
   window_unit = 2,

@@ -17,7 +17,7 @@ local function refilled(limit, v, t)
 end
 
 algorithms[NUMBER] = {
-  numbers = 'I7I7I7I7',
+  numbers = '<I7I7I7I7',
   format = 'I7I7',
   width = 2,
   -- Refills nothing: another limit of the same states may refill less, so only what changes the tokens

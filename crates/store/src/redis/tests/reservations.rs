@@ -82,28 +82,31 @@ fn a_record_that_cannot_be_read_fails_its_charge_alone() {
     let server = Server::start();
     runtime().block_on(async {
         let store = connected(options(single(&server))).await;
-        let plan = budget(100);
-        let key = "weir:{test|key=a}f2592000@Europe/Vienna+s60";
-        assert_eq!(try_take_of(&store, &plan, 5).await.used_before, 0);
-        server.command(&["RPUSH", &format!("{key}:r:list"), "x"]);
-        server.command(&["SET", &format!("{key}:r:text"), "no record"]);
-        server.command(&["SET", &format!("{key}:r:layout"), &"\u{2}".repeat(23)]);
-        for (id, error) in [
-            ("list", StoreError::WrongType),
-            ("text", StoreError::Corrupt),
-            ("layout", StoreError::Corrupt),
+        for (plan, key) in [
+            (Arc::new(Plan::new(vec![fixed(100)])), "weir:{test|key=a}f60"),
+            (budget(100), "weir:{test|key=a}f2592000@Europe/Vienna+s60"),
         ] {
-            for op in [reserve(1, 9), settle(9)] {
-                assert_eq!(make(&store, &plan, id, op).await, Err(error), "{id}");
+            assert_eq!(try_take_of(&store, &plan, 5).await.used_before, 0);
+            server.command(&["RPUSH", &format!("{key}:r:list"), "x"]);
+            server.command(&["SET", &format!("{key}:r:text"), "no record"]);
+            server.command(&["SET", &format!("{key}:r:layout"), &"\u{2}".repeat(23)]);
+            for (id, error) in [
+                ("list", StoreError::WrongType),
+                ("text", StoreError::Corrupt),
+                ("layout", StoreError::Corrupt),
+            ] {
+                for op in [reserve(1, 9), settle(9)] {
+                    assert_eq!(make(&store, &plan, id, op).await, Err(error), "{id}");
+                }
             }
+            assert!(make(&store, &plan, "good", reserve(1, 9)).await.unwrap().allowed);
+            assert_eq!(used(&store, &plan).await, 14);
+            // What is reserved stays where the counts cannot be read.
+            server.command(&["SET", key, "no state"]);
+            assert_eq!(make(&store, &plan, "good", settle(1)).await, Err(StoreError::Corrupt));
+            server.command(&["DEL", key]);
+            assert_eq!(make(&store, &plan, "good", settle(1)).await.unwrap().reserved, 9);
         }
-        assert!(make(&store, &plan, "good", reserve(1, 9)).await.unwrap().allowed);
-        assert_eq!(used(&store, &plan).await, 14);
-        // What is reserved stays where the counts cannot be read.
-        server.command(&["SET", key, "no state"]);
-        assert_eq!(make(&store, &plan, "good", settle(1)).await, Err(StoreError::Corrupt));
-        server.command(&["DEL", key]);
-        assert_eq!(make(&store, &plan, "good", settle(1)).await.unwrap().reserved, 9);
     });
 }
 

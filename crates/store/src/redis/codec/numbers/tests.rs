@@ -6,9 +6,12 @@ use super::*;
 use crate::redis::codec::{counter, fixed_window, modules, reservation};
 
 /// The scripts that are not of one algorithm.
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 7] = [
     ("prelude.lua", include_str!("../../lua/prelude.lua")),
+    ("rules.lua", include_str!("../../lua/rules.lua")),
     ("charge.lua", include_str!("../../lua/charge.lua")),
+    ("reserve.lua", include_str!("../../lua/reserve.lua")),
+    ("lone_reserve.lua", include_str!("../../lua/lone_reserve.lua")),
     ("lone_gcra.lua", include_str!("../../lua/lone_gcra.lua")),
     ("windows.lua", include_str!("../../lua/windows.lua")),
 ];

@@ -1,0 +1,34 @@
+-- Makes operations about reservations, each of an entry of its own, and no others: what charge.lua does with
+-- them, in less time. Not for entries that are charged together. It follows rules.lua.
+--
+-- KEYS    for each entry its key, and that of its record; on a cluster all of one slot
+-- ARGV    1, packed as for charge.lua
+-- Reply, states, expiry as in charge.lua; records as in reservations.lua
+-- Cost    as in charge.lua and reservations.lua
+local RESERVATIONS = 15
+local make, out, key_at = algorithms[RESERVATIONS].make, pack('<I7', t), 0
+-- Behind how entries are charged: each by itself.
+at = at + 1
+while at <= #args do
+  local rule, op, used, least, more, timeout
+  rule, op, used, least, more, timeout, at = read('<I4xxBI4xxxxI4I4I4', args, at)
+  rule = rules[rule + 1]
+  local key, record_key = KEYS[key_at + 1], KEYS[key_at + 2]
+  key_at = key_at + 2
+  moved = false
+  local err, state, v = open(rule, key)
+  local changed, grows = moved, moved
+  local record, _, changes, grow
+  if not err then
+    err, record, _, changes, grow = make(record_key, rule, v, t, slack, op, used, least, more, timeout, false, state)
+    changed, grows = changed or changes, grows or grow
+  end
+  if not err and changed then
+    err = close(rule, key, state, v, grows)
+    -- Hits that are not charged must not be given back.
+    if err then try('DEL', record_key) end
+  end
+  out = out .. (err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record))
+end
+
+return out .. (reason or '')
