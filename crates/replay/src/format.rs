@@ -12,7 +12,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 pub(super) use self::client::CLIENT;
-use self::client::client;
+use self::client::{Header, client};
 use self::csv::Csv;
 use self::envoy::Envoy;
 use self::json::Json;
@@ -223,7 +223,8 @@ impl ProxyJson {
         let Some([field, forwarded, remote]) = self.client else { return Ok(()) };
         // Such a log may write a dash for what is missing.
         let value = |field| rows.get(field).filter(|value| *value != "-");
-        let address = client(value(forwarded), value(remote), self.hops).map(str::to_owned);
+        let address = client(value(forwarded), Header::Sent, value(remote), self.hops);
+        let address = address.map(str::to_owned);
         if let Some(address) = address {
             rows.set_text(field, &address);
         }
