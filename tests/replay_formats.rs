@@ -13,6 +13,9 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 1 }
   - key: path
     rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: address
+    network: [0.0.0.0/0, '::/0']
+    rate_limit: { unit: hour, requests_per_unit: 1 }
 ";
 
 fn replay(args: &[&str], log: &str) -> (Option<i32>, String, String) {
@@ -171,5 +174,8 @@ fn values_that_nearly_all_differ_are_warned_about() {
     let (_, out, _) = replay(&["--descriptor", "client={peer}"], &log);
     assert!(out.contains(warning) && out.contains("has it a port? `|host`"), "{out}");
     let (_, out, _) = replay(&["--descriptor", "client={peer|host}"], &log);
+    assert!(!out.contains("counter of its own") && out.contains("3 denied"), "{out}");
+    // A rule with a network counts addresses without their ports.
+    let (_, out, _) = replay(&["--descriptor", "address={peer}"], &log);
     assert!(!out.contains("counter of its own") && out.contains("3 denied"), "{out}");
 }
