@@ -161,6 +161,12 @@ fn errors_name_the_place_and_what_to_write() {
         out.contains("line 1: not in Istio's default text format: write --log-format"),
         "{out}"
     );
+    let (_, out, _) =
+        replay(&["--log-format", "%t %m %U", "--descriptor", "client={path}"], "GET /\n");
+    assert!(
+        out.contains("line 1: not in the format of --log-format: copy the format from"),
+        "{out}"
+    );
 }
 
 #[test]
