@@ -64,12 +64,12 @@ const UNKNOWN: &str = "only domain and descriptors are compared, not whether the
 #[test]
 fn the_examples_for_istio_fit_their_rules() {
     for (domain, file, patches) in
-        [("gateway", "gateway.yaml", "2 patches are"), ("cart", "sidecar.yaml", "a patch is")]
+        [("gateway", "gateway.yaml", "2 patches"), ("cart", "sidecar.yaml", "a patch")]
     {
         let text = example(file);
         let line = text.lines().position(|line| line.contains("VIRTUAL_HOST")).unwrap() + 1;
         let note =
-            format!("{file}:{line}:7: the routes of {patches} not in these files: {UNKNOWN}");
+            format!("{file}:{line}:7: the routes of {patches} are not in these files: {UNKNOWN}");
         assert_eq!(findings(&istio_rules(domain), &[(file, &text)]), [note]);
     }
     let directory = tempfile::tempdir().unwrap();
@@ -122,6 +122,17 @@ fn patches_are_compared_with_the_rules() {
     let removed = gateway.replace("INSERT_BEFORE", "REMOVE");
     let unused = "this item is never used: there is no rate-limit filter";
     assert!(without_note(&removed)[0].contains(unused));
+}
+
+#[test]
+fn a_patch_with_an_unknown_target_is_named() {
+    let gateway = example("gateway.yaml");
+    let misspelled = gateway.replacen("applyTo: VIRTUAL_HOST", "applyTo: VIRTUALHOST", 1);
+    let line = misspelled.lines().position(|line| line.contains("VIRTUALHOST")).unwrap() + 1;
+    let found = findings(&istio_rules("gateway"), &[("gateway.yaml", &misspelled)]);
+    let wanted =
+        format!("gateway.yaml:{line}: unknown applyTo 'VIRTUALHOST': the patch is ignored");
+    assert!(found.contains(&wanted), "{found:?}");
 }
 
 /// A filter, or actions, for these proxies.
@@ -204,7 +215,7 @@ fn patches_of_routes_in_the_files_are_applied_to_them() {
         [
             "filter.yaml:9: no rule of the domain 'gateway' matches 'destination_cluster=…'"
                 .to_owned(),
-            format!("filter.yaml:7:5: the routes of a patch is not in these files: {UNKNOWN}"),
+            format!("filter.yaml:7:5: the routes of a patch are not in these files: {UNKNOWN}"),
         ]
     );
 }
@@ -311,7 +322,7 @@ fn resources_that_are_no_configuration_are_named_with_the_command_that_gives_one
         ),
         (
             "# A route.\napiVersion: v1\nkind: List\nitems:\n- apiVersion: gateway.networking.k8s.io/v1\n  kind: HTTPRoute\n",
-            "resource.yaml:5:3: error: this is a HTTPRoute, not an Envoy configuration",
+            "resource.yaml:5:3: error: this is an HTTPRoute, not an Envoy configuration",
             "egctl config envoy-proxy all -A -o json",
         ),
         (
@@ -326,7 +337,7 @@ fn resources_that_are_no_configuration_are_named_with_the_command_that_gives_one
         ),
         (
             "apiVersion: projectcontour.io/v1\nkind: HTTPProxy\n",
-            "error: this is a HTTPProxy, not an Envoy configuration",
+            "error: this is an HTTPProxy, not an Envoy configuration",
             "config_dump",
         ),
     ] {
