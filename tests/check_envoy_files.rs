@@ -125,6 +125,28 @@ fn patches_are_compared_with_the_rules() {
 }
 
 #[test]
+fn a_filter_may_be_written_as_a_struct() {
+    let rules = "domain: d\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
+    let typed =
+        "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit', domain: DOMAIN";
+    let patch =
+        |patch: &str| patch.strip_prefix("{ ").unwrap().strip_suffix(" }").unwrap().to_owned();
+    for kind in ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"] {
+        let as_struct = format!(
+            "type.googleapis.com/{kind}', type_url: \
+             type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, value: {{ domain: d }}"
+        );
+        let filter = patch(&FILTER.replace(typed, &as_struct));
+        let actions = patch(&ACTIONS.replace("KEY", "user"));
+        let block = |patch: &str| patch.replacen(", patch: ", "\n    patch: ", 1);
+        let text = resource("shop", "a", "GATEWAY", &block(&filter))
+            + &format!("  - match: {{ context: GATEWAY }}\n    {}\n", block(&actions));
+        let found = findings(rules, &[("patches.yaml", &text)]);
+        assert!(found.len() == 1 && found[0].contains(UNKNOWN), "{kind}: {found:?}");
+    }
+}
+
+#[test]
 fn a_patch_with_an_unknown_target_is_named() {
     let gateway = example("gateway.yaml");
     let misspelled = gateway.replacen("applyTo: VIRTUAL_HOST", "applyTo: VIRTUALHOST", 1);

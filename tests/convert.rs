@@ -42,6 +42,8 @@ http_filters:
     - { entries: [{ key: user, value: ann }], token_bucket: { max_tokens: 5, tokens_per_fill: 5, fill_interval: 1s } }
     - { entries: [{ key: user }], token_bucket: { max_tokens: 5, fill_interval: 60s } }
     - { entries: [{ key: other }], token_bucket: { max_tokens: 5, fill_interval: 60s } }
+    filter_enabled: { default_value: { numerator: 100 } }
+    filter_enforced: { default_value: { numerator: 100 } }
 route_config:
   virtual_hosts:
   - name: all
