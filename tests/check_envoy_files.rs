@@ -128,12 +128,12 @@ fn patches_are_compared_with_the_rules() {
 fn a_filter_may_be_written_as_a_struct() {
     let rules = "domain: d\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
     let typed =
-        "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit', domain: DOMAIN";
+        "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: DOMAIN";
     let patch =
         |patch: &str| patch.strip_prefix("{ ").unwrap().strip_suffix(" }").unwrap().to_owned();
     for kind in ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"] {
         let as_struct = format!(
-            "type.googleapis.com/{kind}', type_url: \
+            "type.googleapis.com/{kind}, type_url: \
              type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, value: {{ domain: d }}"
         );
         let filter = patch(&FILTER.replace(typed, &as_struct));
