@@ -129,18 +129,15 @@ fn a_filter_may_be_written_as_a_struct() {
     let rules = "domain: d\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
     let typed =
         "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: DOMAIN";
-    let patch =
-        |patch: &str| patch.strip_prefix("{ ").unwrap().strip_suffix(" }").unwrap().to_owned();
     for kind in ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"] {
         let as_struct = format!(
             "type.googleapis.com/{kind}, type_url: \
              type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, value: {{ domain: d }}"
         );
-        let filter = patch(&FILTER.replace(typed, &as_struct));
-        let actions = patch(&ACTIONS.replace("KEY", "user"));
-        let block = |patch: &str| patch.replacen(", patch: ", "\n    patch: ", 1);
-        let text = resource("shop", "a", "GATEWAY", &block(&filter))
-            + &format!("  - match: {{ context: GATEWAY }}\n    {}\n", block(&actions));
+        let filter = inline(&FILTER.replace(typed, &as_struct));
+        let actions = inline(&ACTIONS.replace("KEY", "user"));
+        let text = resource("shop", "a", "GATEWAY", &filter)
+            + &format!("  - match: {{ context: GATEWAY }}\n    {actions}\n");
         let found = findings(rules, &[("patches.yaml", &text)]);
         assert!(found.len() == 1 && found[0].contains(UNKNOWN), "{kind}: {found:?}");
     }
@@ -173,13 +170,15 @@ const FILTER: &str = "{ applyTo: HTTP_FILTER, patch: { operation: INSERT_FIRST, 
 const ACTIONS: &str = "{ applyTo: VIRTUAL_HOST, patch: { operation: MERGE, value: { rate_limits: \
                        [{ actions: [{ request_headers: { header_name: x, descriptor_key: KEY } }] }] } } }";
 
+/// A patch in flow style as a part of a resource.
+fn inline(patch: &str) -> String {
+    let patch = patch.strip_prefix("{ ").unwrap().strip_suffix(" }").unwrap();
+    let (apply, rest) = patch.split_once(", patch: ").unwrap();
+    format!("{apply}\n    patch: {rest}")
+}
+
 #[test]
 fn patches_of_several_files_belong_together_by_their_proxies() {
-    let inline = |patch: &str| {
-        let patch = patch.strip_prefix("{ ").unwrap().strip_suffix(" }").unwrap();
-        let (apply, rest) = patch.split_once(", patch: ").unwrap();
-        format!("{apply}\n    patch: {rest}")
-    };
     let filter = |domain: &str| inline(&FILTER.replace("DOMAIN", domain));
     let actions = |key: &str| inline(&ACTIONS.replace("KEY", key));
     let rules = "domain: d\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
