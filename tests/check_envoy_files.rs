@@ -280,6 +280,8 @@ fn dumps_are_read() {
 
 #[test]
 fn what_gateways_generate_fits_but_for_costs_of_distinct_and_inverted_headers() {
+    const DISTINCT: &str = "this charges another key than requests ask about: 'RULE' is a constant here, but at \
+                            their start a value of the request";
     let envoy = fs::read_to_string(root().join("tests/e2e/gateway_costs/envoy.yaml")).unwrap();
     let mut checked = 0;
     for entry in fs::read_dir(root().join("tests/gateway_policies")).unwrap() {
@@ -298,15 +300,12 @@ fn what_gateways_generate_fits_but_for_costs_of_distinct_and_inverted_headers() 
             .replace("{backend}", "8080");
         let found = findings(rules, &[("envoy.yaml", &envoy)]);
         let (rule, message) = match path.file_stem().unwrap().to_str().unwrap() {
-            "quota-distinct" => (
-                "rule-0-x-tenant-id-match-0",
-                "this charges another key than requests ask about: 'rule-0-x-tenant-id-match-0' is a constant \
-                 here, but at their start a value of the request",
-            ),
+            "quota-distinct" => ("rule-0-x-tenant-id-match-0", DISTINCT),
+            "quota-exact-distinct" => ("rule-0-x-tenant-id-match-1", DISTINCT),
             "quota-inverted" => (
                 "rule-0-x-tenant-id|acme-match-0",
-                "this charges other requests than those that ask: `expect_match` of \
-                 'rule-0-x-tenant-id|acme-match-0' is the opposite at their start",
+                "this charges other requests than those that ask: `expect_match` of 'RULE' is the opposite at \
+                 their start",
             ),
             name => {
                 assert_eq!(found, [""; 0], "{name}");
@@ -315,11 +314,12 @@ fn what_gateways_generate_fits_but_for_costs_of_distinct_and_inverted_headers() 
         };
         let line = |at: usize| envoy[..at].lines().count();
         let (asks, charges) = (line(envoy.find(rule).unwrap()), line(envoy.rfind(rule).unwrap()));
+        let message = message.replace("RULE", rule);
         let wanted = format!("envoy.yaml:{charges}: {message} (envoy.yaml:{asks}:");
         assert!(found.len() == 1 && found[0].starts_with(&wanted), "{found:?}");
         checked += 1;
     }
-    assert_eq!(checked, 2);
+    assert_eq!(checked, 3);
 }
 
 #[test]
