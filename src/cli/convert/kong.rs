@@ -13,7 +13,7 @@ use super::domain::{Algorithm, Domain, Limit, PathEntry};
 use super::fields::{get, items, list, number, period, place, text};
 use super::yaml::node;
 use weir_limit::Unit;
-use weir_rules::tree::{Node, Value as Scalar};
+use weir_rules::tree::{Content, Node, Value as Scalar};
 use weir_rules::yaml::Documents;
 
 const PLUGINS: [&str; 2] = ["rate-limiting", "rate-limiting-advanced"];
@@ -112,8 +112,9 @@ impl Conversion<'_> {
                 (Some(namespace), name) => format!("plugin/{namespace}/{name}"),
                 (None, name) => format!("plugin/{name}"),
             };
-            self.plugin(&owner, plugin, resource);
-            items.extend(self.item(&[owner], plugin));
+            if self.plugin(&owner, plugin, resource) {
+                items.extend(self.item(&[owner], plugin));
+            }
         }
         items
     }
@@ -186,21 +187,24 @@ impl Conversion<'_> {
         }
     }
 
-    fn plugin(&mut self, owner: &str, name: &'static str, plugin: &Node<'_>) {
+    /// Adds a plugin of an owner. Returns whether it is one to use.
+    fn plugin(&mut self, owner: &str, name: &'static str, plugin: &Node<'_>) -> bool {
         let is = |field: &str, wanted| {
             get(plugin, field).and_then(Node::value) == Some(Scalar::Bool(wanted))
         };
         if is("enabled", false) || is("disabled", true) {
-            return;
+            return false;
         }
         let key = (owner.to_owned(), name);
         if self.plugins.contains_key(&key) {
             let error = "an earlier plugin has the same name and scope: remove one of them";
-            return self.leave_out(plugin, error);
+            self.leave_out(plugin, error);
+            return false;
         }
         let converted = self.convert(owner, name, plugin);
         let converted = converted.map_err(|error| self.leave_out(plugin, &error)).ok();
         self.plugins.insert(key, converted);
+        true
     }
 
     fn convert(&mut self, owner: &str, name: &str, plugin: &Node<'_>) -> Result<Plugin, String> {
@@ -337,9 +341,13 @@ fn owner(kind: &str, node: &Node<'_>) -> String {
     }
 }
 
-/// Whether a field has a value.
+/// Whether a field has a value: not null, nor an empty list or map.
 fn is_given(node: &Node<'_>, field: &str) -> bool {
-    get(node, field).is_some_and(|value| value.value() != Some(Scalar::Null))
+    get(node, field).is_some_and(|value| match value.content() {
+        Content::Scalar(_) => value.value() != Some(Scalar::Null),
+        Content::List(items) => !items.is_empty(),
+        Content::Map(entries) => !entries.is_empty(),
+    })
 }
 
 /// The limits of `rate-limiting`: fixed windows, those of months and years by the calendar.
