@@ -64,12 +64,12 @@ const UNKNOWN: &str = "only domain and descriptors are compared, not whether the
 #[test]
 fn the_examples_for_istio_fit_their_rules() {
     for (domain, file, patches) in
-        [("gateway", "gateway.yaml", "2 patches are"), ("cart", "sidecar.yaml", "a patch is")]
+        [("gateway", "gateway.yaml", "2 patches"), ("cart", "sidecar.yaml", "a patch")]
     {
         let text = example(file);
         let line = text.lines().position(|line| line.contains("VIRTUAL_HOST")).unwrap() + 1;
         let note =
-            format!("{file}:{line}:7: the routes of {patches} not in these files: {UNKNOWN}");
+            format!("{file}:{line}:7: the routes of {patches} are not in these files: {UNKNOWN}");
         assert_eq!(findings(&istio_rules(domain), &[(file, &text)]), [note]);
     }
     let directory = tempfile::tempdir().unwrap();
@@ -124,6 +124,36 @@ fn patches_are_compared_with_the_rules() {
     assert!(without_note(&removed)[0].contains(unused));
 }
 
+#[test]
+fn a_filter_may_be_written_as_a_struct() {
+    let rules = "domain: d\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
+    let typed =
+        "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: DOMAIN";
+    for kind in ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"] {
+        let as_struct = format!(
+            "type.googleapis.com/{kind}, type_url: \
+             type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, value: {{ domain: d }}"
+        );
+        let filter = inline(&FILTER.replace(typed, &as_struct));
+        let actions = inline(&ACTIONS.replace("KEY", "user"));
+        let text = resource("shop", "a", "GATEWAY", &filter)
+            + &format!("  - match: {{ context: GATEWAY }}\n    {actions}\n");
+        let found = findings(rules, &[("patches.yaml", &text)]);
+        assert!(found.len() == 1 && found[0].contains(UNKNOWN), "{kind}: {found:?}");
+    }
+}
+
+#[test]
+fn a_patch_with_an_unknown_target_is_named() {
+    let gateway = example("gateway.yaml");
+    let misspelled = gateway.replacen("applyTo: VIRTUAL_HOST", "applyTo: VIRTUALHOST", 1);
+    let line = misspelled.lines().position(|line| line.contains("VIRTUALHOST")).unwrap() + 1;
+    let found = findings(&istio_rules("gateway"), &[("gateway.yaml", &misspelled)]);
+    let wanted =
+        format!("gateway.yaml:{line}: unknown applyTo 'VIRTUALHOST': the patch is ignored");
+    assert!(found.contains(&wanted), "{found:?}");
+}
+
 /// A filter, or actions, for these proxies.
 fn resource(namespace: &str, app: &str, context: &str, patch: &str) -> String {
     format!(
@@ -140,13 +170,15 @@ const FILTER: &str = "{ applyTo: HTTP_FILTER, patch: { operation: INSERT_FIRST, 
 const ACTIONS: &str = "{ applyTo: VIRTUAL_HOST, patch: { operation: MERGE, value: { rate_limits: \
                        [{ actions: [{ request_headers: { header_name: x, descriptor_key: KEY } }] }] } } }";
 
+/// A patch in flow style as a part of a resource.
+fn inline(patch: &str) -> String {
+    let patch = patch.strip_prefix("{ ").unwrap().strip_suffix(" }").unwrap();
+    let (apply, rest) = patch.split_once(", patch: ").unwrap();
+    format!("{apply}\n    patch: {rest}")
+}
+
 #[test]
 fn patches_of_several_files_belong_together_by_their_proxies() {
-    let inline = |patch: &str| {
-        let patch = patch.strip_prefix("{ ").unwrap().strip_suffix(" }").unwrap();
-        let (apply, rest) = patch.split_once(", patch: ").unwrap();
-        format!("{apply}\n    patch: {rest}")
-    };
     let filter = |domain: &str| inline(&FILTER.replace("DOMAIN", domain));
     let actions = |key: &str| inline(&ACTIONS.replace("KEY", key));
     let rules = "domain: d\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
@@ -204,7 +236,7 @@ fn patches_of_routes_in_the_files_are_applied_to_them() {
         [
             "filter.yaml:9: no rule of the domain 'gateway' matches 'destination_cluster=…'"
                 .to_owned(),
-            format!("filter.yaml:7:5: the routes of a patch is not in these files: {UNKNOWN}"),
+            format!("filter.yaml:7:5: the routes of a patch are not in these files: {UNKNOWN}"),
         ]
     );
 }
@@ -248,6 +280,8 @@ fn dumps_are_read() {
 
 #[test]
 fn what_gateways_generate_fits_but_for_costs_of_distinct_and_inverted_headers() {
+    const DISTINCT: &str = "this charges another key than requests ask about: 'RULE' is a constant here, but at \
+                            their start a value of the request";
     let envoy = fs::read_to_string(root().join("tests/e2e/gateway_costs/envoy.yaml")).unwrap();
     let mut checked = 0;
     for entry in fs::read_dir(root().join("tests/gateway_policies")).unwrap() {
@@ -266,15 +300,12 @@ fn what_gateways_generate_fits_but_for_costs_of_distinct_and_inverted_headers() 
             .replace("{backend}", "8080");
         let found = findings(rules, &[("envoy.yaml", &envoy)]);
         let (rule, message) = match path.file_stem().unwrap().to_str().unwrap() {
-            "quota-distinct" => (
-                "rule-0-x-tenant-id-match-0",
-                "this charges another key than requests ask about: 'rule-0-x-tenant-id-match-0' is a constant \
-                 here, but at their start a value of the request",
-            ),
+            "quota-distinct" => ("rule-0-x-tenant-id-match-0", DISTINCT),
+            "quota-exact-distinct" => ("rule-0-x-tenant-id-match-1", DISTINCT),
             "quota-inverted" => (
                 "rule-0-x-tenant-id|acme-match-0",
-                "this charges other requests than those that ask: `expect_match` of \
-                 'rule-0-x-tenant-id|acme-match-0' is the opposite at their start",
+                "this charges other requests than those that ask: `expect_match` of 'RULE' is the opposite at \
+                 their start",
             ),
             name => {
                 assert_eq!(found, [""; 0], "{name}");
@@ -283,11 +314,12 @@ fn what_gateways_generate_fits_but_for_costs_of_distinct_and_inverted_headers() 
         };
         let line = |at: usize| envoy[..at].lines().count();
         let (asks, charges) = (line(envoy.find(rule).unwrap()), line(envoy.rfind(rule).unwrap()));
+        let message = message.replace("RULE", rule);
         let wanted = format!("envoy.yaml:{charges}: {message} (envoy.yaml:{asks}:");
         assert!(found.len() == 1 && found[0].starts_with(&wanted), "{found:?}");
         checked += 1;
     }
-    assert_eq!(checked, 2);
+    assert_eq!(checked, 3);
 }
 
 #[test]
@@ -311,7 +343,7 @@ fn resources_that_are_no_configuration_are_named_with_the_command_that_gives_one
         ),
         (
             "# A route.\napiVersion: v1\nkind: List\nitems:\n- apiVersion: gateway.networking.k8s.io/v1\n  kind: HTTPRoute\n",
-            "resource.yaml:5:3: error: this is a HTTPRoute, not an Envoy configuration",
+            "resource.yaml:5:3: error: this is an HTTPRoute, not an Envoy configuration",
             "egctl config envoy-proxy all -A -o json",
         ),
         (
@@ -326,7 +358,7 @@ fn resources_that_are_no_configuration_are_named_with_the_command_that_gives_one
         ),
         (
             "apiVersion: projectcontour.io/v1\nkind: HTTPProxy\n",
-            "error: this is a HTTPProxy, not an Envoy configuration",
+            "error: this is an HTTPProxy, not an Envoy configuration",
             "config_dump",
         ),
     ] {

@@ -13,6 +13,9 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 1 }
   - key: path
     rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: address
+    network: [0.0.0.0/0, '::/0']
+    rate_limit: { unit: hour, requests_per_unit: 1 }
 ";
 
 fn replay(args: &[&str], log: &str) -> (Option<i32>, String, String) {
@@ -82,9 +85,17 @@ fn logs_of_proxies_are_read() {
         let hops = ["--format", format, "--descriptor", CLIENT, "--trusted-hops", "1"];
         assert_eq!(denied(&hops, log), ["client=192.0.2.1"], "{format}");
     }
-    let forwarded = COMBINED.replace("\n", " \"192.0.2.1, 192.0.2.2\"\n");
-    let hops = ["--format", "combined", "--descriptor", CLIENT, "--trusted-hops", "1"];
-    assert_eq!(denied(&hops, &forwarded), ["client=192.0.2.1"]);
+    // Behind a load balancer, which adds the client to the header: nginx and Apache log it as it came.
+    let forwarded = COMBINED.replace("\n", " \"6.6.6.6, 203.0.113.7\"\n");
+    let letters =
+        "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\" \"%{X-Forwarded-For}i\"";
+    for format in [["--format", "combined"], ["--log-format", letters]] {
+        for (hops, wanted) in [("0", "192.0.2.2"), ("1", "203.0.113.7"), ("2", "6.6.6.6")] {
+            let args = ["--descriptor", CLIENT, "--trusted-hops", hops];
+            let args = [&format[..], &args].concat();
+            assert_eq!(denied(&args, &forwarded), [format!("client={wanted}")], "{args:?}");
+        }
+    }
     let envoy = "[2026-11-22T10:00:00Z] \"GET / HTTP/1.1\" 200 - 0 512 3 2 \"192.0.2.1, 192.0.2.7\" \"curl\" \"r1\" \
                  \"shop\" \"127.0.0.1:8080\"\n";
     assert_eq!(denied(&["--descriptor", CLIENT], &envoy.repeat(2)), ["client=192.0.2.7"]);
@@ -150,6 +161,12 @@ fn errors_name_the_place_and_what_to_write() {
         out.contains("line 1: not in Istio's default text format: write --log-format"),
         "{out}"
     );
+    let (_, out, _) =
+        replay(&["--log-format", "%t %m %U", "--descriptor", "client={path}"], "GET /\n");
+    assert!(
+        out.contains("line 1: not in the format of --log-format: copy the format from"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -163,5 +180,8 @@ fn values_that_nearly_all_differ_are_warned_about() {
     let (_, out, _) = replay(&["--descriptor", "client={peer}"], &log);
     assert!(out.contains(warning) && out.contains("has it a port? `|host`"), "{out}");
     let (_, out, _) = replay(&["--descriptor", "client={peer|host}"], &log);
+    assert!(!out.contains("counter of its own") && out.contains("3 denied"), "{out}");
+    // A rule with a network counts addresses without their ports.
+    let (_, out, _) = replay(&["--descriptor", "address={peer}"], &log);
     assert!(!out.contains("counter of its own") && out.contains("3 denied"), "{out}");
 }

@@ -13,7 +13,7 @@ use super::number::count;
 use super::output::finish;
 use super::rule_files::{self, RuleFileArgs};
 use super::size::parse_size;
-pub(super) use envoy::{actions, nodes};
+pub(super) use envoy::{actions, nodes, typed_struct};
 use json::as_json;
 pub(super) use json::problem_json;
 use weir_common::escape::escape;

@@ -54,8 +54,17 @@ impl Gateway {
 
     /// As [`Self::ask`], where the gateway chooses this backend.
     fn ask_backend(&self, backend: &str, tokens: u32, headers: &[(&str, &str)]) -> u16 {
-        let chosen = [("x-backend", backend), ("x-model", "gpt-4o")];
-        self.get(&format!("/tokens/{tokens}"), &[&chosen, headers].concat())
+        self.ask_chosen(backend, "gpt-4o", tokens, headers)
+    }
+
+    /// As [`Self::ask`], where the gateway chooses this model.
+    fn ask_model(&self, model: &str, tokens: u32) -> u16 {
+        self.ask_chosen("default/openai", model, tokens, &[])
+    }
+
+    fn ask_chosen(&self, backend: &str, model: &str, tokens: u32, more: &[(&str, &str)]) -> u16 {
+        let chosen = [("x-backend", backend), ("x-model", model)];
+        self.get(&format!("/tokens/{tokens}"), &[&chosen, more].concat())
     }
 
     fn get(&self, path: &str, headers: &[(&str, &str)]) -> u16 {
@@ -184,6 +193,62 @@ fn requests_are_denied_when_the_budgets_of_all_backends_are_used_up() {
     assert_eq!(gateway.ask_backend("default/azure", 20, &[]), 200);
     gateway.wait_until_charged(AZURE, 22);
     assert_eq!(gateway.ask(1, &[]), 429);
+}
+
+#[test]
+fn a_model_is_used_beyond_its_budget_while_another_one_has_room() {
+    let gateway = Gateway::start(&Policy::read("quota-models"));
+    let mini = format!("{OPENAI}-mini");
+    assert_eq!(gateway.ask_model("gpt-4o", 20), 200);
+    gateway.wait_until_charged(OPENAI, 21);
+    // Both were asked for one hit.
+    gateway.wait_until_charged(&mini, 1);
+    assert_eq!(gateway.ask_model("gpt-4o", 5), 200);
+    gateway.wait_until_charged(OPENAI, 27);
+    assert_eq!(gateway.ask_model("gpt-4o-mini", 20), 200);
+    gateway.wait_until_charged(&mini, 23);
+    assert_eq!(gateway.ask_model("gpt-4o", 1), 429);
+    assert_eq!(gateway.ask_model("gpt-4o-mini", 1), 429);
+}
+
+#[test]
+fn the_budget_of_a_service_is_charged_for_models_without_one_but_never_asked() {
+    let gateway = Gateway::start(&Policy::read("quota-service"));
+    let service = "backend_name_default/openai.model_name_override";
+    assert_eq!(gateway.ask_model("gpt-4o-mini", 20), 200);
+    gateway.wait_until_charged(service, 20);
+    gateway.wait_until_charged(OPENAI, 1);
+    assert_eq!(gateway.ask_model("gpt-4o-mini", 20), 200);
+    gateway.wait_until_charged(service, 40);
+    // All requests of the route ask about the model that has a budget.
+    assert_eq!(gateway.ask_model("gpt-4o", 20), 200);
+    gateway.wait_until_charged(OPENAI, 23);
+    assert_eq!(gateway.ask_model("gpt-4o-mini", 1), 429);
+}
+
+#[test]
+fn costs_of_distinct_values_are_pooled_for_the_requests_with_another_header() {
+    let gateway = Gateway::start(&Policy::read("quota-exact-distinct"));
+    let pool = "rule-0-x-tenant-id-match-1";
+    let of = |plan, tenant| [("x-plan", plan), ("x-tenant-id", tenant)];
+    assert_eq!(gateway.ask(100, &of("gold", "ann")), 200);
+    let rule = format!("{}.{pool}", bucket("rule-0-x-plan|gold-match-0"));
+    gateway.wait_until_charged(&rule, 101);
+    assert_eq!(gateway.ask(1, &of("gold", "ann")), 200);
+    assert_eq!(gateway.ask(1, &of("gold", pool)), 429);
+    assert_eq!(gateway.ask(1, &of("silver", pool)), 200);
+}
+
+#[test]
+fn an_inverted_header_charges_the_requests_that_its_rule_excludes() {
+    let gateway = Gateway::start(&Policy::read("quota-inverted"));
+    let (acme, other) = ([("x-tenant-id", "acme")], [("x-tenant-id", "other")]);
+    let rule = bucket("rule-0-x-tenant-id|acme-match-0");
+    assert_eq!(gateway.ask(50, &other), 200);
+    assert_eq!(gateway.ask(50, &acme), 200);
+    gateway.wait_until_charged(&rule, 51);
+    assert_eq!(gateway.ask(1, &other), 429);
+    assert_eq!(gateway.ask(1, &acme), 200);
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod control_access;
 mod control_api;
 mod control_page;
 mod control_replicas;
+mod convert;
 mod debug_port;
 mod diff;
 mod disk;

@@ -1,6 +1,7 @@
-//! Descriptors whose values are nearly all different, as with a port in an address: then nothing is over a limit,
-//! whatever the rules are.
+//! Descriptors whose counted values are nearly all different, as with a port in an address: then nothing is over a
+//! limit, whatever the rules are.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashSet;
@@ -14,7 +15,7 @@ pub(super) const SAMPLE: u64 = 4096;
 /// With fewer requests, different values mean nothing.
 const MIN_REQUESTS: u64 = 4;
 
-/// Counts the different values of each template's descriptors, of the first requests.
+/// Counts the different values that each template's descriptors are counted by, of the first requests.
 pub(super) struct Distinct {
     hasher: RandomState,
     requests: u64,
@@ -54,15 +55,25 @@ impl Distinct {
         self.requests += 1;
     }
 
-    /// Adds a descriptor of a template; none if the request does not have it.
-    pub fn add(&mut self, template: usize, entries: Option<&[Entry<'_>]>) {
+    /// Adds a descriptor of a template. `replaced` are the values that its counter has in place of its own, with
+    /// the indices of their entries.
+    pub fn add(
+        &mut self,
+        template: usize,
+        entries: &[Entry<'_>],
+        replaced: &[(usize, Cow<'_, str>)],
+    ) {
         let Some(values) = self.templates.get_mut(template).filter(|values| values.vary) else {
             return;
         };
-        if let Some(entries) = entries {
-            values.sent += 1;
-            values.hashes.insert(self.hasher.hash_one(entries));
+        let mut counted = entries.to_vec();
+        for (index, value) in replaced {
+            if let Some((_, text)) = counted.get_mut(*index) {
+                *text = value;
+            }
         }
+        values.sent += 1;
+        values.hashes.insert(self.hasher.hash_one(counted));
     }
 
     /// The requests that were looked at and their different values, if nearly all of these differ: nine of ten.
@@ -93,12 +104,24 @@ mod tests {
             for request in 0..requests {
                 if distinct.is_open() {
                     let value = (request % values).to_string();
-                    distinct.add(0, Some(&[("a", &value)]));
-                    distinct.add(1, Some(&[("a", "b")]));
+                    distinct.add(0, &[("a", &value)], &[]);
+                    distinct.add(1, &[("a", "b")], &[]);
                 }
                 distinct.next();
             }
             assert_eq!((distinct.nearly_all(0), distinct.nearly_all(1)), (expected, None));
         }
+    }
+
+    #[test]
+    fn values_that_share_a_counter_are_one() {
+        let mut fields = Fields::default();
+        let templates = ["a={x}"].map(|text| Template::parse(text, &mut fields).unwrap());
+        let mut distinct = Distinct::new(&templates);
+        for value in ["192.0.2.7:1", "192.0.2.7:2", "192.0.2.7:3", "192.0.2.7:4"] {
+            distinct.add(0, &[("a", value)], &[(0, "192.0.2.7".into())]);
+            distinct.next();
+        }
+        assert_eq!(distinct.nearly_all(0), None);
     }
 }

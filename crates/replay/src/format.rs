@@ -12,7 +12,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 pub(super) use self::client::CLIENT;
-use self::client::client;
+use self::client::{Header, client};
 use self::csv::Csv;
 use self::envoy::Envoy;
 use self::json::Json;
@@ -58,7 +58,8 @@ pub(super) struct Patterns {
     patterns: Vec<PatternReader>,
     /// Reads lines that are JSON objects.
     json: Option<Box<ProxyJson>>,
-    name: &'static str,
+    /// The error of a line that has none of them.
+    error: String,
 }
 
 /// Reads the JSON of a proxy, which says who the client is.
@@ -136,10 +137,11 @@ impl Format {
 impl LineReader {
     /// Returns a reader of these fields. `hops` are the trusted proxies before the one that wrote the log.
     pub fn new(format: Format, fields: &Fields, hops: Option<usize>) -> LineReader {
-        let patterns = |formats: &[&str], name| {
+        let patterns = |formats: &[&str], name: &str| {
             let parsed = formats.iter().filter_map(|format| parse_log_format(format).ok());
             let patterns = parsed.map(|pattern| PatternReader::new(pattern, fields, hops));
-            Patterns { patterns: patterns.collect(), json: None, name }
+            let error = format!("not in {name}: write --log-format and the format that it has");
+            Patterns { patterns: patterns.collect(), json: None, error }
         };
         let json = || Some(Box::new(ProxyJson::new(format, fields, hops)));
         match format {
@@ -164,7 +166,9 @@ impl LineReader {
     /// Returns a reader of a format of its own.
     pub fn of_pattern(pattern: Pattern, fields: &Fields, hops: Option<usize>) -> LineReader {
         let patterns = vec![PatternReader::new(pattern, fields, hops)];
-        LineReader::Patterns(Patterns { patterns, json: None, name: "the format of --log-format" })
+        let error = "not in the format of --log-format: copy the format from the configuration of the program that \
+                     wrote this line";
+        LineReader::Patterns(Patterns { patterns, json: None, error: error.to_owned() })
     }
 
     /// Whether the line break after a part of a line is quoted, and so a part of the line too. `is_open`
@@ -202,9 +206,7 @@ impl Patterns {
                 self.patterns.swap(0, at);
                 Ok(())
             }
-            None => {
-                Err(format!("not in {}: write --log-format and the format that it has", self.name))
-            }
+            None => Err(self.error.clone()),
         }
     }
 }
@@ -223,7 +225,8 @@ impl ProxyJson {
         let Some([field, forwarded, remote]) = self.client else { return Ok(()) };
         // Such a log may write a dash for what is missing.
         let value = |field| rows.get(field).filter(|value| *value != "-");
-        let address = client(value(forwarded), value(remote), self.hops).map(str::to_owned);
+        let address = client(value(forwarded), Header::Sent, value(remote), self.hops);
+        let address = address.map(str::to_owned);
         if let Some(address) = address {
             rows.set_text(field, &address);
         }

@@ -355,8 +355,10 @@ impl Decider {
             if is_sent {
                 ends.push(entries.len());
             }
-            if self.distinct.is_open() {
-                self.distinct.add(number, is_sent.then_some(&entries[start..]));
+            if is_sent && self.distinct.is_open() {
+                let entries = &entries[start..];
+                let replaced = self.rules.key_values(&self.domain, entries);
+                self.distinct.add(number, entries, &replaced);
             }
         }
         if ends.len() < self.templates.len() {

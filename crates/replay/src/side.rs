@@ -1,5 +1,6 @@
 //! One set of rules, and what it decides.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +82,11 @@ impl Side {
             keys: KeyBudget(KEY_BYTES),
             key: String::new(),
         }
+    }
+
+    /// The values that the counter of a descriptor has in place of its own, with the indices of their entries.
+    pub fn key_values(&self, domain: &str, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
+        self.rules.domain(domain).map_or_else(Vec::new, |domain| domain.key_values(entries))
     }
 
     /// Decides a request at the time of the timeline, and counts it.

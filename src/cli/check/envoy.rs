@@ -11,6 +11,7 @@ pub(in crate::cli) mod nodes;
 mod reservations;
 mod resources;
 mod routes;
+pub(in crate::cli) mod typed_struct;
 
 use std::path::PathBuf;
 

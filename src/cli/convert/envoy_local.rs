@@ -12,8 +12,9 @@ use super::fields::{period_of, place};
 use super::yaml::{node, owned};
 use crate::cli::check::actions::written_entry;
 use crate::cli::check::nodes::{get, has_type, is_true, list, path, text, walk};
+use crate::cli::check::typed_struct::unwrapped;
 use weir_rules::Position;
-use weir_rules::tree::Node;
+use weir_rules::tree::{Node, Value};
 use weir_rules::yaml::Documents;
 
 const TYPE: &str = "filters.http.local_ratelimit.v3.LocalRateLimit";
@@ -29,6 +30,8 @@ struct Conversion<'d> {
     configs: BTreeMap<Position, Config>,
     names: BTreeSet<String>,
     routes: Vec<Route>,
+    /// The items of configurations whose routes are not in the file.
+    items: Vec<Item>,
 }
 
 struct Config {
@@ -58,13 +61,14 @@ pub(super) fn convert(name: &str, text: &str, domain: &str) -> Result<Converted,
         configs: BTreeMap::new(),
         names: BTreeSet::new(),
         routes: Vec::new(),
+        items: Vec::new(),
     };
     for document in Documents::new(text) {
         let root = document.map_err(|error| {
             format!("error: {name}:{}:{}: {}", error.line, error.column, error.message)
         })?;
         if let Some(root) = root {
-            conversion.document(&root);
+            conversion.document(&unwrapped(root));
         }
     }
     if conversion.configs.is_empty() {
@@ -72,7 +76,10 @@ pub(super) fn convert(name: &str, text: &str, domain: &str) -> Result<Converted,
             "error: {name}: there is no filter envoy.filters.http.local_ratelimit"
         ));
     }
-    let Conversion { rules, mut left_out, configs, routes, .. } = conversion;
+    let Conversion { rules, mut left_out, configs, mut routes, items, .. } = conversion;
+    if !items.is_empty() {
+        routes.push(Route::all(items));
+    }
     for descriptor in configs.values().flat_map(|config| &config.descriptors) {
         if !descriptor.is_sent {
             let place = &descriptor.place;
@@ -120,7 +127,7 @@ impl Conversion<'_> {
             if get(config, "token_bucket").is_some() && !self.configs.contains_key(&config.position)
             {
                 let items = self.items(config, &[]);
-                self.routes.push(Route::all(items));
+                self.items.extend(items);
             }
         }
     }
@@ -203,6 +210,27 @@ impl Conversion<'_> {
         items
     }
 
+    /// Lists where a configuration does not apply to all requests.
+    fn check_shares(&mut self, node: &Node<'_>) {
+        for field in ["filter_enabled", "filter_enforced"] {
+            let share = path(node, &[field, "default_value"]);
+            let error = match share {
+                None => "absent, so Envoy limits no request",
+                Some(share)
+                    if text(share, "numerator") == "100"
+                        && matches!(text(share, "denominator"), "" | "HUNDRED" | "0") =>
+                {
+                    continue;
+                }
+                Some(_) => "not for all requests",
+            };
+            let place = place(self.name, share.unwrap_or(node));
+            self.left_out.push(format!(
+                "{place}: `{field}` is {error}: write `shadow_mode: true` into the rule to only measure"
+            ));
+        }
+    }
+
     /// Reads a configuration of the filter. Adds the rule for all its requests.
     fn read(&mut self, node: &Node<'_>) -> Config {
         let wanted = match text(node, "stat_prefix") {
@@ -215,15 +243,15 @@ impl Conversion<'_> {
             self.names.insert(name.clone());
         }
         let mut config = Config { name, has_bucket: false, descriptors: Vec::new() };
-        for field in ["filter_enabled", "filter_enforced"] {
-            let Some(share) = path(node, &[field, "default_value"]) else { continue };
-            let is_all = text(share, "numerator") == "100"
-                && matches!(text(share, "denominator"), "" | "HUNDRED");
-            if !is_all {
-                let error =
-                    "not for all requests: write `shadow_mode: true` into the rule to only measure";
-                self.left_out.push(format!("{}: `{field}` is {error}", place(self.name, share)));
-            }
+        let has_descriptors = !list(node, "descriptors").is_empty();
+        if get(node, "token_bucket").is_some() || has_descriptors {
+            self.check_shares(node);
+        }
+        let always = get(node, "always_consume_default_token_bucket");
+        if always.and_then(Node::value) == Some(Value::Bool(false)) && has_descriptors {
+            let error = "`always_consume_default_token_bucket: false`: requests of a descriptor count in the \
+                         bucket of all requests too";
+            self.left_out.push(format!("{}: {error}", place(self.name, always.unwrap_or(node))));
         }
         if let Some(bucket) = get(node, "token_bucket") {
             let path = vec![(KEY.to_owned(), Some(config.name.clone()))];
@@ -317,6 +345,8 @@ route_config:
           '@type': type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
           stat_prefix: edge
           token_bucket: { max_tokens: 10, fill_interval: 60s }
+          filter_enabled: { default_value: { numerator: 100 } }
+          always_consume_default_token_bucket: false
           descriptors:
           - { entries: [{ key: user, value: ann }], token_bucket: { max_tokens: 5, tokens_per_fill: 5, fill_interval: 1s } }
           - { entries: [{ key: path, value: /x }], token_bucket: { max_tokens: 5, fill_interval: 1s } }
@@ -331,10 +361,14 @@ route_config:
         assert_eq!(
             converted.left_out,
             [
-                "e.yaml:28: `fill_interval` is neither whole seconds nor a part of a second such as 0.1s",
+                "e.yaml:22: `filter_enforced` is absent, so Envoy limits no request: write `shadow_mode: true` into the \
+                 rule to only measure",
+                "e.yaml:26: `always_consume_default_token_bucket: false`: requests of a descriptor count in the bucket \
+                 of all requests too",
+                "e.yaml:30: `fill_interval` is neither whole seconds nor a part of a second such as 0.1s",
                 "e.yaml:8: `filter_enforced` is not for all requests: write `shadow_mode: true` into the rule to \
                  only measure",
-                "e.yaml:27: no `rate_limits` of a route that uses it send this descriptor",
+                "e.yaml:29: no `rate_limits` of a route that uses it send this descriptor",
             ]
         );
         assert_eq!(errors(&converted.rules[0]), "");
@@ -346,5 +380,30 @@ route_config:
                     token_bucket: { max_tokens: 1, fill_interval: 1s } }";
         assert!(convert("e", part, "d").unwrap().envoy.is_some());
         assert!(convert("e", "a: 1", "d").unwrap_err().contains("there is no filter"));
+    }
+    #[test]
+    fn a_filter_may_be_written_as_a_struct() {
+        let patch = |stat_prefix: &str| {
+            format!(
+                "- patch:
+    value:
+      name: envoy.filters.http.local_ratelimit
+      typed_config:
+        '@type': type.googleapis.com/udpa.type.v1.TypedStruct
+        type_url: type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
+        value:
+          stat_prefix: {stat_prefix}
+          token_bucket: {{ max_tokens: 4, tokens_per_fill: 4, fill_interval: 60s }}
+          filter_enabled: {{ default_value: {{ numerator: 100, denominator: HUNDRED }} }}
+          filter_enforced: {{ default_value: {{ numerator: 100, denominator: HUNDRED }} }}
+"
+            )
+        };
+        let converted = convert("e", &(patch("a") + &patch("b")), "d").unwrap();
+        assert_eq!(converted.left_out, [""; 0]);
+        let rules = &converted.rules[0].text;
+        assert!(rules.contains("value: a\n") && rules.contains("value: b\n"), "{rules}");
+        // Of two routes that match alike, Envoy uses the first.
+        assert_eq!(converted.envoy.unwrap().matches("- match: ").count(), 1);
     }
 }

@@ -13,13 +13,18 @@ use super::domain::{Algorithm, Domain, Limit, PathEntry};
 use super::fields::{get, items, list, number, period, place, text};
 use super::yaml::node;
 use weir_limit::Unit;
-use weir_rules::tree::{Node, Value as Scalar};
+use weir_rules::tree::{Content, Node, Value as Scalar};
 use weir_rules::yaml::Documents;
 
 const PLUGINS: [&str; 2] = ["rate-limiting", "rate-limiting-advanced"];
 
 /// The key of the entry that says whose plugin it is.
 const KEY: &str = "kong";
+
+const OF_CONSUMER: &str = "a limit of one consumer or group: write a rule with its name as value";
+
+/// What a route may also match, which its route for Envoy does not.
+const OTHER_MATCHES: [&str; 5] = ["headers", "snis", "sources", "destinations", "expression"];
 
 struct Conversion<'d> {
     name: &'d str,
@@ -56,16 +61,19 @@ pub(super) fn convert(name: &str, text: &str, domain: &str) -> Result<Converted,
         left_out: Vec::new(),
         plugins: BTreeMap::new(),
     };
-    let mut routes = Vec::new();
+    let (mut routes, mut items) = (Vec::new(), Vec::new());
     for document in Documents::new(text) {
         let root = document.map_err(|error| {
             format!("error: {name}:{}:{}: {}", error.line, error.column, error.message)
         })?;
         let Some(root) = root else { continue };
         match self::text(&root, "kind") {
-            Some(_) => routes.extend(conversion.resources(&root)),
+            Some(_) => items.extend(conversion.resources(&root)),
             None => routes.extend(conversion.declared(&root)),
         }
+    }
+    if !items.is_empty() {
+        routes.push(Route::all(items));
     }
     let Conversion { rules, mut left_out, plugins, .. } = conversion;
     for plugin in plugins.values().flatten().filter(|plugin| !plugin.is_used) {
@@ -74,7 +82,7 @@ pub(super) fn convert(name: &str, text: &str, domain: &str) -> Result<Converted,
     }
     if plugins.is_empty() && left_out.is_empty() {
         return Err(format!(
-            "error: {name}: there is no plugin rate-limiting or rate-limiting-advanced"
+            "error: {name}: there is no plugin rate-limiting or rate-limiting-advanced that is enabled"
         ));
     }
     let mut converted = Converted::with_envoy(domain, &rules, &routes);
@@ -87,8 +95,8 @@ impl Conversion<'_> {
         self.left_out.push(format!("{}: {error}", place(self.name, node)));
     }
 
-    /// Plugins without the routes that they are for.
-    fn resources(&mut self, root: &Node<'_>) -> Vec<Route> {
+    /// The items of plugins without the routes that they are for.
+    fn resources(&mut self, root: &Node<'_>) -> Vec<Item> {
         let resources = match text(root, "kind") {
             Some(kind) if kind.ends_with("List") => list(root, "items").iter().collect(),
             _ => vec![root],
@@ -99,46 +107,65 @@ impl Conversion<'_> {
                 matches!(text(resource, "kind"), Some("KongPlugin" | "KongClusterPlugin"));
             let wanted = PLUGINS.into_iter().find(|name| text(resource, "plugin") == Some(name));
             let (Some(plugin), true) = (wanted, is_plugin) else { continue };
-            let metadata = get(resource, "metadata").and_then(|it| text(it, "name"));
-            let owner = format!("plugin/{}", metadata.unwrap_or("unnamed"));
-            self.plugin(&owner, plugin, resource);
-            items.extend(self.item(&[owner], plugin));
+            let metadata = |field| get(resource, "metadata").and_then(|it| text(it, field));
+            let owner = match (metadata("namespace"), metadata("name").unwrap_or("unnamed")) {
+                (Some(namespace), name) => format!("plugin/{namespace}/{name}"),
+                (None, name) => format!("plugin/{name}"),
+            };
+            if self.plugin(&owner, plugin, resource) {
+                items.extend(self.item(&[owner], plugin));
+            }
         }
-        vec![Route::all(items)]
+        items
     }
 
     fn declared(&mut self, root: &Node<'_>) -> Vec<Route> {
         let mut owned = Vec::new();
         self.plugins(list(root, "plugins"), None);
         for service in list(root, "services") {
-            let name = format!("service/{}", text(service, "name").unwrap_or("unnamed"));
+            let name = owner("service", service);
             self.plugins(list(service, "plugins"), Some(&name));
             for route in list(service, "routes") {
-                owned.push(self.route(route, &name));
+                owned.extend(self.route(route, &name));
             }
         }
         for route in list(root, "routes") {
             let service = get(route, "service");
             let service = service.and_then(|it| it.text().or_else(|| text(it, "name")));
-            owned.push(self.route(route, &format!("service/{}", service.unwrap_or_default())));
+            owned.extend(self.route(route, &format!("service/{}", service.unwrap_or_default())));
         }
         for consumer in list(root, "consumers").iter().chain(list(root, "consumer_groups")) {
             for plugin in list(consumer, "plugins") {
                 if text(plugin, "name").is_some_and(|name| PLUGINS.contains(&name)) {
-                    self.leave_out(
-                        plugin,
-                        "a limit of one consumer or group: write a rule with its name as value",
-                    );
+                    self.leave_out(plugin, OF_CONSUMER);
                 }
             }
         }
         self.hosts(&owned)
     }
 
-    fn route<'n>(&mut self, route: &'n Node<'n>, service: &str) -> Owned<'n> {
-        let name = format!("route/{}", text(route, "name").unwrap_or("unnamed"));
+    /// Reads a route. Lists what its route for Envoy does not match.
+    fn route<'n>(&mut self, route: &'n Node<'n>, service: &str) -> Option<Owned<'n>> {
+        let protocols: Vec<&str> = list(route, "protocols").iter().filter_map(Node::text).collect();
+        let has = |wanted: &[&str]| protocols.iter().any(|it| wanted.contains(it));
+        if has(&["tcp", "tls", "tls_passthrough", "udp"]) {
+            self.leave_out(route, "its `protocols` have no requests, which weir counts");
+            return None;
+        }
+        if has(&["grpc", "grpcs"]) {
+            let error = "`protocols`: the route for Envoy matches other requests too: write `grpc: {}` into its \
+                         `match` if it is for gRPC only";
+            self.leave_out(route, error);
+        }
+        for field in OTHER_MATCHES.into_iter().filter(|field| is_given(route, field)) {
+            let error = format!(
+                "`{field}`: the route for Envoy matches requests without it too: add it to the `match` or the listener"
+            );
+            self.leave_out(route, &error);
+        }
+        let name = owner("route", route);
         self.plugins(list(route, "plugins"), Some(&name));
-        Owned { node: route, owners: [name, service.to_owned(), "all".to_owned()] }
+        Some(Owned { node: route, owners: [name, service.to_owned(), "all".to_owned()] })
     }
 
     /// Converts the plugins of an owner, or those that name theirs.
@@ -150,11 +177,8 @@ impl Conversion<'_> {
                 let of = get(plugin, field)?;
                 of.text().or_else(|| text(of, "name")).map(|name| format!("{field}/{name}"))
             };
-            if get(plugin, "consumer").is_some_and(|it| it.value() != Some(Scalar::Null)) {
-                self.leave_out(
-                    plugin,
-                    "a limit of one consumer or group: write a rule with its name as value",
-                );
+            if ["consumer", "consumer_group"].into_iter().any(|field| is_given(plugin, field)) {
+                self.leave_out(plugin, OF_CONSUMER);
                 continue;
             }
             let owner =
@@ -163,13 +187,24 @@ impl Conversion<'_> {
         }
     }
 
-    fn plugin(&mut self, owner: &str, name: &'static str, plugin: &Node<'_>) {
-        if get(plugin, "enabled").and_then(Node::value) == Some(Scalar::Bool(false)) {
-            return;
+    /// Adds a plugin of an owner. Returns whether it is one to use.
+    fn plugin(&mut self, owner: &str, name: &'static str, plugin: &Node<'_>) -> bool {
+        let is = |field: &str, wanted| {
+            get(plugin, field).and_then(Node::value) == Some(Scalar::Bool(wanted))
+        };
+        if is("enabled", false) || is("disabled", true) {
+            return false;
+        }
+        let key = (owner.to_owned(), name);
+        if self.plugins.contains_key(&key) {
+            let error = "an earlier plugin has the same name and scope: remove one of them";
+            self.leave_out(plugin, error);
+            return false;
         }
         let converted = self.convert(owner, name, plugin);
         let converted = converted.map_err(|error| self.leave_out(plugin, &error)).ok();
-        self.plugins.insert((owner.to_owned(), name), converted);
+        self.plugins.insert(key, converted);
+        true
     }
 
     fn convert(&mut self, owner: &str, name: &str, plugin: &Node<'_>) -> Result<Plugin, String> {
@@ -298,6 +333,23 @@ impl Conversion<'_> {
     }
 }
 
+/// The name of a service or route as an owner: two without a name are not one.
+fn owner(kind: &str, node: &Node<'_>) -> String {
+    match text(node, "name") {
+        Some(name) => format!("{kind}/{name}"),
+        None => format!("{kind}/unnamed-{}", node.position.line().unwrap_or_default()),
+    }
+}
+
+/// Whether a field has a value: not null, nor an empty list or map.
+fn is_given(node: &Node<'_>, field: &str) -> bool {
+    get(node, field).is_some_and(|value| match value.content() {
+        Content::Scalar(_) => value.value() != Some(Scalar::Null),
+        Content::List(items) => !items.is_empty(),
+        Content::Map(entries) => !entries.is_empty(),
+    })
+}
+
 /// The limits of `rate-limiting`: fixed windows, those of months and years by the calendar.
 fn limits(config: &Node<'_>) -> Result<Vec<Limit>, String> {
     let units = [
@@ -310,7 +362,7 @@ fn limits(config: &Node<'_>) -> Result<Vec<Limit>, String> {
     ];
     let mut limits = Vec::new();
     for (field, unit) in units {
-        if get(config, field).is_none_or(|it| it.value() == Some(Scalar::Null)) {
+        if !is_given(config, field) {
             continue;
         }
         let requests = number(config, field).and_then(|number| u32::try_from(number).ok());
@@ -360,65 +412,4 @@ fn advanced_limits(config: &Node<'_>) -> Result<Vec<Limit>, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::convert::domain::tests::errors;
-
-    const CONFIG: &str = "\
-_format_version: '3.0'
-services:
-- name: shop
-  url: http://shop
-  plugins:
-  - { name: rate-limiting, config: { minute: 60, month: 10000, limit_by: ip, policy: local } }
-  routes:
-  - { name: all, paths: [/], hosts: [shop.example] }
-  - name: search
-    paths: [/search, '~/find/\\d+$']
-    methods: [GET, POST]
-    plugins:
-    - { name: rate-limiting-advanced, config: { limit: [5], window_size: [30], identifier: header, header_name: X-Key } }
-    - { name: rate-limiting, enabled: false, config: { second: 1 } }
-plugins:
-- { name: rate-limiting, config: { second: 9, limit_by: service } }
-- { name: rate-limiting, route: search, config: { hour: 7 } }
-- { name: cors }
-consumers:
-- { username: ann, plugins: [{ name: rate-limiting, config: { second: 9 } }] }
-";
-
-    #[test]
-    fn plugins_become_rules() {
-        let converted = convert("k.yaml", CONFIG, "d").unwrap();
-        assert_eq!(
-            converted.left_out,
-            [
-                "k.yaml:17: `limit_by: consumer`: Envoy does not know Kong's consumers; the rule counts the header \
-                 x-consumer-username, which your authentication must set, and no request without it",
-                "k.yaml:20: a limit of one consumer or group: write a rule with its name as value",
-                "k.yaml:16: no route uses this plugin: more specific ones replace it",
-            ]
-        );
-        assert_eq!(errors(&converted.rules[0]), "");
-        let rules = &converted.rules[0].text;
-        for text in [
-            "value: service/shop",
-            "align: calendar",
-            "value: route/search/advanced",
-            "algorithm: sliding_window",
-            "key: x-key",
-        ] {
-            assert!(rules.contains(text), "{text}: {rules}");
-        }
-        let resource = "kind: KongPlugin\nmetadata: { name: five }\nplugin: rate-limiting\nconfig: { second: 5, \
-                        limit_by: path, path: /a }\n";
-        let converted = convert("k", resource, "d").unwrap();
-        assert!(
-            converted.left_out.is_empty()
-                && converted.envoy.unwrap().contains("header_value_match")
-        );
-        assert!(
-            convert("k", "_format_version: '3.0'", "d").unwrap_err().contains("there is no plugin")
-        );
-    }
-}
+mod tests;

@@ -3,6 +3,8 @@
 //! Its conditions and counters are expressions over Envoy's attributes (CEL), which Envoy can send as entries: a
 //! condition is an entry with the value `true`. The first entry names the limit.
 
+use std::borrow::Cow;
+
 use super::Converted;
 use super::actions::{Item, Route, expression, fixed};
 use super::domain::{Algorithm, Domain, Limit, PathEntry};
@@ -81,6 +83,11 @@ fn convert_limit<'n>(
     limit: &'n Node<'n>,
     rules: &mut Domain,
 ) -> Result<Item, Failure<'n>> {
+    if let Some(selectors) = get(limit, "routeSelectors") {
+        let error = "`routeSelectors` choose routes of the HTTPRoute: write a condition in `when`, such as \
+                     `request.method == 'POST'`";
+        return Err((selectors, error.to_owned()));
+    }
     let mut entries: Vec<PathEntry> = vec![("limit".to_owned(), Some(name.to_owned()))];
     let mut actions = vec![fixed("limit", name)];
     let conditions = list(spec, "when").iter().chain(list(limit, "when"));
@@ -105,7 +112,7 @@ fn convert_limit<'n>(
         let text = text.ok_or_else(|| (counter, "a counter has an `expression`".to_owned()))?;
         check_expression(text).map_err(|error| (counter, error))?;
         let key = format!("counter_{}", at + 1);
-        actions.push(expression(&key, text));
+        actions.push(expression(&key, &attribute(text)));
         entries.push((key, None));
     }
     let rates = list(limit, "rates");
@@ -160,7 +167,16 @@ fn convert_rate(rate: &Node<'_>) -> Result<Limit, String> {
 fn selector(condition: &Node<'_>) -> Option<String> {
     let (selector, value) = (text(condition, "selector")?, text(condition, "value")?);
     (text(condition, "operator")? == "eq" && !value.contains(['\'', '\\']))
-        .then(|| format!("{selector} == '{value}'"))
+        .then(|| format!("{} == '{value}'", attribute(selector)))
+}
+
+/// Writes an attribute in the older form as an expression, in which a `-` in the name of a header subtracts.
+fn attribute(text: &str) -> Cow<'_, str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    match text.strip_prefix("request.headers.") {
+        Some(name) if name.chars().all(is_name) => format!("request.headers['{name}']").into(),
+        _ => text.into(),
+    }
 }
 
 /// Checks that Envoy knows the attributes of an expression.
@@ -243,5 +259,36 @@ descriptors:
             (converted.rules[0].text.as_str(), converted.envoy)
         );
         assert!(convert("p", "kind: Other", "d").unwrap_err().contains("no resource of the kind"));
+    }
+    #[test]
+    fn the_older_form_names_headers_by_dots_and_routes_by_selectors() {
+        let policy = "\
+kind: RateLimitPolicy
+metadata: { name: toys }
+spec:
+  limits:
+    users:
+      rates: [{ limit: 5, duration: 10, unit: second }]
+      when: [{ selector: request.headers.x-plan, operator: eq, value: gold }]
+      counters: [request.headers.x-user, source.address]
+    posts:
+      rates: [{ limit: 5, duration: 10, unit: second }]
+      routeSelectors: [{ matches: [{ method: POST }] }]
+";
+        let converted = convert("p", policy, "d").unwrap();
+        assert_eq!(
+            converted.left_out,
+            [
+                "p:11: `routeSelectors` choose routes of the HTTPRoute: write a condition in `when`, such as \
+              `request.method == 'POST'`"
+            ]
+        );
+        assert!(!converted.rules[0].text.contains("toys/posts"));
+        let envoy = converted.envoy.unwrap();
+        for text in
+            ["request.headers['x-plan'] == 'gold'", "request.headers['x-user']", "source.address"]
+        {
+            assert!(envoy.contains(text), "{text}: {envoy}");
+        }
     }
 }

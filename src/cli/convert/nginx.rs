@@ -74,7 +74,7 @@ impl<'d> Conversion<'d> {
 
     /// Reads the zones of all blocks.
     fn zones(&mut self, directives: &'d [Directive]) {
-        for directive in directives {
+        for directive in directives.iter().filter(|it| !is_of_connections(it)) {
             let is_rate = directive.name == "limit_req_zone";
             if is_rate || directive.name == "limit_conn_zone" {
                 let added = self.zone(directive, is_rate);
@@ -105,6 +105,14 @@ impl<'d> Conversion<'d> {
         for directive in directives {
             match directive.name.as_str() {
                 "server" => self.server(directive, scope),
+                "stream" | "mail" if has_limits(&directive.block) => {
+                    let error = format!(
+                        "`{}` has connections, not requests: Envoy's HTTP filter does not count them",
+                        directive.name
+                    );
+                    self.leave_out(directive.line, &error);
+                }
+                _ if is_of_connections(directive) => {}
                 "include" => {
                     let error = "`include` is not followed: convert the output of `nginx -T`";
                     self.leave_out(directive.line, error);
@@ -323,6 +331,18 @@ impl<'d> Conversion<'d> {
     }
 }
 
+/// Whether the servers of a block are not HTTP's.
+fn is_of_connections(directive: &Directive) -> bool {
+    matches!(directive.name.as_str(), "stream" | "mail")
+}
+
+/// Whether a block has a limit, or what may have one.
+fn has_limits(directives: &[Directive]) -> bool {
+    directives.iter().any(|it| {
+        matches!(it.name.as_str(), "limit_req" | "limit_conn" | "include") || has_limits(&it.block)
+    })
+}
+
 /// The directives of a block, if it has any of its own: they replace those of the outer one.
 fn scope<'d>(directives: &'d [Directive], outer: Scope<'d>) -> Scope<'d> {
     let has = |name: &str| directives.iter().any(|it| it.name == name);
@@ -470,6 +490,26 @@ descriptors:
         let places = ["{ path: /health }", "safe_regex", "{ prefix: /login }", "{ prefix: / }"];
         let places = places.map(|text| envoy.find(text).unwrap());
         assert!(places.is_sorted(), "{places:?}");
+    }
+
+    #[test]
+    fn servers_of_other_protocols_are_no_routes() {
+        let stream = "\
+stream {
+  limit_conn_zone $binary_remote_addr zone=a:10m;
+  server { listen 5432; limit_conn a 3; proxy_pass db; }
+}
+mail { server { listen 25; } }
+";
+        let converted = convert("n", stream, "d").unwrap();
+        let listed =
+            "n:1: `stream` has connections, not requests: Envoy's HTTP filter does not count them";
+        assert_eq!(converted.left_out, [listed]);
+        assert!(converted.rules.is_empty() && converted.envoy.is_none());
+        // A zone of the same name is another one.
+        let both = format!("{stream}http {{ server {{ limit_conn a 5; }} }}\n");
+        let converted = convert("n", &both, "d").unwrap();
+        assert_eq!(converted.left_out, [listed, "n:6: the zone `a` is not known or not converted"]);
     }
 
     #[test]

@@ -44,11 +44,15 @@ impl Policy {
 }
 
 /// Returns the rules of a QuotaPolicy: for each backend and model the default bucket or, with rules for
-/// clients, a bucket for each of them.
+/// clients, a bucket for each of them; and a bucket for each other model.
 fn quota_rules(policy: &Value) -> Value {
     let spec = &policy["spec"];
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let models: Vec<Value> = list(&spec["perModelQuotas"]).iter().map(model).collect();
+    let mut models: Vec<Value> = list(&spec["perModelQuotas"]).iter().map(model).collect();
+    let service = &spec["serviceQuota"]["quota"];
+    if !service.is_null() {
+        models.push(limited(json!({ "key": "model_name_override" }), service));
+    }
     let namespace = policy["metadata"]["namespace"].as_str().expect("a namespace");
     let backend = |target: &Value| {
         let name = target["name"].as_str().expect("a name");
@@ -133,7 +137,7 @@ fn the_generated_rules_are_those_of_the_policies() {
             }
         }
     }
-    assert_eq!(quotas, 6);
+    assert_eq!(quotas, 9);
     let example = |name| yaml::document(&read(format!("examples/envoy-ai-gateway/{name}.yaml")));
     assert_eq!(example("generated"), quota_rules(&example("quota-policy")));
 }

@@ -10,7 +10,7 @@
 
 use memchr::memmem;
 
-use super::client::{CLIENT, client};
+use super::client::{CLIENT, Header, client};
 use crate::rows::{Fields, Rows};
 
 const NAMES: [&str; 15] = [
@@ -71,7 +71,7 @@ impl Envoy {
                 None => {
                     let forwarded = std::str::from_utf8(values[FORWARDED]).ok();
                     let forwarded = forwarded.filter(|list| *list != "-");
-                    if let Some(address) = client(forwarded, None, self.hops) {
+                    if let Some(address) = client(forwarded, Header::Sent, None, self.hops) {
                         rows.set_text(index, address);
                     }
                 }

@@ -213,11 +213,13 @@ fn operator(text: &str) -> Result<(Column, &str), String> {
     let names = match (known, argument) {
         (Some((_, "")), _) => vec![name.to_ascii_lowercase()],
         (Some((_, field)), _) => vec![(*field).to_owned(), name.to_ascii_lowercase()],
-        (None, Some(argument)) if WITH_NAMES.contains(&name) => {
-            argument.split('?').flat_map(field_names).collect()
-        }
-        (None, None) if WITH_NAMES.contains(&name) => {
-            return Err(format!("`%{name}%` needs a name: write `%{name}(NAME)%`"));
+        (None, argument) if WITH_NAMES.contains(&name) => {
+            let names: Vec<String> =
+                argument.unwrap_or_default().split('?').flat_map(field_names).collect();
+            if names.is_empty() {
+                return Err(format!("`%{name}%` needs a name: write `%{name}(NAME)%`"));
+            }
+            names
         }
         _ => {
             let names = OPERATORS.iter().map(|(name, _)| *name).chain(WITH_NAMES);
@@ -267,10 +269,12 @@ fn letter(text: &str) -> Result<(Column, &str), String> {
             Ok((column, rest))
         }
         (Some(('t', name)), Some(_)) => Ok((column(vec![(*name).to_owned()]), rest)),
-        (_, Some(name)) if NAMED.contains(letter) => Ok((column(field_names(name)), rest)),
-        (None, None) if NAMED.contains(letter) => {
-            Err(format!("`%{letter}` needs a name: write `%{{NAME}}{letter}`"))
-        }
+        (None, name) if NAMED.contains(letter) => match field_names(name.unwrap_or_default()) {
+            names if names.is_empty() => {
+                Err(format!("`%{letter}` needs a name: write `%{{NAME}}{letter}`"))
+            }
+            names => Ok((column(names), rest)),
+        },
         _ => {
             let letters: String = LETTERS.iter().map(|(letter, _)| *letter).collect();
             Err(format!(
@@ -291,7 +295,7 @@ fn column(names: Vec<String>) -> Column {
     Column { names, content, after: String::new() }
 }
 
-/// The names of the field of a header, or of the last part of a path in metadata.
+/// The names of the field of a header, or of the last part of a path in metadata; none if it is empty.
 fn field_names(text: &str) -> Vec<String> {
     let text = text.trim();
     let name = match text.strip_prefix(':') {
@@ -300,6 +304,7 @@ fn field_names(text: &str) -> Vec<String> {
     };
     let name = name.to_ascii_lowercase().replace('-', "_");
     let names: &[&str] = match name.as_str() {
+        "" => &[],
         "x_envoy_original_path" => &["path"],
         "x_request_id" => &["request_id"],
         "host" => &["authority"],
@@ -358,6 +363,9 @@ mod tests {
             ("%REQ(:PATH", "character 1: `%REQ(` has no `)`"),
             ("%REQ(:PATH) x", "character 1: `%REQ` has no `%` at its end"),
             ("%REQ%", "character 1: `%REQ%` needs a name"),
+            ("%REQ()%", "character 1: `%REQ%` needs a name"),
+            ("%REQ(?)%", "character 1: `%REQ%` needs a name"),
+            ("%{}i", "character 1: `%i` needs a name"),
             ("%{User-Agent", "character 1: `%{` has no `}`"),
             ("%i", "character 1: `%i` needs a name"),
             ("%h%u", "character 3: there is no text between this value"),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
-use super::client::{CLIENT, client};
+use super::client::{CLIENT, Header, client};
 use crate::rows::{Fields, Rows};
 
 /// A value of a line, and the text after it.
@@ -49,7 +49,7 @@ pub(crate) struct Pattern {
     /// The text before the first value.
     pub before: String,
     pub columns: Vec<Column>,
-    /// Whether quotes and backslashes in values have a backslash before them.
+    /// Whether quotes and backslashes in values have a backslash before them: those of Apache and nginx.
     pub escapes: bool,
 }
 
@@ -61,6 +61,8 @@ pub(crate) struct PatternReader {
     pivot: usize,
     uses: Vec<(usize, Use)>,
     hops: Option<usize>,
+    /// What the lines have as `X-Forwarded-For`.
+    header: Header,
     /// The columns of the addresses in the header and of the client.
     forwarded: Option<usize>,
     remote: Option<usize>,
@@ -125,6 +127,7 @@ impl PatternReader {
             pivot,
             uses: names.filter_map(|(field, name)| Some((field, pattern.find(name)?))).collect(),
             hops,
+            header: if pattern.escapes { Header::Received } else { Header::Sent },
             forwarded: pattern.column("x_forwarded_for"),
             remote: pattern.remote(),
             found: Vec::with_capacity(pattern.columns.len()),
@@ -154,7 +157,7 @@ impl PatternReader {
                     let value = |column: Option<usize>| self.value(line, column?);
                     let (forwarded, remote) = (value(self.forwarded), value(self.remote));
                     let (forwarded, remote) = (as_text(&forwarded), as_text(&remote));
-                    if let Some(address) = client(forwarded, remote, self.hops) {
+                    if let Some(address) = client(forwarded, self.header, remote, self.hops) {
                         rows.set_text(*field, address);
                     }
                 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::nodes::{get, has_type, walk};
 use super::resources::{ENVOY_FILTER, HELP, kinds, not_a_configuration};
+use super::typed_struct::unwrapped;
 use crate::cli::rule_files::{STDIN, read_stdin};
 use weir_rules::source::RuleFile;
 use weir_rules::tree::Node;
@@ -25,7 +26,7 @@ impl<'a> EnvoyFile<'a> {
         let mut parsed = EnvoyFile { name: &file.name, documents: Vec::new(), is_whole: true };
         for document in Documents::new(&file.text) {
             match document {
-                Ok(root) => parsed.documents.extend(root),
+                Ok(root) => parsed.documents.extend(root.map(unwrapped)),
                 Err(SyntaxError { line, column, message }) => {
                     parsed.is_whole = false;
                     let message = format!("the Envoy configuration is not YAML or JSON: {message}");

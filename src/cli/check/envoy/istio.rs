@@ -17,8 +17,24 @@ use super::input::EnvoyFile;
 use super::nodes::{get, list, path, text, walk};
 use super::resources::{ENVOY_FILTER, resources};
 use super::routes::Routes;
+use weir_common::suggest::nearest;
 use weir_rules::tree::{Content, Node};
 use weir_rules::{Origin, Position};
+
+/// What a patch may apply to.
+const TARGETS: [&str; 11] = [
+    "LISTENER",
+    "FILTER_CHAIN",
+    "NETWORK_FILTER",
+    "HTTP_FILTER",
+    "ROUTE_CONFIGURATION",
+    "VIRTUAL_HOST",
+    "HTTP_ROUTE",
+    "CLUSTER",
+    "EXTENSION_CONFIG",
+    "BOOTSTRAP",
+    "LISTENER_FILTER",
+];
 
 /// The namespace whose resources are for all, unless Istio is configured otherwise.
 const ROOT_NAMESPACE: &str = "istio-system";
@@ -67,6 +83,7 @@ impl<'n, 'a> Patches<'n, 'a> {
                 let selector = Selector::of(resource);
                 let nodes =
                     get(resource, "spec").map_or(&[][..], |spec| list(spec, "config_patches"));
+                nodes.iter().for_each(|node| check_target(number, node, findings));
                 patches.list.extend(nodes.iter().filter_map(|node| {
                     let value = path(node, &["patch", "value"])?;
                     let value = findings.sources.placed(number, value).share();
@@ -184,14 +201,32 @@ impl<'n, 'a> Patches<'n, 'a> {
         }
         for (file, (position, count)) in unknown {
             let (line, column) = (position.line().unwrap_or(1), position.column().unwrap_or(1));
-            let patches = if count == 1 { "a patch is" } else { "patches are" };
-            let number = if count == 1 { String::new() } else { format!("{count} ") };
+            let patches = match count {
+                1 => "a patch".to_owned(),
+                count => format!("{count} patches"),
+            };
             findings.notes.push(format!(
-                "{file}:{line}:{column}: the routes of {number}{patches} not in these files: only domain and \
+                "{file}:{line}:{column}: the routes of {patches} are not in these files: only domain and \
                  descriptors are compared, not whether the patch applies"
             ));
         }
     }
+}
+
+/// Reports a patch whose target Istio does not know.
+fn check_target(file: usize, patch: &Node<'_>, findings: &mut Findings) {
+    let target = text(patch, "apply_to");
+    if TARGETS.contains(&target) {
+        return;
+    }
+    let position = get(patch, "apply_to").unwrap_or(patch).position;
+    let position = findings.sources.position(file, position);
+    let help = match nearest(target, TARGETS.into_iter()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("Istio knows {}", TARGETS.join(", ")),
+    };
+    let message = format!("unknown applyTo '{target}': the patch is ignored");
+    findings.add(position, message, target, &help);
 }
 
 /// A route configuration that stands for those that are not in the files: its hosts and routes have the names

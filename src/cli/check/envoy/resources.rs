@@ -39,7 +39,9 @@ pub(super) fn not_a_configuration(file: &str, documents: &[Node<'_>]) -> Problem
             (Position::in_text(1, 1), Problem::of_file(file, message, help))
         }
         Some((kind, version, position)) => {
-            let article = if kind.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+            // As they are spoken: an HTTPRoute, a UDPRoute.
+            let is_vowel = kind.starts_with(['A', 'E', 'I', 'O', 'U']) && !kind.starts_with("UDP");
+            let article = if is_vowel || kind.starts_with("HTTP") { "an" } else { "a" };
             let message = format!("this is {article} {kind}, not an Envoy configuration");
             (position, Problem::of_file(file, message, command(kind, version, file)))
         }

@@ -7,6 +7,7 @@ use weir_limit::{
     SlidingLog, SlidingWindow, TokenBucket, Unit,
 };
 
+/// A year in seconds.
 const YEAR: u64 = 365 * 86_400;
 
 pub(super) const PLANS: usize = 46;
