@@ -9,7 +9,6 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::iter;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashTable};
@@ -18,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{Child, MatchKind, MatcherNode, hash, rehash};
 use crate::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
 use crate::value_list::ValueList;
-use weir_common::network::Network;
+use weir_common::network::{Network, ipv4};
 
 /// The values that a descriptor matches, if it has `network` or `values_file`.
 #[derive(Clone, Debug)]
@@ -223,7 +222,7 @@ impl ValueSets {
                 return Some(in_list(*child, None, line));
             }
         }
-        let ipv4 = value.parse::<Ipv4Addr>().ok();
+        let ipv4 = ipv4(value);
         let is_ipv4 = ipv4.is_some();
         let network = ipv4.map(Network::from).or_else(|| Network::from_other_value(value))?;
         if !is_ipv4 && let Some(named) = of_key.value(network, network.prefix_len()) {
