@@ -201,7 +201,7 @@ impl ValueSets {
             }
         }
         for (key, of_key) in &mut self.by_key {
-            let mut build = |of: &mut HashMap<&str, PrefixTableBuilder>| {
+            let build = |of: &mut HashMap<&str, PrefixTableBuilder>| {
                 of.remove(&**key).unwrap_or_default().build()
             };
             (of_key.networks, of_key.values) = (build(&mut networks), build(&mut values));
