@@ -8,7 +8,7 @@ mod messages;
 use std::fs;
 use std::net::Ipv4Addr;
 
-use allocator::peak;
+use allocator::{kept, peak};
 use weir_rules::source::{RuleFile, Selection};
 use weir_rules::{Document, Loaded, Options, Problems, Rule, xds};
 
@@ -130,20 +130,31 @@ fn memory_for_messages_is_limited_by_their_size() {
 
 #[test]
 fn a_line_of_a_list_takes_few_bytes() {
-    const LINES: u32 = 100_000;
+    const LINES: u32 = 1_000_000;
+    let rules = "domain: d\ndescriptors: [{ key: ip, values_file: blocked.txt, rate_limit: { unit: day } }]\n";
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rules.yaml"), rules).unwrap();
     let spread = |line: u32| Ipv4Addr::from_bits(line.wrapping_mul(2_654_435_761));
     let list: String = (0..LINES).map(|line| format!("{}\n", spread(line))).collect();
-    let directory = tempfile::tempdir().unwrap();
-    let rules = "domain: d\ndescriptors: [{ key: ip, values_file: blocked.txt, rate_limit: { unit: day } }]\n";
-    fs::write(directory.path().join("rules.yaml"), rules).unwrap();
     fs::write(directory.path().join("blocked.txt"), list).unwrap();
     let selection = Selection::of(directory.path());
-    let mut values = None;
+    let (mut loaded, mut left) = (None, 0);
     let peak = peak(|| {
-        let loaded = Loaded::read(&selection, &Options::default(), None);
-        values = loaded.rules.rules().next().and_then(Rule::listed_values);
+        let read = || Loaded::read(&selection, &Options::default(), None);
+        let (read, bytes) = kept(read);
+        (loaded, left) = (Some(read), bytes);
     });
+    let loaded = loaded.unwrap();
+    let values = loaded.rules.rules().next().and_then(Rule::listed_values);
     assert_eq!(values, Some(LINES as usize));
-    println!("{} bytes a line", peak / LINES as usize);
+    let address = spread(LINES - 1).to_string();
+    assert!(loaded.rules.domain("d").unwrap().find(&[("ip", &address)]).is_some());
+    println!(
+        "a line takes {} bytes, while it is read {}",
+        left / LINES as usize,
+        peak / LINES as usize
+    );
+    // From docs/rules.md.
+    assert!(left <= 21 * LINES as usize, "{left} bytes");
     assert!(peak <= 40 * LINES as usize, "{peak} bytes");
 }

@@ -163,6 +163,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     // Names by which weir would not read them.
     ("rules: { overlay: { files: { a.yml: '' } } }", &["a.yml", "name it a.overlay.yaml"]),
+    ("rules: { files: { shop: '', b.txt: '' } }", &["only b.txt, shop", "in .yaml"]),
+    ("rules: { files: { lists/b.txt: '' } }", &["lists/b.txt"]),
     ("rules: { files: { a.overlay.yaml: '' } }", &["a.overlay.yaml", "rules.overlay.files"]),
     ("controls: { existingClaim: a }", &["controls.existingClaim", "Redis keeps controls"]),
     ("debug: { readTokenKey: a }", &["debug.readTokenKey needs debug.existingSecret"]),

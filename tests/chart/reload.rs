@@ -28,6 +28,29 @@ fn changed_rules_are_loaded_from_the_mount() {
 }
 
 #[test]
+fn a_list_is_beside_the_rules() {
+    let Some(helm) = Helm::newest() else { return };
+    let rule = |keys: &str, count: u32| {
+        format!("- {{ key: user, {keys}rate_limit: {{ unit: year, requests_per_unit: {count} }} }}")
+    };
+    let descriptors = [rule("", 1000), rule("values_file: blocked.txt, ", 0)].join("\n      ");
+    let values = format!(
+        "rules:\n  files:\n    shop.yaml: |\n      domain: shop\n      descriptors:\n      {descriptors}\n    \
+         blocked.txt: ann\n"
+    );
+    let release = helm.chart().file("memory").values(&values).render();
+    let mut running = Node::new(&release).start();
+    wait_until_ready(&running);
+    assert!(!allows(running.http, "ann") && allows(running.http, "bob"));
+    let rules = release.find("ConfigMap/weir-rules")["data"]["shop.yaml"].text();
+    let files = [("shop.yaml", rules), ("blocked.txt", "bob")];
+    running.node.set_config_map("weir-rules", &files);
+    running.node.mount();
+    wait_for("the new list applies", || allows(running.http, "ann").then_some(()));
+    assert!(!allows(running.http, "bob") && running.runs());
+}
+
+#[test]
 fn a_broken_change_keeps_the_old_rules() {
     let Some(helm) = Helm::newest() else { return };
     let node = Node::new(&helm.chart().file("memory").values(RULES).render());

@@ -49,7 +49,7 @@ async fn a_list_is_reloaded_and_a_broken_line_keeps_the_old_rules() {
         until(&weir, "198.51.100.7", Code::OverLimit).await;
         until(&weir, "203.0.113.7", Code::Ok).await;
         fs::remove_file(&list).unwrap();
-        until_rejected(&weir, "the list cannot be read");
+        until_rejected(&weir, "lists/blocked.txt': cannot be read");
         until(&weir, "198.51.100.7", Code::OverLimit).await;
         fs::write(&list, "203.0.113.0/24\n").unwrap();
         until(&weir, "203.0.113.7", Code::OverLimit).await;

@@ -54,6 +54,14 @@ pub fn allocations(run: impl FnOnce()) -> usize {
     ALLOCATIONS.get() - before
 }
 
+/// Returns the result of `run`, and the number of bytes that it leaves allocated.
+#[allow(dead_code, reason = "not every test counts them")]
+pub fn kept<T>(run: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE.get();
+    let result = run();
+    (result, LIVE.get().saturating_sub(before))
+}
+
 /// Returns the peak number of bytes that `run` has allocated at one time.
 #[allow(dead_code, reason = "not every test counts them")]
 pub fn peak(run: impl FnOnce()) -> usize {

@@ -46,6 +46,7 @@ impl RuleSet {
         let mut lists = ListReader::new(options.lists.clone());
         for document in documents {
             problems.start_file();
+            lists.start_document(document.lists());
             let nodes = match document.trees(&mut |warning| problems.push(warning)) {
                 Ok(nodes) => nodes,
                 Err(problem) => {

@@ -1,5 +1,8 @@
 //! The forms in which rules arrive: files and xDS resources.
 
+use std::sync::Arc;
+
+use super::lists::EmbeddedList;
 use super::problem::Problem;
 use super::tree::Node;
 
@@ -24,6 +27,11 @@ pub trait Document: Sized {
     /// A document cannot be read.
     fn trees(&self, warn: &mut dyn FnMut(Problem)) -> Result<Vec<Option<Node<'_>>>, Problem> {
         self.tree(warn).map(|tree| vec![tree])
+    }
+
+    /// The lists beside it, if it is in a manifest; none if they are files.
+    fn lists(&self) -> Option<Arc<[EmbeddedList]>> {
+        None
     }
 
     /// The text that positions refer to, if they are lines and columns.

@@ -6,9 +6,10 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::position::Position;
+use super::problem::Problem;
 use super::source::read_text;
+use super::source_map::SourceMap;
 use super::value_list::{LineError, ValueList, content_hash};
-use weir_common::escape::escape;
 
 /// Where the lists of rules are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,25 +53,38 @@ impl Lists {
 /// Why a list cannot be used.
 #[derive(Debug)]
 pub(crate) enum ListError {
-    /// The name in the rule; the message, and what to write instead.
-    Name(String, String),
-    /// The file; the message, what to do instead, and the place.
-    File { path: String, message: String, help: String, position: Option<Position> },
-    /// A line of the list.
+    /// An error of the whole list, to be reported where a rule names it: the message, and what to do instead.
+    Whole(String, String),
+    /// An error at a place in the list.
     Line { path: String, position: Position, text: String, message: String, help: String },
+}
+
+/// A list in a manifest.
+#[derive(Clone, Debug)]
+pub struct EmbeddedList {
+    pub(crate) name: String,
+    pub(crate) text: String,
+    pub(crate) map: SourceMap,
 }
 
 /// Reads the lists of one compilation, each once.
 #[derive(Debug)]
 pub(crate) struct ListReader {
     lists: Lists,
+    /// The lists beside the current document, if it is in a manifest.
+    embedded: Option<Arc<[EmbeddedList]>>,
     read: HashMap<PathBuf, Arc<ValueList>>,
     files: Vec<ListFile>,
 }
 
 impl ListReader {
     pub fn new(lists: Lists) -> ListReader {
-        ListReader { lists, read: HashMap::new(), files: Vec::new() }
+        ListReader { lists, embedded: None, read: HashMap::new(), files: Vec::new() }
+    }
+
+    /// Starts the next document, which may bring its lists along.
+    pub fn start_document(&mut self, embedded: Option<Arc<[EmbeddedList]>>) {
+        self.embedded = embedded;
     }
 
     /// Returns the files that were read.
@@ -90,10 +104,13 @@ impl ListReader {
             Ok(Some(path)) => path,
             Ok(None) => return Arc::default(),
             Err((message, help)) => {
-                report(ListError::Name(message, help));
+                report(ListError::Whole(message, help));
                 return Arc::default();
             }
         };
+        if let Some(lists) = self.embedded.clone() {
+            return self.embedded_list(&lists, rule_file, name, report);
+        }
         if let Some(known) = self.read.get(&path) {
             return known.clone();
         }
@@ -104,8 +121,18 @@ impl ListReader {
                 let (path, text) = (shown.clone(), text.to_owned());
                 report(ListError::Line { path, position, text, message, help })
             }),
-            Err((message, help, position)) => {
-                report(ListError::File { path: shown, message, help, position });
+            Err(Unreadable { message, help, position }) => {
+                report(match position {
+                    Some(position) => {
+                        let message = format!("config error, {message}");
+                        let text = String::new();
+                        ListError::Line { path: shown, position, text, message, help }
+                    }
+                    None => {
+                        let message = format!("config error, the list '{shown}': {message}");
+                        ListError::Whole(message, help)
+                    }
+                });
                 ValueList::default()
             }
         };
@@ -113,6 +140,35 @@ impl ListReader {
         let list = Arc::new(list);
         self.read.insert(path, list.clone());
         list
+    }
+
+    /// Reads a list of the manifest that has the rule file. Its lines are those of the manifest.
+    fn embedded_list(
+        &mut self,
+        lists: &[EmbeddedList],
+        rule_file: &str,
+        name: &str,
+        report: &mut dyn FnMut(ListError),
+    ) -> Arc<ValueList> {
+        let Some(list) = lists.iter().find(|list| list.name == name) else {
+            let message = format!("config error, the ConfigMap has no list '{name}'");
+            let help =
+                "put the list into the `data` of the ConfigMap with the rules, under this name";
+            report(ListError::Whole(message, help.to_owned()));
+            return Arc::default();
+        };
+        let (line, column) = list.map.locate(1, 1);
+        // No path of a file has this character.
+        let place = PathBuf::from(format!("{rule_file}\0{line}:{column}"));
+        let parse = || {
+            Arc::new(ValueList::parse(&list.text, |error| {
+                let LineError { position, text, message, help } = error;
+                let (path, text) = (rule_file.to_owned(), text.to_owned());
+                let position = list.map.position(position);
+                report(ListError::Line { path, position, text, message, help })
+            }))
+        };
+        self.read.entry(place).or_insert_with(parse).clone()
     }
 
     /// Returns the path of a list; none if it is not read.
@@ -152,33 +208,35 @@ impl ListReader {
     }
 }
 
-/// Why a file cannot be read: the message, what to do instead, and the place.
-type Unreadable = (String, String, Option<Position>);
+/// Why a file cannot be read, and what to do instead.
+struct Unreadable {
+    message: String,
+    help: String,
+    position: Option<Position>,
+}
 
 /// Reads a file, and returns its fingerprint, or that of the error.
 fn read(path: &Path, max_file: u64) -> (Result<String, Unreadable>, u64) {
     let is_file = fs::metadata(path).map(|meta| meta.is_file());
     let text = match is_file {
         Ok(true) => read_text(path, max_file.min(u32::MAX.into())).map_err(|problem| {
-            (format!("config error, {}", problem.message), problem.help, problem.position)
+            let Problem { message, help, position, .. } = problem;
+            Unreadable { message, help, position }
         }),
-        Ok(false) => Err((
-            "config error, the list is not a regular file".to_owned(),
-            "name a file with a value or network a line".to_owned(),
-            None,
-        )),
-        Err(error) => Err((
-            format!("config error, the list cannot be read: {error}"),
-            format!(
-                "put the list there, or correct `values_file`: {}",
-                escape(&path.display().to_string())
-            ),
-            None,
-        )),
+        Ok(false) => Err(Unreadable {
+            message: "not a regular file".to_owned(),
+            help: "name a file with a value or network a line".to_owned(),
+            position: None,
+        }),
+        Err(error) => Err(Unreadable {
+            message: format!("cannot be read: {error}"),
+            help: "put the list there, or correct `values_file`".to_owned(),
+            position: None,
+        }),
     };
     let hash = match &text {
         Ok(text) => content_hash(text),
-        Err((message, ..)) => content_hash(&format!("\0{message}")),
+        Err(Unreadable { message, .. }) => content_hash(&format!("\0{message}")),
     };
     (text, hash)
 }

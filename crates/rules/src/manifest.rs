@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::document::Document;
+use super::lists::EmbeddedList;
 use super::position::Position;
 use super::problem::{Problem, lines};
 use super::source::{RuleFile, all_documents, first_document};
@@ -27,6 +28,8 @@ pub struct SourceFile {
 struct Embedded {
     text: String,
     map: SourceMap,
+    /// The other entries of its ConfigMap.
+    lists: Arc<[EmbeddedList]>,
 }
 
 impl From<RuleFile> for SourceFile {
@@ -54,6 +57,10 @@ impl Document for SourceFile {
             true => all_documents(&self.name, &self.text, self.documents()),
             false => self.tree(warn).map(|tree| vec![tree]),
         }
+    }
+
+    fn lists(&self) -> Option<Arc<[EmbeddedList]>> {
+        self.embedded.as_ref().map(|embedded| embedded.lists.clone())
     }
 
     fn source_text(&self) -> Option<&str> {
@@ -136,15 +143,22 @@ fn add(object: &Node<'_>, lines: &[&str], found: &mut Vec<Embedded>) {
     if kind != "ConfigMap" {
         return;
     }
+    let (mut rules, mut lists) = (Vec::new(), Vec::new());
     for (name, value) in data {
-        if let (Some(name), Some(rules)) = (name.text(), value.text())
-            && is_rule_file(name)
+        if let (Some(name), Some(text)) = (name.text(), value.text())
             && let Position::Line { line, column } = value.position
         {
-            let map = SourceMap::of_scalar(lines, line.get(), column, rules);
-            found.push(Embedded { text: rules.to_owned(), map });
+            let map = SourceMap::of_scalar(lines, line.get(), column, text);
+            match is_rule_file(name) {
+                true => rules.push((text.to_owned(), map)),
+                false => {
+                    lists.push(EmbeddedList { name: name.to_owned(), text: text.to_owned(), map });
+                }
+            }
         }
     }
+    let lists: Arc<[EmbeddedList]> = lists.into();
+    found.extend(rules.into_iter().map(|(text, map)| Embedded { text, map, lists: lists.clone() }));
 }
 
 /// Whether the name is that of a rule file, not of a test or an overlay.

@@ -84,6 +84,16 @@ impl Child {
         self.rule.as_ref()?.reserve.as_deref()
     }
 
+    /// Whether its text is `key_value`.
+    fn has_text(&self, key: &str, value: &str) -> bool {
+        Joined { key: key.as_bytes(), value: value.as_bytes() }.is(self.text.as_bytes())
+    }
+
+    /// Whether what it matches is never counted: it allows everything, and nothing is below it.
+    fn is_unlimited(&self) -> bool {
+        self.below.children.is_empty() && self.rule.as_ref().is_some_and(|it| it.plan.is_none())
+    }
+
     /// Whether `further` entries are part of a reservation of its rule.
     #[cold]
     fn is_end(&self, further: &[Entry<'_>]) -> bool {

@@ -3,8 +3,12 @@
 //! Two networks either lie beside each other, or one contains the other. Rows are sorted by the first
 //! address, and of equal ones the shorter prefix is first. The last row that starts at or before an address
 //! lies within every network that contains the address, or is the longest of them. Each row has the position
-//! of the one that encloses it, so one binary search and a walk outwards find the longest, however many
-//! lengths there are. A row takes 16 bytes, one of IPv6 32.
+//! of the one that encloses it, so one search and a walk outwards find the longest, however many lengths there
+//! are.
+//!
+//! The range from the first row to the last is divided into at most as many equal slots as there are rows, and
+//! the search is a binary one among the rows of a slot: few where addresses are spread, as they mostly are, and
+//! never more than all. A row takes 16 bytes, one of IPv6 32, and its slot at most 4.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,8 +19,18 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 pub(crate) struct PrefixTable {
-    v4: Box<[Row<u32>]>,
-    v6: Box<[Row<u128>]>,
+    v4: Rows<u32>,
+    v6: Rows<u128>,
+}
+
+/// The networks of one family.
+#[derive(Debug, Default)]
+struct Rows<B> {
+    sorted: Box<[Row<B>]>,
+    /// The number of rows before each slot, and that of all. Empty if there are no rows.
+    before: Box<[u32]>,
+    /// The number of bits of a distance from the first row that do not select the slot.
+    shift: u32,
 }
 
 /// A network that contains another one.
@@ -40,17 +54,37 @@ struct Row<B> {
 trait Bits: Copy + Ord {
     /// Returns the bits with all after the prefix zero.
     fn masked(self, prefix_len: u8) -> Self;
+    /// Returns the distance from `first`, without the last bits; none if it is before.
+    fn distance(self, first: Self, shift: u32) -> Option<usize>;
+    /// The number of bits that the distance from `first` has.
+    fn distance_bits(self, first: Self) -> u32;
 }
 
 impl Bits for u32 {
     fn masked(self, prefix_len: u8) -> u32 {
         self & !u32::MAX.checked_shr(prefix_len.into()).unwrap_or(0)
     }
+
+    fn distance(self, first: u32, shift: u32) -> Option<usize> {
+        Some(usize::try_from(self.checked_sub(first)? >> shift).unwrap_or(usize::MAX))
+    }
+
+    fn distance_bits(self, first: u32) -> u32 {
+        u32::BITS - self.saturating_sub(first).leading_zeros()
+    }
 }
 
 impl Bits for u128 {
     fn masked(self, prefix_len: u8) -> u128 {
         self & !u128::MAX.checked_shr(prefix_len.into()).unwrap_or(0)
+    }
+
+    fn distance(self, first: u128, shift: u32) -> Option<usize> {
+        Some(usize::try_from(self.checked_sub(first)? >> shift).unwrap_or(usize::MAX))
+    }
+
+    fn distance_bits(self, first: u128) -> u32 {
+        u128::BITS - self.saturating_sub(first).leading_zeros()
     }
 }
 
@@ -76,27 +110,27 @@ impl PrefixTableBuilder {
     }
 
     pub fn build(self) -> PrefixTable {
-        PrefixTable { v4: sorted(self.v4), v6: sorted(self.v6) }
+        PrefixTable { v4: Rows::new(self.v4), v6: Rows::new(self.v6) }
     }
 }
 
 impl PrefixTable {
     /// The number of networks.
     pub fn len(&self) -> usize {
-        self.v4.len() + self.v6.len()
+        self.v4.sorted.len() + self.v6.sorted.len()
     }
 
     /// Returns whether two tables have the same networks, whatever their numbers.
     pub fn is_same(&self, other: &PrefixTable) -> bool {
-        are_same(&self.v4, &other.v4) && are_same(&self.v6, &other.v6)
+        self.v4.is_same(&other.v4) && self.v6.is_same(&other.v6)
     }
 
     /// Finds the longest network that contains another one.
     pub fn find(&self, network: &Network) -> Option<Containing> {
         let len = network.prefix_len();
         match network.address() {
-            IpAddr::V4(address) => outwards(&self.v4, address.to_bits(), len).next(),
-            IpAddr::V6(address) => outwards(&self.v6, address.to_bits(), len).next(),
+            IpAddr::V4(address) => self.v4.containing(address.to_bits(), len).next(),
+            IpAddr::V6(address) => self.v6.containing(address.to_bits(), len).next(),
         }
     }
 
@@ -110,19 +144,19 @@ impl PrefixTable {
     pub fn containing(&self, network: &Network) -> impl Iterator<Item = Containing> {
         let len = network.prefix_len();
         let (v4, v6) = match network.address() {
-            IpAddr::V4(address) => (Some(outwards(&self.v4, address.to_bits(), len)), None),
-            IpAddr::V6(address) => (None, Some(outwards(&self.v6, address.to_bits(), len))),
+            IpAddr::V4(address) => (Some(self.v4.containing(address.to_bits(), len)), None),
+            IpAddr::V6(address) => (None, Some(self.v6.containing(address.to_bits(), len))),
         };
         v4.into_iter().flatten().chain(v6.into_iter().flatten())
     }
 
     /// Returns all networks, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (Network, u32)> {
-        let v4 = self.v4.iter().filter_map(|row| {
+        let v4 = self.v4.sorted.iter().filter_map(|row| {
             let network = Network::new(Ipv4Addr::from_bits(row.start).into(), row.prefix_len);
             network.map(|network| (network, row.number))
         });
-        let v6 = self.v6.iter().filter_map(|row| {
+        let v6 = self.v6.sorted.iter().filter_map(|row| {
             let network = Network::new(Ipv6Addr::from_bits(row.start).into(), row.prefix_len);
             network.map(|network| (network, row.number))
         });
@@ -136,47 +170,66 @@ impl<B: Bits> Row<B> {
     }
 }
 
-fn are_same<B: Bits>(one: &[Row<B>], other: &[Row<B>]) -> bool {
-    let networks = |row: &Row<B>| (row.start, row.prefix_len);
-    one.iter().map(networks).eq(other.iter().map(networks))
-}
-
-/// Sorts networks, and finds for each the one that encloses it.
-fn sorted<B: Bits>(mut rows: Vec<Row<B>>) -> Box<[Row<B>]> {
-    rows.sort_unstable_by_key(|row| (row.start, row.prefix_len, row.number));
-    rows.dedup_by_key(|row| (row.start, row.prefix_len));
-    // The networks that contain the last row, from the longest on the right.
-    let mut open: Vec<u32> = Vec::new();
-    for at in 0..rows.len() {
-        let Row { start, prefix_len, .. } = rows[at];
-        while let Some(&last) = open.last()
-            && !rows[last as usize].contains(start, prefix_len)
-        {
-            open.pop();
-        }
-        rows[at].enclosing = open.last().copied().unwrap_or(NONE);
-        open.push(at as u32);
-    }
-    rows.into()
-}
-
-/// Returns the rows that contain a network, the longest first.
-fn outwards<B: Bits>(
-    rows: &[Row<B>],
-    start: B,
-    prefix_len: u8,
-) -> impl Iterator<Item = Containing> {
-    let after = rows.partition_point(|row| row.start <= start);
-    let mut next = after.checked_sub(1).and_then(|last| rows.get(last));
-    std::iter::from_fn(move || {
-        loop {
-            let row = next?;
-            next = rows.get(row.enclosing as usize);
-            if row.contains(start, prefix_len) {
-                return Some(Containing { prefix_len: row.prefix_len, number: row.number });
+impl<B: Bits> Rows<B> {
+    /// Sorts networks, finds for each the one that encloses it, and assigns them to slots.
+    fn new(mut rows: Vec<Row<B>>) -> Rows<B> {
+        rows.sort_unstable_by_key(|row| (row.start, row.prefix_len, row.number));
+        rows.dedup_by_key(|row| (row.start, row.prefix_len));
+        // The networks that contain the last row, from the longest on the right.
+        let mut open: Vec<u32> = Vec::new();
+        for at in 0..rows.len() {
+            let Row { start, prefix_len, .. } = rows[at];
+            while let Some(&last) = open.last()
+                && !rows[last as usize].contains(start, prefix_len)
+            {
+                open.pop();
             }
+            rows[at].enclosing = open.last().copied().unwrap_or(NONE);
+            open.push(at as u32);
         }
-    })
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return Rows { sorted: Box::default(), before: Box::default(), shift: 0 };
+        };
+        let shift = last.start.distance_bits(first.start).saturating_sub(rows.len().ilog2());
+        let slot = |row: &Row<B>| row.start.distance(first.start, shift).unwrap_or_default();
+        let mut before = vec![0; slot(last) + 2];
+        rows.iter().for_each(|row| before[slot(row) + 1] += 1);
+        let mut sum = 0;
+        for count in &mut before {
+            sum += *count;
+            *count = sum;
+        }
+        Rows { sorted: rows.into(), before: before.into(), shift }
+    }
+
+    fn is_same(&self, other: &Rows<B>) -> bool {
+        let networks = |row: &Row<B>| (row.start, row.prefix_len);
+        self.sorted.iter().map(networks).eq(other.sorted.iter().map(networks))
+    }
+
+    /// Returns the last row that starts at or before an address.
+    fn last(&self, start: B) -> Option<&Row<B>> {
+        let slot = start.distance(self.sorted.first()?.start, self.shift)?;
+        let slot = slot.min(self.before.len().saturating_sub(2));
+        let (from, to) = (*self.before.get(slot)?, *self.before.get(slot + 1)?);
+        let of_slot = self.sorted.get(from as usize..to as usize)?;
+        let in_slot = of_slot.partition_point(|row| row.start <= start);
+        self.sorted.get((from as usize + in_slot).checked_sub(1)?)
+    }
+
+    /// Returns the rows that contain a network, the longest first.
+    fn containing(&self, start: B, prefix_len: u8) -> impl Iterator<Item = Containing> {
+        let mut next = self.last(start);
+        std::iter::from_fn(move || {
+            loop {
+                let row = next?;
+                next = self.sorted.get(row.enclosing as usize);
+                if row.contains(start, prefix_len) {
+                    return Some(Containing { prefix_len: row.prefix_len, number: row.number });
+                }
+            }
+        })
+    }
 }
 
 #[cfg(test)]

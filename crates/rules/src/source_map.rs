@@ -2,6 +2,8 @@
 
 use std::iter;
 
+use super::position::Position;
+
 /// Where the parts of a scalar's value are in its file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceMap {
@@ -120,7 +122,14 @@ impl SourceMap {
         SourceMap { segments }
     }
 
-    /// The position in the file of a position in the value.
+    /// The position in the file of one in the value.
+    pub fn position(&self, in_value: Position) -> Position {
+        let Position::Line { line, column } = in_value else { return in_value };
+        let (line, column) = self.locate(line.get(), column);
+        Position::in_text(line, column)
+    }
+
+    /// The line and column in the file of those in the value.
     pub fn locate(&self, line: u32, column: u32) -> LineColumn {
         let after = self.segments.partition_point(|segment| segment.value <= (line, column));
         let Some(segment) = after.checked_sub(1).and_then(|at| self.segments.get(at)) else {

@@ -1,7 +1,8 @@
 //! Lists of values, a value or network a line: what `values_file` of a rule names.
 
+mod notation;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::IpAddr;
 
 use hashbrown::HashTable;
 
@@ -151,27 +152,17 @@ fn text_error(value: &str) -> Option<(String, String)> {
         let message = format!("config error, '{value}' has a port, brackets or a zone");
         return Some((message, format!("write {network}: it matches this form, too")));
     }
-    if is_meant_as_network(value.trim_end_matches([',', ';'])) {
+    if notation::is_meant_as_network(value.trim_end_matches([',', ';'])) {
         return Some(network_problem(&NetworkError::Invalid(value.to_owned())));
     }
-    let first = value.split_whitespace().next()?;
-    (first.len() < value.len() && Network::parse(first).is_ok()).then(|| {
-        let message =
-            format!("config error, there is more than the network '{first}' in this line");
-        (message, "write one value a line, and `#` before a comment".to_owned())
-    })
-}
-
-/// Returns whether a text has the shape of an IPv4 address, or of a network.
-fn is_meant_as_network(text: &str) -> bool {
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    match text.split_once('/') {
-        Some((address, prefix)) => {
-            let is_address = address.parse::<IpAddr>().is_ok() || address.split('.').all(is_number);
-            is_address && !address.is_empty() && is_number(prefix)
-        }
-        None => text.split('.').count() == 4 && text.split('.').all(is_number),
-    }
+    let is_network =
+        |part: &&str| Network::from_value(part).is_some() || notation::is_meant_as_network(part);
+    let first = value.split_whitespace().next().filter(|first| first.len() < value.len());
+    // Texts may have commas, but only lists of networks have networks between them.
+    let mut parts = value.split([',', ';']).map(str::trim);
+    let network = first.filter(is_network).or_else(|| parts.find(is_network))?;
+    let message = format!("config error, there is more than the network '{network}' in this line");
+    Some((message, "write one value a line, and `#` before a comment".to_owned()))
 }
 
 /// Returns the message about a network, and what to write instead.
@@ -187,7 +178,10 @@ pub(crate) fn network_problem(error: &NetworkError) -> (String, String) {
         ),
         NetworkError::Invalid(text) => (
             format!("config error, '{text}' is no network"),
-            "write a network such as 10.0.0.0/8 or 2001:db8::/32, or an address".to_owned(),
+            notation::replacement(text).map_or_else(
+                || "write a network such as 10.0.0.0/8 or 2001:db8::/32, or an address".to_owned(),
+                |networks| format!("write {networks}"),
+            ),
         ),
     }
 }
@@ -232,7 +226,9 @@ mod tests {
     #[test]
     fn broken_lines_have_their_place() {
         let text = "10.0.0.0/8\n  10.0.0.1/8\n10.0.*\n1.2.3.4/33\n10.0.0.1 x\nok\n10.0.0.1:80\n\
-                    [2001:db8::1]\n10.0.0.0/08\n10.0.0/8\n10.0.0.300\n10.0.0.0/8,\n1.2.3\n/8\n";
+                    [2001:db8::1]\n10.0.0.0/08\n10.0.0/8\n10.0.0.300\n10.0.0.0/8,\n1.2.3\n/8\n\
+                    10.1.0.0/255.0.0.0\n1.2.3.4-1.2.3.9\n\"1.2.3.4\"\n1.2.3.4,spam\nann,bob\n\
+                    ::1/x\n1.2.3.4 - 1.2.3.200\n'10.0.0.1/8',\nx; ::1\nann-bob\n\"ann\"\n";
         let mut errors = Vec::new();
         let list = ValueList::parse(text, |error| {
             let place = (error.position.line().unwrap(), error.position.column().unwrap());
@@ -248,17 +244,24 @@ mod tests {
             ((9, 1), "'10.0.0.0/08' is no network", "write a network"),
             ((10, 1), "'10.0.0/8' is no network", "write a network"),
             ((11, 1), "'10.0.0.300' is no network", "write a network"),
-            ((12, 1), "'10.0.0.0/8,' is no network", "write a network"),
+            ((12, 1), "'10.0.0.0/8,' is no network", "write 10.0.0.0/8:"),
+            ((15, 1), "'10.1.0.0/255.0.0.0' is no network", "write 10.0.0.0/8:"),
+            ((16, 1), "'1.2.3.4-1.2.3.9' is no network", "write 1.2.3.4/30 and 1.2.3.8/31:"),
+            ((17, 1), "'\"1.2.3.4\"' is no network", "write 1.2.3.4:"),
+            ((18, 1), "there is more than the network '1.2.3.4' in this line", "one value a line"),
+            ((20, 1), "'::1/x' is no network", "write a network"),
+            ((21, 1), "'1.2.3.4 - 1.2.3.200' is no network", "write the networks"),
+            ((22, 1), "''10.0.0.1/8',' is no network", "write 10.0.0.0/8:"),
+            ((23, 1), "there is more than the network '::1' in this line", "one value a line"),
         ];
         assert_eq!(errors.len(), wanted.len(), "{errors:#?}");
         for ((place, message, help), (at, says, writes)) in errors.iter().zip(wanted) {
             assert_eq!(*place, at);
+            let help = format!("{help}:");
             assert!(message.contains(says) && help.contains(writes), "{message} {help}");
         }
-        assert_eq!(
-            ["ok", "1.2.3", "/8"].map(|text| line(&list, text)),
-            [Some(6), Some(13), Some(14)]
-        );
+        let texts = ["ok", "1.2.3", "/8", "ann,bob", "ann-bob", "\"ann\""];
+        assert_eq!(texts.map(|text| line(&list, text)), [6, 13, 14, 19, 24, 25].map(Some),);
     }
 
     #[test]

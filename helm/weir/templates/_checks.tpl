@@ -104,6 +104,9 @@ rules.source=xds needs rules.xds.url, the management server as host:port
 rules.files has {{ $name }}, which is not read as rules: move it to rules.overlay.files
 {{- end }}
 {{- end }}
+{{- if and .files (not (regexMatch "\\.ya?ml( |$)" (keys .files | join " "))) }}
+rules.files has no rules, only {{ keys .files | sortAlpha | join ", " }}: end the name of a rule file in .yaml
+{{- end }}
 {{- range $name, $text := .overlay.files }}
 {{- if not (regexMatch "\\.overlay\\.ya?ml$" $name) }}
 rules.overlay.files has {{ $name }}, which is not read: name it {{ regexReplaceAll "\\.ya?ml$" $name "" }}.overlay.yaml

@@ -56,6 +56,18 @@ fn an_address_has_one_count_in_all_its_forms() {
 }
 
 #[test]
+fn an_address_is_not_counted_by_two_limits() {
+    let bench = bench(
+        "domain: d\ndescriptors:\n\
+         - { key: ip, value: 10.0.0.5, rate_limit: { unit: minute, requests_per_unit: 100 } }\n\
+         - { key: ip, network: 10.0.0.0/8, rate_limit: { unit: minute, requests_per_unit: 10 } }\n",
+        "",
+    );
+    let forms = ["10.0.0.5", "10.0.0.5:80", "::ffff:10.0.0.5", "10.0.0.6:80"];
+    assert_eq!(left(&bench, &forms), [Some(99), Some(98), Some(97), Some(9)]);
+}
+
+#[test]
 fn a_group_is_never_larger_than_its_network() {
     let bench = bench(
         "domain: d\ndescriptors:\n\

@@ -98,7 +98,7 @@ impl<'s> Level<'s> {
         found.extend(exact.map(|child| child.candidate(MatchKind::Value)));
         for in_set in node.sets.iter().flat_map(|sets| sets.all(&node.children, key, value)) {
             let child = &node.children[in_set.child as usize];
-            let within = Some(child.within(&in_set));
+            let within = (in_set.kind != MatchKind::Value).then(|| child.within(&in_set));
             found.push(Candidate { within, ..child.candidate(in_set.kind) });
         }
         for wildcard in node.wildcards.iter().filter(|wildcard| joined.matches(&wildcard.parts)) {

@@ -2,21 +2,23 @@
 //!
 //! Of all networks and lists for the key of an entry, a value that a list names as text comes first, then the
 //! longest network that the value lies in. Lists of a level are searched one by one.
+//!
+//! Addresses are counted by their canonical text, or that of their group. If a descriptor beside the networks
+//! has this text as its value, it would count by the same key. So it matches the address, however it is written.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::iter;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashTable};
 use serde::{Deserialize, Serialize};
 
 use super::{Child, MatchKind, MatcherNode, rehash};
-use crate::prefix_table::{PrefixTable, PrefixTableBuilder};
+use crate::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
 use crate::text_hash::hash;
 use crate::value_list::ValueList;
-use weir_common::network::Network;
+use weir_common::network::{Network, ipv4};
 
 /// The values that a descriptor matches, if it has `network` or `values_file`.
 #[derive(Clone, Debug)]
@@ -44,6 +46,14 @@ impl Default for Group {
     }
 }
 
+impl Group {
+    /// Returns the network by which another one is counted that matched by a prefix of this length. It is never
+    /// larger than that: it may be the network of another descriptor.
+    fn of(self, network: &Network, matched_len: u8) -> Network {
+        network.truncate(self.v4.max(matched_len), self.v6.max(matched_len))
+    }
+}
+
 impl ValueSet {
     /// The list, and not a network.
     pub fn list(&self) -> Option<&ValueList> {
@@ -67,7 +77,7 @@ impl ValueSet {
 pub(crate) struct Matched<'n> {
     pub child: &'n Child,
     pub kind: MatchKind,
-    /// The length of the network that the value lies in; none unless it matched by a network.
+    /// The length of the network that the value lies in; none unless it was compared as an address.
     pub network_len: Option<u8>,
     /// Whether the value is an IPv4 address in its canonical form.
     pub is_ipv4: bool,
@@ -76,8 +86,8 @@ pub(crate) struct Matched<'n> {
 /// What the key has in place of a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyValue<'n> {
-    /// The pattern, the network or the list that shares its threshold.
-    Shared(&'n str),
+    /// The pattern, the network or the list that shares its threshold, or the value that names an address.
+    Named(&'n str),
     /// The address in its canonical form, or the network by which it is counted.
     Network(Network),
 }
@@ -85,7 +95,7 @@ pub(crate) enum KeyValue<'n> {
 impl<'n> KeyValue<'n> {
     pub fn text(self) -> Cow<'n, str> {
         match self {
-            KeyValue::Shared(text) => text.into(),
+            KeyValue::Named(text) => text.into(),
             KeyValue::Network(network) => network.to_string().into(),
         }
     }
@@ -99,26 +109,25 @@ impl<'n> Matched<'n> {
     /// Returns what the key has in place of the value of an entry; none if it has the value.
     #[inline]
     pub fn key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
-        if self.kind.is_exact() { None } else { self.other_key_value(key, value) }
+        match self.kind.is_exact() && self.network_len.is_none() {
+            true => None,
+            false => self.other_key_value(key, value),
+        }
     }
 
     #[inline(never)]
     fn other_key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
         let text = &self.child.text;
-        if self.child.flags.share_threshold {
+        if self.child.flags.share_threshold || self.kind.is_exact() {
             let pattern = text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
-            return Some(KeyValue::Shared(pattern.unwrap_or(text)));
+            return Some(KeyValue::Named(pattern.unwrap_or(text)));
         }
         let set = self.child.set.as_ref()?;
         // Most are counted as they are.
         if self.is_ipv4 && set.group.v4 == 32 {
             return None;
         }
-        // Addresses are never counted by a larger network than the one that they are matched by: that may be
-        // the network of another descriptor.
-        let len = self.network_len?;
-        let (v4, v6) = (set.group.v4.max(len), set.group.v6.max(len));
-        let counted = Network::from_value(value)?.truncate(v4, v6);
+        let counted = set.group.of(&Network::from_value(value)?, self.network_len?);
         (!counted.is_text(value)).then_some(KeyValue::Network(counted))
     }
 }
@@ -151,6 +160,9 @@ struct SetsOfKey {
     networks: PrefixTable,
     /// The children with a list, in file order.
     lists: Vec<(u32, Arc<ValueList>)>,
+    /// The addresses and networks whose canonical text is the value of a descriptor, with the indices of
+    /// children.
+    values: PrefixTable,
 }
 
 impl ValueSets {
@@ -171,24 +183,35 @@ impl ValueSets {
         for (child, index) in children.iter().zip(0..) {
             let Some(set) = &child.set else { continue };
             let key = child.entry().0;
+            let of_key = self.by_key.entry(key.into()).or_default();
             match &set.kind {
                 SetKind::Network(network) => {
                     networks.entry(key).or_default().add(*network, index);
                 }
-                SetKind::List(list) => {
-                    let of_key = self.by_key.entry(key.into()).or_default();
-                    of_key.lists.push((index, list.clone()));
-                }
+                SetKind::List(list) => of_key.lists.push((index, list.clone())),
             }
         }
-        for (key, networks) in networks {
-            self.by_key.entry(key.into()).or_default().networks = networks.build();
+        let mut values: HashMap<&str, PrefixTableBuilder> = HashMap::new();
+        for (child, index) in children.iter().zip(0..).filter(|(child, _)| child.set.is_none()) {
+            // No network has a `_`.
+            if let Some((key, value)) = child.text.rsplit_once('_')
+                && self.by_key.contains_key(key)
+                && let Some(network) = Network::from_value(value).filter(|it| it.is_text(value))
+            {
+                values.entry(key).or_default().add(network, index);
+            }
+        }
+        for (key, of_key) in &mut self.by_key {
+            let build = |of: &mut HashMap<&str, PrefixTableBuilder>| {
+                of.remove(&**key).unwrap_or_default().build()
+            };
+            (of_key.networks, of_key.values) = (build(&mut networks), build(&mut values));
         }
         self.by_key.shrink_to_fit();
         self.by_text.shrink_to_fit(|&i| rehash(children, i));
     }
 
-    /// Finds the child that an entry matches.
+    /// Finds the child that an entry matches whose text no child has.
     #[inline(never)]
     pub fn find(&self, children: &[Child], key: &str, value: &str) -> Option<FoundInSet> {
         if let Some(list) = self.name_of_list(children, key, value) {
@@ -200,23 +223,27 @@ impl ValueSets {
                 return Some(in_list(*child, None, line));
             }
         }
-        let ipv4 = value.parse::<Ipv4Addr>().ok();
+        let ipv4 = ipv4(value);
         let is_ipv4 = ipv4.is_some();
         let network = ipv4.map(Network::from).or_else(|| Network::from_other_value(value))?;
-        let mut best = of_key.networks.find(&network).map(|found| {
-            let (child, kind) = (found.number, MatchKind::Network);
-            let network = Some((network, found.prefix_len));
-            FoundInSet { child, kind, network, line: None, is_ipv4 }
-        });
+        if !is_ipv4 && let Some(named) = of_key.value(network, network.prefix_len()) {
+            return Some(named);
+        }
+        let (mut best, mut best_list) = (of_key.networks.find(&network), None);
         for (child, list) in &of_key.lists {
             if let Some(found) = list.find(&network)
-                && best.and_then(|best| best.network).is_none_or(|(_, len)| len < found.prefix_len)
+                && best.is_none_or(|best| best.prefix_len < found.prefix_len)
             {
-                let network = Some((network, found.prefix_len));
-                best = Some(FoundInSet { is_ipv4, ..in_list(*child, network, found.number) });
+                (best, best_list) = (Some(found), Some(*child));
             }
         }
-        best
+        let Containing { prefix_len, number } = best?;
+        let place = Some((network, prefix_len));
+        let found = match best_list {
+            Some(list) => FoundInSet { is_ipv4, ..in_list(list, place, number) },
+            None => FoundInSet { is_ipv4, ..in_network(number, place) },
+        };
+        Some(of_key.value_of_group(children, &found).unwrap_or(found))
     }
 
     /// Returns the list whose name a value is, if its values share a limit. As a network does, it then matches its
@@ -228,8 +255,7 @@ impl ValueSets {
         let is = |&i: &u32| children[i as usize].entry() == (key, value);
         let child = *self.by_text.find(hash(&[key, "_", value]), is)?;
         let list = children.get(child as usize)?;
-        let is_unlimited = list.rule.as_ref().is_some_and(|rule| rule.plan.is_none());
-        if !list.flags.share_threshold || is_unlimited {
+        if !list.flags.share_threshold || list.is_unlimited() {
             return None;
         }
         let (kind, network, line) = (MatchKind::List, None, None);
@@ -249,11 +275,8 @@ impl ValueSets {
         }
         let Some(network) = Network::from_value(value) else { return found };
         let texts = found.len();
-        found.extend(of_key.networks.containing(&network).map(|it| {
-            let (child, kind) = (it.number, MatchKind::Network);
-            let network = Some((network, it.prefix_len));
-            FoundInSet { child, kind, network, line: None, is_ipv4: false }
-        }));
+        let networks = of_key.networks.containing(&network);
+        found.extend(networks.map(|it| in_network(it.number, Some((network, it.prefix_len)))));
         for (child, list) in &of_key.lists {
             // Only the longest network of a list decides.
             let longest = list.find(&network);
@@ -263,12 +286,45 @@ impl ValueSets {
         }
         let len = |it: &FoundInSet| it.network.map(|(_, len)| Reverse(len));
         found[texts..].sort_by_key(len);
+        let longest = found.get(texts);
+        let of_group = longest.and_then(|longest| of_key.value_of_group(children, longest));
+        let named = of_key.value(network, network.prefix_len()).or(of_group);
+        // Its own text is not looked up in sets.
+        let is_own = |it: &FoundInSet| children[it.child as usize].has_text(key, value);
+        found.splice(texts..texts, named.filter(|it| !is_own(it)));
         found
+    }
+}
+
+impl SetsOfKey {
+    /// Returns the descriptor whose value is the canonical text of a network, shortened to a prefix.
+    fn value(&self, network: Network, prefix_len: u8) -> Option<FoundInSet> {
+        let child = self.values.get(&network.truncate(prefix_len, prefix_len))?;
+        let (kind, network) = (MatchKind::Value, Some((network, prefix_len)));
+        Some(FoundInSet { child, kind, network, line: None, is_ipv4: false })
+    }
+
+    /// Returns the descriptor whose value is the group by which a value would be counted that was found in a
+    /// network.
+    fn value_of_group(&self, children: &[Child], found: &FoundInSet) -> Option<FoundInSet> {
+        if self.values.len() == 0 {
+            return None;
+        }
+        let (child, (network, len)) = (children.get(found.child as usize)?, found.network?);
+        if child.flags.share_threshold || child.is_unlimited() {
+            return None;
+        }
+        let counted = child.set.as_ref()?.group.of(&network, len);
+        self.value(network, counted.prefix_len())
     }
 }
 
 fn in_list(child: u32, network: Option<(Network, u8)>, line: u32) -> FoundInSet {
     FoundInSet { child, kind: MatchKind::List, network, line: Some(line), is_ipv4: false }
+}
+
+fn in_network(child: u32, network: Option<(Network, u8)>) -> FoundInSet {
+    FoundInSet { child, kind: MatchKind::Network, network, line: None, is_ipv4: false }
 }
 
 /// A network that two children of a level have.
@@ -329,8 +385,9 @@ impl MatcherNode {
                 let (key, value) = child.entry();
                 Network::from_value(value)
                     .filter(|_| child.set.is_none() && value.contains('/'))?;
-                let found = sets.find(&self.children, key, value)?;
-                Some((child, self.children.get(found.child as usize)?))
+                let found = sets.all(&self.children, key, value).into_iter();
+                let mut others = found.filter_map(|it| self.children.get(it.child as usize));
+                Some((child, others.find(|other| other.set.is_some())?))
             })
         })
     }

@@ -104,16 +104,14 @@ impl Reader<'_> {
                 return problems.omit(severity);
             }
             let (file, position, text, message, help) = match error {
-                ListError::Name(message, help) => {
-                    (file.to_string(), Some(node.position), name.clone(), message, help)
-                }
-                ListError::File { path, message, help, position } => {
-                    (path, position, String::new(), message, help)
+                ListError::Whole(message, help) => {
+                    (file.to_string(), node.position, name.clone(), message, help)
                 }
                 ListError::Line { path, position, text, message, help } => {
-                    (path, Some(position), text, message, help)
+                    (path, position, text, message, help)
                 }
             };
+            let position = Some(position);
             problems.push(Problem { severity, file, position, message, text, first: None, help });
         });
         let (value, kind) = (format!("@{name}"), SetKind::List(list));

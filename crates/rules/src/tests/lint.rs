@@ -364,6 +364,41 @@ m.yaml:25:32: error: invalid rate limit unit 'fortnight'
 }
 
 #[test]
+fn the_lists_of_a_manifest_are_other_entries_of_the_config_map() {
+    let rules = "domain: d\n    descriptors:\n    - { key: ip, values_file: blocked.txt, L }\n"
+        .replace('L', LIMIT);
+    let config_map = |domain: &str, data: &str| {
+        let rules = rules.replace("domain: d", &format!("domain: {domain}"));
+        format!("apiVersion: v1\nkind: ConfigMap\ndata:\n  r.yaml: |\n    {rules}{data}---\n")
+    };
+    let load = |text: &str| {
+        let files = SourceFile::unpack(file("m.yaml", text), &mut Vec::new());
+        let lists = crate::Lists::BesideRules { max_file: 1 << 20 };
+        let options = Options { lists, ..options() };
+        Loaded::compile(files, Problems::default(), &options, None)
+    };
+    let text = config_map("d", "  blocked.txt: |\n    10.0.0.0/8\n    ann\n")
+        + &config_map("e", "  blocked.txt: 192.0.2.1\n");
+    let loaded = load(&text);
+    assert_eq!(loaded.problems, []);
+    assert!(loaded.lists.is_empty(), "no file is watched");
+    let found =
+        |domain, value| loaded.rules.domain(domain).unwrap().find(&[("ip", value)]).is_some();
+    assert!(found("d", "10.1.2.3") && found("d", "ann") && !found("d", "192.0.2.1"));
+    assert!(found("e", "192.0.2.1") && !found("e", "ann"), "each has its own list");
+    let text =
+        config_map("d", "  blocked.txt: |\n    # ours\n    10.0.0.1/8\n") + &config_map("e", "");
+    let reported: Vec<String> = load(&text).problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        reported,
+        [
+            "m.yaml:10:5: error: config error, '10.0.0.1/8' has bits set after its prefix",
+            "m.yaml:18:31: error: config error, the ConfigMap has no list 'blocked.txt'",
+        ]
+    );
+}
+
+#[test]
 fn manifests_without_rules_and_broken_ones_are_errors() {
     let mut problems = Vec::new();
     let text = "apiVersion: v1\nkind: ConfigMap\ndata: { a.txt: b }\n";

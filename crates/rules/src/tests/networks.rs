@@ -72,9 +72,11 @@ fn a_value_precedes_the_longest_network_and_that_a_wildcard() {
         ("10.1.2.3:80", "ip_10.1.2.3"),
         ("::ffff:10.1.2.3", "ip_10.1.2.3"),
         ("10.1.2.4", "ip_10.1.2.4"),
-        // Only the text itself is the value.
-        ("10.1.2.4:80", "ip_10.1.0.0/16"),
+        ("10.1.2.4:80", "ip_10.1.2.4"),
         ("10.2.0.0/16", "ip_10.2.0.0/16"),
+        ("10.2.3.4/16", "ip_10.2.0.0/16"),
+        // A value that is a network does not have the addresses in it.
+        ("10.2.3.4", "ip_10.0.0.0/8"),
         ("10.2.0.0/17", "ip_10.0.0.0/8"),
         ("10.0.0.0/8", "ip_10.0.0.0/8"),
         ("10.0.0.0/7", "ip_10.*"),
@@ -88,6 +90,76 @@ fn a_value_precedes_the_longest_network_and_that_a_wildcard() {
     }
     assert_eq!(find(&set, &[("other", "10.1.2.3")]), None);
     assert_eq!(find(&set, &[("i", "p_10.1.2.3")]), None, "the key is not split");
+}
+
+#[test]
+fn a_value_beside_networks_names_an_address_in_all_its_forms() {
+    for beside in ["network: 10.0.0.0/8", "network: 192.0.2.0/24", "values_file: blocked.txt"] {
+        let set = listed(
+            &format!(
+                "- {{ key: ip, {beside}, detailed_metric: true, L }}\n- {{ key: ip, L }}\n\
+                 - {{ key: ip, value: 10.0.0.5, detailed_metric: true, L }}\n- {{ key: ip, value: '::1', L }}\n\
+                 - {{ key: ip, value: '::ffff:10.0.0.6', L }}\n- {{ key: ip, value: '10.0.0.5:1', L }}\n\
+                 - {{ key: ip_10.0.0.7, L }}\n- {{ key: other, value: 10.0.0.5, L }}\n"
+            ),
+            "10.0.0.0/8\n",
+        );
+        for (value, rule) in [
+            ("10.0.0.5", Some("ip_10.0.0.5")),
+            ("10.0.0.5:80", Some("ip_10.0.0.5")),
+            ("::ffff:10.0.0.5", Some("ip_10.0.0.5")),
+            ("[::ffff:a00:5]:80", Some("ip_10.0.0.5")),
+            ("10.0.0.5/32", Some("ip_10.0.0.5")),
+            ("10.0.0.5:1", Some("ip_10.0.0.5:1")),
+            ("[::1]:80", Some("ip_::1")),
+            ("0:0::1", Some("ip_::1")),
+            ("10.0.0.7:80", Some("ip_10.0.0.7")),
+            ("::ffff:10.0.0.6", Some("ip_::ffff:10.0.0.6")),
+        ] {
+            assert_eq!(find(&set, &[("ip", value)]), rule, "{beside}: {value}");
+        }
+        assert_ne!(
+            find(&set, &[("ip", "10.0.0.6")]),
+            Some("ip_::ffff:10.0.0.6"),
+            "no canonical text"
+        );
+        assert_eq!(find(&set, &[("other", "10.0.0.5:80")]), None, "a key without networks");
+        assert_eq!(counted(&set, "10.0.0.5:80"), ("10.0.0.5".into(), "ip_10.0.0.5".into()));
+        assert_eq!(counted(&set, "10.0.0.7:80").0, "10.0.0.7");
+        let step = |value| {
+            let mut steps = set.domain("d").unwrap().trace(&[("ip", value)]).steps;
+            let matched = steps.remove(0).matched.unwrap();
+            (matched.kind, matched.within.is_none())
+        };
+        assert_eq!(step("10.0.0.5:80"), (MatchKind::Value, true));
+    }
+}
+
+#[test]
+fn a_value_beside_networks_names_a_group() {
+    let set = |more: &str| {
+        rules(&format!(
+            "- {{ key: ip, network: 10.0.0.0/8, group: {{ v4: 16 }}, {more} }}\n\
+             - {{ key: ip, network: 10.1.2.0/24, L }}\n- {{ key: ip, value: 10.1.0.0/16, L }}\n"
+        ))
+    };
+    let grouped = set("L");
+    for (value, rule, key) in [
+        ("10.1.9.9", "ip_10.1.0.0/16", "10.1.0.0/16"),
+        ("10.1.9.9:80", "ip_10.1.0.0/16", "10.1.0.0/16"),
+        ("10.1.0.0/16", "ip_10.1.0.0/16", "10.1.0.0/16"),
+        ("10.1.0.0/17", "ip_10.1.0.0/16", "10.1.0.0/16"),
+        ("10.1.2.3", "ip_10.1.2.0/24", "10.1.2.3"),
+        ("10.2.9.9", "ip_10.0.0.0/8", "10.2.0.0/16"),
+        ("10.0.0.0/8", "ip_10.0.0.0/8", "10.0.0.0/8"),
+    ] {
+        assert_eq!(find(&grouped, &[("ip", value)]), Some(rule), "{value}");
+        assert_eq!(counted(&grouped, value).0, key, "{value}");
+    }
+    // These do not count by the text of the value.
+    for more in ["rate_limit: { unlimited: true }", "share_threshold: true, L"] {
+        assert_eq!(find(&set(more), &[("ip", "10.1.9.9")]), Some("ip_10.0.0.0/8"), "{more}");
+    }
 }
 
 #[test]

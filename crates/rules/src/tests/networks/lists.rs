@@ -71,11 +71,15 @@ fn errors_of_lists_have_their_place() {
     };
     let selection = Selection::of(dir.path());
     assert!(
-        again(selection.clone())
-            .starts_with("lists/a.txt: error: config error, the list cannot be read")
+        again(selection.clone()).starts_with(
+            "r.yaml:3:27: error: config error, the list 'lists/a.txt': cannot be read: "
+        )
     );
     fs::create_dir(&list).unwrap();
-    assert!(again(selection.clone()).contains("the list is not a regular file"));
+    assert!(
+        again(selection.clone())
+            .contains("r.yaml:3:27: error: config error, the list 'lists/a.txt': not a regular")
+    );
     fs::remove_dir(&list).unwrap();
     fs::write(&list, b"ok\n\xff\n").unwrap();
     let reported = again(selection.clone());
@@ -85,7 +89,7 @@ fn errors_of_lists_have_their_place() {
     );
     fs::write(&list, "x".repeat(1_000)).unwrap();
     let reported = again(Selection { max_file: 999, ..selection.clone() });
-    assert!(reported.contains("the file has more than 999 bytes"), "{reported}");
+    assert!(reported.contains("'lists/a.txt': the file has more than 999 bytes"), "{reported}");
     // As rule files may be links, lists may.
     fs::rename(&list, dir.path().join("lists/..a")).unwrap();
     symlink("..a", &list).unwrap();

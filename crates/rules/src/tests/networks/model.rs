@@ -13,6 +13,8 @@ use weir_common::network::Network;
 #[derive(Clone, Debug)]
 enum Named {
     Text(String),
+    /// The canonical text of an address or a network, as a value.
+    Canonical(Network),
     Network(Network),
 }
 
@@ -48,33 +50,39 @@ proptest! {
             prop_oneof![
                 2 => network().prop_map(Named::Network),
                 1 => "[ab]{1,2}".prop_map(Named::Text),
+                1 => network().prop_map(Named::Canonical),
             ], 0..12),
+        group in (0..=32_u8, 0..=128_u8),
         in_list in prop::collection::vec(any::<bool>(), 12),
         has_wildcard in any::<bool>(),
         has_key in any::<bool>(),
         requests in prop::collection::vec(sent(), 1..20),
     ) {
         let mut text = "domain: d\ndescriptors:\n".to_owned();
+        let groups = format!("group: {{ v4: {}, v6: {} }}", group.0, group.1);
         let (mut list, mut seen, mut model) = (String::new(), Vec::new(), Vec::new());
         for (named, in_list) in named.into_iter().zip(in_list) {
             let value = match &named {
                 Named::Text(text) => text.clone(),
-                Named::Network(network) => network.to_string(),
+                Named::Network(network) | Named::Canonical(network) => network.to_string(),
             };
             if seen.contains(&value) {
                 continue;
             }
+            let in_list = in_list && !matches!(named, Named::Canonical(_));
             if in_list {
                 list += &format!("{value}\n");
             } else {
-                let key = if matches!(named, Named::Text(_)) { "value" } else { "network" };
-                text += &format!("- {{ key: ip, {key}: '{value}', {L} }}\n");
+                text += &match named {
+                    Named::Network(_) => format!("- {{ key: ip, network: '{value}', {groups}, {L} }}\n"),
+                    _ => format!("- {{ key: ip, value: '{value}', {L} }}\n"),
+                };
             }
             seen.push(value.clone());
             let name = if in_list { "ip_@blocked.txt".to_owned() } else { format!("ip_{value}") };
             model.push((named, name));
         }
-        text += &format!("- {{ key: ip, values_file: blocked.txt, {L} }}\n");
+        text += &format!("- {{ key: ip, values_file: blocked.txt, {groups}, {L} }}\n");
         for (is_there, value) in [(has_wildcard, "value: 'a*', "), (has_key, "")] {
             if is_there {
                 text += &format!("- {{ key: ip, {value}{L} }}\n");
@@ -90,8 +98,19 @@ proptest! {
                 Named::Network(network) if network.contains(&value?) => Some((network.prefix_len(), name)),
                 _ => None,
             }).max_by_key(|(len, _)| *len);
+            let counted = longest.and_then(|(len, _)| {
+                let (v4, v6) = (group.0.max(len), group.1.max(len));
+                Some(value?.truncate(v4, v6).to_string())
+            });
+            let canonical = value.map(|value| value.to_string());
+            let named = |counted: &Option<String>| model.iter().find_map(|(named, name)| match named {
+                Named::Canonical(network) => (Some(network.to_string()) == *counted).then(|| name.clone()),
+                _ => None,
+            });
             let wildcard = (has_wildcard && request.starts_with('a')).then(|| "ip_a*".to_owned());
             let wanted = as_text.map(|(_, name)| name.clone())
+                .or_else(|| named(&canonical))
+                .or_else(|| named(&counted))
                 .or(longest.map(|(_, name)| name.clone()))
                 .or(wildcard)
                 .or(has_key.then(|| "ip".to_owned()));
@@ -108,9 +127,16 @@ proptest! {
             {
                 prop_assert!(value.is_some_and(|value| within.contains(&value)));
                 prop_assert_eq!(Some(within.prefix_len()), longest.map(|(len, _)| len));
-                let key = domain.key_values(&entries);
-                let counted = key.first().map_or(request.as_str(), |(_, text)| text);
-                prop_assert_eq!(counted, value.unwrap().to_string());
+            }
+            // No two rules count by the same key.
+            let keys = domain.key_values(&entries);
+            let key = keys.first().map_or(request.as_str(), |(_, text)| text);
+            match step.matched.map(|it| it.kind) {
+                Some(MatchKind::Network | MatchKind::List) if as_text.is_none() => {
+                    prop_assert_eq!(Some(key), counted.as_deref());
+                }
+                Some(MatchKind::Value) => prop_assert_eq!(Some(format!("ip_{key}")), wanted),
+                _ => prop_assert_eq!(key, request.as_str()),
             }
         }
     }
