@@ -13,7 +13,6 @@ mod hit;
 mod http_client;
 mod json_body;
 mod man;
-mod number;
 mod operator;
 mod output;
 mod print;
@@ -179,7 +178,53 @@ fn environment() -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::any::TypeId;
+    use std::num::{NonZeroU16, NonZeroU64};
+    use std::time::Duration;
+
+    use clap::CommandFactory;
+
     use super::*;
+
+    /// Whether an argument takes a number or a duration, by its type or, of those that stay texts, by its name.
+    fn takes_number(arg: &clap::Arg) -> bool {
+        let types = [
+            TypeId::of::<u16>(),
+            TypeId::of::<u32>(),
+            TypeId::of::<u64>(),
+            TypeId::of::<usize>(),
+            TypeId::of::<NonZeroU16>(),
+            TypeId::of::<NonZeroU64>(),
+            TypeId::of::<Duration>(),
+        ];
+        let found = arg.get_value_parser().type_id();
+        let names = arg.get_value_names().unwrap_or_default();
+        let is_named = ["N", "MAX", "DURATION", "SIZE", "RATE"].map(|name| names == [name]);
+        types.iter().any(|of| found == *of) || is_named.contains(&true)
+    }
+
+    #[test]
+    fn a_negative_number_or_duration_is_an_error_of_its_argument() {
+        let mut tested = 0;
+        for command in Cli::command().get_subcommands() {
+            for arg in command.get_arguments().filter(|arg| takes_number(arg)) {
+                let (command, argument) = (command.get_name(), arg.get_long().unwrap());
+                let is_optional = arg.get_num_args().is_some_and(|count| count.min_values() == 0);
+                // What may be another argument is no value of one that needs none.
+                for value in ["-1", "x", if is_optional { "-2" } else { "-1s" }] {
+                    let line = ["weir", command, &format!("--{argument}"), value];
+                    let error = Cli::try_parse_from(line).unwrap_err().to_string();
+                    let wanted = format!("error: invalid value '{value}' for '--{argument} ");
+                    assert!(error.starts_with(&wanted), "{line:?}: {error}");
+                    assert!(!error.contains("'-- "), "{line:?}: {error}");
+                    assert!(!error.contains("invalid digit"), "{line:?}: {error}");
+                    assert!(error.contains("write "), "{line:?}: {error}");
+                }
+                tested += 1;
+            }
+        }
+        assert!(tested > 20, "{tested}");
+    }
 
     fn started(args: &[&str]) -> Vec<String> {
         let args = args.iter().map(OsString::from).collect();
@@ -201,7 +246,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 }

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::number::count;
 use super::output::finish;
 use super::rule_files::{self, RuleFileArgs};
 use super::size::parse_size;
@@ -17,6 +16,7 @@ pub(super) use envoy::{actions, nodes, typed_struct};
 use json::as_json;
 pub(super) use json::problem_json;
 use weir_common::escape::escape;
+use weir_common::number::count;
 use weir_rules::{DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Rule, Severity, SourceFile};
 
 /// Wildcards of one node that slow its look-ups noticeably: each takes 20 ns to 50 ns.
@@ -55,9 +55,11 @@ pub struct CheckArgs {
     envoy: Vec<PathBuf>,
     /// Reject larger files.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    #[arg(allow_hyphen_values = true)]
     max_file: u64,
     /// Reject limits that may need more state per key.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
+    #[arg(allow_hyphen_values = true)]
     max_log_bytes: u64,
     /// List up to this many errors, and as many warnings, of each file.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS, value_parser = count())]

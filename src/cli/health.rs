@@ -34,6 +34,7 @@ pub struct HealthArgs {
     url: Option<Target>,
     /// Timeout of the whole call.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_timeout)]
+    #[arg(allow_hyphen_values = true)]
     timeout: Duration,
     #[command(flatten)]
     tls: TlsFiles,

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_replay::{Failure, Input, Mapping, MappingArgs, Output, Replay};
 
-use super::number::count;
 use super::{output, rule_files};
 use weir_common::escape::escape;
+use weir_common::number::count;
 use weir_common::suggest::nearest;
 use weir_rules::{Rule, RuleSet};
 

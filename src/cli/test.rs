@@ -17,10 +17,10 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::number::count;
 use super::output::finish;
 use super::size::parse_size;
 use report::{FileReport, Report};
+use weir_common::number::count;
 use weir_common::terminal::has_colors;
 use weir_rules::source::{FileKind, Selection};
 use weir_rules::{DEFAULT_MAX_PROBLEMS, Options};
@@ -43,9 +43,11 @@ pub struct TestArgs {
     output: Output,
     /// Reject larger files.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    #[arg(allow_hyphen_values = true)]
     max_file: u64,
     /// Reject limits that may need more state per key.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
+    #[arg(allow_hyphen_values = true)]
     max_log_bytes: u64,
     /// List up to this many errors of each file.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS, value_parser = count())]

@@ -1,6 +1,7 @@
 //! Who may use `/v1`, with the real program: tokens from files, and what browsers could send.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -138,4 +139,25 @@ fn the_log_level_is_changed_by_those_who_may_write() {
     assert_eq!(http::get(weir.debug, "/log_level").body, "info\n");
     assert_eq!(put(&[own, ("authorization", "Bearer writer")]), 200);
     assert_eq!(http::get(weir.debug, "/log_level").body, "warn\n");
+}
+
+#[test]
+fn a_command_without_its_token_says_where_to_write_it() {
+    let weir = with_tokens().env("WEIR__DEBUG__REQUIRE_TOKEN", "true").start();
+    let run = |args: &str, token: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(args.split(' ')).env_clear().env("WEIR_TOKEN", token);
+        let ran = command.env("WEIR_SERVER", format!("http://{}", weir.debug)).output().unwrap();
+        (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
+    };
+    for (token, wanted) in [("", "a token is needed"), ("wrong", "the token is wrong")] {
+        for args in ["top", "block -d shop user=m1"] {
+            let (code, error) = run(args, token);
+            assert_eq!(code, Some(1), "{args}: {error}");
+            assert!(error.starts_with(&format!("error: {wanted}\n")), "{args}: {error}");
+            assert!(error.contains("--token-file FILE, or set WEIR_TOKEN"), "{args}: {error}");
+            assert!(!error.contains("Authorization"), "{args}: {error}");
+        }
+    }
+    assert_eq!(run("top", "reader"), (Some(0), String::new()));
 }

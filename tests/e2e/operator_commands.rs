@@ -292,6 +292,11 @@ async fn states_are_shown_counted_and_reset() {
     for (args, wanted) in [
         ("top -d shpo", "error: unknown domain 'shpo'\nhelp: did you mean 'shop'?\n"),
         ("top -d shop --rule usr", "error: unknown rule 'usr'\nhelp: did you mean 'user'?\n"),
+        (
+            "top -d zzzzzzzz",
+            "error: unknown domain 'zzzzzzzz'\nhelp: `weir top` without -d and --rule lists the keys of all \
+             domains, with their rules\n",
+        ),
     ] {
         let ran = at(weir.debug, args);
         assert_eq!((ran.code, ran.err.as_str()), (Some(1), wanted));

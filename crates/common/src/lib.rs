@@ -19,6 +19,7 @@ pub mod http_client;
 pub mod interim_responses;
 pub mod metrics;
 pub mod network;
+pub mod number;
 pub mod random;
 #[cfg(feature = "http-client")]
 pub mod resolve;

@@ -1,5 +1,6 @@
 //! How the lines of a log become requests: flags, and the file of `--mapping`.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,7 +9,8 @@ use super::Failure;
 use super::format::{CLIENT, Format, Pattern, parse_log_format};
 use super::rows::Fields;
 use super::template::Template;
-use weir_common::duration::read_duration;
+use weir_common::duration::{MAX_DURATION, read_duration};
+use weir_common::number::whole;
 use weir_limit::Micros;
 use weir_rules::source::{FileKind, Selection};
 use weir_rules::tree::Node;
@@ -38,6 +40,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The field with the time, unless another is named.
 const TIME: &str = "time";
+
+/// The numbers of trusted proxies: Envoy's are of 32 bits.
+const HOPS: RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// How long lines wait for earlier ones.
 const REORDER: Micros = 10_000_000;
@@ -84,7 +89,7 @@ pub struct MappingArgs {
     #[arg(long, value_name = "STRING", conflicts_with = "format")]
     log_format: Option<String>,
     /// Trusted proxies before the one that wrote the log, for {client_address}: xff_num_trusted_hops of Envoy.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(HOPS), allow_negative_numbers = true)]
     trusted_hops: Option<usize>,
     /// A YAML file with `domain`, `descriptors`, `time`, `hits`, `format`, `log_format`, `trusted_hops` and `reorder`;
     /// flags win.
@@ -92,6 +97,7 @@ pub struct MappingArgs {
     mapping: Option<PathBuf>,
     /// How far out of order lines may be. Default: 10s.
     #[arg(long, value_name = "DURATION", value_parser = parse_reorder)]
+    #[arg(allow_hyphen_values = true)]
     reorder: Option<Micros>,
 }
 
@@ -222,7 +228,7 @@ fn check_fields(
 /// Parses the argument of `--reorder`.
 pub(super) fn parse_reorder(text: &str) -> Result<Micros, String> {
     let duration = read_duration(text).and_then(|time| Micros::try_from(time.as_micros()).ok());
-    duration.ok_or_else(|| "write a duration, such as 10s or 500ms".to_owned())
+    duration.ok_or_else(|| format!("write a duration such as 500ms or 10s, up to {MAX_DURATION}"))
 }
 
 fn read_file(path: &Path) -> Result<Given, Failure> {
@@ -312,11 +318,8 @@ fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Given {
                 given.log_format = text.map(str::to_owned);
             }
             "trusted_hops" => {
-                let hops = value.text().and_then(|text| text.parse().ok());
-                if hops.is_none() {
-                    reader.invalid(value, key, "write a whole number, such as 1");
-                }
-                given.trusted_hops = hops;
+                let hops = whole(HOPS)(value.text().unwrap_or_default());
+                given.trusted_hops = hops.map_err(|help| reader.invalid(value, key, &help)).ok();
             }
             _ => given.reorder = reader.duration(value, key),
         }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::address::Address;
-use crate::cli::number::whole_u32;
 use crate::cli::shorthand::Rate;
 use weir_common::duration::{MAX_DURATION, read_duration};
+use weir_common::number::whole_u32;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,14 +50,16 @@ pub struct HitArgs {
     #[arg(allow_negative_numbers = true)]
     pub(super) parallel: NonZeroU16,
     /// Send at most this many requests: `10/s`, `200/m`.
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(super) rate: Option<Rate>,
     /// Retry a request that is over its limit after the wait that the server advertises, for up to MAX
     /// per request.
     #[arg(long, value_name = "MAX", num_args = 0..=1, value_parser = parse_duration)]
+    #[arg(allow_negative_numbers = true)]
     pub(super) wait: Option<Option<Duration>>,
     /// Timeout of connecting, and of each request.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
+    #[arg(allow_hyphen_values = true)]
     pub(super) timeout: Duration,
     /// How to print responses.
     #[arg(long, value_enum, default_value = "text")]

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::cli::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
 use crate::cli::output::finish;
 use crate::cli::{USAGE, environment, print};
-use crate::http::operators::v1::messages::{self, ErrorAnswer};
+use crate::http::operators::v1::messages::{AdviceKind, ErrorAnswer};
 use weir_common::escape::escape;
 use weir_common::http_client::{HttpError, Target};
 
@@ -47,6 +47,7 @@ pub struct ServerArgs {
     token_file: Option<PathBuf>,
     /// Timeout of the whole call.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_timeout)]
+    #[arg(allow_hyphen_values = true)]
     timeout: Duration,
     #[command(flatten)]
     tls: TlsFiles,
@@ -221,7 +222,7 @@ impl ApiClient<'_> {
         match (json, rejected) {
             (Some(json), _) if status.is_success() => Ok(json),
             (_, Some(ErrorAnswer { error, help, kind })) => {
-                let help = advice(&kind).map_or(help, str::to_owned);
+                let help = advice(kind).map_or(help, str::to_owned);
                 Err(ClientError::Rejected { error, help })
             }
             _ => Err(self.is_not_weir(&format!(" {status}"))),
@@ -254,15 +255,22 @@ impl ApiClient<'_> {
 }
 
 /// Returns what to do about an error of the API in the words of the commands, where its own are of requests.
-fn advice(kind: &str) -> Option<&'static str> {
+fn advice(kind: AdviceKind) -> Option<&'static str> {
     match kind {
-        messages::NEEDS_FORCE => Some("write other entries, or --force"),
-        messages::NO_CONTROL => Some("`weir controls` lists the ids; it may have ended"),
-        messages::NOT_COUNTED => Some(
+        AdviceKind::NeedsForce => Some("write other entries, or --force"),
+        AdviceKind::NoControl => Some("`weir controls` lists the ids; it may have ended"),
+        AdviceKind::NotCounted => Some(
             "no rule with a limit matches it: `weir explain` with --server and the same -d shows why",
         ),
-        messages::NO_SPAN => Some("`weir state` lists the limits of the key"),
-        _ => None,
+        AdviceKind::NoSpan => Some("`weir state` lists the limits of the key"),
+        AdviceKind::UnknownName => {
+            Some("`weir top` without -d and --rule lists the keys of all domains, with their rules")
+        }
+        AdviceKind::NeedsToken => Some(
+            "write --token-file FILE, or set WEIR_TOKEN: the server's settings debug.write_token_file \
+             and debug.read_token_file name the files of its tokens",
+        ),
+        AdviceKind::Other => None,
     }
 }
 
@@ -327,14 +335,14 @@ mod tests {
 
     #[test]
     fn advice_is_of_commands_and_not_of_requests() {
-        let kinds =
-            [messages::NEEDS_FORCE, messages::NO_CONTROL, messages::NOT_COUNTED, messages::NO_SPAN];
-        for kind in kinds {
+        for kind in AdviceKind::all() {
             let advice = advice(kind).unwrap();
-            assert!(advice.contains("weir ") || advice.contains("--"), "{kind}: {advice}");
-            assert!(!advice.contains("GET") && !advice.contains("/v1"), "{kind}: {advice}");
+            assert!(advice.contains("weir ") || advice.contains("--"), "{kind:?}: {advice}");
+            for word in ["GET", "/v1", "Authorization"] {
+                assert!(!advice.contains(word), "{kind:?}: {advice}");
+            }
         }
-        assert_eq!((advice(""), advice("newer")), (None, None));
+        assert_eq!(advice(AdviceKind::Other), None);
     }
 
     #[test]

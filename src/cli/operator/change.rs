@@ -17,10 +17,10 @@ use serde_json::Value;
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, read, with_query};
 use crate::cli::descriptor_args::parse_match;
 use crate::cli::environment;
-use crate::cli::number::whole_u32;
 use crate::http::operators::v1::messages::WrittenControl;
 use weir_common::duration::read_duration;
 use weir_common::entry::OwnedEntry;
+use weir_common::number::whole_u32;
 use weir_limiter::controls::{Action, Draft, LimitChange};
 
 const BLOCK_EXAMPLES: &str = "\
@@ -59,6 +59,7 @@ struct ControlArgs {
     domain: Vec<String>,
     /// How long it lasts: 10m, 1h30m, 7d.
     #[arg(long = "for", value_name = "DURATION", group = "lasts", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     duration: Option<String>,
     /// When it ends, in RFC 3339: 2030-01-31T08:00:00Z.
     #[arg(long, value_name = "TIME", group = "lasts", value_parser = parse_time)]

@@ -26,7 +26,7 @@ pub struct CountArgs {
     key: KeyArgs,
     /// How far back to count, up to the longest period of the rule; several with commas: 5m,1h.
     #[arg(long, value_name = "DURATION", required = true, value_delimiter = ',')]
-    #[arg(value_parser = parse_span)]
+    #[arg(value_parser = parse_span, allow_hyphen_values = true)]
     span: Vec<String>,
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::api_client::{ApiClient, Output, ServerArgs, read, with_query};
-use crate::cli::number::whole;
 use crate::cli::output::finish;
 use crate::cli::print::{Column, counted, entries, line, table};
 use weir_common::duration::rounded;
+use weir_common::number::whole;
 use weir_limiter::top::{By, Scope, TopList, TopRow, Window};
 
 /// How often `--watch` asks.

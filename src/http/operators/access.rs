@@ -28,6 +28,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use self::tokens::{TokenKind, Tokens};
 use super::error::{ApiError, shortened};
 use super::query::parameters;
+use super::v1::messages::AdviceKind;
 use crate::http::serve::Peer;
 use weir_common::setup_error::SetupError;
 use weir_common::threads::run_blocking;
@@ -142,7 +143,10 @@ impl Access {
     /// Returns who sends a request, if it may.
     fn caller(&self, method: &Method, headers: &HeaderMap, peer: Peer) -> Result<Caller, ApiError> {
         let named = |name| Ok(Caller { name, peer });
-        let unauthorized = |error, help| Err(ApiError::new(StatusCode::UNAUTHORIZED, error, help));
+        let unauthorized = |error, help| {
+            let error = ApiError::new(StatusCode::UNAUTHORIZED, error, help);
+            Err(error.with_kind(AdviceKind::NeedsToken))
+        };
         if self.tokens.is_empty() {
             if peer.is_local() && !self.require_token {
                 return named("loopback");

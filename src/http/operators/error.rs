@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 
-use super::v1::messages::ErrorAnswer;
+use super::v1::messages::{AdviceKind, ErrorAnswer};
 
 /// Why a request is invalid, not allowed or failed, and what to do instead: `{"error":"…","help":"…"}`, some with a
 /// `kind`.
@@ -13,16 +13,15 @@ pub struct ApiError {
     pub status: StatusCode,
     pub error: String,
     pub help: String,
-    /// The kind that an [`ErrorAnswer`] has, or empty.
-    pub kind: &'static str,
+    pub kind: AdviceKind,
 }
 
 impl ApiError {
     pub fn new(status: StatusCode, error: impl Into<String>, help: impl Into<String>) -> ApiError {
-        ApiError { status, error: error.into(), help: help.into(), kind: "" }
+        ApiError { status, error: error.into(), help: help.into(), kind: AdviceKind::Other }
     }
 
-    pub fn with_kind(self, kind: &'static str) -> ApiError {
+    pub fn with_kind(self, kind: AdviceKind) -> ApiError {
         ApiError { kind, ..self }
     }
 
@@ -41,7 +40,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let ApiError { status, error, help, kind } = self;
         // Texts are always valid.
-        let answer = ErrorAnswer { error, help, kind: kind.to_owned() };
+        let answer = ErrorAnswer { error, help, kind };
         let body = serde_json::to_string(&answer).unwrap_or_default() + "\n";
         let response = (status, [(CONTENT_TYPE, "application/json")], body);
         match status {

@@ -5,8 +5,8 @@ const VIEW_MS = 10000;
 /** The lists in words, after a number and as a heading. */
 const LIST_TEXTS = { denied: ['denied', 'Most denied'], would_be_denied: ['would be denied', 'Would be denied'], near: ['near its limit', 'Near their limit'], hits: ['hits', 'Most hits'] };
 
-/** Whether a path has a hash in place of a value that weir hides, as in lists of keys: it ends there. */
-const hasHash = rule => /_hash:[0-9a-f]+$/.test(rule);
+/** Whether a path has a hash in place of a value that weir hides, as in lists of keys. */
+const hasHash = rule => /_hash:[0-9a-f]+(?:\.|$)/.test(rule);
 
 /** Draws the last hour of a rule. */
 class RulePlot {
@@ -35,16 +35,17 @@ class RulePlot {
   }
 }
 
-/** Reads the lists of top keys of a rule, those of this replica if it was chosen; an empty one where there is none. */
-async function readTopOf(domain, rule, limit) {
+/** Reads the lists of top keys of a rule, and more by their names; those of this replica if it was chosen. An empty one where there is none. */
+async function readTopOf(domain, rule, limit, more = {}) {
   const isKnown = rules === null || (rule === null ? domainNames().includes(domain) : knownRules.has(ruleKey(domain, rule)));
-  if ((status && !status.top) || !isKnown) return Object.fromEntries(keyLists.map(({ by }) => [by, { rows: [] }]));
+  const isListed = isKnown && !(status && !status.top);
   const scope = hereLists === null ? {} : { scope: 'here' };
-  const read = async by => {
-    const answer = await readQuietly(`/v1/top?${new URLSearchParams({ by, limit, domain, ...(rule === null ? {} : { rule }), ...scope })}`);
-    return [by, answer ?? { rows: [] }];
+  const read = async ([name, list]) => {
+    const answer = isListed ? await readQuietly(`/v1/top?${new URLSearchParams({ ...list, limit, domain, ...(rule === null ? {} : { rule }), ...scope })}`) : null;
+    return [name, answer ?? { rows: [] }];
   };
-  return Object.fromEntries(await Promise.all(keyLists.map(({ by }) => read(by))));
+  const lists = [...keyLists.map(({ by }) => [by, { by }]), ...Object.entries(more)];
+  return Object.fromEntries(await Promise.all(lists.map(read)));
 }
 
 /** A row of a short list of keys. */
@@ -59,17 +60,29 @@ const ruleView = {
   domain: '', rule: '', readAt: 0, shownRule: null,
 
   open({ domain = '', rule = '' }) {
-    Object.assign(this, { domain, rule, readAt: 0, shownRule: null });
-    byId('one-rule-h').replaceChildren(code(rule), make('span', 'note', ' of ', code(domain)));
+    Object.assign(this, { domain, rule: revealedText(rule), readAt: 0, shownRule: null });
+    this.showName();
     byId('one-rule-keys').replaceChildren();
     show(byId('no-one-rule-keys'), false);
     show(byId('one-rule-plot'), false);
   },
 
+  showName() {
+    byId('one-rule-h').replaceChildren(code(this.rule), make('span', 'note', ' of ', code(this.domain)));
+  },
+
   known: () => knownRules.get(ruleKey(ruleView.domain, ruleView.rule)),
 
   refresh() {
-    const known = this.known();
+    let known = this.known();
+    if (!known && hasHash(this.rule)) {
+      // As in an address.
+      known = rules?.find(({ domain, redacted_rule: redacted }) => domain === this.domain && redacted === this.rule);
+      if (known) {
+        Object.assign(this, { rule: known.rule, readAt: 0 });
+        this.showName();
+      }
+    }
     setText(byId('one-rule-note'), known || rules === null ? '' : 'No rule has this name now.');
     show(byId('one-rule-note'), !known && rules !== null);
     show(byId('one-rule-buttons'), known !== undefined);

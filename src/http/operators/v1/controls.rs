@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 
 use super::messages::{
-    self, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
+    AdviceKind, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
 };
 use super::{Answer, Api, JSON, finish, top};
 use crate::connections::ConnectionHandle;
@@ -31,10 +31,10 @@ type Id = Result<Path<String>, PathRejection>;
 impl From<ControlError> for ApiError {
     fn from(error: ControlError) -> ApiError {
         let (status, kind) = match error.kind {
-            ErrorKind::Invalid => (StatusCode::BAD_REQUEST, ""),
-            ErrorKind::NeedsForce => (StatusCode::CONFLICT, messages::NEEDS_FORCE),
-            ErrorKind::TooMany => (StatusCode::CONFLICT, ""),
-            ErrorKind::NotFound => (StatusCode::NOT_FOUND, messages::NO_CONTROL),
+            ErrorKind::Invalid => (StatusCode::BAD_REQUEST, AdviceKind::Other),
+            ErrorKind::NeedsForce => (StatusCode::CONFLICT, AdviceKind::NeedsForce),
+            ErrorKind::TooMany => (StatusCode::CONFLICT, AdviceKind::Other),
+            ErrorKind::NotFound => (StatusCode::NOT_FOUND, AdviceKind::NoControl),
         };
         ApiError::new(status, error.error, error.help).with_kind(kind)
     }
@@ -70,7 +70,7 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) ->
     let control = api.controls.get(&id).ok_or_else(|| {
         let error = format!("there is no control {:?}", shortened(&id, 200));
         let help = "GET /v1/controls lists the controls; it may have ended";
-        ApiError::new(StatusCode::NOT_FOUND, error, help).with_kind(messages::NO_CONTROL)
+        ApiError::new(StatusCode::NOT_FOUND, error, help).with_kind(AdviceKind::NoControl)
     })?;
     let control = ShownControl::new((*control).clone(), api.controls.now());
     api.answer(&OneControl { control })

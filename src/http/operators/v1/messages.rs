@@ -22,19 +22,51 @@ use weir_rules::RuleDescription;
 pub struct ErrorAnswer {
     pub error: String,
     pub help: String,
-    /// The kind of an error for which a client may have better advice: one of the constants below, or empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub kind: String,
+    #[serde(default, skip_serializing_if = "AdviceKind::is_other")]
+    pub kind: AdviceKind,
 }
 
-/// The control matches everything, and was not forced.
-pub const NEEDS_FORCE: &str = "needs_force";
-/// There is no control of this id.
-pub const NO_CONTROL: &str = "no_control";
-/// No rule with a limit matches the descriptor.
-pub const NOT_COUNTED: &str = "not_counted";
-/// No limit of the key counts hits over the span.
-pub const NO_SPAN: &str = "no_span";
+/// The kind of an error for which a client may have better advice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AdviceKind {
+    /// The control matches everything, and was not forced.
+    NeedsForce,
+    /// There is no control of this id.
+    NoControl,
+    /// No rule with a limit matches the descriptor.
+    NotCounted,
+    /// No limit of the key counts hits over the span.
+    NoSpan,
+    /// No domain or rule has this name, nor a similar one.
+    UnknownName,
+    /// There is no token, or a wrong one.
+    NeedsToken,
+    /// None of them, or one of a later version.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl AdviceKind {
+    fn is_other(&self) -> bool {
+        *self == AdviceKind::Other
+    }
+
+    /// Returns all kinds but [`Other`](Self::Other). The compiler finds one that is forgotten.
+    #[cfg(test)]
+    pub fn all() -> impl Iterator<Item = AdviceKind> {
+        use AdviceKind::*;
+        std::iter::successors(Some(NeedsForce), |kind| match kind {
+            NeedsForce => Some(NoControl),
+            NoControl => Some(NotCounted),
+            NotCounted => Some(NoSpan),
+            NoSpan => Some(UnknownName),
+            UnknownName => Some(NeedsToken),
+            NeedsToken | Other => None,
+        })
+    }
+}
 
 /// A control with the time that is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

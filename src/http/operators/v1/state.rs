@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
-use super::messages::{self, Counts, Reset};
+use super::messages::{AdviceKind, Counts, Reset};
 use super::{Answer, Api, finish};
 use crate::http::operators::access::Caller;
 use crate::http::operators::error::{ApiError, shortened};
@@ -53,7 +53,7 @@ impl Key {
     fn not_counted(&self) -> ApiError {
         let error = format!("nothing is counted for {}", shortened(&self.text(), MAX_CHARS));
         let help = "no rule with a limit matches it: GET /v1/rules lists the rules";
-        ApiError::new(StatusCode::NOT_FOUND, error, help).with_kind(messages::NOT_COUNTED)
+        ApiError::new(StatusCode::NOT_FOUND, error, help).with_kind(AdviceKind::NotCounted)
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -
         && let Some(error) = errors.next()
     {
         let help = "GET /v1/state lists the limits of the key";
-        return Err(ApiError::bad_request(error.to_string(), help).with_kind(messages::NO_SPAN));
+        return Err(ApiError::bad_request(error.to_string(), help).with_kind(AdviceKind::NoSpan));
     }
     let ReadState { state, counts, .. } = inspection.describe();
     api.answer(&Counts {

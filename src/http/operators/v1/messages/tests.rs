@@ -135,8 +135,9 @@ fn every_schema_of_an_object_has_a_message() {
 #[test]
 fn the_kinds_of_errors_are_documented() {
     let document = Document::read();
-    let kinds = json!([NEEDS_FORCE, NO_CONTROL, NOT_COUNTED, NO_SPAN]);
+    let kinds = json!(AdviceKind::all().collect::<Vec<_>>());
     assert_eq!(document.schema("Error")["properties"]["kind"]["enum"], kinds);
+    assert_eq!(AdviceKind::deserialize(json!("newer")).unwrap(), AdviceKind::Other);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 /// Returns a parser of whole numbers in a range. Its error names the range.
-pub(super) fn whole<T: TryFrom<u64> + 'static>(
+pub fn whole<T: TryFrom<u64> + 'static>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| {
@@ -16,12 +16,12 @@ pub(super) fn whole<T: TryFrom<u64> + 'static>(
 }
 
 /// Returns a parser of all numbers of 32 bits.
-pub(super) fn whole_u32() -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
+pub fn whole_u32() -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
     whole(0..=u32::MAX.into())
 }
 
 /// Returns a parser of counts without a bound of their own.
-pub(super) fn count() -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+pub fn count() -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
     whole(0..=u64::MAX)
 }
 
