@@ -11,7 +11,7 @@ const SERVED: [&str; 3] = [
     "ratelimit/config/ratelimit/v3/rls_conf.proto",
     "weir/budget/v1/budget.proto",
 ];
-/// What it asks a management server.
+/// The service that weir calls on a management server.
 const ASKED: &str = "envoy/service/discovery/v3/ads.proto";
 
 /// The digits of a commit that are shown.

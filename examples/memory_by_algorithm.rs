@@ -175,7 +175,7 @@ fn charge(
     let _ = pin!(store.charge(batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));
     let allowed =
         answers.iter().all(|answer| answer.as_ref().is_ok_and(|decision| decision.allowed));
-    anyhow::ensure!(allowed, "{user} was refused");
+    anyhow::ensure!(allowed, "{user} was denied");
     Ok(())
 }
 

@@ -128,14 +128,14 @@ impl Service<Name> for Resolver {
     }
 }
 
-/// There is none in a build without TLS.
+/// TLS of clients, of which there is no value in a build without TLS.
 #[cfg(not(feature = "tls"))]
 #[derive(Clone, Debug)]
 pub enum GrpcTls {}
 
 #[cfg(not(feature = "tls"))]
 impl GrpcTls {
-    /// Never called.
+    /// Connects with TLS; never called, because there is no value to call it with.
     ///
     /// # Errors
     ///

@@ -53,7 +53,7 @@ pub struct Loader {
     /// Held while a set is loaded: its counters come from the set that it replaces.
     loading: Mutex<()>,
     status: Mutex<LoadStatus>,
-    /// None if no setting names an overlay.
+    /// The overlay; none if no setting names one.
     overlay: Option<OverlayState>,
     /// What the active rules were compiled from, if they are compiled again without a new set: for an
     /// overlay, and for lists of a management server's rules.
@@ -145,7 +145,7 @@ impl LogLine {
 struct LoadStatus {
     /// When the active rules were loaded, and their numbers.
     loaded: Option<(SystemTime, Summary)>,
-    /// What they changed; none for the first rules.
+    /// What the active rules changed; none for the first rules.
     changes: Option<Changes>,
     /// The newest set, if it was rejected.
     newest: Option<RejectedSet>,

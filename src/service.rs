@@ -107,7 +107,7 @@ impl<S: Store> RateLimit<S> {
     ///
     /// # Errors
     ///
-    /// The request is refused or the store failed; see [`RequestError`].
+    /// The request is invalid or the store failed; see [`RequestError`].
     pub async fn answer(
         &self,
         view: &RequestView<'_>,
@@ -121,7 +121,7 @@ impl<S: Store> RateLimit<S> {
     ///
     /// # Errors
     ///
-    /// The request is refused or the store failed; see [`RequestError`].
+    /// The request is invalid or the store failed; see [`RequestError`].
     pub async fn answer_framed(
         &self,
         view: &RequestView<'_>,
@@ -157,7 +157,7 @@ impl<S: Store> RateLimit<S> {
     ///
     /// # Errors
     ///
-    /// The request is refused or the store failed; see [`RequestError`].
+    /// The request is invalid or the store failed; see [`RequestError`].
     pub async fn decide_request<T>(
         &self,
         request: &weir_limiter::Request<'_>,
@@ -264,7 +264,7 @@ impl<S: Store> RateLimit<S> {
         Ok(encode(&request, &decision, &self.options))
     }
 
-    /// Checks that the client may use what the request contains, and counts refusals.
+    /// Checks that the client may use what the request contains, and counts requests that are invalid.
     fn check(&self, request: &weir_limiter::Request<'_>) -> Result<(), RequestError> {
         let permissions = self.options.permissions;
         if permissions.is_restricted()

@@ -51,7 +51,7 @@ pub enum Address {
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    /// Removes its file when it is dropped.
+    /// A Unix socket, whose file is removed when the listener is dropped.
     Unix(UnixListener, UnixSocketFile),
 }
 
@@ -201,7 +201,7 @@ impl Socket {
         Ok(!is_closed(fd))
     }
 
-    /// Takes it out of the current runtime.
+    /// Takes the connection out of the current runtime.
     ///
     /// # Errors
     ///

@@ -111,7 +111,7 @@ impl SecretKind {
         }
     }
 
-    /// Returns what is wrong with the characters of a secret.
+    /// Returns the error in the characters of a secret.
     fn check(self, secret: &[u8]) -> Result<(), String> {
         match self {
             SecretKind::Token if !secret.iter().all(u8::is_ascii_graphic) => {

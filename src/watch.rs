@@ -30,7 +30,8 @@ use weir_rules::source::{FileKind, RuleFile, Selection};
 /// After a change, files are read once nothing has changed for this long: a program that writes several
 /// files, or one in several parts, is usually done by then.
 const QUIET_TIME: Duration = Duration::from_millis(100);
-/// The maximum wait for that, for files that change continuously.
+
+/// The maximum wait for [`QUIET_TIME`] without a change, for files that change continuously.
 const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// The time after which files that could not be read are read again: the system may have been out of descriptors.
@@ -55,11 +56,12 @@ pub struct RuleFiles {
     options: Options,
 }
 
-/// What is watched.
+/// What [`RuleFiles`] reads and watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchKind {
     /// Rule files, and their lists.
     Rules,
+    /// The files of an overlay.
     Overlay,
     /// The lists of a management server's rules.
     Lists,
@@ -67,7 +69,7 @@ pub enum Watched {
 
 #[derive(Debug)]
 struct WatchState {
-    kind: Watched,
+    kind: WatchKind,
     selection: Selection,
     loader: Arc<Loader>,
     metrics: Arc<WatchMetrics>,
@@ -143,7 +145,7 @@ impl WatchErrors {
 
 impl RuleFiles {
     pub fn new(
-        kind: Watched,
+        kind: WatchKind,
         selection: Selection,
         options: Options,
         loader: Arc<Loader>,
@@ -214,20 +216,20 @@ impl WatchState {
             self.watch(&mut state);
         }
         match self.kind {
-            Watched::Rules => {
+            WatchKind::Rules => {
                 let (files, problems) = self.read(FileKind::Rules);
                 if state.is_new(&files, &problems) || self.loader.are_lists_changed() {
                     // The loader reports errors itself.
                     drop(self.loader.load(files, problems));
                 }
             }
-            Watched::Overlay => {
+            WatchKind::Overlay => {
                 let (files, problems) = self.read(FileKind::Overlay);
                 if state.is_new(&files, &problems) {
                     self.loader.load_overlay(files, problems);
                 }
             }
-            Watched::Lists => self.loader.load_lists(),
+            WatchKind::Lists => self.loader.load_lists(),
         }
         if watch && self.list_paths() != state.lists {
             // The new rules name other lists. They may have changed before they were watched.
@@ -246,7 +248,7 @@ impl WatchState {
 
     /// The lists to watch.
     fn list_paths(&self) -> Vec<PathBuf> {
-        if self.kind == Watched::Overlay { Vec::new() } else { self.loader.list_paths() }
+        if self.kind == WatchKind::Overlay { Vec::new() } else { self.loader.list_paths() }
     }
 
     /// Renews all watches: links may lead to other directories now, and a watch is lost when its directory

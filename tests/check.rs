@@ -276,7 +276,7 @@ fn a_million_unknown_keys_take_little_memory() {
 }
 
 #[test]
-fn files_that_are_not_rule_files_are_refused() {
+fn files_that_are_not_rule_files_are_rejected() {
     let directory = directory(&[("empty.yaml", ""), ("dir/readme.txt", "x"), ("big.yaml", GOOD)]);
     let made = Command::new("mkfifo").arg(directory.path().join("pipe.yaml")).status().unwrap();
     assert!(made.success());

@@ -17,7 +17,7 @@ descriptors:
   - key: exempt
 ";
 
-/// A configuration with this filter, virtual host and route; indented by as much as they need.
+/// Returns a configuration with a filter, a virtual host and a route, which it indents.
 fn envoy(filter: &str, host: &str, route: &str) -> String {
     let indent = |text: &str, by: usize| {
         text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect::<String>()

@@ -55,7 +55,7 @@ const ENVOY: &str = r#"static_resources:
                 route: { cluster: model, timeout: 300s }
 "#;
 
-/// The same without `settle`: start and end send the same descriptor.
+/// Rules without `settle`: start and end send the same descriptor.
 const RULES_WITHOUT_SETTLE: &str = "\
 domain: llm
 descriptors:
@@ -221,7 +221,7 @@ fn hits_that_envoy_ignores_are_errors() {
 const ESTIMATE: &str = "'llm' in metadata.filter_metadata && 'estimate' in M && M.estimate >= 1.0 && \
                         M.estimate <= 20000.0 ? int(M.estimate) : 4000";
 
-/// A configuration with this format at the start.
+/// Returns a configuration with a format for the estimate at the start.
 fn estimate(format: &str) -> String {
     with(&[(&format!("%CEL({ESTIMATE})%"), format)])
 }

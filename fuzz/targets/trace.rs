@@ -82,7 +82,7 @@ fn b3_ids(trace: &str, span: &str) -> Option<(u128, u64)> {
     (trace > 0 && span > 0).then_some((trace, span as u64))
 }
 
-/// Reads a number of so many digits.
+/// Reads a hexadecimal number of exactly `digits` digits.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let is_hex = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hex.then(|| u128::from_str_radix(text, 16).ok())?

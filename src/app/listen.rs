@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Whether this machine has IPv6.
+    /// Returns whether this machine has IPv6.
     fn has_ipv6() -> bool {
         let has = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
         if !has {

@@ -53,10 +53,10 @@ pub struct CheckArgs {
     /// or JSON; `-` for standard input; can be repeated.
     #[arg(long, value_name = "FILE")]
     envoy: Vec<PathBuf>,
-    /// Refuse larger files.
+    /// Reject larger files.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     max_file: u64,
-    /// Refuse limits that may need more state per key.
+    /// Reject limits that may need more state per key.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     max_log_bytes: u64,
     /// List up to this many errors, and as many warnings, of each file.

@@ -85,7 +85,7 @@ enum Format {
 #[derive(Debug, Default)]
 struct Converted {
     rules: Vec<RuleText>,
-    /// Envoy's side of them.
+    /// The configuration of Envoy for the rules.
     envoy: Option<String>,
     /// What has no equivalent, each with its place.
     left_out: Vec<String>,

@@ -6,7 +6,7 @@ use weir_common::descriptor::DescriptorArg;
 ///
 /// # Errors
 ///
-/// What is wrong, and what to write instead.
+/// The cause, and what to write instead.
 pub(super) fn parse_request(args: &[String]) -> Result<(&str, Vec<DescriptorArg>), String> {
     let (domain, descriptors) = args.split_first().ok_or("no domain")?;
     // The service refuses it too.
@@ -24,7 +24,7 @@ pub(super) fn parse_request(args: &[String]) -> Result<(&str, Vec<DescriptorArg>
 ///
 /// # Errors
 ///
-/// What is wrong, and what to write instead.
+/// The cause, and what to write instead.
 pub(super) fn parse_match(args: &[String]) -> Result<(&str, DescriptorArg), String> {
     let (domain, descriptors) = parse_request(args)?;
     Ok((domain, descriptors.into_iter().next().unwrap_or_default()))

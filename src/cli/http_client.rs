@@ -92,7 +92,7 @@ pub(super) fn certificates(
 ///
 /// # Errors
 ///
-/// There is none in time.
+/// No answer comes in time.
 pub(super) fn send(call: Call<'_>) -> Result<Answer, FetchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(HttpError::from)?;

@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::app::listeners::{HTTP, Listener};
 use crate::settings::Settings;
 use crate::sockets::Address;
-use crate::watch::{RuleFiles, WatchMetrics, Watched};
+use crate::watch::{RuleFiles, WatchKind, WatchMetrics};
 use crate::xds;
 pub use args::ServeArgs;
 use otlp::Otlp;
@@ -164,7 +164,7 @@ impl RuleSource {
 ///
 /// # Errors
 ///
-/// It is. The message names the limit.
+/// The address space is limited to less. The message names the limit.
 fn check_address_space(threads: usize) -> Result<(), String> {
     let needed = MIN_ADDRESS_SPACE_BYTES + threads as u64 * STACK_BYTES;
     let mib = |bytes: u64| bytes >> 20;
@@ -249,7 +249,7 @@ async fn start(
     announce(&addresses, announced, settings.debug.address.is_default());
     let overlay = settings.overlay_files().map(|selection| {
         let options = settings.watch_options();
-        RuleFiles::new(Watched::Overlay, selection, options, app.loader(), watch_metrics.clone())
+        RuleFiles::new(WatchKind::Overlay, selection, options, app.loader(), watch_metrics.clone())
     });
     // The service listens before it has rules.
     match source {
@@ -264,7 +264,7 @@ async fn start(
             let client = client.map_err(SetupError::Invalid)?;
             let lists = settings.list_files().map(|selection| {
                 let options = settings.watch_options();
-                RuleFiles::new(Watched::Lists, selection, options, app.loader(), watch_metrics)
+                RuleFiles::new(WatchKind::Lists, selection, options, app.loader(), watch_metrics)
             });
             tokio::spawn(async move {
                 load(overlay.as_ref()).await;
@@ -322,7 +322,7 @@ fn follow_files(
         false => format!("localhost:{port}"),
     };
     let options = settings.watch_options();
-    let files = RuleFiles::new(Watched::Rules, selection, options, app.loader(), watch_metrics);
+    let files = RuleFiles::new(WatchKind::Rules, selection, options, app.loader(), watch_metrics);
     let rules = app.rules().clone();
     tokio::spawn(async move {
         load(overlay.as_ref()).await;

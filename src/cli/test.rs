@@ -41,10 +41,10 @@ pub struct TestArgs {
     /// Format of the results.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
-    /// Refuse larger files.
+    /// Reject larger files.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     max_file: u64,
-    /// Refuse limits that may need more state per key.
+    /// Reject limits that may need more state per key.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     max_log_bytes: u64,
     /// List up to this many errors of each file.

@@ -67,7 +67,7 @@ impl ConnectionEntry {
         }
     }
 
-    /// Returns its rank in the order of eviction; none while it must not be evicted.
+    /// Returns the rank of the connection in the order of eviction; none while it must not be evicted.
     pub fn rank(&self, now: u32, min_idle: u32) -> Option<EvictionRank> {
         if self.evicting.load(Ordering::Relaxed) || self.closed.load(Ordering::Relaxed) {
             return None;
@@ -89,7 +89,7 @@ pub struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Returns the limit of its listener.
+    /// Returns the most connections that the listener may have.
     pub fn max_connections(&self) -> usize {
         self.connections.limits.max
     }
@@ -126,7 +126,7 @@ impl ConnectionHandle {
         self.entry.streaming.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its last response has begun, which has no fixed length.
+    /// Whether the last response of the connection has begun, which has no fixed length.
     pub fn is_streaming(&self) -> bool {
         self.entry.streaming.load(Ordering::Relaxed)
     }

@@ -15,7 +15,7 @@ pub(super) struct CallContext<S> {
     pub budget: Arc<ConnectionBudget>,
     pub outbound: Arc<Outbound>,
     pub timer: CallTimer,
-    /// For spans.
+    /// The addresses of the connection, for spans.
     pub ends: Ends,
     /// Cloned by each call that tonic serves: the reference count is one more than those calls.
     pub tonic_calls: Arc<()>,

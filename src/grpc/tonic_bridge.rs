@@ -86,9 +86,9 @@ pub(super) fn start<S>(
 
 /// The timeouts of a call.
 struct Timeouts {
-    /// Of the client sending the request, and the response to it; none if it may take any time.
+    /// The timeout of receiving the request and of the response to it; none if they may take any time.
     max_wait: Option<Duration>,
-    /// Of the client reading each part of the response.
+    /// The timeout of writing each part of the response.
     write: Duration,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct OverlayState {
 struct OverlayStatus {
     /// The overlay of the active rules.
     active: Option<LoadedOverlay>,
-    /// The newest one, until there are active rules with it.
+    /// The newest overlay, until there are active rules with it.
     next: Option<LoadedOverlay>,
     /// The newest overlay, if it was rejected.
     rejected: Option<Rejected>,
@@ -38,7 +38,7 @@ struct OverlayStatus {
 
 #[derive(Clone, Debug)]
 struct LoadedOverlay {
-    /// When it was loaded.
+    /// When the overlay was loaded.
     loaded: SystemTime,
     files: Vec<String>,
     /// How many patches the files have.

@@ -7,7 +7,7 @@ use weir_rules::{Position, Problem};
 /// The newest set, or overlay, while it is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// What this means, and the first error.
+    /// What the rejection means, and the first error.
     pub text: String,
     /// The place of the first error.
     pub file: Option<String>,

@@ -11,8 +11,8 @@ use super::reply::Replies;
 use weir_limiter::RequestError;
 use weir_store::{States, Store};
 
-/// The domain of keys that no rule applies to. A request with an empty domain is refused, and so are rules. The key of
-/// the only entry distinguishes commands.
+/// The domain of keys that no rule applies to: in requests an empty domain is invalid, and rules with one are rejected.
+/// The key of the only entry distinguishes commands.
 const DOMAIN: &str = "";
 
 /// A command that charges or reads the store.
@@ -41,7 +41,7 @@ impl Command {
         Command::PGet,
     ];
 
-    /// Returns its name in metrics.
+    /// Returns the name of the command in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Command::Check => "weir.check",
@@ -100,7 +100,7 @@ impl Command {
     }
 }
 
-/// Why a command is refused. Nothing is replied yet.
+/// Why a command is invalid or failed. Nothing is replied yet.
 #[derive(Debug, thiserror::Error)]
 enum CommandError {
     #[error("ERR wrong number of arguments for '{0}' command")]

@@ -14,7 +14,7 @@ pub enum Password {
 }
 
 impl Password {
-    /// Whether clients need one.
+    /// Whether clients need a password.
     pub(super) fn is_needed(&self) -> bool {
         !matches!(self, Password::None)
     }
@@ -29,7 +29,7 @@ impl Password {
         }
     }
 
-    /// Reads it again.
+    /// Reads a password's file again.
     pub fn poll(&self) {
         if let Password::File(file) = self {
             file.poll();

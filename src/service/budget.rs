@@ -93,7 +93,7 @@ impl<S: Store> RateLimit<S> {
             R::Response::of(&id, step, decision)
         });
         let answer = decided.await.and_then(|answer| answer);
-        // Before the answer: the same request, made again, must not rely on what is then given back.
+        // Before the answer: the same request, made again, must not rely on hits that are then returned.
         if let Some(denied) = holds.denied() {
             self.release(denied).await;
         }

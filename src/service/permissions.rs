@@ -44,7 +44,7 @@ impl Permissions {
             if descriptor.is_negative_hits && !self.allow_negative_hits {
                 return Err(RequestError::BadDescriptor(i, self.no_negative_hits()));
             }
-            if descriptor.budget.is_some_and(gives_back) && !self.allow_negative_hits {
+            if descriptor.budget.is_some_and(returns_hits) && !self.allow_negative_hits {
                 return Err(RequestError::BadDescriptor(i, self.no_settling()));
             }
             if descriptor.limit.is_some() && !self.allow_overrides {
@@ -83,8 +83,8 @@ impl Permissions {
     }
 }
 
-/// Whether hits may come back.
-fn gives_back(budget: &Budget<'_>) -> bool {
+/// Whether a step may return hits.
+fn returns_hits(budget: &Budget<'_>) -> bool {
     !matches!(budget.step, BudgetStep::Reserve(_))
 }
 

@@ -8,7 +8,7 @@ const RETURN_MARGIN: Duration = Duration::from_millis(3);
 /// The longest budget, however long the caller's timeout.
 const MAX_BUDGET: Duration = Duration::from_millis(50);
 
-/// The budget of a caller without a timeout. Envoy gives up after 20 ms by default.
+/// The budget of a caller without a timeout. Envoy times out after 20 ms by default.
 const DEFAULT_BUDGET: Duration = Duration::from_millis(15);
 
 /// The store is asked even if a caller's timeout leaves no time: otherwise a caller could provoke

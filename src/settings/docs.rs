@@ -127,7 +127,7 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
             format!("no effect, with a warning if it asks for something else: {reason}")
         }
         Effect::NotYet(what) => format!("checked, not effective yet: {what}"),
-        Effect::Refused(help) => format!("refused: {help}"),
+        Effect::Rejected(help) => format!("rejected: {help}"),
         Effect::NamesRedis => "counts in Redis".into(),
         Effect::Redis(effect) => match effect {
             RedisEffect::Same => setting(),

@@ -41,7 +41,7 @@ pub enum FormatKind {
     Bool,
     /// The least and the greatest value.
     Int(u64, u64),
-    /// The same, or `auto`.
+    /// The least and the greatest value, besides which `auto` is allowed.
     AutoOrInt(u64, u64),
     Ratio,
     Text,

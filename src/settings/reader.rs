@@ -15,7 +15,7 @@ const MAX_SHOWN_BYTES: usize = 200;
 /// The settings of all layers, read one by one.
 #[derive(Debug)]
 pub struct SettingReader {
-    /// By name, each with its origin.
+    /// The values by name, each with its origin.
     pub values: BTreeMap<String, Value>,
     pub errors: Vec<SettingError>,
     pub warnings: Vec<String>,

@@ -51,7 +51,7 @@ pub enum Effect {
     /// Has no effect yet, which a warning reports; this is what the variable is for.
     NotYet(&'static str),
     /// Stops the start, since ignoring it would be dangerous; this is what to do instead.
-    Refused(&'static str),
+    Rejected(&'static str),
     /// Makes Redis the store.
     NamesRedis,
     /// Makes Redis the store, and more.

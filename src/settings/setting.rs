@@ -15,10 +15,10 @@ pub const DEFAULT_ORIGIN: &str = "default";
 /// A declared setting, whatever its type.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// `a.b` in a settings file is `WEIR__A__B` in the environment.
+    /// The name in a settings file, such as `a.b`, which is `WEIR__A__B` in the environment.
     pub name: &'static str,
     pub kind: FormatKind,
-    /// As it would be written; empty for none.
+    /// The default as it would be written; empty for none.
     pub default: &'static str,
     /// The meaning of the setting, for the documentation.
     pub doc: &'static str,
@@ -64,16 +64,16 @@ impl Setting {
 pub struct Resolved<T> {
     pub value: T,
     pub setting: &'static Setting,
-    /// As it was written.
+    /// The value as it was written.
     pub text: String,
-    /// As it may be shown.
+    /// The value as it may be shown: without secrets.
     pub shown: String,
     /// `default`, or the file, variable or flag that sets it.
     pub origin: String,
 }
 
 impl<T> Resolved<T> {
-    /// Whether nothing sets it.
+    /// Whether nothing sets the setting.
     pub fn is_default(&self) -> bool {
         self.origin == DEFAULT_ORIGIN
     }
@@ -108,9 +108,9 @@ impl<T> fmt::Debug for Resolved<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct SettingEntry<'a> {
     pub setting: &'static Setting,
-    /// As it was written: may be a secret.
+    /// The value as it was written, which may be a secret.
     pub text: &'a str,
-    /// As it may be shown.
+    /// The value as it may be shown: without secrets.
     pub shown: &'a str,
     pub origin: &'a str,
 }

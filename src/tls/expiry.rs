@@ -24,7 +24,7 @@ pub(super) struct ExpiryLog {
     certificate: Option<Certificate>,
     /// How many of [`NOTICES`] have passed.
     passed: usize,
-    /// When it was last reported as expired, in seconds since 1970.
+    /// When the certificate was last reported as expired, in seconds since 1970.
     expired: Option<i64>,
 }
 

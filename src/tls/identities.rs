@@ -45,7 +45,7 @@ pub struct Identities {
 #[derive(Debug)]
 struct Identity {
     listener: &'static str,
-    /// None if no certificate is in use.
+    /// The certificate in use, if any.
     certificate: Option<Certificate>,
     /// The file of the certificate, if there is one.
     file: Option<String>,
@@ -56,7 +56,7 @@ struct Identity {
 /// What operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateProblem {
-    /// A sentence.
+    /// The problem in one sentence.
     pub text: String,
     pub file: Option<String>,
     pub since: CertificateTime,
@@ -65,18 +65,19 @@ pub struct CertificateProblem {
 /// When a problem of a certificate began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateTime {
-    /// In seconds since 1970.
+    /// A time in seconds since 1970.
     At(i64),
+    /// A time before now.
     Ago(Duration),
 }
 
 impl Identities {
-    /// Adds those of a listener.
+    /// Adds the certificates of a listener.
     pub fn serve(&mut self, certificates: Arc<Certificates>) {
         self.served.push(certificates);
     }
 
-    /// Adds those of connections to a server.
+    /// Adds the certificates that connections to a server present.
     pub fn present(&mut self, to: &'static str, certificates: Arc<ClientCertificates>) {
         self.presented.push((to, certificates));
     }

@@ -1,7 +1,7 @@
 //! Connections that wait for the first step of their handshake, the oldest first.
 //!
 //! A newcomer always gets a place. Beyond [`PLACES`], it displaces the connection that has waited longest, once that has
-//! waited for [`MAX_WAIT`]: its client gives up soon, and the newcomer's does not.
+//! waited for [`MAX_WAIT`]: its client times out soon, and the newcomer's does not.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Connections that may wait for however long.
+/// The connections that may wait without a maximum time.
 const PLACES: usize = 128;
 
-/// How long a connection waits beyond them.
+/// How long a connection may wait while more than [`PLACES`] wait.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The queue of one thread.

@@ -52,7 +52,7 @@ impl TlsStream {
         TlsStream { socket, session, must_yield: false, is_shut_down: false }
     }
 
-    /// Takes it out of the current runtime.
+    /// Takes the connection out of the current runtime.
     pub(super) fn detach(self) -> io::Result<DetachedStream> {
         Ok(DetachedStream { socket: self.socket.detach()?, session: self.session })
     }

@@ -93,13 +93,13 @@ impl Intake {
 }
 
 /// The maximum length of the errors that are sent; the log and `/status` have more.
-const MAX_REFUSAL_BYTES: usize = 4 << 10;
+const MAX_ERROR_DETAIL_BYTES: usize = 4 << 10;
 
 /// The `error_detail` of a rejection.
 fn status(rejection: &Rejection) -> google::rpc::Status {
     let mut message = rejection.problems.clone();
-    if message.len() > MAX_REFUSAL_BYTES {
-        truncate(&mut message, MAX_REFUSAL_BYTES);
+    if message.len() > MAX_ERROR_DETAIL_BYTES {
+        truncate(&mut message, MAX_ERROR_DETAIL_BYTES);
         message += &format!("\n({} errors in all; weir's log lists more)", rejection.errors);
     }
     google::rpc::Status { code: tonic::Code::InvalidArgument as i32, message, details: Vec::new() }
@@ -115,8 +115,8 @@ mod tests {
             status(&Rejection { problems: problems.to_owned(), errors: 12_345 }).message
         };
         assert_eq!(message("a: error: x"), "a: error: x");
-        let long = message(&"ü".repeat(MAX_REFUSAL_BYTES));
-        assert!(long.len() < MAX_REFUSAL_BYTES + 100, "{}", long.len());
+        let long = message(&"ü".repeat(MAX_ERROR_DETAIL_BYTES));
+        assert!(long.len() < MAX_ERROR_DETAIL_BYTES + 100, "{}", long.len());
         assert!(long.ends_with("…\n(12345 errors in all; weir's log lists more)"), "{long}");
     }
 }

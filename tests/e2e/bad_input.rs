@@ -24,8 +24,8 @@ fn start() -> Weir {
     .start()
 }
 
-/// Sends a request that is refused. Returns the code and the message of the error.
-async fn refused(weir: &Weir, request: RateLimitRequest) -> (Status, String) {
+/// Sends an invalid request. Returns the code and the message of the error.
+async fn error_of(weir: &Weir, request: RateLimitRequest) -> (Status, String) {
     let status = ask(weir.grpc, request).await.expect_err("an error");
     (status.code(), status.message().to_owned())
 }
@@ -39,10 +39,10 @@ async fn still_works(weir: &mut Weir) {
 #[tokio::test]
 async fn errors_of_the_reference_keep_their_code_and_text() {
     let mut weir = start();
-    let (code, text) = refused(&weir, request("", &[("user", "ann")])).await;
+    let (code, text) = error_of(&weir, request("", &[("user", "ann")])).await;
     assert_eq!((code, text.as_str()), (Status::Unknown, "rate limit domain must not be empty"));
     let none = RateLimitRequest { domain: "shop".into(), ..Default::default() };
-    let (code, text) = refused(&weir, none).await;
+    let (code, text) = error_of(&weir, none).await;
     let wanted = "rate limit descriptor list must not be empty";
     assert_eq!((code, text.as_str()), (Status::Unknown, wanted));
     assert_eq!(weir.metric(r#"weir_requests_total{outcome="invalid"}"#), 2);
@@ -78,7 +78,7 @@ async fn descriptors_are_accepted_up_to_the_limit() {
     let mut weir = start();
     assert_eq!(ask(weir.grpc, with_descriptors(256)).await.unwrap().statuses.len(), 256);
     for count in [257, 10_000] {
-        let (code, text) = refused(&weir, with_descriptors(count)).await;
+        let (code, text) = error_of(&weir, with_descriptors(count)).await;
         assert_eq!(code, Status::InvalidArgument);
         assert!(text.contains(&count.to_string()), "{text}");
         assert!(text.contains("grpc.max_descriptors"), "{text}");
@@ -105,7 +105,7 @@ async fn messages_are_accepted_up_to_the_limit() {
     let long = |bytes: usize| request("shop", &[("user", &"x".repeat(bytes))]);
     assert_eq!(code(weir.grpc, long((1 << 20) - 100)).await, Code::Ok);
     for bytes in [1 << 20, 8 << 20] {
-        let (code, text) = refused(&weir, long(bytes)).await;
+        let (code, text) = error_of(&weir, long(bytes)).await;
         assert_eq!(code, Status::ResourceExhausted, "{text}");
         assert!(text.contains("1048576"), "names the limit: {text}");
     }
@@ -124,7 +124,7 @@ struct RawRequest {
 }
 
 #[tokio::test]
-async fn text_that_is_not_utf8_is_refused() {
+async fn text_that_is_not_utf8_is_invalid() {
     let mut weir = start();
     let codec = tonic_prost::ProstCodec::<RawRequest, RateLimitResponse>::default();
     let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -156,12 +156,12 @@ async fn an_invalid_override_is_an_error_and_not_a_crash() {
         let mut request = request("shop", &[("user", "ann")]);
         request.descriptors[0].limit =
             Some(RateLimitOverride { requests_per_unit: 1, unit, unit_multiplier: multiplier });
-        let (code, text) = refused(&weir, request.clone()).await;
+        let (code, text) = error_of(&weir, request.clone()).await;
         assert_eq!(code, Status::InvalidArgument, "{text}");
         assert!(text.starts_with("descriptor 0: ") && text.contains(why), "{unit}: {text}");
         // It is an error even if the domain has no rules.
         request.domain = "nobody".into();
-        assert_eq!(refused(&weir, request).await.0, Status::InvalidArgument);
+        assert_eq!(error_of(&weir, request).await.0, Status::InvalidArgument);
     }
     let zero = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user"}],"limit":{}}]}"#;
     assert_eq!(http::post(weir.http, "/json", zero).status, 400);

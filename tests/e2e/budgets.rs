@@ -134,7 +134,7 @@ impl Budget {
         }
     }
 
-    /// Waits until Envoy has sent so many ends of requests, which it does after the response.
+    /// Waits until Envoy has sent `wanted` ends of requests, which it does after the response.
     fn wait_for_ends(&self, wanted: u64) -> Counts {
         wait_for(&format!("{wanted} ends"), || {
             let counts = self.counts();

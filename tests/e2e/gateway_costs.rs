@@ -62,7 +62,7 @@ impl Gateway {
         http::get_with(self.envoy.address, path, headers).status
     }
 
-    /// Waits until the rule below the model has counted so many hits: Envoy charges costs after the response.
+    /// Waits until the rule below the model has counted `hits`: Envoy charges costs after the response.
     fn wait_until_charged(&self, rule: &str, hits: u64) {
         let labels = format!("{{domain=\"{}\",rule=\"{rule}\"}}", self.domain);
         wait_for(&format!("{hits} hits of {rule}"), || {

@@ -24,7 +24,7 @@ fn sum(history: &Value, series: &str) -> u64 {
     history["series"][series].as_array().unwrap().iter().filter_map(Value::as_u64).sum()
 }
 
-/// Returns a history of the last seconds with so many requests over the limit.
+/// Returns a history of the last seconds with `over` requests over the limit.
 fn until_over(api: &ControlApi, query: &str, over: u64) -> Value {
     wait_for("the requests are in the history", || {
         let history = api.good(&format!("/v1/history?step=1s{query}"));

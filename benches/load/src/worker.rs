@@ -20,7 +20,7 @@ pub struct Tally {
     pub latency_ns: Histogram<u64>,
     pub ok: u64,
     pub over_limit: u64,
-    /// Including those of the warm-up.
+    /// Calls that failed, including those of the warm-up.
     pub errors: u64,
     pub first_error: Option<String>,
     /// Open loop: calls that were due but never sent.
@@ -69,7 +69,7 @@ pub enum Keys {
         keys: u64,
         rng: SmallRng,
     },
-    /// In order; each thread has its own.
+    /// Keys in order; each thread has its own.
     Sequential {
         keys: u64,
         next: u64,

@@ -134,7 +134,7 @@ pub struct BootClock;
 impl BootClock {
     #[cfg(target_os = "linux")]
     const ID: ClockId = ClockId::Boottime;
-    /// Elsewhere this goes on.
+    /// On other systems the monotonic clock goes on while the machine is suspended.
     #[cfg(not(target_os = "linux"))]
     const ID: ClockId = ClockId::Monotonic;
 }

@@ -23,7 +23,7 @@ impl FromStr for DescriptorArg {
     ///
     /// # Errors
     ///
-    /// What is wrong, and what to write instead.
+    /// The cause, and what to write instead.
     fn from_str(text: &str) -> Result<DescriptorArg, String> {
         let entry = |(key, value): (String, Option<String>)| match value {
             Some(value) => Ok((key, value)),
@@ -48,7 +48,7 @@ impl FromStr for RuleDescriptorArg {
     ///
     /// # Errors
     ///
-    /// What is wrong, and what to write instead.
+    /// The cause, and what to write instead.
     fn from_str(text: &str) -> Result<RuleDescriptorArg, String> {
         let entry =
             |(key, value): (String, Option<String>)| (key, value.filter(|value| !value.is_empty()));

@@ -43,10 +43,10 @@ pub trait MetricSource: Debug + Send + Sync {
 /// What the samples of one metric have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricFamily {
-    /// In snake case, without the program's prefix and a counter's `_total`; ends in its unit, as in
+    /// The name in snake case, without the program's prefix and a counter's `_total`; ends in its unit, as in
     /// `_seconds` and `_bytes`.
     pub name: &'static str,
-    /// A noun phrase.
+    /// The text of `HELP`: a noun phrase.
     pub help: &'static str,
     pub metric_type: MetricType,
     /// The names of the labels.

@@ -30,7 +30,7 @@ fn mixed(state: u64) -> u64 {
 ///
 /// # Errors
 ///
-/// It has none.
+/// There are no random numbers.
 pub fn check() -> io::Result<()> {
     draw(&mut [0; 32])
 }

@@ -55,7 +55,7 @@ pub fn enter(ids: TraceIds) -> Entered {
 #[must_use = "the thread handles the request until this is dropped"]
 pub struct Entered {
     before: Option<TraceIds>,
-    /// It belongs to its thread.
+    /// Keeps this value on its thread.
     not_send: PhantomData<*const ()>,
 }
 

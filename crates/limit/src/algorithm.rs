@@ -127,7 +127,7 @@ pub(crate) trait LimitAlgorithm: Sized {
         None
     }
 
-    /// Returns whether hits can be reserved and given back later.
+    /// Returns whether hits can be reserved and returned later.
     fn can_reserve(&self) -> bool {
         true
     }

@@ -19,7 +19,7 @@ impl Unit {
     pub const ALL: [Unit; 7] =
         [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
-    /// Returns its length in seconds.
+    /// Returns the length of the unit in seconds.
     pub fn seconds(self) -> u64 {
         match self {
             Unit::Second => 1,
@@ -32,7 +32,7 @@ impl Unit {
         }
     }
 
-    /// Returns its name in rule files, in lower case.
+    /// Returns the name of the unit in rule files, in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Second => "second",

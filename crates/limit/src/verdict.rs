@@ -64,20 +64,21 @@ pub enum Source {
     Degraded,
 }
 
-/// What became of a reservation.
+/// The result of reserving hits, of settling a reservation, or of cancelling one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReservationResult {
-    /// Nothing: it was denied, a policy decided, or the operation is another.
+    /// No reservation was made or settled: the request was denied, a policy decided, or the operation is another.
     #[default]
     None,
+    /// Hits were reserved.
     Reserved,
-    /// It was settled or cancelled.
+    /// The reservation was settled or cancelled.
     Settled,
-    /// There was none to settle or to cancel.
+    /// The id has no reservation to settle or to cancel.
     Unknown,
-    /// The same request has made it before.
+    /// The same request has reserved these hits before.
     Repeated,
-    /// Another request has made one of the id before.
+    /// Another request has reserved hits under the id before.
     Conflict,
 }
 

@@ -15,7 +15,7 @@ use weir_store::key_text;
 pub struct Applied<'s> {
     /// The rule, unless another rule of the request replaces it, or a limit was sent.
     pub rule: Option<&'s Rule>,
-    /// What a control does to it.
+    /// What a control does to the descriptor.
     pub effect: Option<Effect<'s>>,
     /// The limits of the key, if any; with the numbers of a control that changes them. A control that
     /// blocks or allows leaves them as they are.

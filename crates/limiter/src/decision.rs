@@ -10,7 +10,7 @@ use weir_store::StoreError;
 #[derive(Clone, Debug, Default)]
 pub struct RequestDecision<'s> {
     pub over_limit: bool,
-    /// One for each descriptor, in order.
+    /// The statuses, one for each descriptor, in order.
     pub statuses: SmallVec<[Status<'s>; 4]>,
 }
 
@@ -34,7 +34,7 @@ pub struct Status<'s> {
     /// The hits that were reserved or charged, if its rule reserves; what was settled if it was less. 0 where
     /// a control allows and does not count.
     pub reserved: u32,
-    /// What became of its reservation.
+    /// The result of the descriptor's reservation.
     pub reservation: ReservationResult,
 }
 

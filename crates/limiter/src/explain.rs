@@ -81,7 +81,7 @@ pub struct ExplainedCandidate {
     pub by: MatchKind,
     pub has_limit: bool,
     pub share_threshold: bool,
-    /// Where its network or its list has the value: `10.0.0.0/8 of lists/blocked.txt:17`.
+    /// Where the network or the list of the descriptor has the value: `10.0.0.0/8 of lists/blocked.txt:17`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
 }

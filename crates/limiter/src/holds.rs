@@ -1,5 +1,5 @@
-//! What a request took and may have to give back: the hits of concurrency limits and reservations, if the
-//! call is cancelled; and reservations, if it is denied.
+//! What a request took and is not to keep: its holds of concurrency limits and its reservations, if the call is
+//! cancelled; its reservations, if it is denied.
 
 use std::mem;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ struct Taken {
 struct TakenHold {
     entries: Box<[(Box<str>, Box<str>)]>,
     plan: Arc<Plan>,
-    /// What gives it back.
+    /// Releases the hold, or cancels the reservation.
     op: Op,
     id: Option<Box<str>>,
     role: Role,
@@ -42,7 +42,7 @@ struct TakenHold {
 }
 
 impl Holds {
-    /// Returns whether nothing is to be given back.
+    /// Returns whether there is nothing to release or to cancel.
     pub fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|taken| taken.holds.is_empty() && taken.denied.is_empty())
     }
@@ -121,7 +121,7 @@ impl Holds {
         Some(Holds(Some(Box::new(Taken { domain, on_failure, holds, denied, unknown }))))
     }
 
-    /// Gives back everything. If the store fails, holds expire after their time-out, and what was reserved
+    /// Releases all holds, and cancels all reservations. If the store fails, holds expire after their time-out, and what was reserved
     /// stays charged.
     pub async fn release(self, store: &impl Store) {
         let Some(taken) = self.0 else { return };
@@ -150,7 +150,7 @@ impl Taken {
         self.denied = denied.into_iter().filter(|hold| !self.release_now(hold, store)).collect();
     }
 
-    /// Gives back one without waiting. Returns whether the store could.
+    /// Releases a hold, or cancels a reservation, without waiting. Returns whether the store could.
     fn release_now(&self, hold: &TakenHold, store: &impl Store) -> bool {
         let (entries, mut answers) = (hold.entries(), Answers::new());
         let charges = [hold.charge(&self.domain, &entries)];

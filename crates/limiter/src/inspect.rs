@@ -25,7 +25,7 @@ pub struct Inspection<'s> {
     pub domain: String,
     pub entries: Vec<OwnedEntry>,
     pub applied: Applied<'s>,
-    /// None if nothing is counted: no rule matches, or the rule is unlimited.
+    /// The state of the key; none if nothing is counted: no rule matches, or the rule is unlimited.
     pub state: Option<Result<KeyState, StoreError>>,
     /// The spans of the counts in `state`, in order.
     pub spans: Vec<Micros>,

@@ -116,7 +116,7 @@ impl<S: Store> Limiter<S> {
         Limiter { store, options, counts, denial_log, denials, top: None, refund_log }
     }
 
-    /// Shows hashes in place of secret values to those who watch denials.
+    /// Shows hashes in place of secret values to subscribers of denials.
     pub fn with_redaction(self, redaction: Arc<Redaction>) -> Limiter<S> {
         Limiter { denials: Denials::new(redaction), ..self }
     }
@@ -136,7 +136,7 @@ impl<S: Store> Limiter<S> {
         &self.denials
     }
 
-    /// Returns its counts of requests.
+    /// Returns the counts of requests.
     pub fn counts(&self) -> &LimiterCounts {
         &self.counts
     }
@@ -342,7 +342,7 @@ impl<S: Store> Limiter<S> {
                 && let Some(Some((charge, Ok(decision)))) = answer
             {
                 self.reservation_status(matched, charge, decision, &mut status);
-                // What was reserved beside it is given back.
+                // What was reserved beside it is returned.
                 over |= status.reservation == ReservationResult::Conflict;
             }
             if let Some(effect) = &matched.effect {
@@ -417,7 +417,7 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Completes the status of a descriptor that may name a reservation, and counts what became of it.
+    /// Completes the status of a descriptor that may name a reservation, and counts its outcome.
     #[cold]
     fn reservation_status(
         &self,
@@ -475,7 +475,7 @@ impl<S: Store> Limiter<S> {
                 add(allowed);
                 status.over_limit = false;
                 if !count {
-                    // What was reserved was given back, whatever was used.
+                    // What was reserved was returned, whatever was used.
                     status.reserved = 0;
                 }
                 if status.limit.is_none() {

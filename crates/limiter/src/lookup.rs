@@ -15,7 +15,7 @@ use weir_store::Entry;
 
 /// The descriptors of a request, each with what applies to it.
 pub(super) struct Lookup<'s, 'r> {
-    /// None if no rules are loaded for the request's domain.
+    /// The domain of the request; none if no rules are loaded for it.
     pub domain: Option<&'s Domain>,
     pub matched: SmallVec<[Matched<'s, 'r>; 4]>,
     /// Whether a control denies the request.
@@ -31,11 +31,11 @@ pub(super) struct Matched<'s, 'r> {
     pub applies: Match<'s>,
     pub descriptor: &'r Descriptor<'r>,
     pub op: Op,
-    /// Whether its entries or its request may name a reservation.
+    /// Whether the descriptor's entries or its request may name a reservation.
     pub reserves: bool,
     /// Whether the descriptor counts as a quota.
     pub is_quota: bool,
-    /// What a control does to it.
+    /// What a control does to the descriptor.
     pub effect: Option<Effect<'s>>,
     /// The entries of the key if it has other values than the request: a pattern that shares its threshold,
     /// or an address in its canonical form.
@@ -90,16 +90,16 @@ impl<'s, 'r> Matched<'s, 'r> {
             None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
             Some(Effect::Limit { plan, .. }) => Some(plan),
             Some(Effect::Block { .. } | Effect::Allow { .. }) if self.op.is_refund() => {
-                self.plan_to_give_back()
+                self.plan_to_return()
             }
             Some(Effect::Block { .. } | Effect::Allow { .. }) => None,
         }
     }
 
-    /// The limits whose hits come back although a control decides. What was never taken is not refunded; a
-    /// hold is known by its id, and so is a reservation.
+    /// The limits whose hits are returned or released although a control decides. What was never taken is not
+    /// refunded; a hold is known by its id, and so is a reservation.
     #[cold]
-    fn plan_to_give_back(&self) -> Option<&Arc<Plan>> {
+    fn plan_to_return(&self) -> Option<&Arc<Plan>> {
         let refunds_hold = |plan: &&Arc<Plan>| self.is_allowed() && plan.hold_id().is_some();
         self.applies.plan().filter(|plan| self.settles() || refunds_hold(plan))
     }
@@ -112,7 +112,7 @@ impl<'s, 'r> Matched<'s, 'r> {
         }
     }
 
-    /// Whether a control allows it, whatever the limits say.
+    /// Whether a control allows the descriptor, whatever the limits say.
     pub fn is_allowed(&self) -> bool {
         matches!(self.effect, Some(Effect::Allow { .. }))
     }
@@ -121,19 +121,19 @@ impl<'s, 'r> Matched<'s, 'r> {
     fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
-        let (entries, gives_back) = match self.reserves {
+        let (entries, returns_hits) = match self.reserves {
             false => (self.descriptor.entries, self.op.is_refund()),
             // Whatever the id.
             true => (self.split_id().0, self.settles()),
         };
-        self.effect = controls.find(domain, entries, plan, gives_back);
+        self.effect = controls.find(domain, entries, plan, returns_hits);
         if let (Some(effect), true) = (&self.effect, self.reserves) {
             self.op = reserving::controlled(self.op, effect);
         }
         self.is_quota &= !self.is_blocked();
     }
 
-    /// Whether it only settles what an id has reserved.
+    /// Whether the descriptor only settles what an id has reserved.
     fn settles(&self) -> bool {
         reserving::settles(self.op)
     }
@@ -157,12 +157,12 @@ impl<'s, 'r> Matched<'s, 'r> {
         (entries.get(..counted).unwrap_or(entries), id)
     }
 
-    /// Whether a control denies it.
+    /// Whether a control denies the descriptor.
     pub fn is_blocked(&self) -> bool {
         matches!(self.effect, Some(Effect::Block { .. }))
     }
 
-    /// Whether its rule only counts what it would deny.
+    /// Whether the descriptor's rule only counts what it would deny.
     fn is_in_shadow_mode(&self) -> bool {
         self.applies.rule().is_some_and(|rule| rule.shadow_mode)
     }

@@ -47,7 +47,7 @@ pub enum BudgetStep {
     Reserve(u32),
     /// Settles what the id has reserved with the hits that were used.
     Settle(u32),
-    /// Gives back what the id has reserved.
+    /// Returns what the id has reserved.
     Cancel,
 }
 
@@ -65,7 +65,7 @@ impl Override {
     ///
     /// # Errors
     ///
-    /// What is wrong with the limit, for the client.
+    /// The error in the limit, for the client.
     pub(super) fn plan(&self) -> Result<Arc<Plan>, &'static str> {
         let unit = match self.unit {
             1 => Unit::Second,

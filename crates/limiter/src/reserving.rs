@@ -73,7 +73,7 @@ fn rule_op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule) -> O
         Some(ReserveStep::NoId) | None => match sent {
             None => Op::Take(1),
             Some(0) => Op::Take(0),
-            // They have been used: whoever leaves out the id pays nevertheless.
+            // They have been used: a client that omits the id is charged nevertheless.
             Some(hits) => Op::Add { hits, limits: u16::MAX },
         },
     }
@@ -117,7 +117,7 @@ fn within(reserve: Reserve, plan: &Plan) -> Reserve {
 }
 
 /// Returns the operation that a control leaves of one on a rule with `reserve`. Nothing is reserved where
-/// it decides; what has been reserved is settled, and given back if an allowance does not count.
+/// it decides; what has been reserved is settled, and returned if an allowance does not count.
 #[cold]
 pub(super) fn controlled(op: Op, effect: &Effect<'_>) -> Op {
     let Op::Reservation(reservation) = op else { return op };
@@ -146,7 +146,7 @@ pub(super) fn only_settling(op: Op) -> Op {
     }
 }
 
-/// Counts what became of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit
+/// Counts the outcome of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit
 /// that decided.
 pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, overdraft: u64) {
     match (op, decision.reservation) {

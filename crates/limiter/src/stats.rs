@@ -38,12 +38,12 @@ impl<'d> CountedHits<'d> {
         used as f64 >= f64::from(self.near_threshold)
     }
 
-    /// Whether all limits admit them, those in shadow mode too.
+    /// Whether all limits admit the hits, those in shadow mode too.
     fn is_within(&self) -> bool {
         self.decision.allowed && self.decision.would_deny == 0
     }
 
-    /// Whether only the shadow mode of limits admits them.
+    /// Whether only the shadow mode of limits admits the hits.
     fn passes_by_limits(&self) -> bool {
         self.decision.allowed && self.decision.would_deny > 0
     }
@@ -75,7 +75,8 @@ impl<'d> CountedHits<'d> {
         self.is_denied_locally() || self.passes_by_limits() && !decided
     }
 
-    /// Adds those that are over to the counts of the limit that denied them, or of those in shadow mode.
+    /// Adds the hits over the limit to the counts of the limit that denied them, or of the limits in shadow mode
+    /// that would have.
     fn add_to_limits(&self, rule: &Rule, limit: u8) {
         if self.passes_by_limits() {
             let limits = (0..16).filter(|at| self.decision.would_deny >> at & 1 > 0);
@@ -85,7 +86,7 @@ impl<'d> CountedHits<'d> {
         }
     }
 
-    /// Adds them to the counts of a rule, or of a series of it.
+    /// Adds the hits to the counts of a rule, or of a series of a rule.
     // The callers for series must not turn it into a call where most rules have it inlined.
     #[inline(always)]
     fn add_to(&self, stats: &RuleStats, shadow: bool) {

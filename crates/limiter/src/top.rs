@@ -79,7 +79,7 @@ pub struct Top {
     entries: usize,
     past: Mutex<Past>,
     redaction: Arc<Redaction>,
-    /// None if lists are not shared.
+    /// The sharing of lists; none if lists are not shared.
     share: Option<Share>,
     clock: Arc<dyn Monotonic>,
     started: Micros,

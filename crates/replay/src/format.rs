@@ -54,9 +54,9 @@ pub(super) enum LineReader {
 /// Reads lines of one of several formats.
 #[derive(Debug)]
 pub(super) struct Patterns {
-    /// Those that are tried, in this order.
+    /// The patterns that are tried, in this order.
     patterns: Vec<PatternReader>,
-    /// For lines that are JSON objects.
+    /// Reads lines that are JSON objects.
     json: Option<Box<ProxyJson>>,
     name: &'static str,
 }

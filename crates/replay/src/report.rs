@@ -73,7 +73,7 @@ pub(super) struct Traffic {
 /// A descriptor of each request.
 #[derive(Debug, Default)]
 pub(super) struct DescriptorReport {
-    /// As it was written.
+    /// The descriptor as it was written.
     pub text: String,
     /// Lines without one of its fields: their requests do not have it.
     pub missing: u64,
@@ -99,7 +99,7 @@ impl DescriptorReport {
 /// A line that cannot be read, and why.
 #[derive(Debug)]
 pub(super) struct InvalidLine {
-    /// Starts at 1.
+    /// The number of the line, counted from 1.
     pub line: u64,
     pub error: String,
 }
@@ -130,7 +130,7 @@ pub(super) struct RuleReport {
     pub limits: String,
     /// Whether the rule is a shadow: it only reports what it would deny.
     pub is_shadow: bool,
-    /// Descriptors that matched it.
+    /// Descriptors that matched the rule.
     pub requests: u64,
     /// Requests over the limit; for a shadow rule, those that would have been.
     pub denied: Count,

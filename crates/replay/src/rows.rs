@@ -22,7 +22,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     names: Vec<String>,
-    /// Other names of fields, each with that in the log.
+    /// Other names of fields, each with the name in the log.
     aliases: &'static [(&'static str, &'static str)],
 }
 
@@ -74,7 +74,7 @@ const MISSING: Span = Span { start: u32::MAX, end: u32::MAX };
 struct Row {
     time: Micros,
     hits: u32,
-    /// The number of its block.
+    /// The number of the block with the row.
     block: u32,
     /// The index of its first span in the block.
     spans: u32,

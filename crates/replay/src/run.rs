@@ -44,7 +44,7 @@ struct Decider {
     series: Series,
     requests: u64,
     without_descriptors: u64,
-    /// One for each template.
+    /// The missing fields, one for each template.
     missing: Vec<Missing>,
     distinct: Distinct,
 }

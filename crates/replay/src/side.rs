@@ -34,7 +34,7 @@ pub(super) struct Side {
     limiter: Limiter<RecordingStore>,
     clock: Arc<ManualClock>,
     denied: Tally,
-    /// One for each rule.
+    /// The tallies, one for each rule.
     tallies: Vec<RuleTally>,
     unmatched: u64,
     unmatched_example: Option<String>,

@@ -11,7 +11,7 @@ use weir_common::descriptor::DescriptorArg;
 /// A descriptor whose values have fields of the log in them.
 #[derive(Debug)]
 pub(super) struct Template {
-    /// As it was written.
+    /// The descriptor as it was written.
     pub text: String,
     pub entries: Vec<EntryTemplate>,
 }
@@ -59,7 +59,7 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// What is wrong, and what to write instead.
+    /// The cause, and what to write instead.
     pub fn parse(text: &str, fields: &mut Fields) -> Result<Template, String> {
         let DescriptorArg(entries) = text.parse()?;
         let entries = entries.into_iter().map(|(key, value)| {

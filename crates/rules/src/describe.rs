@@ -37,7 +37,7 @@ pub struct RuleDescription {
     /// `network` or `list`, if the last entry names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<MatchKind>,
-    /// The number of values of its list.
+    /// The number of values of the rule's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<usize>,
     /// The lengths of the prefixes by which addresses are counted, unless each is by itself.
@@ -46,7 +46,7 @@ pub struct RuleDescription {
     /// The places of the patches that changed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<String>,
-    /// What its domain adds; only in lists of all rules.
+    /// What the domain of the rule adds; only in lists of all rules.
     #[serde(flatten)]
     pub of_domain: Option<RuleOfDomain>,
 }

@@ -52,7 +52,7 @@ pub(super) struct Child {
     pub flags: NodeFlags,
     /// The network or the list, if it has one.
     pub set: Option<Arc<ValueSet>>,
-    /// The position of its key.
+    /// The position of the node's key.
     pub origin: Origin,
     pub below: MatcherNode,
 }
@@ -64,7 +64,7 @@ pub(super) struct NodeFlags {
     pub share_threshold: bool,
     /// Whether values that the node does not name distinguish metrics.
     pub value_to_metric: bool,
-    /// Whether its rule reserves hits, so that more entries may lead to it.
+    /// Whether the node's rule reserves hits, so that more entries may lead to it.
     pub reserves: bool,
     /// Whether the descriptor has no value.
     pub any_value: bool,

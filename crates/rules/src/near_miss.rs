@@ -20,13 +20,13 @@ pub enum NearMiss<'s> {
     Domain(Option<&'s str>),
     /// All entries match a descriptor without a limit and without others below: it is allowed on purpose.
     Exempt(Candidate<'s>),
-    /// All entries match, but the rules are deeper: they need one more of these.
+    /// All entries match, but the rules are deeper: they need one more entry below the candidate.
     MoreEntries(Candidate<'s>),
-    /// The match of this entry has nothing below, so that no rule has as many entries.
+    /// The match of the entry at this index has nothing below, so that no rule has as many entries.
     FewerEntries(usize, Candidate<'s>),
-    /// The entry comes after those of this rule, which reserves hits if it has this key.
+    /// The entry at this index comes after the entries of the rule, which reserves hits if it has this key.
     Reserve(usize, &'s Rule, &'s str),
-    /// No descriptor has the key of this entry; the nearest key.
+    /// No descriptor has the key of the entry at this index; the nearest key.
     Key(usize, Option<&'s str>),
     /// Descriptors have the key of this entry, but not its value; the nearest value.
     Value(usize, Option<&'s str>),
@@ -187,7 +187,7 @@ fn leads_to<'s>(from: Candidate<'s>, rest: &[Entry<'_>], visits: &mut usize) -> 
     from.below.matches(entry).into_iter().find_map(|next| leads_to(next, rest, visits))
 }
 
-/// All orders of so many entries but the given one.
+/// Returns all orders of `count` entries, except the given one.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for _ in 0..count {
@@ -202,7 +202,7 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
     all.split_off(1.min(all.len()))
 }
 
-/// All smaller sets of so many entries, in their order, the largest first.
+/// Returns all sets of some of `count` entries, in their order, the largest first.
 fn subsets(count: usize) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = (1..(1_usize << count) - 1)
         .map(|bits| (0..count).filter(|i| bits >> i & 1 == 1).collect())

@@ -1,4 +1,4 @@
-//! The overlay: patches of rules after loading, whoever delivered them.
+//! The overlay: patches of rules that were loaded from files or from a management server.
 //!
 //! Overlay files are validated as a whole, without rules. When rules are compiled, the reader asks the
 //! [`Patcher`] for the patches that match a descriptor, and reads the descriptor again with its keys

@@ -21,7 +21,7 @@ pub struct Problem {
     pub severity: Severity,
     /// The name of the file or resource.
     pub file: String,
-    /// None for a problem of the whole file.
+    /// The line and the column; none for a problem of the whole file.
     pub position: Option<Position>,
     /// The cause, in the reference's words where it reports the same.
     pub message: String,

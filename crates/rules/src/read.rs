@@ -120,7 +120,7 @@ struct DescriptorNode<'n> {
 /// The descriptors below a descriptor.
 struct Below<'n> {
     nodes: Vec<&'n Node<'n>>,
-    /// Their keys, once they are asked for.
+    /// The keys of the descriptors, once they are asked for.
     keys: OnceCell<HashSet<String>>,
 }
 

@@ -42,7 +42,7 @@ impl Reserve {
     pub(crate) const DEFAULT_TIMEOUT: u32 = 3_600;
     pub(crate) const MAX_TIMEOUT: u32 = 86_400;
 
-    /// The keys of its entries.
+    /// Returns the keys of the entries that name a reservation and mark a settling call.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         iter::once(&*self.id).chain(self.settle.as_deref())
     }

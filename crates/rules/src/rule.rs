@@ -37,9 +37,9 @@ pub struct Rule {
     pub metadata: Option<Metadata>,
     /// How requests reserve hits; none for most rules.
     pub reserve: Option<Box<Reserve>>,
-    /// Whether its hits may be charged early, if its limits [can be leased](Plan::can_lease).
+    /// Whether hits of the rule may be charged early, if its limits [can be leased](Plan::can_lease).
     pub lease: bool,
-    /// The counts of its reservations; none without `reserve`.
+    /// The counts of the rule's reservations; none without `reserve`.
     pub reserve_stats: Option<Arc<ReserveStats>>,
     /// The network or the list of its last entry.
     pub(super) set: Option<Arc<ValueSet>>,

@@ -23,7 +23,7 @@ pub struct RuleStats {
 /// Counters of series that values of requests distinguish, by the path in their metrics.
 pub type RuleSeries = SeriesMap<RuleStats>;
 
-/// The number of those series in all rules.
+/// The number of [`RuleSeries`] in all rules.
 pub(super) type RuleSeriesBudget = SeriesBudget<RuleStats>;
 
 /// Hundredths: the upper bounds of what was used of a reservation.
@@ -76,7 +76,7 @@ impl ReserveStats {
         self.ratio.0.record(percent.div_ceil(u64::from(reserved.max(1))));
     }
 
-    /// Counts a reservation that was given back as a whole, because its request was denied or went away.
+    /// Counts a reservation that was returned as a whole, because its request was denied or went away.
     pub fn cancelled(&self) {
         add(&self.cancelled, 1);
     }
@@ -124,7 +124,7 @@ pub struct ReserveCounts {
 }
 
 impl ReserveCounts {
-    /// Adds those of another rule.
+    /// Adds the counts of another rule.
     pub(super) fn add(&mut self, other: &ReserveCounts) {
         let results = self.reservations.iter_mut().chain(&mut self.settlements);
         let others = other.reservations.iter().chain(&other.settlements);

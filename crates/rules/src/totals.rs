@@ -15,12 +15,12 @@ pub struct HitTotals {
     pub hits: u64,
     pub over_limit: u64,
     pub near_limit: u64,
-    /// The part of those over the limit that shadow mode let pass, of the rule or of one of its limits.
+    /// Hits over the limit that shadow mode let pass, of the rule or of one of its limits.
     pub shadow_mode: u64,
-    /// Those of charges that were allowed, and not only by shadow mode.
+    /// Hits of charges that were allowed, and not only by shadow mode.
     #[serde(skip)]
     pub within_limit: u64,
-    /// Those that the store failed to charge, which are not among `hits`.
+    /// Hits that the store failed to charge, which are not among `hits`.
     #[serde(skip)]
     pub store_errors: u64,
 }

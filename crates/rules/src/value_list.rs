@@ -30,7 +30,7 @@ struct Text {
     line: u32,
 }
 
-/// What is wrong with a line.
+/// An error in a line.
 #[derive(Debug)]
 pub(crate) struct LineError<'t> {
     pub position: Position,

@@ -51,7 +51,7 @@ pub(super) fn problem(file: &str, text: &str, error: SyntaxError) -> Problem {
     }
 }
 
-/// The line of this number, counted from 1; empty if there is none.
+/// Returns a line by its number, counted from 1; empty if there is none.
 fn line_at(text: &str, line: u32) -> &str {
     lines(text).nth(line.saturating_sub(1) as usize).unwrap_or("")
 }

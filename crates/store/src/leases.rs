@@ -44,10 +44,10 @@ pub trait Leasing: Store {
 /// **Answers** are computed from a copy of the state: those of the inner store if nobody else had been admitted since
 /// the hits were granted.
 ///
-/// **Given back.** What is left after the length of a lease goes back by an [undo](weir_limit::Op::Undo); at
+/// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at
 /// once where a request asks for more hits than are left, refunds or does anything else than take and look, where
 /// the plan changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key
-/// that is reset, nothing is given back.
+/// that is reset, nothing is returned.
 ///
 /// **Time** is read for each hit, from a clock that goes on while the machine is suspended.
 ///
@@ -62,7 +62,8 @@ pub struct Leases<S> {
     streak: AtomicU32,
 }
 
-/// So many requests in a row are worth to try whether a lease answers the next: if not, the request is prepared twice.
+/// The most requests that a streak counts. Above half of it a request is tried with leases first, and prepared twice
+/// if they cannot answer it.
 const STREAK: u32 = 64;
 
 impl<S: Leasing> Leases<S> {
@@ -114,7 +115,7 @@ impl<S: Leasing> Leases<S> {
         }
     }
 
-    /// Ends the lease of a key, and gives back what is left.
+    /// Ends the lease of a key, and returns what is left to the inner store.
     fn end(&self, charge: &Charge<'_>) {
         if let Some(key) = self.table.key(charge) {
             self.send(self.table.end(&key));
@@ -166,7 +167,7 @@ impl<S: Leasing> Store for Leases<S> {
         self.merge(split, inner, answers);
     }
 
-    /// Answers a batch of one charge from the lease of its key. Of several, what a lease has served could not go back if
+    /// Answers a batch of one charge from the lease of its key. Of several, what a lease has served could not be returned if
     /// the inner store had to answer the others.
     fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
         let [charge] = batch.charges else { return false };

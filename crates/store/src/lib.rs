@@ -90,14 +90,14 @@ impl<'a> Charge<'a> {
     pub(crate) fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
         let enforced = || self.plan.limits().iter().any(|limit| !limit.shadow_mode);
         match on_failure.unwrap_or(OnStoreFailure::Error) {
-            // The whole request is refused.
+            // The whole request fails.
             OnStoreFailure::Error => Some(Role::Enforced),
             OnStoreFailure::Deny if self.op.asks().is_some() && enforced() => Some(self.role),
             OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
         }
     }
 
-    /// Returns the charge that gives back what this one has reserved, if anything.
+    /// Returns the charge that cancels what this one has reserved, if anything.
     pub fn cancelling(&self, answer: &Answer) -> Option<Charge<'a>> {
         let hits = reserved(answer.as_ref().ok()?)?;
         Some(Charge { op: Op::Reservation(ReservationOp::Cancel(hits)), ..*self })

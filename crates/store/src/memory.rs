@@ -94,7 +94,7 @@ struct Aligned<T>(Mutex<T>);
 
 /// A shard whose expired entries are removed.
 trait Sweep {
-    /// The buckets of its largest table.
+    /// Returns the buckets of the largest table.
     fn buckets(&self) -> usize;
 
     /// Removes what has expired from the next `buckets` buckets.

@@ -36,7 +36,7 @@ pub struct BackendStatus {
     pub connections_down: usize,
     /// Connections that are open, and probed after a slow round trip.
     pub connections_slow: usize,
-    /// Why one of them is down or slow.
+    /// Why a connection is down or slow.
     pub down_because: Option<StoreError>,
     /// How long some connections have been lost.
     pub down_for: Option<Duration>,
@@ -119,13 +119,13 @@ pub trait Operations: Send + Sync {
         self.inner().map_or_else(|| ready(()).boxed(), Operations::withdraw)
     }
 
-    /// Gives back what is charged and not used yet, and charges nothing early any more: the service is about to
+    /// Returns hits that were charged early and not used, and charges no more of them: the service is about to
     /// stop.
     fn drain(&self) {
         self.inner().into_iter().for_each(Operations::drain);
     }
 
-    /// Resolves when what [`drain`](Self::drain) has given back has arrived.
+    /// Resolves when the store has answered what [`drain`](Self::drain) has sent.
     fn drained(&self) -> BoxFuture<'_, ()> {
         self.inner().map_or_else(|| ready(()).boxed(), Operations::drained)
     }

@@ -55,7 +55,7 @@ pub trait ReplicaRegister: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct ReplicaCount {
     configured: u32,
-    /// 0 if none have been counted.
+    /// The number of replicas; 0 if none have been counted.
     counted: AtomicU32,
     follows: bool,
     /// Whether this replica has withdrawn; locked while it announces itself.

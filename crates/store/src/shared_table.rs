@@ -51,7 +51,7 @@ pub struct RowChange {
     pub name: String,
     /// When the row was written; below 2^53.
     pub at: Micros,
-    /// None removes the row that was written at `at`, if it is still there.
+    /// The text to write; none removes the row that was written at `at`, if it is still there.
     pub text: Option<String>,
 }
 

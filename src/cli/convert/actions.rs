@@ -11,7 +11,7 @@ use weir_rules::tree::Node;
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub actions: Vec<Node<'static>>,
-    /// Whether it releases a hit when the response ends.
+    /// Whether the item releases a hit when the response ends.
     pub is_end: bool,
 }
 

@@ -21,7 +21,7 @@ impl FromStr for Address {
     ///
     /// # Errors
     ///
-    /// What is wrong, and what to write instead.
+    /// The cause, and what to write instead.
     fn from_str(text: &str) -> Result<Address, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn no_hits_are_a_peek_of_each_descriptor() {
+    fn no_hits_are_a_look_of_each_descriptor() {
         let request = built(&["--hits", "0", "-d", "shop", "a=1", "b=2"]).unwrap();
         assert!(request.descriptors.iter().all(|it| it.hits_addend == Some(0)));
         assert_eq!(request.hits_addend, 0);

@@ -103,7 +103,7 @@ pub(in crate::cli) enum ClientError {
 }
 
 impl ClientError {
-    /// Prints it on standard error. Returns the exit code.
+    /// Prints the error on standard error. Returns the exit code.
     pub fn report(&self) -> ExitCode {
         let mut err = io::stderr().lock();
         // Standard error may be closed.

@@ -179,7 +179,7 @@ fn run(args: &ControlArgs, action: Action) -> ExitCode {
     }
 }
 
-/// What became of a control.
+/// The outcome of setting a control.
 enum Outcome {
     /// The answer, of a dry run if that is all that is wanted, and the warnings that the user has seen.
     Put { answer: Value, shown: Vec<String> },

@@ -17,7 +17,7 @@ Examples:
   weir count -d shop user=ann --span 5m,1h
 
 Only limits with the algorithms sliding_log and bucketed_window count hits over spans. A hit may be counted for a while
-after it has left the span: the column LATE says for how long at most. No hit is missing.";
+after it has left the span: the column LATE has for how long at most. No hit is missing.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -28,7 +28,7 @@ Examples:
   weir top --sort-by would-be-denied
   weir top --sort-by near --output json
 
-It lists the keys of all replicas that share their lists (top.share), else of one. The last line says over which time
+It lists the keys of all replicas that share their lists (top.share), else of one. The last line has the time over which
 they are counted, which may be somewhat more than the window. The true count of a key is at most ERROR lower.";
 
 #[derive(Debug, Args)]

@@ -51,7 +51,7 @@ impl Default for ResponseOptions {
 pub(super) struct Test {
     pub name: String,
     pub position: Position,
-    /// When it starts, since the Unix epoch.
+    /// When the test starts, since the Unix epoch.
     pub start: Micros,
     pub steps: Vec<Step>,
 }
@@ -111,7 +111,7 @@ pub(super) struct ExpectedStatus {
     pub rule: Option<Option<String>>,
     /// The wait after a denial; none without one.
     pub retry: Option<Option<Micros>>,
-    /// What became of a reservation.
+    /// The result of a reservation.
     pub result: Option<ReservationResult>,
     /// The hits that were reserved, or that were settled.
     pub reserved: Option<u32>,

@@ -56,7 +56,7 @@ const START: Micros = 1_767_225_600 * SECOND;
 /// The first second after the times at which a test may start: 2100-01-01T00:00:00Z.
 const END: i64 = 4_102_444_800;
 
-/// The most requests of a file, so that a mistake does not run for hours.
+/// The most requests of a file, so that a typing error does not run for hours.
 const MAX_REQUESTS: u64 = 10_000_000;
 
 /// What tests and steps take over from what they are in.

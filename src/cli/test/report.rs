@@ -30,7 +30,7 @@ pub(super) struct FileReport {
 pub(super) struct TestReport {
     pub name: String,
     pub position: Position,
-    /// The requests that it sent.
+    /// The requests that the test sent.
     pub requests: u64,
     pub failures: Vec<Failure>,
     /// The number of failures that are not listed.

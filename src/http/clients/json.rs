@@ -75,7 +75,7 @@ struct Job {
 #[derive(Debug)]
 struct Caller {
     method: Method,
-    /// Whether it has the token with which it may settle and cancel.
+    /// Whether the caller has the token with which it may settle and cancel.
     may_settle: bool,
     /// How a failure is answered.
     errors: JsonErrors,

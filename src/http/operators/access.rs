@@ -114,7 +114,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// It may not; the error says why.
+    /// The request is not allowed; the error has the reason.
     pub(super) fn check(&self, request: &Request) -> Result<Caller, ApiError> {
         let peer = request.extensions().get::<Peer>().copied().unwrap_or(Peer::Unknown);
         let checked = self.check_request(request, peer);

@@ -53,7 +53,7 @@ pub struct DebugPages {
     pub metrics: Arc<MetricsPages>,
     /// Reads the state of the store.
     pub store: Box<dyn Fn() -> StoreState + Send + Sync>,
-    /// None if the log of the process is not weir's.
+    /// The levels of the log; none if the log of the process is not weir's.
     pub log_levels: Option<ActiveLevels>,
     pub identities: Arc<Identities>,
     pub started: Instant,

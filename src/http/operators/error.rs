@@ -6,7 +6,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::v1::messages::ErrorAnswer;
 
-/// Why a request is refused or failed, and what to do instead: `{"error":"…","help":"…"}`, some with a `kind`.
+/// Why a request is invalid, not allowed or failed, and what to do instead: `{"error":"…","help":"…"}`, some with a
+/// `kind`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
     pub status: StatusCode,

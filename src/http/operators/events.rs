@@ -181,7 +181,7 @@ async fn answer<S: Store + Operations + 'static>(
 struct Subscriber {
     status: watch::Receiver<Bytes>,
     events: broadcast::Receiver<Bytes>,
-    /// Events that it has missed.
+    /// Events that the subscriber has missed.
     dropped: u64,
     ends: Ends,
     _publisher: Arc<Publisher>,

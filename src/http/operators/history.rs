@@ -44,7 +44,7 @@ const STEPS: [(u64, usize); 2] = [(1, 300), (10, 360)];
 /// Seconds that samples may be late before what they lack is shown as unknown.
 const MAX_LATE: u64 = 2;
 
-/// The most memory that it takes.
+/// The most memory that a history takes.
 const MAX_BYTES: usize = 4 << 20;
 
 const _: () = assert!(
@@ -79,16 +79,16 @@ pub enum Step {
 
 /// What is sampled: counters since the start.
 struct Sample<'a> {
-    /// In microseconds since 1970.
+    /// The time of the sample, in microseconds since 1970.
     now: Micros,
     /// Whether the rules are another set than those of the last sample.
     is_new_set: bool,
-    /// Those within the limit include those that only a shadow mode lets pass.
+    /// The counts of all rules. Hits within the limit include those that only a shadow mode lets pass.
     all: Counts,
     rules: &'a [RuleTotals<'a>],
     /// Whether the settings let every request pass.
     is_shadow: bool,
-    /// Of all requests of `ShouldRateLimit`, in seconds.
+    /// The durations of all requests of `ShouldRateLimit`, in seconds.
     durations: &'a HistogramSnapshot,
 }
 
@@ -104,7 +104,7 @@ struct State {
     durations: Vec<u64>,
     /// The samples so far.
     samples: u64,
-    /// The second of the last one.
+    /// The second of the last sample.
     last: u64,
     /// The name of the newest event; empty before the first.
     newest: &'static str,

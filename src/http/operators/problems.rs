@@ -20,7 +20,7 @@ pub(super) const VARYING_KINDS: [&str; 3] = ["store", "controls", "disk"];
 pub(super) struct Problem {
     /// `rules`, `store`, `controls`, `certificate` or `disk`.
     kind: &'static str,
-    /// A sentence.
+    /// The problem in one sentence.
     text: String,
     /// The file, and the place in it, if that is a reason.
     file: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct Problem {
     column: Option<u32>,
     /// The number of errors of rules that are rejected.
     count: Option<usize>,
-    /// When it began, as RFC 3339 writes it.
+    /// When the problem began, as RFC 3339 writes it.
     since: String,
 }
 

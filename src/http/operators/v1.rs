@@ -55,7 +55,7 @@ pub struct V1<S> {
     pub access: Arc<Access>,
     /// The handler of [`events`](super::events::events).
     pub events: MethodRouter,
-    /// None if nothing is recorded.
+    /// The history; none if nothing is recorded.
     pub history: Option<Arc<History>>,
     /// The timeout of receiving a body.
     pub timeout: Duration,

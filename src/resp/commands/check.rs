@@ -119,7 +119,7 @@ fn reply(is_over: bool, status: &Status<'_>, replies: &mut Replies) {
     replies.bulk(status.limit.map_or("", |limit| limit.name).as_bytes());
 }
 
-/// Rounds up.
+/// Converts a time to milliseconds, rounded up.
 fn milliseconds(time: Micros) -> i64 {
     i64::try_from(time.div_ceil(SECOND / 1_000)).unwrap_or(i64::MAX)
 }

@@ -71,7 +71,7 @@ fn read_number(argument: &[u8]) -> Result<u32, CommandError> {
     number.ok_or(CommandError::Integer)
 }
 
-/// Rounds up.
+/// Converts a time to seconds, rounded up.
 fn seconds(time: Micros) -> i64 {
     time.div_ceil(SECOND).cast_signed()
 }

@@ -28,7 +28,7 @@ impl<S: Store> BudgetService<S> {
         let timeout = timeout.and_then(|it| parse_timeout(it.as_encoded_bytes()));
         let span = request.extensions().get::<Span>().cloned();
         let (rate_limit, request) = (self.0.clone(), request.into_inner());
-        // To its end, also if the client goes away: only then is it known what to give back.
+        // To its end, also if the client goes away: only then is it known what to return.
         let answered = tokio::spawn(async move {
             let (call, mut holds) =
                 (BudgetCall { timeout, span, ..Default::default() }, Holds::default());

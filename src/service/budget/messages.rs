@@ -17,7 +17,7 @@ pub trait BudgetRequest: Message + Default + 'static {
     /// The full name of the message.
     const NAME: &'static str;
 
-    /// Returns what it asks.
+    /// Returns what the request asks for.
     fn parts(&self) -> BudgetParts<'_>;
 }
 
@@ -123,7 +123,7 @@ fn code(over_limit: bool) -> i32 {
 /// Returns the status of a descriptor of a request that is denied or not.
 fn reserve_status(status: &Status<'_>, is_denied: bool) -> ReserveStatus {
     let reserved = match status.reservation {
-        // What was reserved beside what is denied is given back.
+        // What was reserved beside what is denied is returned.
         ReservationResult::Reserved if !is_denied => status.reserved,
         // An earlier request has made it.
         ReservationResult::Repeated => status.reserved,

@@ -302,7 +302,7 @@ async fn a_store_that_fails_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_is_reserved_for_an_answer_that_nobody_gets_is_given_back() {
+async fn what_is_reserved_for_an_answer_that_nobody_gets_is_returned() {
     let bench = Bench::new();
     let mut holds = Holds::default();
     let request = reserve(&["user"], "a", 30);
@@ -320,7 +320,7 @@ async fn what_is_reserved_for_an_answer_that_nobody_gets_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_guard_gives_back_unless_it_is_kept() {
+async fn a_guard_returns_reserved_hits_unless_it_is_kept() {
     use super::super::HoldGuard;
     let bench = Bench::new();
     for (is_kept, left) in [(true, 70), (false, 70)] {

@@ -14,7 +14,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/values.schema
 /// What precedes the schema of settings in the file: the end of the definitions.
 const BEGIN: &str = "\n    \"weirSettings\": ";
 
-/// What follows it.
+/// What follows the schema of settings in the file.
 const END: &str = "\n  }\n}\n";
 
 /// Settings and groups of settings by the parts of their names.

@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path, errors: &mut Vec<SettingError>) -> Layer {
 
 type Parse = fn(&str, &mut Entries);
 
-/// Returns the text of a file and what parses it, or what is wrong and what to do.
+/// Returns the text of a file and what parses it, or the error and what to do.
 fn text(path: &Path) -> Result<(String, Parse), (String, &'static str)> {
     let parse: Parse = match path.extension().and_then(|extension| extension.to_str()) {
         Some("toml") => toml::read,

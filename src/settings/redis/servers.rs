@@ -27,31 +27,31 @@ impl Server<'_> {
                 }
             }
         }
-        let mut refuse_if = |is_wrong: bool, message: &str, help: &str| {
+        let mut reject_if = |is_wrong: bool, message: &str, help: &str| {
             if is_wrong {
                 errors.push(self.url.error(message, help));
             }
         };
         let several = **self.topology != TopologyKind::Single;
         let unix = urls.iter().any(|url| matches!(url.server, Endpoint::Unix(_)));
-        refuse_if(
+        reject_if(
             !several && text.contains(','),
             "names several servers, but the topology is single",
             "name one, or set the topology to cluster or sentinel",
         );
-        refuse_if(
+        reject_if(
             several && unix,
             "names a Unix socket, but cluster nodes and sentinels have a host and a port",
             "write host:port, with commas between several",
         );
-        refuse_if(
+        reject_if(
             **self.topology == TopologyKind::Sentinel && urls.iter().any(Url::has_login_or_db),
             "has a login or a database in the address of a sentinel",
             "write those of the servers in username, password and db, those of the sentinels in \
              sentinel.username and sentinel.password",
         );
         let logins = urls.iter().map(|url| (&url.username, &url.password));
-        refuse_if(
+        reject_if(
             logins.clone().zip(logins.skip(1)).any(|(one, next)| one != next),
             "has different logins for nodes of one cluster",
             "use one login for all",

@@ -14,7 +14,7 @@ pub struct Url {
     pub tls: Option<bool>,
 }
 
-/// What is wrong, and what to write instead.
+/// The cause, and what to write instead.
 type UrlError = (&'static str, &'static str);
 
 const FORMS: &str = "write host:port, redis://user:password@host:port/0, rediss://… for TLS, \

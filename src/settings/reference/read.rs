@@ -99,7 +99,7 @@ impl Overrides {
             }
             Effect::NotYet(_) if asks => self.not_yet.push(variable.name.to_owned()),
             Effect::Unused(reason) if asks => self.note_unused(reason, variable.name),
-            Effect::Refused(help) if asks => self.errors.push(SettingError {
+            Effect::Rejected(help) if asks => self.errors.push(SettingError {
                 origin: variable.name.to_owned(),
                 message: format!("it is {:?}", secret::shown_variable(variable.name, text)),
                 help: help.to_owned(),
@@ -123,7 +123,7 @@ impl Overrides {
             | Effect::Unused(_)
             | Effect::UnusedIf(..)
             | Effect::NotYet(_) => {}
-            Effect::Refused(_) | Effect::NamesRedis | Effect::Redis(_) => {}
+            Effect::Rejected(_) | Effect::NamesRedis | Effect::Redis(_) => {}
         }
     }
 

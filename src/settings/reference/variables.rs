@@ -1,7 +1,7 @@
 //! Every variable of the reference, and its effect in weir.
 
 use super::Effect::{
-    self, ByValue, Defines, Ignored, NamesRedis, NotYet, Redis, Refused, Set, SetText, Unused,
+    self, ByValue, Defines, Ignored, NamesRedis, NotYet, Redis, Rejected, Set, SetText, Unused,
     UnusedIf,
 };
 use super::Meaning::{
@@ -31,7 +31,7 @@ const OTLP_IS_SENT: Effect = Ignored("it is the only exporter");
 const SAMPLER: Effect =
     Unused("callers decide about their traces, and TRACING_SAMPLING_RATE about others");
 const USE_MEMCACHED: Effect =
-    Refused("weir does not support Memcached: remove it to count in memory");
+    Rejected("weir does not support Memcached: remove it to count in memory");
 const MEMCACHED: Effect = Unused("only BACKEND_TYPE=memcache, which is not supported, uses it");
 const SOCKET: RedisEffect =
     RedisEffect::Ignored("the URL decides: host:port is TCP, and a path is a Unix socket");

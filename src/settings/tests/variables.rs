@@ -56,7 +56,7 @@ fn naming_redis_makes_it_the_store_and_reports_its_errors_with_all_others() {
 }
 
 #[test]
-fn variables_that_are_dangerous_to_ignore_are_refused() {
+fn variables_that_are_dangerous_to_ignore_are_rejected() {
     let errors = Settings::load(&inputs(&[("BACKEND_TYPE", "memcache")])).unwrap_err();
     assert!(errors.len() == 1 && errors[0].origin == "BACKEND_TYPE", "{errors:?}");
 }

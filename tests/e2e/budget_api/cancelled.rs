@@ -1,4 +1,4 @@
-//! Callers that go away before they are answered: what was reserved for them is given back.
+//! Callers that go away before they are answered: what was reserved for them is returned.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -79,7 +79,7 @@ async fn a_call_that_is_cancelled_while_redis_decides_leaves_no_reservation() {
         assert!(call.await.is_err(), "it is answered without Redis");
         is_read().await;
         proxy.resume();
-        wait_until("it is given back", async || left.left("team").await == 99_000).await;
+        wait_until("it is returned", async || left.left("team").await == 99_000).await;
     }
     let result = |kind: &str, result: &str| {
         weir.metric(&format!(r#"weir_{kind}_total{{domain="llm",rule="team",result="{result}"}}"#))
@@ -118,6 +118,6 @@ async fn an_http_client_that_disconnects_leaves_no_reservation() {
         drop(client);
         assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
         proxy.resume();
-        wait_until("it is given back", async || left.left("team").await == 99_000).await;
+        wait_until("it is returned", async || left.left("team").await == 99_000).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Processes that are killed between reserving and settling: nothing is given back twice.
+//! Processes that are killed between reserving and settling: nothing is returned twice.
 
 use std::time::{Duration, Instant};
 

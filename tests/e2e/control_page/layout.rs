@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is wrong with how the page looks, as a list of sentences.
+/// The errors in how the page looks, as a list of sentences.
 pub const CHECK: &str = r#"(() => {
   const problems = [], width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth > width) problems.push(`the page is ${document.documentElement.scrollWidth} wide`);

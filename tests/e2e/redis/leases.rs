@@ -46,7 +46,7 @@ fn used(weir: &Weir, key: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn replicas_of_a_hot_key_never_pass_its_limit_and_give_back_what_is_left() {
+async fn replicas_of_a_hot_key_never_pass_its_limit_and_return_what_is_left() {
     let redis = Server::start();
     let mut replicas = [replica(&redis).start(), replica(&redis).start()];
     let mut clients = tokio::task::JoinSet::new();
@@ -58,8 +58,8 @@ async fn replicas_of_a_hot_key_never_pass_its_limit_and_give_back_what_is_left()
     for replica in &replicas {
         assert!(replica.metric(SERVED) > 400, "{}", replica.metric(SERVED));
     }
-    // It gives back what nobody asked for, and again when it stops.
-    wait_for("leases are given back", || (used(&replicas[0], "hour") == 3_200).then_some(()));
+    // It returns what nobody asked for, and again when it stops.
+    wait_for("leases are returned", || (used(&replicas[0], "hour") == 3_200).then_some(()));
     assert_eq!(admitted(replicas[1].grpc, "hour", 40).await, 40);
     replicas[1].signal("TERM");
     assert!(replicas[1].wait_until_ended().success());

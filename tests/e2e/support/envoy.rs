@@ -252,12 +252,12 @@ impl Envoy {
         wait_for("envoy listens", || listener(self.admin, name))
     }
 
-    /// Returns its statistics as text.
+    /// Returns Envoy's statistics as text.
     pub fn stats(&self) -> String {
         http::get(self.admin, "/stats").body
     }
 
-    /// Returns one of its counters; 0 if it has not counted anything yet.
+    /// Returns a counter of Envoy; 0 if it has not counted anything yet.
     pub fn stat(&self, name: &str) -> u64 {
         let stats = self.stats();
         let mut lines = stats.lines().filter_map(|line| line.split_once(": "));

@@ -80,7 +80,7 @@ impl Program {
         wait_for(&format!("{name} ends"), || self.child.try_wait().expect("waits for its child"))
     }
 
-    /// Returns its peak resident memory so far, in bytes.
+    /// Returns the program's peak resident memory so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
         let status = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(status).expect("it runs, on Linux");
@@ -93,7 +93,7 @@ impl Program {
         self.child.try_wait().expect("waits for its child").is_none()
     }
 
-    /// Returns its resident memory, in bytes.
+    /// Returns the program's resident memory, in bytes.
     pub fn resident_bytes(&self) -> usize {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("it runs, on Linux");

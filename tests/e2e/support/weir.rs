@@ -203,7 +203,7 @@ impl Weir {
         self.program.pause_reading(paused);
     }
 
-    /// Returns its peak resident memory so far, in bytes.
+    /// Returns weir's peak resident memory so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
         self.program.peak_memory()
     }
@@ -220,7 +220,7 @@ impl Weir {
         self.program.runs()
     }
 
-    /// Returns its resident memory, in bytes.
+    /// Returns weir's resident memory, in bytes.
     pub fn resident_bytes(&self) -> usize {
         self.program.resident_bytes()
     }

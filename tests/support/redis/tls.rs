@@ -18,7 +18,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Creates them in `directory`.
+    /// Creates certificates in `directory`.
     pub fn make(directory: &Path) -> Certificates {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

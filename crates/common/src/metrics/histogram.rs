@@ -41,7 +41,7 @@ pub struct HistogramSnapshot {
     /// The numbers in each bucket, not cumulative; one more than `bounds`.
     pub counts: Vec<u64>,
     pub sum: f64,
-    /// At most one for each bucket.
+    /// The exemplars, at most one for each bucket.
     pub exemplars: Vec<Exemplar>,
 }
 

@@ -90,7 +90,7 @@ impl<V: Default> SeriesMap<V> {
     }
 }
 
-/// The room of its series is free again.
+/// Frees the room of the map's series.
 impl<V> Drop for SeriesMap<V> {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.series.get_mut().len(), Ordering::Relaxed);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_share_a_budget_and_give_it_back() {
+    fn maps_share_a_budget_and_a_dropped_one_frees_its_part() {
         let budget = budget(2);
         let (one, two) = (SeriesMap::new(budget.clone()), SeriesMap::new(budget));
         add(&one, "a");

@@ -23,7 +23,7 @@ pub async fn run_blocking<T: Send + 'static>(
 ///
 /// # Errors
 ///
-/// As of the inner result: the work panicked.
+/// The work panicked, as in the inner result.
 pub async fn run_blocking_or_return<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
     work: F,
 ) -> Result<io::Result<T>, F> {
@@ -50,7 +50,7 @@ pub async fn run_blocking_or_return<T: Send + 'static, F: FnOnce() -> T + Send +
 ///
 /// # Errors
 ///
-/// It has not.
+/// There is no room.
 pub fn check_room() -> io::Result<()> {
     let thread = Builder::new().name("weir-check".to_owned()).spawn(|| ())?;
     // It has nothing that could panic.

@@ -23,7 +23,7 @@ pub struct FixedWindow {
     pub n: u32,
     /// The window's length; with a calendar, about that.
     pub period: Micros,
-    /// None: windows start at multiples of the period since the epoch.
+    /// The calendar of the windows; without one they start at multiples of the period since the epoch.
     pub calendar: Option<Arc<Calendar>>,
 }
 

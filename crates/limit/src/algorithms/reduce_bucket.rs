@@ -29,11 +29,11 @@ const MILLISECOND: Micros = 1_000;
 /// `max` tokens, of which `refill` come back each `interval`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReduceBucket {
-    /// At least 1.
+    /// The tokens of a full bucket; at least 1.
     pub max: u32,
-    /// At least 1.
+    /// The tokens that come back each interval; at least 1.
     pub refill: u32,
-    /// In milliseconds; at least 1.
+    /// The interval in milliseconds; at least 1.
     pub interval: u64,
     /// Whether a charge that leaves no token restarts the interval. Not a part of the key.
     pub strict: bool,

@@ -15,7 +15,7 @@ pub struct KeyState {
     pub now: Micros,
     /// One for each limit of the plan, in order.
     pub limits: Vec<LimitReading>,
-    /// None if the plan has no concurrency limit.
+    /// The hits in flight; none if the plan has no concurrency limit.
     pub holds: Option<HoldLevels>,
     /// The hits in the log that some limit still counts; none if the plan has no sliding_log limit.
     pub log_len: Option<u64>,
@@ -31,7 +31,7 @@ pub struct KeyState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasedHits {
     pub hits: u64,
-    /// The time until they are given back.
+    /// The time until unused hits are returned.
     pub ends_in: Micros,
 }
 

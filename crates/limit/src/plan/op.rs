@@ -47,7 +47,7 @@ impl Op {
         Hits { count, hold }
     }
 
-    /// Returns the most hits to take: 0 for a look, none if hits come back.
+    /// Returns the most hits to take: 0 for a look, none if hits are refunded or undone.
     #[inline]
     pub fn takes(self) -> Option<u64> {
         match self {
@@ -121,7 +121,7 @@ impl Op {
         }
     }
 
-    /// Returns whether hits may come back.
+    /// Returns whether hits may be refunded, undone or settled.
     pub fn is_refund(self) -> bool {
         match self {
             Op::Take(_) | Op::UpTo(_) | Op::Add { .. } => false,

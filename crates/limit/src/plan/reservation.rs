@@ -1,7 +1,7 @@
 //! Reserving hits before they are known, and settling them after.
 //!
 //! A reservation is a charge, so that reserved hits are counted once, like all others. A store keeps
-//! beside it what was reserved under an id. Settling with the hits that were used gives back the rest, or
+//! beside it what was reserved under an id. Settling with the hits that were used returns the rest, or
 //! charges the difference whatever the limits say.
 
 use std::num::NonZeroU32;
@@ -20,10 +20,10 @@ pub struct Reservation {
     pub count: u16,
     /// The limits that charged all of them, one bit each.
     pub limits: u16,
-    /// The time for which they count: that of the first reservation, or an earlier one of a clock that has
+    /// The time for which the hits count: that of the first reservation, or an earlier one of a clock that has
     /// stepped back.
     pub taken: Micros,
-    /// When they can no longer be settled: in whole seconds.
+    /// When the hits can no longer be settled: in whole seconds.
     pub lapses: Micros,
     /// What a repeated request to reserve is known by, up to [`MAX_TAG`](Self::MAX_TAG); 0 if its requests add up.
     pub tag: u16,
@@ -46,7 +46,7 @@ pub enum ReservationOp {
     /// Settles, if the id has a reservation. Else reserves if there are no hits, and charges them if
     /// there are.
     SettleOrReserve(u32, Reserve),
-    /// Gives back hits that one reservation was granted; always allowed. Without a reservation nothing
+    /// Returns hits that one reservation was granted; always allowed. Without a reservation nothing
     /// happens.
     Cancel(u32),
 }
@@ -70,7 +70,7 @@ impl Reserve {
 
 /// The state of a key, in either form.
 pub trait KeyCounts {
-    /// Charges it.
+    /// Charges the state.
     fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome;
 
     /// Passes each limit with the start of its newest window or sub-window; 0 if it has none.
@@ -268,8 +268,8 @@ impl Plan {
 
     /// Returns the start of the newest window of all limits, and the time for which hits count that are
     /// charged at `now`. Where the clock has stepped back behind that window, they count in it, if each limit
-    /// has one that includes its start. Otherwise no time is right for all limits: the earlier one gives back
-    /// too little where it is wrong, the later one would give back what has drained, or was never counted.
+    /// has one that includes its start. Otherwise no time is right for all limits: with the earlier one, too
+    /// little is returned where it is wrong; with the later one, what has drained or was never counted would be.
     fn times(&self, counts: &impl KeyCounts, now: Micros) -> (Micros, Micros) {
         let mut newest = 0;
         counts.each_window(self, now, |_, start| newest = newest.max(start));

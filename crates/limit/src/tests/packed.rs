@@ -21,7 +21,7 @@ impl Pair {
         Pair { unpacked, packed: Packed::default() }
     }
 
-    /// Charges both.
+    /// Charges both forms of the state.
     fn charge(&mut self, op: Op) -> ChargedBoth {
         let unpacked = self.unpacked.charge(op);
         let packed =

@@ -155,7 +155,7 @@ proptest! {
                 let (used, entry) = (u64::from(used), &mut ledger[entry]);
                 prop_assert_eq!(u64::from(key.settle(id, used as u32)), entry.hits);
                 let beyond = used.saturating_sub(entry.hits);
-                // A sliding window also gives back in the window before; it is not asked for its sum here.
+                // A sliding window also returns hits to the window before; it is not asked for its sum here.
                 entry.hits = entry.hits.min(used);
                 ledger.push(Entry { minute, hits: beyond });
             }
@@ -163,7 +163,7 @@ proptest! {
                 let of = ledger.iter().filter(|entry| entry.minute == minute);
                 of.map(|entry| entry.hits).sum::<u64>()
             };
-            // What was given back after the end of its window was of another minute.
+            // What was returned after the end of its window was of another minute.
             prop_assert_eq!(key.used()[0], sum(minute));
             let weighted = {
                 let left = MINUTE - key.now % MINUTE;
@@ -191,8 +191,8 @@ proptest! {
         }
     }
 
-    /// What is given back and what is charged are those of the plain operations, for each limit that took
-    /// the hits; nothing is ever given back twice.
+    /// What is returned and what is charged are those of the plain operations, for each limit that took
+    /// the hits; nothing is ever returned twice.
     #[test]
     fn reserving_and_settling_are_plain_charges(
         limits in prop::collection::vec((model(), prop::bool::weighted(0.3)), 1..4),
@@ -238,10 +238,10 @@ proptest! {
         }
     }
 
-    /// Wherever the clock steps, settling gives back at most what undoing the charge limit by limit does,
+    /// Wherever the clock steps, settling returns at most what undoing the charge limit by limit does,
     /// now and later; exactly that if the clock has not stepped back.
     #[test]
-    fn settling_gives_back_no_more_than_each_limit_would(
+    fn settling_returns_no_more_than_each_limit_would(
         limits in prop::collection::vec((model(), prop::bool::weighted(0.2)), 1..4),
         steps in prop::collection::vec((clock_step(), 1_u32..9, 0_u32..9, 0_usize..4), 1..40),
     ) {
@@ -338,7 +338,7 @@ fn a_window_that_changed_starts_a_new_reservation() {
 }
 
 #[test]
-fn a_cancelled_reservation_gives_back_exactly_what_it_was_granted() {
+fn a_cancelled_reservation_returns_exactly_what_it_was_granted() {
     let mut key = Key::new(vec![fixed(20, MINUTE)]);
     key.reserve(1, 15);
     let decision = key.make(1, reserve(1, 9));
@@ -413,7 +413,7 @@ fn a_repeated_request_reserves_once() {
 }
 
 #[test]
-fn reserved_hits_that_drained_are_not_given_back() {
+fn reserved_hits_that_drained_are_not_returned() {
     // One hit a second comes back.
     for limit in [gcra(60, MINUTE, 100), bucket(100, 1, SECOND)] {
         let mut key = Key::new(vec![limit]);
@@ -427,7 +427,7 @@ fn reserved_hits_that_drained_are_not_given_back() {
 }
 
 #[test]
-fn what_drained_before_a_window_that_the_clock_left_is_not_given_back() {
+fn what_drained_before_a_window_that_the_clock_left_is_not_returned() {
     // One hit a second comes back; after the step there are twenty more of gcra.
     for (drains, left) in [(gcra(60, MINUTE, 100), 31), (bucket(100, 1, SECOND), 11)] {
         let mut key = Key::new(vec![fixed(100, MINUTE), drains]);
@@ -436,13 +436,13 @@ fn what_drained_before_a_window_that_the_clock_left_is_not_given_back() {
         key.reserve(2, 50);
         key.now += 20 * SECOND;
         key.settle(2, 10);
-        // Of the forty that were not used, twenty have come back since; the window gives back none of them.
+        // Of the forty that were not used, twenty have come back since; the window returns none of them.
         assert_eq!(key.used(), [51, left]);
     }
 }
 
 #[test]
-fn a_window_that_begins_within_another_one_gives_back_after_the_clock_left_it() {
+fn a_window_that_begins_within_another_one_returns_hits_after_the_clock_left_it() {
     let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), window(100, MINUTE)]);
     key.now += MINUTE;
     key.reserve(1, 1);
@@ -453,7 +453,7 @@ fn a_window_that_begins_within_another_one_gives_back_after_the_clock_left_it() 
 }
 
 #[test]
-fn a_window_never_gives_back_what_an_earlier_one_has_counted() {
+fn a_window_never_returns_what_an_earlier_one_has_counted() {
     // The hour stays in the new one, the minute goes back.
     let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), fixed(100, MINUTE)]);
     key.reserve(1, 1);
@@ -489,7 +489,7 @@ fn settling_charges_beyond_the_limit() {
 }
 
 #[test]
-fn what_cannot_be_given_back_later_is_not_reserved() {
+fn what_cannot_be_returned_later_is_not_reserved() {
     let strict = Kind::Token { capacity: 5, amount: 1, strict: true };
     let concurrency = Concurrency { n: 1, timeout: SECOND, hold_id: None };
     for limit in [

@@ -77,7 +77,7 @@ fn two_replicas_of_a_gcra_keep_both_bursts_and_the_faster_rate() {
 }
 
 #[test]
-fn looks_and_denials_of_other_numbers_give_nothing_back() {
+fn looks_and_denials_of_other_numbers_free_nothing() {
     let slow = bucket(5, 10, DAY);
     let fast = Limit { algorithm: bucket(5, 1_000, DAY).algorithm, ..slow.clone() };
     for (before, after) in [(gcra(10, DAY, 5), gcra(1_000, DAY, 5)), (slow, fast)] {
@@ -146,7 +146,7 @@ fn a_refund_beyond_the_top_lowers_by_what_the_hits_raised() {
 }
 
 #[test]
-fn a_refund_to_a_limit_of_zero_gives_nothing_back() {
+fn a_refund_to_a_limit_of_zero_frees_nothing() {
     let (limit, zero) = (one(gcra(10, DAY, 5)), one(gcra(0, DAY, 5)));
     let mut key = Key::new();
     assert_eq!(key.admits(&limit), 5);

@@ -90,8 +90,8 @@ proptest! {
         }
     }
 
-    /// What was admitted and not undone, counted by itself: giving a part of some hits back, as long after
-    /// they were taken as may be, never lets a limit admit more than it guarantees.
+    /// What was admitted and not undone, counted by itself: undoing a part of some hits, as long after they
+    /// were taken as may be, never lets a limit admit more than it guarantees.
     #[test]
     fn undoing_a_part_keeps_every_guarantee(
         (model, steps) in model().prop_flat_map(|model| {

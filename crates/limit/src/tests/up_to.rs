@@ -205,7 +205,7 @@ fn what_was_granted_is_undone() {
         let (outcome, undos) = plan.charge_undoable(state, *now, op, 0);
         assert_eq!(outcome.decision.granted, 5);
         assert!(undos.iter().all(|undo| undo.hits == 5), "{undos:?}");
-        // A part goes back, as where less was used than reserved.
+        // A part is returned, as where less was used than reserved.
         for undo in undos {
             driver.charge(Op::Undo(Undo { hits: 3, ..undo }));
         }

@@ -26,14 +26,14 @@ pub struct Control {
     pub text: bool,
     #[serde(flatten)]
     pub action: Action,
-    /// When it ends; none: never.
+    /// When the control ends; none: never.
     #[serde(default, with = "time")]
     pub until: Option<Micros>,
     #[serde(default)]
     pub reason: String,
     #[serde(default)]
     pub by: String,
-    /// When it was written. Of two controls with the same id the newer one is valid.
+    /// When the control was written. Of two controls with the same id the newer one is valid.
     #[serde(with = "time")]
     pub at: Micros,
 }
@@ -61,7 +61,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// The members of its JSON.
+    /// The members of a control's JSON.
     pub(super) const MEMBERS: [&str; 11] = [
         "domain", "entries", "exact", "text", "action", "for", "until", "reason", "by", "count",
         "limit",
@@ -69,7 +69,7 @@ impl Draft {
     /// The members whose value cannot be null; in others, null means missing.
     pub(super) const NOT_NULL: [&str; 4] = ["exact", "text", "reason", "by"];
 
-    /// Returns all texts in it.
+    /// Returns all texts in the control.
     pub(super) fn texts(&self) -> impl Iterator<Item = &String> + Clone {
         let entries = self.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
         entries.chain([&self.domain, &self.reason, &self.by])
@@ -157,7 +157,7 @@ pub struct LimitChange {
 }
 
 impl Action {
-    /// Returns its name in the API.
+    /// Returns the name of the action in the API.
     pub fn name(&self) -> &'static str {
         match self {
             Action::Block => "block",

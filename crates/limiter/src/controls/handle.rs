@@ -254,7 +254,7 @@ impl Controls {
     ///
     /// # Errors
     ///
-    /// There is none of that id.
+    /// There is no control of that id.
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
         self.drop_expired().await;
         let now = self.now();

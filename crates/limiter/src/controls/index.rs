@@ -58,7 +58,7 @@ const FILTER_WORDS: usize = 4;
 #[derive(Clone, Debug, Default)]
 struct KeyFilter {
     words: [u64; FILTER_WORDS],
-    /// Has a secret of its own.
+    /// Hashes keys with a secret of its own.
     hasher: DefaultHashBuilder,
 }
 
@@ -103,7 +103,7 @@ impl Row {
         Row { control, newest, plans, patterns, specificity, found_by: None }
     }
 
-    /// Returns its place among those that match the same descriptor.
+    /// Returns the place of the row's control among controls that match the same descriptor.
     fn order(&self) -> Order<'_> {
         let (control, newest) = (&*self.control, &*self.newest);
         let (action, until) = match control.action {
@@ -114,7 +114,7 @@ impl Row {
         (action, Reverse(until), self.specificity, age(newest), end(control))
     }
 
-    /// Returns where it is found.
+    /// Returns where the row is found.
     fn place(&self) -> Place<'_> {
         let place = self.found_by.and_then(|position| {
             let entry = self.control.entries.get(position)?;

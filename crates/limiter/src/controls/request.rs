@@ -38,7 +38,7 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what to write instead.
+    /// The cause, and what to write instead.
     pub fn read(body: &[u8]) -> Result<Draft, ControlError> {
         let invalid = |error: serde_json::Error| {
             let help = r#"write for instance {"domain":"shop","entries":[{"key":"user","value":"m1"}],"action":"block","for":"1h"}"#;
@@ -74,7 +74,7 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what to write instead.
+    /// The cause, and what to write instead.
     pub fn check(&self) -> Result<Expiry, ControlError> {
         let expiry = read_expiry(self.duration.as_deref(), self.until.as_deref())?;
         if self.domain.is_empty() {

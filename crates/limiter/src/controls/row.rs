@@ -31,7 +31,7 @@ pub(super) struct Tombstone {
 }
 
 impl Row {
-    /// Returns when it was written.
+    /// Returns when the row was written.
     pub fn at(&self) -> Micros {
         match self {
             Row::Control { control, .. } => control.at,
@@ -47,7 +47,7 @@ impl Row {
         }
     }
 
-    /// Returns when it expires: with its control, or with the tombstone after that.
+    /// Returns when the row expires: with its control, or with the tombstone after that.
     pub fn expires_at(&self) -> Micros {
         match self {
             Row::Control { control, tombstone_until } => {
@@ -58,7 +58,7 @@ impl Row {
         }
     }
 
-    /// Returns when it changes by itself: when its control or its tombstone expires.
+    /// Returns when the row changes by itself: when its control or its tombstone expires.
     pub fn next_end(&self) -> Option<Micros> {
         match self {
             Row::Control { control, .. } => control.until,
@@ -66,12 +66,12 @@ impl Row {
         }
     }
 
-    /// Returns whether it has expired at `now`.
+    /// Returns whether the row has expired at `now`.
     pub(crate) fn is_expired(&self, now: Micros) -> bool {
         self.expires_at() <= now
     }
 
-    /// Makes it a tombstone if its control has expired, and it has not.
+    /// Turns a row whose control has expired into a tombstone, if one is to remain.
     pub fn end(&mut self, now: Micros) {
         if let Row::Control { control, tombstone_until: Some(until) } = self
             && control.is_expired(now)
@@ -99,7 +99,7 @@ impl Row {
         }
     }
 
-    /// Returns it as text.
+    /// Returns the row as JSON text.
     pub fn text(&self) -> String {
         // It has only texts and numbers, which are always valid.
         serde_json::to_string(self).unwrap_or_default()

@@ -47,8 +47,9 @@ pub(super) struct Sharing {
 struct Unread {
     version: String,
     error: TableError,
-    /// How long they are not asked for again, and until when.
+    /// How long the rows are not asked for again.
     wait: Duration,
+    /// When the rows are asked for again.
     until: Instant,
 }
 

@@ -115,13 +115,13 @@ impl NextControls {
 }
 
 impl ActiveRules {
-    /// Makes it without rules. Controls end by `clock`; a limit that keeps more than `max_log_bytes`
+    /// Creates a snapshot without rules. Controls end by `clock`; a limit that keeps more than `max_log_bytes`
     /// of one key is not applied.
     pub fn new(clock: ControlClock, max_log_bytes: u64) -> ActiveRules {
         ActiveRules { clock, max_log_bytes, ..ActiveRules::default() }
     }
 
-    /// Makes it with rules, for as long as a test or a tool needs them.
+    /// Creates a snapshot with these rules, for tests and tools.
     pub fn of(rules: RuleSet) -> ActiveRules {
         let active = ActiveRules::new(ControlClock::default(), u64::MAX);
         active.set_rules(Arc::new(rules));

@@ -17,7 +17,7 @@ pub struct DescriptorState {
     pub entries: Vec<OwnedEntry>,
     pub rule: Option<RuleDescription>,
     pub control: Option<Control>,
-    /// None if nothing is counted.
+    /// The key in the store; none if nothing is counted.
     pub key: Option<String>,
     pub limits: Vec<LimitState>,
     pub holds: Option<HoldState>,
@@ -61,7 +61,7 @@ pub struct LimitState {
 /// The hits in flight of a concurrency limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldState {
-    /// None if they have no ids.
+    /// The number of ids; none if hits have no ids.
     pub ids: Option<u64>,
     pub hits: u64,
     /// The time until the first expires.
@@ -72,11 +72,11 @@ pub struct HoldState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservationState {
     pub hits: u64,
-    /// The number of reservations that they are the sum of.
+    /// The number of reservations that the hits are the sum of.
     pub count: u64,
-    /// The time since the first of them.
+    /// The time since the first reservation.
     pub age_ms: u64,
-    /// The time within which they can be settled.
+    /// The time within which the reservations can be settled.
     pub lapses_ms: u64,
 }
 
@@ -84,7 +84,7 @@ pub struct ReservationState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasedState {
     pub hits: u64,
-    /// The time until they are given back.
+    /// The time until unused hits are returned.
     pub ends_ms: u64,
 }
 
@@ -195,7 +195,7 @@ fn leased_state(leased: LeasedHits) -> LeasedState {
     LeasedState { hits: leased.hits, ends_ms: millis(leased.ends_in) }
 }
 
-/// Rounds up: after so long it has happened.
+/// Converts a time to milliseconds, rounded up: what it is the time until has happened then.
 fn millis(time: Micros) -> u64 {
     time.div_ceil(1_000)
 }

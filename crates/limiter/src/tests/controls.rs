@@ -179,7 +179,7 @@ fn refunds_are_never_blocked_and_looks_are() {
 }
 
 #[test]
-fn an_allowance_that_does_not_count_gives_nothing_back() {
+fn an_allowance_that_does_not_count_refunds_nothing() {
     let entries = [("a", "x")];
     let descriptor = Descriptor { entries: &entries, ..Default::default() };
     let refund = Descriptor { hits_addend: Some(1), is_negative_hits: true, ..descriptor };

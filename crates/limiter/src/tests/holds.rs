@@ -92,7 +92,7 @@ fn other_limits_looks_and_releasing_take_no_holds() {
     for (hits, back) in [(0, false), (1, true)] {
         assert!(holds(&bench, &[entry(&entries, Some(hits), back)]).is_empty(), "{hits} {back}");
     }
-    // Next to other limits, only the concurrency limit gets its hold back.
+    // Next to other limits, only the hold of the concurrency limit is released.
     let taken = take(&bench, &[("several", "a"), ("id", "1")]);
     release(&bench, taken);
     assert_eq!(left(&bench, &[("several", "a"), ("id", "look")]), 1, "of the window");

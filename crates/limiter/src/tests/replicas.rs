@@ -135,7 +135,7 @@ async fn one_caller_of_two_replicas_gets_at_most_both_bursts() {
 }
 
 #[tokio::test]
-async fn numbers_that_were_raised_for_a_while_give_nothing_back() {
+async fn numbers_that_were_raised_for_a_while_free_nothing() {
     for change in CHANGES {
         for key in KEYS {
             for hits in [0, 1, 9] {

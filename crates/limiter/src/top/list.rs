@@ -78,10 +78,10 @@ impl Window {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Those of this replica.
+    /// The hits of this replica.
     #[default]
     Here,
-    /// Those of all replicas that share lists.
+    /// The hits of all replicas that share lists.
     All,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Near {
     pub limit: Box<str>,
     pub used: u64,
     pub n: u32,
-    /// When it was, by the monotonic clock.
+    /// When the key was admitted, by the monotonic clock.
     pub at: Micros,
     /// When the limit is back to its full allowance if left alone.
     pub reset: Micros,

@@ -166,7 +166,7 @@ impl Top {
         if share.is(State::Starting) {
             return Err(NotShared::NotYet);
         }
-        // Those who ask at the same time wait for one answer.
+        // Concurrent callers wait for one answer.
         let mut last = share.read.lock().await;
         if let Some((at, read)) = &*last
             && at.elapsed() < INTERVAL

@@ -91,7 +91,7 @@ impl<P> Sketch<P> {
         }
     }
 
-    /// Returns its rows, to be merged with others.
+    /// Returns the rows of the sketch, to be merged with others.
     pub fn into_snapshot(self) -> Snapshot<P> {
         Snapshot { rows: self.rows, cells: self.cells, total: self.total }
     }

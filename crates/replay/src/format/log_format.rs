@@ -14,7 +14,7 @@ pub(crate) const ISTIO: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORI
 /// The combined format of Apache and nginx.
 pub(crate) const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
 
-/// The same with the header that proxies add, as the configuration that nginx is shipped with has it.
+/// The combined format with the header that proxies add, as in the configuration that nginx is shipped with.
 pub(crate) const COMBINED_FORWARDED: &str =
     "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\" \"%{X-Forwarded-For}i\"";
 
@@ -135,7 +135,7 @@ const NAMED: &str = "ioenC^";
 ///
 /// # Errors
 ///
-/// What is wrong, its place, and what to write instead.
+/// The cause, its place, and what to write instead.
 pub(crate) fn parse(format: &str) -> Result<Pattern, String> {
     let mut pattern = Pattern { before: String::new(), columns: Vec::new(), escapes: false };
     let mut rest = format.trim_end_matches(['\n', '\r']);

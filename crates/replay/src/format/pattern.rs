@@ -13,10 +13,10 @@ use crate::rows::{Fields, Rows};
 /// A value of a line, and the text after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
-    /// The names of its field.
+    /// The names of the field.
     pub names: Vec<String>,
     pub content: Content,
-    /// The text after it; for the last, that at the end of the line.
+    /// The text after the field; for the last field, that at the end of the line.
     pub after: String,
 }
 
@@ -82,7 +82,7 @@ impl Pattern {
         self.find(name).is_some()
     }
 
-    /// The names of its fields.
+    /// Returns the names of the pattern's fields.
     pub fn names(&self) -> Vec<&str> {
         let own = self.columns.iter().flat_map(|column| match column.content {
             Content::Request => REQUEST.to_vec(),

@@ -45,7 +45,7 @@ pub(super) fn key_count(denied: &Count) -> String {
     format!("{more}{}", number(denied.keys))
 }
 
-/// Returns the same after a separator: `, 312 keys`.
+/// Returns the number of denied keys after a separator: `, 312 keys`.
 pub(super) fn and_keys(separator: &str, denied: &Count) -> String {
     let noun = if denied.keys == 1 { "key" } else { "keys" };
     format!("{separator}{}\u{a0}{noun}", key_count(denied))

@@ -162,7 +162,7 @@ pub(super) fn plain() -> Report {
     Report { traffic, rules, comparison: None, plot_start: START, bucket: MINUTE, series }
 }
 
-/// Returns the same compared with stricter limits.
+/// Returns the report of [`plain`], compared with stricter limits.
 pub(super) fn compared() -> Report {
     let report = plain();
     let mut other = shop("strict.yaml", 112);
@@ -190,7 +190,7 @@ pub(super) fn compared() -> Report {
     Report { comparison: Some(comparison), ..report }
 }
 
-/// Returns the same requests over 15 days, with the worst minute on the tenth.
+/// Returns the report of [`compared`] over 15 days, with the worst minute on the tenth.
 pub(super) fn days() -> Report {
     let mut report = compared();
     let worst = START + 9 * DAY + 6 * HOUR + 13 * MINUTE;

@@ -172,7 +172,7 @@ fn the_rest_of_a_long_list_is_counted() {
     assert!(text.contains("and 40 more"));
 }
 
-/// What is wrong with how a page looks, as a list of sentences.
+/// The errors in how a page looks, as a list of sentences.
 const CHECK: &str = r#"(() => {
   const problems = [], width = document.documentElement.clientWidth;
   for (const details of document.querySelectorAll('details')) details.open = true;

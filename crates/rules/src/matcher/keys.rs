@@ -34,7 +34,7 @@ impl<'s> DescriptorKey<'s> {
 }
 
 impl Child {
-    /// Its key, and those of the entries of a reservation of its rule.
+    /// Returns the descriptor's key, and the keys that name a reservation of its rule.
     fn keys(&self) -> impl Iterator<Item = DescriptorKey<'_>> {
         let reserve = self.reserve().into_iter().flat_map(Reserve::keys);
         iter::once(self.key()).chain(reserve.map(DescriptorKey::Known))

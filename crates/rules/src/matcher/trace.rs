@@ -41,11 +41,11 @@ pub struct Candidate<'s> {
     /// `key` or `key_value`.
     pub text: &'s str,
     pub kind: MatchKind,
-    /// The position of its key.
+    /// The position of the descriptor's key.
     pub origin: &'s Origin,
     pub rule: Option<&'s Rule>,
     pub share_threshold: bool,
-    /// Where its network or list has the value.
+    /// Where the network or the list of the descriptor has the value.
     pub within: Option<Within<'s>>,
     pub below: Level<'s>,
 }
@@ -120,7 +120,7 @@ impl<'s> Level<'s> {
         self.0.wildcards()
     }
 
-    /// The number of its descriptors.
+    /// The number of descriptors of the level.
     pub fn size(self) -> usize {
         self.0.children.len()
     }
@@ -160,7 +160,7 @@ impl Child {
         }
     }
 
-    /// The step of the last of so many entries, which is part of a reservation of its rule.
+    /// Returns the step of the last of `entries` entries, which is part of a reservation of the child's rule.
     fn reserve_step(&self, entries: usize) -> Step<'_> {
         Step {
             matched: None,
@@ -171,7 +171,7 @@ impl Child {
         }
     }
 
-    /// Returns where its set has a value.
+    /// Returns where the descriptor's network or list has a value.
     fn within(&self, found: &FoundInSet) -> Within<'_> {
         let list = self.entry().1;
         let list = list.strip_prefix('@').unwrap_or(list);

@@ -52,7 +52,7 @@ impl ValueSet {
         }
     }
 
-    /// How entries match it.
+    /// Returns how entries match the set.
     pub fn match_kind(&self) -> MatchKind {
         match self.kind {
             SetKind::Network(_) => MatchKind::Network,

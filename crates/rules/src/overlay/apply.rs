@@ -10,7 +10,7 @@ use super::super::tree::Value;
 use super::super::tree::{Node, Style};
 use super::patch::{LimitSelector, Patch};
 
-/// The keys of a descriptor, with those of its limits apart.
+/// The keys of a descriptor, and separately those of its limits.
 #[derive(Clone, Debug)]
 pub(crate) struct PatchedKeys<'n> {
     pub rule: KeyNodes<'n>,

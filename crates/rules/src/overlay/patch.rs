@@ -33,7 +33,7 @@ pub(crate) enum LimitSelector {
 pub(crate) struct Patch {
     pub origin: Origin,
     pub domain: Glob,
-    /// Never [`Step::Any`] twice in a row.
+    /// The steps of the path, never [`Step::Any`] twice in a row.
     steps: Box<[Step]>,
     /// A bit for each step that is [`Step::Any`].
     any: u128,

@@ -45,7 +45,7 @@ pub(crate) struct Failures {
 struct Failure {
     /// The first rule or domain that the patch does not fit.
     first: String,
-    /// The problems of that rule with the patch.
+    /// The problems of the first rule or domain with the patch.
     problems: Vec<Problem>,
     count: u64,
 }

@@ -26,7 +26,7 @@ const MAX_RETRIES: usize = 100;
 /// A rule as it was delivered.
 struct Delivered<'t, 'n> {
     keys: PatchedKeys<'n>,
-    /// The bytes that it takes.
+    /// The bytes that the rule takes.
     bytes: usize,
     position: Position,
     below: &'t Rc<Below<'n>>,

@@ -84,7 +84,7 @@ impl<S: States> States for Fake<S> {
     }
 }
 
-/// Never answers.
+/// A store that never answers.
 pub struct Never;
 
 impl Store for Never {

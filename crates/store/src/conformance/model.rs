@@ -173,7 +173,7 @@ fn add() -> impl Strategy<Value = Op> {
     (hits, limits).prop_map(|(hits, limits)| Op::Add { hits, limits })
 }
 
-/// In seconds.
+/// A year in seconds.
 const YEAR: u64 = 365 * 86_400;
 
 const KEYS: [&str; 3] = ["a", "b", ""];

@@ -34,7 +34,7 @@ fn plans() -> Vec<Arc<Plan>> {
     each.iter().cloned().chain(each.iter().cloned().map(two)).map(Plan::new).map(Arc::new).collect()
 }
 
-/// Runs all of this file.
+/// Runs the part of the suite about operations.
 pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     takes_up_to_what_is_left(store).await;
     adds_whatever_the_limits_say(store).await;
@@ -234,7 +234,7 @@ pub async fn adds_even_if_the_batch_is_denied(store: &impl Store) {
     assert_eq!([used("added").await, used("taken").await], [3, 0]);
 }
 
-/// Of concurrent reservations exactly n hits are granted; what they give back is no longer counted, and
+/// Of concurrent reservations exactly n hits are granted; what they return is no longer counted, and
 /// nothing else.
 pub fn grants_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
     stores: &(impl Fn() -> F + Sync),
@@ -250,7 +250,7 @@ pub fn grants_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
                 one(&stores().await, name, plan, Op::Take(0), "").await.used_before
             })
         };
-        let reserve = |gives_back| async move {
+        let reserve = |returns_hits| async move {
             let store = stores().await;
             let mut kept = 0;
             loop {
@@ -258,7 +258,7 @@ pub fn grants_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
                 if !decision.allowed {
                     return kept;
                 }
-                let back = if gives_back { decision.granted / 2 } else { 0 };
+                let back = if returns_hits { decision.granted / 2 } else { 0 };
                 if back > 0 {
                     let taken = weir_common::clock::SystemClock::new().now();
                     let undo = Undo { hits: back, taken, limits: u16::MAX, replaced: None };
@@ -267,10 +267,10 @@ pub fn grants_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
                 kept += u64::from(decision.granted - back);
             }
         };
-        let race = |gives_back| -> u64 {
+        let race = |returns_hits| -> u64 {
             let reserve = &reserve;
             thread::scope(|scope| {
-                let start = || scope.spawn(move || runtime().block_on(reserve(gives_back)));
+                let start = || scope.spawn(move || runtime().block_on(reserve(returns_hits)));
                 let threads: Vec<_> = (0..THREADS).map(|_| start()).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             })

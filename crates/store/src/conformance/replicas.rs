@@ -13,7 +13,7 @@ const DAY: Micros = 86_400 * SECOND;
 /// Runs all of the suite about replicas with other numbers.
 pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     keeps_both_bursts_and_the_faster_rate(store, clock).await;
-    changed_numbers_give_nothing_back(store, clock).await;
+    changed_numbers_free_nothing(store, clock).await;
     refunds_lower_what_is_beyond_the_top(store).await;
 }
 
@@ -64,7 +64,7 @@ pub async fn keeps_both_bursts_and_the_faster_rate(store: &impl Store, clock: &M
 }
 
 /// A look or a denied hit while a limit has other numbers, by a reload or a control, refunds nothing.
-pub async fn changed_numbers_give_nothing_back(store: &impl Store, clock: &ManualClock) {
+pub async fn changed_numbers_free_nothing(store: &impl Store, clock: &ManualClock) {
     for (case, before) in [gcra(10, DAY, 5), bucket(10, 5)].into_iter().enumerate() {
         let control = Numbers { n: 1_000, burst: None };
         let controlled = before.with_numbers(control).expect("numbers that fit");

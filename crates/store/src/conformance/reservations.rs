@@ -19,10 +19,10 @@ use weir_limit::{
 /// The steps of a random schedule for each plan.
 const STEPS: usize = 120;
 
-/// Those after each of which a state is read, which may take a connection.
+/// The steps of a random schedule that reads a state after each, which may take a connection.
 const READ_STEPS: usize = 50;
 
-/// Those of each of two schedules at length: together they make some 100,000 operations.
+/// The steps of each of two long schedules, which together make some 100,000 operations.
 const LONG_STEPS: usize = 2_000;
 
 /// Runs all of the suite about reservations that needs no reading of states, with a clock that is never

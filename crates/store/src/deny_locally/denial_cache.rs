@@ -16,7 +16,7 @@ const WAYS: usize = 8;
 /// Denials by key. Every operation holds the lock of one set for some tens of nanoseconds.
 pub(super) struct DenialCache {
     fingerprints: Fingerprints,
-    /// A power of two.
+    /// The sets; their number is a power of two.
     sets: Box<[Mutex<Set>]>,
     /// No denial holds at this instant or later.
     until: AtomicU64,
@@ -43,7 +43,7 @@ struct Denial {
     retry_after: Option<Micros>,
     /// When the charge was sent.
     sent: Micros,
-    /// Holds before this instant.
+    /// The instant before which the denial holds.
     until: Micros,
 }
 

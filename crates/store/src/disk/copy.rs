@@ -26,7 +26,7 @@ pub struct Copier {
     bytes: Vec<u8>,
     /// Where each record of `bytes` ends.
     ends: Vec<usize>,
-    /// A record with those of its reservations.
+    /// The record of a key, followed by the records of its reservations.
     unit: Vec<u8>,
 }
 

@@ -31,7 +31,7 @@ pub struct Directory {
     lost_meta: bool,
     /// The directory itself; while it is open, no other one can have its identity.
     opened: File,
-    /// Locked while it is open.
+    /// The file that is locked while the directory is open.
     lock: File,
     meta_identity: Identity,
     /// The files with records that a start needs.

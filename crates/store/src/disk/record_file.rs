@@ -30,7 +30,7 @@ impl RecordFile {
     ///
     /// # Errors
     ///
-    /// It has not.
+    /// The file has other bytes.
     pub fn verify(&self) -> io::Result<()> {
         match self.file.metadata()?.len() {
             bytes if bytes == self.bytes => Ok(()),

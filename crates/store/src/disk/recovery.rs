@@ -89,7 +89,7 @@ pub fn load<C: Clock>(
         }
     }
     if recovery.damage.is_any() {
-        // What is missing may have settled some of them: they must not give back the same hits again.
+        // What is missing may have settled some of them: they must not return the same hits again.
         memory.forget_reservations();
     }
     memory.loaded();

@@ -40,7 +40,7 @@ use self::retry::Retry;
 /// Logs are not compacted below this size.
 const MIN_LOG_BYTES: u64 = 64 << 20;
 
-/// When is written.
+/// When changes are written, and when a directory is compacted.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     /// The time between syncs.
@@ -48,7 +48,7 @@ pub struct Schedule {
     /// The time after which a directory that is mostly obsolete is compacted, however little was
     /// written.
     pub compact: Duration,
-    /// A smaller directory is not.
+    /// The obsolete bytes without which a directory is not compacted.
     pub min_obsolete_bytes: u64,
 }
 

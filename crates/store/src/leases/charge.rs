@@ -15,7 +15,7 @@ use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
 /// Of what is left of the limits, at most one part of this number is leased.
 const SHARE: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 
-/// A charge that asks for hits, or gives some back. Made at most once, and answered once: if it is dropped without an
+/// A charge that asks for hits, or returns some. Made at most once, and answered once: if it is dropped without an
 /// answer, the store has not made it, or its outcome is unknown.
 #[derive(Debug)]
 pub struct LeaseCharge {
@@ -24,7 +24,7 @@ pub struct LeaseCharge {
     pub(super) leased: Arc<LeasedKey>,
     pub(super) plan: Arc<Plan>,
     op: LeaseOp,
-    /// When it was sent for the first time; 0 before.
+    /// When the charge was sent for the first time; 0 before.
     sent: AtomicU64,
     answered: AtomicBool,
 }
@@ -50,12 +50,12 @@ impl LeaseCharge {
         LeaseCharge { table, key, leased, plan, op, sent, answered }
     }
 
-    /// Returns the plan that charges.
+    /// Returns the plan of the key.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Returns what it does.
+    /// Returns the operation of the charge.
     pub fn op(&self) -> Op {
         match self.op {
             LeaseOp::Ask(most) => Op::UpTo(UpTo { least: 0, most, share: SHARE }),
@@ -68,20 +68,20 @@ impl LeaseCharge {
         self.leased.charge(&self.plan, self.op(), then)
     }
 
-    /// Whether it asks for hits. It is sent behind other charges of its key: these are served as if nothing were
+    /// Whether the charge asks for hits. It is sent behind other charges of its key: these are served as if nothing were
     /// leased.
     pub fn asks(&self) -> bool {
         matches!(self.op, LeaseOp::Ask(_))
     }
 
-    /// Notes that it is sent now. What it asks for is used only for a time from the first sending.
+    /// Notes that the charge is sent now. What it asks for is used only for a time from the first sending.
     pub fn set_sent(&self) {
         let now = self.table.now().max(1);
         let _ = self.sent.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Takes the answer of the store: the state before the charge, and what undoes it, if it asked; `now` is the time
-    /// that the store charged at. Returns what is to be given back.
+    /// that the store charged at. Returns the charges that return what nobody will use.
     pub fn answer(&self, state: State, undos: &[Undo], now: Micros) -> Vec<Arc<LeaseCharge>> {
         self.answered.store(true, Ordering::Relaxed);
         if let LeaseOp::Return(undo) = self.op {

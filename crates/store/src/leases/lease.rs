@@ -31,16 +31,16 @@ pub(super) struct Lease {
     full: u64,
     /// How long the newest grant was in flight.
     trip: Micros,
-    /// None before the first grant.
+    /// The copy to answer from; none before the first grant.
     copy: Option<StateCopy>,
 }
 
 /// What is left of one grant.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// Gives back what is left.
+    /// Undoes the hits of the grant that are left.
     undo: Undo,
-    /// Its hits count until this instant.
+    /// The instant until which hits of the grant count in their window.
     ends: Micros,
 }
 
@@ -76,9 +76,9 @@ impl StoreTime {
 /// What the store granted.
 #[derive(Debug)]
 pub(super) struct Granted {
-    /// The state before it.
+    /// The state before the grant.
     pub state: State,
-    /// What gives it back.
+    /// Undoes the grant.
     pub undo: Undo,
     pub at: StoreTime,
 }
@@ -97,7 +97,7 @@ impl Lease {
         (left, parts().map(|part| part.ends - now).max().unwrap_or(0))
     }
 
-    /// Adds what was granted, for at most `length`. Returns what is to be given back, if it came too late.
+    /// Adds what was granted, for at most `length`. If it came too late, returns the undo that returns it.
     pub fn add(&mut self, granted: Granted, now: Micros, length: Micros) -> Option<Undo> {
         let Granted { mut state, undo, at } = granted;
         // What is left of older grants was charged, but to nobody.
@@ -160,7 +160,7 @@ impl Lease {
         Some(u32::try_from(more).unwrap_or(u32::MAX))
     }
 
-    /// Removes the grants that have ended. Returns what is to be given back.
+    /// Removes the grants that have ended. Returns the undos of their unused hits.
     pub fn end_parts(&mut self, now: Micros) -> Vec<Undo> {
         let mut returned = Vec::new();
         self.parts.retain(|part| {
@@ -171,18 +171,18 @@ impl Lease {
         returned
     }
 
-    /// Ends the lease. Returns what is to be given back.
+    /// Ends the lease. Returns the undos of its unused hits.
     pub fn end(&mut self) -> Vec<Undo> {
         self.copy = None;
         self.parts.drain(..).map(|part| part.undo).collect()
     }
 
-    /// Whether nothing is left of it.
+    /// Whether the lease has no hits left.
     pub fn has_ended(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Whether nothing is left of it, nothing is asked for, and the key is not hot.
+    /// Whether the lease has no hits left, no grant is in flight, and the key is not hot.
     pub fn is_over(&self, now: Micros, length: Micros) -> bool {
         self.has_ended() && !self.asked && self.recent.within(now, length).requests < HOT
     }

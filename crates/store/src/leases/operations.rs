@@ -12,7 +12,7 @@ use super::{Leases, Leasing};
 use crate::Operations;
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
 
-/// How often it is checked whether everything has been given back.
+/// The interval of checking whether everything has been returned.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 const LEASES: MetricFamily =
@@ -30,7 +30,7 @@ impl<S: Leasing + Operations> Operations for Leases<S> {
         Some(&self.inner)
     }
 
-    /// Gives back what is left of leases that have ended.
+    /// Returns what is left of leases that have ended to the inner store.
     fn maintain(&self) -> BoxFuture<'_, ()> {
         let sweeping = async {
             let mut ticks = tokio::time::interval(Duration::from_micros(SWEEP_INTERVAL));

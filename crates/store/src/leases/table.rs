@@ -19,7 +19,7 @@ use weir_limit::{Decision, Micros, Op, Undo};
 /// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
 
-/// How often leases that have ended are given back: those that have for as long. Others may still go back with a grant.
+/// The interval of returning leases that ended at least as long ago. Younger ones may still be returned with a grant.
 pub(super) const SWEEP_INTERVAL: Micros = 50_000;
 
 /// The most bytes that leases take, about. Each takes 512 at least, so there are never more than 32 768.
@@ -137,7 +137,7 @@ impl LeaseTable {
         None
     }
 
-    /// Ends the lease of a key. Returns what gives back what is left.
+    /// Ends the lease of a key. Returns the charges that return what is left.
     pub fn end(self: &Arc<Self>, key: &Fingerprint) -> LeaseCharges {
         let mut shard = self.shard(key).lock();
         let Some(lease) = shard.leases.get_mut(&key.print) else { return LeaseCharges::new() };
@@ -177,7 +177,7 @@ impl LeaseTable {
         charges
     }
 
-    /// Asks for more of a lease, if it is time; what has ended goes back in the same round trip.
+    /// Asks for more of a lease, if it is time; what has ended is returned in the same round trip.
     fn ask(
         self: &Arc<Self>,
         key: &Fingerprint,
@@ -213,7 +213,7 @@ impl LeaseTable {
         Arc::new(LeaseCharge::new(self.clone(), *key, lease.key.clone(), lease.plan.clone(), op))
     }
 
-    /// Adds what the store granted. Returns what is to be given back.
+    /// Adds what the store granted. Returns the undos of hits that nobody will use.
     pub fn granted(self: &Arc<Self>, asked: &LeaseCharge, granted: Granted) -> Vec<Undo> {
         self.counts.grants.fetch_add(1, Ordering::Relaxed);
         {
@@ -258,7 +258,7 @@ impl LeaseTable {
         }
     }
 
-    /// Ends the lease of a key whose state is reset: what is left, and what is granted meanwhile, is not given back.
+    /// Ends the lease of a key whose state is reset: what is left, and what is granted meanwhile, is not returned.
     pub fn forget(&self, key: &Fingerprint) {
         let mut shard = self.shard(key).lock();
         let Some(lease) = shard.leases.get_mut(&key.print) else { return };
@@ -284,7 +284,7 @@ impl LeaseTable {
         }
     }
 
-    /// Ends what has ended, or everything once nothing more is leased. Returns what gives back what is left.
+    /// Ends what has ended, or everything once nothing more is leased. Returns the charges that return what is left.
     pub fn sweep(self: &Arc<Self>) -> LeaseCharges {
         let mut charges = Vec::new();
         if self.len() == 0 {

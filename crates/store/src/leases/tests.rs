@@ -227,7 +227,7 @@ fn the_end_of_a_limit_is_served_hit_by_hit() {
 }
 
 #[test]
-fn what_does_not_fit_gives_the_rest_back_first() {
+fn what_does_not_fit_returns_the_rest_first() {
     let up_to = UpTo { least: 1, most: 3, share: std::num::NonZeroU32::MIN };
     let add = Op::Add { hits: 1, limits: u16::MAX };
     let settle = Op::Reservation(ReservationOp::Settle(1));
@@ -280,7 +280,7 @@ fn other_numbers_end_the_lease() {
 }
 
 #[test]
-fn a_service_that_drains_gives_everything_back_and_takes_no_more() {
+fn a_service_that_drains_returns_everything_and_takes_no_more() {
     let shared = Shared::new();
     let (replica, plan) = (leases(&shared), plan([fixed(1_000, Unit::Hour)]));
     heat(&replica, &plan);

@@ -22,7 +22,7 @@ const MIN_LISTED_RESERVATIONS: usize = 1 << 16;
 /// because a disk hangs: then it is emptied, and the whole store has to be saved.
 ///
 /// **Reservations** that changed are listed by the key that was charged, with what they are now: a key and
-/// its reservations are saved as of the same moment, or a restart could give hits back twice. They have other
+/// its reservations are saved as of the same moment, or a restart could return hits twice. They have other
 /// locks, so that they cannot be looked up then.
 #[derive(Debug)]
 pub(super) struct Changes {

@@ -23,7 +23,7 @@ const SAMPLE: usize = 8;
 /// All reservations of a store.
 pub(super) struct Reservations {
     max: usize,
-    /// None until something is reserved for the first time.
+    /// The shards, which are allocated when something is reserved for the first time.
     shards: OnceLock<Box<[Aligned<ReservationShard>]>>,
     /// The shard to sweep next.
     next_swept: AtomicUsize,
@@ -162,7 +162,7 @@ fn reservation(slot: &Slot<Reserved>, now: Now) -> Reservation {
 #[derive(Debug)]
 struct ReservationShard {
     table: Table<Reserved>,
-    /// At least 1.
+    /// The most reservations; at least 1.
     cap: usize,
     /// Reservations that were evicted before they lapsed.
     evicted: u64,

@@ -12,7 +12,7 @@ use weir_common::setup_error::SetupError;
 #[derive(Clone, Debug)]
 pub enum Topology {
     Single(Endpoint),
-    /// The master of that name, found by asking the sentinels.
+    /// A master by its name, found by asking the sentinels.
     Sentinel {
         master: String,
         sentinels: Vec<Endpoint>,

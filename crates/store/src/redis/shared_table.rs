@@ -64,8 +64,8 @@ impl Names {
 }
 
 impl RedisStore {
-    /// Sends what `ask` sends to the server of a slot, over a connection that is up: up to so many commands,
-    /// whose replies together take up to so many bytes. Returns the reply, or an error of the server.
+    /// Sends what `ask` sends to the server of a slot, over a connection that is up: up to `commands`, whose
+    /// replies together take up to `bytes`. Returns the reply, or an error of the server.
     ///
     /// # Errors
     ///

@@ -255,7 +255,7 @@ impl Reader {
                     .to_owned()
             }),
             false => Regex::new(pattern).map_err(|error| {
-                // The last line says what is wrong; the others show where.
+                // The last line has the cause; the others show where.
                 let message = error.to_string();
                 let last = message.lines().last().unwrap_or_default();
                 format!("invalid regular expression: {}", last.trim_start_matches("error: "))

@@ -3,7 +3,7 @@
 /// Tags of all statistics, as EXTRA_TAGS names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tags {
-    /// Sorted by name.
+    /// The tags, sorted by name.
     tags: Vec<(String, String)>,
     suffix: String,
 }

@@ -38,7 +38,7 @@ impl Mogrifier {
             return Err(error("PATTERN", "it is missing", "write a regular expression"));
         }
         let compiled = Regex::new(pattern).map_err(|invalid| {
-            // The last line says what is wrong; the others show where.
+            // The last line has the cause; the others show where.
             let text = invalid.to_string();
             let cause = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
             let message = format!("it is {pattern:?}: {cause}");

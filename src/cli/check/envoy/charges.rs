@@ -13,9 +13,9 @@ type Value = Option<(String, bool)>;
 /// How the entry of an item differs from that of the item at the start.
 #[derive(Clone, Copy)]
 enum Difference {
-    /// It is a constant, where the request decides at the start.
+    /// The entry is a constant, and the request decides at the start.
     Constant,
-    /// It is sent where that of the start is not.
+    /// The entry is sent where that of the start is not.
     Inverted,
 }
 

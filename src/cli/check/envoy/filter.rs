@@ -26,7 +26,7 @@ pub(super) struct Filter<'n, 'a> {
     pub domain_position: Position,
     pub stage: &'n str,
     pub rate_limits: &'n [Node<'a>],
-    /// How it calls the rate-limit service.
+    /// How the filter calls the rate-limit service.
     pub grpc_service: Option<&'n Node<'a>>,
     /// Whether the filter is off unless a route enables it.
     pub is_disabled: bool,
@@ -39,7 +39,7 @@ pub(super) struct EnvoyConfig<'n, 'a> {
     /// Route configurations by name, for connection managers that get them over RDS; each with the dump that it
     /// is in.
     pub route_configs: HashMap<&'n str, Vec<(usize, &'n Node<'a>)>>,
-    /// The configurations of filters that are named apart from them (ECDS), by name.
+    /// The configurations of filters that are kept separately (ECDS), by name.
     pub extensions: HashMap<&'n str, &'n Node<'a>>,
     /// The keys of the static runtime layers that are 0.
     pub runtime_zeros: HashSet<String>,

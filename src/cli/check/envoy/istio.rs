@@ -38,7 +38,7 @@ struct Patch<'n, 'a> {
     selector: Selector<'n>,
     position: Position,
     apply_to: &'n str,
-    /// Empty for all.
+    /// The context that the patch is for; empty for all contexts.
     context: &'n str,
     operation: &'n str,
     /// The names of the route configuration, the virtual host and the route; empty for all.
@@ -280,19 +280,19 @@ impl<'n, 'a> Patch<'n, 'a> {
         matches!(self.apply_to, "HTTP_FILTER" | "EXTENSION_CONFIG").then_some(&self.value)
     }
 
-    /// Whether its value is a host or a route of its own.
+    /// Whether the value of the patch is a host or a route of its own.
     fn adds(&self) -> bool {
         self.operation.starts_with("INSERT") || matches!(self.operation, "ADD" | "REPLACE")
     }
 
-    /// Whether it changes a route that Istio makes.
+    /// Whether the patch changes a route that Istio makes.
     fn is_merged(&self) -> bool {
         matches!(self.apply_to, "ROUTE_CONFIGURATION" | "VIRTUAL_HOST" | "HTTP_ROUTE")
             && !self.adds()
             && self.operation != "REMOVE"
     }
 
-    /// Whether it names a host or a route of a route configuration.
+    /// Whether the patch names a host or a route of a route configuration.
     fn names(&self, config: &Node<'_>) -> bool {
         if self.host.is_empty() && self.route.is_empty() {
             return false;

@@ -39,9 +39,9 @@ pub(in crate::cli) fn has_type(map: &Node<'_>, name: &str) -> bool {
 /// Where a node is.
 #[derive(Clone, Copy, Default)]
 pub(in crate::cli) struct Place {
-    /// The dump of a proxy that it is in, as `/config_dump` has it; 0 outside of dumps. One file may have several.
+    /// The dump of a proxy that the place is in, as `/config_dump` has it; 0 outside of dumps. One file may have several.
     pub dump: usize,
-    /// Whether it is in the bootstrap of a dump that has the listeners again.
+    /// Whether the place is in the bootstrap of a dump that has the listeners again.
     pub is_copy: bool,
 }
 

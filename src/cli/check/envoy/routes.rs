@@ -45,9 +45,9 @@ pub(super) struct Routes<'c, 'n, 'a> {
 /// An item of a route or a virtual host.
 struct HostItem<'n> {
     stage: &'n str,
-    /// Its `hits_addend`.
+    /// The place of the item's `hits_addend`.
     hits: Option<Position>,
-    /// Whether a filter uses it.
+    /// Whether a filter uses the item.
     is_used: bool,
 }
 

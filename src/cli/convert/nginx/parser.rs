@@ -25,7 +25,7 @@ enum Token {
 ///
 /// # Errors
 ///
-/// The line, and what is wrong.
+/// The line and the error.
 pub(super) fn parse(text: &str) -> Result<Vec<Directive>, (usize, String)> {
     // The last is that of the file.
     let mut open: Vec<Vec<Directive>> = vec![Vec::new()];

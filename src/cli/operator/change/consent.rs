@@ -11,11 +11,11 @@ const MAX_LINE_BYTES: u64 = 1 << 10;
 /// What warnings about a change do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnWarnings {
-    /// The change is made, and they are printed.
+    /// The change is made, and the warnings are printed.
     Continue,
-    /// They prevent it.
+    /// Warnings prevent the change.
     Deny,
-    /// The user decides.
+    /// The user decides about the change.
     Ask,
 }
 

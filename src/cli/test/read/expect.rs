@@ -30,7 +30,7 @@ pub(super) static STATUS: Section = Section {
 
 const CODES: [(&str, bool); 2] = [("OK", false), ("OVER_LIMIT", true)];
 
-/// The names of what becomes of a reservation.
+/// The names of the results of a reservation.
 pub(in crate::cli::test) const RESULTS: [(&str, ReservationResult); 6] = [
     ("none", ReservationResult::None),
     ("reserved", ReservationResult::Reserved),

@@ -28,7 +28,7 @@ pub(super) enum Failure {
     Body(StatusCode),
     /// The body is not a request.
     Invalid(String),
-    /// The request is refused, or the store failed.
+    /// The request is invalid, or the store failed.
     Request(RequestError),
     Internal,
 }

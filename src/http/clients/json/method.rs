@@ -14,7 +14,7 @@ pub(in super::super) enum Method {
 }
 
 impl Method {
-    /// Those of budgets.
+    /// The methods of the budget API.
     pub const BUDGET: [Method; 3] = [Method::Reserve, Method::Settle, Method::Cancel];
 
     pub fn path(self) -> &'static str {

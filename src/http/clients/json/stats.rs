@@ -10,7 +10,7 @@ use weir_common::spans::TraceIds;
 #[derive(Debug)]
 pub struct JsonStats {
     durations: Histogram,
-    /// Those of [`Method::BUDGET`], in its order.
+    /// The latencies of each of [`Method::BUDGET`], in its order.
     budget: [Histogram; Method::BUDGET.len()],
 }
 

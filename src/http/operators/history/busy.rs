@@ -25,9 +25,9 @@ const MARGIN: f32 = 1.25;
 #[derive(Debug)]
 pub(super) struct Row {
     id: u64,
-    /// Its hits at the last sample.
+    /// The hits of the rule at the last sample.
     hits: u64,
-    /// Its hits of about the last hour: those of recent seconds have more weight.
+    /// The hits of the rule in about the last hour: recent seconds have more weight.
     recent: f32,
     slot: Option<u8>,
 }
@@ -36,9 +36,9 @@ pub(super) struct Row {
 #[derive(Debug)]
 pub(super) struct Slot {
     row: usize,
-    /// Its first sample.
+    /// The first sample of the series.
     pub since: u64,
-    /// Its counters at the last sample.
+    /// The counters of the rule at the last sample.
     counts: Counts,
     pub domain: Box<str>,
     pub rule: Box<str>,

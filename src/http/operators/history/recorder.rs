@@ -61,7 +61,7 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
         Recorder { history, sources, rules: Weak::new(), denied: 0 }
     }
 
-    /// Never ends.
+    /// Records continuously; never returns.
     async fn run(mut self) {
         let sources = self.sources;
         let events = &sources.events;

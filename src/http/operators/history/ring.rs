@@ -33,10 +33,10 @@ pub(super) struct Ring {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// The time of its start, in steps since 1970. Another number than that of the place is that of a
-    /// step which is too old.
+    /// The start of the step, in steps since 1970. If the number is not the expected one of its place, the step
+    /// is too old.
     number: u64,
-    /// The first sample in it.
+    /// The first sample in the step.
     sample: u64,
     /// Quantiles of the durations of requests, in milliseconds; NaN if there were none.
     pub p50: f32,

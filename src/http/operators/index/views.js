@@ -7,7 +7,7 @@ let view = null;
 /** Where the overview was left. */
 let overviewTop = 0;
 
-/** Returns the address of a view. Parameters without a value are left out. */
+/** Returns the address of a view. Parameters without a value are omitted. */
 function address(name, parameters = {}) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== '' && value !== null && value !== undefined));
   return `#/${name}${query.size ? `?${query}` : ''}`;

@@ -77,7 +77,7 @@ pub struct WrittenControl {
     pub rules: Vec<String>,
     /// What the operator may not expect.
     pub warnings: Vec<String>,
-    /// Top keys that it matches.
+    /// Top keys that the control matches.
     pub matched: Vec<TopRow>,
 }
 
@@ -85,9 +85,9 @@ pub struct WrittenControl {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletedControl {
     pub control: ShownControl,
-    /// Whether all replicas drop it within a second.
+    /// Whether all replicas drop the control within a second.
     pub shared: bool,
-    /// Whether this outlives the process.
+    /// Whether the deletion outlives the process.
     pub kept: bool,
 }
 
@@ -126,7 +126,7 @@ pub struct HistoryAnswer {
     pub from: String,
     pub until: String,
     pub series: HistorySeries,
-    /// Not in the history of one rule.
+    /// The rules with series; none in the history of one rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<HistoryRule>>,
     pub events: Vec<Value>,
@@ -140,7 +140,7 @@ pub struct HistorySeries {
     pub over_limit: Vec<Option<u32>>,
     pub would_be_over_limit: Vec<Option<u32>>,
     pub errors: Vec<Option<u32>>,
-    /// Not in the history of one rule.
+    /// Quantiles of the durations of requests; none in the history of one rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<Vec<Option<f32>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

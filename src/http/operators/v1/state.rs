@@ -45,7 +45,7 @@ impl Key {
         Ok(Key { domain: domain.to_owned(), descriptor })
     }
 
-    /// Returns it in words: `shop user=ann`.
+    /// Returns the domain and the descriptor as text: `shop user=ann`.
     fn text(&self) -> String {
         format!("{} {}", self.domain, descriptor_text(&self.descriptor.entries()))
     }

@@ -31,7 +31,7 @@ pub(in crate::controls) struct Found {
     pub rows: Vec<(String, String)>,
     /// The number of the first free line.
     pub next: u64,
-    /// What is wrong with the file; empty if nothing is.
+    /// The errors of the file; empty if there are none.
     pub damage: Vec<String>,
     /// Changes that were taken from the copy.
     pub restored: usize,

@@ -50,7 +50,7 @@ impl Controls {
 /// The most other controls that warnings name.
 const MAX_NAMED: usize = 3;
 
-/// Returns what becomes of other controls that the operator may not expect.
+/// Returns the effects on other controls that the operator may not expect.
 pub(super) fn effects_on_others(
     set: &ControlSet,
     limits: &LimitControls,

@@ -338,13 +338,13 @@ proptest! {
             let control = control.map(|control| Arc::new(Control { id: id.clone(), ..control }));
             limits.change(&id, control, &by_key, u64::MAX);
         }
-        let mut anew = LimitControls::default();
+        let mut fresh = LimitControls::default();
         for control in limits.around_or_within(&everything()) {
-            anew.change(&control.id, Some(control.clone()), &RulesByKey::default(), u64::MAX);
+            fresh.change(&control.id, Some(control.clone()), &RulesByKey::default(), u64::MAX);
         }
-        prop_assert_eq!(anew.plans().len(), 0);
-        anew.compile(&by_key, u64::MAX);
-        prop_assert_eq!(limits.plans().len(), anew.plans().len());
+        prop_assert_eq!(fresh.plans().len(), 0);
+        fresh.compile(&by_key, u64::MAX);
+        prop_assert_eq!(limits.plans().len(), fresh.plans().len());
         for key in ["user", "tenant", "bytes", "path"] {
             for value in ["big_one", "/abc", "other"] {
                 for plan in by_key.rules().rules().filter_map(|rule| rule.plan.as_ref()) {
@@ -353,7 +353,7 @@ proptest! {
                         let row = limits.index().find("d", &[(key, value)], || NOW, accepts)?;
                         Some((row.control.id.clone(), row.plans.get(plan).cloned()))
                     };
-                    prop_assert_eq!(of(&limits), of(&anew));
+                    prop_assert_eq!(of(&limits), of(&fresh));
                 }
             }
         }

@@ -60,7 +60,7 @@ fn an_allowance_reserves_nothing_and_charges_what_was_used() {
 }
 
 #[test]
-fn an_allowance_that_does_not_count_gives_back_what_was_reserved() {
+fn an_allowance_that_does_not_count_returns_what_was_reserved() {
     let bench = bench(Action::Allow { count: false });
     assert!(!one(&bench, &START, 40).0);
     assert!(!one(&bench, &END, 15).0);

@@ -1,4 +1,4 @@
-//! Limits as patches change them: the keys of each, apart from where they are written.
+//! Limits as patches change them: the keys of each, without the places where they are written.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! A ledger of reservations: what stores are compared with.
 //!
 //! It keeps the hits of each window, the level of each bucket and what each id has reserved, limit by
-//! limit, and computes from these what is granted, given back and added. Only buckets use the
+//! limit, and computes from these what is granted, returned and added. Only buckets use the
 //! arithmetic of plans, for plain takes, undos and additions.
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,7 +19,7 @@ pub(super) struct Answer {
     reserved: u32,
     pub reservation: ReservationResult,
     would_deny: u16,
-    /// None if it is denied: then it is that of the limit with the longest wait.
+    /// The hits that are left; none if the request is denied: then they are those of the limit with the longest wait.
     remaining: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Answer {
 #[derive(Clone)]
 pub(super) struct Ledger {
     limits: Vec<Counted>,
-    /// By id.
+    /// Open reservations by id.
     open: HashMap<String, Open>,
     /// When the newest operation was made, if it charged all limits. Then each state is of this time.
     pub charged_all: Option<Micros>,
@@ -168,8 +168,8 @@ impl Counted {
         }
     }
 
-    /// Gives hits of a reservation back, where they still count.
-    fn give_back(&mut self, now: Micros, hits: u32, open: &Open) {
+    /// Returns hits of a reservation to the limit, where they still count.
+    fn return_hits(&mut self, now: Micros, hits: u32, open: &Open) {
         let taken = open.taken;
         let Some(window) = self.window(taken) else {
             return self.charge(now, Op::Undo(Undo { hits, taken, limits: 1, replaced: None }));
@@ -177,7 +177,7 @@ impl Counted {
         if window + self.reach() >= self.newest {
             let counted = self.windows.entry(window).or_default();
             let (hits, before) = (u64::from(hits), *counted);
-            assert!(open.is_behind || before >= hits, "hits that were given back");
+            assert!(open.is_behind || before >= hits, "hits that were returned");
             *counted = before.saturating_sub(hits);
         }
     }
@@ -339,7 +339,7 @@ impl Ledger {
         for limit in open.took_by(&mut self.limits) {
             match reserved.checked_sub(used) {
                 Some(0) => {}
-                Some(rest) => limit.give_back(now, rest, &open),
+                Some(rest) => limit.return_hits(now, rest, &open),
                 None => limit.add(now, used - reserved),
             }
         }
@@ -347,11 +347,11 @@ impl Ledger {
         self.close(open, reserved, id, granted)
     }
 
-    /// Gives back hits of one reservation of an id.
+    /// Cancels one reservation of an id, which returns its hits.
     fn cancel(&mut self, now: Micros, hits: u32, open: Open, id: &str) -> Answer {
         let hits = hits.min(open.hits);
         for limit in open.took_by(&mut self.limits) {
-            limit.give_back(now, hits, &open);
+            limit.return_hits(now, hits, &open);
         }
         self.close(open, hits, id, 0)
     }

@@ -68,7 +68,7 @@ pub fn reserves_at_most_n_of_racing<S: States, F: Future<Output = S>>(
         });
         for (limit, used) in plan.limits().iter().zip(read) {
             let most = match limit.algorithm {
-                // What drains meanwhile is not given back.
+                // What drains meanwhile is not returned.
                 Algorithm::Gcra(_) | Algorithm::TokenBucket(_) => sum + 1,
                 _ => sum,
             };
@@ -90,7 +90,7 @@ struct Caller<'a, S> {
 }
 
 impl<S: States> Caller<'_, S> {
-    /// Returns the hits that it has used.
+    /// Returns the hits that the caller has used.
     async fn run(&self) -> u64 {
         let (mut open, mut sum) = (VecDeque::new(), 0);
         for round in 0..ROUNDS {

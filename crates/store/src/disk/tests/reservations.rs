@@ -1,7 +1,7 @@
 //! What is reserved and settled before and after a restart.
 //!
 //! All is settled with 0 hits, so that a key has counted exactly the hits that are reserved: a state in which it
-//! has not would give back hits twice, or never.
+//! has not would return hits twice, or never.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -7,7 +7,7 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Pass(Micros),
-    /// The same operation a number of times, this far apart.
+    /// One operation a number of times, with this time between them.
     Burst(usize, Op, Micros),
     Sweep,
 }

@@ -55,12 +55,12 @@ impl Increment {
         command
     }
 
-    /// Returns how many charges it makes.
+    /// Returns how many charges the command makes.
     pub fn len(&self) -> usize {
         self.charges.len()
     }
 
-    /// Takes its charges, to make them by a script or to fail them.
+    /// Takes the charges, to make them by a script or to fail them.
     pub fn take_charges(&mut self) -> SmallVec<[PendingCharge; 1]> {
         std::mem::take(&mut self.charges)
     }

@@ -25,17 +25,17 @@ pub(in super::super) struct PendingCharge {
     /// The role in which a failure of this charge denies its group; none where it does not.
     pub denial_where_failed: Option<Role>,
     pub group: Option<Group>,
-    /// Records what undoes it.
+    /// Whether what undoes the charge is recorded.
     pub undoable: bool,
     /// The key contains the start of the window.
     pub window_in_key: bool,
     /// The time of the request where the window is part of the key: the charge is decided as of then.
     pub at: Micros,
-    /// How many redirects it has followed.
+    /// How many redirects the charge has followed.
     pub hops: u8,
     /// Preceded by `ASKING`: the node answers although the slot is still being moved to it.
     pub asking: bool,
-    /// Sent in a call of its own.
+    /// Whether the charge is sent in a call of its own.
     pub alone: bool,
     pub reply: Arc<Reply>,
     /// The position of its answer in `reply`.
@@ -115,7 +115,7 @@ impl ChargeOp {
 #[derive(Debug)]
 pub(super) struct Decided {
     pub allowed: bool,
-    /// Charges that give back what nobody will use.
+    /// Charges that return what nobody will use.
     pub returning: Vec<PendingCharge>,
 }
 
@@ -253,7 +253,7 @@ impl PendingCharge {
         lease.answer(before, &undos, now).into_iter().map(returning).collect()
     }
 
-    /// Returns the charge that gives back hits that this one has reserved, over the same connection.
+    /// Returns the charge that cancels hits that this one has reserved, over the same connection.
     pub fn cancelling(&self, hits: u32) -> PendingCharge {
         PendingCharge {
             op: ChargeOp::Op(Op::Reservation(ReservationOp::Cancel(hits))),

@@ -283,7 +283,7 @@ impl ScriptCall {
         self.entries.len().saturating_mul(state)
     }
 
-    /// Returns its charges, to send elsewhere or to fail.
+    /// Returns the charges of the call, to send elsewhere or to fail.
     pub fn into_charges(self) -> impl Iterator<Item = PendingCharge> {
         self.entries.into_iter().flat_map(|entry| entry.charges)
     }
@@ -339,7 +339,7 @@ pub(in super::super) struct Answered<'r> {
     pub failures: SmallVec<[(StoreError, Box<[u8]>); 1]>,
     /// Redis's message for the first failure that has no code of its own.
     pub message: &'r [u8],
-    /// Charges that give back what was reserved for requests that were dropped meanwhile, and what was leased
+    /// Charges that return what was reserved for requests that were dropped meanwhile, and what was leased
     /// too late.
     pub orphans: Vec<PendingCharge>,
 }

@@ -41,7 +41,7 @@ pub(in super::super) mod op {
     pub const ADD: u8 = 3;
     /// Takes hits, and more where they are allowed.
     pub const UPTO: u8 = 4;
-    /// This one and those after it are about a reservation.
+    // The operations on a reservation, as in `ReservationOp`.
     pub const RESERVE: u8 = 5;
     pub const SETTLE: u8 = 6;
     pub const SETTLE_OR_RESERVE: u8 = 7;

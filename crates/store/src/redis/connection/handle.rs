@@ -20,7 +20,7 @@ pub(in super::super) struct Connection {
     /// The charges of the next round trip.
     pending: Mutex<Vec<PendingCharge>>,
     wake: Notify,
-    /// [`UP`], or why it is not used.
+    /// [`UP`], or why the connection is not used.
     down: AtomicU8,
     /// The open connection, for commands that are not charges.
     link: Mutex<Option<Link>>,
@@ -54,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// Returns the server that it goes to.
+    /// Returns the server of the connection.
     pub fn target(&self) -> &Target {
         &self.target
     }

@@ -50,8 +50,9 @@ struct Allowed {
     late: usize,
     /// How many times commands were abandoned.
     abandoned: u64,
-    /// What their replies may take, and what of it is left.
+    /// The most bytes that the replies to all commands in flight may take.
     bytes: usize,
+    /// How many of these bytes are left.
     left: usize,
 }
 
@@ -106,13 +107,13 @@ impl Meter {
 pub(super) struct InFlight<'m> {
     meter: &'m Meter,
     replies: usize,
-    /// How many were abandoned before it was sent.
+    /// How many times commands were abandoned before this one was sent.
     abandoned: u64,
     is_finished: bool,
 }
 
 impl InFlight<'_> {
-    /// Ends it, where no reply is outstanding.
+    /// Ends the wait: all replies have come.
     pub fn finish(mut self) {
         self.is_finished = true;
     }
@@ -126,7 +127,7 @@ impl Drop for InFlight<'_> {
             allowed.late = allowed.late.saturating_add(self.replies);
             allowed.abandoned += 1;
         } else if allowed.abandoned == self.abandoned {
-            // Replies come in order: those to commands that were abandoned before have come.
+            // Replies come in order: the replies to commands that were abandoned before have come.
             allowed.late = 0;
         }
         if allowed.commands == 0 {
@@ -147,7 +148,7 @@ impl Replies {
     ///
     /// # Errors
     ///
-    /// They must not be parsed; the connection is of no use any more.
+    /// The bytes must not be parsed; the connection is of no use any more.
     pub fn measure(&mut self, bytes: &[u8], meter: &Meter) -> io::Result<()> {
         let measured = self.0.scan(bytes);
         let counted = measured.and_then(|seen| meter.count(seen.replies, seen.bytes));

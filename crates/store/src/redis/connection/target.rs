@@ -15,7 +15,7 @@ use crate::redis::options::{Clock, Layout};
 #[derive(Clone, Debug)]
 pub(in super::super) enum Target {
     Server(Endpoint),
-    /// The master of that name, at the address that the sentinels know.
+    /// A master by its name, at the address that the sentinels know.
     Master {
         name: String,
         sentinels: Vec<Endpoint>,

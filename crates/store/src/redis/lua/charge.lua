@@ -403,7 +403,7 @@ local function entry(again)
   end
   if not err and changed and rule.width > 1 then
     err = close(rule, key, state, v, grows)
-    -- Hits that are not charged must not be given back.
+    -- Hits that are not charged must not be returned.
     if err and record then try('DEL', record_key) end
   end
   if not err and holds then

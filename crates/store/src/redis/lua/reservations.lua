@@ -108,7 +108,7 @@ algorithms[NUMBER] = {
       if used >= settled then
         changed, grows, err = add(rule, v, used - settled, limits)
       elseif state ~= '' then
-        -- Without a state there is nothing to give back.
+        -- Without a state there is nothing to return.
         changed, err = undo(rule, v, settled - used, nil, taken, limits, 0, 0)
       end
       if count > 1 then

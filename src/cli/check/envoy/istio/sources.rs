@@ -19,7 +19,7 @@ impl Sources {
         Sources { files: vec![(0, name.into())] }
     }
 
-    /// These files, one after the other.
+    /// Returns the sources of several files, one after the other.
     pub fn of(files: &[RuleFile]) -> Sources {
         let mut before = 0_u32;
         let files = files.iter().map(|RuleFile { name, text }| {

@@ -46,7 +46,7 @@ enum Kind {
 struct Token<'e> {
     kind: Kind,
     text: &'e str,
-    /// Where it starts and ends, with quotes.
+    /// Where the token starts and ends in the text, with quotes.
     start: usize,
     end: usize,
 }
@@ -57,23 +57,24 @@ struct Path<'e> {
     /// Where each segment ends in the text.
     ends: Vec<usize>,
     tokens: Range<usize>,
-    /// The method that is called on it.
+    /// The method that is called on the path.
     method: Option<&'e str>,
-    /// The key that `in` looks for in it.
+    /// The key that `in` looks for in the path.
     wanted: Option<&'e str>,
-    /// The function that it is the first argument of.
+    /// The function that the path is the first argument of.
     function: Option<&'e str>,
-    /// Whether it is part of a comparison, and the numbers that it is compared with.
+    /// Whether the path is part of a comparison.
     is_compared: bool,
+    /// The numbers that the path is compared with.
     numbers: Vec<f64>,
 }
 
 /// Why an expression may fail.
 #[derive(Debug, PartialEq)]
 pub(super) enum Failure<'e> {
-    /// This may be absent; and the check that it is not.
+    /// The path may be absent; `check` is an expression that tests for it.
     Absent { path: &'e str, check: String },
-    /// The text of this header may be no number.
+    /// The text of the header at the path may be no number.
     NoNumber { path: &'e str },
 }
 

@@ -40,7 +40,7 @@ struct Pair<'n> {
     ends: Vec<usize>,
 }
 
-/// Reports what is wrong with the items of a domain. Returns those that reserve and settle.
+/// Reports errors in the items of a domain. Returns those that reserve and settle.
 pub(super) fn check<'n, 'a>(
     domain: &'n Domain,
     used: &[Used<'n, 'a>],

@@ -40,12 +40,12 @@ enum Length {
     Negative,
 }
 
-/// What a part of the bytes has.
+/// What was found in a part of the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scanned {
-    /// Replies that end in it.
+    /// Replies that end in this part.
     pub replies: usize,
-    /// The memory that it takes, or announces.
+    /// The memory that this part takes, or announces.
     pub bytes: usize,
 }
 
@@ -54,7 +54,7 @@ impl Scanner {
     ///
     /// # Errors
     ///
-    /// They are invalid, or too deep. Nothing after them can be scanned.
+    /// The bytes are invalid, or their arrays are nested too deep. Nothing after them can be scanned.
     pub fn scan(&mut self, mut bytes: &[u8]) -> Result<Scanned, BadReply> {
         let mut seen = Scanned::default();
         while let Some((&first, rest)) = bytes.split_first() {
