@@ -166,10 +166,8 @@ fn examine(title: &str, outcome: &Outcome, limits: &[Limit]) -> Vec<Report> {
     for (limit, report) in limits.iter().zip(&reports) {
         if let Some((least, mean)) = report.parts() {
             let windows = report.overloaded.len();
-            println!(
-                "  {}: {windows} overloaded windows, least {least:.4} of n, mean {mean:.4}",
-                limit.name
-            );
+            let name = limit.name;
+            println!("  {name}: of {windows} overloaded windows {mean:.4} of n, least {least:.4}");
         }
     }
     let over: Vec<&String> = reports.iter().flat_map(|report| &report.over).collect();
