@@ -1,6 +1,7 @@
 //! The whole program from outside: the real binary on real sockets, with a real Envoy in front.
 //!
-//! No test waits for a window to end or fails when one does: limits are per day or longer.
+//! No test waits for a window to end or fails when one does: limits are per day or longer. Only leases are examined for
+//! several windows.
 
 #![allow(
     clippy::disallowed_methods,

@@ -6,6 +6,7 @@ mod cluster;
 mod counts;
 mod deadlines;
 mod faults;
+mod lease_load;
 mod leases;
 mod log;
 mod policies;
