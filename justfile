@@ -33,7 +33,7 @@ doc:
 # Write the generated parts of docs/settings.md and of the chart
 update-docs:
     UPDATE_DOCS=1 cargo test --lib docs
-    UPDATE_DOCS=1 cargo test --test chart_files
+    UPDATE_DOCS=1 cargo test --test repository chart_files
 
 # Draw the pictures of docs/algorithms.md
 update-pictures:

@@ -9,7 +9,7 @@ use crate::support::files::root;
 #[test]
 fn envoy_accepts_what_is_converted() {
     let mut accepted = 0;
-    for entry in fs::read_dir(root().join("tests/convert")).expect("a directory") {
+    for entry in fs::read_dir(root().join("tests/cli/convert")).expect("a directory") {
         let path = entry.expect("an entry").path();
         let directory = tempfile::tempdir().expect("a directory");
         let output = Command::new(env!("CARGO_BIN_EXE_weir"))

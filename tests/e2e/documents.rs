@@ -15,8 +15,8 @@ use crate::support::{console, envoy, schemas, yaml};
 /// What another test checks: the start of a path, and the test, which must name the file.
 const CHECKED_ELSEWHERE: [(&str, &str); 4] = [
     ("docs/envoy.md", "tests/e2e/envoy_docs.rs"),
-    ("docs/install.md", "tests/install.rs"),
-    ("docs/managed-redis.md", "tests/install.rs"),
+    ("docs/install.md", "tests/repository/install.rs"),
+    ("docs/managed-redis.md", "tests/repository/install.rs"),
     ("examples/compose/", "tests/e2e/compose.rs"),
 ];
 

@@ -1,14 +1,9 @@
 //! Runs the `console` blocks of the documents as they are pasted. A document's blocks share a directory with
 //! the YAML that it shows before them: in a file with the name of its first line, else in `shop.yaml`.
 
-#[path = "support/console.rs"]
-mod console;
-#[path = "support/files.rs"]
-mod files;
-#[path = "support/markdown.rs"]
-mod markdown;
-
 use std::fs;
+
+use crate::support::{console, files, markdown};
 
 /// Documents with examples that another test runs.
 const ELSEWHERE: [(&str, &str); 4] = [

@@ -1,20 +1,14 @@
 //! Checks what releases are built with: Dockerfile, workflows, scripts, and versions that must agree.
 
-#[path = "support/files.rs"]
-mod files;
-#[path = "release/publish.rs"]
 mod publish;
-#[path = "support/tools.rs"]
-mod tools;
-#[path = "release/workflow.rs"]
 mod workflow;
-#[path = "support/yaml.rs"]
-mod yaml;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use crate::support::{files, tools, yaml};
 
 use files::{read, root};
 use parking_lot::{Mutex, MutexGuard};

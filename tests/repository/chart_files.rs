@@ -1,13 +1,12 @@
 //! Compares the files of the chart `helm/weir` that have a source elsewhere with it.
-//! `UPDATE_DOCS=1 cargo test --test chart_files` writes them.
-
-#[path = "support/files.rs"]
-mod files;
+//! `UPDATE_DOCS=1 cargo test --test repository chart_files` writes them.
 
 use std::fmt::Write;
 use std::fs;
 use std::iter::Peekable;
 use std::str::Lines;
+
+use crate::support::files;
 
 use files::{read, root};
 
@@ -16,7 +15,7 @@ fn compare(name: &str, wanted: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(root().join(name), wanted).unwrap();
     } else {
-        let command = "run UPDATE_DOCS=1 cargo test --test chart_files";
+        let command = "run UPDATE_DOCS=1 cargo test --test repository chart_files";
         assert!(read(name) == wanted, "{name} is out of date: {command}");
     }
 }

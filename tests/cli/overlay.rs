@@ -1,13 +1,10 @@
 //! The overlays of `docs/overlay.md` and of the guide for Envoy AI Gateway, and invalid overlays.
 
-#[path = "support/files.rs"]
-mod files;
-#[path = "support/markdown.rs"]
-mod markdown;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use crate::support::{files, markdown};
 
 /// The document, and a directory with the files that it shows.
 fn examples() -> (String, tempfile::TempDir) {

@@ -1,7 +1,5 @@
 //! The subcommand `weir check`.
 
-#![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
-
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,14 +1,13 @@
 //! Compares the dependencies between modules with the table of ARCHITECTURE.md, and what each package has to
 //! declare with what they declare. Finds files that use each other.
 
-#[path = "architecture/circles.rs"]
 mod circles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use circles::Package;
+use self::circles::Package;
 
 /// The modules that may use all others, because they assemble the program.
 const WIRING: [&str; 2] = ["app", "cli"];

@@ -1,4 +1,4 @@
-//! The subcommand `weir replay`: reports, formats, and invalid input. `tests/console.rs` runs the examples of
+//! The subcommand `weir replay`: reports, formats, and invalid input. `tests/repository/console.rs` runs the examples of
 //! its document.
 
 use std::fs;

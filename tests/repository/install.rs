@@ -1,17 +1,12 @@
 //! docs/install.md, docs/managed-redis.md and examples/kubernetes: the real Helm accepts the commands and values, weir accepts
 //! the settings, and the manifests are those of the chart.
 
-#[path = "support/files.rs"]
-mod files;
-#[path = "support/tools.rs"]
-mod tools;
-#[path = "support/yaml.rs"]
-mod yaml;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crate::support::{files, tools, yaml};
 
 use files::{read, root};
 use tools::{kubernetes_validate, tool};

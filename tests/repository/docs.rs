@@ -1,10 +1,5 @@
 //! Checks the rule files, worked examples and links of the documentation.
 
-#[path = "support/files.rs"]
-mod files;
-#[path = "support/markdown.rs"]
-mod markdown;
-#[path = "docs/names.rs"]
 mod names;
 
 use std::collections::{HashMap, HashSet};
@@ -12,6 +7,8 @@ use std::fmt::Write;
 use std::fs;
 use std::iter::zip;
 use std::path::{Path, PathBuf};
+
+use crate::support::{files, markdown};
 
 use weir_limit::{Decision, Micros, Op, Plan, SECOND, State};
 use weir_rules::source::RuleFile;

@@ -5,9 +5,6 @@
 //! toolchains and building weir again is left out. `scripts/test` is left to .ci/run, of which this is a
 //! part. Nothing else is replaced: the ports are the default ones, so runs take turns through a file lock.
 
-#![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
-
-#[path = "readme/session.rs"]
 mod session;
 
 use std::fs::{self, File};
@@ -16,7 +13,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use session::Session;
+use self::session::Session;
 
 /// The ports of the commands: two of weir, its debug port, Envoy and Envoy's own backend.
 const PORTS: [u16; 5] = [8081, 8080, 6070, 10000, 10001];

@@ -17,7 +17,7 @@ fn weir(directory: &Path, args: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn what_is_written_fits_together() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/convert");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/convert");
     let files = [
         ("nginx.conf", 4, "9: nginx delays requests of the burst without `nodelay`"),
         ("envoy.yaml", 3, "10: no `rate_limits` of a route"),

@@ -1,20 +1,15 @@
 //! The Grafana dashboard and the Prometheus alerts: their metrics exist, nothing is missing that an
 //! operator needs, and promtool accepts them, if it is installed.
 
-#[path = "support/files.rs"]
-mod files;
-#[path = "dashboards/promql.rs"]
 mod promql;
-#[path = "support/tools.rs"]
-mod tools;
-#[path = "support/yaml.rs"]
-mod yaml;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use crate::support::{files, tools, yaml};
 
 use serde_json::{Value, json};
 

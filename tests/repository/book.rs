@@ -1,14 +1,13 @@
 //! Checks that the pages make a book: the list of pages, the preprocessor, and the check of the built book.
 //! `scripts/build-book` builds it.
 
-#[path = "support/files.rs"]
-mod files;
-
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use crate::support::files;
 
 use files::{read, root};
 use serde_json::{Value, json};

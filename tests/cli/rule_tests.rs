@@ -1,14 +1,11 @@
 //! The subcommand `weir test`: the tests of `docs/testing-rules.md` and `docs/recipes.md`, the tests that the examples
 //! ship with, and invalid test files.
 
-#[path = "support/files.rs"]
-mod files;
-#[path = "support/markdown.rs"]
-mod markdown;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use crate::support::{files, markdown};
 
 const RULES: &str = "\
 domain: shop
@@ -37,7 +34,7 @@ fn test(text: &str, arguments: &str) -> (Option<i32>, String, String) {
 
 #[test]
 fn the_documented_tests_pass() {
-    // Those that fail are shown with what `weir test` prints, which tests/console.rs compares.
+    // Those that fail are shown with what `weir test` prints, which tests/repository/console.rs compares.
     let failing = ["failing.test.yaml", "invalid.test.yaml"];
     for (document, tests) in [("docs/testing-rules.md", 9), ("docs/recipes.md", 17)] {
         let directory = tempfile::tempdir().unwrap();

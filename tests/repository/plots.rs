@@ -1,8 +1,8 @@
 //! The pictures in docs/algorithms.md are up to date.
 
-#[path = "../examples/plot_algorithms/draw.rs"]
+#[path = "../../examples/plot_algorithms/draw.rs"]
 mod draw;
-#[path = "../examples/plot_algorithms/simulate.rs"]
+#[path = "../../examples/plot_algorithms/simulate.rs"]
 mod simulate;
 
 use std::fs;
