@@ -216,8 +216,8 @@ impl Random {
     /// Chooses the rules, the value and the hits of a request.
     fn request(&mut self, rules: usize) -> (std::ops::Range<usize>, u16, u32) {
         let one = (self.next() % rules as u64) as usize;
-        let rules = if self.next().is_multiple_of(2) { 0..rules } else { one..one + 1 };
-        let value = match self.next() % 5 {
+        let rules = if self.next().is_multiple_of(4) { one..one + 1 } else { 0..rules };
+        let value = match self.next() % 8 {
             // The number k has one request in k · (k + 1), about.
             0 => (VALUES / (self.next() % VALUES + 1)) as u16,
             _ => HOT,

@@ -92,7 +92,7 @@ fn changed_numbers_and_controls_bound_the_next_window() {
     if !is_long() {
         return;
     }
-    let Numbers { n, seconds: length } = SHORT;
+    let Numbers { n, seconds: length, .. } = SHORT;
     let lower = Numbers { n: n / 2, ..SHORT };
     let redis = Server::start();
     let exam = Exam::start(on(&redis), SHORT, 3, Target::Steady);

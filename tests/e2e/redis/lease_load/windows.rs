@@ -30,7 +30,7 @@ struct Hits {
     sure: u64,
     /// Perhaps admitted in it.
     may: u64,
-    /// Surely asked for in it.
+    /// Surely asked for in it one by one: who asks for many may be denied while a few are left.
     asked: u64,
 }
 
@@ -92,7 +92,7 @@ impl Limit {
             for first in from - self.buckets..=to {
                 let window = windows.entry((sample.value, first)).or_default();
                 let sure = first <= from && to <= first + self.buckets;
-                window.asked += if sure { hits } else { 0 };
+                window.asked += u64::from(sure && hits == 1);
                 if sample.admitted {
                     window.sure += if sure { hits } else { 0 };
                     window.may += hits;
@@ -163,14 +163,15 @@ fn windows_count_what_is_surely_or_perhaps_in_them() {
         admitted,
     };
     let limit = Limit { name: "test", rule: 0, n: 4, step: 10, buckets: 0, estimates: false };
-    let hits = [sample(100, 101, 4, true), sample(109, 110, 1, true), sample(112, 113, 9, false)];
+    let hits = [sample(100, 101, 4, true), sample(109, 110, 1, true), sample(112, 113, 1, false)];
     let report = limit.examine(&hits, |_| 4);
     assert_eq!((report.over.len(), report.overloaded), (0, vec![]));
     let report = limit.examine(&[hits[0], sample(108, 109, 1, true)], |_| 4);
     assert_eq!(report.over.len(), 1, "{report:?}");
-    // Asked for six of four; the window is over when it was answered.
-    let report = limit.examine(&[hits[0], sample(108, 109, 2, false), hits[1], hits[2]], |_| 4);
-    assert_eq!(report.overloaded, [4]);
+    // Asked for six of four one by one; the window is over when the last is answered.
+    let asked = (0..6).map(|at| sample(100 + at, 101 + at, 1, at < 3));
+    let report = limit.examine(&asked.chain([hits[2]]).collect::<Vec<_>>(), |_| 4);
+    assert_eq!(report.overloaded, [3]);
     // Two steps count together.
     let ring = Limit { buckets: 1, ..limit };
     let both = [sample(101, 102, 3, true), sample(115, 116, 2, true)];
