@@ -94,7 +94,7 @@ descriptors:
     let of_rules: HashSet<_> =
         bench.rules.rules().map(|rule| top.redaction().rule_path(rule)).collect();
     let rows = list(&bench, By::Hits).rows;
-    assert_eq!((rows.len(), of_rules.len()), (9, 6), "{of_rules:?}");
+    assert_eq!(of_rules.len(), 6, "{of_rules:?}");
     let of_rows: HashSet<_> = rows.into_iter().filter_map(|row| row.rule).collect();
     assert_eq!(of_rows, of_rules);
     assert!(of_rows.iter().all(|path| !path.contains("s3") && !path.contains("10.")));

@@ -41,8 +41,8 @@ pub(super) fn rule<'r>(
     let is_shown = |rule: &&Rule| redaction.rule_path(rule) == path;
     let found = of_domain().find(|rule| rule.path() == path);
     found.or_else(|| of_domain().find(is_shown)).ok_or_else(|| {
-        let near = Suggester::default().nearest(path, of_domain().map(Rule::path));
-        unknown("rule", path, near)
+        let paths: Vec<&str> = of_domain().map(Rule::path).collect();
+        unknown("rule", path, Suggester::default().nearest(path, paths.into_iter()))
     })
 }
 
