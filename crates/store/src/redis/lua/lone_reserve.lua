@@ -113,7 +113,8 @@ while at <= #args do
       end
     end
     if sum_of > 1 then
-      set = try('SET', record_key, pack(RECORD, LAYOUT, hits - settled, sum_of - 1, limits, taken, lapses, tag), 'KEEPTTL')
+      local text = pack(RECORD, LAYOUT, hits - settled, sum_of - 1, limits, taken, lapses, tag)
+      set = try('SET', record_key, text, 'KEEPTTL')
     else
       set = try('DEL', record_key)
     end
