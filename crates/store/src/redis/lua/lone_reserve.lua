@@ -26,14 +26,14 @@ local function open(key)
 end
 
 -- Behind the rules, and how entries are charged.
-local out, i = pack('<I7', t), 0
+local out, i = { pack('<I7', t) }, 0
 at = at + count * RULE_BYTES + 1
 while at <= #args do
   local rule, op, used, least, more, timeout
   rule, op, used, least, more, timeout, at = read('<I4xxBI4xxxxI4I4I4', args, at)
   local flags, n, p = read('<xxBI7I7', args, RULES + rule * RULE_BYTES)
-  i = i + 2
-  local key, record_key = KEYS[i - 1], KEYS[i]
+  i = i + 1
+  local key, record_key = KEYS[2 * i - 1], KEYS[2 * i]
 
   local state, window, set = try('GET', key) or '', floor(t / p), nil
   local err, count, changed, grows = nil, 0, false, false
@@ -113,7 +113,8 @@ while at <= #args do
       end
     end
     if sum_of > 1 then
-      set = try('SET', record_key, pack(RECORD, LAYOUT, hits - settled, sum_of - 1, limits, taken, lapses, tag), 'KEEPTTL')
+      local text = pack(RECORD, LAYOUT, hits - settled, sum_of - 1, limits, taken, lapses, tag)
+      set = try('SET', record_key, text, 'KEEPTTL')
     else
       set = try('DEL', record_key)
     end
@@ -138,7 +139,8 @@ while at <= #args do
       try('DEL', record_key)
     end
   end
-  out = out .. (err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record))
+  out[i + 1] = err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record)
 end
 
-return out .. (reason or '')
+out[i + 2] = reason
+return table.concat(out)

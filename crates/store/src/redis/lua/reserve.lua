@@ -6,15 +6,15 @@
 -- Reply, states, expiry as in charge.lua; records as in reservations.lua
 -- Cost    as in charge.lua and reservations.lua
 local RESERVATIONS = 15
-local make, out, key_at = algorithms[RESERVATIONS].make, pack('<I7', t), 0
+local make, out, i = algorithms[RESERVATIONS].make, { pack('<I7', t) }, 0
 -- Behind how entries are charged: each by itself.
 at = at + 1
 while at <= #args do
   local rule, op, used, least, more, timeout
   rule, op, used, least, more, timeout, at = read('<I4xxBI4xxxxI4I4I4', args, at)
   rule = rules[rule + 1]
-  local key, record_key = KEYS[key_at + 1], KEYS[key_at + 2]
-  key_at = key_at + 2
+  i = i + 1
+  local key, record_key = KEYS[2 * i - 1], KEYS[2 * i]
   moved = false
   local err, state, v = open(rule, key)
   local changed, grows = moved, moved
@@ -28,7 +28,8 @@ while at <= #args do
     -- Hits that are not charged must not be given back.
     if err then try('DEL', record_key) end
   end
-  out = out .. (err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record))
+  out[i + 1] = err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record)
 end
 
-return out .. (reason or '')
+out[i + 2] = reason
+return table.concat(out)

@@ -87,6 +87,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (hits(), reserve()).prop_map(|(hits, it)| ReservationOp::SettleOrReserve(hits, it)),
         1 => reserve().prop_map(|it| ReservationOp::SettleOrReserve(0, it)),
         1 => hits().prop_map(ReservationOp::Cancel),
+        1 => (reserve(), 1..3_u16).prop_map(|(it, tag)| ReservationOp::ReserveOnce(it, tag)),
+        1 => hits().prop_map(ReservationOp::SettleKnown),
     ];
     prop_oneof![6 => about.prop_map(Op::Reservation), 1 => (0_u64..4).prop_map(Op::Take)]
 }
