@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::{files, tools, yaml};
+use crate::support::{files, tools};
 
 use files::{read, root};
 use parking_lot::{Mutex, MutexGuard};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::workflow::{REPOSITORY, Runner, put_binaries, scripts, workflow};
+use super::workflow::{REPOSITORY, Runner, put_binaries, scripts, workflow};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const IMAGE: &str = "ghcr.io/ann/limits";
@@ -241,7 +241,7 @@ fn a_failed_installation_is_shown_and_its_cluster_deleted() {
 #[test]
 fn workflows_need_nothing_but_the_token_of_the_repository() {
     for name in ["ci", "dependencies", "pages", "release"] {
-        let text = crate::files::read(format!(".github/workflows/{name}.yaml"));
+        let text = crate::support::files::read(format!(".github/workflows/{name}.yaml"));
         for word in ["secrets.", "vars."] {
             assert!(!text.contains(word), "{name}.yaml needs {word}");
         }

@@ -9,8 +9,8 @@ use std::process::{Command, Output};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use crate::files::{read, root};
-use crate::yaml;
+use crate::support::files::{read, root};
+use crate::support::yaml;
 
 /// The repository whose workflows run.
 pub const REPOSITORY: &str = "Ann/Limits";
