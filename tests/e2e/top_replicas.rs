@@ -18,6 +18,13 @@ descriptors:
     rate_limit: { unit: year, requests_per_unit: 3 }
   - key: api_key
     rate_limit: { unit: year, requests_per_unit: 100 }
+  - key: api_key
+    value: s3cret2
+    descriptors:
+      - key: user
+        rate_limit: { unit: year, requests_per_unit: 100 }
+      - key: path
+        rate_limit: { unit: year, requests_per_unit: 100 }
   - key: trial
     shadow_mode: true
     rate_limit: { unit: year, requests_per_unit: 0 }
@@ -128,6 +135,45 @@ async fn replicas_list_the_keys_of_all_and_no_hidden_value_is_in_their_lists() {
     keys.iter().for_each(|key| drop(redis.command(&["DEL", key])));
     let api = ControlApi::new(&a);
     wait_for("its own list", || (api.good("/v1/top")["replicas"] == 1).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_that_names_a_hidden_value_is_found_by_its_path_and_by_the_one_that_is_shown() {
+    let redis = Server::start();
+    let (a, b) = (setup(&redis).start(), setup(&redis).start());
+    // Only one of them has hits of it.
+    for last in [("user", "ann"), ("path", "/x")] {
+        let entries = [("api_key", "s3cret2"), last];
+        assert_eq!(code(a.grpc, request("shop", &entries)).await, Code::Ok);
+    }
+    ask(&b, "user", "bob", 1).await;
+    let list = |weir: &Weir, rule: &str, scope: &str| {
+        let list = ControlApi::new(weir)
+            .good(&format!("/v1/top?domain=shop&rule={rule}&window=1m&scope={scope}"));
+        list["rows"].as_array().unwrap().clone()
+    };
+    let rows = wait_for("the lists of both", || {
+        let rows = list(&b, "api_key_s3cret2.user", "all");
+        (!rows.is_empty()).then_some(rows)
+    });
+    assert_eq!((rows.len(), &rows[0]["entries"][1]["value"]), (1, &json!("ann")), "{rows:?}");
+    let shown = rows[0]["rule"].as_str().unwrap();
+    assert!(shown.starts_with("api_key_hash:") && shown.ends_with(".user"), "{shown}");
+    for rule in ["api_key_s3cret2.user", shown] {
+        assert_eq!(list(&a, rule, "all"), rows, "{rule}");
+        assert_eq!(list(&a, rule, "here"), rows, "{rule}");
+        assert_eq!(list(&b, rule, "here"), Vec::<Value>::new(), "{rule}");
+        for weir in [&a, &b] {
+            ControlApi::new(weir).good(&format!("/v1/history?domain=shop&rule={rule}"));
+        }
+    }
+    let printed = top(&b, &["-d", "shop", "--rule", "api_key_s3cret2.path"]);
+    assert!(printed.contains("path=/x") && !printed.contains("s3cret2"), "{printed}");
+    assert_eq!(
+        top(&b, &["-d", "shop", "--rule", shown]).matches("user=ann").count(),
+        1,
+        "the column RULE"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

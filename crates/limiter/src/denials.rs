@@ -95,9 +95,9 @@ impl Denials {
         Denials { wanted, sample: Sample::new(PER_SECOND), waiting, redaction }
     }
 
-    /// The descriptor keys whose values are shown as hashes.
-    pub fn redacted_keys(&self) -> &[String] {
-        self.redaction.keys()
+    /// What is shown in place of secret values.
+    pub fn redaction(&self) -> &Arc<Redaction> {
+        &self.redaction
     }
 
     /// Returns what receives the denials from now on.
@@ -183,7 +183,7 @@ impl Denials {
             entries,
             cut,
             hits: matched.op.asks().unwrap_or(0),
-            rule: rule.map(|rule| self.redaction.path(rule.path(), all, 0)),
+            rule: rule.map(|rule| self.redaction.path(rule.path(), all)),
             rule_id: rule.map(|rule| rule_id(rule.domain(), rule.path())),
             limit: limit.map(ToString::to_string),
             control: matched.effect.map(|effect| effect.control().id.clone()),

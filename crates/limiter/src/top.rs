@@ -219,15 +219,6 @@ impl Top {
         }
     }
 
-    /// Returns the path of the rule that a listed key of the domain has, as it is, by the path that is shown. A
-    /// hidden value may be in it.
-    pub fn rule_shown_as(&self, domain: &str, shown: &str) -> Option<String> {
-        let query = Query { domain: Some(domain), rule: Some(shown), ..Query::new(By::Hits) };
-        let (merged, _) = self.merged(HITS, query.window);
-        let row = merged.rows.iter().find(|row| query.selects(&row.key, &self.redaction))?;
-        Some(row.key.rule().to_owned())
-    }
-
     fn counted(&self, list: usize, query: &Query<'_>) -> TopList {
         let (merged, seconds) = self.merged(list, query.window);
         list::by_count(merged, query, seconds, &self.redaction)

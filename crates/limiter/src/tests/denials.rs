@@ -80,7 +80,7 @@ fn values_are_hashed_and_long_texts_shortened() {
     let rule = format!("user.api_key_{}", denial.entries[1].value);
     assert_eq!(denial.rule.as_deref(), Some(rule.as_str()));
     assert_eq!(denial.rule_id, Some(rule_id("d", "user.api_key_s3cret")));
-    assert_eq!(denials.redacted_keys(), ["api_key"]);
+    assert_eq!(denials.redaction().keys(), ["api_key"]);
 
     let long = "ä".repeat(1_000);
     assert!(send(&bench, &[&[("none", &long)]]));

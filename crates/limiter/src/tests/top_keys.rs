@@ -11,9 +11,13 @@ fn bench(rules: &str) -> Bench {
 }
 
 fn with_options(rules: &str, options: crate::Options) -> Bench {
+    with_redacted(rules, options, &[])
+}
+
+fn with_redacted(rules: &str, options: crate::Options, redact: &[&str]) -> Bench {
     let Bench { rules, limiter, clock } = Bench::with(rules, options);
-    let options =
-        top::Options { entries: 1024, redact: Vec::new(), threads: THREADS, share: false };
+    let redact = redact.iter().map(|name| (*name).to_owned()).collect();
+    let options = top::Options { entries: 1024, redact, threads: THREADS, share: false };
     let top = Arc::new(Top::new(options, clock.clone()));
     // More keys than the bench has.
     let limiter = Limiter::new(MemoryStore::new(clock.clone(), 1_000_000), limiter.options);
@@ -46,6 +50,59 @@ fn near(bench: &Bench) -> Vec<(String, u64, u32, u64)> {
 
 fn count(text: &str, count: u64) -> (String, u64) {
     (text.to_owned(), count)
+}
+
+#[test]
+fn all_keys_of_a_rule_show_the_path_that_is_computed_of_the_rule() {
+    let long = "x".repeat(300);
+    let rules = format!(
+        "domain: d
+descriptors:
+  - key: api_key
+    value: s3cret
+    descriptors:
+      - {{key: user, rate_limit: {{unit: hour, requests_per_unit: 10}}}}
+      - {{key: path, rate_limit: {{unit: hour, requests_per_unit: 10}}}}
+      - {{key: id, rate_limit: {{algorithm: concurrency, requests_per_unit: 10, hold_id: id}}}}
+  - key: api_key
+    value: s3*
+    descriptors: [{{key: user, rate_limit: {{unit: hour, requests_per_unit: 10}}}}]
+  - key: api_key
+    value: {long}
+    descriptors: [{{key: user, rate_limit: {{unit: hour, requests_per_unit: 10}}}}]
+  - {{key: address, value: 10.0.0.0/8, rate_limit: {{unit: hour, requests_per_unit: 10}}}}
+"
+    );
+    let redact = ["api_key", "address"];
+    let bench = with_redacted(&rules, crate::Options::default(), &redact);
+    let longer = "y".repeat(1_000);
+    let keys: [&[Entry<'_>]; 9] = [
+        &[("api_key", "s3cret"), ("user", "ann")],
+        &[("api_key", "s3cret"), ("user", &longer)],
+        &[("api_key", "s3cret"), ("path", "/")],
+        &[("api_key", "s3cret"), ("id", "1")],
+        &[("api_key", "s3x"), ("user", "ann")],
+        &[("api_key", "s3y"), ("user", "ann")],
+        &[("api_key", &long), ("user", "ann")],
+        &[("address", "10.1.1.1")],
+        &[("address", "10.2.2.2")],
+    ];
+    for entries in keys {
+        bench.send(&[Descriptor { entries, ..Default::default() }], 1);
+    }
+    let top = bench.limiter.top().unwrap();
+    let of_rules: HashSet<_> =
+        bench.rules.rules().map(|rule| top.redaction().rule_path(rule)).collect();
+    let rows = list(&bench, By::Hits).rows;
+    assert_eq!(of_rules.len(), 6, "{of_rules:?}");
+    let of_rows: HashSet<_> = rows.into_iter().filter_map(|row| row.rule).collect();
+    assert_eq!(of_rows, of_rules);
+    assert!(of_rows.iter().all(|path| !path.contains("s3") && !path.contains("10.")));
+    for rule in bench.rules.rules() {
+        let shown = top.redaction().rule_path(rule);
+        let list = top.list(&Query { rule: Some(&shown), ..Query::new(By::Hits) });
+        assert!(!list.rows.is_empty(), "{shown}");
+    }
 }
 
 #[test]

@@ -175,17 +175,10 @@ impl Bytes {
 
     /// Writes a text that takes up to [`MAX_TEXT_BYTES`]: a longer one ends in an ellipsis.
     fn put_cut(&mut self, text: &str) {
-        const ELLIPSIS: &str = "…";
-        if text.len() <= MAX_TEXT_BYTES {
-            return self.put(text);
-        }
-        let mut end = MAX_TEXT_BYTES - ELLIPSIS.len();
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.write(&((end + ELLIPSIS.len()) as u16).to_le_bytes());
-        self.write(&text.as_bytes()[..end]);
-        self.write(ELLIPSIS.as_bytes());
+        let (text, ellipsis) = cut(text);
+        self.write(&((text.len() + ellipsis.len()) as u16).to_le_bytes());
+        self.write(text.as_bytes());
+        self.write(ellipsis.as_bytes());
     }
 
     /// Writes bytes, for which there is room.
@@ -201,6 +194,18 @@ impl Bytes {
     fn written(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
+}
+
+/// Returns a text as a row has it: the beginning, and an ellipsis if that is not all of it.
+pub(super) fn cut(text: &str) -> (&str, &'static str) {
+    const ELLIPSIS: &str = "…";
+    if text.len() <= MAX_TEXT_BYTES {
+        return (text, "");
+    }
+    (
+        text.get(..text.floor_char_boundary(MAX_TEXT_BYTES - ELLIPSIS.len())).unwrap_or_default(),
+        ELLIPSIS,
+    )
 }
 
 /// Takes the next text; empty at the end.

@@ -124,9 +124,8 @@ impl Query<'_> {
 
     pub(super) fn selects(&self, key: &StoredKey, redaction: &Redaction) -> bool {
         let (domain, entries) = key.texts();
-        let has_rule = |rule: &str| {
-            key.rule() == rule || redaction.path(key.rule(), &entries, key.cut_tag()) == rule
-        };
+        let has_rule =
+            |rule: &str| key.rule() == rule || redaction.path(key.rule(), &entries) == rule;
         self.domain.is_none_or(|wanted| wanted == domain)
             && self.rule.is_none_or(has_rule)
             && self.filter.is_none_or(|filter| filter(domain, &entries))
@@ -303,8 +302,7 @@ fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
         key: entry.0.to_owned(),
         value: redaction.value(*entry, key.cut_tag()),
     };
-    let rule =
-        Some(redaction.path(key.rule(), &entries, key.cut_tag())).filter(|rule| !rule.is_empty());
+    let rule = Some(redaction.path(key.rule(), &entries)).filter(|rule| !rule.is_empty());
     TopRow {
         domain: domain.to_owned(),
         entries: entries.iter().map(entry).collect(),

@@ -51,7 +51,7 @@ pub(super) fn status<S: Store + Operations>(
         "serving": reasons.is_empty(),
         "not_serving_because": reasons,
         "problems": problems,
-        "redacted_keys": sources.limiter.denials().redacted_keys(),
+        "redacted_keys": sources.limiter.denials().redaction().keys(),
         "requests": requests(sources.limiter.counts()),
         "controlled": controlled(sources.limiter.counts()),
         "rules": traffic.rank(sources.rules.load_full()),

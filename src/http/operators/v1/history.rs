@@ -16,23 +16,18 @@ use weir_store::Store;
 pub(super) async fn show<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     let query = Query::read(&uri, &["step", "domain", "rule"])?;
     let step = step(&query)?;
-    let mut name = name(&query)?;
+    let name = name(&query)?;
     let Some(history) = api.history.clone() else {
         let help = "set history.enabled to true, and restart";
         let error = "there is no history: history.enabled is false";
         return Err(ApiError::new(StatusCode::NOT_FOUND, error, help));
     };
     let (rules, now) = (api.rules.load_full().unwrap_or_default(), api.controls.now());
-    let top = api.limiter.top().cloned();
+    let redaction = api.limiter.denials().redaction().clone();
     let json = to_json(move || {
-        if let Some((domain, rule)) = &mut name
-            && let Err(error) = names::check(&rules, domain, Some(rule))
-        {
-            // The paths of listed keys have a hash in place of a hidden value.
-            *rule = top.and_then(|top| top.rule_shown_as(domain, rule)).ok_or(error)?;
-        }
-        let name = name.as_ref().map(|(domain, rule)| (domain.as_str(), rule.as_str()));
-        Ok(history.read(now, step, name))
+        let rule = name.map(|(domain, path)| names::rule(&rules, &domain, &path, &redaction));
+        let rule = rule.transpose()?;
+        Ok(history.read(now, step, rule.map(|rule| (rule.domain(), rule.path()))))
     });
     api.answer_text(JSON, json.await?)
 }

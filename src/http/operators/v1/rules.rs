@@ -40,7 +40,7 @@ async fn one_domain<S>(api: &Api<S>, domain: String) -> Answer {
     let rules = api.rules.load_full().unwrap_or_default();
     // In the background: many rules take a while to write.
     let write = move || {
-        names::check(&rules, &domain, None)?;
+        names::check_domain(&rules, &domain)?;
         rules.domain_to_yaml(&domain).ok_or_else(ApiError::internal)
     };
     let file = run_blocking(write).await.map_err(|_| ApiError::internal())??;

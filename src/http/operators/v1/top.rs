@@ -55,17 +55,26 @@ pub(super) async fn list<S: Store + Operations>(
     };
     let rules = api.rules.load_full();
     let json = to_json(move || {
-        let (domain, rule) = (domain.as_deref(), rule.as_deref());
+        let (domain, path) = (domain.as_deref(), rule.as_deref());
+        let known = match (&rules, domain, path) {
+            (Some(rules), Some(domain), Some(path)) => {
+                let rule = names::rule(rules, domain, path, top.redaction());
+                rule.map(|rule| Some(top.redaction().rule_path(rule)))
+            }
+            (Some(rules), Some(domain), None) => names::check_domain(rules, domain).map(|()| None),
+            _ => Ok(None),
+        };
+        // Other replicas list paths as they are shown.
+        let shown = known.as_ref().ok().and_then(Option::as_deref);
+        let rule = shown.or(path);
         let query = top::Query { by, window, limit, domain, rule, filter: None };
         let list = match others {
             Some(others) => top.list_all(&query, &others),
             None => top.list(&query),
         };
         // What has rows is known, even if its rules were removed.
-        if list.rows.is_empty()
-            && let (Some(rules), Some(domain)) = (&rules, domain)
-        {
-            names::check(rules, domain, rule)?;
+        if list.rows.is_empty() {
+            known?;
         }
         Ok(list)
     });

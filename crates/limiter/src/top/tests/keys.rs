@@ -86,9 +86,10 @@ fn values_of_redacted_keys_are_shown_as_hashes() {
     assert_eq!(values.len(), 4, "{values:?}");
     assert!(values.contains(&String::new()), "there is nothing to hide");
     let json = serde_json::to_string(&list).unwrap() + &format!("{top:?}");
-    assert!(!json.replace("api_key_s3cret.user", "").contains("s3cr"), "{json}");
-    // The path of the rule stays whole only where no value is hidden.
-    assert_eq!(json.matches("api_key_s3cret.user").count(), 1, "{json}");
+    assert!(!json.contains("s3cr"), "{json}");
+    // All keys of a rule have the same path, whatever their own values are.
+    let path = format!("api_key_{}.user", hash("s3cret", "ann"));
+    assert!(list.rows.iter().all(|row| row.rule.as_ref() == Some(&path)), "{json}");
     assert!(hash("s3cret", "ann").starts_with("hash:") && hash("s3cret", "ann").len() == 21);
 }
 
