@@ -15,6 +15,9 @@ pub struct RuleDescription {
     pub domain: String,
     /// The path of the rule.
     pub rule: String,
+    /// The path with hashes in place of secret values, where the rule names any; only in lists of all rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redacted_rule: Option<String>,
     pub entries: Vec<OwnedEntry>,
     #[serde(flatten)]
     pub origin: Origin,
@@ -77,12 +80,14 @@ pub struct LimitDescription {
 }
 
 impl RuleSet {
-    /// Returns all rules as JSON, one a line, in the order of the files.
-    pub fn to_json(&self) -> String {
+    /// Returns all rules as JSON, one a line, in the order of the files. `redact` returns paths that are to be
+    /// shown in place of those with secret values.
+    pub fn to_json(&self, redact: &dyn Fn(&Rule) -> Option<String>) -> String {
         let mut out = String::from("{\"rules\":[");
         for (i, rule) in self.rules().enumerate() {
             out += if i > 0 { ",\n" } else { "\n" };
             let mut description = rule.describe();
+            description.redacted_rule = redact(rule);
             description.of_domain = self.domain(rule.domain()).map(|domain| RuleOfDomain {
                 share_threshold: domain.root.share_thresholds(rule.entries()),
                 charge: domain.charge().to_owned(),
@@ -119,6 +124,7 @@ impl Rule {
         RuleDescription {
             domain: self.domain().to_owned(),
             rule: self.path().to_owned(),
+            redacted_rule: None,
             entries: OwnedEntry::copied(self.entries()),
             origin: self.origin.clone(),
             unlimited: self.plan.is_none(),

@@ -33,6 +33,9 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 pub(super) const YAML: &str = "application/yaml";
 
+/// `/rules` without rules.
+pub(super) const NO_RULES: &str = "{\"rules\":[]}\n";
+
 /// The pages with a line of help for each, sorted. `/rlconfig` has the reference's.
 const INDEX: &str = "\
 /livez: ok, whatever the state of rules and store
@@ -93,8 +96,8 @@ fn list() -> Response {
 }
 
 /// The page of the active rules as JSON.
-pub(super) fn rules_json(rules: Rules) -> Arc<Page> {
-    rules_page(rules, JSON, |rules| rules.to_json(), "{\"rules\":[]}\n")
+fn rules_json(rules: Rules) -> Arc<Page> {
+    rules_page(rules, JSON, |rules| rules.to_json(&|_| None), NO_RULES)
 }
 
 /// The page of the active rules as rule files.
@@ -103,10 +106,10 @@ pub(super) fn rules_yaml(rules: Rules) -> Arc<Page> {
 }
 
 /// A page about the active rules; `without` is shown if there are none.
-fn rules_page(
+pub(super) fn rules_page(
     rules: Rules,
     content_type: &'static str,
-    show: fn(&RuleSet) -> String,
+    show: impl Fn(&RuleSet) -> String + Send + Sync + 'static,
     without: &'static str,
 ) -> Arc<Page> {
     Page::new(content_type, move || {

@@ -87,7 +87,7 @@ pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
     let V1 { limiter, rules, controls, access, events, history, timeout } = v1;
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),
-        rules_page: super::debug::rules_json(rules.clone()),
+        rules_page: rules::page(rules.clone(), limiter.denials().redaction().clone()),
         yaml_page: super::debug::rules_yaml(rules.clone()),
         buffers: BufferBudget::new(MAX_BUFFERED_BYTES),
         limiter,

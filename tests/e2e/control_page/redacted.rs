@@ -112,3 +112,50 @@ fn a_key_whose_rule_names_a_hidden_value_has_the_last_hour_of_its_rule() {
     page.wait_for("document.querySelector('#key-plot').checkVisibility()");
     page.check();
 }
+
+#[test]
+fn a_rule_that_names_a_hidden_value_is_filtered_searched_and_opened_by_a_hash() {
+    let rules = RULES.replace("key: path", "key: path, value: s3cret");
+    let weir = serving(&rules).env("WEIR__TOP__REDACT", "path").start();
+    for _ in 0..4 {
+        decide(&weir, "path", "s3cret");
+    }
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    page.go("#/rules");
+    page.wait_for("document.querySelectorAll('#all-rule-rows tr').length > 1");
+    for (text, address) in [
+        ("path=s3cret", "#/rules?text=path%3Dhash%3A"),
+        ("path_s3cret", "#/rules?text=path_hash%3A"),
+    ] {
+        page.fill("#rule-filter", text);
+        page.browser
+            .evaluate("document.querySelector('#rule-filter').dispatchEvent(new Event('input'))");
+        page.wait_for(&format!("location.hash.startsWith({})", json!(address)));
+        page.wait_for("document.querySelectorAll('#all-rule-rows tr').length == 1");
+        let address = page.browser.evaluate("location.href");
+        assert!(!address.as_str().unwrap().contains("s3c"), "{address}");
+    }
+    // The link of a rule has the path that lists of keys have.
+    page.click_when_there("#all-rule-rows a");
+    page.wait_for("location.hash.startsWith('#/rule?domain=shop&rule=path_hash%3A')");
+    let is_open = "document.querySelector('#one-rule-h').textContent == 'path_s3cret of shop' && \
+                   document.querySelector('#one-rule-buttons').checkVisibility()";
+    page.wait_for(is_open);
+    page.wait_for("document.querySelectorAll('#one-rule-keys tr').length > 0");
+    // What was filtered stands there again.
+    page.browser.evaluate("history.back()");
+    page.wait_for("document.querySelector('#rule-filter').value == 'path_s3cret'");
+    page.browser.evaluate("history.forward()");
+    page.wait_for(is_open);
+    // A new page finds the rule by the address.
+    page.reload();
+    page.wait_for(is_open);
+    page.fill("#query", "path_s3cret");
+    page.browser.evaluate("document.querySelector('#search').requestSubmit()");
+    page.wait_for("location.hash.startsWith('#/search?text=path_hash%3A')");
+    page.wait_for("document.querySelectorAll('#found-rule-rows a').length == 1");
+    let link = page.browser.evaluate("document.querySelector('#found-rule-rows a').href");
+    assert!(!link.as_str().unwrap().contains("s3cret"), "{link}");
+    page.check();
+}

@@ -8,7 +8,7 @@ const hasWords = (text, words) => words.every(word => text.includes(word));
 
 /** What a rule is found by. */
 function textOfRule(rule) {
-  rule.text ??= [rule.domain, rule.rule, rule.name, descriptorText(rule.entries), limitsText(rule), rule.file].join(' ').toLowerCase();
+  rule.text ??= [rule.domain, rule.rule, rule.redacted_rule, rule.name, descriptorText(rule.entries), limitsText(rule), rule.file].join(' ').toLowerCase();
   return rule.text;
 }
 
@@ -23,7 +23,8 @@ const RULE_SORTS = {
 const allRules = {
   parameters: {}, found: [], sortedAt: 0,
 
-  open({ text = '', domain = '', sort = 'rule', turned = '', page = '1' }) {
+  open({ text: written = '', domain = '', sort = 'rule', turned = '', page = '1' }) {
+    const text = revealedText(written);
     this.parameters = { text, domain, sort: Object.hasOwn(RULE_SORTS, sort) ? sort : 'rule', turned: turned ? 1 : '', page: Math.max(1, Number.parseInt(page, 10) || 1) };
     byId('rule-filter').value = text;
     this.apply();
@@ -32,8 +33,9 @@ const allRules = {
   /** Takes other parameters. */
   change(parameters) {
     Object.assign(this.parameters, { page: 1 }, parameters);
-    const { sort, page } = this.parameters;
-    replaceAddress(address('rules', { ...this.parameters, sort: sort === 'rule' ? '' : sort, page: page === 1 ? '' : page }));
+    const { text, sort, page } = this.parameters;
+    // Before it is known what is hidden, no text gets into the address.
+    if (redactedKeys) replaceAddress(address('rules', { ...this.parameters, text: hiddenText(separated(text)), sort: sort === 'rule' ? '' : sort, page: page === 1 ? '' : page }));
     this.apply();
   },
 

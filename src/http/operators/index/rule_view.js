@@ -5,8 +5,8 @@ const VIEW_MS = 10000;
 /** The lists in words, after a number and as a heading. */
 const LIST_TEXTS = { denied: ['denied', 'Most denied'], would_be_denied: ['would be denied', 'Would be denied'], near: ['near its limit', 'Near their limit'], hits: ['hits', 'Most hits'] };
 
-/** Whether a path has a hash in place of a value that weir hides, as in lists of keys: it ends there. */
-const hasHash = rule => /_hash:[0-9a-f]+$/.test(rule);
+/** Whether a path has a hash in place of a value that weir hides, as in lists of keys. */
+const hasHash = rule => /_hash:[0-9a-f]+(?:\.|$)/.test(rule);
 
 /** Draws the last hour of a rule. */
 class RulePlot {
@@ -59,17 +59,29 @@ const ruleView = {
   domain: '', rule: '', readAt: 0, shownRule: null,
 
   open({ domain = '', rule = '' }) {
-    Object.assign(this, { domain, rule, readAt: 0, shownRule: null });
-    byId('one-rule-h').replaceChildren(code(rule), make('span', 'note', ' of ', code(domain)));
+    Object.assign(this, { domain, rule: revealedText(rule), readAt: 0, shownRule: null });
+    this.showName();
     byId('one-rule-keys').replaceChildren();
     show(byId('no-one-rule-keys'), false);
     show(byId('one-rule-plot'), false);
   },
 
+  showName() {
+    byId('one-rule-h').replaceChildren(code(this.rule), make('span', 'note', ' of ', code(this.domain)));
+  },
+
   known: () => knownRules.get(ruleKey(ruleView.domain, ruleView.rule)),
 
   refresh() {
-    const known = this.known();
+    let known = this.known();
+    if (!known && hasHash(this.rule)) {
+      // As in an address.
+      known = rules?.find(({ domain, redacted_rule: redacted }) => domain === this.domain && redacted === this.rule);
+      if (known) {
+        Object.assign(this, { rule: known.rule, readAt: 0 });
+        this.showName();
+      }
+    }
     setText(byId('one-rule-note'), known || rules === null ? '' : 'No rule has this name now.');
     show(byId('one-rule-note'), !known && rules !== null);
     show(byId('one-rule-buttons'), known !== undefined);

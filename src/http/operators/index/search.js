@@ -19,16 +19,27 @@ function readKey(text) {
   return { entries, domains: [...new Set(having)].sort() };
 }
 
-/** Puts what stands for hidden values into a text, whether it is a descriptor or the beginning of one: addresses have none of them. */
+/** Puts what stands for a hidden value into a word that may be the path of a rule: all that is behind its key. */
+function hiddenPath(word) {
+  const starts = [...redactedKeys ?? []].map(name => [`.${word}`.indexOf(`.${name}_`), name.length]).filter(([at]) => at >= 0);
+  const start = Math.min(...starts.map(([at, length]) => at + length + 1));
+  return start < word.length ? `${word.slice(0, start)}${hiddenValue(word.slice(start))}` : word;
+}
+
+/** Puts what stands for hidden values into a text, whether it is a descriptor, the beginning of one or a path: addresses have none of them. */
 function hiddenText(text) {
   const unescaped = part => part.replace(/\\([\\,])/g, '$1');
-  return text.replace(/((?:[^\\,=]|\\.?)+)=((?:[^\\,]|\\.?)*)/gsu, (entry, before, value) => {
+  const hidden = text.replace(/((?:[^\\,=]|\\.?)+)=((?:[^\\,]|\\.?)*)/gsu, (entry, before, value) => {
     // A domain may stand before the first key.
     const key = unescaped(before).trim();
     const isRedacted = [...redactedKeys].some(name => key === name || key.endsWith(` ${name}`));
     return isRedacted ? `${before}=${escaped(hiddenValue(unescaped(value)))}` : entry;
   });
+  return hidden.replace(/\S+/gu, hiddenPath);
 }
+
+/** Puts written values back into a text of an address. */
+const revealedText = text => text.replace(/hash:\?\d+/g, name => writtenValues.get(name) ?? name);
 
 /** Puts a comma in place of a space before the keys of hidden values, so that their values are not taken for part of another one. */
 function separated(text) {
@@ -94,7 +105,7 @@ const searchView = {
     await Promise.all([rulesAreRead, untilSearchable()]);
     if (isStale()) return;
     this.showKeyChoice(text);
-    const words = wordsOf(text);
+    const words = wordsOf(revealedText(text));
     const domains = words.length ? domainNames().filter(domain => hasWords(domain.toLowerCase(), words)) : [];
     this.list('domain', domains, domain => make('li', '', link(address('rules', { domain }), code(domain))));
     const counts = [[domains.length, 'domain']];

@@ -14,7 +14,12 @@ function address(name, parameters = {}) {
 }
 
 const keyAddress = (domain, entries, cut = false) => address('key', { domain, descriptor: descriptorText(hideValues(entries)), cut: cut ? 1 : '' });
-const ruleAddress = (domain, rule) => address('rule', { domain, rule });
+
+/** Returns the address of a rule, with hashes in place of values that weir hides. */
+function ruleAddress(domain, rule) {
+  const known = knownRules.get(ruleKey(domain, rule));
+  return address('rule', { domain, rule: known ? known.redacted_rule ?? rule : hiddenPath(rule) });
+}
 
 function link(target, ...children) {
   const element = make('a', '', ...children);

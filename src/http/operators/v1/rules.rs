@@ -6,11 +6,24 @@ use axum::extract::State;
 use axum::http::Uri;
 
 use super::names::{self, MAX_CHARS};
-use super::{Answer, Api, ApiError, Query};
-use crate::http::operators::debug::YAML;
+use super::{Answer, Api, ApiError, JSON, Query};
+use crate::http::operators::debug::{self, YAML};
 use crate::http::operators::error::shortened;
-use crate::http::page;
+use crate::http::page::{self, Page};
+use crate::service::Rules;
 use weir_common::threads::run_blocking;
+use weir_limiter::top::Redaction;
+use weir_rules::Rule;
+
+/// Returns the page of the active rules as JSON, with the paths that lists of keys have in place of those with
+/// hidden values.
+pub(super) fn page(rules: Rules, redaction: Arc<Redaction>) -> Arc<Page> {
+    let redact = move |rule: &Rule| {
+        let is_redacted = rule.entries().any(|entry| redaction.hides(entry));
+        is_redacted.then(|| redaction.rule_path(rule))
+    };
+    debug::rules_page(rules, JSON, move |rules| rules.to_json(&redact), debug::NO_RULES)
+}
 
 pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     let query = Query::read(&uri, &["format", "domain"])?;
