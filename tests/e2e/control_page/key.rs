@@ -27,6 +27,10 @@ fn a_key_shows_what_applies_what_is_used_and_its_controls() {
         "#/key?domain=shop&descriptor=path%3D%2Flogin"
     );
     page.wait_for("document.querySelector('#key-steps').textContent.includes('matches path')");
+    // It is listed over the hour, and over the minute.
+    page.wait_for("document.querySelector('#key-tiles').textContent.includes('Hits1')");
+    let tiles = page.text("#key-tiles");
+    assert!(tiles.contains("Hits in the last minute1"), "{tiles}");
 
     // It is blocked here, which says before what it matches.
     page.click("#key-block");

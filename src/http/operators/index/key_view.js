@@ -6,6 +6,8 @@ const STATE_MS = 5000;
 const MAX_LOG_READ = 10000;
 /** Spans to count hits over, in milliseconds. */
 const SPANS = [['1m', 60000], ['5m', 300000], ['1h', 3600000]];
+/** Rows of each list of its rule that are searched for it. */
+const MAX_ROWS_READ = 1000;
 const UNIT_MS = { second: 1000, minute: 60000, hour: 3600000, day: 86400000, week: 604800000, month: 2419200000, year: 31536000000 };
 
 const keyView = {
@@ -147,7 +149,7 @@ const keyView = {
     const rule = explained?.rule?.rule ?? null;
     if (rule !== null) this.plot.read(domain, rule);
     const name = keyOfRow({ domain, entries: this.entries });
-    const lists = await readTopOf(domain, rule, 1000);
+    const lists = await readTopOf(domain, rule, MAX_ROWS_READ, { minute: { by: 'hits', window: '1m' } });
     if (turn !== this.turn) return;
     // A value that was written here is in the lists as a hash that only weir can compute.
     const rows = by => lists[by].rows.filter(row => keyOfRow({ ...row, limit: undefined }) === name);
@@ -155,6 +157,7 @@ const keyView = {
       by === 'near' ? `Near its limit${row.limit ? ` ${shortened(row.limit)}` : ''}` : { hits: 'Hits', denied: 'Denied', would_be_denied: 'Would be denied' }[by],
       by === 'near' ? `${number(row.used)} of ${number(row.n)}` : countText(row),
     ]));
+    if (facts.length && lists.minute.seconds !== undefined) facts.push(['Hits in the last minute', this.minuteText(lists.minute, rows('minute')[0])]);
     // An unknown value has no explanation, but its row has the rule.
     const listedRule = rule === null ? keyLists.flatMap(({ by }) => rows(by)).find(row => row.rule)?.rule : undefined;
     if (listedRule) this.plot.read(domain, listedRule);
@@ -163,6 +166,13 @@ const keyView = {
     byId('key-tiles').replaceChildren(...facts.map(([title, value]) => make('div', '', make('dt', '', title), make('dd', '', make('b', '', value)))));
     const of = lists.hits.seconds === undefined ? '' : `${replicasText(lists.hits)}, ${windowText(lists.hits)}`;
     setText(byId('key-listed-note'), `Of ${of}.`);
+  },
+
+  /** The hits of a row of the last minute; without one, the most that it may have had. */
+  minuteText({ rows, unlisted }, row) {
+    if (row) return countText(row);
+    const most = Math.max(unlisted, rows.length < MAX_ROWS_READ ? 0 : rows.at(-1).count);
+    return most ? `≤${number(most)}` : '0';
   },
 
   edit(action) {

@@ -35,16 +35,17 @@ class RulePlot {
   }
 }
 
-/** Reads the lists of top keys of a rule, those of this replica if it was chosen; an empty one where there is none. */
-async function readTopOf(domain, rule, limit) {
+/** Reads the lists of top keys of a rule, and more by their names; those of this replica if it was chosen. An empty one where there is none. */
+async function readTopOf(domain, rule, limit, more = {}) {
   const isKnown = rules === null || (rule === null ? domainNames().includes(domain) : knownRules.has(ruleKey(domain, rule)));
-  if ((status && !status.top) || !isKnown) return Object.fromEntries(keyLists.map(({ by }) => [by, { rows: [] }]));
+  const isListed = isKnown && !(status && !status.top);
   const scope = hereLists === null ? {} : { scope: 'here' };
-  const read = async by => {
-    const answer = await readQuietly(`/v1/top?${new URLSearchParams({ by, limit, domain, ...(rule === null ? {} : { rule }), ...scope })}`);
-    return [by, answer ?? { rows: [] }];
+  const read = async ([name, list]) => {
+    const answer = isListed ? await readQuietly(`/v1/top?${new URLSearchParams({ ...list, limit, domain, ...(rule === null ? {} : { rule }), ...scope })}`) : null;
+    return [name, answer ?? { rows: [] }];
   };
-  return Object.fromEntries(await Promise.all(keyLists.map(({ by }) => read(by))));
+  const lists = [...keyLists.map(({ by }) => [by, { by }]), ...Object.entries(more)];
+  return Object.fromEntries(await Promise.all(lists.map(read)));
 }
 
 /** A row of a short list of keys. */
