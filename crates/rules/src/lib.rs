@@ -146,7 +146,7 @@ impl RuleSet {
     }
 
     /// All rules, in the order of the files.
-    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
         self.rules.iter().map(AsRef::as_ref)
     }
 

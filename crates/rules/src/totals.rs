@@ -1,13 +1,14 @@
 //! What each rule has counted, with all its series.
 
 use std::ops::AddAssign;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
-use super::{RuleSeries, RuleSet, RuleStats};
+use super::{Rule, RuleSeries, RuleSet, RuleStats};
 
 /// Hits since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -60,6 +61,24 @@ impl AddAssign for HitTotals {
 }
 
 impl HitTotals {
+    /// Returns what the rules of one name have counted. After a reload they share their counters.
+    pub fn of_name<'r>(rules: impl Iterator<Item = &'r Rule>) -> HitTotals {
+        let mut totals = HitTotals::default();
+        // They share all of them, or none.
+        let (mut stats, mut series) = (ptr::null(), ptr::null());
+        for rule in rules {
+            if stats != Arc::as_ptr(&rule.stats) {
+                stats = Arc::as_ptr(&rule.stats);
+                totals += HitTotals::from(&*rule.stats);
+            }
+            if let Some(own) = rule.series.as_ref().filter(|own| series != Arc::as_ptr(own)) {
+                series = Arc::as_ptr(own);
+                totals += HitTotals::of_series(own);
+            }
+        }
+        totals
+    }
+
     fn of_series(series: &RuleSeries) -> HitTotals {
         let mut totals = HitTotals::default();
         series.for_each(|stats| totals += HitTotals::from(stats));

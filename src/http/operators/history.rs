@@ -29,14 +29,13 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use self::busy::BusyRules;
+use self::busy::{BusyRules, Counters};
 use self::recent::Recent;
 use self::ring::{ALL, Cell, Ring, grown};
 use super::v1::messages::{HistoryAnswer, HistoryRule, HistorySeries};
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::rule_id;
-use weir_rules::RuleTotals;
 
 /// The seconds of a step of either length, and how many are kept.
 const STEPS: [(u64, usize); 2] = [(1, 300), (10, 360)];
@@ -78,14 +77,14 @@ pub enum Step {
 }
 
 /// What is sampled: counters since the start.
-struct Sample<'a> {
+struct Sample<'a, R> {
     /// In microseconds since 1970.
     now: Micros,
     /// Whether the rules are another set than those of the last sample.
     is_new_set: bool,
     /// Those within the limit include those that only a shadow mode lets pass.
     all: Counts,
-    rules: &'a [RuleTotals<'a>],
+    rules: &'a R,
     /// Whether the settings let every request pass.
     is_shadow: bool,
     /// Of all requests of `ShouldRateLimit`, in seconds.
@@ -129,7 +128,7 @@ impl Default for History {
 }
 
 impl History {
-    fn sample(&self, sample: &Sample<'_>) {
+    fn sample(&self, sample: &Sample<'_, impl Counters>) {
         self.0.lock().sample(sample);
     }
 
@@ -162,7 +161,7 @@ impl History {
 }
 
 impl State {
-    fn sample(&mut self, sample: &Sample<'_>) {
+    fn sample(&mut self, sample: &Sample<'_, impl Counters>) {
         let Sample { now, is_new_set, all, rules, is_shadow, durations } = *sample;
         let second = (now / SECOND).saturating_sub(1);
         let elapsed = second.saturating_sub(self.last);

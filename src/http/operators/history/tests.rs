@@ -18,6 +18,26 @@ fn durations(counts: &[u64]) -> HistogramSnapshot {
     HistogramSnapshot { bounds, counts: counts.to_vec(), sum: 0.0, exemplars: Vec::new() }
 }
 
+/// Rules of one domain, with their counters.
+struct Rules(Vec<(String, HitTotals)>);
+
+impl Counters for Rules {
+    fn rule_count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn name(&self, at: usize) -> (&str, &str) {
+        ("shop", &self.0[at].0)
+    }
+
+    fn totals(&self, at: &mut dyn Iterator<Item = usize>) -> HitTotals {
+        at.fold(HitTotals::default(), |mut sum, at| {
+            sum += self.0[at].1;
+            sum
+        })
+    }
+}
+
 /// Counters of rules, of which some are active, and a history of them.
 #[derive(Default)]
 struct Bench {
@@ -55,12 +75,7 @@ impl Bench {
     fn sample_after(&mut self, seconds: u64) {
         self.second += seconds;
         let rules = self.rules.iter().filter(|(_, is_active, _)| *is_active);
-        let rules = rules.map(|(name, _, totals)| RuleTotals {
-            domain: "shop",
-            rule: Some(name),
-            totals: *totals,
-        });
-        let rules: Vec<_> = rules.collect();
+        let rules = Rules(rules.map(|(name, _, totals)| (name.clone(), *totals)).collect());
         self.history.sample(&Sample {
             now: self.second * SECOND + 20_000,
             is_new_set: std::mem::take(&mut self.is_new_set),
@@ -396,11 +411,42 @@ fn rules_beyond_the_slots_and_with_long_names_have_no_series_and_cost_no_more() 
     for _ in 0..20 {
         bench.hit(0, [1_000, 0, 0, 0]);
         bench.hit(39_000, [1_000, 0, 0, 0]);
-        bench.hit(30_000, [1_000, 0, 0, 0]);
+        bench.hit(29_000, [1_000, 0, 0, 0]);
         bench.sample_after(1);
     }
     let listed = bench.read(Step::Second, None).rules.unwrap();
     let listed: Vec<&str> = listed.iter().map(|rule| &*rule.rule).collect();
-    assert_eq!(listed, ["rule29999"]);
+    assert_eq!(listed, ["rule28999"]);
     assert_eq!(bench.last_within(Step::Second, Some(&long), 1), [None]);
+}
+
+#[test]
+fn rules_of_one_name_have_one_series() {
+    let mut bench = Bench::of(["a", "b", "a", "a"].into_iter().map(str::to_owned));
+    for round in 0..3 {
+        bench.hit(0, [1, 0, 0, 0]);
+        bench.hit(1, [7, 0, 0, 0]);
+        bench.hit(2, [10, 0, 0, 0]);
+        bench.sample_after(1);
+        assert_eq!(bench.last_within(Step::Second, Some("a"), 1), [Some(11)], "{round}");
+        let rules = bench.read(Step::Second, None).rules.unwrap();
+        assert_eq!(rules.len(), 2, "{rules:?}");
+        // A reload with another order.
+        bench.rules.swap(0, 2);
+        bench.is_new_set = true;
+    }
+}
+
+#[test]
+fn a_reload_allocates_no_rows() {
+    let names = |from: usize| (from..from + busy::MAX_RULES).map(|rule| format!("rule{rule}"));
+    let mut bench = Bench::of(names(0));
+    let rows = |bench: &Bench| bench.history.0.lock().busy.rows();
+    let before = rows(&bench);
+    for from in [0, 10_000, 0] {
+        bench.rules = Bench::of(names(from)).rules;
+        bench.is_new_set = true;
+        bench.sample_after(1);
+        assert_eq!(rows(&bench), before, "{from}");
+    }
 }
