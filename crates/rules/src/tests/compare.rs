@@ -1,6 +1,7 @@
 //! What differs between two sets of rules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use proptest::prelude::*;
 
@@ -276,5 +277,39 @@ proptest! {
         let count = found.len();
         prop_assert_eq!(found.into_iter().collect::<BTreeSet<_>>().len(), count, "none twice");
         prop_assert!(compare(&old_set, &set(&old)).is_empty());
+    }
+}
+
+/// Prints how long a comparison takes:
+/// `cargo test --release -p weir-rules --lib compare -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures times"]
+fn a_hundred_thousand_rules() {
+    let set = |first: usize, n: usize| {
+        let files = (0..100).map(|domain| {
+            let rules: String = (first..first + 1_000)
+                .map(|rule| {
+                    format!("- {{ key: key, value: value-{rule}, rate_limit: {{ unit: minute, requests_per_unit: {n} }} }}\n")
+                })
+                .collect();
+            file(&format!("{domain}.yaml"), &format!("domain: domain-{domain}\ndescriptors:\n{rules}"))
+        });
+        let (set, problems) =
+            RuleSet::compile(&files.collect::<Vec<_>>(), &Options::default(), None);
+        assert_eq!(problems, []);
+        set
+    };
+    let old = set(0, 60);
+    for (name, new, changes) in [
+        ("equal", set(0, 60), 0),
+        ("all limits changed", set(0, 90), 100_000),
+        ("all rules replaced", set(1_000, 60), 200_000),
+    ] {
+        let start = Instant::now();
+        let difference = compare(&old, &new);
+        let took = start.elapsed();
+        let Difference { added, removed, changed } = difference;
+        assert_eq!(added.len() + removed.len() + changed.len(), changes, "{name}");
+        println!("{name}: {took:?}");
     }
 }
