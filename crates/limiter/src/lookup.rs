@@ -1,16 +1,19 @@
 //! Matches the descriptors of a request to rules: no allocation unless the key has other values than the
 //! request.
 
+mod applies;
+
 use std::borrow::Cow;
 use std::iter::zip;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub(super) use self::applies::Match;
 use super::{Descriptor, Options, Request, reserving};
 use crate::controls::{CompiledControls, Effect};
 use weir_limit::{Decision, Op, Plan};
-use weir_rules::{Domain, Found, ReserveStats, Rule};
+use weir_rules::{Domain, ReserveStats, Rule};
 use weir_store::Entry;
 
 /// The descriptors of a request, each with what applies to it.
@@ -40,46 +43,6 @@ pub(super) struct Matched<'s, 'r> {
     /// The entries of the key if it has other values than the request: a pattern that shares its threshold,
     /// or an address in its canonical form.
     key_entries: Option<Vec<Entry<'r>>>,
-}
-
-/// What applies to a descriptor.
-pub(super) enum Match<'s> {
-    /// No rule, or one that another rule of the request replaces.
-    Nothing,
-    Rule(Found<'s>),
-    Override(Arc<Plan>),
-}
-
-impl<'s> Match<'s> {
-    pub fn rule(&self) -> Option<&'s Rule> {
-        match self {
-            Match::Rule(found) => Some(found.rule),
-            _ => None,
-        }
-    }
-
-    pub fn plan(&self) -> Option<&Arc<Plan>> {
-        match self {
-            Match::Nothing => None,
-            Match::Rule(found) => found.rule.plan.as_ref(),
-            Match::Override(plan) => Some(plan),
-        }
-    }
-
-    /// Returns whether the key has other values than the request.
-    fn replaces_values(&self) -> bool {
-        matches!(self, Match::Rule(found) if found.replaces_values)
-    }
-
-    /// Returns whether it counts as a quota. With the global quota mode a descriptor without a match
-    /// does; an unlimited rule never does.
-    fn is_quota(&self, options: &Options) -> bool {
-        match self {
-            Match::Rule(found) if found.rule.plan.is_none() => false,
-            Match::Rule(found) => options.quota_mode || found.rule.quota_mode,
-            _ => options.quota_mode,
-        }
-    }
 }
 
 impl<'s, 'r> Matched<'s, 'r> {

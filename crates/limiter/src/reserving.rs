@@ -1,6 +1,6 @@
 //! Rules that reserve hits before they are known: what a descriptor asks of them, and what is counted.
 
-use super::lookup::{Match, Matched};
+use super::lookup::Match;
 use super::{Budget, BudgetStep, Descriptor, Request};
 use crate::controls::Effect;
 use weir_limit::{
@@ -175,13 +175,6 @@ pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, overdraft
             stats.unknown(overdraft)
         }
         (_, _) => {}
-    }
-}
-
-/// Counts an answer to `matched` that the store failed to give: what it was to settle is lost.
-pub(super) fn count_failed(matched: &Matched<'_, '_>) {
-    if let (Some(stats), true) = (matched.reserve_stats(), settles(matched.op)) {
-        stats.lost();
     }
 }
 

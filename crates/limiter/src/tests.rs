@@ -19,9 +19,9 @@ use weir_common::clock::ManualClock;
 use weir_limit::{SECOND, Unit};
 use weir_rules::source::RuleFile;
 use weir_rules::{Options, RuleSet};
-use weir_store::Entry;
 use weir_store::conformance::fakes::Fake;
 use weir_store::memory::MemoryStore;
+use weir_store::{Entry, StoreError};
 
 /// Twenty seconds into a minute, an hour and a day.
 const NOW: u64 = 1_700_006_400 * SECOND + 20 * SECOND;

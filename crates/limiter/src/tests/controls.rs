@@ -4,7 +4,7 @@ mod model;
 mod reserving;
 
 use super::*;
-use crate::controls::{Action, ActiveRules, Control, ControlClock, LimitChange, Snapshot};
+use crate::controls::{Action, ActiveRules, Control, ControlClock, Effect, LimitChange, Snapshot};
 use crate::top::{self, By, Query, Top};
 use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
