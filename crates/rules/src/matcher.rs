@@ -17,14 +17,13 @@ pub use value_sets::Group;
 pub(crate) use value_sets::{KeyValue, Matched, SetKind, ValueSet};
 
 use std::borrow::Cow;
-use std::hash::Hasher;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
-use siphasher::sip::SipHasher13;
 
+use super::text_hash::hash;
 use super::{Origin, Reserve, Rule};
 use value_sets::ValueSets;
 use weir_common::entry::Entry;
@@ -320,14 +319,6 @@ impl MatcherNode {
 
 fn rehash(children: &[Child], index: u32) -> u64 {
     hash(&[&children[index as usize].text])
-}
-
-/// Hashes the concatenation of texts. SipHash reads bytes as one stream, so boundaries between the texts
-/// do not matter. Its key may be public, because only rules are inserted.
-pub(crate) fn hash(texts: &[&str]) -> u64 {
-    let mut hasher = SipHasher13::new();
-    texts.iter().for_each(|text| hasher.write(text.as_bytes()));
-    hasher.finish()
 }
 
 /// `key_value`, without concatenating it.

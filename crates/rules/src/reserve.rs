@@ -4,7 +4,6 @@ use std::{fmt, iter};
 
 use serde::{Deserialize, Serialize};
 
-use super::Rule;
 use weir_limit::{Limit, smallest_capacity};
 
 /// How requests reserve hits before they are known, and settle them after.
@@ -93,28 +92,5 @@ impl fmt::Display for Reserve {
         }
         let Reserve { at_least, at_most, timeout, .. } = self;
         write!(f, ", at_least: {at_least}, at_most: {at_most}, timeout: {timeout}s")
-    }
-}
-
-impl Rule {
-    /// Returns the step of a descriptor with that many entries that matched this rule; none for a rule that
-    /// does not reserve.
-    pub fn reserve_step(&self, entries: usize) -> Option<ReserveStep> {
-        let reserve = self.reserve.as_deref()?;
-        let further = entries.saturating_sub(self.entries.len());
-        Some(match further + usize::from(reserve.has_own_id) {
-            0 => ReserveStep::NoId,
-            1 => ReserveStep::Reserve,
-            _ => ReserveStep::Settle,
-        })
-    }
-
-    /// Returns how many of a descriptor's entries are part of the key: the first ones, without the id of a
-    /// reservation and the mark of a settling call.
-    pub fn counted_entries(&self, entries: usize) -> usize {
-        match self.reserve.as_deref() {
-            None => entries,
-            Some(reserve) => entries.min(self.entries.len() - usize::from(reserve.has_own_id)),
-        }
     }
 }

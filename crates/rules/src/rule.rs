@@ -1,15 +1,11 @@
-//! A compiled rule, and where it was read.
+//! A compiled rule.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use serde::{Deserialize, Serialize};
-
 use super::matcher::{Group, ValueSet};
-use super::position::Position;
 use super::stats::LimitStats;
-use super::{Reserve, ReserveStats, RuleSeries, RuleStats};
+use super::{Origin, Reserve, ReserveStats, ReserveStep, RuleSeries, RuleStats};
 use weir_common::entry::Entry;
 use weir_limit::Plan;
 
@@ -52,49 +48,6 @@ pub struct Rule {
     pub origin: Origin,
     /// The patches of the overlay that changed the rule, in the order in which they apply.
     pub patches: Arc<[Origin]>,
-}
-
-/// The file or resource, and the position in it; in JSON `{"file":"a.yaml","line":3,"column":5}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Place", into = "Place")]
-pub struct Origin {
-    pub file: Arc<str>,
-    pub position: Position,
-}
-
-/// The members of an origin in JSON. A message has no lines.
-#[derive(Serialize, Deserialize)]
-struct Place {
-    file: String,
-    line: Option<u32>,
-    column: Option<u32>,
-}
-
-impl From<Origin> for Place {
-    fn from(Origin { file, position }: Origin) -> Place {
-        Place { file: (*file).into(), line: position.line(), column: position.column() }
-    }
-}
-
-impl From<Place> for Origin {
-    fn from(Place { file, line, column }: Place) -> Origin {
-        let position = match (line, column) {
-            (Some(line), Some(column)) => Position::in_text(line, column),
-            _ => Position::Field(0),
-        };
-        Origin { file: file.into(), position }
-    }
-}
-
-/// `file:line:column`, or the name of a resource.
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        match self.position {
-            Position::Line { line, column } => write!(f, ":{line}:{column}"),
-            Position::Field(_) => Ok(()),
-        }
-    }
 }
 
 impl Rule {
@@ -142,5 +95,26 @@ impl Rule {
     pub fn is_named_by(&self, names: &[&str]) -> bool {
         let limits = self.plan.iter().flat_map(|plan| plan.limits()).map(|limit| &limit.name);
         limits.chain([&self.limit_name]).any(|name| names.contains(&&**name))
+    }
+
+    /// Returns the step of a descriptor with that many entries that matched this rule; none for a rule that
+    /// does not reserve.
+    pub fn reserve_step(&self, entries: usize) -> Option<ReserveStep> {
+        let reserve = self.reserve.as_deref()?;
+        let further = entries.saturating_sub(self.entries.len());
+        Some(match further + usize::from(reserve.has_own_id) {
+            0 => ReserveStep::NoId,
+            1 => ReserveStep::Reserve,
+            _ => ReserveStep::Settle,
+        })
+    }
+
+    /// Returns how many of a descriptor's entries are part of the key: the first ones, without the id of a
+    /// reservation and the mark of a settling call.
+    pub fn counted_entries(&self, entries: usize) -> usize {
+        match self.reserve.as_deref() {
+            None => entries,
+            Some(reserve) => entries.min(self.entries.len() - usize::from(reserve.has_own_id)),
+        }
     }
 }

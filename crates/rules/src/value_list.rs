@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use hashbrown::HashTable;
 
-use super::matcher::hash;
 use super::position::Position;
 use super::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
 use super::problem::lines;
+use super::text_hash::hash;
 use weir_common::network::{Network, NetworkError};
 
 /// The values of a list, each with its line.

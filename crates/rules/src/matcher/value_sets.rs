@@ -12,8 +12,9 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashTable};
 use serde::{Deserialize, Serialize};
 
-use super::{Child, MatchKind, MatcherNode, hash, rehash};
+use super::{Child, MatchKind, MatcherNode, rehash};
 use crate::prefix_table::{PrefixTable, PrefixTableBuilder};
+use crate::text_hash::hash;
 use crate::value_list::ValueList;
 use weir_common::network::Network;
 
