@@ -1,6 +1,7 @@
 //! Leases: hits of hot keys that are charged before they are asked for.
 
 mod charge;
+mod due;
 mod hot_keys;
 mod key;
 mod lease;
@@ -16,7 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub use self::charge::LeaseCharge;
-use self::table::{LeaseCharges, LeaseTable, plain_hits};
+use self::due::DueCharges;
+use self::table::{LeaseTable, plain_hits};
 use super::split::Split;
 use super::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
@@ -99,7 +101,7 @@ impl<S: Leasing> Leases<S> {
 
     fn serve(&self, charge: &Charge<'_>) -> Option<Decision> {
         let key = self.table.key(charge)?;
-        let mut charges = LeaseCharges::new();
+        let mut charges = DueCharges::new();
         let served = self.table.serve(&key, charge, &mut charges);
         self.send(charges);
         served
@@ -122,8 +124,9 @@ impl<S: Leasing> Leases<S> {
         }
     }
 
-    fn send(&self, charges: LeaseCharges) {
-        charges.into_iter().for_each(|charge| self.inner.charge_lease(charge));
+    fn send(&self, charges: DueCharges) {
+        let charges = charges.into_iter().map(|due| LeaseCharge::new(&self.table, due));
+        charges.for_each(|charge| self.inner.charge_lease(charge));
     }
 
     /// Counts what the inner store admitted; asks for hits of keys that are hot.

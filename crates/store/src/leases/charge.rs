@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::num::NonZeroU32;
 
-use super::key::LeasedKey;
+use super::due::{DueCharge, LeaseOp};
 use super::lease::{Granted, StoreTime};
 use super::table::LeaseTable;
 use crate::Charge;
-use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
 
 /// Of what is left of the limits, at most one part of this number is leased.
@@ -20,62 +19,44 @@ const SHARE: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 #[derive(Debug)]
 pub struct LeaseCharge {
     table: Arc<LeaseTable>,
-    pub(super) key: Fingerprint,
-    pub(super) leased: Arc<LeasedKey>,
-    pub(super) plan: Arc<Plan>,
-    op: LeaseOp,
+    due: DueCharge,
     /// When it was sent for the first time; 0 before.
     sent: AtomicU64,
     answered: AtomicBool,
 }
 
-/// What a lease charges.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum LeaseOp {
-    /// Asks for up to this number of hits.
-    Ask(u32),
-    Return(Undo),
-}
-
 impl LeaseCharge {
-    pub(super) fn new(
-        table: Arc<LeaseTable>,
-        key: Fingerprint,
-        leased: Arc<LeasedKey>,
-        plan: Arc<Plan>,
-        op: LeaseOp,
-    ) -> LeaseCharge {
-        table.in_flight.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn new(table: &Arc<LeaseTable>, due: DueCharge) -> Arc<LeaseCharge> {
         let (sent, answered) = Default::default();
-        LeaseCharge { table, key, leased, plan, op, sent, answered }
+        Arc::new(LeaseCharge { table: table.clone(), due, sent, answered })
     }
 
     /// Returns the plan that charges.
     pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
+        &self.due.plan
     }
 
     /// Returns what it does.
     pub fn op(&self) -> Op {
-        match self.op {
+        match self.due.op {
             LeaseOp::Ask(most) => Op::UpTo(UpTo { least: 0, most, share: SHARE }),
             LeaseOp::Return(undo) => Op::Undo(undo),
         }
     }
 
     /// Passes the charge to `then`.
-    pub fn with_charge<T>(&self, then: impl FnOnce(&Charge<'_>) -> T) -> T {
-        self.leased.charge(&self.plan, self.op(), then)
+    pub(crate) fn with_charge<T>(&self, then: impl FnOnce(&Charge<'_>) -> T) -> T {
+        self.due.leased.charge(&self.due.plan, self.op(), then)
     }
 
     /// Whether it asks for hits. It is sent behind other charges of its key: these are served as if nothing were
     /// leased.
     pub fn asks(&self) -> bool {
-        matches!(self.op, LeaseOp::Ask(_))
+        matches!(self.due.op, LeaseOp::Ask(_))
     }
 
     /// Notes that it is sent now. What it asks for is used only for a time from the first sending.
-    pub fn set_sent(&self) {
+    pub(crate) fn set_sent(&self) {
         let now = self.table.now().max(1);
         let _ = self.sent.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -84,41 +65,41 @@ impl LeaseCharge {
     /// that the store charged at. Returns what is to be given back.
     pub fn answer(&self, state: State, undos: &[Undo], now: Micros) -> Vec<Arc<LeaseCharge>> {
         self.answered.store(true, Ordering::Relaxed);
-        if let LeaseOp::Return(undo) = self.op {
+        if let LeaseOp::Return(undo) = self.due.op {
             self.table.counts.returned.fetch_add(undo.hits.into(), Ordering::Relaxed);
             return Vec::new();
         }
         let sent = self.sent.load(Ordering::Relaxed);
         let returned = match undos {
             [] => {
-                self.table.not_granted(self);
+                self.table.not_granted(&self.due);
                 return Vec::new();
             }
             [undo] => {
                 let at = StoreTime { sent, now };
-                self.table.granted(self, Granted { state, undo: *undo, at })
+                self.table.granted(&self.due, Granted { state, undo: *undo, at })
             }
             // The clock has stepped back behind the window of some limit: not worth it.
             several => {
-                self.table.not_granted(self);
+                self.table.not_granted(&self.due);
                 several.to_vec()
             }
         };
-        let returned = returned.into_iter();
-        returned
-            .map(|undo| {
-                self.table.charge(&self.key, &self.leased, &self.plan, LeaseOp::Return(undo))
-            })
-            .collect()
+        let DueCharge { key, leased, plan, .. } = &self.due;
+        let charge = |undo| {
+            let due = self.table.due(key, leased, plan, LeaseOp::Return(undo));
+            LeaseCharge::new(&self.table, due)
+        };
+        returned.into_iter().map(charge).collect()
     }
 }
 
 impl Drop for LeaseCharge {
     fn drop(&mut self) {
         self.table.in_flight.fetch_sub(1, Ordering::Relaxed);
-        match self.op {
+        match self.due.op {
             _ if *self.answered.get_mut() => {}
-            LeaseOp::Ask(_) => self.table.not_granted(self),
+            LeaseOp::Ask(_) => self.table.not_granted(&self.due),
             LeaseOp::Return(undo) => {
                 self.table.counts.lost.fetch_add(undo.hits.into(), Ordering::Relaxed);
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::charge::{LeaseCharge, LeaseOp};
+use super::due::{DueCharge, DueCharges, LeaseOp};
 use super::hot_keys::HotKeys;
 use super::key::LeasedKey;
 use super::lease::{Granted, Lease};
@@ -61,9 +61,6 @@ pub(super) struct LeaseCounts {
     pub lost: AtomicU64,
 }
 
-/// Charges that leases make, to be sent in order.
-pub(super) type LeaseCharges = Vec<Arc<LeaseCharge>>;
-
 /// Returns the hits that are taken, 0 for a look; none for any other operation, which the store makes.
 pub(super) fn plain_hits(op: Op) -> Option<u64> {
     match op {
@@ -109,10 +106,10 @@ impl LeaseTable {
     /// Decides a charge by the lease of its key; none if the store is to decide. Adds what is to be charged: before
     /// the charge, if the store decides.
     pub fn serve(
-        self: &Arc<Self>,
+        &self,
         key: &Fingerprint,
         charge: &Charge<'_>,
-        charges: &mut LeaseCharges,
+        charges: &mut DueCharges,
     ) -> Option<Decision> {
         let mut shard = self.shard(key).lock();
         // Read for each charge, and under the lock: a thread that waited for it may have slept.
@@ -138,21 +135,16 @@ impl LeaseTable {
     }
 
     /// Ends the lease of a key. Returns what gives back what is left.
-    pub fn end(self: &Arc<Self>, key: &Fingerprint) -> LeaseCharges {
+    pub fn end(&self, key: &Fingerprint) -> DueCharges {
         let mut shard = self.shard(key).lock();
-        let Some(lease) = shard.leases.get_mut(&key.print) else { return LeaseCharges::new() };
+        let Some(lease) = shard.leases.get_mut(&key.print) else { return DueCharges::new() };
         let returned = lease.end();
         self.returning(key, lease, returned).collect()
     }
 
     /// Counts hits that the store admitted. Returns what asks for more, if the key is hot.
-    pub fn admitted(
-        self: &Arc<Self>,
-        key: &Fingerprint,
-        charge: &Charge<'_>,
-        hits: u64,
-    ) -> LeaseCharges {
-        let mut charges = LeaseCharges::new();
+    pub fn admitted(&self, key: &Fingerprint, charge: &Charge<'_>, hits: u64) -> DueCharges {
+        let mut charges = DueCharges::new();
         let mut shard = self.shard(key).lock();
         let now = self.now();
         if let Some(lease) = shard.leases.get_mut(&key.print) {
@@ -178,47 +170,42 @@ impl LeaseTable {
     }
 
     /// Asks for more of a lease, if it is time; what has ended goes back in the same round trip.
-    fn ask(
-        self: &Arc<Self>,
-        key: &Fingerprint,
-        lease: &mut Lease,
-        now: Micros,
-        charges: &mut LeaseCharges,
-    ) {
+    fn ask(&self, key: &Fingerprint, lease: &mut Lease, now: Micros, charges: &mut DueCharges) {
         if self.draining.load(Ordering::Relaxed) {
             return;
         }
         if let Some(hits) = lease.ask(now, self.length) {
             let ended = lease.end_parts(now);
             charges.extend(self.returning(key, lease, ended));
-            charges.push(self.charge(key, &lease.key, &lease.plan, LeaseOp::Ask(hits)));
+            charges.push(self.due(key, &lease.key, &lease.plan, LeaseOp::Ask(hits)));
         }
     }
 
     fn returning(
-        self: &Arc<Self>,
+        &self,
         key: &Fingerprint,
         lease: &Lease,
         undos: Vec<Undo>,
-    ) -> impl Iterator<Item = Arc<LeaseCharge>> {
+    ) -> impl Iterator<Item = DueCharge> {
         undos
             .into_iter()
-            .map(move |undo| self.charge(key, &lease.key, &lease.plan, LeaseOp::Return(undo)))
+            .map(move |undo| self.due(key, &lease.key, &lease.plan, LeaseOp::Return(undo)))
     }
 
-    /// Returns a charge that a lease makes.
-    pub fn charge(
-        self: &Arc<Self>,
+    /// Returns a charge that a lease is due to make, and counts it as in flight.
+    pub fn due(
+        &self,
         key: &Fingerprint,
         leased: &Arc<LeasedKey>,
         plan: &Arc<Plan>,
         op: LeaseOp,
-    ) -> Arc<LeaseCharge> {
-        Arc::new(LeaseCharge::new(self.clone(), *key, leased.clone(), plan.clone(), op))
+    ) -> DueCharge {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        DueCharge { key: *key, leased: leased.clone(), plan: plan.clone(), op }
     }
 
     /// Adds what the store granted. Returns what is to be given back.
-    pub fn granted(self: &Arc<Self>, asked: &LeaseCharge, granted: Granted) -> Vec<Undo> {
+    pub fn granted(&self, asked: &DueCharge, granted: Granted) -> Vec<Undo> {
         self.counts.grants.fetch_add(1, Ordering::Relaxed);
         {
             let mut shard = self.shard(&asked.key).lock();
@@ -250,7 +237,7 @@ impl LeaseTable {
     }
 
     /// Notes that nothing was granted. The key is asked for again when it has been hot again.
-    pub fn not_granted(&self, asked: &LeaseCharge) {
+    pub fn not_granted(&self, asked: &DueCharge) {
         let mut shard = self.shard(&asked.key).lock();
         let Some(lease) = shard.leases.get_mut(&asked.key.print) else { return };
         if Arc::ptr_eq(&lease.key, &asked.leased) {
@@ -289,7 +276,7 @@ impl LeaseTable {
     }
 
     /// Ends what has ended, or everything once nothing more is leased. Returns what gives back what is left.
-    pub fn sweep(self: &Arc<Self>) -> LeaseCharges {
+    pub fn sweep(&self) -> DueCharges {
         let mut charges = Vec::new();
         if self.len() == 0 {
             return charges;
