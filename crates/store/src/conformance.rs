@@ -59,15 +59,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::{Answers, Batch, Charge, Entry, Key, Role, Store, StoreError};
+use super::{Answers, Batch, Charge, Entry, Key, Role, StateKey, States, Store, StoreError};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, MAX_WAIT,
-    MAX_WAIT_YEARS, Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
+    Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, KeyState, Limit,
+    MAX_WAIT, MAX_WAIT_YEARS, Micros, Op, Plan, SECOND, SlidingLog, SlidingWindow, State,
+    TokenBucket, Unit,
 };
 
 /// An instant at which a window of every unit up to a day starts.
 pub const DAWN: u64 = 1_700_006_400 * SECOND;
+
+/// Enough for stores that are not slow.
+const BUDGET: Duration = Duration::from_secs(10);
 
 /// A lone fixed window.
 pub fn plan(n: u32, unit: Unit) -> Arc<Plan> {
@@ -94,6 +98,25 @@ pub async fn take(
     let key = Key { domain, entries: &[("key", value)] };
     let charge_ = Charge { key, plan, op: Op::Take(hits), hold: None, role: Role::Enforced };
     charge(store, &[charge_], false).await.swap_remove(0)
+}
+
+/// Reads the state of a key; the outcome may be an error.
+pub async fn try_read(
+    store: &impl States,
+    key: Key<'_>,
+    plan: &Arc<Plan>,
+    spans: &[Micros],
+) -> Result<KeyState, StoreError> {
+    store.read(StateKey { key, plan, id: None }, spans, BUDGET).await
+}
+
+/// Resets the state of a key; the outcome may be an error.
+pub async fn try_reset(
+    store: &impl States,
+    key: Key<'_>,
+    plan: &Arc<Plan>,
+) -> Result<(), StoreError> {
+    store.reset(StateKey { key, plan, id: None }, BUDGET).await
 }
 
 /// Runs all of the suite that one thread can: everything but [`admits_exactly_n_of_racing`] and the like of

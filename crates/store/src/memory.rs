@@ -5,6 +5,7 @@ mod evictions;
 pub(super) mod fingerprint;
 mod operations;
 mod reservations;
+pub(super) mod saved;
 pub(super) mod saving;
 mod shard;
 mod sharding;

@@ -12,7 +12,7 @@
 //! - `round_trip`: sends a batch, answers its charges, returns redirects
 //! - `batch`: pending charges as script calls (`script`, `lua/`) and plain `INCRBY`s
 //! - `reply`: the answers that a request waits for
-//! - `trip_span`: the spans of round trips, for requests that are recorded
+//! - `trip_span`: the span of a round trip, for a request that is recorded
 //!
 //! Reading and resetting a state (`states`) has connections of its own (`direct`).
 

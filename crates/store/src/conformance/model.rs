@@ -8,8 +8,7 @@ use std::task::Poll;
 
 use proptest::prelude::*;
 
-use super::charge;
-use super::states::try_read;
+use super::{charge, try_read};
 use crate::{Charge, Key, Role, States, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{

@@ -7,8 +7,7 @@ mod random;
 use std::sync::Arc;
 
 pub use self::racing::reserves_at_most_n_of_racing;
-use super::states::{BUDGET, try_read, try_reset};
-use super::{charge, plan, take};
+use super::{BUDGET, charge, plan, take, try_read, try_reset};
 use crate::{Charge, Entry, Key, Role, StateKey, States, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{

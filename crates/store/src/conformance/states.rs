@@ -1,37 +1,14 @@
 //! States that are read and reset.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{charge, reservations};
-use crate::{Charge, Key, Role, StateKey, States, StoreError};
+use super::{charge, reservations, try_read, try_reset};
+use crate::{Charge, Key, Role, States};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, CountError, FixedWindow, Gcra, KeyState,
     Limit, Micros, Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };
-
-/// Enough for stores that are not slow.
-pub(super) const BUDGET: Duration = Duration::from_secs(10);
-
-/// Reads the state of a key; the outcome may be an error.
-pub async fn try_read(
-    store: &impl States,
-    key: Key<'_>,
-    plan: &Arc<Plan>,
-    spans: &[Micros],
-) -> Result<KeyState, StoreError> {
-    store.read(StateKey { key, plan, id: None }, spans, BUDGET).await
-}
-
-/// Resets the state of a key; the outcome may be an error.
-pub async fn try_reset(
-    store: &impl States,
-    key: Key<'_>,
-    plan: &Arc<Plan>,
-) -> Result<(), StoreError> {
-    store.reset(StateKey { key, plan, id: None }, BUDGET).await
-}
 
 /// Runs all of the suite about states.
 pub async fn conforms(store: &impl States, clock: &ManualClock) {

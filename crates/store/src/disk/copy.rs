@@ -7,7 +7,7 @@ use super::record_file::RecordFile;
 use super::writer::Commands;
 use crate::memory::MemoryStore;
 use crate::memory::fingerprint::Print;
-use crate::memory::saving::{SavedReservation, SavedSlot, SavedValue};
+use crate::memory::saved::{SavedReservation, SavedSlot, SavedValue};
 use weir_common::clock::Clock;
 use weir_limit::{LogCopy, NextPart, State};
 

@@ -30,7 +30,7 @@
 //! changed them; in a snapshot also on their own.
 
 use crate::memory::fingerprint::Print;
-use crate::memory::saving::{NEVER, SavedReservation, SavedSlot, SavedValue};
+use crate::memory::saved::{NEVER, SavedReservation, SavedSlot, SavedValue};
 use weir_limit::{Fill, Reservation, SECOND, State};
 
 /// The bytes of most records.

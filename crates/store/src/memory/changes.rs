@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::fingerprint::Print;
-use super::saving::SavedReservation;
+use super::saved::SavedReservation;
 
 /// Changes listed by any shard, however few keys it may hold.
 const MIN_LISTED: usize = 1024;

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::Mutex;
 
 use super::fingerprint::Print;
-use super::saving::SavedReservation;
+use super::saved::SavedReservation;
 use super::table::{Now, Slot, Table};
 use super::{Aligned, Sweep, sharding, sweep_next};
 use weir_limit::{Fill, Micros, Reservation, SECOND};

@@ -1,4 +1,4 @@
-//! What is saved of a memory store: its changes, copies of its slots, and their way back.
+//! Saves a memory store: takes its changes, copies its slots, and loads them.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -7,41 +7,15 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::changes::{Changed, Room};
 use super::fingerprint::{Fingerprints, Print};
+use super::saved::{NEVER, SavedReservation, SavedSlot, SavedValue};
 use super::shard::{AnySlot, Shard};
 use super::table::Slot;
 use super::{Aligned, MemoryStore, sharding};
 use weir_common::clock::Clock;
-use weir_limit::{Fill, Packed, Reservation, SECOND, State};
-
-/// A key that expires later than can be written: only eviction removes it.
-pub(crate) const NEVER: u64 = u64::MAX;
+use weir_limit::{Packed, SECOND, State};
 
 /// How many keys are looked up ahead of their copy.
 const READ_AHEAD: usize = 256;
-
-/// A key's slot as it is saved.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct SavedSlot<V> {
-    pub print: Print,
-    pub fill: Fill,
-    /// The expiry, in whole seconds since the Unix epoch, or [`NEVER`].
-    pub expires: u64,
-    pub value: V,
-}
-
-/// What an id has reserved, as it is saved; nothing if that has been settled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SavedReservation {
-    pub print: Print,
-    pub reservation: Option<Reservation>,
-}
-
-/// The state of a saved slot.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum SavedValue<S> {
-    Packed(Packed),
-    Boxed(S),
-}
 
 /// Returns the number of shards for at most `max_keys` keys, as its binary logarithm.
 pub(crate) fn shard_bits(max_keys: usize) -> u8 {

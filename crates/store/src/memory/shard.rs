@@ -6,7 +6,7 @@ use super::{
     Sweep,
     changes::{Changes, Room},
     fingerprint::Print,
-    saving::SavedReservation,
+    saved::SavedReservation,
     table::{Candidate, Now, Slot, Table, Worth},
 };
 use crate::Charge;

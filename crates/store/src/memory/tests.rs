@@ -91,10 +91,10 @@ async fn reading_and_resetting_keep_no_keys() {
     let plan = plan(3, Unit::Hour);
     for (store, _) in both_kinds(1_000) {
         let key = Key { domain: "d", entries: &[("key", "a")] };
-        conformance::states::try_read(&store, key, &plan, &[]).await.unwrap();
+        conformance::try_read(&store, key, &plan, &[]).await.unwrap();
         assert_eq!(store.stats().keys, 0);
         take(&store, "d", "a", &plan, 1).await;
-        conformance::states::try_reset(&store, key, &plan).await.unwrap();
+        conformance::try_reset(&store, key, &plan).await.unwrap();
         assert_eq!(store.stats().keys, 0);
     }
 }

@@ -1,5 +1,7 @@
 //! One round trip: sends a batch, answers its charges, and returns what is left to do.
 
+mod spans;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -7,6 +9,7 @@ use std::time::Instant;
 use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
+use self::spans::{TripInfo, TripSpans};
 use super::access::Endpoint;
 use super::batch::{BatchClock, CommandBatch, PendingCharge, ScriptCall, fail_all};
 use super::connection::{Link, SHORT_BYTES};
@@ -15,7 +18,6 @@ use super::open_windows::OpenWindows;
 use super::options::Clock;
 use super::reply::Reply;
 use super::script::Scripts;
-use super::trip_span::{TripInfo, TripSpans};
 use crate::StoreError;
 use weir_limit::{Micros, SECOND};
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::{ReservationShard, Reservations, shard_of};
 use crate::Charge;
 use crate::memory::fingerprint::{Fingerprints, Print};
-use crate::memory::saving::SavedReservation;
+use crate::memory::saved::SavedReservation;
 use crate::memory::table::Now;
 use weir_limit::{Op, Reservation};
 

@@ -114,7 +114,7 @@ async fn a_reset_deletes_counts_and_no_reservations() {
         let plan = budget(10, Unit::Hour, 1);
         make(&store, &plan, "r", reserve(1, 8)).await;
         let key = Key { domain: "d", entries: &[("key", "a")] };
-        conformance::states::try_reset(&store, key, &plan).await.unwrap();
+        conformance::try_reset(&store, key, &plan).await.unwrap();
         assert_eq!(used(&store, &plan).await, 0);
         let settled = make(&store, &plan, "r", ReservationOp::Settle(3)).await;
         assert_eq!(settled.reservation, ReservationResult::Settled);

@@ -2,7 +2,7 @@
 
 use super::servers::cluster::Cluster;
 use super::*;
-use crate::conformance::states::try_read;
+use crate::conformance::try_read;
 use crate::per_second::PerSecond;
 use crate::{Operations, States};
 use weir_common::clock::Clock as _;
