@@ -1,6 +1,8 @@
 //! What a certificate says about itself: whose it is, and when it is valid.
 
 #[cfg(feature = "tls")]
+mod der;
+#[cfg(feature = "tls")]
 mod read;
 #[cfg(feature = "tls")]
 mod subject;

@@ -3,8 +3,6 @@
 mod log_level;
 mod status;
 
-pub(super) use self::status::store_json;
-
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::access::Access;
-use super::events::StoreState;
 use super::index;
+use super::store_state::StoreState;
 use crate::health::Health;
 use crate::http::metrics::{self, MetricsPages};
 use crate::http::page::{self, Page};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::events::StoreState;
+use super::store_state::StoreState;
 use crate::loader::{Loader, Rejected};
 use crate::tls::{CertificateProblem, CertificateTime, Identities};
 use weir_limit::{Micros, SECOND};

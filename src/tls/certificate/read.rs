@@ -6,13 +6,13 @@ use rustls_pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use super::Certificate;
+use super::der::{SEQUENCE, element, expect};
 use super::subject::subject;
 
 /// The tags of DER that lead to the dates, and those that they may have.
 const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-pub(super) const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
 impl Certificate {
@@ -59,29 +59,6 @@ fn time(der: &[u8]) -> Option<(i64, &[u8])> {
     };
     let time = DateTime::strptime("%Y%m%d%H%M%SZ", time).ok()?;
     Some((time.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second(), rest))
-}
-
-/// Splits an element with this tag off. Returns its content, and what follows it.
-pub(super) fn expect(wanted: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (tag, content, rest) = element(der)?;
-    (tag == wanted).then_some((content, rest))
-}
-
-/// Splits an element off. Returns its tag, its content, and what follows it.
-pub(super) fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = der.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        // The number of bytes of the length.
-        0x81..=0x84 => {
-            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
-        }
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((tag, content, rest))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The subject of a certificate as text, as RFC 4514 writes it.
 
-use super::read::{SEQUENCE, element, expect};
+use super::der::{SEQUENCE, element, expect};
 
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const SET: u8 = 0x31;

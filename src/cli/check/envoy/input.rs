@@ -4,17 +4,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::istio;
 use super::nodes::{get, has_type, walk};
-use super::resources::{kinds, not_a_configuration};
+use super::resources::{ENVOY_FILTER, HELP, kinds, not_a_configuration};
 use crate::cli::rule_files::{STDIN, read_stdin};
 use weir_rules::source::RuleFile;
 use weir_rules::tree::Node;
 use weir_rules::yaml::{Documents, SyntaxError};
 use weir_rules::{Position, Problem, Problems};
-
-/// What may be named.
-pub(super) const HELP: &str = "name an Envoy configuration in YAML or JSON";
 
 /// The documents of a file.
 pub(super) struct EnvoyFile<'a> {
@@ -46,7 +42,7 @@ impl<'a> EnvoyFile<'a> {
 
     /// Whether any of it is a configuration. If not, that is an error.
     pub fn has_any(&self, problems: &mut Problems) -> bool {
-        let is_filter = |kind: &(&str, &str, Position)| kind.0 == istio::KIND;
+        let is_filter = |kind: &(&str, &str, Position)| kind.0 == ENVOY_FILTER;
         let has_any = self.documents.iter().any(has_config)
             || self.documents.iter().flat_map(kinds).any(|kind| is_filter(&kind));
         if !has_any && self.is_whole {

@@ -15,12 +15,10 @@ use super::Findings;
 use super::filter::{EnvoyConfig, Sent};
 use super::input::EnvoyFile;
 use super::nodes::{get, list, path, text, walk};
-use super::resources::resources;
+use super::resources::{ENVOY_FILTER, resources};
 use super::routes::Routes;
 use weir_rules::tree::{Content, Node};
 use weir_rules::{Origin, Position};
-
-pub(super) const KIND: &str = "EnvoyFilter";
 
 /// The namespace whose resources are for all, unless Istio is configured otherwise.
 const ROOT_NAMESPACE: &str = "istio-system";
@@ -65,7 +63,7 @@ impl<'n, 'a> Patches<'n, 'a> {
         let mut patches = Patches::default();
         for (number, file) in files.iter().enumerate() {
             let found = file.documents.iter().flat_map(resources);
-            for resource in found.filter(|it| text(it, "kind") == KIND) {
+            for resource in found.filter(|it| text(it, "kind") == ENVOY_FILTER) {
                 let selector = Selector::of(resource);
                 let nodes =
                     get(resource, "spec").map_or(&[][..], |spec| list(spec, "config_patches"));
@@ -81,8 +79,9 @@ impl<'n, 'a> Patches<'n, 'a> {
             return patches;
         }
         for (number, file) in files.iter().enumerate() {
-            let is_configuration =
-                |root: &&Node<'_>| resources(root).iter().all(|it| text(it, "kind") != KIND);
+            let is_configuration = |root: &&Node<'_>| {
+                resources(root).iter().all(|it| text(it, "kind") != ENVOY_FILTER)
+            };
             for document in file.documents.iter().filter(is_configuration) {
                 walk(document, &mut |node, place| {
                     if place.is_copy {

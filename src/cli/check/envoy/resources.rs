@@ -1,9 +1,14 @@
 //! Resources of Kubernetes that are no Envoy configuration, and the commands that give one.
 
-use super::input::HELP;
 use super::nodes::{get, list, text};
 use weir_rules::tree::Node;
 use weir_rules::{Position, Problem};
+
+/// What may be named.
+pub(super) const HELP: &str = "name an Envoy configuration in YAML or JSON";
+
+/// The kind of Istio's resources that patch the configuration of Envoy.
+pub(super) const ENVOY_FILTER: &str = "EnvoyFilter";
 
 /// The kind, the API version and the position of each resource of a document.
 pub(super) fn kinds<'n>(root: &'n Node<'_>) -> Vec<(&'n str, &'n str, Position)> {

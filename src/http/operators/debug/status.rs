@@ -14,7 +14,6 @@ use crate::http::operators::problems::{ProblemSources, problems};
 use crate::http::page::{self, Page};
 use crate::version::{COMMIT, VERSION};
 use weir_common::escape::escape;
-use weir_store::{BackendStatus, StoreStatus};
 
 pub(super) struct StatusPages {
     json: Arc<Page>,
@@ -62,7 +61,7 @@ fn status(pages: &DebugPages) -> Value {
     let DebugPages { loader, controls, identities, .. } = pages;
     let sources = ProblemSources { loader, controls, identities, store: &store };
     status["problems"] = json!(problems(&sources));
-    status["store"] = store_json(&store.status);
+    status["store"] = store.to_json();
     status["controls"] = json!({
         "share_error": pages.controls.share_error().map(|error| error.to_string()),
         "missing": pages.controls.missing(),
@@ -70,50 +69,6 @@ fn status(pages: &DebugPages) -> Value {
     status["tls"] = pages.identities.to_json();
     status["log_level"] = pages.log_levels.as_ref().map(|it| it.get().to_string()).into();
     status
-}
-
-/// Returns the state of the store, as the event `status` has it, too.
-pub(in crate::http) fn store_json(store: &StoreStatus) -> Value {
-    json!({
-        "backends": store.backends.iter().map(backend_status).collect::<Vec<_>>(),
-        "on_failure": store.failures.as_ref().map(|failures| failures.on_failure),
-        "failing": store.failures.as_ref().is_some_and(|failures| failures.is_failing),
-        "degraded_charges": store.failures.as_ref().map(|failures| {
-            let counts = failures.degraded.iter();
-            counts.map(|(policy, count)| ((*policy).to_owned(), (*count).into())).collect::<serde_json::Map<_, _>>()
-        }),
-    })
-}
-
-fn backend_status(backend: &BackendStatus) -> Value {
-    let mut status = json!({ "instance": backend.instance, "kind": backend.kind });
-    if let Some(keys) = backend.keys {
-        status["keys"] = keys.into();
-    }
-    if let Some(address) = &backend.address {
-        status["address"] = address.as_str().into();
-    }
-    if let Some(saved) = &backend.saved {
-        status["sync_age_seconds"] = saved.sync_age.as_secs_f64().into();
-        status["not_saved_because"] = saved.not_saved_because.as_deref().into();
-        status["files_lost"] = saved.files_lost.into();
-    } else if backend.address.is_some() {
-        status["connections"] = backend.connections.into();
-        status["connections_down"] = backend.connections_down.into();
-        status["connections_slow"] = backend.connections_slow.into();
-        status["down_because"] = backend.down_because.map(|why| why.to_string()).into();
-        status["breaker"] = breaker(backend).into();
-    }
-    status
-}
-
-/// A connection that is down or slow fails its charges at once: its circuit breaker is open.
-fn breaker(backend: &BackendStatus) -> &'static str {
-    match backend.connections_down + backend.connections_slow {
-        0 => "closed",
-        open if open < backend.connections => "partly open",
-        _ => "open",
-    }
 }
 
 /// Returns a line for each value: `store.failing: false`.
@@ -191,23 +146,5 @@ mod tests {
                       commit: none\nuptime_seconds: none\na.b[0]: 1\na.b[1].c: x\\u001b\na.none: none\n\
                       refused.problems:\n    one\n    two\n";
         assert_eq!(as_text(&status), wanted);
-    }
-
-    #[test]
-    fn the_breaker_is_that_of_the_connections() {
-        let backend = |connections, connections_down, connections_slow| {
-            let rest = BackendStatus::default();
-            breaker(&BackendStatus { connections, connections_down, connections_slow, ..rest })
-        };
-        assert_eq!(
-            [
-                backend(0, 0, 0),
-                backend(3, 0, 0),
-                backend(3, 1, 0),
-                backend(3, 0, 2),
-                backend(3, 2, 1)
-            ],
-            ["closed", "closed", "partly open", "partly open", "open"]
-        );
     }
 }

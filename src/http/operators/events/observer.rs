@@ -4,8 +4,8 @@ use std::iter::zip;
 
 use serde_json::{Value, json};
 
-use super::status::StoreState;
 use super::{EventSources, Problem};
+use crate::http::operators::store_state::StoreState;
 use weir_store::{Operations, Store};
 
 /// Notices what has changed since it last looked.

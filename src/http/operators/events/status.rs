@@ -7,29 +7,14 @@ use serde_json::{Value, json};
 
 use super::traffic::Traffic;
 use super::{EventSources, Problem};
-use crate::http::operators::debug::store_json;
+use crate::http::operators::store_state::StoreState;
 use crate::version::{COMMIT, VERSION};
 use weir_limiter::LimiterCounts;
 use weir_limiter::top::{By, Others, Query, Top, Window};
-use weir_store::{Operations, Store, StoreStatus};
+use weir_store::{Operations, Store};
 
 /// The most rows of each list of top keys.
 const MAX_TOP_ROWS: usize = 20;
-
-/// The state of the store.
-#[derive(Clone, Debug)]
-pub struct StoreState {
-    pub is_connected: bool,
-    pub status: StoreStatus,
-}
-
-impl StoreState {
-    pub fn read(store: &impl Operations) -> StoreState {
-        let mut status = StoreStatus::default();
-        store.status(&mut status);
-        StoreState { is_connected: store.is_connected(), status }
-    }
-}
 
 /// Returns the status without its time.
 pub(super) fn status<S: Store + Operations>(
@@ -41,7 +26,7 @@ pub(super) fn status<S: Store + Operations>(
 ) -> Value {
     let reasons = sources.health.reasons();
     let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    let mut store_json = store_json(&store.status);
+    let mut store_json = store.to_json();
     store_json["connected"] = store.is_connected.into();
     let uptime = sources.started.elapsed().as_millis();
     json!({
