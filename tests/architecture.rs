@@ -1,9 +1,14 @@
 //! Compares the dependencies between modules with the table of ARCHITECTURE.md, and what each package has to
-//! declare with what they declare.
+//! declare with what they declare. Finds files that use each other.
+
+#[path = "architecture/circles.rs"]
+mod circles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use circles::Package;
 
 /// The modules that may use all others, because they assemble the program.
 const WIRING: [&str; 2] = ["app", "cli"];
@@ -111,6 +116,15 @@ fn packages() -> Vec<PathBuf> {
     found
 }
 
+/// A piece that both use belongs into a file that uses neither.
+#[test]
+fn no_files_use_each_other() {
+    for package in packages().into_iter().chain([root().to_owned()]) {
+        let circles = Package::read(&package.join("src/lib.rs")).circles();
+        assert!(circles.is_empty(), "{} has a circle: {circles:#?}", package.display());
+    }
+}
+
 #[test]
 fn every_package_forbids_unsafe_code_and_denies_panics() {
     const LINTS: [&str; 2] = [
@@ -136,12 +150,15 @@ fn every_package_forbids_unsafe_code_and_denies_panics() {
 #[test]
 fn fuzz_targets_have_a_profile_for_every_package() {
     let text = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
-    for package in packages() {
+    let names = packages().into_iter().map(|package| {
         let name = package.file_name().unwrap().to_str().unwrap();
+        format!("weir-{name}")
+    });
+    for name in names.chain(["weir".to_owned()]) {
         for (profile, wanted) in
             [("dev", &["opt-level"][..]), ("release", &["debug-assertions", "opt-level"])]
         {
-            let table = format!("[profile.{profile}.package.weir-{name}]");
+            let table = format!("[profile.{profile}.package.{name}]");
             let keys = text.split_once(&table).map(|(_, rest)| rest.split("\n[").next().unwrap());
             let keys = keys.unwrap_or_else(|| panic!("fuzz/Cargo.toml lacks {table}"));
             for key in wanted {
