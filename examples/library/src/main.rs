@@ -59,15 +59,13 @@ async fn serve<S: Store + 'static>(
     Ok(axum::serve(listener, routes).await?)
 }
 
-/// Asks for one hit of the user in `x-user`.
+/// Asks for one hit of the user in `x-user`, and releases what it took of concurrency limits.
 async fn limit<S: Store + 'static>(limits: Shared<S>, request: Request, next: Next) -> Response {
-    let user = request.headers().get("x-user").and_then(|user| user.to_str().ok());
-    let user = user.unwrap_or_default().to_owned();
-    let entries = [("user", user.as_str())];
-    let descriptors = &[Descriptor { entries: &entries, ..Descriptor::default() }];
+    let user = request.headers().get("x-user").and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let descriptors = &[Descriptor { entries: &[("user", user)], ..Descriptor::default() }];
     let question = Question { domain: "shop", descriptors, ..Question::default() };
-    let rules = Some(&limits.rules);
-    match limits.limiter.decide(rules, &question, BUDGET, &mut Holds::default()).await {
+    let (Limits { rules, limiter }, mut holds) = (&**limits, Holds::default());
+    let response = match limiter.decide(Some(rules), &question, BUDGET, &mut holds).await {
         Ok(decision) if decision.over_limit => {
             let wait = decision.statuses.iter().map(Status::reset_seconds).max().unwrap_or(1);
             (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, wait.to_string())]).into_response()
@@ -75,5 +73,8 @@ async fn limit<S: Store + 'static>(limits: Shared<S>, request: Request, next: Ne
         Ok(_) => next.run(request).await,
         // Without an answer from Redis. A service may prefer to let requests pass.
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
-    }
+    };
+    // A request that is cancelled keeps its hold until `hold_timeout`.
+    holds.release(limiter.store()).await;
+    response
 }

@@ -59,6 +59,15 @@ fn a_user_may_ask_a_hundred_times_a_day() {
 }
 
 #[test]
+fn a_request_releases_its_hold() {
+    let library = Library::start();
+    for _ in 0..3 {
+        let answer = library.get("batch");
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+}
+
+#[test]
 fn invalid_rules_are_shown_with_their_place() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_library-example"));
     let output =
