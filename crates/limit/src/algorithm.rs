@@ -157,6 +157,16 @@ pub(crate) trait LimitAlgorithm: Sized {
         None
     }
 
+    /// Returns the most hits that a limit of `n`, which is not 0, can allow at once.
+    fn capacity(&self, n: u32) -> u64 {
+        n.into()
+    }
+
+    /// Returns the bytes of a state in memory, besides those of hits that it keeps.
+    fn state_bytes(&self) -> usize {
+        size_of::<Self::State>()
+    }
+
     /// Returns whether hits are kept one by one, if the algorithm ever does: see
     /// [`HIT_BYTES`](Self::HIT_BYTES).
     fn keeps_hits(&self) -> bool {

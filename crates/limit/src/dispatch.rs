@@ -66,6 +66,7 @@ methods! {
     fn repeats_denials(charge_denied: bool, alone: bool) -> bool;
     fn hold_id() -> Option<&str>;
     fn can_reserve() -> bool;
+    fn capacity(n: u32) -> u64;
     fn window_end(t: Micros) -> Option<Micros>;
     fn log_period() -> Option<Micros>;
     fn longest_span() -> Option<Micros>;
@@ -105,6 +106,11 @@ impl Algorithm {
     /// used up.
     pub fn reports_tokens(&self) -> bool {
         each!(self, A(_) => A::REPORTS_TOKENS)
+    }
+
+    /// Returns the bytes of a state in memory, besides those of hits that it keeps.
+    pub fn state_bytes(&self) -> usize {
+        each!(self, limit => limit.state_bytes())
     }
 
     /// Returns the bytes that a state keeps of each hit; 0 if it only counts them.

@@ -105,16 +105,9 @@ impl Limit {
 
     /// Returns the most hits that it can allow at once: its burst, or its n; 0 if it denies every hit.
     pub fn capacity(&self) -> u64 {
-        match &self.algorithm {
-            _ if self.requests_per_unit == 0 => 0,
-            Algorithm::TokenBucket(bucket) => bucket.capacity.into(),
-            Algorithm::Gcra(gcra) => gcra.burst(),
-            Algorithm::FixedWindow(_)
-            | Algorithm::SlidingWindow(_)
-            | Algorithm::SlidingLog(_)
-            | Algorithm::BucketedWindow(_)
-            | Algorithm::Concurrency(_)
-            | Algorithm::ReduceBucket(_) => self.requests_per_unit.into(),
+        match self.requests_per_unit {
+            0 => 0,
+            n => self.algorithm.capacity(n),
         }
     }
 

@@ -7,6 +7,7 @@ mod lint;
 mod overlay;
 mod patched;
 mod reserve;
+mod root;
 mod value_sets;
 mod values;
 
@@ -23,25 +24,16 @@ use super::position::Position;
 use super::problem::{Problem, Severity};
 use super::problems::Problems;
 use super::stats::{LimitStats, RuleSeriesBudget};
-use super::tree::{Content, Node};
+use super::tree::Node;
 use super::{Metadata, Origin, Reserve, Rule, RuleSeries};
 pub(super) use budget::Budget;
-pub(super) use limits::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT, charges_denied_by_default};
 pub(super) use limits::{KeyNodes, LimitMaps, ReplacedName};
 use limits::{LimitFields, OfRule};
+pub(super) use limits::{charges_denied_by_default, each_parameter};
+pub(super) use root::Root;
 use value_sets::{NamedSet, set_node};
-use values::{describe, is_null, text_of};
-use weir_common::failure::OnStoreFailure;
+use values::{is_null, text_of};
 use weir_limit::Plan;
-
-/// The root of a document: its domain and descriptors.
-pub(super) struct Root<'n> {
-    pub domain: String,
-    pub domain_position: Position,
-    pub together: bool,
-    pub on_store_failure: Option<OnStoreFailure>,
-    descriptors: Vec<&'n Node<'n>>,
-}
 
 /// Reads one document, and collects rules and problems.
 pub(super) struct Reader<'r> {
@@ -152,79 +144,6 @@ fn limit_nodes<'n>(
 }
 
 impl Reader<'_> {
-    /// Reads the root; none if it is not a map.
-    pub fn root<'n>(&mut self, node: Option<&'n Node<'n>>) -> Option<Root<'n>> {
-        let start = Position::in_text(1, 1);
-        let node = match node {
-            Some(node) if !is_null(node) => node,
-            _ => {
-                self.empty_domain(start);
-                return None;
-            }
-        };
-        if !matches!(node.content(), Content::Map(_)) {
-            let what = describe(node);
-            let message = format!("error loading config file: the root is {what}, not a map");
-            let help = "start the file with `domain: NAME` and `descriptors:`";
-            self.error(node.position, message, &text_of(node), help);
-            return None;
-        }
-        let mut root = Root {
-            domain: String::new(),
-            domain_position: node.position,
-            together: false,
-            on_store_failure: None,
-            descriptors: Vec::new(),
-        };
-        for (key, value) in self.fields(node, Section::Root) {
-            match key {
-                "domain" => {
-                    root.domain = self.string(value, key);
-                    root.domain_position = value.position;
-                }
-                "charge" => {
-                    let words = [("each", false), ("together", true)];
-                    root.together = self.choice(value, key, &words).unwrap_or(false);
-                }
-                "on_store_failure" => {
-                    let words = OnStoreFailure::ALL.map(|policy| (policy.name(), policy));
-                    root.on_store_failure = self.choice(value, key, &words);
-                }
-                "descriptors" => root.descriptors = self.maps(value, key),
-                _ => {}
-            }
-        }
-        self.together = root.together;
-        if root.domain.is_empty() {
-            self.empty_domain(root.domain_position);
-        }
-        Some(root)
-    }
-
-    fn empty_domain(&mut self, position: Position) {
-        let help = "write `domain: NAME`, the domain that Envoy's filter is configured with";
-        self.error(position, "config file cannot have empty domain", "", help);
-    }
-
-    /// Reads the descriptors of a root into a domain's tree.
-    pub fn descriptors(&mut self, root: &Root<'_>, tree: &mut Tree) {
-        let states = self.patcher.as_ref().map(|patcher| patcher.start()).unwrap_or_default();
-        let above = Above {
-            name: &root.domain,
-            domain: &root.domain,
-            entries: &[],
-            value_to_metric: false,
-            states: &states,
-        };
-        // A merged domain has those of other files, which are compared with each other already.
-        let known = tree.children().len();
-        for node in &root.descriptors {
-            self.descriptor(node, &above, tree);
-        }
-        tree.shrink();
-        self.equal_networks(tree, known);
-    }
-
     /// Reads the keys of a descriptor.
     fn keys(&mut self, node: &DescriptorNode<'_>) -> Descriptor {
         let DescriptorNode { position, fields, .. } = node;
@@ -463,6 +382,7 @@ impl Reader<'_> {
         self.equal_networks(below, 0);
     }
 
+    /// Reports an error. `text` is what is wrong, and may be empty.
     pub fn error(
         &mut self,
         position: Position,

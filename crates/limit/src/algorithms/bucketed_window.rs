@@ -201,6 +201,10 @@ impl LimitAlgorithm for BucketedWindow {
         Some(SpanCount { limit: 0, count, resolution, max_late, is_minimum: false })
     }
 
+    fn state_bytes(&self) -> usize {
+        size_of::<State>() + self.slots() as usize * size_of::<u32>()
+    }
+
     fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
         add("buckets", Parameter::Number(self.buckets.into()));
     }

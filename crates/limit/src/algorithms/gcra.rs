@@ -293,6 +293,10 @@ impl LimitAlgorithm for Gcra {
         write!(text, ", gcra with a burst of {}", self.burst)
     }
 
+    fn capacity(&self, _: u32) -> u64 {
+        self.burst
+    }
+
     fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
         add("burst", Parameter::Number(self.burst));
     }

@@ -169,6 +169,10 @@ impl LimitAlgorithm for TokenBucket {
         write!(text, ", {strict}token_bucket of {}", self.capacity)
     }
 
+    fn capacity(&self, _: u32) -> u64 {
+        self.capacity.into()
+    }
+
     fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
         add("burst", Parameter::Number(self.capacity.into()));
         add("refill_amount", Parameter::Number(self.amount.into()));

@@ -12,9 +12,8 @@ use super::super::tree::{Content, Node};
 use super::Reader;
 use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
 use super::values::{describe, is_null, text_of};
-pub(crate) use algorithm::charges_denied_by_default;
+pub(crate) use algorithm::{charges_denied_by_default, each_parameter};
 use fields::Fields;
-pub(crate) use parameters::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT};
 pub(crate) use patch::{KeyNodes, LimitMaps};
 use weir_limit::{AlgorithmKind, Limit, Unit};
 

@@ -3,10 +3,10 @@
 use std::fmt::{Display, Write};
 
 use super::scalar::text;
-use crate::read::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT, charges_denied_by_default};
+use crate::read::{charges_denied_by_default, each_parameter};
 use crate::reserve::default_at_most;
 use crate::{Reserve, Rule};
-use weir_limit::{Algorithm, AlgorithmKind, Limit, Micros, SECOND, TokenBucket};
+use weir_limit::{AlgorithmKind, Limit, Micros, Parameter, SECOND};
 
 /// Writes the limits of a rule, with its name and what it replaces, and how it reserves hits of them.
 pub(super) fn write(rule: &Rule, indent: &str, together: bool, out: &mut String) {
@@ -123,54 +123,23 @@ fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool, reserves: bool) -
     }
     map.add("requests_per_unit", n);
     let mut has_hold_id = false;
-    let default_debt = |burst: u64| if limit.charge_denied || reserves { burst } else { 0 };
-    match &limit.algorithm {
-        Algorithm::FixedWindow(window) => {
-            if let Some(calendar) = &window.calendar {
-                map.add("align", "calendar");
-                map.add("time_zone", text(calendar.zone()));
-            }
+    each_parameter(limit, reserves, &mut |key, value, default| {
+        if value == default {
+            return;
         }
-        Algorithm::BucketedWindow(window) => {
-            map.add_unless(DEFAULT_BUCKETS, "buckets", window.buckets);
+        has_hold_id |= key == "hold_id";
+        match value {
+            Parameter::Number(number) => map.add(key, number),
+            Parameter::Duration(time) => map.add(key, duration(time)),
+            Parameter::Flag(flag) => map.add(key, flag),
+            Parameter::Text(value) => map.add(key, text(value.unwrap_or_default())),
         }
-        Algorithm::TokenBucket(bucket) => {
-            add_bucket(&mut map, limit, bucket);
-            let default_debt = default_debt(bucket.capacity.into());
-            map.add_unless(default_debt, "max_debt", bucket.max_debt.into());
-        }
-        Algorithm::Gcra(gcra) => {
-            map.add_unless(n.into(), "burst", gcra.burst());
-            map.add_unless(default_debt(gcra.burst()), "max_debt", gcra.max_debt());
-        }
-        Algorithm::Concurrency(holds) => {
-            has_hold_id = holds.hold_id.is_some();
-            if let Some(id) = &holds.hold_id {
-                map.add("hold_id", text(id));
-            }
-            if holds.timeout != DEFAULT_HOLD_TIMEOUT {
-                map.add("hold_timeout", duration(holds.timeout));
-            }
-        }
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::ReduceBucket(_) => {}
-    }
+    });
     let default = charges_denied_by_default(kind, is_alone && !reserves, has_hold_id);
     map.add_unless(default, "charge_denied", limit.charge_denied);
     map.add_unless(false, "shadow_mode", limit.shadow_mode);
     map.add_replaces(replaces);
     map
-}
-
-fn add_bucket(map: &mut FlowMap, limit: &Limit, bucket: &TokenBucket) {
-    let n = limit.requests_per_unit;
-    map.add_unless(n, "burst", bucket.capacity);
-    // At least one token comes back, also where a limit of 0 denies all.
-    map.add_unless(n.max(1), "refill_amount", bucket.amount);
-    let period = limit.unit.and_then(|unit| unit.period(limit.unit_multiplier));
-    if Some(bucket.interval) != period {
-        map.add("refill_interval", duration(bucket.interval));
-    }
-    map.add_unless(false, "strict", bucket.strict);
 }
 
 /// Returns a duration that rule files read exactly: `90s`, `1s250000us`, `5ms`.

@@ -1,7 +1,7 @@
 //! A key that outlives its request.
 
 use crate::{Charge, Entry, Key, Role};
-use weir_limit::{Algorithm, Op, Plan};
+use weir_limit::{Limit, LimitState, Op, Plan};
 
 use std::sync::Arc;
 
@@ -44,9 +44,6 @@ const LEASE_BYTES: usize = 512;
 
 /// Returns about the bytes of a state.
 fn state_bytes(plan: &Plan) -> usize {
-    let ring = |algorithm: &Algorithm| match algorithm {
-        Algorithm::BucketedWindow(window) => 4 * window.slots() as usize,
-        _ => 0,
-    };
-    plan.limits().iter().map(|limit| 64 + ring(&limit.algorithm)).sum()
+    let bytes = |limit: &Limit| size_of::<LimitState>() + limit.algorithm.state_bytes();
+    plan.limits().iter().map(bytes).sum()
 }

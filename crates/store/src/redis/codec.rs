@@ -96,6 +96,11 @@ trait Codec {
         0
     }
 
+    /// Returns the most bytes of the log in Redis, which all limits of a rule share.
+    fn log_bytes(&self) -> usize {
+        0
+    }
+
     /// Reads what comes after the numbers of all limits.
     fn read_rest(&self, _state: &mut LimitState, _rest: &mut Reader<'_>) -> Option<()> {
         Some(())
@@ -265,11 +270,8 @@ impl<'p> PlanCodec<'p> {
     /// Returns the most bytes of the values of a key and of its holds.
     pub(super) fn max_stored(self) -> usize {
         let log = if self.has_log() { MIN_LONG_STATE } else { 0 };
-        let logs = self.0.limits().iter().filter_map(|limit| match &limit.algorithm {
-            // The ring doubles, and does not shrink.
-            Algorithm::SlidingLog(log) => Some(bytes(log.n, 2 * sliding_log::STAMP_BYTES)),
-            _ => None,
-        });
+        let limits = self.0.limits().iter();
+        let logs = limits.map(|limit| each!(&limit.algorithm, codec => codec.log_bytes()));
         self.max_reply().saturating_add(logs.fold(log, usize::max))
     }
 

@@ -6,10 +6,11 @@ use super::super::Reader;
 use super::super::values::text_of;
 use super::OfRule;
 use super::fields::Fields;
+use super::parameters::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT};
 use weir_common::suggest::nearest;
 use weir_limit::{
-    Algorithm, AlgorithmKind as Kind, BucketedWindow, FixedWindow, Micros, SlidingLog,
-    SlidingWindow,
+    Algorithm, AlgorithmKind as Kind, BucketedWindow, FixedWindow, Limit, Micros, Parameter,
+    SlidingLog, SlidingWindow,
 };
 
 /// Returns the keys that an algorithm takes and some others do not.
@@ -94,6 +95,53 @@ fn names(algorithm: Kind) -> &'static [&'static str] {
         Kind::Gcra => &["leaky_bucket", "gcra"],
         Kind::Concurrency => &["concurrency"],
         Kind::ReduceBucket => &[],
+    }
+}
+
+/// Passes the keys of a limit's parameters to `add`, each with its value and its default. `reserves`: its rule
+/// does.
+pub(crate) fn each_parameter(
+    limit: &Limit,
+    reserves: bool,
+    add: &mut dyn FnMut(&'static str, Parameter<'_>, Parameter<'_>),
+) {
+    const NONE: Parameter<'_> = Parameter::Text(None);
+    let number = |number: u32| Parameter::Number(number.into());
+    let n = limit.requests_per_unit;
+    let default_debt = |burst: u64| match limit.charge_denied || reserves {
+        true => Parameter::Number(burst),
+        false => Parameter::Number(0),
+    };
+    match &limit.algorithm {
+        Algorithm::FixedWindow(window) => {
+            if let Some(calendar) = &window.calendar {
+                add("align", Parameter::Text(Some("calendar")), NONE);
+                add("time_zone", Parameter::Text(Some(calendar.zone())), NONE);
+            }
+        }
+        Algorithm::BucketedWindow(window) => {
+            add("buckets", number(window.buckets), number(DEFAULT_BUCKETS));
+        }
+        Algorithm::TokenBucket(bucket) => {
+            let period = limit.unit.and_then(|unit| unit.period(limit.unit_multiplier));
+            let interval = Parameter::Duration(bucket.interval);
+            add("burst", number(bucket.capacity), number(n));
+            // At least one token comes back, also where a limit of 0 denies all.
+            add("refill_amount", number(bucket.amount), number(n.max(1)));
+            add("refill_interval", interval, period.map_or(NONE, Parameter::Duration));
+            add("strict", Parameter::Flag(bucket.strict), Parameter::Flag(false));
+            add("max_debt", number(bucket.max_debt), default_debt(bucket.capacity.into()));
+        }
+        Algorithm::Gcra(gcra) => {
+            add("burst", Parameter::Number(gcra.burst()), number(n));
+            add("max_debt", Parameter::Number(gcra.max_debt()), default_debt(gcra.burst()));
+        }
+        Algorithm::Concurrency(holds) => {
+            let timeout = Parameter::Duration(holds.timeout);
+            add("hold_id", Parameter::Text(holds.hold_id.as_deref()), NONE);
+            add("hold_timeout", timeout, Parameter::Duration(DEFAULT_HOLD_TIMEOUT));
+        }
+        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::ReduceBucket(_) => {}
     }
 }
 

@@ -8,8 +8,8 @@ use weir_limit::{Concurrency, Gcra, GcraError, MAX_WAIT_YEARS, Micros, SECOND, T
 /// A limit that may take more bytes per key than this is a warning.
 const WARN_KEY_BYTES: u64 = 1 << 20;
 
-pub(crate) const DEFAULT_BUCKETS: u32 = 60;
-pub(crate) const DEFAULT_HOLD_TIMEOUT: Micros = 60 * SECOND;
+pub(super) const DEFAULT_BUCKETS: u32 = 60;
+pub(super) const DEFAULT_HOLD_TIMEOUT: Micros = 60 * SECOND;
 
 impl Reader<'_> {
     pub(super) fn buckets(&mut self, fields: &Fields<'_>) -> Option<u32> {

@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 
-use super::{Codec, LuaModule, Reader, put_all};
+use super::{Codec, LuaModule, Reader, bytes, put_all};
 use weir_limit::hit_log::{HitLog, LimitSummary, LogSummary};
 use weir_limit::{Algorithm, Limit, LimitState, Micros, SlidingLog};
 
 /// The bytes of a stamp in the ring.
-pub(super) const STAMP_BYTES: usize = 7;
+const STAMP_BYTES: usize = 7;
 
 pub(super) const MODULE: LuaModule =
     LuaModule { number: 4, borrows_from: None, text: include_str!("../lua/sliding_log.lua") };
@@ -26,6 +26,11 @@ impl Codec for SlidingLog {
 
     fn read_state(&self, _: &mut Reader<'_>) -> Option<LimitState> {
         Some(LimitState::SlidingLog(()))
+    }
+
+    /// The ring doubles, and does not shrink.
+    fn log_bytes(&self) -> usize {
+        bytes(self.n, 2 * STAMP_BYTES)
     }
 }
 
