@@ -3,8 +3,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::conformance::fakes::{Fake, Gated};
-use crate::conformance::states::{try_read, try_reset};
-use crate::conformance::{self, DAWN, charge, plan, take};
+use crate::conformance::{self, DAWN, charge, plan, take, try_read, try_reset};
 use crate::memory::MemoryStore;
 use crate::{Entry, Key, Role};
 use weir_common::clock::ManualClock;
@@ -13,6 +12,7 @@ use weir_limit::{
     Undo, Unit, UpTo,
 };
 
+mod cache;
 mod property;
 
 type Clocks = Arc<ManualClock>;
@@ -489,29 +489,4 @@ async fn plans_that_a_denial_changes_and_shadow_plans_always_go_to_the_store() {
         assert!(!decision.allowed);
         assert_eq!(decision.source == Source::DeniedLocally, repeats, "{plan:?}");
     }
-}
-
-#[tokio::test]
-async fn a_flood_of_denied_keys_stays_within_the_slots() {
-    let ([store, _], _) = replicas(MAX);
-    let plan = plan(0, Unit::Hour);
-    for i in 0..5_000 {
-        assert!(!take(&store, "d", &i.to_string(), &plan, 1).await.allowed);
-        assert!(store.denials.len() <= 64);
-    }
-    assert_eq!(store.denials.len(), 64);
-    assert_eq!(take(&store, "d", "4999", &plan, 1).await.source, Source::DeniedLocally);
-}
-
-#[test]
-fn the_slots_are_a_power_of_two() {
-    for (slots, expected) in [(0, 8), (8, 8), (63, 32), (64, 64), (100, 64)] {
-        let known = DenialCache::new(slots);
-        assert!(format!("{known:?}").contains(&format!("slots: {expected}")), "{known:?}");
-    }
-}
-
-#[test]
-fn denials_are_small() {
-    assert!(DenialCache::set_bytes() <= 8 * 104, "{}", DenialCache::set_bytes());
 }

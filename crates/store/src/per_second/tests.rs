@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::conformance::fakes::Fake;
-use crate::conformance::states::{try_read, try_reset};
-use crate::conformance::{self, DAWN, charge, plan, take};
+use crate::conformance::{self, DAWN, charge, plan, take, try_read, try_reset};
 use crate::memory::MemoryStore;
 use crate::{Answer, Entry, Key};
 use weir_common::clock::ManualClock;

@@ -1,0 +1,195 @@
+//! Worked examples.
+
+use super::*;
+
+#[test]
+fn an_id_that_reserved_twice_settles_a_part_each_time() {
+    let mut key = Key::new(vec![fixed(100, MINUTE)]);
+    key.reserve(1, 10);
+    key.now += SECOND;
+    key.reserve(1, 21);
+    assert_eq!(key.used(), [31]);
+    assert_eq!(key.settle(1, 4), 15);
+    assert_eq!(key.used(), [20]);
+    assert_eq!(key.settle(1, 20), 16);
+    assert_eq!(key.used(), [24]);
+    assert!(key.ids.reservations.is_empty());
+}
+
+#[test]
+fn a_window_that_changed_starts_a_new_reservation() {
+    let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), fixed(100, MINUTE)]);
+    key.reserve(1, 10);
+    key.now += MINUTE;
+    key.reserve(1, 20);
+    // The first one stays charged in both windows.
+    assert_eq!(key.used(), [30, 20]);
+    assert_eq!(key.settle(1, 5), 20);
+    assert_eq!(key.used(), [15, 5]);
+    assert_eq!(key.make(1, ReservationOp::Settle(3)).reservation, ReservationResult::Unknown);
+    assert_eq!(key.used(), [18, 8]);
+}
+
+#[test]
+fn a_cancelled_reservation_gives_back_exactly_what_it_was_granted() {
+    let mut key = Key::new(vec![fixed(20, MINUTE)]);
+    key.reserve(1, 15);
+    let decision = key.make(1, reserve(1, 9));
+    assert_eq!((decision.granted, key.used()), (5, vec![20]));
+    let cancelled = key.make(1, ReservationOp::Cancel(5));
+    assert_eq!((cancelled.reservation, cancelled.reserved), (ReservationResult::Settled, 5));
+    assert_eq!(key.used(), [15]);
+    assert_eq!(key.settle(1, 15), 15);
+    let late = key.make(1, ReservationOp::Cancel(5));
+    assert_eq!((late.reservation, key.used()), (ReservationResult::Unknown, vec![15]));
+}
+
+#[test]
+fn what_lapsed_stays_charged() {
+    let mut key = Key::new(vec![fixed(100, 3_600 * SECOND)]);
+    key.now += 1;
+    key.reserve(1, 10);
+    // In whole seconds.
+    key.now += 600 * SECOND;
+    assert!(key.ids.reservations[&1].is_live(key.now));
+    key.now += SECOND;
+    let decision = key.make(1, ReservationOp::Settle(7));
+    assert_eq!((decision.reservation, decision.granted), (ReservationResult::Unknown, 7));
+    assert_eq!(key.used(), [17]);
+}
+
+#[test]
+fn only_limits_that_took_the_hits_are_settled() {
+    let mut key = Key::new(vec![fixed(100, MINUTE), shadow(fixed(5, MINUTE))]);
+    key.reserve(1, 4);
+    let decision = key.make(2, reserve(1, 10));
+    assert_eq!((decision.granted, decision.would_deny), (10, 0b10));
+    assert_eq!(key.used(), [14, 4]);
+    assert_eq!(key.settle(2, 3), 10);
+    assert_eq!(key.used(), [7, 4]);
+    assert_eq!(key.settle(1, 9), 4);
+    assert_eq!(key.used(), [12, 9]);
+}
+
+#[test]
+fn a_call_settles_what_its_id_has_reserved_and_else_reserves() {
+    let mut key = Key::new(vec![fixed(100, MINUTE)]);
+    let call =
+        |hits| ReservationOp::SettleOrReserve(hits, Reserve { least: 1, most: 40, timeout: 9 });
+    assert_eq!(key.make(1, call(0)).reservation, ReservationResult::Reserved);
+    assert_eq!(key.used(), [40]);
+    assert_eq!(key.make(1, call(12)).reserved, 40);
+    assert_eq!(key.used(), [12]);
+    let unknown = key.make(1, call(3));
+    assert_eq!((unknown.reservation, unknown.granted), (ReservationResult::Unknown, 3));
+    assert_eq!(key.used(), [15]);
+}
+
+#[test]
+fn a_repeated_request_reserves_once() {
+    let mut key = Key::new(vec![fixed(50, MINUTE)]);
+    let once = |tag| ReservationOp::ReserveOnce(Reserve { least: 1, most: 40, timeout: 9 }, tag);
+    assert_eq!(key.make(1, once(7)).reservation, ReservationResult::Reserved);
+    let again = key.make(1, once(7));
+    assert_eq!((again.reservation, again.reserved), (ReservationResult::Repeated, 40));
+    let other = key.make(1, once(8));
+    assert_eq!((other.reservation, other.reserved), (ReservationResult::Conflict, 40));
+    assert_eq!(key.used(), [40]);
+    // One that adds up is no repetition of it.
+    key.reserve(1, 5);
+    assert_eq!(key.make(1, once(7)).reservation, ReservationResult::Conflict);
+    assert_eq!(key.make(1, ReservationOp::SettleKnown(3)).reserved, 22);
+    assert_eq!(key.make(1, ReservationOp::SettleKnown(3)).reserved, 23);
+    let unknown = key.make(1, ReservationOp::SettleKnown(3));
+    assert_eq!((unknown.reservation, unknown.granted), (ReservationResult::Unknown, 0));
+    assert_eq!(key.used(), [6]);
+}
+
+#[test]
+fn reserved_hits_that_drained_are_not_given_back() {
+    // One hit a second comes back.
+    for limit in [gcra(60, MINUTE, 100), bucket(100, 1, SECOND)] {
+        let mut key = Key::new(vec![limit]);
+        key.reserve(1, 50);
+        key.now += 20 * SECOND;
+        assert_eq!(key.used(), [30]);
+        key.settle(1, 10);
+        // Of the forty that were not used, twenty have come back since.
+        assert_eq!(key.used(), [10]);
+    }
+}
+
+#[test]
+fn what_drained_before_a_window_that_the_clock_left_is_not_given_back() {
+    // One hit a second comes back; after the step there are twenty more of gcra.
+    for (drains, left) in [(gcra(60, MINUTE, 100), 31), (bucket(100, 1, SECOND), 11)] {
+        let mut key = Key::new(vec![fixed(100, MINUTE), drains]);
+        key.reserve(1, 1);
+        key.now -= 20 * SECOND;
+        key.reserve(2, 50);
+        key.now += 20 * SECOND;
+        key.settle(2, 10);
+        // Of the forty that were not used, twenty have come back since; the window gives back none of them.
+        assert_eq!(key.used(), [51, left]);
+    }
+}
+
+#[test]
+fn a_window_that_begins_within_another_one_gives_back_after_the_clock_left_it() {
+    let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), window(100, MINUTE)]);
+    key.now += MINUTE;
+    key.reserve(1, 1);
+    key.now -= SECOND;
+    key.reserve(2, 50);
+    key.settle(2, 10);
+    assert_eq!(key.used(), [11, 11]);
+}
+
+#[test]
+fn a_window_never_gives_back_what_an_earlier_one_has_counted() {
+    // The hour stays in the new one, the minute goes back.
+    let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), fixed(100, MINUTE)]);
+    key.reserve(1, 1);
+    key.now -= 150 * SECOND;
+    key.reserve(2, 50);
+    key.now += MINUTE;
+    key.reserve(3, 9);
+    assert_eq!(key.used()[1], 9);
+    key.settle(2, 10);
+    assert_eq!(key.used()[1], 9);
+}
+
+#[test]
+fn hits_that_are_added_to_a_reservation_by_a_clock_behind_it_drain_since_then() {
+    let mut key = Key::new(vec![gcra(60, MINUTE, 100)]);
+    key.reserve(1, 1);
+    key.now -= 20 * SECOND;
+    key.reserve(1, 49);
+    key.now += 20 * SECOND;
+    let before = key.used();
+    assert_eq!(key.make(1, ReservationOp::Cancel(50)).reserved, 50);
+    // Twenty hits have come back since the second one.
+    assert!(before[0] - key.used()[0] <= 30, "{before:?} {:?}", key.used());
+}
+
+#[test]
+fn settling_charges_beyond_the_limit() {
+    let mut key = Key::new(vec![fixed(20, MINUTE)]);
+    key.reserve(1, 20);
+    assert!(!key.make(2, reserve(1, 5)).allowed);
+    key.settle(1, 50);
+    assert_eq!(key.used(), [50]);
+}
+
+#[test]
+fn what_cannot_be_given_back_later_is_not_reserved() {
+    let strict = Kind::Token { capacity: 5, amount: 1, strict: true };
+    let concurrency = Concurrency { n: 1, timeout: SECOND, hold_id: None };
+    for limit in [
+        log(5, MINUTE),
+        limit(1, Algorithm::Concurrency(concurrency), false),
+        Model::new(strict, 5, SECOND).limit(),
+    ] {
+        assert!(!Plan::new(vec![fixed(1, MINUTE), limit]).can_reserve());
+    }
+}
