@@ -26,7 +26,7 @@ const MAX_INTERIM: u32 = 32;
 pub struct TooMany;
 
 /// Counts the interim responses to a request of HTTP/1. The future resolves when there are too many.
-pub fn exceeded<B>(request: &mut Request<B>) -> impl Future<Output = ()> + Send + use<B> {
+pub(crate) fn exceeded<B>(request: &mut Request<B>) -> impl Future<Output = ()> + Send + use<B> {
     let (count, exceeded) = (AtomicU32::new(0), Arc::new(Notify::new()));
     let notify = exceeded.clone();
     on_informational(request, move |_| {

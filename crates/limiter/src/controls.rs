@@ -55,4 +55,4 @@ const MAX_TOMBSTONES: usize = MAX_CONTROLS;
 
 /// The most controls that are compared with a descriptor one by one: those without an exact value,
 /// and those that share theirs.
-pub const MAX_COMPARED: usize = 100;
+const MAX_COMPARED: usize = 100;

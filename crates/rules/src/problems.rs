@@ -74,7 +74,7 @@ impl Problems {
     }
 
     /// Counts a problem that is not listed.
-    pub fn omit(&mut self, severity: Severity) {
+    pub(crate) fn omit(&mut self, severity: Severity) {
         match severity {
             Severity::Error => self.omitted.errors += 1,
             Severity::Warning => self.omitted.warnings += 1,

@@ -41,10 +41,12 @@ pub trait Undoable: Store {
 }
 
 /// A charge that was made, its answer, and what undoes it.
-pub type Made<'u, 'a> = (&'u Charge<'a>, &'u Answer, &'u Vec<Undo>);
+pub(crate) type Made<'u, 'a> = (&'u Charge<'a>, &'u Answer, &'u Vec<Undo>);
 
 /// Returns the charges that undo others, last to first. What was reserved is cancelled by its id.
-pub fn undoing<'a: 'u, 'u>(made: impl DoubleEndedIterator<Item = Made<'u, 'a>>) -> Vec<Charge<'a>> {
+pub(crate) fn undoing<'a: 'u, 'u>(
+    made: impl DoubleEndedIterator<Item = Made<'u, 'a>>,
+) -> Vec<Charge<'a>> {
     let undo = |(charge, answer, undos): Made<'u, 'a>| {
         let undos = undos.iter().rev().map(move |undo| Charge { op: Op::Undo(*undo), ..*charge });
         charge.cancelling(answer).into_iter().chain(undos)

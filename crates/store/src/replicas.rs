@@ -15,7 +15,7 @@ use super::StoreError;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a replica that no longer announces itself is counted.
-pub const ANNOUNCED_FOR: Duration = Duration::from_secs(10);
+pub(crate) const ANNOUNCED_FOR: Duration = Duration::from_secs(10);
 
 /// Why a replica could not announce itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum AnnounceError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announced {
     pub replicas: u32,
-    /// How long the register has existed. One younger than [`ANNOUNCED_FOR`] may lack replicas.
+    /// How long the register has existed. One younger than 10 seconds may lack replicas.
     pub register_age: Duration,
 }
 
@@ -41,7 +41,7 @@ pub trait ReplicaRegister: Debug + Send + Sync {
     /// Resolves when the server of the register has answered, or could not be reached.
     fn tried(&self) -> BoxFuture<'_, ()>;
 
-    /// Announces this replica for [`ANNOUNCED_FOR`], and returns the replicas that are announced.
+    /// Announces this replica for 10 seconds, and returns the replicas that are announced.
     fn announce(&self) -> BoxFuture<'_, Result<Announced, AnnounceError>>;
 
     /// Removes this replica from the register.
@@ -51,7 +51,7 @@ pub trait ReplicaRegister: Debug + Send + Sync {
 /// The number of replicas: as configured, until some have been counted.
 ///
 /// A register that was lost, as when Redis restarts without its data, lacks replicas until all have announced
-/// themselves again. Until it is [`ANNOUNCED_FOR`] old, the number only rises.
+/// themselves again. Until it is 10 seconds old, the number only rises.
 #[derive(Debug)]
 pub(crate) struct ReplicaCount {
     configured: u32,

@@ -15,7 +15,7 @@ pub(crate) use builtin::builtin;
 pub use read::{MapperError, read};
 
 /// The upper bounds of histograms without `buckets`.
-pub const DEFAULT_BUCKETS: [f64; 11] =
+pub(crate) const DEFAULT_BUCKETS: [f64; 11] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The quantiles of summaries without `quantiles`.
@@ -34,7 +34,7 @@ pub struct Mapper {
 
 /// The type of a dotted name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatisticType {
+pub(crate) enum StatisticType {
     Counter,
     Gauge,
     Timer,
@@ -42,7 +42,7 @@ pub enum StatisticType {
 
 /// How a timer is shown.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Observer {
+pub(crate) enum Observer {
     /// A histogram with these upper bounds, in ascending order.
     Histogram(Arc<[f64]>),
     /// A summary with these quantiles.
@@ -51,7 +51,7 @@ pub enum Observer {
 
 /// A Prometheus series.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
+pub(crate) struct Series {
     pub name: String,
     /// The labels, sorted by name.
     pub labels: Vec<(String, String)>,
@@ -92,7 +92,7 @@ impl Mapper {
     }
 
     /// Returns the series of a dotted name; none if it is dropped.
-    pub fn map(&self, name: &str, statistic_type: StatisticType) -> Option<Series> {
+    pub(crate) fn map(&self, name: &str, statistic_type: StatisticType) -> Option<Series> {
         let mut series = self.map_name(name, statistic_type)?;
         for (name, value) in &self.labels {
             if series.labels.iter().all(|(label, _)| label != name) {

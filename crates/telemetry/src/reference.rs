@@ -1,6 +1,6 @@
 //! The reference's statistics: weir's metrics by the dotted names that the reference gives them.
 //!
-//! [`ReferenceSink`] turns metrics into statistics. StatsD sends them as they are; the pages of
+//! `ReferenceSink` turns metrics into statistics. StatsD sends them as they are; the pages of
 //! Prometheus show them by the names that a mapper gives them.
 
 mod histogram;
@@ -15,13 +15,13 @@ use weir_common::metrics::{
 };
 
 /// Receives statistics. A name may come more than once: its values are to be added.
-pub trait StatisticSink {
+pub(crate) trait StatisticSink {
     fn statistic(&mut self, name: &str, value: StatisticValue<'_>);
 }
 
 /// The value of a statistic.
 #[derive(Clone, Copy, Debug)]
-pub enum StatisticValue<'a> {
+pub(crate) enum StatisticValue<'a> {
     Counter(u64),
     Gauge(f64),
     /// Durations in seconds.
@@ -39,7 +39,7 @@ pub struct Options {
 }
 
 /// Passes on the metrics that the reference has, by its names.
-pub struct ReferenceSink<'a> {
+pub(crate) struct ReferenceSink<'a> {
     options: &'a Options,
     sink: &'a mut dyn StatisticSink,
     family: Option<Family>,

@@ -201,7 +201,7 @@ impl Control {
     }
 
     /// Returns whether a value is a network, and a text like others.
-    pub fn is_text_of_network(&self) -> bool {
+    pub(crate) fn is_text_of_network(&self) -> bool {
         self.text && has_network(&self.entries)
     }
 

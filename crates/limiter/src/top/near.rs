@@ -32,7 +32,7 @@ pub(super) struct Near {
 
 impl Near {
     /// Takes over what another thread has recorded later.
-    pub fn combine(&mut self, other: Near) {
+    pub(crate) fn combine(&mut self, other: Near) {
         if (other.at, other.used) > (self.at, self.used) {
             *self = other;
         }

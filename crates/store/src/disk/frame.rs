@@ -92,6 +92,7 @@ pub struct FrameBuilder {
 }
 
 impl FrameBuilder {
+    /// Returns the first frame of a file.
     pub fn new(seal: Seal, shard_bits: u8) -> FrameBuilder {
         FrameBuilder { seal, shard_bits, sequence: 0, bytes: vec![0; HEADER_BYTES] }
     }
@@ -101,6 +102,7 @@ impl FrameBuilder {
         MAX_FRAME_BYTES - self.bytes.len()
     }
 
+    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == HEADER_BYTES
     }

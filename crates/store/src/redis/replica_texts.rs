@@ -17,8 +17,14 @@ use super::options::{Clock, Options};
 use super::replica_register::announce_error;
 use super::{RedisStore, key};
 use crate::StoreError;
-use crate::replica_texts::{MAX_TEXT_BYTES, MAX_TEXTS, ReplicaTexts, TEXT_KEPT_FOR};
+use crate::replica_texts::{MAX_TEXT_BYTES, ReplicaTexts};
 use crate::replicas::AnnounceError;
+
+/// How long a text is kept unless it is written again.
+const TEXT_KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// The most texts that are read.
+const MAX_TEXTS: usize = 256;
 
 /// The timeout of reading all texts.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);

@@ -50,6 +50,7 @@ pub struct FrameReader<R> {
 }
 
 impl<R: Read> FrameReader<R> {
+    /// Reads frames of a file with this seal from its start.
     pub fn new(source: R, seal: Seal) -> FrameReader<R> {
         FrameReader {
             source,
