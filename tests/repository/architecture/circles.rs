@@ -15,6 +15,8 @@ const MAX_REEXPORTS: u8 = 8;
 struct Module {
     /// By the name.
     imports: BTreeMap<String, String>,
+    /// The names of those that others may use.
+    exports: BTreeSet<String>,
     /// The modules of which all names are imported.
     globs: Vec<String>,
     /// All paths that it names.
@@ -88,7 +90,7 @@ impl Package {
         let by_glob = || {
             let modules = module.globs.iter().map(|glob| absolute(file, glob));
             let mut names =
-                modules.filter(|it| self.0.get(it).is_some_and(|it| it.imports.contains_key(name)));
+                modules.filter(|it| self.0.get(it).is_some_and(|it| it.exports.contains(name)));
             names.next().map(|module| format!("{module}::{rest}"))
         };
         match import.or_else(by_glob) {
@@ -103,14 +105,13 @@ impl Module {
         let mut module = Module::default();
         let mut rest = String::new();
         for statement in code.split(';') {
-            match statement.rsplit_once("use ") {
-                Some((before, tree))
-                    if is_visibility(before.rsplit('\n').next().unwrap_or_default()) =>
-                {
-                    module.import("", tree);
-                    rest += before;
-                }
-                _ => rest += statement,
+            let (before, tree) = statement.rsplit_once("use ").unwrap_or((statement, ""));
+            let visibility = before.rsplit('\n').next().unwrap_or_default().trim();
+            if tree.is_empty() || !is_visibility(visibility) {
+                rest += statement;
+            } else {
+                module.import("", tree, !visibility.is_empty());
+                rest += before;
             }
             rest.push(';');
         }
@@ -120,7 +121,7 @@ impl Module {
     }
 
     /// Adds a tree of imports: `a::{b, c::d as e}`.
-    fn import(&mut self, above: &str, tree: &str) {
+    fn import(&mut self, above: &str, tree: &str, is_public: bool) {
         let tree = tree.trim();
         if tree.is_empty() {
             return;
@@ -131,7 +132,8 @@ impl Module {
                 depth += i32::from(char == '{') - i32::from(char == '}');
                 char == ',' && depth == 0
             });
-            return branches.for_each(|branch| self.import(&format!("{above}{path}"), branch));
+            return branches
+                .for_each(|branch| self.import(&format!("{above}{path}"), branch, is_public));
         }
         let (path, alias) = tree.split_once(" as ").unwrap_or((tree, ""));
         let path = format!("{above}{path}");
@@ -141,6 +143,7 @@ impl Module {
             None => {
                 let name = path.rsplit("::").next().filter(|_| alias.is_empty()).unwrap_or(alias);
                 self.imports.insert(name.to_owned(), path.to_owned());
+                self.exports.extend(is_public.then(|| name.to_owned()));
             }
         }
         self.paths.push(path.to_owned());
@@ -149,7 +152,6 @@ impl Module {
 
 /// Returns whether nothing but a visibility is before an item.
 fn is_visibility(before: &str) -> bool {
-    let before = before.trim();
     before.is_empty() || before == "pub" || before.starts_with("pub(") && before.ends_with(')')
 }
 
@@ -163,9 +165,11 @@ fn code(text: &str) -> String {
 /// Returns the files that a file declares as its modules.
 fn declared(code: &str) -> Vec<&str> {
     let lines = std::iter::once("").chain(code.lines()).zip(code.lines());
-    let modules = lines.filter(|(before, _)| *before != "#[cfg(test)]").filter_map(|(_, line)| {
+    let is_test =
+        |before: &str| ["#[cfg(test)]", "#[cfg(all(test"].iter().any(|it| before.starts_with(it));
+    let modules = lines.filter(|(before, _)| !is_test(before)).filter_map(|(_, line)| {
         let (before, name) = line.strip_suffix(';')?.split_once("mod ")?;
-        is_visibility(before).then_some(name)
+        is_visibility(before.trim()).then_some(name)
     });
     modules.collect()
 }

@@ -4,13 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use super::Findings;
 use super::actions::fixed;
-use super::filter::{EnvoyConfig, Filter, Sent, stage};
+use super::filter::{EnvoyConfig, FILTER_TYPE, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text, walk};
 use super::routes::Routes;
 use weir_rules::tree::{Content, Node};
 use weir_rules::{Rule, RuleSet};
-
-pub(super) const FILTER_TYPE: &str = "filters.http.ratelimit.v3.RateLimit";
 
 impl<'n, 'a> EnvoyConfig<'n, 'a> {
     pub fn new(

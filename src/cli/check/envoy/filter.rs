@@ -18,6 +18,9 @@ pub(super) struct Sent {
     pub origin: Origin,
 }
 
+/// The type of the configuration of [`Filter`].
+pub(super) const FILTER_TYPE: &str = "filters.http.ratelimit.v3.RateLimit";
+
 /// A filter `envoy.filters.http.ratelimit`.
 pub(super) struct Filter<'n, 'a> {
     /// The key of its configuration in `typed_per_filter_config`.

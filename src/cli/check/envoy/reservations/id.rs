@@ -2,8 +2,7 @@
 
 use super::super::Findings;
 use super::super::actions::written_entry;
-use super::super::config::FILTER_TYPE;
-use super::super::filter::EnvoyConfig;
+use super::super::filter::{EnvoyConfig, FILTER_TYPE};
 use super::super::nodes::{get, has_type, is_true, list, path, text};
 use super::Place;
 use weir_rules::Rule;
