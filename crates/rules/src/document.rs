@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::lists::EmbeddedList;
+use super::embedded_list::EmbeddedList;
 use super::problem::Problem;
 use super::tree::Node;
 

@@ -10,6 +10,7 @@ mod compare;
 mod compile;
 mod describe;
 mod document;
+mod embedded_list;
 mod keys;
 mod lint;
 mod lists;

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use super::embedded_list::EmbeddedList;
 use super::position::Position;
 use super::problem::Problem;
 use super::source::read_text;
-use super::source_map::SourceMap;
 use super::value_list::{LineError, ValueList, content_hash};
 
 /// Where the lists of rules are.
@@ -57,14 +57,6 @@ pub(crate) enum ListError {
     Whole(String, String),
     /// An error at a place in the list.
     Line { path: String, position: Position, text: String, message: String, help: String },
-}
-
-/// A list in a manifest.
-#[derive(Clone, Debug)]
-pub struct EmbeddedList {
-    pub(crate) name: String,
-    pub(crate) text: String,
-    pub(crate) map: SourceMap,
 }
 
 /// Reads the lists of one compilation, each once.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::document::Document;
-use super::lists::EmbeddedList;
+use super::embedded_list::EmbeddedList;
 use super::position::Position;
 use super::problem::{Problem, lines};
 use super::source::{RuleFile, all_documents, first_document};

@@ -129,8 +129,8 @@ impl PrefixTable {
     pub fn find(&self, network: &Network) -> Option<Containing> {
         let len = network.prefix_len();
         match network.address() {
-            IpAddr::V4(address) => self.v4.containing(address.to_bits(), len).next(),
-            IpAddr::V6(address) => self.v6.containing(address.to_bits(), len).next(),
+            IpAddr::V4(address) => self.v4.longest(address.to_bits(), len),
+            IpAddr::V6(address) => self.v6.longest(address.to_bits(), len),
         }
     }
 
@@ -167,6 +167,10 @@ impl PrefixTable {
 impl<B: Bits> Row<B> {
     fn contains(&self, start: B, prefix_len: u8) -> bool {
         self.prefix_len <= prefix_len && start.masked(self.prefix_len) == self.start
+    }
+
+    fn found(&self) -> Containing {
+        Containing { prefix_len: self.prefix_len, number: self.number }
     }
 }
 
@@ -208,6 +212,7 @@ impl<B: Bits> Rows<B> {
     }
 
     /// Returns the last row that starts at or before an address.
+    #[inline]
     fn last(&self, start: B) -> Option<&Row<B>> {
         let slot = start.distance(self.sorted.first()?.start, self.shift)?;
         let slot = slot.min(self.before.len().saturating_sub(2));
@@ -217,18 +222,41 @@ impl<B: Bits> Rows<B> {
         self.sorted.get((from as usize + in_slot).checked_sub(1)?)
     }
 
-    /// Returns the rows that contain a network, the longest first.
+    /// Returns the longest network that contains another one.
+    #[inline]
+    fn longest(&self, start: B, prefix_len: u8) -> Option<Containing> {
+        self.outwards(self.last(start), start, prefix_len).map(Row::found)
+    }
+
+    /// Returns the networks that contain another one, the longest first.
     fn containing(&self, start: B, prefix_len: u8) -> impl Iterator<Item = Containing> {
         let mut next = self.last(start);
         std::iter::from_fn(move || {
-            loop {
-                let row = next?;
-                next = self.sorted.get(row.enclosing as usize);
-                if row.contains(start, prefix_len) {
-                    return Some(Containing { prefix_len: row.prefix_len, number: row.number });
-                }
-            }
+            let row = self.outwards(next, start, prefix_len)?;
+            next = self.enclosing(row);
+            Some(row.found())
         })
+    }
+
+    /// Returns the first row that contains a network, from one of them outwards.
+    #[inline]
+    fn outwards<'r>(
+        &'r self,
+        mut next: Option<&'r Row<B>>,
+        start: B,
+        prefix_len: u8,
+    ) -> Option<&'r Row<B>> {
+        loop {
+            let row = next?;
+            if row.contains(start, prefix_len) {
+                return Some(row);
+            }
+            next = self.enclosing(row);
+        }
+    }
+
+    fn enclosing(&self, row: &Row<B>) -> Option<&Row<B>> {
+        self.sorted.get(row.enclosing as usize)
     }
 }
 
