@@ -152,6 +152,11 @@ async fn a_rule_that_names_a_hidden_value_is_found_by_its_path_and_by_the_one_th
             .good(&format!("/v1/top?domain=shop&rule={rule}&window=1m&scope={scope}"));
         list["rows"].as_array().unwrap().clone()
     };
+    // Until each has written its own.
+    for weir in [&a, &b] {
+        let both = || ControlApi::new(weir).get("/v1/top").1["replicas"] == 2;
+        wait_for("two lists", || both().then_some(()));
+    }
     let rows = wait_for("the lists of both", || {
         let rows = list(&b, "api_key_s3cret2.user", "all");
         (!rows.is_empty()).then_some(rows)

@@ -100,7 +100,7 @@ fn sessions_start_with_the_default_signals() {
         let mut ignoring = Command::new("bash");
         let script = "trap '' INT QUIT HUP TERM; exec \"$0\" --exact \"$1\"";
         ignoring.args(["-c", script]).arg(std::env::current_exe().unwrap());
-        let test = "sessions_start_with_the_default_signals";
+        let test = "readme::sessions_start_with_the_default_signals";
         let ran = ignoring.arg(test).env(IGNORES_SIGNALS, "1").output().unwrap();
         let printed = String::from_utf8_lossy(&ran.stdout);
         assert!(ran.status.success() && printed.contains(" 1 passed"), "{printed}");
