@@ -209,9 +209,10 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             for arg in command.get_arguments().filter(|arg| takes_number(arg)) {
                 let (command, argument) = (command.get_name(), arg.get_long().unwrap());
-                let is_optional = arg.get_num_args().is_some_and(|count| count.min_values() == 0);
-                // What may be another argument is no value of one that needs none.
-                for value in ["-1", "x", if is_optional { "-2" } else { "-1s" }] {
+                // What may be another argument is no value of one that takes numbers only.
+                for value in
+                    ["-1", "x", if arg.is_allow_hyphen_values_set() { "-1s" } else { "-2" }]
+                {
                     let line = ["weir", command, &format!("--{argument}"), value];
                     let error = Cli::try_parse_from(line).unwrap_err().to_string();
                     let wanted = format!("error: invalid value '{value}' for '--{argument} ");

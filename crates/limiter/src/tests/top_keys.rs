@@ -70,7 +70,7 @@ descriptors:
   - key: api_key
     value: {long}
     descriptors: [{{key: user, rate_limit: {{unit: hour, requests_per_unit: 10}}}}]
-  - {{key: address, value: 10.0.0.0/8, rate_limit: {{unit: hour, requests_per_unit: 10}}}}
+  - {{key: address, network: 10.0.0.0/8, rate_limit: {{unit: hour, requests_per_unit: 10}}}}
 "
     );
     let redact = ["api_key", "address"];
