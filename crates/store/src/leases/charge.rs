@@ -45,7 +45,7 @@ impl LeaseCharge {
     }
 
     /// Passes the charge to `then`.
-    pub(crate) fn with_charge<T>(&self, then: impl FnOnce(&Charge<'_>) -> T) -> T {
+    pub fn with_charge<T>(&self, then: impl FnOnce(&Charge<'_>) -> T) -> T {
         self.due.leased.charge(&self.due.plan, self.op(), then)
     }
 
@@ -56,7 +56,7 @@ impl LeaseCharge {
     }
 
     /// Notes that the charge is sent now. What it asks for is used only for a time from the first sending.
-    pub(crate) fn set_sent(&self) {
+    pub fn set_sent(&self) {
         let now = self.table.now().max(1);
         let _ = self.sent.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
