@@ -60,7 +60,7 @@ impl Problems {
         self.in_file = [0; 2];
     }
 
-    /// Whether a problem of this severity would be listed. If not, [`omit`](Self::omit) counts it without
+    /// Whether a problem of this severity would be listed. If not, `omit` counts it without
     /// the cost of its texts.
     pub fn has_room(&self, severity: Severity) -> bool {
         let kind = severity as usize;
