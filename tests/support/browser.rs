@@ -146,10 +146,15 @@ impl Browser {
 
     /// Returns the value of an expression in the page, or of the promise that it returns.
     pub fn evaluate(&mut self, expression: &str) -> Value {
-        let result = self.call(
-            "Runtime.evaluate",
-            json!({"expression": expression, "returnByValue": true, "awaitPromise": true}),
-        );
+        let options =
+            json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let mut answer = self.answer("Runtime.evaluate", options.clone());
+        // A page that was just left does not answer any more; the one after it does.
+        if answer["error"]["message"] == "Inspected target navigated or closed" {
+            answer = self.answer("Runtime.evaluate", options);
+        }
+        assert!(answer["error"].is_null(), "{expression}: {answer}");
+        let result = &answer["result"];
         assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
         result["result"]["value"].clone()
     }
@@ -188,6 +193,12 @@ impl Browser {
 
     /// Calls a method of the protocol, and returns its result.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
+        let answer = self.answer(method, parameters);
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    fn answer(&mut self, method: &str, parameters: Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;
         let mut command = json!({"id": id, "method": method, "params": parameters});
@@ -199,8 +210,7 @@ impl Browser {
         loop {
             let message = self.receive(method);
             if message["id"] == id {
-                assert!(message["error"].is_null(), "{method}: {message}");
-                return message["result"].clone();
+                return message;
             }
             self.events.push(message);
         }

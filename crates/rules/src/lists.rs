@@ -134,7 +134,7 @@ impl ListReader {
         list
     }
 
-    /// Reads a list of the manifest that has the rule file. Its lines are those of the manifest.
+    /// Reads a list of the manifest that has the rule file. Errors have the lines of the manifest; values that are found have those of the list.
     fn embedded_list(
         &mut self,
         lists: &[EmbeddedList],

@@ -65,8 +65,8 @@ pub struct Leases<S> {
     streak: AtomicU32,
 }
 
-/// Of how many requests in a row it is known that leases have answered them. After half of them, it is tried whether one
-/// answers the next: if not, the request is prepared twice.
+/// The most requests that a streak counts. Above half of it a request is tried with leases first, and prepared twice
+/// if they cannot answer it.
 const STREAK: u32 = 64;
 
 impl<S: Leasing> Leases<S> {
@@ -90,7 +90,7 @@ impl<S: Leasing> Leases<S> {
 
     /// Serves what leases can; none if the inner store charges all of the batch.
     fn split<'a>(&self, batch: &Batch<'a>) -> Option<Split<'a>> {
-        if !batch.charges.iter().any(|charge| self.table.is_marked(charge)) {
+        if !batch.charges.iter().any(|charge| self.table.may_lease(charge)) {
             return None;
         }
         if batch.together {
@@ -101,7 +101,7 @@ impl<S: Leasing> Leases<S> {
     }
 
     fn serve(&self, charge: &Charge<'_>) -> Option<Decision> {
-        if !self.table.is_marked(charge) {
+        if !self.table.may_lease(charge) {
             return None;
         }
         let key = self.table.key(charge)?;

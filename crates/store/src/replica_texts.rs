@@ -14,7 +14,7 @@ pub trait ReplicaTexts: Debug + Send + Sync {
     /// Resolves when the server of the texts has answered, or could not be reached.
     fn tried(&self) -> BoxFuture<'_, ()>;
 
-    /// Writes the text of this replica, of up to [`MAX_TEXT_BYTES`], for 10 seconds. It was made with
+    /// Writes the text of this replica, of up to [`MAX_TEXT_BYTES`], for a short time. It was made with
     /// `secret`, which becomes that of all replicas if they have none. Returns the secret of all replicas: if
     /// it is another one, nothing is written.
     fn publish<'a>(
@@ -23,7 +23,7 @@ pub trait ReplicaTexts: Debug + Send + Sync {
         text: &'a str,
     ) -> BoxFuture<'a, Result<String, AnnounceError>>;
 
-    /// Returns the texts of the other replicas, up to 256. Each may be anything: others can write to
+    /// Returns the texts of the other replicas, up to a bound. Each may be anything: others can write to
     /// the store, too.
     fn others(&self) -> BoxFuture<'_, Result<Vec<String>, AnnounceError>>;
 }

@@ -32,6 +32,14 @@ impl Item {
     }
 }
 
+/// Returns what is said of limits at these places, if there are several, whose file does not name their routes.
+pub fn without_routes(places: Vec<String>) -> Vec<String> {
+    let text = "the file does not say which requests this limits: its action is on the route of all, with those of the \
+                others; move it to its own";
+    let several = if places.len() > 1 { places } else { Vec::new() };
+    several.into_iter().map(|place| format!("{place}: {text}")).collect()
+}
+
 impl Route {
     /// All requests of all hosts.
     pub fn all(items: Vec<Item>) -> Route {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Converted;
-use super::actions::{Item, Route, fixed};
+use super::actions::{Item, Route, fixed, without_routes};
 use super::domain::{Algorithm, Domain, Limit, PathEntry};
 use super::fields::{period_of, place};
 use super::yaml::{node, owned};
@@ -32,6 +32,8 @@ struct Conversion<'d> {
     routes: Vec<Route>,
     /// The items of configurations whose routes are not in the file.
     items: Vec<Item>,
+    /// The places of these configurations.
+    unplaced: Vec<String>,
 }
 
 struct Config {
@@ -62,6 +64,7 @@ pub(super) fn convert(name: &str, text: &str, domain: &str) -> Result<Converted,
         names: BTreeSet::new(),
         routes: Vec::new(),
         items: Vec::new(),
+        unplaced: Vec::new(),
     };
     for document in Documents::new(text) {
         let root = document.map_err(|error| {
@@ -76,8 +79,9 @@ pub(super) fn convert(name: &str, text: &str, domain: &str) -> Result<Converted,
             "error: {name}: there is no filter envoy.filters.http.local_ratelimit"
         ));
     }
-    let Conversion { rules, mut left_out, configs, mut routes, items, .. } = conversion;
+    let Conversion { rules, mut left_out, configs, mut routes, items, unplaced, .. } = conversion;
     if !items.is_empty() {
+        left_out.extend(without_routes(unplaced));
         routes.push(Route::all(items));
     }
     for descriptor in configs.values().flat_map(|config| &config.descriptors) {
@@ -94,6 +98,16 @@ pub(super) fn convert(name: &str, text: &str, domain: &str) -> Result<Converted,
         converted.notes.push(NOTE);
     }
     Ok(converted)
+}
+
+/// Whether a share of requests is all of them.
+fn is_all(share: &Node<'_>) -> bool {
+    let numerator = match text(share, "denominator") {
+        "" | "HUNDRED" | "0" => "100",
+        "TEN_THOUSAND" | "1" => "10000",
+        _ => "1000000",
+    };
+    text(share, "numerator") == numerator
 }
 
 impl Conversion<'_> {
@@ -128,6 +142,7 @@ impl Conversion<'_> {
             {
                 let items = self.items(config, &[]);
                 self.items.extend(items);
+                self.unplaced.push(place(self.name, config));
             }
         }
     }
@@ -216,12 +231,7 @@ impl Conversion<'_> {
             let share = path(node, &[field, "default_value"]);
             let error = match share {
                 None => "absent, so Envoy limits no request",
-                Some(share)
-                    if text(share, "numerator") == "100"
-                        && matches!(text(share, "denominator"), "" | "HUNDRED" | "0") =>
-                {
-                    continue;
-                }
+                Some(share) if is_all(share) => continue,
                 Some(_) => "not for all requests",
             };
             let place = place(self.name, share.unwrap_or(node));
@@ -381,6 +391,7 @@ route_config:
         assert!(convert("e", part, "d").unwrap().envoy.is_some());
         assert!(convert("e", "a: 1", "d").unwrap_err().contains("there is no filter"));
     }
+
     #[test]
     fn a_filter_may_be_written_as_a_struct() {
         let patch = |stat_prefix: &str| {
@@ -400,7 +411,10 @@ route_config:
             )
         };
         let converted = convert("e", &(patch("a") + &patch("b")), "d").unwrap();
-        assert_eq!(converted.left_out, [""; 0]);
+        // Which routes each is for is not in the file.
+        assert!(converted.left_out[0].starts_with("e:5: the file does not say which requests"));
+        assert_eq!(converted.left_out.len(), 2);
+        assert_eq!(convert("e", &patch("a"), "d").unwrap().left_out, [""; 0]);
         let rules = &converted.rules[0].text;
         assert!(rules.contains("value: a\n") && rules.contains("value: b\n"), "{rules}");
         // Of two routes that match alike, Envoy uses the first.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::Converted;
-use super::actions::{Item, Route, fixed, header, remote_address};
+use super::actions::{Item, Route, fixed, header, remote_address, without_routes};
 use super::domain::{Algorithm, Domain, Limit, PathEntry};
 use super::fields::{get, items, list, number, period, place, text};
 use super::yaml::node;
@@ -32,6 +32,8 @@ struct Conversion<'d> {
     left_out: Vec<String>,
     /// The plugins, by their owners and names; none for those that are not converted.
     plugins: BTreeMap<(String, &'static str), Option<Plugin>>,
+    /// The places of plugins whose routes are not in the file.
+    unplaced: Vec<String>,
 }
 
 /// A plugin. Its rule is added when a route uses it.
@@ -60,6 +62,7 @@ pub(super) fn convert(name: &str, text: &str, domain: &str) -> Result<Converted,
         rules: Domain::new(domain),
         left_out: Vec::new(),
         plugins: BTreeMap::new(),
+        unplaced: Vec::new(),
     };
     let (mut routes, mut items) = (Vec::new(), Vec::new());
     for document in Documents::new(text) {
@@ -72,10 +75,11 @@ pub(super) fn convert(name: &str, text: &str, domain: &str) -> Result<Converted,
             None => routes.extend(conversion.declared(&root)),
         }
     }
+    let Conversion { rules, mut left_out, plugins, unplaced, .. } = conversion;
     if !items.is_empty() {
+        left_out.extend(without_routes(unplaced));
         routes.push(Route::all(items));
     }
-    let Conversion { rules, mut left_out, plugins, .. } = conversion;
     for plugin in plugins.values().flatten().filter(|plugin| !plugin.is_used) {
         let place = &plugin.place;
         left_out.push(format!("{place}: no route uses this plugin: more specific ones replace it"));
@@ -113,6 +117,7 @@ impl Conversion<'_> {
                 (None, name) => format!("plugin/{name}"),
             };
             if self.plugin(&owner, plugin, resource) {
+                self.unplaced.push(place(self.name, resource));
                 items.extend(self.item(&[owner], plugin));
             }
         }

@@ -193,13 +193,13 @@ fn used(weir: &Weir, rule: u8) -> u64 {
     limits.last().expect("a limit")["used"].as_u64().expect("a count")
 }
 
-/// Fails if hits were given back that had been admitted: when all leases have ended, no less is counted than was
+/// Fails if hits were returned that had been admitted: when all leases have ended, no less is counted than was
 /// admitted, and no more if each request has an answer.
-fn assert_none_given_back_twice(outcome: &Outcome, weir: &Weir) {
+fn assert_none_returned_twice(outcome: &Outcome, weir: &Weir) {
     for rule in [BOTH, TOTAL] {
         let admitted = admitted(&outcome.samples, rule);
         if outcome.failed == 0 {
-            wait_for("leases are given back", || (used(weir, rule) <= admitted).then_some(()));
+            wait_for("leases are returned", || (used(weir, rule) <= admitted).then_some(()));
         } else {
             seconds(1);
         }
@@ -234,7 +234,7 @@ fn overload_gets_all_of_a_window_and_never_more() {
         let reports = examine(&format!("{size} replicas, steady"), &outcome, &limits);
         // Eight replicas of a slow build have too few requests each for a lease.
         assert!(size > 2 || leased(&replicas) > 0);
-        assert_none_given_back_twice(&outcome, &replicas[0]);
+        assert_none_returned_twice(&outcome, &replicas[0]);
         for (limit, report) in limits.iter().zip(reports) {
             let least = limit.n - 8 * size as u64;
             let exact = ["plain", "longer"].contains(&limit.name);
@@ -261,7 +261,7 @@ fn load_that_jumps_between_replicas_never_gets_more_than_a_window() {
             let title = format!("{size} replicas, jumping, leases for {leases_for}");
             examine(&title, &outcome, &LONG.limits());
             assert_eq!(leased(&replicas) > 0, leases_for != "0s");
-            assert_none_given_back_twice(&outcome, &replicas[0]);
+            assert_none_returned_twice(&outcome, &replicas[0]);
         }
     }
 }
@@ -295,6 +295,6 @@ fn replicas_that_come_and_go_never_admit_more_than_a_window() {
         sleep(Duration::from_millis(500));
         let (outcome, replicas) = exam.stop();
         examine(&format!("{size} replicas, come and go"), &outcome, &SHORT.limits());
-        assert_none_given_back_twice(&outcome, &replicas[0]);
+        assert_none_returned_twice(&outcome, &replicas[0]);
     }
 }

@@ -11,21 +11,21 @@ pub(super) struct LeasedKey {
     domain: Box<str>,
     entries: Box<[(Box<str>, Box<str>)]>,
     role: Role,
-    /// The mark of the key in the table of leases.
-    pub mark: usize,
+    /// The place of the key in the filter of the table.
+    pub bucket: usize,
     /// About what the lease takes in memory.
     pub bytes: usize,
 }
 
 impl LeasedKey {
-    pub fn new(charge: &Charge<'_>, mark: usize) -> LeasedKey {
+    pub fn new(charge: &Charge<'_>, bucket: usize) -> LeasedKey {
         let own = |(name, value): &Entry<'_>| (Box::from(*name), Box::from(*value));
         let texts = charge.key.entries.iter().map(|(name, value)| name.len() + value.len() + 32);
         LeasedKey {
             domain: charge.key.domain.into(),
             entries: charge.key.entries.iter().map(own).collect(),
             role: charge.role,
-            mark,
+            bucket,
             bytes: LEASE_BYTES
                 + charge.key.domain.len()
                 + texts.sum::<usize>()

@@ -21,8 +21,8 @@ use weir_limit::{Decision, Micros, Op, Plan, Undo};
 /// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
 
-/// The marks of keys.
-const MARKS: usize = 1 << 12;
+/// The counts of the filter.
+const BUCKETS: usize = 1 << 12;
 
 /// The interval of returning leases that ended at least as long ago. Younger ones may still be returned with a grant.
 pub(super) const SWEEP_INTERVAL: Micros = 50_000;
@@ -36,9 +36,9 @@ pub(super) type OnGrant = Box<dyn Fn(&Charge<'_>) + Send + Sync>;
 /// The leases of all keys.
 pub(super) struct LeaseTable {
     fingerprints: Fingerprints,
-    /// The number of leases by the mark of their key, a hash that costs little: of most keys it says that there is none.
-    marks: Box<[AtomicU16]>,
-    marking: DefaultHashBuilder,
+    /// A filter: the number of leases by a hash of their keys that costs little. Where it is 0, a key has none.
+    filter: Box<[AtomicU16]>,
+    hasher: DefaultHashBuilder,
     shards: Box<[Mutex<Shard>]>,
     clock: Box<dyn Monotonic>,
     /// How long hits are leased.
@@ -81,8 +81,8 @@ impl LeaseTable {
     pub fn new(clock: Box<dyn Monotonic>, length: Micros) -> LeaseTable {
         LeaseTable {
             fingerprints: Fingerprints::new(),
-            marks: (0..MARKS).map(|_| AtomicU16::default()).collect(),
-            marking: DefaultHashBuilder::default(),
+            filter: (0..BUCKETS).map(|_| AtomicU16::default()).collect(),
+            hasher: DefaultHashBuilder::default(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             clock,
             length,
@@ -109,14 +109,15 @@ impl LeaseTable {
         (charge.plan.can_lease() && self.length > 0).then(|| self.fingerprints.of(charge))
     }
 
-    fn mark(&self, charge: &Charge<'_>) -> usize {
-        // The low bits of a product would say little.
-        (self.marking.hash_one(charge.key.entries.last()) >> 32) as usize % MARKS
+    /// Returns the place of a key in the filter.
+    fn bucket(&self, charge: &Charge<'_>) -> usize {
+        // The high bits of this hash are the better ones.
+        (self.hasher.hash_one(charge.key.entries.last()) >> 32) as usize % BUCKETS
     }
 
-    /// Whether hits of the key of a charge may be leased.
-    pub fn is_marked(&self, charge: &Charge<'_>) -> bool {
-        self.len() > 0 && self.marks[self.mark(charge)].load(Ordering::Relaxed) > 0
+    /// Whether hits of the key of a charge may be leased; if not, it is sure that none are.
+    pub fn may_lease(&self, charge: &Charge<'_>) -> bool {
+        self.len() > 0 && self.filter[self.bucket(charge)].load(Ordering::Relaxed) > 0
     }
 
     fn shard(&self, key: &Fingerprint) -> &Mutex<Shard> {
@@ -177,11 +178,11 @@ impl LeaseTable {
         let Some(recent) = shard.hot_keys.add(&key.print, hits, now, self.length) else {
             return charges;
         };
-        let leased = Arc::new(LeasedKey::new(charge, self.mark(charge)));
+        let leased = Arc::new(LeasedKey::new(charge, self.bucket(charge)));
         let full = self.bytes.load(Ordering::Relaxed).saturating_add(leased.bytes) > MAX_BYTES;
         if !full && !self.draining.load(Ordering::Relaxed) {
             self.leases.fetch_add(1, Ordering::Relaxed);
-            self.marks[leased.mark].fetch_add(1, Ordering::Relaxed);
+            self.filter[leased.bucket].fetch_add(1, Ordering::Relaxed);
             self.bytes.fetch_add(leased.bytes, Ordering::Relaxed);
             let mut lease = Lease::new(leased, charge.plan.clone(), recent);
             self.ask(key, &mut lease, now, &mut charges);
@@ -292,7 +293,7 @@ impl LeaseTable {
     fn remove(&self, shard: &mut Shard, key: &Fingerprint) {
         if let Some(lease) = shard.leases.remove(&key.print) {
             self.leases.fetch_sub(1, Ordering::Relaxed);
-            self.marks[lease.key.mark].fetch_sub(1, Ordering::Relaxed);
+            self.filter[lease.key.bucket].fetch_sub(1, Ordering::Relaxed);
             self.bytes.fetch_sub(lease.key.bytes, Ordering::Relaxed);
         }
     }

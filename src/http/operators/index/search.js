@@ -19,11 +19,22 @@ function readKey(text) {
   return { entries, domains: [...new Set(having)].sort() };
 }
 
-/** Puts what stands for a hidden value into a word that may be the path of a rule: all that is behind its key. */
-function hiddenPath(word) {
-  const starts = [...redactedKeys ?? []].map(name => [`.${word}`.indexOf(`.${name}_`), name.length]).filter(([at]) => at >= 0);
-  const start = Math.min(...starts.map(([at, length]) => at + length + 1));
-  return start < word.length ? `${word.slice(0, start)}${hiddenValue(word.slice(start))}` : word;
+/** Puts what stands for a hidden value into a text that may have the path of a rule: all that is behind its key, which
+ * may be written in any case. */
+function hiddenPath(text) {
+  const before = ` ${text.toLowerCase()}`;
+  const starts = [...redactedKeys ?? []].flatMap(name => ['.', ' '].map(sign => {
+    const at = before.indexOf(`${sign}${name.toLowerCase()}_`);
+    return at < 0 ? text.length : at + name.length + 1;
+  }));
+  const start = Math.min(text.length, ...starts);
+  return start < text.length ? `${text.slice(0, start)}${hiddenValue(text.slice(start))}` : text;
+}
+
+/** Whether a word is in a hidden value that a rule names. */
+function isOfHiddenValue(word) {
+  const hidden = ({ key, value }) => redactedKeys.has(key) && (value ?? '').toLowerCase().includes(word.toLowerCase());
+  return word.length > 3 && rules.some(rule => rule.entries.some(hidden));
 }
 
 /** Puts what stands for hidden values into a text, whether it is a descriptor, the beginning of one or a path: addresses have none of them. */
@@ -35,7 +46,8 @@ function hiddenText(text) {
     const isRedacted = [...redactedKeys].some(name => key === name || key.endsWith(` ${name}`));
     return isRedacted ? `${before}=${escaped(hiddenValue(unescaped(value)))}` : entry;
   });
-  return hidden.replace(/\S+/gu, hiddenPath);
+  const words = hidden.split(/(\s+)/u).map(word => isOfHiddenValue(word) ? hiddenValue(word) : word);
+  return hiddenPath(words.join(''));
 }
 
 /** Puts written values back into a text of an address. */

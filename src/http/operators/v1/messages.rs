@@ -42,7 +42,7 @@ pub enum AdviceKind {
     UnknownName,
     /// There is no token, or a wrong one.
     NeedsToken,
-    /// None of them, or one of a later version.
+    /// Advice of no known kind, or of one of a later version.
     #[default]
     #[serde(other)]
     Other,

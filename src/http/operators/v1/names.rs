@@ -15,7 +15,7 @@ pub(super) const MAX_CHARS: usize = 100;
 ///
 /// # Errors
 ///
-/// There are none. The error has the most similar domain.
+/// No rules of this domain. The error has the most similar domain.
 pub(super) fn check_domain(rules: &RuleSet, domain: &str) -> Result<(), ApiError> {
     let mut suggester = Suggester::default();
     if rules.domain(domain).is_none() {
@@ -29,7 +29,7 @@ pub(super) fn check_domain(rules: &RuleSet, domain: &str) -> Result<(), ApiError
 ///
 /// # Errors
 ///
-/// There is none. The error has the most similar name.
+/// No rule of this path. The error has the most similar name.
 pub(super) fn rule<'r>(
     rules: &'r RuleSet,
     domain: &str,

@@ -169,7 +169,7 @@ fn changed_numbers_and_controls_bound_the_next_window() {
         assert!(admitted == all && all > 50, "{admitted} of {all} passed an allowance");
     }
     assert!(leased(&replicas) > 0);
-    assert_none_given_back_twice(&outcome, &replicas[0]);
+    assert_none_returned_twice(&outcome, &replicas[0]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn a_redis_that_stands_still_admits_no_more_than_a_window() {
     let (outcome, replicas) = exam.stop();
     examine("Redis stands still", &outcome, &SHORT.limits());
     assert!(leased(&replicas) > 0);
-    assert_none_given_back_twice(&outcome, &replicas[0]);
+    assert_none_returned_twice(&outcome, &replicas[0]);
 }
 
 /// The new master may lack what the old one has charged last.
@@ -121,10 +121,10 @@ fn a_slot_that_moves_admits_no_more_than_a_window() {
     let (outcome, replicas) = exam.stop();
     examine("slots move", &outcome, &SHORT.limits());
     assert!(leased(&replicas) > 0);
-    assert_none_given_back_twice(&outcome, &replicas[0]);
+    assert_none_returned_twice(&outcome, &replicas[0]);
 }
 
-/// Grants and the answers to what is given back come when nobody waits for them any more.
+/// Grants and the answers to what is returned come when nobody waits for them any more.
 #[test]
 fn answers_that_come_late_admit_no_more_than_a_window() {
     if !is_long() {
@@ -150,7 +150,7 @@ fn answers_that_come_late_admit_no_more_than_a_window() {
     let (outcome, replicas) = exam.stop();
     examine("late answers", &outcome, &SHORT.limits());
     assert!(leased(&replicas) > 0);
-    assert_none_given_back_twice(&outcome, &replicas[0]);
+    assert_none_returned_twice(&outcome, &replicas[0]);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_redis_for_limits_of_a_second_admits_no_more_than_a_window() {
     let (outcome, replicas) = exam.stop();
     examine("a Redis per second", &outcome, &SHORT.limits());
     assert!(leased(&replicas) > 0);
-    assert_none_given_back_twice(&outcome, &replicas[0]);
+    assert_none_returned_twice(&outcome, &replicas[0]);
     drop(replicas);
 
     // Without rules of which others are leased.

@@ -1,13 +1,13 @@
 -- Hits reserved under an id, and settled later; see limit/plan/reservation.rs. Makes an operation about a
 -- reservation, and keeps the record of the id.
 --
--- Numbers  after those of the run, whose hits are those used, or to cancel, or the tag of a request: I4 the least hits to reserve, I4
---          the most of further ones, I4 the seconds within which they can be settled
+-- Numbers  after those of the run, whose hits are those used, or to cancel, or the tag of a request: I4 the
+--          least hits to reserve, I4 the most of further ones, I4 the seconds within which they can be settled
 -- Record   under a key of its own: a byte for the layout, I4 the hits that are reserved, I2 the number of
 --          reservations that they are the sum of, I2 the limits that charged all of them, one bit each, I7
 --          the time for which they count, I5 when they lapse, in seconds since the epoch, I2 the tag of the
 --          request that made it, or 0
--- Cost     two commands; one for a new reservation, none for one that is denied
+-- Cost     two commands; one for a new reservation, none for one that is denied, if it adds up
 -- Expiry   when the reservation lapses
 local NUMBER = 15
 
@@ -43,7 +43,7 @@ algorithms[NUMBER] = {
     local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
     local FORMAT, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 2 ^ 16 - 1, 2 ^ 16 - 1
     local was, err, live, hits, count, limits, taken, lapses, tag = '', nil, false
-    -- What is charged to which limits whatever they say, or given back to them.
+    -- What is charged to which limits whatever they say, or returned to them.
     local charged, returned, bits = 0, 0, ALL_LIMITS
     local changed, grows, set = false, false, nil
     -- A reservation reads a record only if it cannot write a new one.

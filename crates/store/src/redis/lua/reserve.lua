@@ -25,7 +25,7 @@ while at <= #args do
   end
   if not err and changed then
     err = close(rule, key, state, v, grows)
-    -- Hits that are not charged must not be given back.
+    -- Hits that are not charged must not be returned.
     if err then try('DEL', record_key) end
   end
   out[i + 1] = err and pack('<I4', err) or pack('<I4c0I4c0', #state, state, #record, record)
