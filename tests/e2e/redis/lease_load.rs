@@ -259,7 +259,13 @@ fn load_that_jumps_between_replicas_never_gets_more_than_a_window() {
             seconds(45);
             let (outcome, replicas) = exam.stop();
             let title = format!("{size} replicas, jumping, leases for {leases_for}");
-            examine(&title, &outcome, &LONG.limits());
+            let limits = LONG.limits();
+            let reports = examine(&title, &outcome, &limits);
+            for (limit, report) in limits.iter().zip(reports) {
+                // A window that charges what it denies gets a little less.
+                let is_whole = report.parts().is_none_or(|(least, _)| least >= 0.98);
+                assert!(is_whole || !["plain", "longer"].contains(&limit.name), "{report:?}");
+            }
             assert_eq!(leased(&replicas) > 0, leases_for != "0s");
             assert_none_returned_twice(&outcome, &replicas[0]);
         }
