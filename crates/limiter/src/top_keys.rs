@@ -25,10 +25,10 @@ pub(super) fn record(
     is_charged: bool,
     shadow_mode: bool,
 ) {
-    if charge.op.is_refund() {
+    let hits = counted.hits();
+    if hits == 0 {
         return;
     }
-    let hits = counted.hits();
     let near = match is_charged && decision.allowed && decision.source == Source::Store {
         true => near(charge.plan, decision, counted, hits),
         false => NearAdmissions::new(),

@@ -65,6 +65,10 @@ descriptors:
       - {{key: path, rate_limit: {{unit: hour, requests_per_unit: 10}}}}
       - {{key: id, rate_limit: {{algorithm: concurrency, requests_per_unit: 10, hold_id: id}}}}
   - key: api_key
+    value: s3call
+    descriptors:
+      - {{key: call, rate_limit: {{unit: hour, requests_per_unit: 10}}, reserve: {{id: call, estimate: 1}}}}
+  - key: api_key
     value: s3*
     descriptors: [{{key: user, rate_limit: {{unit: hour, requests_per_unit: 10}}}}]
   - key: api_key
@@ -76,11 +80,12 @@ descriptors:
     let redact = ["api_key", "address"];
     let bench = with_redacted(&rules, crate::Options::default(), &redact);
     let longer = "y".repeat(1_000);
-    let keys: [&[Entry<'_>]; 9] = [
+    let keys: [&[Entry<'_>]; 10] = [
         &[("api_key", "s3cret"), ("user", "ann")],
         &[("api_key", "s3cret"), ("user", &longer)],
         &[("api_key", "s3cret"), ("path", "/")],
         &[("api_key", "s3cret"), ("id", "1")],
+        &[("api_key", "s3call"), ("call", "1")],
         &[("api_key", "s3x"), ("user", "ann")],
         &[("api_key", "s3y"), ("user", "ann")],
         &[("api_key", &long), ("user", "ann")],
@@ -94,7 +99,7 @@ descriptors:
     let of_rules: HashSet<_> =
         bench.rules.rules().map(|rule| top.redaction().rule_path(rule)).collect();
     let rows = list(&bench, By::Hits).rows;
-    assert_eq!(of_rules.len(), 6, "{of_rules:?}");
+    assert_eq!(of_rules.len(), 7, "{of_rules:?}");
     let of_rows: HashSet<_> = rows.into_iter().filter_map(|row| row.rule).collect();
     assert_eq!(of_rows, of_rules);
     assert!(of_rows.iter().all(|path| !path.contains("s3") && !path.contains("10.")));

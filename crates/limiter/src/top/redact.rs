@@ -91,6 +91,7 @@ impl Redaction {
     /// Returns the path of a rule as the rows of its keys have it.
     pub fn rule_path(&self, rule: &Rule) -> String {
         let mut entries: SmallVec<[Entry<'_>; 4]> = rule.entries().collect();
+        entries.truncate(rule.counted_entries(entries.len()));
         if rule.plan.as_ref().is_some_and(|plan| plan.hold_id().is_some()) {
             // Its keys are without it.
             entries.pop();
