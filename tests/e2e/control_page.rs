@@ -91,7 +91,7 @@ impl Page {
     /// Loads the page again. What is true next is true of the new one.
     fn reload(&mut self) {
         self.browser.evaluate("window.isBefore = true; location.reload()");
-        self.wait_for("!window.isBefore && document.querySelector('#live')");
+        self.wait_for("!window.isBefore && document.readyState == 'complete'");
     }
 
     fn click(&mut self, selector: &str) {
