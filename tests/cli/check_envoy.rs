@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::program::problems_with_envoy;
+
 const RULES: &str = "\
 domain: shop
 descriptors:
@@ -54,21 +56,10 @@ fn warnings(envoy: &str) -> Vec<String> {
 }
 
 fn warnings_with(rules: &str, envoy: &str) -> Vec<String> {
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("rules.yaml"), rules).unwrap();
-    fs::write(directory.path().join("envoy.yaml"), envoy).unwrap();
-    let ran = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["check", "rules.yaml", "--envoy", "envoy.yaml", "--output", "json"])
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
-    let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
-    let problems = json["problems"].as_array().unwrap();
-    problems
+    problems_with_envoy(rules, envoy)
         .iter()
         .map(|problem| {
             let text = |key: &str| problem[key].as_str().unwrap();
-            assert!(!text("help").is_empty());
             match text("file") {
                 "envoy.yaml" => text("message").to_owned(),
                 _ => format!("{}:{}: {}", text("file"), problem["line"], text("message")),

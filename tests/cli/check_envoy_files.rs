@@ -1,30 +1,17 @@
 //! `weir check --envoy`: the kinds of files that it reads. Their findings are tested in `check_envoy.rs`.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+
+use crate::support::program::{Ended, weir_with};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
 /// Runs `weir check` in a directory, with a text as standard input.
-fn check(directory: &Path, args: &[&str], input: &str) -> (Option<i32>, String, String) {
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .arg("check")
-        .args(args)
-        .current_dir(directory)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It may not be read.
-    let _ = weir.stdin.take().unwrap().write_all(input.as_bytes());
-    let Output { status, stdout, stderr } = weir.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code(), text(stdout), text(stderr))
+fn check(directory: &Path, args: &[&str], input: &str) -> Ended {
+    weir_with(directory, &[&["check"], args].concat(), input)
 }
 
 /// The findings about these files: warnings and errors with their places, and then notes.

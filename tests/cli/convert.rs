@@ -2,18 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-/// Runs weir in a directory. Returns the exit code and the outputs.
-fn weir(directory: &Path, args: &[&str]) -> (Option<i32>, String, String) {
-    let ran = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(args)
-        .current_dir(directory)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (ran.status.code(), text(ran.stdout), text(ran.stderr))
-}
+use crate::support::program::weir;
 
 #[test]
 fn what_is_written_fits_together() {

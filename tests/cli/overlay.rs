@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
+use crate::support::program::command_line;
 use crate::support::{files, markdown};
 
 /// The document, and a directory with the files that it shows.
@@ -18,12 +18,8 @@ fn examples() -> (String, tempfile::TempDir) {
 
 /// Runs `weir` with the arguments of a command line. Returns its exit code and its output.
 fn run(directory: &Path, command: &str) -> (Option<i32>, String) {
-    let mut words = command.split_whitespace();
-    assert_eq!(words.next(), Some("weir"));
-    let weir = Command::new(env!("CARGO_BIN_EXE_weir")).args(words).current_dir(directory).output();
-    let weir = weir.unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (weir.status.code(), text(weir.stdout) + &text(weir.stderr))
+    let (code, out, err) = command_line(directory, command);
+    (code, out + &err)
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! The formats of logs that `weir replay` reads, filters of fields, and the client's address.
 
 use std::fs;
-use std::io::Write;
-use std::process::{Command, Stdio};
 
+use crate::support::program::{Ended, weir_with};
 use serde_json::Value;
 
 const RULES: &str = "\
@@ -18,23 +17,11 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 1 }
 ";
 
-fn replay(args: &[&str], log: &str) -> (Option<i32>, String, String) {
+fn replay(args: &[&str], log: &str) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("rules.yaml"), RULES).unwrap();
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["replay", "rules.yaml", "-d", "shop"])
-        .args(args)
-        .current_dir(directory.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It may not be read.
-    let _ = weir.stdin.take().unwrap().write_all(log.as_bytes());
-    let ran = weir.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (ran.status.code(), text(ran.stdout), text(ran.stderr))
+    let command = ["replay", "rules.yaml", "-d", "shop"];
+    weir_with(directory.path(), &[&command, args].concat(), log)
 }
 
 /// The keys that were denied most.

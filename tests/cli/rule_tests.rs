@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::program::{Ended, command_line};
 use crate::support::{files, markdown};
 
 const RULES: &str = "\
@@ -14,22 +15,12 @@ descriptors:
     rate_limit: { unit: minute, requests_per_unit: 5 }
 ";
 
-/// Runs `weir` with the arguments of a command line. Returns its exit code and its outputs.
-fn run(directory: &Path, command: &str) -> (Option<i32>, String, String) {
-    let mut words = command.split_whitespace();
-    assert_eq!(words.next(), Some("weir"));
-    let weir = Command::new(env!("CARGO_BIN_EXE_weir")).args(words).current_dir(directory).output();
-    let weir = weir.unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (weir.status.code(), text(weir.stdout), text(weir.stderr))
-}
-
 /// Runs `weir test` on one file beside [`RULES`].
-fn test(text: &str, arguments: &str) -> (Option<i32>, String, String) {
+fn test(text: &str, arguments: &str) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
     fs::write(directory.path().join("a.test.yaml"), text).unwrap();
-    run(directory.path(), &format!("weir test a.test.yaml {arguments}"))
+    command_line(directory.path(), &format!("weir test a.test.yaml {arguments}"))
 }
 
 #[test]
@@ -43,7 +34,7 @@ fn the_documented_tests_pass() {
                 fs::write(directory.path().join(name), text).unwrap();
             }
         }
-        let (code, out, err) = run(directory.path(), "weir test .");
+        let (code, out, err) = command_line(directory.path(), "weir test .");
         assert_eq!((code, err.as_str()), (Some(0), ""), "{document}: {out}");
         let passed = format!("\n{tests} tests: {tests} passed, 0 failed\n");
         assert!(out.ends_with(&passed), "{document}: {out}");
@@ -80,7 +71,7 @@ fn each_recipe_has_rules_and_a_test() {
 #[test]
 fn the_examples_ship_with_tests_that_pass() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (code, out, err) = run(root, "weir test examples");
+    let (code, out, err) = command_line(root, "weir test examples");
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
     for entry in fs::read_dir(root.join("examples/rules")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -232,8 +223,8 @@ fn a_closed_pipe_is_no_panic() {
 #[test]
 fn the_command_line_needs_a_file() {
     let directory = tempfile::tempdir().unwrap();
-    assert_eq!(run(directory.path(), "weir test").0, Some(2));
-    let (code, out, err) = run(directory.path(), "weir test .");
+    assert_eq!(command_line(directory.path(), "weir test").0, Some(2));
+    let (code, out, err) = command_line(directory.path(), "weir test .");
     assert_eq!(
         (code, out.as_str()),
         (Some(1), "0 tests: 0 passed, 0 failed; 1 file with errors\n")
@@ -260,10 +251,10 @@ fn rules_by_network_and_list_are_tested() {
     ] {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    let (code, out, err) = run(directory.path(), "weir test a.test.yaml");
+    let (code, out, err) = command_line(directory.path(), "weir test a.test.yaml");
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
     fs::write(directory.path().join("rules/lists/blocked.txt"), "ok\n10.0.0.1/8\n").unwrap();
-    let (code, _, err) = run(directory.path(), "weir test a.test.yaml");
+    let (code, _, err) = command_line(directory.path(), "weir test a.test.yaml");
     assert_eq!(code, Some(1));
     assert!(err.contains("rules/lists/blocked.txt:2:1: error:"), "{err}");
 }

@@ -4,3 +4,4 @@
 pub mod files;
 #[path = "../support/markdown.rs"]
 pub mod markdown;
+pub mod program;
