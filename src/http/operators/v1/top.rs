@@ -68,15 +68,10 @@ pub(super) async fn list<S: Store + Operations>(
         let shown = known.as_ref().ok().and_then(Option::as_deref);
         let rule = shown.or(path);
         let query = top::Query { by, window, limit, domain, rule, filter: None };
-        let list = |query| match &others {
-            Some(others) => top.list_all(query, others),
-            None => top.list(query),
+        let list = match others {
+            Some(others) => top.list_all(&query, &others),
+            None => top.list(&query),
         };
-        let mut list = list(&query);
-        if list.rows.is_empty() && rule != path {
-            // Keys without the id of the rule's last entry are listed here by the path as it is.
-            list = top.list(&top::Query { rule: path, ..query });
-        }
         // What has rows is known, even if its rules were removed.
         if list.rows.is_empty() {
             known?;
