@@ -46,8 +46,8 @@ function hiddenText(text) {
     const isRedacted = [...redactedKeys].some(name => key === name || key.endsWith(` ${name}`));
     return isRedacted ? `${before}=${escaped(hiddenValue(unescaped(value)))}` : entry;
   });
-  const words = hidden.split(/(\s+)/u).map(word => isOfHiddenValue(word) ? hiddenValue(word) : word);
-  return hiddenPath(words.join(''));
+  // In this order, so that nothing is hidden twice.
+  return hiddenPath(hidden).replace(/\S+/gu, word => isOfHiddenValue(word) ? hiddenValue(word) : word);
 }
 
 /** Puts written values back into a text of an address. */
