@@ -98,14 +98,19 @@ fn a_client_that_sends_a_text_like_a_hash_hides_no_key() {
     page.check();
 }
 
-#[test]
-fn a_key_whose_rule_names_a_hidden_value_has_the_last_hour_of_its_rule() {
+/// Starts a weir one of whose rules names a hidden value, with hits of it.
+fn with_a_hidden_value() -> Weir {
     let rules = RULES.replace("key: path", "key: path, value: s3cret");
     let weir = serving(&rules).env("WEIR__TOP__REDACT", "path").start();
     for _ in 0..4 {
         decide(&weir, "path", "s3cret");
     }
-    let Some(mut page) = Page::open(weir, DESK) else { return };
+    weir
+}
+
+#[test]
+fn a_key_whose_rule_names_a_hidden_value_has_the_last_hour_of_its_rule() {
+    let Some(mut page) = Page::open(with_a_hidden_value(), DESK) else { return };
     page.wait_until_live();
     page.click_when_there("#denied-rows a");
     page.wait_for("document.querySelector('#key-values').checkVisibility()");
@@ -115,12 +120,7 @@ fn a_key_whose_rule_names_a_hidden_value_has_the_last_hour_of_its_rule() {
 
 #[test]
 fn a_rule_that_names_a_hidden_value_is_filtered_searched_and_opened_by_a_hash() {
-    let rules = RULES.replace("key: path", "key: path, value: s3cret");
-    let weir = serving(&rules).env("WEIR__TOP__REDACT", "path").start();
-    for _ in 0..4 {
-        decide(&weir, "path", "s3cret");
-    }
-    let Some(mut page) = Page::open(weir, DESK) else { return };
+    let Some(mut page) = Page::open(with_a_hidden_value(), DESK) else { return };
     page.wait_until_live();
     page.go("#/rules");
     page.wait_for("document.querySelectorAll('#all-rule-rows tr').length > 1");
