@@ -94,44 +94,55 @@ impl Reserved {
         }
     }
 
-    /// Sends a request by `send`. Returns the hits that its end has settled; none if its end was not sent.
-    fn end_of(&self, send: impl FnOnce()) -> Option<u64> {
+    /// Sends a request by `send`, then one of another tenant, and waits for the end of the latter. Returns the counts before
+    /// and after. Envoy sends the ends in this order, but weir may count them in the other one.
+    fn send(&self, send: impl FnOnce()) -> (Counts, Counts) {
         let before = self.counts();
         send();
-        // Envoy sends the end of another request after that of the first one.
-        let next = u32::try_from(NEXT).unwrap();
-        assert_eq!(self.0.ask(next, &[("x-tenant-id", "next")]), 200);
+        assert_eq!(self.0.ask(u32::try_from(NEXT).unwrap(), &[("x-tenant-id", "next")]), 200);
         let after = wait_for("the end of the other request", || {
             Some(self.counts()).filter(|counts| counts.settled >= before.settled + NEXT)
         });
         assert_eq!(after.reserved, before.reserved + 2 * ESTIMATE, "both have started");
-        let is_sent = after.settlements == before.settlements + 2;
-        is_sent.then_some(after.settled - before.settled - NEXT)
+        (before, after)
     }
 
-    fn end_of_an_answer(&self, tokens: u32) -> Option<u64> {
-        self.end_of(|| assert_eq!(self.0.ask(tokens, &ACME), 200))
+    /// The end of the request that `send` sends settles `hits`.
+    fn settles(&self, hits: u64, send: impl FnOnce()) {
+        let (before, _) = self.send(send);
+        let settled = Counts {
+            reserved: before.reserved + 2 * ESTIMATE,
+            settlements: before.settlements + 2,
+            settled: before.settled + hits + NEXT,
+            denied: before.denied,
+        };
+        wait_for(&format!("an end with {hits} hits"), || (self.counts() == settled).then_some(()));
     }
 
-    fn end_of_an_error(&self) -> Option<u64> {
-        self.end_of(|| assert_eq!(self.0.get("/fails", &ACME), 503))
+    /// The request that `send` sends has no end.
+    fn has_no_end(&self, send: impl FnOnce()) {
+        let (before, after) = self.send(send);
+        assert_eq!(after.settlements, before.settlements + 1, "only the other one has an end");
+    }
+
+    fn answer(&self, tokens: u32) {
+        assert_eq!(self.0.ask(tokens, &ACME), 200);
+    }
+
+    fn error(&self) {
+        assert_eq!(self.0.get("/fails", &ACME), 503);
     }
 
     /// The client disconnects before the headers of the answer.
-    fn end_of_a_client_that_hangs_up(&self) -> Option<u64> {
+    fn hang_up(&self) {
         let (envoy, backend) = (&self.0.envoy, &self.0.envoy.backend);
-        let end = self.end_of(|| {
-            let mut client = TcpStream::connect(envoy.address).unwrap();
-            client
-                .write_all(b"GET /slow HTTP/1.1\r\nhost: test\r\nx-tenant-id: acme\r\n\r\n")
-                .unwrap();
-            wait_for("the backend", || (backend.held() == 1).then_some(()));
-            drop(client);
-            let ended = "http.ingress.downstream_cx_destroy_remote_active_rq";
-            wait_for("Envoy notices", || (envoy.stat(ended) == 1).then_some(()));
-        });
+        let mut client = TcpStream::connect(envoy.address).unwrap();
+        client.write_all(b"GET /slow HTTP/1.1\r\nhost: test\r\nx-tenant-id: acme\r\n\r\n").unwrap();
+        wait_for("the backend", || (backend.held() == 1).then_some(()));
+        drop(client);
+        let ended = "http.ingress.downstream_cx_destroy_remote_active_rq";
+        wait_for("Envoy notices", || (envoy.stat(ended) == 1).then_some(()));
         backend.release(1);
-        end
     }
 }
 
@@ -145,8 +156,8 @@ fn the_files_of_the_example_are_those_that_are_tested() {
 #[test]
 fn the_second_call_with_an_id_settles_the_first() {
     let budget = Reserved::start(&Policy::read("cost-reserve"));
-    assert_eq!(budget.end_of_an_answer(1_200), Some(1_200));
-    assert_eq!(budget.end_of_an_answer(5_000), Some(5_000));
+    budget.settles(1_200, || budget.answer(1_200));
+    budget.settles(5_000, || budget.answer(5_000));
     assert_eq!(budget.remaining(), LIMIT - 6_200);
     // The rest of the budget but 1500: a request reserves what is left, and the next one is denied.
     budget.spend(LIMIT - 6_200 - 1_500);
@@ -166,25 +177,25 @@ fn the_second_call_with_an_id_settles_the_first() {
 fn without_the_patch_errors_and_clients_that_hang_up_have_no_end() {
     let budget = Reserved::start(&Policy::read("cost-reserve"));
     // An answer without usage.
-    assert_eq!(budget.end_of_an_answer(0), Some(0));
-    assert_eq!(budget.end_of_an_error(), None);
-    assert_eq!(budget.end_of_a_client_that_hangs_up(), None);
+    budget.settles(0, || budget.answer(0));
+    budget.has_no_end(|| budget.error());
+    budget.has_no_end(|| budget.hang_up());
     assert_eq!(budget.remaining(), LIMIT - 2 * ESTIMATE, "they stay reserved");
 }
 
 #[test]
 fn with_the_patch_every_request_has_an_end() {
     let budget = Reserved::start(&patched_policy());
-    assert_eq!(budget.end_of_an_answer(1_200), Some(1_200));
-    assert_eq!(budget.end_of_an_answer(0), Some(ESTIMATE));
-    assert_eq!(budget.end_of_an_error(), Some(0));
-    assert_eq!(budget.end_of_a_client_that_hangs_up(), Some(ESTIMATE));
+    budget.settles(1_200, || budget.answer(1_200));
+    budget.settles(ESTIMATE, || budget.answer(0));
+    budget.settles(0, || budget.error());
+    budget.settles(ESTIMATE, || budget.hang_up());
     assert_eq!(budget.remaining(), LIMIT - 1_200 - 2 * ESTIMATE);
     // The end of a denied request would be denied, too.
     budget.spend(LIMIT);
     assert_eq!(budget.0.ask(1, &ACME), 429);
     let third = [("x-tenant-id", "third")];
-    assert_eq!(budget.end_of(|| assert_eq!(budget.0.ask(2, &third), 200)), Some(2));
+    budget.settles(2, || assert_eq!(budget.0.ask(2, &third), 200));
     assert_eq!(budget.counts().denied, 1);
 }
 
@@ -193,8 +204,7 @@ fn a_client_cannot_choose_the_id_of_its_reservation() {
     let budget = Reserved::start(&Policy::read("cost-reserve"));
     let id = "11111111-1111-4111-8111-111111111111";
     let headers = [("x-tenant-id", "acme"), ("x-request-id", id)];
-    let end = budget.end_of(|| assert_eq!(budget.0.ask(500, &headers), 200));
-    assert_eq!(end, Some(500));
+    budget.settles(500, || assert_eq!(budget.0.ask(500, &headers), 200));
     // This ID has no reservation, so the call reserves.
     assert_eq!(budget.call(id, 0), Some(LIMIT - 500 - ESTIMATE));
 }
