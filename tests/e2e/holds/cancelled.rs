@@ -220,6 +220,7 @@ fn clients_that_disconnect_while_weir_is_busy_leave_no_hold() {
         for round in 1..=5 {
             weir.signal("STOP");
             connect_and_disconnect(&envoy, AT_ONCE);
+            weir.wait_until_delivered();
             weir.signal("CONT");
             wait_for("all are charged", || (hits() == 1 + round * AT_ONCE).then_some(()));
         }

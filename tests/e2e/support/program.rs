@@ -1,5 +1,6 @@
 //! A program that runs until it is dropped.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,11 +68,25 @@ impl Program {
         })
     }
 
-    /// Sends a signal: `TERM`, `INT`, `HUP`.
+    /// Sends a signal: `TERM`, `INT`, `HUP`, `STOP`, `CONT`.
     pub fn signal(&self, signal: &str) {
         // Every shell has a built-in `kill`.
         let kill = format!("kill -{signal} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "{kill}");
+        if signal == "STOP" {
+            // On a busy machine, threads run on for a while.
+            wait_for("all threads are stopped", || self.is_stopped().then_some(()));
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
+        threads.map(|thread| thread.expect("a thread").path().join("stat")).all(|stat| {
+            // The name of the thread is in parentheses, and its state behind it.
+            fs::read_to_string(stat).is_ok_and(|stat| {
+                stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+            })
+        })
     }
 
     /// Waits until the program ends by itself.
@@ -83,7 +98,7 @@ impl Program {
     /// Returns the program's peak resident memory so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
         let status = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(status).expect("it runs, on Linux");
+        let status = fs::read_to_string(status).expect("it runs, on Linux");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
         kilobytes.and_then(|text| text.parse::<u64>().ok()).expect("a number of kB") << 10
@@ -96,7 +111,7 @@ impl Program {
     /// Returns the program's resident memory, in bytes.
     pub fn resident_bytes(&self) -> usize {
         let path = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(path).expect("it runs, on Linux");
+        let status = fs::read_to_string(path).expect("it runs, on Linux");
         let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));
         kib.and_then(|kib| kib.trim().parse::<usize>().ok()).expect("a number") << 10
     }

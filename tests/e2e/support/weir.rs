@@ -212,6 +212,21 @@ impl Weir {
         self.program.signal(signal);
     }
 
+    /// Waits until its socket has all that clients have written to the gRPC port. The kernel holds some of it back until
+    /// earlier bytes are acknowledged, which may take 40 ms.
+    pub fn wait_until_delivered(&self) {
+        let to = format!("0100007F:{:04X}", self.grpc.port());
+        let is_delivered = |connection: &str| {
+            let fields: Vec<&str> = connection.split_whitespace().collect();
+            // The remote address, and the lengths of the queues to it and from it.
+            fields[2] != to || fields[4].starts_with("00000000:")
+        };
+        wait_for("all is delivered", || {
+            let connections = fs::read_to_string("/proc/net/tcp").expect("it runs on Linux");
+            connections.lines().skip(1).all(is_delivered).then_some(())
+        });
+    }
+
     pub fn wait_until_ended(&mut self) -> ExitStatus {
         self.program.wait_until_ended()
     }
