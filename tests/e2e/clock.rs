@@ -6,7 +6,7 @@ use std::process::Command;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::support::api::{code, user_request, wait_for_code};
-use crate::support::weir::{Weir, serving};
+use crate::support::weir::{Setup, Weir, serving};
 
 const RULES: &str = "\
 domain: shop
@@ -24,20 +24,23 @@ fn library() -> String {
     String::from_utf8(printed.stdout).unwrap().trim().to_owned()
 }
 
-/// A service whose wall clock can be stepped.
-fn start() -> Weir {
-    let setup = serving(RULES).file("offset", "+0");
+/// Gives a service a wall clock that can be [stepped](step).
+pub fn steppable(setup: Setup) -> Setup {
+    let setup = setup.file("offset", "+0");
     let offset = setup.path("offset");
     setup
         .env("LD_PRELOAD", library())
         .env("FAKETIME_TIMESTAMP_FILE", offset)
         .env("FAKETIME_NO_CACHE", "1")
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-        .start()
+}
+
+fn start() -> Weir {
+    steppable(serving(RULES)).start()
 }
 
 /// Sets the offset of the wall clock from the true time.
-fn step(weir: &Weir, offset: &str) {
+pub fn step(weir: &Weir, offset: &str) {
     fs::write(weir.path("offset.new"), offset).unwrap();
     fs::rename(weir.path("offset.new"), weir.path("offset")).unwrap();
 }

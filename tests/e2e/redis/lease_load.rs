@@ -13,6 +13,7 @@ use std::thread::sleep;
 use self::clients::{HOT, Load, Micros, Outcome, Sample, Target};
 use self::windows::{Limit, Report};
 use super::*;
+use crate::clock::{step, steppable};
 use crate::support::control_api::ControlApi;
 use crate::support::http;
 use crate::support::redis::Server;
@@ -224,8 +225,13 @@ fn sizes() -> &'static [usize] {
 
 #[test]
 fn overload_gets_all_of_a_window_and_never_more() {
-    let (numbers, run) = if is_long() { (LONG, 45) } else { (SHORT, 3) };
     for &size in sizes() {
+        let (numbers, run) = match size {
+            _ if !is_long() => (SHORT, 3),
+            // A million hits.
+            2 => (LONG, 100),
+            _ => (LONG, 45),
+        };
         let redis = Server::start();
         let exam = Exam::start(on(&redis), numbers, size, Target::Steady);
         seconds(run);
@@ -303,4 +309,31 @@ fn replicas_that_come_and_go_never_admit_more_than_a_window() {
         examine(&format!("{size} replicas, come and go"), &outcome, &SHORT.limits());
         assert_none_returned_twice(&outcome, &replicas[0]);
     }
+}
+
+/// Redis has the time, so the clocks of replicas do not matter.
+#[test]
+fn replicas_whose_clocks_step_never_admit_more_than_a_window() {
+    if !is_long() {
+        return;
+    }
+    let redis = Server::start();
+    let on = on(&redis);
+    let exam = Exam::start(move |setup| steppable(on(setup)), SHORT, 2, Target::Steady);
+    seconds(1);
+    for _ in 0..6 {
+        for offset in ["+0.3", "-0.4", "+1.1", "-7", "+1d", "-1y", "+0"] {
+            for weir in &exam.replicas {
+                step(weir, offset);
+                sleep(Duration::from_millis(350));
+            }
+        }
+    }
+    let (outcome, replicas) = exam.stop();
+    examine("clocks step", &outcome, &SHORT.limits());
+    assert!(leased(&replicas) > 0);
+    for weir in &replicas {
+        assert!(weir.said().contains("the wall clock stepped"), "{}", weir.said());
+    }
+    assert_none_returned_twice(&outcome, &replicas[0]);
 }
