@@ -311,7 +311,7 @@ fn replicas_that_come_and_go_never_admit_more_than_a_window() {
     }
 }
 
-/// Redis has the time, so the clocks of replicas do not matter.
+/// Redis has the time, so the clocks of replicas do not matter; but a year away, weir's calendar has no days to ask for.
 #[test]
 fn replicas_whose_clocks_step_never_admit_more_than_a_window() {
     if !is_long() {
