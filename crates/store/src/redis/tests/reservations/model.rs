@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use weir_common::clock::Clock as _;
-use weir_limit::{BucketedWindow, Gcra, Reservation, State, TokenBucket};
+use weir_limit::{BucketedWindow, Gcra, Reservation, State, TokenBucket, Undo};
 
 const KEYS: [&str; 2] = ["a", "b"];
 const IDS: [&str; 3] = ["one", "two", ""];
@@ -139,7 +139,9 @@ impl Model {
         let decision = made.decision;
         // What changes nothing does not move a window either, which a clock that steps back would show.
         let writes = match charge {
-            Op::Undo(undo) => undo.limits > 0 && self.counts.contains_key(&at),
+            Op::Undo(Undo { hits, limits, .. }) => {
+                hits > 0 && limits > 0 && self.counts.contains_key(&at)
+            }
             Op::Add { hits, limits } => hits > 0 && limits > 0,
             charge => {
                 let by_any = (decision.would_deny.count_ones() as usize) < plan.limits().len();
@@ -223,11 +225,11 @@ fn agrees(
     ran.unwrap();
 }
 
-#[test]
-fn agrees_with_the_arithmetic() {
+/// Each step of a schedule is a round trip of its own.
+fn agrees_step_by_step(cases: u32, schedules: impl Strategy<Value = Vec<Step>>) {
     let plans = plans();
     let entries = KEYS.map(|value| [("key", value)]);
-    agrees(400, schedules(true), async |store, clock, domain, steps| {
+    agrees(cases, schedules, async |store, clock, domain, steps| {
         let (mut model, mut latest) = (Model::default(), clock.now());
         for step in steps {
             pass(clock, &mut latest, step.pass);
@@ -237,6 +239,32 @@ fn agrees_with_the_arithmetic() {
             assert_eq!(actual, expected, "{step:?}");
         }
     });
+}
+
+#[test]
+fn agrees_with_the_arithmetic() {
+    agrees_step_by_step(400, schedules(true));
+}
+
+/// A window starts in which nothing changes; then the clock steps back behind its start.
+#[test]
+fn what_returns_nothing_moves_no_window() {
+    let reserve = |most| ReservationOp::Reserve(Reserve { least: 0, most, timeout: 600 });
+    let start = i64::try_from(DAWN.next_multiple_of(MINUTE) + MINUTE - DAWN).unwrap();
+    for plan in 0..plans().len() {
+        let step = |pass, id, op| {
+            let op = Op::Reservation(op);
+            let charges = vec![ModelCharge { key: 0, plan, id, op, role: Role::Enforced }];
+            Step { pass, together: false, charges }
+        };
+        let steps = vec![
+            step(start - 1, 0, reserve(1)),
+            step(0, 1, reserve(0)),
+            step(1, 1, ReservationOp::Cancel(u32::MAX)),
+            step(-1, 0, reserve(1)),
+        ];
+        agrees_step_by_step(1, Just(steps));
+    }
 }
 
 /// Charges of one round trip get the answers that they would have got one after the other.
