@@ -4,11 +4,13 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
+
+use crate::support::program::{Ended, run};
 
 const RULES: &str = "\
 domain: shop
@@ -24,27 +26,15 @@ descriptors:
 ";
 
 /// Runs a command line in a shell, with `weir` in its path. Returns the exit code and the outputs.
-fn shell(directory: &Path, command: &str, input: &[u8]) -> (Option<i32>, String, String) {
+fn shell(directory: &Path, command: &str, input: &[u8]) -> Ended {
     let programs = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap().display();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-    let mut shell = Command::new("sh")
-        .args(["-c", command])
-        .env("PATH", path)
-        .current_dir(directory)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The command may not read it.
-    let _ = shell.stdin.take().unwrap().write_all(input);
-    let output = shell.wait_with_output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    let mut shell = Command::new("sh");
+    run(shell.args(["-c", command]).env("PATH", path).current_dir(directory), input)
 }
 
 /// Replays a log from standard input by [`RULES`], with descriptors of user and path.
-fn replay(arguments: &str, log: &[u8]) -> (Option<i32>, String, String) {
+fn replay(arguments: &str, log: &[u8]) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
     let fields = "-d shop --descriptor 'user={user}' --descriptor 'path={path}'";

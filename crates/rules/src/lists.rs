@@ -134,7 +134,8 @@ impl ListReader {
         list
     }
 
-    /// Reads a list of the manifest that has the rule file. Errors have the lines of the manifest; values that are found have those of the list.
+    /// Reads a list of the manifest that has the rule file. Errors have the lines of the manifest; values that are
+    /// found have those of the list.
     fn embedded_list(
         &mut self,
         lists: &[EmbeddedList],

@@ -17,17 +17,17 @@ pub fn weir(directory: &Path, args: &[&str]) -> Ended {
 
 /// Runs weir in a directory, with a text as standard input.
 pub fn weir_with(directory: &Path, args: &[&str], input: &str) -> Ended {
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(args)
-        .current_dir(directory)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    run(weir.args(args).current_dir(directory), input.as_bytes())
+}
+
+/// Runs a program to its end, with an input.
+pub fn run(program: &mut Command, input: &[u8]) -> Ended {
+    let program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut program = program.spawn().unwrap();
     // It may not be read.
-    let _ = weir.stdin.take().unwrap().write_all(input.as_bytes());
-    let ran = weir.wait_with_output().unwrap();
+    let _ = program.stdin.take().unwrap().write_all(input);
+    let ran = program.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (ran.status.code(), text(ran.stdout), text(ran.stderr))
 }

@@ -143,6 +143,15 @@ impl Exam {
     fn stop(self) -> (Outcome, Vec<Weir>) {
         (self.load.stop(), self.replicas)
     }
+
+    /// Stops short load. Fails if some window surely admitted more than n, no hit was leased, or hits were returned twice.
+    fn stop_and_examine(self, title: &str) -> Vec<Weir> {
+        let (outcome, replicas) = self.stop();
+        examine(title, &outcome, &SHORT.limits());
+        assert!(leased(&replicas) > 0);
+        assert_none_returned_twice(&outcome, &replicas[0]);
+        replicas
+    }
 }
 
 fn replica(setup: impl Fn(Setup) -> Setup, rules: &str) -> Weir {
@@ -329,11 +338,7 @@ fn replicas_whose_clocks_step_never_admit_more_than_a_window() {
             }
         }
     }
-    let (outcome, replicas) = exam.stop();
-    examine("clocks step", &outcome, &SHORT.limits());
-    assert!(leased(&replicas) > 0);
-    for weir in &replicas {
+    for weir in exam.stop_and_examine("clocks step") {
         assert!(weir.said().contains("the wall clock stepped"), "{}", weir.said());
     }
-    assert_none_returned_twice(&outcome, &replicas[0]);
 }

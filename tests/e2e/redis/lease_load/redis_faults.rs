@@ -63,10 +63,7 @@ fn a_redis_that_stands_still_admits_no_more_than_a_window() {
             sleep(Duration::from_millis(1_400));
         }
     }
-    let (outcome, replicas) = exam.stop();
-    examine("Redis stands still", &outcome, &SHORT.limits());
-    assert!(leased(&replicas) > 0);
-    assert_none_returned_twice(&outcome, &replicas[0]);
+    exam.stop_and_examine("Redis stands still");
 }
 
 /// The new master may lack what the old one has charged last.
@@ -151,10 +148,7 @@ fn a_slot_that_moves_admits_no_more_than_a_window() {
             }
         }
     }
-    let (outcome, replicas) = exam.stop();
-    examine("slots move", &outcome, &SHORT.limits());
-    assert!(leased(&replicas) > 0);
-    assert_none_returned_twice(&outcome, &replicas[0]);
+    exam.stop_and_examine("slots move");
 }
 
 /// Grants and the answers to what is returned come when nobody waits for them any more.
@@ -180,10 +174,7 @@ fn answers_that_come_late_admit_no_more_than_a_window() {
     seconds(5);
     proxy.resume();
     seconds(2);
-    let (outcome, replicas) = exam.stop();
-    examine("late answers", &outcome, &SHORT.limits());
-    assert!(leased(&replicas) > 0);
-    assert_none_returned_twice(&outcome, &replicas[0]);
+    exam.stop_and_examine("late answers");
 }
 
 #[test]
@@ -199,11 +190,7 @@ fn a_redis_for_limits_of_a_second_admits_no_more_than_a_window() {
     seconds(20);
     let keys = per_second.command(&["DBSIZE"]).int();
     assert!(keys > 0, "nothing is counted there");
-    let (outcome, replicas) = exam.stop();
-    examine("a Redis per second", &outcome, &SHORT.limits());
-    assert!(leased(&replicas) > 0);
-    assert_none_returned_twice(&outcome, &replicas[0]);
-    drop(replicas);
+    exam.stop_and_examine("a Redis per second");
 
     // Without rules of which others are leased.
     let rules = "domain: load\ndescriptors:\n  - key: plain\n    rate_limit: \
