@@ -168,10 +168,7 @@ fn service() -> Setup {
 
 /// A service that counts in the Redis at `port`, with generous time limits.
 fn with_redis(port: u16) -> Setup {
-    service()
-        .env("REDIS_URL", format!("127.0.0.1:{port}"))
-        .env("WEIR__STORE__BUDGET", "30s")
-        .env("WEIR__STORE__REDIS__SLOW_AFTER", "30s")
+    service().env("REDIS_URL", format!("127.0.0.1:{port}"))
 }
 
 #[tokio::test]

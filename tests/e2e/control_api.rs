@@ -63,9 +63,7 @@ impl Bench {
 }
 
 fn setup(redis: Option<&Server>) -> Setup {
-    let setup = serving(RULES)
-        .env("WEIR__STORE__BUDGET", "10s")
-        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s");
+    let setup = serving(RULES);
     match redis {
         Some(redis) => setup.env("REDIS_URL", redis.addr()),
         None => setup,

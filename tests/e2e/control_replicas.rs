@@ -199,7 +199,6 @@ fn beside_a_block(redis: &Server, proxy: &Proxy) -> Setup {
     assert_eq!(ControlApi::new(&other).put_good("mallory", &forever)["shared"], true);
     serving(HIGH_LIMIT)
         .env("REDIS_URL", format!("127.0.0.1:{}", proxy.port()))
-        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
         .env("WEIR__STORE__REDIS__CONNECT_TIMEOUT", "10s")
         .env("WEIR__CONTROLS__POLL", "1h")
 }

@@ -118,11 +118,7 @@ fn put_control(weir: &Weir, id: &str, control: &Value) {
 #[test]
 fn a_status_has_the_keys_of_all_replicas_that_share_their_lists() {
     let redis = Server::start();
-    let setup = || {
-        let setup = serving(RULES).env("REDIS_URL", redis.addr()).env("WEIR__TOP__SHARE", "true");
-        // On a busy machine Redis may be slow.
-        setup.env("WEIR__STORE__BUDGET", "10s").env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
-    };
+    let setup = || serving(RULES).env("REDIS_URL", redis.addr()).env("WEIR__TOP__SHARE", "true");
     let (a, b) = (setup().start(), setup().start());
     for weir in [&a, &b, &b] {
         hit(weir, "ann");
@@ -142,9 +138,6 @@ fn operators_see_denials_reloads_controls_and_the_store() {
     let mut redis = Server::start();
     let address = format!("127.0.0.1:{}", redis.port());
     let setup = serving(RULES).env("REDIS_URL", address);
-    // On a busy machine Redis may be slow.
-    let setup =
-        setup.env("WEIR__STORE__BUDGET", "10s").env("WEIR__STORE__REDIS__SLOW_AFTER", "10s");
     let weir = setup.env("WEIR__TOP__REDACT", "token").start();
     let mut events = Events::subscribe(&weir);
     let header = |name: &str| events.head.to_ascii_lowercase().contains(name);

@@ -11,9 +11,7 @@ use crate::support::{http, wait_for};
 
 /// A service with `redis`, which no pause of the machine makes too slow.
 fn with_redis(redis: &Server) -> Setup {
-    serving(HIGH_LIMIT)
-        .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
-        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
+    serving(HIGH_LIMIT).env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
 }
 
 fn get(weir: &Weir, path: &str) -> (u16, String) {

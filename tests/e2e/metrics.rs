@@ -96,8 +96,7 @@ async fn promtool_accepts_the_page() {
     let Some(promtool) = promtool() else { return };
     let redis = Server::start();
     let setup = serving(HIGH_LIMIT).env("REDIS_URL", format!("127.0.0.1:{}", redis.port()));
-    // A busy machine may take longer than the default.
-    let weir = setup.env("WEIR__STORE__BUDGET", "10s").start();
+    let weir = setup.start();
     ask_times(&weir, 1).await;
     let page = http::get(weir.http, "/metrics").body;
     let mut check = Command::new(promtool)

@@ -1,6 +1,4 @@
 //! Counting in a real Redis that is shared, restarted, slow or unreachable.
-//!
-//! Tests that are not about slowness have generous budgets, because the machine may be busy.
 
 mod cluster;
 mod counts;
@@ -23,17 +21,9 @@ use crate::support::load::{Got, Sample};
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{PATIENCE, wait_for};
 
-/// The budget and threshold of tests that are not about slowness.
-const GENEROUS: &str = "10s";
-
 /// A service with these rules that counts in the Redis at `port`.
 fn with_redis(port: u16, rules: &str) -> Setup {
     serving(rules).env("REDIS_URL", format!("127.0.0.1:{port}"))
-}
-
-/// Sets both the budget of requests and the threshold of connections.
-fn with_time_limit(setup: Setup, time: &str) -> Setup {
-    setup.env("WEIR__STORE__BUDGET", time).env("WEIR__STORE__REDIS__SLOW_AFTER", time)
 }
 
 /// The number of consecutive OK answers after which a service counts as recovered.

@@ -33,10 +33,7 @@ descriptors:
 
 /// `weir serve` with a listener for Redis clients.
 fn setup(redis: Option<&Server>) -> Setup {
-    let setup = serving(RULES)
-        .env("WEIR__RESP__ADDRESS", "127.0.0.1:0")
-        .env("WEIR__STORE__BUDGET", "10s")
-        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s");
+    let setup = serving(RULES).env("WEIR__RESP__ADDRESS", "127.0.0.1:0");
     match redis {
         Some(redis) => setup.env("REDIS_URL", redis.addr()),
         None => setup,

@@ -49,8 +49,6 @@ impl SlowRedis {
         serving(RULES)
             .env("WEIR__DRAIN__DELAY", DELAY)
             .env("REDIS_URL", format!("127.0.0.1:{}", self.proxy.port()))
-            .env("WEIR__STORE__BUDGET", "10s")
-            .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
     }
 }
 

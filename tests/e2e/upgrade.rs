@@ -54,9 +54,7 @@ impl Build {
 
     /// A service of this build that counts in a Redis, which may be slow.
     fn on(self, redis: &Server, rules: &str) -> Setup {
-        let setup = self.serving(rules);
-        let setup = setup.env("REDIS_URL", redis.addr()).env("WEIR__STORE__BUDGET", "10s");
-        setup.env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
+        self.serving(rules).env("REDIS_URL", redis.addr())
     }
 
     /// As [`on`](Self::on); it announces itself to other replicas if it can.

@@ -38,9 +38,7 @@ fn with_names() -> Setup {
 
 /// The service with Redis. Requests arrive faster than it answers.
 fn with_redis(redis: &Server) -> Setup {
-    with_names()
-        .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
-        .env("WEIR__STORE__BUDGET", "10s")
+    with_names().env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
 }
 
 /// A request of one kilobyte with a response of four.

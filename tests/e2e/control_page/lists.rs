@@ -35,9 +35,6 @@ fn the_lists_are_those_of_all_replicas_or_of_this_one() {
     let redis = Server::start();
     let start = || {
         let setup = serving(RULES).env("REDIS_URL", redis.addr());
-        // On a busy machine Redis may be slow.
-        let setup =
-            setup.env("WEIR__STORE__BUDGET", "10s").env("WEIR__STORE__REDIS__SLOW_AFTER", "10s");
         setup.env("WEIR__TOP__SHARE", "true").start()
     };
     let (weir, other) = (start(), start());

@@ -19,10 +19,7 @@ const N: u32 = 100_000;
 
 /// A service that counts in the Redis at `port`, with generous time limits.
 fn with_redis(port: u16) -> Setup {
-    serving(&rules(N))
-        .env("REDIS_URL", format!("127.0.0.1:{port}"))
-        .env("WEIR__STORE__BUDGET", "30s")
-        .env("WEIR__STORE__REDIS__SLOW_AFTER", "30s")
+    serving(&rules(N)).env("REDIS_URL", format!("127.0.0.1:{port}"))
 }
 
 /// Returns the number of holds by ID and without.

@@ -44,7 +44,7 @@ async fn a_failed_node_affects_only_its_own_keys() {
         .arg(rules.to_str().expect("text"))
         .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
         .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","));
-    let weir = with_time_limit(setup, "1s").start();
+    let weir = setup.store_times("1s").start();
     let users = POLICIES.map(|name| [0, 1, 2].map(|master| user(&cluster, name, master)));
 
     // One of four is used before the failure, once every serving thread knows all nodes.
@@ -83,7 +83,7 @@ fn moving_slots_to_a_new_node_under_load_fails_no_request() {
     let setup = serving(HIGH_LIMIT)
         .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
         .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","));
-    let weir = with_time_limit(setup, "5s").start();
+    let weir = setup.store_times("5s").start();
     let users: Vec<String> = (0..10).map(|i| format!("moves{i}")).collect();
     let requests: Vec<_> = users.iter().map(|user| request("shop", &[("user", user)])).collect();
     let start = Instant::now();

@@ -24,7 +24,8 @@ fn envoy_gets_the_answer_of_the_policy_while_redis_is_stalled() {
     for (policy, status) in [("deny", 429), ("allow", 200)] {
         let redis = Server::start();
         let proxy = Proxy::start(redis.port());
-        let weir = with_redis(proxy.port(), EDGE).env("WEIR__STORE__ON_FAILURE", policy).start();
+        let setup = with_redis(proxy.port(), EDGE).default_store_times();
+        let weir = setup.env("WEIR__STORE__ON_FAILURE", policy).start();
         let envoy = envoy::with_default_timeout(&weir);
         let ask = || http::get_with(envoy.address, "/", &[("x-user", "ann")]).status;
         let unanswered = || {
@@ -85,6 +86,7 @@ async fn a_short_deadline_is_not_counted_as_a_failure_of_redis() {
     // No connection goes down: only the budgets of requests end.
     let weir = with_redis(proxy.port(), HIGH_LIMIT)
         .env("WEIR__STORE__ON_FAILURE", "deny")
+        .env("WEIR__STORE__BUDGET", "auto")
         .env("WEIR__STORE__REDIS__SLOW_AFTER", "60s")
         .start();
     wait_for_code(weir.grpc, user_request(), Code::Ok).await;
@@ -111,7 +113,8 @@ async fn a_short_deadline_is_not_counted_as_a_failure_of_redis() {
 #[tokio::test]
 async fn an_outage_is_logged_and_counted_as_a_failure_of_the_store() {
     let redis = Server::start();
-    let weir = with_redis(redis.port(), HIGH_LIMIT).env("WEIR__STORE__ON_FAILURE", "deny").start();
+    let setup = with_redis(redis.port(), HIGH_LIMIT).default_store_times();
+    let weir = setup.env("WEIR__STORE__ON_FAILURE", "deny").start();
     wait_for_code(weir.grpc, user_request(), Code::Ok).await;
     redis.stop();
     wait_for("a connection is slow or down", || (connections_unused(&weir) > 0).then_some(()));
@@ -132,7 +135,8 @@ async fn an_outage_is_logged_and_counted_as_a_failure_of_the_store() {
 async fn a_frozen_redis_delays_only_the_first_requests() {
     let (timeout, budget) = (Duration::from_millis(45), Duration::from_millis(42));
     let redis = Server::start();
-    let weir = with_redis(redis.port(), HIGH_LIMIT).env("WEIR__STORE__ON_FAILURE", "deny").start();
+    let setup = with_redis(redis.port(), HIGH_LIMIT).default_store_times();
+    let weir = setup.env("WEIR__STORE__ON_FAILURE", "deny").start();
     let start = Instant::now();
     loop {
         assert!(start.elapsed() < PATIENCE, "the first request never waited for its budget");
@@ -174,7 +178,7 @@ fn occasional_slow_round_trips_fail_no_request() {
     let proxy = Proxy::start(redis.port());
     // Without leases: each request makes a round trip.
     let setup = with_redis(proxy.port(), HIGH_LIMIT).env("WEIR__STORE__LEASES_FOR", "0s");
-    let weir = setup.env("WEIR__STORE__ON_FAILURE", "deny").start();
+    let weir = setup.default_store_times().env("WEIR__STORE__ON_FAILURE", "deny").start();
     let counts = || {
         let down = weir.metric(r#"weir_redis_connection_failures_total{redis="main"}"#);
         (weir.metric(r#"weir_store_degraded_charges_total{policy="deny"}"#), down)
@@ -211,7 +215,7 @@ async fn short_deadlines_are_answered_in_time() {
     let proxy = Proxy::start(redis.port());
     // The connection must not go down, because requests would then be answered at once.
     let setup = with_redis(proxy.port(), HIGH_LIMIT).env("WEIR__STORE__ON_FAILURE", "deny");
-    let weir = with_time_limit(setup, "60s").start();
+    let weir = setup.store_times("60s").start();
     wait_for_code(weir.grpc, user_request(), Code::Ok).await;
     proxy.stall();
     // On a busy machine three milliseconds are not always enough. If weir waited for the whole

@@ -93,7 +93,8 @@ fn every_request_is_answered_in_time_whatever_redis_does() {
     let mut redis = Server::start();
     let proxy = Proxy::start(redis.port());
     // No request reaches the limit, so one over the limit was answered by the policy.
-    let weir = with_redis(proxy.port(), HIGH_LIMIT).env("WEIR__STORE__ON_FAILURE", "deny").start();
+    let setup = with_redis(proxy.port(), HIGH_LIMIT).default_store_times();
+    let weir = setup.env("WEIR__STORE__ON_FAILURE", "deny").start();
     let control = request("shop", &[("nobody", "limits this")]);
     let load = Load::start(weir.grpc, RATE, &[user_request(), control]);
     let (lasts, after) = durations();

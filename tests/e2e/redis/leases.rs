@@ -24,7 +24,7 @@ descriptors:
 const SERVED: &str = "weir_leased_hits_total{result=\"served\"}";
 
 fn replica(redis: &Server) -> Setup {
-    with_time_limit(with_redis(redis.port(), RULES), GENEROUS)
+    with_redis(redis.port(), RULES)
 }
 
 /// Sends requests over a connection. Returns how many are admitted.

@@ -27,7 +27,7 @@ async fn a_failed_key_is_named() {
         ("windows", "weir:{shop|windows=ann}f60+f3600", "state cannot be read"),
         ("bucket", "weir:{shop|bucket=ann}t60000000us", "is not weir's"),
     ] {
-        let mut weir = with_time_limit(with_redis(redis.port(), RULES), GENEROUS).start();
+        let mut weir = with_redis(redis.port(), RULES).start();
         match entry {
             "bucket" => redis.command(&["RPUSH", key, "x"]),
             _ => redis.command(&["SET", key, "no number"]),
@@ -52,7 +52,7 @@ async fn a_missing_permission_is_logged() {
             ..Config::default()
         });
         let url = format!("redis://weir:pw@127.0.0.1:{}", redis.port());
-        let mut weir = with_time_limit(serving(RULES).env("REDIS_URL", url), GENEROUS).start();
+        let mut weir = serving(RULES).env("REDIS_URL", url).start();
         assert!(ask(weir.grpc, request("shop", &[(entry, "ann")])).await.is_err());
         let rest = weir.until_said("redis key failed").unwrap();
         assert!(rest.contains(&format!("{entry}=ann")), "{rest}");
@@ -70,10 +70,7 @@ fn slow_connections_are_one_line_and_not_down() {
     let redis = Server::start();
     let proxy = Proxy::start(redis.port());
     let setup = with_redis(proxy.port(), HIGH_LIMIT).env("WEIR__RUNTIME__THREADS", "2");
-    let mut weir = setup
-        .env("WEIR__STORE__REDIS__SLOW_AFTER", "300ms")
-        .env("WEIR__STORE__BUDGET", "10s")
-        .start();
+    let mut weir = setup.env("WEIR__STORE__REDIS__SLOW_AFTER", "300ms").start();
     let count =
         |state: &str| weir.metric(&format!(r#"weir_redis_connections{state}{{redis="main"}}"#));
     // Two threads that serve gRPC, and that of /json.
@@ -118,7 +115,7 @@ fn connection_lines(said: &str) -> Vec<&str> {
 fn a_restart_of_redis_is_one_line_down_and_one_line_up() {
     let mut redis = Server::start();
     let setup = with_redis(redis.port(), HIGH_LIMIT).env("WEIR__RUNTIME__THREADS", "4");
-    let mut weir = with_time_limit(setup, "2s").start();
+    let mut weir = setup.store_times("2s").start();
     let load = Load::start(weir.grpc, 200, &[user_request()]);
     std::thread::sleep(Duration::from_millis(200));
     redis.restart();

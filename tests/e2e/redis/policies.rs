@@ -54,7 +54,7 @@ async fn the_policy_of_a_domain_overrides_that_of_the_settings() {
     for (policy, of_plain) in of_policy {
         let redis = Server::start();
         let proxy = Proxy::start(redis.port());
-        let weir = with_time_limit(all_domains(proxy.port(), policy), GENEROUS).start();
+        let weir = all_domains(proxy.port(), policy).start();
         // Nearly used up in Redis, but local counts start at zero.
         for left in (1..10).rev() {
             let answer = ask(weir.grpc, request("local", &[("user", "ann")])).await.unwrap();
@@ -92,7 +92,7 @@ pub(super) fn connections() -> u64 {
 async fn policies_answer_within_the_budget() {
     let redis = Server::start();
     let proxy = Proxy::start(redis.port());
-    let weir = all_domains(proxy.port(), "error").start();
+    let weir = all_domains(proxy.port(), "error").default_store_times().start();
     for refused in [true, false] {
         if refused {
             proxy.refuse();

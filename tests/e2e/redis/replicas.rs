@@ -12,7 +12,7 @@ fn counting(port: u16) -> Setup {
         "domain: shop\ndescriptors:\n  - key: user\n    \
          rate_limit: {{ unit: year, requests_per_unit: {N} }}\n"
     );
-    with_time_limit(with_redis(port, &rules), GENEROUS)
+    with_redis(port, &rules)
         .env("WEIR__STORE__ON_FAILURE", "local")
         .env("WEIR__STORE__REPLICAS", "2")
         .env("WEIR__STORE__COUNT_REPLICAS", "true")

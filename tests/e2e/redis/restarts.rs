@@ -25,7 +25,7 @@ fn failures(samples: &[Sample], from: Instant, to: Instant) -> BTreeSet<String> 
 fn flushed_scripts_fail_no_request_and_a_restart_is_recovered_from() {
     let mut redis = Server::start();
     // Without a policy, so that failures show; generous, so that a pause of the machine is not one.
-    let weir = with_time_limit(with_redis(redis.port(), HIGH_LIMIT), "2s").start();
+    let weir = with_redis(redis.port(), HIGH_LIMIT).store_times("2s").start();
     let start = Instant::now();
     let load = Load::start(weir.grpc, 200, &[user_request()]);
     for _ in 0..5 {
@@ -55,7 +55,7 @@ fn a_sentinel_failover_fails_requests_only_while_it_lasts() {
         .env("WEIR__STORE__REDIS__TOPOLOGY", "sentinel")
         .env("WEIR__STORE__REDIS__URL", group.addresses().join(","))
         .env("WEIR__STORE__REDIS__SENTINEL__MASTER_NAME", MASTER);
-    let weir = with_time_limit(setup, "2s").start();
+    let weir = setup.store_times("2s").start();
     let start = Instant::now();
     let load = Load::start(weir.grpc, 100, &[user_request()]);
     pass(Duration::from_millis(500));

@@ -10,6 +10,10 @@ use tempfile::TempDir;
 use super::program::Program;
 use super::{http, wait_for};
 
+/// What a request to the store may take, unless a test is about times: a busy machine stalls for longer than the defaults.
+const STORE_TIMES: [&str; 2] = ["WEIR__STORE__BUDGET", "WEIR__STORE__REDIS__SLOW_AFTER"];
+const PATIENT: &str = "10s";
+
 /// Files, environment and arguments of a service to start.
 #[derive(Debug)]
 pub struct Setup {
@@ -71,6 +75,19 @@ impl Setup {
         let value = value.as_ref().to_str().expect("text").to_owned();
         self.env.push((name.to_owned(), value));
         self
+    }
+
+    /// Sets both the budget of requests to the store and the threshold of connections to Redis.
+    pub fn store_times(mut self, time: &str) -> Setup {
+        for name in STORE_TIMES {
+            self = self.env(name, time);
+        }
+        self
+    }
+
+    /// Lets requests to the store take what they may by default.
+    pub fn default_store_times(self) -> Setup {
+        self.env("WEIR__STORE__BUDGET", "auto").env("WEIR__STORE__REDIS__SLOW_AFTER", "20ms")
     }
 
     /// Limits the number of open files.
@@ -152,7 +169,12 @@ impl Setup {
         Ok(weir)
     }
 
-    fn try_listen(self) -> Result<Weir, String> {
+    fn try_listen(mut self) -> Result<Weir, String> {
+        for name in STORE_TIMES {
+            if !self.env.iter().any(|(set, _)| set == name) {
+                self = self.env(name, PATIENT);
+            }
+        }
         let mut program = self.spawn();
         let mut listens = |what: &str| -> Result<SocketAddr, String> {
             let rest = program.until_said(&format!("Listening for {what} on '"))?;

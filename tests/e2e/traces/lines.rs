@@ -74,8 +74,6 @@ fn latencies_have_exemplars_in_open_metrics_only() {
 #[test]
 fn log_lines_of_requests_that_wait_for_redis_have_the_ids_of_their_spans() {
     let (collector, redis) = (Collector::http(), redis::Server::start());
-    let setup = traced(&collector)
-        .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
-        .env("WEIR__STORE__BUDGET", "10s");
+    let setup = traced(&collector).env("REDIS_URL", format!("127.0.0.1:{}", redis.port()));
     decision_lines(&collector, setup, 4);
 }

@@ -52,7 +52,7 @@ fn a_redis_that_stands_still_admits_no_more_than_a_window() {
     }
     let redis = Server::start();
     let on = on(&redis);
-    let setup = move |setup| with_time_limit(on(setup), BUDGET);
+    let setup = move |setup| on(setup).store_times(BUDGET);
     let exam = Exam::start(setup, SHORT, REPLICAS, Target::Steady);
     seconds(2);
     for _ in 0..6 {
@@ -82,7 +82,7 @@ fn a_failover_admits_at_most_a_lease_of_each_replica_more() {
                 .env("WEIR__STORE__REDIS__TOPOLOGY", "sentinel")
                 .env("WEIR__STORE__REDIS__URL", &url)
                 .env("WEIR__STORE__REDIS__SENTINEL__MASTER_NAME", MASTER);
-            with_time_limit(setup, BUDGET)
+            setup.store_times(BUDGET)
         };
         let exam = Exam::start(setup, LONG, REPLICAS, Target::Steady);
         sleep_into_a_window();
@@ -105,7 +105,7 @@ fn a_failover_behind_open_connections_admits_at_most_a_lease_of_each_replica_mor
     let redis = Server::configured(&["enable-debug-command local"]);
     for _ in 0..3 {
         let on = on(&redis);
-        let setup = move |setup| with_time_limit(on(setup), BUDGET);
+        let setup = move |setup| on(setup).store_times(BUDGET);
         let exam = Exam::start(setup, LONG, REPLICAS, Target::Steady);
         sleep_into_a_window();
         let begun = now();
@@ -132,7 +132,7 @@ fn a_slot_that_moves_admits_no_more_than_a_window() {
         let setup = setup
             .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
             .env("WEIR__STORE__REDIS__URL", &url);
-        with_time_limit(setup, GENEROUS)
+        setup
     };
     let exam = Exam::start(setup, SHORT, REPLICAS, Target::Steady);
     seconds(1);
@@ -160,7 +160,7 @@ fn answers_that_come_late_admit_no_more_than_a_window() {
     let redis = Server::start();
     let proxy = Proxy::start(redis.port());
     let url = format!("127.0.0.1:{}", proxy.port());
-    let setup = move |setup: Setup| with_time_limit(setup.env("REDIS_URL", &url), BUDGET);
+    let setup = move |setup: Setup| setup.env("REDIS_URL", &url).store_times(BUDGET);
     let exam = Exam::start(setup, SHORT, REPLICAS, Target::Steady);
     seconds(2);
     for late in [150, 300, 1_500] {
