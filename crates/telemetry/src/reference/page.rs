@@ -20,6 +20,10 @@ const HELP: &str = "A statistic of envoyproxy/ratelimit";
 /// The names of weir's own families start with these.
 const OWN_PREFIXES: [&str; 2] = ["weir_", "process_"];
 
+/// The names of counters of the service start with this, and those of its rules with the longer one.
+const SERVICE: &str = "ratelimit.service.";
+const RULES: &str = "ratelimit.service.rate_limit.";
+
 const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
 
 /// The part of a page that has the reference's names.
@@ -78,8 +82,11 @@ enum Value {
 impl StatisticSink for PageBuilder<'_> {
     fn statistic(&mut self, name: &str, value: StatisticValue<'_>) {
         let statistic_type = match value {
-            // A series appears with its first event, as in the reference.
-            StatisticValue::Counter(0) => return,
+            // A series appears with its first event, as in the reference, but for those that each service has:
+            // the rate of a counter that starts at 1 is 0.
+            StatisticValue::Counter(0) if !name.starts_with(SERVICE) || name.starts_with(RULES) => {
+                return;
+            }
             StatisticValue::Timer(histogram) if histogram.count() == 0 => return,
             StatisticValue::Counter(_) => StatisticType::Counter,
             StatisticValue::Gauge(_) => StatisticType::Gauge,

@@ -87,6 +87,28 @@ fn the_default_names_are_those_of_the_reference() {
 }
 
 #[test]
+fn counters_of_the_service_start_at_zero_and_those_of_rules_with_their_first_hit() {
+    let collect = |sink: &mut dyn MetricSink| {
+        let counters: [(_, &[(&str, &str)]); 4] = [
+            ("config_load_error", &[]),
+            ("requests", &[("outcome", "store_error")]),
+            ("rule_hits", &[("domain", "shop"), ("rule", "user")]),
+            ("grpc_requests", &[("method", "Check")]),
+        ];
+        for (name, labels) in counters {
+            sink.family(MetricFamily::counter(name, "", &[]));
+            sink.sample(labels, SampleValue::Counter(0));
+        }
+    };
+    let mut writer = PrometheusWriter::new(TextFormat::Prometheus);
+    ReferencePage::with_builtin(Options::default(), false).write(collect, &mut writer);
+    let text = writer.finish();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let errors = "ratelimit_service_should_rate_limit_error{err_type=\"redis_error\"} 0";
+    assert_eq!(lines, ["ratelimit_service_config_load_error 0", errors]);
+}
+
+#[test]
 fn denials_by_the_local_cache_count_twice_below_the_first_level() {
     let options = Options { local_cache: true, ..Options::default() };
     let lines = lines(&ReferencePage::with_builtin(options, false));
