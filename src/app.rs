@@ -152,7 +152,7 @@ impl App {
                 }
             });
         }
-        if is_shared && !settings.store.leases_for.is_zero() {
+        if settings.redis_options().is_some() && !settings.store.leases_for.is_zero() {
             let limiter = limiter.clone();
             flushers.add("store.leases", async move { limiter.store().drained().await });
         }

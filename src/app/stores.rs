@@ -17,7 +17,7 @@ use weir_store::guard::Guard;
 use weir_store::leases::Leases;
 use weir_store::memory::MemoryStore;
 use weir_store::per_second::PerSecond;
-use weir_store::redis::{Layout, RedisStore};
+use weir_store::redis::{Layout, RedisStore, Topology};
 
 /// Denials cached at a time, about 100 bytes each.
 const CACHED_DENIALS: usize = 64 * 1024;
@@ -59,6 +59,11 @@ pub(super) fn make(
         if let Some(certificates) = certificates {
             identities.present(name, certificates);
         }
+    }
+    if matches!(redis.topology, Topology::Proxy(_)) {
+        tracing::warn!(
+            "replicas share no controls and no lists of top keys: store.redis.topology is proxy"
+        );
     }
     let leases_for = match redis.layout {
         Layout::Weir => *store.leases_for,

@@ -130,6 +130,14 @@ pub fn check_replicas(settings: &mut Settings, errors: &mut Vec<SettingError>) {
             ));
         }
     }
+    let share = &settings.top.share;
+    if **share
+        && **kind == StoreKind::Redis
+        && *settings.store.redis.topology == TopologyKind::Proxy
+    {
+        let (name, origin) = (share.setting.name, &share.origin);
+        warnings.push(format!("{name} ({origin}) has no effect: store.redis.topology is proxy"));
+    }
     settings.warnings.extend(warnings);
 }
 
@@ -211,8 +219,8 @@ impl Server<'_> {
             errors.push(self.db.error("differs from the database in the URL", help));
         }
         let db = in_url.unwrap_or(**self.db);
-        if **self.topology == TopologyKind::Cluster && db != 0 {
-            let message = format!("is database {db}, but a cluster has only 0");
+        if matches!(**self.topology, TopologyKind::Cluster | TopologyKind::Proxy) && db != 0 {
+            let message = format!("is database {db}, but a cluster or a proxy has only 0");
             let help = "remove it; store.redis.key_prefix separates keys";
             errors.push(match in_url {
                 Some(_) => self.url.error(&message, help),
@@ -224,12 +232,11 @@ impl Server<'_> {
 
     fn servers(&self, urls: Vec<Url>) -> Topology {
         let mut endpoints = urls.into_iter().map(|url| url.server);
+        // A missing URL is an error.
+        let nowhere = || Endpoint::Tcp("localhost".into(), 6379);
         match **self.topology {
-            TopologyKind::Single => {
-                // A missing URL is an error.
-                let nowhere = || Endpoint::Tcp("localhost".into(), 6379);
-                Topology::Single(endpoints.next().unwrap_or_else(nowhere))
-            }
+            TopologyKind::Single => Topology::Single(endpoints.next().unwrap_or_else(nowhere)),
+            TopologyKind::Proxy => Topology::Proxy(endpoints.next().unwrap_or_else(nowhere)),
             TopologyKind::Sentinel => {
                 let master = self.sentinel.master_name.to_string();
                 Topology::Sentinel { master, sentinels: endpoints.collect() }

@@ -10,6 +10,7 @@ mod log;
 mod policies;
 mod replicas;
 mod restarts;
+mod sharding;
 mod start;
 
 use std::time::{Duration, Instant};

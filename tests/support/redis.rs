@@ -18,6 +18,8 @@ pub mod fake;
 pub mod proxy;
 #[path = "redis/sentinel.rs"]
 pub mod sentinel;
+#[path = "redis/sharding.rs"]
+pub mod sharding;
 #[path = "redis/tls.rs"]
 pub mod tls;
 #[path = "redis/wire.rs"]

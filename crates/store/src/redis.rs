@@ -141,31 +141,33 @@ impl RedisStore {
         Some(Group { id: id.unwrap_or(NonZeroU32::MIN), quota_passes })
     }
 
-    /// Groups the charges of a batch by slot, because one call can only use one. Where there are several
-    /// slots, adds that of each charge to `slots`.
-    fn group_by_slot(
+    /// Groups the charges of a batch whose keys one call may have. Where several calls are needed, adds that of each
+    /// charge to `calls`.
+    fn group_by_call(
         &self,
         batch: &Batch<'_>,
         pending: &mut [PendingCharge],
-        slots: &mut SmallVec<[u16; 8]>,
+        calls: &mut SmallVec<[u16; 8]>,
     ) {
-        let mut groups: SmallVec<[(u16, Option<Group>); 4]> = SmallVec::new();
+        let is_proxy = self.shared.options.is_proxy();
+        let mut groups = Vec::<(Box<[u8]>, _)>::new();
         for (pending, charge) in pending.iter_mut().zip(batch.charges) {
             pending.denial_where_failed = charge.denial_where_failed(batch.on_failure);
-            let group = groups.iter().find(|(slot, _)| *slot == pending.slot).map(|it| it.1);
-            pending.group = group.unwrap_or_else(|| {
-                let group = self.new_group(batch.quota_passes);
-                groups.push((pending.slot, group));
-                group
+            let place = if is_proxy { key::tag(&pending.key) } else { &pending.slot.to_le_bytes() };
+            let call = groups.iter().position(|group| *group.0 == *place).unwrap_or_else(|| {
+                groups.push((place.into(), self.new_group(batch.quota_passes)));
+                groups.len() - 1
             });
+            pending.group = groups[call].1;
+            calls.push(call as u16);
         }
-        if groups.len() > 1 {
-            // Whether all quotas deny is known only when all nodes have answered.
-            for pending in pending {
-                pending.undoable = true;
-                pending.group = pending.group.map(|it| Group { quota_passes: true, ..it });
-                slots.push(pending.slot);
-            }
+        if groups.len() == 1 {
+            return calls.clear();
+        }
+        // Whether all quotas deny is known only when all calls are answered.
+        for pending in pending {
+            pending.undoable = true;
+            pending.group = pending.group.map(|it| Group { quota_passes: true, ..it });
         }
     }
 }
@@ -201,19 +203,19 @@ impl RedisStore {
             .iter()
             .enumerate()
             .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index, wall));
-        // The slot of each charge, where a batch charged together needs several.
-        let mut slots: SmallVec<[u16; 8]> = SmallVec::new();
+        // The call of each charge, where a batch charged together needs several.
+        let mut calls: SmallVec<[u16; 8]> = SmallVec::new();
         if batch.together {
             let undoable = undos.is_some();
             let pending = pending.map(|pending| PendingCharge { undoable, ..pending });
             let mut pending: Vec<PendingCharge> = pending.collect();
-            self.group_by_slot(&batch, &mut pending, &mut slots);
+            self.group_by_call(&batch, &mut pending, &mut calls);
             connections.push(pending);
         } else {
             connections.push(pending);
         }
         let _cancel =
-            CancelOnDrop { options, connections, batch: &batch, slots: &slots, reply: &reply };
+            CancelOnDrop { options, connections, batch: &batch, calls: &calls, reply: &reply };
         let _ = tokio::time::timeout(batch.budget, AllAnswers(&reply)).await;
         let replied = reply.take();
         let first = answers.len();
@@ -224,8 +226,8 @@ impl RedisStore {
         let known =
             |answer: &Answer| answer.as_ref().err().is_none_or(|failed| failed.is_refusal());
         let answers = &answers[first..];
-        if !slots.is_empty() && answers.iter().all(known) && batch.is_denied(answers) {
-            self.undo(&undoing_made(&batch, &replied, &slots));
+        if !calls.is_empty() && answers.iter().all(known) && batch.is_denied(answers) {
+            self.undo(&undoing_made(&batch, &replied, &calls));
         }
         if let Some(undos) = undos {
             undos.extend(replied.into_iter().map(|(_, undos)| undos));
@@ -258,25 +260,25 @@ impl Leasing for RedisStore {
     }
 }
 
-/// Returns the charges that undo those that were made on their nodes.
+/// Returns the charges that undo those that were made by their calls.
 fn undoing_made<'a>(
     batch: &Batch<'a>,
     replied: &AnswersWithUndos,
-    slots: &[u16],
+    calls: &[u16],
 ) -> Vec<Charge<'a>> {
-    let denied = denied_slots(batch, replied, slots);
-    let made: Vec<_> = zip(zip(batch.charges, replied), slots)
-        .filter(|(_, slot)| !denied.contains(slot))
+    let denied = denied_calls(batch, replied, calls);
+    let made: Vec<_> = zip(zip(batch.charges, replied), calls)
+        .filter(|(_, call)| !denied.contains(call))
         .map(|((charge, (answer, undos)), _)| (charge, answer, undos))
         .collect();
     undoing(made.into_iter())
 }
 
-/// Returns the slots that charged nothing because of an enforced denial.
-fn denied_slots(batch: &Batch<'_>, replied: &AnswersWithUndos, slots: &[u16]) -> Vec<u16> {
-    zip(zip(batch.charges, replied), slots)
+/// Returns the calls that charged nothing because of an enforced denial.
+fn denied_calls(batch: &Batch<'_>, replied: &AnswersWithUndos, calls: &[u16]) -> Vec<u16> {
+    zip(zip(batch.charges, replied), calls)
         .filter(|((charge, (answer, _)), _)| batch.denial(charge, answer) == Some(Role::Enforced))
-        .map(|(_, slot)| *slot)
+        .map(|(_, call)| *call)
         .collect()
 }
 

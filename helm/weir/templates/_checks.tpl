@@ -154,11 +154,11 @@ store.redis.perSecond has values, but no address: set store.redis.perSecond.url,
 {{ $server.value }}.url has {{ trim . }}: write host:port, or redis://host:port, or rediss://host:port for TLS
 {{- end }}
 {{- end }}
-{{- if and (eq .topology "single") (contains "," .url) }}
-{{ $server.value }}.url has several addresses, but {{ $server.value }}.topology is single: write one address, or set the topology to sentinel or cluster
+{{- if and (has .topology (list "single" "proxy")) (contains "," .url) }}
+{{ $server.value }}.url has several addresses, but {{ $server.value }}.topology is {{ .topology }}: write one address, or set the topology to sentinel or cluster
 {{- end }}
-{{- if and (eq .topology "cluster") (gt (int64 .db) 0) }}
-{{ $server.value }}.db is {{ .db }}, but a cluster has only database 0: remove {{ $server.value }}.db
+{{- if and (has .topology (list "cluster" "proxy")) (gt (int64 .db) 0) }}
+{{ $server.value }}.db is {{ .db }}, but a {{ .topology }} has only database 0: remove {{ $server.value }}.db
 {{- end }}
 {{- if and (eq .topology "sentinel") (not .sentinel.masterName) }}
 {{ $server.value }}.topology=sentinel needs {{ $server.value }}.sentinel.masterName, the name of the master at the sentinels

@@ -128,7 +128,7 @@ of its values, that of its settings, those in the paths of its secrets, and its 
 {{- with .values -}}
 url: {{ quote .url }}
 topology: {{ .topology }}
-{{- if ne .topology "cluster" }}
+{{- if not (has .topology (list "cluster" "proxy")) }}
 db: {{ .db | int64 }}
 {{- end }}
 {{- if .existingSecret }}

@@ -32,11 +32,11 @@ impl Server<'_> {
                 errors.push(self.url.error(message, help));
             }
         };
-        let several = **self.topology != TopologyKind::Single;
+        let several = matches!(**self.topology, TopologyKind::Sentinel | TopologyKind::Cluster);
         let unix = urls.iter().any(|url| matches!(url.server, Endpoint::Unix(_)));
         reject_if(
             !several && text.contains(','),
-            "names several servers, but the topology is single",
+            &format!("names several servers, but the topology is {}", self.topology.text),
             "name one, or set the topology to cluster or sentinel",
         );
         reject_if(

@@ -168,6 +168,16 @@ fn a_cluster_has_several_nodes() {
 }
 
 #[test]
+fn a_proxy_has_one_address_and_shares_no_top_lists() {
+    let proxy = redis(&[("REDIS_TYPE", "PROXY"), ("REDIS_URL", "/run/nutcracker.sock")]);
+    let Topology::Proxy(Endpoint::Unix(path)) = &proxy.topology else { panic!("{proxy:?}") };
+    assert_eq!(path.to_str(), Some("/run/nutcracker.sock"));
+    let warnings = load(&[("REDIS_TYPE", "proxy"), ("WEIR__TOP__SHARE", "true")]).warnings;
+    let wanted = "top.share (WEIR__TOP__SHARE) has no effect: store.redis.topology is proxy";
+    assert_eq!(warnings, [wanted]);
+}
+
+#[test]
 fn limits_per_second_have_their_own_store_if_enabled() {
     let url = ("REDIS_PERSECOND_URL", "second:1");
     let tls = [("REDIS_URL", "main:1"), ("REDIS_TLS_CACERT", "/ca")];
@@ -203,6 +213,11 @@ fn contradictions_are_errors() {
         (&[("URL", "redis")][..], "has \"redis\": it is not an address"),
         (&[("URL", "ann:hunter2@h:1")], "has \"***@h:1\": it has a login without a scheme"),
         (&[("URL", "h:1,i:2")], "names several servers, but the topology is single"),
+        (
+            &[("URL", "h:1,i:2"), ("TOPOLOGY", "proxy")],
+            "names several servers, but the topology is proxy",
+        ),
+        (&[("URL", "h:1"), ("TOPOLOGY", "proxy"), ("DB", "2")], "is database 2"),
         (&[("URL", "/s"), ("TOPOLOGY", "cluster")], "names a Unix socket"),
         (&[("URL", "h:1"), ("TOPOLOGY", "sentinel")], "sentinel.master_name is not set"),
         (&[("URL", "h:1"), ("TOPOLOGY", "cluster"), ("DB", "2")], "is database 2"),

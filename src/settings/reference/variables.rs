@@ -110,7 +110,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", VariableKind::Bool, "false", NotYet("for all rules at once; `charge: together` in a rule file charges all descriptors of a request or none")),
 
     variable("REDIS_SOCKET_TYPE", VariableKind::Text, "unix", Redis(SOCKET)),
-    variable("REDIS_TYPE", VariableKind::AnyCase(&["SINGLE", "SENTINEL", "CLUSTER"]), "SINGLE", Redis(RedisEffect::Same)),
+    variable("REDIS_TYPE", VariableKind::AnyCase(&["SINGLE", "SENTINEL", "CLUSTER", "PROXY"]), "SINGLE", Redis(RedisEffect::Same)),
     variable("REDIS_URL", VariableKind::Text, "/var/run/nutcracker/ratelimit.sock", Redis(RedisEffect::Url)),
     variable("REDIS_POOL_SIZE", VariableKind::INT, "10", Redis(POOL)),
     variable("REDIS_AUTH", VariableKind::Text, "", Redis(RedisEffect::Login)),
@@ -124,7 +124,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("REDIS_CLUSTER_PIPELINE_PARALLELISM", VariableKind::INT, "1", Redis(PIPELINE)),
     variable("REDIS_PERSECOND", VariableKind::Bool, "false", Redis(RedisEffect::PerSecond)),
     variable("REDIS_PERSECOND_SOCKET_TYPE", VariableKind::Text, "unix", Redis(SOCKET)),
-    variable("REDIS_PERSECOND_TYPE", VariableKind::AnyCase(&["SINGLE", "SENTINEL", "CLUSTER"]), "SINGLE", Redis(RedisEffect::Same)),
+    variable("REDIS_PERSECOND_TYPE", VariableKind::AnyCase(&["SINGLE", "SENTINEL", "CLUSTER", "PROXY"]), "SINGLE", Redis(RedisEffect::Same)),
     variable("REDIS_PERSECOND_URL", VariableKind::Text, "/var/run/nutcracker/ratelimitpersecond.sock", Redis(RedisEffect::Url)),
     variable("REDIS_PERSECOND_POOL_SIZE", VariableKind::INT, "10", Redis(POOL)),
     variable("REDIS_PERSECOND_AUTH", VariableKind::Text, "", Redis(RedisEffect::Login)),

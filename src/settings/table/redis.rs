@@ -13,6 +13,7 @@ pub enum TopologyKind {
     Single,
     Sentinel,
     Cluster,
+    Proxy,
 }
 
 impl Choice for TopologyKind {
@@ -20,6 +21,7 @@ impl Choice for TopologyKind {
         ("single", TopologyKind::Single),
         ("sentinel", TopologyKind::Sentinel),
         ("cluster", TopologyKind::Cluster),
+        ("proxy", TopologyKind::Proxy),
     ];
 }
 
@@ -36,7 +38,7 @@ impl Choice for Clock {
 group! {
     /// The Redis that keeps the counters.
     RedisSettings "store.redis" {
-        /// How the servers are organized.
+        /// How the servers are organized. `proxy`: several behind Envoy's redis_proxy or twemproxy.
         topology: TopologyKind = "single", reference ["REDIS_TYPE"];
         /// Address of Redis: host:port, redis://user:password@host:port/0, rediss://… for TLS, or the
         /// path of a Unix socket. Several with commas: the sentinels, or some nodes of a cluster.
@@ -48,7 +50,7 @@ group! {
         password: Option<Secret> = "", reference ["REDIS_AUTH"];
         /// File with the password, read for each new connection. It may be missing at first.
         password_file: Option<PathBuf> = "";
-        /// Database number; a cluster has only 0.
+        /// Database number; a cluster and a proxy have only 0.
         db: Int<u32, 0, 1_000_000> = "0";
         /// Prefix of all keys, without braces. With layout = reference it is empty unless set.
         key_prefix: String = "weir:", reference ["CACHE_KEY_PREFIX"];
@@ -119,7 +121,7 @@ group! {
         password: Option<Secret> = "", reference ["REDIS_PERSECOND_AUTH"];
         /// File with the password, read for each new connection. It may be missing at first.
         password_file: Option<PathBuf> = "";
-        /// Database number; a cluster has only 0.
+        /// Database number; a cluster and a proxy have only 0.
         db: Int<u32, 0, 1_000_000> = "0";
         /// Timeout for connecting and logging in.
         connect_timeout: Duration = "1s", reference ["REDIS_PERSECOND_TIMEOUT"];

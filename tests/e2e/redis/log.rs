@@ -42,7 +42,14 @@ async fn a_failed_key_is_named() {
 /// A missing permission shows only inside the script.
 #[tokio::test]
 async fn a_missing_permission_is_logged() {
-    for (without, entry) in [("get", "windows"), ("set", "bucket"), ("incrby", "window")] {
+    for (without, entry) in [
+        ("get", "windows"),
+        ("set", "bucket"),
+        ("incrby", "window"),
+        ("time", "window"),
+        ("time", "windows"),
+        ("time", "bucket"),
+    ] {
         let redis = Server::with(Config {
             lines: vec![
                 "user default on >root ~* &* +@all".into(),
@@ -53,7 +60,14 @@ async fn a_missing_permission_is_logged() {
         });
         let url = format!("redis://weir:pw@127.0.0.1:{}", redis.port());
         let mut weir = serving(RULES).env("REDIS_URL", url).start();
+        let rest = weir.until_said("the redis user lacks permissions").unwrap();
+        assert!(rest.contains(&format!(" missing=\"+{without}\"")), "{rest}");
         assert!(ask(weir.grpc, request("shop", &[(entry, "ann")])).await.is_err());
+        if without == "time" {
+            let rest = weir.until_said("redis command failed").unwrap();
+            assert!(rest.contains(" run ") && !rest.contains("arithmetic"), "{rest}");
+            continue;
+        }
         let rest = weir.until_said("redis key failed").unwrap();
         assert!(rest.contains(&format!("{entry}=ann")), "{rest}");
         match entry {

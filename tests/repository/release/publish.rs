@@ -200,7 +200,7 @@ fn every_step_of_the_tests_runs() {
         runner.commands(),
         [
             "sudo apt-get update",
-            "sudo RUNLEVEL=1 apt-get install --yes redis-server faketime valgrind debian-archive-keyring"
+            "sudo RUNLEVEL=1 apt-get install --yes redis-server nutcracker faketime valgrind debian-archive-keyring"
         ]
     );
     runner.run("oldest-rust", &jobs["oldest-rust"], &Value::Null).unwrap();

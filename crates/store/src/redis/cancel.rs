@@ -4,7 +4,7 @@ use std::iter::zip;
 
 use super::batch::{ChargeOp, PendingCharge};
 use super::connections::ThreadConnections;
-use super::denied_slots;
+use super::denied_calls;
 use super::options::Options;
 use super::reply::{AnswersWithUndos, Reply};
 use crate::{Answer, Batch, StoreError};
@@ -20,8 +20,8 @@ pub(super) struct CancelOnDrop<'a> {
     pub options: &'a Options,
     pub connections: &'a ThreadConnections,
     pub batch: &'a Batch<'a>,
-    /// The slot of each charge, where a batch charged together needs several.
-    pub slots: &'a [u16],
+    /// The call of each charge, where a batch charged together needs several.
+    pub calls: &'a [u16],
     pub reply: &'a Reply,
 }
 
@@ -56,12 +56,12 @@ impl CancelOnDrop<'_> {
     /// Returns which of the charges that were granted hits have kept them: none in a call that was denied as
     /// a whole.
     fn reserved(&self, replied: &AnswersWithUndos) -> impl Fn(usize) -> bool + '_ {
-        let (batch, slots) = (self.batch, self.slots);
+        let (batch, calls) = (self.batch, self.calls);
         let answers: Vec<Answer> = replied.iter().map(|(answer, _)| answer.clone()).collect();
         let known = answers.iter().all(Result::is_ok);
-        let one_call = batch.together && slots.is_empty();
+        let one_call = batch.together && calls.is_empty();
         let denied = one_call && (!known || batch.is_denied(&answers));
-        let denied_slots = denied_slots(batch, replied, slots);
-        move |index| !denied && slots.get(index).is_none_or(|slot| !denied_slots.contains(slot))
+        let denied_calls = denied_calls(batch, replied, calls);
+        move |index| !denied && calls.get(index).is_none_or(|call| !denied_calls.contains(call))
     }
 }

@@ -10,10 +10,12 @@
 
 mod driver;
 pub(super) mod error;
+pub(super) mod examine;
 mod handle;
 pub(super) mod handshake;
 mod health;
 mod link;
+mod proxy;
 mod replies;
 mod socket;
 mod target;
@@ -21,6 +23,7 @@ mod target;
 use std::sync::Arc;
 
 pub(super) use self::driver::{ClusterEvent, ClusterEvents};
+pub(super) use self::examine::parse_time;
 pub(super) use self::handle::Connection;
 pub(super) use self::link::Link;
 pub(super) use self::replies::{ADMIN_BYTES, SHORT_BYTES};

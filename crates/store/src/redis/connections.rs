@@ -20,7 +20,9 @@ impl ThreadConnections {
     /// Starts to connect, on the current runtime.
     pub fn start(shared: Arc<RedisContext>) -> ThreadConnections {
         let target = match &shared.options.topology {
-            Topology::Single(endpoint) => Target::Server(endpoint.clone()),
+            Topology::Single(endpoint) | Topology::Proxy(endpoint) => {
+                Target::Server(endpoint.clone())
+            }
             Topology::Sentinel { master, sentinels } => {
                 Target::Master { name: master.clone(), sentinels: sentinels.clone() }
             }

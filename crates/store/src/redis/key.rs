@@ -41,13 +41,18 @@ impl fmt::Display for EscapedKey<'_> {
     }
 }
 
-/// Returns the slot of a key on a cluster: of the text in its first braces, unless that is empty.
-pub(super) fn slot(key: &[u8]) -> u16 {
+/// Returns what decides the server of a key: the text in its first braces, unless that is empty.
+pub(super) fn tag(key: &[u8]) -> &[u8] {
     let tag = memchr::memchr(b'{', key).and_then(|open| {
         let rest = &key[open + 1..];
         memchr::memchr(b'}', rest).filter(|&close| close > 0).map(|close| &rest[..close])
     });
-    crc16(tag.unwrap_or(key)) % SLOTS
+    tag.unwrap_or(key)
+}
+
+/// Returns the slot of a key on a cluster.
+pub(super) fn slot(key: &[u8]) -> u16 {
+    crc16(tag(key)) % SLOTS
 }
 
 /// The number of slots of a cluster.

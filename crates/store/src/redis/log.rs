@@ -32,6 +32,7 @@ pub(super) struct RedisLog {
     redirect: Throttle,
     skew: Throttle,
     policy_logged: AtomicBool,
+    permissions_logged: AtomicBool,
 }
 
 impl Default for RedisLog {
@@ -47,6 +48,7 @@ impl Default for RedisLog {
             redirect: throttle(),
             skew: throttle(),
             policy_logged: AtomicBool::new(false),
+            permissions_logged: AtomicBool::new(false),
         }
     }
 }
@@ -118,6 +120,24 @@ impl RedisLog {
                  maxmemory-policy to noeviction, and provide enough memory"
             );
         }
+    }
+
+    /// Warns of permissions that the user lacks; once until it has them.
+    pub fn permissions(&self, server: &Endpoint, prefix: &str, missing: &[String]) {
+        let is_logged = self.permissions_logged.swap(!missing.is_empty(), Ordering::Relaxed);
+        if is_logged || missing.is_empty() {
+            return;
+        }
+        let rule = |name: &String| match name.as_str() {
+            "key" => format!("~{prefix}*"),
+            name => format!("+{name}"),
+        };
+        let missing = missing.iter().map(rule).collect::<Vec<_>>().join(" ");
+        tracing::warn!(
+            %server,
+            missing,
+            "the redis user lacks permissions, and rules that need them fail: add them with ACL SETUSER"
+        );
     }
 
     /// Logs clocks that differ by more than [`MAX_SKEW`].

@@ -94,16 +94,18 @@ impl Operations for RedisStore {
         }
     }
 
+    /// None behind a proxy, which does not pass on what reads it.
     fn shared_table(&self) -> Option<&dyn SharedTable> {
-        Some(self)
+        (!self.shared.options.is_proxy()).then_some(self as _)
     }
 
     fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
         Some(self)
     }
 
+    /// None behind a proxy, which does not pass on what reads them.
     fn replica_texts(&self) -> Option<&dyn ReplicaTexts> {
-        Some(self)
+        (!self.shared.options.is_proxy()).then_some(self as _)
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -19,6 +19,8 @@ pub enum Topology {
     },
     /// A cluster, given by some of its nodes.
     Cluster(Vec<Endpoint>),
+    /// A proxy, which routes each command by its first key to one of several servers.
+    Proxy(Endpoint),
 }
 
 impl fmt::Display for Topology {
@@ -27,7 +29,7 @@ impl fmt::Display for Topology {
             endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(", ")
         };
         match self {
-            Topology::Single(endpoint) => endpoint.fmt(f),
+            Topology::Single(endpoint) | Topology::Proxy(endpoint) => endpoint.fmt(f),
             Topology::Sentinel { master, sentinels } => {
                 write!(f, "the master {master:?} by the sentinels {}", list(sentinels))
             }
@@ -94,6 +96,11 @@ impl Options {
             probe_max: Duration::from_millis(500),
             connections: 1,
         }
+    }
+
+    /// Returns whether a proxy stands before the servers.
+    pub(super) fn is_proxy(&self) -> bool {
+        matches!(self.topology, Topology::Proxy(_))
     }
 
     /// Checks the certificates, if connections are encrypted.

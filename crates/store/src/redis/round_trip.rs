@@ -11,15 +11,15 @@ use smallvec::SmallVec;
 
 use self::spans::{TripInfo, TripSpans};
 use super::access::Endpoint;
-use super::batch::{BatchClock, CommandBatch, PendingCharge, ScriptCall, fail_all};
-use super::connection::{Link, SHORT_BYTES};
+use super::batch::{BatchContext, CommandBatch, PendingCharge, ScriptCall, fail_all};
+use super::connection::{Link, SHORT_BYTES, parse_time};
 use super::context::RedisContext;
 use super::open_windows::OpenWindows;
 use super::options::Clock;
 use super::reply::Reply;
 use super::script::Scripts;
 use crate::StoreError;
-use weir_limit::{Micros, SECOND};
+use weir_limit::Micros;
 
 /// Where the caller's clock counts, states are kept longer than one caller needs them: for others, whose
 /// clocks are behind. In milliseconds.
@@ -88,8 +88,11 @@ pub(super) fn build_batch(
         Clock::Server => (0, 0, server.open_windows.estimate_time()),
         Clock::Caller => (wall, CALLER_CLOCK_SLACK_MS, Some(wall)),
     };
-    let clock = BatchClock { now, wall, slack };
-    let batch = CommandBatch::build(charges, clock, &server.open_windows, estimate);
+    let is_proxy = shared.options.is_proxy();
+    // A proxy answers TIME itself, if at all: scripts alone count.
+    let estimate = estimate.filter(|_| !is_proxy);
+    let context = BatchContext { now, wall, slack, is_proxy };
+    let batch = CommandBatch::build(charges, context, &server.open_windows, estimate);
     let (charges, keys, plain) = batch.len();
     let add = |to: &AtomicU64, more: usize| to.fetch_add(more as u64, Ordering::Relaxed);
     add(&shared.counts.calls, batch.calls.len());
@@ -141,7 +144,7 @@ pub(super) async fn run(
     };
     let now = match ask_time {
         true => replies.pop().and_then(|reply| parse_time(&reply)),
-        false => Some(batch.clock.now),
+        false => Some(batch.context.now),
     };
     let trip = answer(shared, server, batch, replies, now);
     spans.end(&trip.errors);
@@ -191,12 +194,6 @@ fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipe
 fn reply_bytes(pipeline: &Pipeline, batch: &CommandBatch) -> usize {
     let states: usize = batch.calls.iter().map(ScriptCall::reply_bytes).sum();
     pipeline.len() * SHORT_BYTES + states
-}
-
-/// Parses the reply to `TIME`.
-pub(super) fn parse_time(reply: &Value) -> Option<Micros> {
-    let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(reply).ok()?;
-    Some(seconds * SECOND + micros)
 }
 
 /// Answers the charges of a batch from the replies to its commands; `now` is the time after the
@@ -251,7 +248,7 @@ fn answer(
         }
     }
     let recorded = std::mem::take(&mut batch.recorded);
-    *batch = CommandBatch::build(for_scripts, batch.clock, &server.open_windows, None);
+    *batch = CommandBatch::build(for_scripts, batch.context, &server.open_windows, None);
     shared.counts.calls.fetch_add(batch.calls.len() as u64, Ordering::Relaxed);
     if !calls_again.is_empty() {
         // Those that are answered now get no further span.
@@ -283,7 +280,8 @@ impl RoundTrip {
         let failed = store_error(&error);
         match failed {
             StoreError::ReadOnly => self.read_only = true,
-            StoreError::Unavailable if refuses_all(&error) => {
+            // Behind a proxy it is one of several servers.
+            StoreError::Unavailable if refuses_all(&error) && !shared.options.is_proxy() => {
                 self.refusal = Some(error.to_string());
             }
             StoreError::Unavailable => shared.log.command_failed(&error),

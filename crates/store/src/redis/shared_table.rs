@@ -12,14 +12,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind};
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
-use super::connection::SHORT_BYTES;
+use super::connection::{SHORT_BYTES, parse_time};
 use super::connections::ThreadConnections;
 use super::options::{Clock, Options};
 use super::{RedisStore, key};
 use crate::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
-use weir_limit::{Micros, SECOND};
 
 /// The timeout of a command.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -130,9 +129,8 @@ impl RedisStore {
         }
         pipeline.cmd("TIME");
         let ask = |mut link| async move { pipeline.query_async(&mut link).await };
-        let (version, (seconds, micros)): (String, (Micros, Micros)) =
-            self.ask_table(&names, ask).await?;
-        let time = seconds * SECOND + micros;
+        let (version, time): (String, Value) = self.ask_table(&names, ask).await?;
+        let time = parse_time(&time).ok_or(StoreError::Corrupt)?;
         Ok(TableVersion { version, time })
     }
 

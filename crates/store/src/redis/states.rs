@@ -7,14 +7,13 @@ use redis::{Cmd, Value};
 
 use super::RedisStore;
 use super::batch::{StoredKey, holds_key, record_key};
-use super::connection::SHORT_BYTES;
+use super::connection::{SHORT_BYTES, parse_time};
 use super::options::Clock;
-use super::round_trip::parse_time;
 use super::script::READ;
 use crate::StoreError;
 use crate::redis::codec::{PlanCodec, read_record};
 use crate::states::{StateKey, States};
-use weir_limit::{KeyState, Micros, Plan, Reservation, State};
+use weir_limit::{KeyState, Micros, Plan, Reservation, SECOND, State};
 
 impl RedisStore {
     /// Returns a key as it is in Redis for a request at `wall`.
@@ -56,7 +55,8 @@ impl States for RedisStore {
             Clock::Caller => wall,
         };
         let mut command = redis::cmd("EVAL");
-        command.arg(READ).arg(keys.len()).arg(&keys).arg(now);
+        command.arg(READ).arg(keys.len()).arg(&keys);
+        command.arg(now / SECOND).arg(now % SECOND);
         let reply = self
             .send_directly(stored.slot, &command, PlanCodec(key.plan).max_stored(), budget)
             .await?;

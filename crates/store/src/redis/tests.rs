@@ -9,6 +9,7 @@ mod leases;
 mod logins;
 mod migration;
 mod nodes;
+mod permissions;
 mod redirects;
 mod reduce;
 mod replicas;
@@ -16,6 +17,7 @@ mod replies;
 mod reservations;
 #[path = "../../../../tests/support/redis.rs"]
 mod servers;
+mod sharding;
 mod states;
 mod table;
 mod texts;
@@ -31,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use self::servers::{Server, until};
-use super::connection::handshake;
+use super::connection::{examine, handshake};
 use super::*;
 use crate::conformance::{DAWN, charge, plan, take};
 use crate::{Entry, Key, Role};

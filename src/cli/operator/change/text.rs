@@ -64,7 +64,7 @@ pub(in crate::cli::operator) fn print_deleted(
 }
 
 fn warn_of_others(changes: &str, err: &mut dyn Write) {
-    let follow = "with Redis others follow when it answers";
+    let follow = "with Redis others follow when it answers, unless a proxy is before it";
     warn(err, &format!("not shared: only this replica {changes}; {follow}"));
 }
 

@@ -87,9 +87,10 @@ fn texts<S: Store + Operations>(api: &Api<S>) -> Option<&dyn ReplicaTexts> {
 
 fn not_shared(error: &NotShared) -> ApiError {
     let (status, help) = match error {
-        NotShared::Off => {
-            (StatusCode::NOT_FOUND, "set top.share = true with store.kind = redis, and restart")
-        }
+        NotShared::Off => (
+            StatusCode::NOT_FOUND,
+            "set top.share = true with store.kind = redis and no proxy before it, and restart",
+        ),
         NotShared::Refused => {
             (StatusCode::SERVICE_UNAVAILABLE, "see the log of weir, and docs/redis.md")
         }

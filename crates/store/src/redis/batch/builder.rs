@@ -8,8 +8,9 @@ use tokio::time::Instant;
 use super::encode::counter_op;
 use super::increment::Increment;
 use super::pending::{Group, PendingCharge};
-use super::script_call::{BatchClock, ScriptCall};
+use super::script_call::{BatchContext, ScriptCall};
 use crate::redis::codec::{PlanCodec, RESERVATIONS};
+use crate::redis::key;
 use crate::redis::open_windows::OpenWindows;
 use crate::redis::reply::Reply;
 use crate::redis::script::ScriptKind;
@@ -24,7 +25,7 @@ const MAX_ENTRIES: usize = 64;
 pub(in super::super) struct CommandBatch {
     pub calls: Vec<ScriptCall>,
     pub increments: Vec<Increment>,
-    pub clock: BatchClock,
+    pub context: BatchContext,
     /// The recorded requests of its charges.
     pub recorded: Vec<Arc<Reply>>,
 }
@@ -34,12 +35,13 @@ impl CommandBatch {
     /// of the server's time, may go without a script.
     pub fn build(
         charges: Vec<PendingCharge>,
-        clock: BatchClock,
+        context: BatchContext,
         open_windows: &OpenWindows,
         now: Option<Micros>,
     ) -> CommandBatch {
         let (calls, increments, open_calls, last) = Default::default();
-        let mut builder = BatchBuilder { calls, increments, open_windows, now, open_calls, last };
+        let mut builder =
+            BatchBuilder { calls, increments, context, open_windows, now, open_calls, last };
         // A charge that waited behind a slow round trip is sent only within its own budget.
         let at = Instant::now();
         let mut recorded: Vec<Arc<Reply>> = Vec::new();
@@ -61,7 +63,7 @@ impl CommandBatch {
         }
         // Behind what requests charge.
         asking.into_iter().for_each(|charge| builder.add(charge));
-        CommandBatch { recorded, ..builder.finish(clock) }
+        CommandBatch { recorded, ..builder.finish() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -81,6 +83,7 @@ impl CommandBatch {
 struct BatchBuilder<'w> {
     calls: Vec<ScriptCall>,
     increments: Vec<Increment>,
+    context: BatchContext,
     open_windows: &'w OpenWindows,
     now: Option<Micros>,
     /// The calls that more entries are added to, by what their entries have in common.
@@ -98,13 +101,19 @@ enum Place {
 }
 
 impl BatchBuilder<'_> {
-    fn finish(mut self, clock: BatchClock) -> CommandBatch {
+    fn finish(mut self) -> CommandBatch {
+        let context = self.context;
         for call in &mut self.calls {
-            call.finish(clock);
+            call.finish(context);
         }
         // Those whose charges went to the script are empty.
         self.increments.retain(|increment| increment.len() > 0);
-        CommandBatch { calls: self.calls, increments: self.increments, clock, recorded: Vec::new() }
+        CommandBatch {
+            calls: self.calls,
+            increments: self.increments,
+            context,
+            recorded: Vec::new(),
+        }
     }
 
     fn add(&mut self, mut charge: PendingCharge) {
@@ -170,15 +179,15 @@ impl BatchBuilder<'_> {
             match self.calls[call].merge(entry, charge) {
                 Ok(()) => {}
                 // In the same call or a later one: its key's charges stay in order.
-                Err(charge) => self.push(kind, charge, hash, call),
+                Err(charge) => self.push(kind, charge, hash, Some(call)),
             }
         } else {
-            self.push(kind, charge, hash, last.map_or(0, |(call, _)| call));
+            self.push(kind, charge, hash, last.map(|(call, _)| call));
         }
     }
 
-    /// Adds an entry to a call, but not to one before call `after`: a key's charges stay in order.
-    fn push(&mut self, kind: ScriptKind, charge: PendingCharge, hash: u64, after: usize) {
+    /// Adds an entry to a call, but not to one before call `last`: a key's charges stay in order.
+    fn push(&mut self, kind: ScriptKind, charge: PendingCharge, hash: u64, last: Option<usize>) {
         // A group needs one call, whatever its algorithms.
         let like = match charge.group {
             Some(_) => (ScriptKind::Counter, 0, charge.asking, charge.group),
@@ -187,7 +196,11 @@ impl BatchBuilder<'_> {
         let open = self.open_calls.get(&like).copied().filter(|&at| {
             let call = &self.calls[at];
             let (entries, rules) = call.size();
-            if at < after && call.group.is_none() {
+            if last.is_some_and(|last| at < last) && call.group.is_none() {
+                return false;
+            }
+            // Keys of one slot may be on two servers behind a proxy, those of one tag are not.
+            if self.context.is_proxy && key::tag(&charge.key) != key::tag(call.key(0)) {
                 return false;
             }
             call.group.is_some() || !charge.alone && entries < MAX_ENTRIES && rules < 255
@@ -200,6 +213,10 @@ impl BatchBuilder<'_> {
             }
             at
         });
+        if let Some(last) = last.filter(|last| self.context.is_proxy && *last < at) {
+            // Its server may lack the script that another one has: sent again, it would be made after this call.
+            self.calls[last].script_missing = true;
+        }
         let call = &mut self.calls[at];
         if let (ScriptKind::Charge(bits), ScriptKind::Charge(more)) = (&mut call.kind, kind) {
             *bits |= more;

@@ -16,7 +16,7 @@ use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, Undo, hash
 #[derive(Clone, Debug)]
 pub(in super::super) struct PendingCharge {
     pub key: Box<[u8]>,
-    /// The key's slot; 0 unless the store is a cluster.
+    /// The key's slot; 0 on a single server.
     pub slot: u16,
     pub plan: Arc<Plan>,
     pub op: ChargeOp,
@@ -54,7 +54,7 @@ pub(in super::super) enum ChargeId {
 /// A key as it is in Redis.
 pub(in super::super) struct StoredKey {
     pub text: Box<[u8]>,
-    /// The slot of the key; 0 unless the store is a cluster.
+    /// The slot of the key; 0 on a single server.
     pub slot: u16,
     /// Whether the key contains the start of the window.
     pub window_in_key: bool,
@@ -140,8 +140,8 @@ impl StoredKey {
             _ => key_text::write(&options.prefix, key, plan),
         };
         let slot = match options.topology {
-            Topology::Cluster(_) => key::slot(&text),
-            _ => 0,
+            Topology::Cluster(_) | Topology::Proxy(_) => key::slot(&text),
+            Topology::Single(_) | Topology::Sentinel { .. } => 0,
         };
         StoredKey { text, slot, window_in_key }
     }

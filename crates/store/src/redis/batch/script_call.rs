@@ -17,15 +17,17 @@ use crate::redis::script::ScriptKind;
 use crate::{Denials, StoreError};
 use weir_limit::{Micros, Plan, Reservation, State};
 
-/// The time, as the scripts of one batch get it.
+/// The time, as the scripts of one batch get it, and where they run.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct BatchClock {
+pub(in super::super) struct BatchContext {
     /// The caller's time where its clock counts; else 0, and the scripts read the server's.
     pub now: Micros,
     /// The caller's time.
     pub wall: Micros,
     /// Milliseconds to keep states for longer than they need.
     pub slack: u32,
+    /// Whether a proxy stands before several servers.
+    pub is_proxy: bool,
 }
 
 /// The bytes of a number in the reply about counters.
@@ -36,7 +38,7 @@ const COUNTER_BYTES: usize = 7;
 pub(in super::super) struct ScriptCall {
     pub kind: ScriptKind,
     pub asking: bool,
-    /// The server replied that it does not have the script: it is sent again with its text.
+    /// The server lacks the script, or may lack it: the call is sent with its text.
     pub script_missing: bool,
     args: Vec<u8>,
     entries: Vec<KeyCharges>,
@@ -225,7 +227,7 @@ impl ScriptCall {
     }
 
     /// Assembles the arguments.
-    pub(super) fn finish(&mut self, BatchClock { now, wall, slack }: BatchClock) {
+    pub(super) fn finish(&mut self, BatchContext { now, wall, slack, .. }: BatchContext) {
         // A window in the key is the caller's, and so is the time: the server's is not needed.
         let window_in_key = self.entries.iter().any(|entry| entry.charges[0].window_in_key);
         let all_in_key = self.entries.iter().all(|entry| entry.charges[0].window_in_key);

@@ -32,7 +32,7 @@ use tokio::time::{Instant, timeout};
 use super::error::ConnectError;
 use super::handle::Connection;
 use super::handshake::needs_login;
-use super::health::{self, ProbeBackoff, STALL_TIMEOUT, Timed};
+use super::health::{self, Probe, ProbeBackoff, STALL_TIMEOUT, Timed};
 use super::link::Link;
 use crate::StoreError;
 use crate::redis::access::Endpoint;
@@ -104,6 +104,7 @@ fn ends_session(error: &redis::RedisError) -> bool {
 struct Driver {
     connection: Arc<Connection>,
     events: Option<ClusterEvents>,
+    probe: Probe,
     backoff: ProbeBackoff,
     outage: OutageMember,
     /// Throttles the line about a slow connection, for all connections to the server.
@@ -114,12 +115,13 @@ struct Driver {
 
 /// Drives a connection until it is closed.
 pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
-    let backoff = ProbeBackoff::new(connection.shared.options.probe_max);
+    let options = &connection.shared.options;
+    let (probe, backoff) = (Probe::new(options), ProbeBackoff::new(options.probe_max));
     let log = &connection.shared.log;
     let outage = log.outages.member(&connection.target);
     let slow_lines = log.slow.of_server(&connection.target);
     let repairs = Vec::new();
-    let mut driver = Driver { connection, events, backoff, outage, slow_lines, repairs };
+    let mut driver = Driver { connection, events, probe, backoff, outage, slow_lines, repairs };
     let mut state = State::Connecting;
     loop {
         state = match state {
@@ -208,8 +210,8 @@ impl Driver {
     /// Checks a connection on which nothing was sent for a while.
     async fn check_idle(&self, session: &mut Session) -> Result<(), NotReady> {
         let (sent, set_slow) = (Instant::now(), || self.connection.set_slow());
-        let pong = health::watch(health::ping(&mut session.link), self.slow_after(), set_slow);
-        match pong.await {
+        let answer = self.probe.send(&mut session.link);
+        match health::watch(answer, self.slow_after(), set_slow).await {
             Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),
             Timed::InTime(Err(error)) | Timed::Late(Err(error)) if ends_session(&error) => {
                 Err(NotReady::Disconnected(Disconnect::Error(error)))
@@ -280,7 +282,10 @@ impl Driver {
             }
         }
         match refusal {
-            _ if read_only => Err(NotReady::Disconnected(Disconnect::ReadOnly)),
+            // Behind a proxy, other servers may not be.
+            _ if read_only && !self.shared().options.is_proxy() => {
+                Err(NotReady::Disconnected(Disconnect::ReadOnly))
+            }
             Some(error) => Err(NotReady::Degraded(ProbeCause::Refuses(error))),
             None => Ok(()),
         }
@@ -291,7 +296,9 @@ impl Driver {
         if self.events.is_some() {
             return self.report(ClusterEvent::Redirected(redirect));
         }
-        self.shared().log.command_failed(&redirect.error);
+        let topology =
+            "the server is a node of a Redis Cluster: set store.redis.topology to cluster";
+        self.shared().log.command_failed(&format_args!("{}: {topology}", redirect.error));
         self.shared().counts.count_failure(StoreError::Unavailable);
         fail_all(redirect.charges, StoreError::Unavailable);
     }
@@ -312,7 +319,7 @@ impl Driver {
         }
         let mut backoff = ProbeBackoff::new(self.shared().options.probe_max);
         loop {
-            match health::probe(&mut session.link, self.slow_after()).await {
+            match self.probe.send_timed(&mut session.link, self.slow_after()).await {
                 Timed::InTime(_) => break,
                 Timed::Late(Err(error)) if ends_session(&error) => {
                     return self.disconnected(&session, Disconnect::Error(error));

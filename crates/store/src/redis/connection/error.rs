@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What to do about a proxy.
+const SET_PROXY: &str = "set store.redis.topology to proxy (REDIS_TYPE=PROXY)";
+
 /// Why a connection attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -22,4 +25,30 @@ pub enum ConnectError {
     NoMaster(String),
     #[error("no node reports the slots of the cluster")]
     NoSlots,
+    #[error(
+        "{0}: twemproxy closes connections at CLIENT, INFO and TIME; if it is one, {SET_PROXY}"
+    )]
+    Closed(redis::RedisError),
+    #[error(
+        "TIME has more than a second of microseconds, as that of Envoy's redis_proxy: {SET_PROXY}"
+    )]
+    WrongTime,
+    #[error("INFO reports a cluster, but CLUSTER SLOTS is refused, as by a proxy: {SET_PROXY}")]
+    NoSlotsOfProxy,
+    #[error(
+        "this is a node of a Redis Cluster: set store.redis.topology to cluster (REDIS_TYPE=CLUSTER)"
+    )]
+    Cluster,
+    #[error("this is a Sentinel: set store.redis.topology to sentinel (REDIS_TYPE=SENTINEL)")]
+    Sentinel,
+    #[error(
+        "keys with the same text in braces are on several servers: set enable_hashtagging: true in Envoy's \
+         redis_proxy, or hash_tag: \"{{}}\" in twemproxy"
+    )]
+    HashTags,
+    #[error(
+        "a server of the proxy redirects, as nodes of a Redis Cluster do: set store.redis.topology to cluster \
+         and the address of a node, or use Envoy's cluster type envoy.clusters.redis"
+    )]
+    Redirects,
 }

@@ -1,16 +1,12 @@
-//! The handshake: connects, logs in, and checks that the server is usable.
+//! The handshake: connects and logs in.
 
 use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError};
 
 use super::error::ConnectError;
 use super::link::Link;
-use super::replies::{ADMIN_BYTES, SHORT_BYTES};
+use super::replies::ADMIN_BYTES;
 use super::socket;
 use crate::redis::access::{Access, Endpoint, Login};
-use weir_limit::{Micros, SECOND};
-
-/// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.
-const MIN_REDIS_VERSION: (u32, u32) = (6, 0);
 
 /// Connects to a server and logs in. If the server refuses the password and its file has another one by now,
 /// logs in with that.
@@ -42,7 +38,8 @@ async fn log_in(
 ) -> Result<Link, ConnectError> {
     let mut settings = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP2)
-        .set_lib_name("weir", env!("CARGO_PKG_VERSION"))
+        // Not every proxy passes it on.
+        .set_skip_set_lib_name()
         .set_db(access.db);
     if let Some(username) = &access.login.username {
         settings = settings.set_username(username);
@@ -77,66 +74,6 @@ fn read_password(login: &Login) -> Result<Option<String>, ConnectError> {
 pub(super) fn needs_login(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
-}
-
-/// What a server reports about itself.
-#[derive(Clone, Debug, Default)]
-pub(in super::super) struct ServerInfo {
-    pub version: String,
-    pub max_memory: u64,
-    pub policy: String,
-}
-
-impl ServerInfo {
-    /// Returns whether the server may drop states before they expire.
-    pub fn evicts(&self) -> bool {
-        self.max_memory > 0 && self.policy != "noeviction"
-    }
-}
-
-/// Checks that a server is usable; returns what it reports about itself, as far as the user may ask.
-///
-/// # Errors
-///
-/// The server asks for a login, is loading its data, too old, or a replica where `may_be_replica` is false.
-pub(in super::super) async fn examine(
-    connection: &mut Link,
-    may_be_replica: bool,
-) -> Result<ServerInfo, ConnectError> {
-    let mut server = ServerInfo::default();
-    let info: Result<String, _> = connection.query(ADMIN_BYTES, &redis::cmd("INFO")).await;
-    let info = match info {
-        Ok(info) => info,
-        Err(error) if error.is_connection_dropped() || error.is_io_error() => {
-            return Err(error.into());
-        }
-        Err(error) if error.code() == Some("LOADING") || needs_login(&error) => {
-            return Err(error.into());
-        }
-        // An access list may forbid the command. What is unusable then fails at its first use.
-        Err(_) => String::new(),
-    };
-    let field = |name: &str| {
-        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or("")
-    };
-    server.version = field("redis_version").to_owned();
-    server.max_memory = field("maxmemory").parse().unwrap_or(0);
-    server.policy = field("maxmemory_policy").to_owned();
-    let mut parts = server.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    if !server.version.is_empty() && version < MIN_REDIS_VERSION {
-        return Err(ConnectError::TooOld(server.version, MIN_REDIS_VERSION.0, MIN_REDIS_VERSION.1));
-    }
-    if !may_be_replica && field("role") == "slave" {
-        return Err(ConnectError::Replica);
-    }
-    Ok(server)
-}
-
-/// Returns the server's time.
-pub(super) async fn time(connection: &mut Link) -> redis::RedisResult<Micros> {
-    let (seconds, micros): (u64, u64) = connection.query(SHORT_BYTES, &redis::cmd("TIME")).await?;
-    Ok(seconds * SECOND + micros)
 }
 
 /// Returns the address of the master that a sentinel knows by that name.

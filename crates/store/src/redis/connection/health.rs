@@ -4,10 +4,12 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use redis::Cmd;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::link::Link;
 use super::replies::SHORT_BYTES;
+use crate::redis::options::Options;
 
 /// A server that has not answered for this long is disconnected.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -41,17 +43,44 @@ pub(super) async fn watch<T>(
     }
 }
 
-pub(super) async fn ping(link: &mut Link) -> redis::RedisResult<()> {
-    link.query(SHORT_BYTES, &redis::cmd("PING")).await
+/// A command that a server answers at once if it is well.
+#[derive(Debug)]
+pub(super) struct Probe {
+    command: Cmd,
+    is_proxy: bool,
 }
 
-/// Sends a probe; an error reply is a late answer.
-pub(super) async fn probe(link: &mut Link, slow_after: Duration) -> Timed<redis::RedisResult<()>> {
-    let sent = Instant::now();
-    match timeout(STALL_TIMEOUT.max(slow_after), ping(link)).await {
-        Ok(Ok(())) if sent.elapsed() <= slow_after => Timed::InTime(Ok(())),
-        Ok(reply) => Timed::Late(reply),
-        Err(_) => Timed::Stalled,
+impl Probe {
+    pub fn new(options: &Options) -> Probe {
+        let is_proxy = options.is_proxy();
+        let mut command = redis::cmd(if is_proxy { "EVAL" } else { "PING" });
+        if is_proxy {
+            // A proxy answers PING itself.
+            command.arg("return 1").arg(1).arg(format!("{}{{probe}}", options.prefix));
+        }
+        Probe { command, is_proxy }
+    }
+
+    pub async fn send(&self, link: &mut Link) -> redis::RedisResult<()> {
+        match link.query(SHORT_BYTES, &self.command).await {
+            // One of several servers fails, and its keys with it.
+            Err(error) if self.is_proxy && error.code().is_some() => Ok(()),
+            replied => replied,
+        }
+    }
+
+    /// Sends the probe, and waits for long; an error reply is a late answer.
+    pub async fn send_timed(
+        &self,
+        link: &mut Link,
+        slow_after: Duration,
+    ) -> Timed<redis::RedisResult<()>> {
+        let sent = Instant::now();
+        match timeout(STALL_TIMEOUT.max(slow_after), self.send(link)).await {
+            Ok(Ok(())) if sent.elapsed() <= slow_after => Timed::InTime(Ok(())),
+            Ok(reply) => Timed::Late(reply),
+            Err(_) => Timed::Stalled,
+        }
     }
 }
 

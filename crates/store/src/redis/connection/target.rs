@@ -5,8 +5,10 @@ use std::fmt;
 use tokio::time::timeout;
 
 use super::error::ConnectError;
-use super::handshake::{ask_sentinel, connect, examine, time};
+use super::examine::examine;
+use super::handshake::{ask_sentinel, connect};
 use super::link::Link;
+use super::proxy;
 use crate::redis::access::Endpoint;
 use crate::redis::context::RedisContext;
 use crate::redis::options::{Clock, Layout};
@@ -66,11 +68,17 @@ async fn connect_to(
     let limit = options.access.timeout;
     let handshake = async {
         let mut connection = connect(&options.access, &endpoint).await?;
-        let server = examine(&mut connection, may_be_replica).await?;
-        if options.clock == Clock::Caller || options.layout == Layout::Reference {
-            let theirs = time(&mut connection).await?;
-            let ours = options.wall.now();
-            shared.log.clock_skew(&endpoint, theirs, ours);
+        if options.is_proxy() {
+            let missing = proxy::examine(&mut connection, &options.prefix).await?;
+            shared.log.permissions(&endpoint, &options.prefix, &missing);
+            return Ok(connection);
+        }
+        let server = examine(&mut connection, may_be_replica, &options.prefix).await?;
+        shared.log.permissions(&endpoint, &options.prefix, &server.missing);
+        if let Some(theirs) = server.time
+            && (options.clock == Clock::Caller || options.layout == Layout::Reference)
+        {
+            shared.log.clock_skew(&endpoint, theirs, options.wall.now());
         }
         if server.evicts() {
             shared.log.eviction_policy(&endpoint, &server.policy);

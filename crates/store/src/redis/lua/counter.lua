@@ -29,7 +29,7 @@ local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, t
 local WINDOWS, COUNTS, MAX_COUNT, TAKE = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 32 - 1, 1
 local t, slack, at = read('<I7I4', args)
 if t == 0 then
-  local now = try('TIME')
+  local now = redis.call('TIME')
   t = now[1] * 1000000 + now[2]
 end
 

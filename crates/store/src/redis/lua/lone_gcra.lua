@@ -26,7 +26,7 @@ else
   t, slack, count, at = read('<I7I4B', args)
 end
 if t == 0 then
-  local now = try('TIME')
+  local now = redis.call('TIME')
   t = now[1] * 1000000 + now[2]
 end
 

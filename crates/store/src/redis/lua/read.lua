@@ -1,12 +1,12 @@
 -- Reads the time and a key's state as it is, for weir to decode. Writes nothing.
 --
 -- KEYS    the keys of one state, of one slot: that of the state, that of its holds, or both
--- ARGV    1, the time in microseconds since the epoch that limits go by; 0 for the server's clock
+-- ARGV    2, the time that limits go by, as TIME replies it; 0 and 0 for the server's clock
 -- Reply   the time, as TIME replies it, and for each key its value, or nil. The error of the first key
 --         that cannot be read, in place of all
 -- Cost    a command per key; grows with the values
-local now = { '0', ARGV[1] }
-if ARGV[1] == '0' then now = redis.call('TIME') end
+local now = ARGV
+if now[1] == '0' and now[2] == '0' then now = redis.call('TIME') end
 local out = { now }
 for i, key in ipairs(KEYS) do
   local value = redis.pcall('GET', key)

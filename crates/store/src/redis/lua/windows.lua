@@ -15,7 +15,7 @@ local KEYS, args, try, read, pack, type, floor = KEYS, ARGV[1], redis.pcall, str
 local LAYOUT, MAX_COUNT, COUNTS_DENIED, SHADOW, NEVER = 1, 2 ^ 32 - 1, 1, 2, 8
 local t, slack, rules, at = read('<I7I4B', args)
 if t == 0 then
-  local now = try('TIME')
+  local now = redis.call('TIME')
   t = now[1] * 1000000 + now[2]
 end
 

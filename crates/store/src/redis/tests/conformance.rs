@@ -10,7 +10,7 @@ use crate::per_second::PerSecond;
 use crate::redis::codec::PlanCodec;
 use crate::{Operations, States};
 
-fn conforms(topology: Topology) {
+pub(super) fn conforms(topology: Topology) {
     runtime().block_on(async {
         let clock = Arc::new(ManualClock::new(DAWN));
         let store = manual(topology, &clock);
@@ -38,7 +38,7 @@ fn conforms(topology: Topology) {
 }
 
 /// Random schedules get exactly the answers that the memory store gives.
-fn agrees(topology: Topology, cases: u32, schedules: BoxedStrategy<Vec<model::Step>>) {
+pub(super) fn agrees(topology: Topology, cases: u32, schedules: BoxedStrategy<Vec<model::Step>>) {
     let runtime = runtime();
     let clock = Arc::new(ManualClock::new(DAWN));
     let store = manual(topology, &clock);

@@ -29,13 +29,18 @@ async fn announce_all(replicas: &[Replica]) {
     }
 }
 
-/// The user of docs/redis.md.
-pub(super) fn documented_user() -> (Server, Login) {
+/// The commands of the user of docs/redis.md.
+pub(super) fn documented_commands() -> String {
     let page = include_str!("../../../../../docs/redis.md");
     let lines = page.lines().map(str::trim).filter(|line| line.starts_with('+'));
     let commands: String = lines.map(|line| line.trim_end_matches('\\')).collect();
     assert!(commands.contains("+eval ") && commands.contains("+hset "), "{commands}");
-    user_with(&commands)
+    commands
+}
+
+/// The user of docs/redis.md.
+pub(super) fn documented_user() -> (Server, Login) {
+    user_with(&documented_commands())
 }
 
 /// A server with a user that has these permissions.

@@ -271,21 +271,15 @@ fn per_second_limits_may_use_a_separate_server() {
 /// The server reports an old version, and nothing else.
 #[test]
 fn refuses_a_server_that_is_too_old() {
-    use std::io::{BufRead, BufReader, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
-        let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
-        while let Some(line) = lines.next() {
-            // The words of a command, each after its length.
-            let words = line.trim_start_matches('*').parse().unwrap_or(0);
-            let words: Vec<String> = (0..words).filter_map(|_| lines.by_ref().nth(1)).collect();
-            let reply = match words.first().map(String::as_str) {
-                Some("INFO") => "$22\r\nredis_version:5.0.14\r\n\r\n".to_owned(),
-                _ => "+OK\r\n".to_owned(),
-            };
-            if (&stream).write_all(reply.as_bytes()).is_err() {
+        let mut client = servers::Client::serve(stream);
+        while let Ok(words) = client.command() {
+            let is_info = words[0] == "INFO";
+            let reply = if is_info { "$22\r\nredis_version:5.0.14\r\n\r\n" } else { "+OK\r\n" };
+            if client.reply(reply).is_err() {
                 break;
             }
         }
@@ -294,7 +288,8 @@ fn refuses_a_server_that_is_too_old() {
         let options = options(local(port));
         let Topology::Single(endpoint) = &options.topology else { unreachable!() };
         let mut connection = handshake::connect(&options.access, endpoint).await.unwrap();
-        let refused = handshake::examine(&mut connection, false).await.unwrap_err().to_string();
+        let refused =
+            examine::examine(&mut connection, false, "weir:").await.unwrap_err().to_string();
         assert_eq!(refused, "redis 5.0.14 is too old: weir needs 6.0 or later");
     });
 }

@@ -1,0 +1,158 @@
+//! Whether a server is usable: what it reports about itself, its time, and what its user may do.
+
+use redis::{Pipeline, RedisError, RedisResult, Value, cmd, from_redis_value_ref};
+
+use super::error::ConnectError;
+use super::handshake::needs_login;
+use super::link::Link;
+use super::replies::{ADMIN_BYTES, SHORT_BYTES};
+use weir_limit::{Micros, SECOND};
+
+/// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.
+const MIN_REDIS_VERSION: (u32, u32) = (6, 0);
+
+const PERMISSIONS: &str = include_str!("../lua/permissions.lua");
+
+/// What a server reports about itself, as far as the user may ask.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct ServerInfo {
+    pub version: String,
+    pub max_memory: u64,
+    pub policy: String,
+    pub time: Option<Micros>,
+    /// The commands that the user may not run, and `key` if it may not use keys with the prefix.
+    pub missing: Vec<String>,
+}
+
+impl ServerInfo {
+    /// Returns whether the server may drop states before they expire.
+    pub fn evicts(&self) -> bool {
+        self.max_memory > 0 && self.policy != "noeviction"
+    }
+}
+
+/// Sends weir's name, and checks that a server is usable. `is_node`: it is to be a node of a cluster.
+///
+/// # Errors
+///
+/// The server asks for a login, is loading its data, too old, of another topology, or a replica outside a cluster.
+pub(in super::super) async fn examine(
+    link: &mut Link,
+    is_node: bool,
+    prefix: &str,
+) -> Result<ServerInfo, ConnectError> {
+    let mut commands = Pipeline::with_capacity(8);
+    for (attribute, value) in [("LIB-NAME", "weir"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
+        commands.cmd("CLIENT").arg("SETINFO").arg(attribute).arg(value);
+    }
+    let mut names = vec!["info", "time", "ping"];
+    // For the next command.
+    names.extend(is_node.then_some("asking"));
+    for name in &names {
+        commands.cmd(&name.to_ascii_uppercase());
+    }
+    add_permission_checks(&mut commands, prefix, false);
+    names.extend(PERMISSION_CHECKS);
+    let bytes = ADMIN_BYTES + commands.len() * SHORT_BYTES;
+    let replies = link.send_all(bytes, &commands).await.map_err(closed)?;
+    let replies: Vec<RedisResult<Value>> =
+        replies.into_iter().skip(2).map(Value::extract_error).collect();
+    let missing = missing_permissions(&names, &replies);
+    let (info, time) = (replies.first(), replies.get(1));
+
+    let info: String = match info {
+        Some(Err(error)) if error.code() == Some("LOADING") || needs_login(error) => {
+            return Err(error.clone().into());
+        }
+        // An access list may forbid the command. What is unusable then fails at its first use.
+        Some(Ok(info)) => from_redis_value_ref(info).unwrap_or_default(),
+        _ => String::new(),
+    };
+    let time = match time {
+        Some(Ok(reply @ Value::Array(_))) => match parse_time(reply) {
+            None => return Err(ConnectError::WrongTime),
+            time => time,
+        },
+        _ => None,
+    };
+    let field = |name: &str| {
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or("")
+    };
+    let server = ServerInfo {
+        version: field("redis_version").to_owned(),
+        max_memory: field("maxmemory").parse().unwrap_or(0),
+        policy: field("maxmemory_policy").to_owned(),
+        time,
+        missing,
+    };
+    let mut parts = server.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if !server.version.is_empty() && version < MIN_REDIS_VERSION {
+        return Err(ConnectError::TooOld(server.version, MIN_REDIS_VERSION.0, MIN_REDIS_VERSION.1));
+    }
+    match field("redis_mode") {
+        "sentinel" => return Err(ConnectError::Sentinel),
+        mode @ ("cluster" | "") if !is_node => check_no_cluster(link, mode == "cluster").await?,
+        _ => {}
+    }
+    if !is_node && field("role") == "slave" {
+        return Err(ConnectError::Replica);
+    }
+    Ok(server)
+}
+
+/// Checks that a server is no node of a cluster. `claims_one`: it reports that it is.
+async fn check_no_cluster(link: &mut Link, claims_one: bool) -> Result<(), ConnectError> {
+    let slots = link.query::<Value>(ADMIN_BYTES, cmd("CLUSTER").arg("SLOTS")).await;
+    match slots {
+        Ok(Value::Array(_)) => Err(ConnectError::Cluster),
+        Err(error) if error.code() == Some("NOPERM") && claims_one => Err(ConnectError::Cluster),
+        Err(error) if error.is_connection_dropped() => Err(closed(error)),
+        _ if claims_one => Err(ConnectError::NoSlotsOfProxy),
+        _ => Ok(()),
+    }
+}
+
+/// Returns why a server closed the connection at what weir asks it first.
+fn closed(error: RedisError) -> ConnectError {
+    match error.is_connection_dropped() {
+        true => ConnectError::Closed(error),
+        false => error.into(),
+    }
+}
+
+/// The commands of [`add_permission_checks`].
+pub(super) const PERMISSION_CHECKS: [&str; 2] = ["eval", "evalsha"];
+
+/// Adds commands whose replies show which permissions the user lacks.
+pub(super) fn add_permission_checks(commands: &mut Pipeline, prefix: &str, is_proxy: bool) {
+    let key = format!("{prefix}{{permissions}}");
+    let keys: &[&str] = if is_proxy { &[&key] } else { &[] };
+    commands.cmd("EVAL").arg(PERMISSIONS).arg(keys.len()).arg(keys).arg(&key);
+    // No script has this hash.
+    commands.cmd("EVALSHA").arg("0".repeat(40)).arg(keys.len()).arg(keys);
+}
+
+/// Returns the permissions that the user lacks, from the replies to commands and what the script found.
+pub(super) fn missing_permissions(names: &[&str], replies: &[RedisResult<Value>]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for (name, reply) in std::iter::zip(names, replies) {
+        match reply {
+            Err(error) if error.code() == Some("NOPERM") => missing.push((*name).to_owned()),
+            Ok(list) if *name == "eval" => {
+                missing.extend(from_redis_value_ref::<Vec<String>>(list).unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+    missing.sort_unstable();
+    missing.dedup();
+    missing
+}
+
+/// Parses the reply to `TIME`; none if it is not one of Redis. That of Envoy's redis_proxy has the whole time in
+/// its microseconds.
+pub(in super::super) fn parse_time(reply: &Value) -> Option<Micros> {
+    let (seconds, micros): (u64, u64) = from_redis_value_ref(reply).ok()?;
+    (micros < SECOND).then(|| seconds.checked_mul(SECOND)?.checked_add(micros))?
+}
