@@ -2,6 +2,7 @@
 
 mod charge;
 mod due;
+mod flights;
 mod hot_keys;
 mod key;
 mod lease;
@@ -16,11 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
 pub use self::charge::LeaseCharge;
 use self::due::DueCharges;
-use self::table::{LeaseTable, plain_hits};
+use self::table::{LeaseTable, Way, plain_hits};
 use super::split::Split;
 use super::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
+use crate::memory::fingerprint::Fingerprint;
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, KeyState, LeasedHits, Micros, Source};
 
@@ -46,6 +53,10 @@ pub trait Leasing: Store {
 /// **Answers** are computed from a copy of the state: those of the inner store if nobody else had been admitted since
 /// the hits were granted.
 ///
+/// **In order.** While a charge of a lease is in flight, it is not known whether the store makes it before or after
+/// another one of its key. So those that the lease cannot serve wait until it has an answer or is lost: for half of
+/// their budget, and no longer than a lease lasts. Charges of other keys do not wait.
+///
 /// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at
 /// once where a request asks for more hits than are left, refunds or does anything else than take and look, where
 /// the plan changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key
@@ -64,6 +75,9 @@ pub struct Leases<S> {
     /// How many requests in a row leases have answered alone, up to [`STREAK`]; one that they have not takes back many.
     streak: AtomicU32,
 }
+
+/// Keys whose leases have charges in flight, and what completes once these have their answers.
+type Waits = SmallVec<[(Fingerprint, oneshot::Receiver<()>); 1]>;
 
 /// The most requests that a streak counts. Above half of it a request is tried with leases first, and prepared twice
 /// if they cannot answer it.
@@ -88,18 +102,26 @@ impl<S: Leasing> Leases<S> {
         let _ = self.table.on_grant.set(Box::new(then));
     }
 
-    /// Serves what leases can; none if the inner store charges all of the batch.
-    fn split<'a>(&self, batch: &Batch<'a>) -> Option<Split<'a>> {
+    /// Serves what leases can; none if the inner store charges all of the batch. Adds the keys to wait for to `waits`, if
+    /// it may wait.
+    fn split<'a>(&self, batch: &Batch<'a>, mut waits: Option<&mut Waits>) -> Option<Split<'a>> {
         if !batch.charges.iter().any(|charge| self.table.may_lease(charge)) {
             return None;
         }
         if batch.together {
-            batch.charges.iter().for_each(|charge| self.end(charge));
+            batch.charges.iter().for_each(|charge| self.make_way(charge, waits.as_deref_mut()));
             return None;
         }
-        Split::new(batch, |charge| self.serve(charge))
+        Split::new(batch, |charge| {
+            let served = self.serve(charge);
+            if served.is_none() {
+                self.make_way(charge, waits.as_deref_mut());
+            }
+            served
+        })
     }
 
+    /// Decides a charge by the lease of its key.
     fn serve(&self, charge: &Charge<'_>) -> Option<Decision> {
         if !self.table.may_lease(charge) {
             return None;
@@ -111,6 +133,18 @@ impl<S: Leasing> Leases<S> {
         served
     }
 
+    /// Makes way for a charge of the inner store: ends the lease of its key and returns what is left, or adds the key
+    /// to `waits`.
+    fn make_way(&self, charge: &Charge<'_>, waits: Option<&mut Waits>) {
+        let key = Some(charge).filter(|charge| self.table.may_lease(charge));
+        let Some(key) = key.and_then(|charge| self.table.key(charge)) else { return };
+        match (self.table.make_way(&key, charge, waits.is_some()), waits) {
+            (Way::Free(charges), _) => self.send(charges),
+            (Way::Awaited(answered), Some(waits)) => waits.push((key, answered)),
+            (Way::Awaited(_), None) => {}
+        }
+    }
+
     /// Notes whether leases have answered a request alone.
     fn note(&self, alone: bool) {
         let streak = self.streak.load(Ordering::Relaxed);
@@ -118,13 +152,6 @@ impl<S: Leasing> Leases<S> {
         // Lost updates do not matter.
         if next != streak {
             self.streak.store(next, Ordering::Relaxed);
-        }
-    }
-
-    /// Ends the lease of a key, and returns what is left to the inner store.
-    fn end(&self, charge: &Charge<'_>) {
-        if let Some(key) = self.table.key(charge) {
-            self.send(self.table.end(&key));
         }
     }
 
@@ -151,27 +178,80 @@ impl<S: Leasing> Leases<S> {
         }
     }
 
-    /// Adds the decisions of leases and the answers of the inner store to `answers`, in the batch's order.
-    fn merge(&self, split: Split<'_>, inner: Answers, answers: &mut Answers) {
-        self.learn(false, &split.rest, &inner);
+    /// Has the inner store charge what leases do not serve.
+    async fn charge_rest<'a>(
+        &self,
+        split: Option<Split<'a>>,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) {
+        let Some(split) = split else {
+            return self.charge_inner(batch, answers).await;
+        };
+        let mut inner = Answers::new();
+        if let Some(rest) = split.rest(batch) {
+            self.charge_inner(rest, &mut inner).await;
+        }
         split.merge(inner, answers);
+    }
+
+    /// Charges a batch in the inner store, and learns from the answers.
+    async fn charge_inner(&self, batch: Batch<'_>, answers: &mut Answers) {
+        let first = answers.len();
+        self.inner.charge(batch, answers).await;
+        self.learn(batch.together, batch.charges, &answers[first..]);
+    }
+
+    /// Charges a batch of which some keys are to be waited for: those behind the wait, for up to half of the budget, and
+    /// the others at once.
+    async fn charge_waiting(&self, batch: Batch<'_>, waits: Waits, answers: &mut Answers) {
+        let (keys, answered): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
+        let is_awaited = |charge: &Charge<'_>| {
+            batch.together || self.table.key(charge).is_some_and(|key| keys.contains(&key))
+        };
+        let (behind, at_once): (Vec<_>, Vec<_>) =
+            batch.charges.iter().partition(|it| is_awaited(it));
+        let (mut now, mut later) = (Answers::new(), Answers::new());
+        let charging = async {
+            if !at_once.is_empty() {
+                self.charge_inner(Batch { charges: &at_once, ..batch }, &mut now).await;
+            }
+        };
+        let waiting = async {
+            let start = Instant::now();
+            let _ = timeout(batch.budget / 2, join_all(answered)).await;
+            let batch = batch.after(start.elapsed());
+            let batch = Batch { charges: &behind, ..batch };
+            self.charge_rest(self.split(&batch, None), batch, &mut later).await;
+        };
+        join(charging, waiting).await;
+        let (mut now, mut later) = (now.into_iter(), later.into_iter());
+        answers.extend(batch.charges.iter().map(|charge| {
+            let answer = if is_awaited(charge) { later.next() } else { now.next() };
+            answer.unwrap_or(Err(StoreError::Unavailable))
+        }));
     }
 }
 
 impl<S: Leasing> Store for Leases<S> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        let Some(split) = self.split(&batch) else {
-            let first = answers.len();
-            self.note(false);
-            self.inner.charge(batch, answers).await;
-            return self.learn(batch.together, batch.charges, &answers[first..]);
-        };
-        let mut inner = Answers::new();
-        self.note(split.rest.is_empty());
-        if let Some(rest) = split.rest(batch) {
-            self.inner.charge(rest, &mut inner).await;
+        let mut waits = Waits::new();
+        let split = self.split(&batch, Some(&mut waits));
+        self.note(split.as_ref().is_some_and(|split| split.rest.is_empty()));
+        if waits.is_empty() {
+            return self.charge_rest(split, batch, answers).await;
         }
-        self.merge(split, inner, answers);
+        // In a box, so that the futures of other requests stay small.
+        match split {
+            None => Box::pin(self.charge_waiting(batch, waits, answers)).await,
+            Some(split) => {
+                let mut inner = Answers::new();
+                if let Some(rest) = split.rest(batch) {
+                    Box::pin(self.charge_waiting(rest, waits, &mut inner)).await;
+                }
+                split.merge(inner, answers);
+            }
+        }
     }
 
     /// Answers a batch of one charge from the lease of its key. Of several, what a lease has served could not be returned if

@@ -77,6 +77,8 @@ pub struct Batch<'a> {
     pub quota_passes: bool,
     /// The time within which the store has to answer.
     pub budget: Duration,
+    /// The part of the request's budget that has passed before.
+    pub waited: Duration,
     /// The policy if the store fails. `None` means the policy of the guard, or the error if there is
     /// no guard.
     pub on_failure: Option<OnStoreFailure>,
@@ -162,7 +164,14 @@ impl<'a> Batch<'a> {
     /// Returns a batch whose charges are made each for itself, by the policy of the guard.
     pub fn new(charges: &'a [Charge<'a>], budget: Duration) -> Batch<'a> {
         let (together, quota_passes, on_failure, span) = (false, false, None, None);
-        Batch { charges, together, quota_passes, budget, on_failure, span }
+        let waited = Duration::ZERO;
+        Batch { charges, together, quota_passes, budget, waited, on_failure, span }
+    }
+
+    /// Returns the batch after a wait of this time.
+    pub(crate) fn after(self, wait: Duration) -> Batch<'a> {
+        let budget = self.budget.saturating_sub(wait);
+        Batch { budget, waited: self.waited.saturating_add(wait), ..self }
     }
 
     /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an

@@ -188,7 +188,8 @@ impl RedisStore {
     ) {
         let connections = self.connections();
         let deadline = Instant::now().checked_add(batch.budget);
-        let unanswered = match batch.budget < self.shared.options.caller_deadline_below {
+        let whole = batch.budget.saturating_add(batch.waited);
+        let unanswered = match whole < self.shared.options.caller_deadline_below {
             true => StoreError::CallerDeadline,
             false => StoreError::TimedOut,
         };

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::num::NonZeroU32;
 
-use super::due::{DueCharge, LeaseOp};
-use super::lease::{Granted, StoreTime};
+use super::due::{DueCharge, DueCharges, LeaseOp};
+use super::lease::StoreTime;
 use super::table::LeaseTable;
 use crate::Charge;
 use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
@@ -52,7 +52,7 @@ impl LeaseCharge {
     /// Whether the charge asks for hits. It is sent behind other charges of its key: these are served as if nothing were
     /// leased.
     pub fn asks(&self) -> bool {
-        matches!(self.due.op, LeaseOp::Ask(_))
+        self.due.asks()
     }
 
     /// Notes that the charge is sent now. What it asks for is used only for a time from the first sending.
@@ -67,42 +67,30 @@ impl LeaseCharge {
         self.answered.store(true, Ordering::Relaxed);
         if let LeaseOp::Return(undo) = self.due.op {
             self.table.counts.returned.fetch_add(undo.hits.into(), Ordering::Relaxed);
-            return Vec::new();
         }
-        let sent = self.sent.load(Ordering::Relaxed);
         let returned = match undos {
-            [] => {
-                self.table.not_granted(&self.due);
-                return Vec::new();
+            undos @ [_, ..] if self.asks() => {
+                let at = StoreTime { sent: self.sent.load(Ordering::Relaxed), now };
+                self.table.granted(&self.due, state, undos, at)
             }
-            [undo] => {
-                let at = StoreTime { sent, now };
-                self.table.granted(&self.due, Granted { state, undo: *undo, at })
-            }
-            // The clock has stepped back behind the window of some limit: not worth it.
-            several => {
-                self.table.not_granted(&self.due);
-                several.to_vec()
+            _ => {
+                self.table.answered(&self.due);
+                DueCharges::new()
             }
         };
-        let DueCharge { key, leased, plan, .. } = &self.due;
-        let charge = |undo| {
-            let due = self.table.due(key, leased, plan, LeaseOp::Return(undo));
-            LeaseCharge::new(&self.table, due)
-        };
-        returned.into_iter().map(charge).collect()
+        returned.into_iter().map(|due| LeaseCharge::new(&self.table, due)).collect()
     }
 }
 
 impl Drop for LeaseCharge {
     fn drop(&mut self) {
         self.table.in_flight.fetch_sub(1, Ordering::Relaxed);
-        match self.due.op {
-            _ if *self.answered.get_mut() => {}
-            LeaseOp::Ask(_) => self.table.not_granted(&self.due),
-            LeaseOp::Return(undo) => {
-                self.table.counts.lost.fetch_add(undo.hits.into(), Ordering::Relaxed);
-            }
+        if *self.answered.get_mut() {
+            return;
         }
+        if let LeaseOp::Return(undo) = self.due.op {
+            self.table.counts.lost.fetch_add(undo.hits.into(), Ordering::Relaxed);
+        }
+        self.table.answered(&self.due);
     }
 }

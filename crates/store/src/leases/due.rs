@@ -15,6 +15,13 @@ pub(super) struct DueCharge {
     pub op: LeaseOp,
 }
 
+impl DueCharge {
+    /// Whether it asks for hits.
+    pub fn asks(&self) -> bool {
+        matches!(self.op, LeaseOp::Ask(_))
+    }
+}
+
 /// Charges that leases are due to make, to be sent in order.
 pub(super) type DueCharges = Vec<DueCharge>;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::flights::Flights;
 use super::hot_keys::HOT;
 use super::key::LeasedKey;
 use super::recent::{Admitted, Recent};
@@ -20,10 +21,10 @@ pub(super) struct Lease {
     pub key: Arc<LeasedKey>,
     pub plan: Arc<Plan>,
     pub recent: Recent,
-    /// Whether a grant is in flight.
-    pub asked: bool,
     /// Whether the state was reset while a grant was in flight: it may be of the state before.
     pub is_reset: bool,
+    /// More is asked for only once these have their answers.
+    pub flights: Flights,
     /// What is left of grants, oldest first: each has hits left. Those that have ended wait for a call that is made
     /// anyway.
     parts: SmallVec<[Part; 3]>,
@@ -86,8 +87,8 @@ pub(super) struct Granted {
 impl Lease {
     /// Starts without hits.
     pub fn new(key: Arc<LeasedKey>, plan: Arc<Plan>, recent: Recent) -> Lease {
-        let (is_reset, parts, full, trip, copy) = Default::default();
-        Lease { key, plan, recent, asked: false, is_reset, parts, full, trip, copy }
+        let (is_reset, flights, parts, full, trip, copy) = Default::default();
+        Lease { key, plan, recent, is_reset, flights, parts, full, trip, copy }
     }
 
     /// The hits left at `now`, and for how long.
@@ -141,10 +142,10 @@ impl Lease {
     }
 
     /// Returns the hits to ask for: if a sixteenth is left, or what is left may be used up or end before more can come;
-    /// if the key is hot, and nothing is asked for yet. With what is left, they are those that were admitted within
-    /// `length`, a little less: what is granted beyond that would end unused.
-    pub fn ask(&mut self, now: Micros, length: Micros) -> Option<u32> {
-        if self.asked {
+    /// if the key is hot, and nothing is in flight. With what is left, they are those that were admitted within `length`,
+    /// a little less: what is granted beyond that would end unused.
+    pub fn ask(&self, now: Micros, length: Micros) -> Option<u32> {
+        if !self.flights.is_empty() {
             return None;
         }
         let ((left, ends_in), Admitted { requests, hits }) =
@@ -155,7 +156,6 @@ impl Lease {
         if requests < HOT || !(is_low || ends) {
             return None;
         }
-        self.asked = true;
         let more = hits - hits / 32 - if ends { 0 } else { left.min(hits - hits / 32) };
         Some(u32::try_from(more).unwrap_or(u32::MAX))
     }
@@ -177,13 +177,13 @@ impl Lease {
         self.parts.drain(..).map(|part| part.undo).collect()
     }
 
-    /// Whether the lease has no hits left.
-    pub fn has_ended(&self) -> bool {
-        self.parts.is_empty()
+    /// Whether the lease has no hits left, and nothing is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.parts.is_empty() && self.flights.is_empty()
     }
 
-    /// Whether the lease has no hits left, no grant is in flight, and the key is not hot.
-    pub fn is_over(&self, now: Micros, length: Micros) -> bool {
-        self.has_ended() && !self.asked && self.recent.within(now, length).requests < HOT
+    /// Whether the key is hot.
+    pub fn is_hot(&self, now: Micros, length: Micros) -> bool {
+        self.recent.within(now, length).requests >= HOT
     }
 }

@@ -8,15 +8,17 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::due::{DueCharge, DueCharges, LeaseOp};
 use super::hot_keys::HotKeys;
 use super::key::LeasedKey;
-use super::lease::{Granted, Lease};
+use super::lease::{Granted, Lease, StoreTime};
+use super::recent::Recent;
 use crate::Charge;
 use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
 use weir_common::clock::Monotonic;
-use weir_limit::{Decision, Micros, Op, Plan, Undo};
+use weir_limit::{Decision, Micros, Op, State, Undo};
 
 /// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
@@ -58,6 +60,14 @@ pub(super) struct LeaseTable {
 struct Shard {
     hot_keys: HotKeys,
     leases: HashMap<Print, Lease>,
+}
+
+/// What a charge that the store decides has to do first.
+pub(super) enum Way {
+    /// Send these charges.
+    Free(DueCharges),
+    /// Wait: charges of the lease are in flight, and it is not known which ones the store has made.
+    Awaited(oneshot::Receiver<()>),
 }
 
 /// Counts since the start.
@@ -124,8 +134,7 @@ impl LeaseTable {
         &self.shards[key.shard as usize % SHARDS]
     }
 
-    /// Decides a charge by the lease of its key; none if the store is to decide. Adds what is to be charged: before
-    /// the charge, if the store decides.
+    /// Decides a charge by the lease of its key; none if the store is to decide. Adds what is to be charged.
     pub fn serve(
         &self,
         key: &Fingerprint,
@@ -136,31 +145,32 @@ impl LeaseTable {
         let lease = shard.leases.get_mut(&key.print)?;
         // Read for each charge, and under the lock: a thread that waited for it may have slept.
         let now = self.now();
-        let same_plan = Arc::ptr_eq(&lease.plan, charge.plan);
-        let hits = plain_hits(charge.op).filter(|_| same_plan);
-        if let Some((hits, decision)) = hits.and_then(|hits| Some((hits, lease.serve(hits, now)?)))
-        {
-            if hits > 0 {
-                self.counts.served.fetch_add(hits, Ordering::Relaxed);
-                lease.recent.add(hits, now, self.length);
-                self.ask(key, lease, now, charges);
-            }
-            return Some(decision);
+        let hits = plain_hits(charge.op).filter(|_| Arc::ptr_eq(&lease.plan, charge.plan))?;
+        let decision = lease.serve(hits, now)?;
+        if hits > 0 {
+            self.counts.served.fetch_add(hits, Ordering::Relaxed);
+            lease.recent.add(hits, now, self.length);
+            self.ask(key, lease, now, charges);
         }
-        let returned = lease.end();
-        charges.extend(self.returning(key, lease, returned));
-        if !same_plan {
-            self.remove(&mut shard, key);
-        }
-        None
+        Some(decision)
     }
 
-    /// Ends the lease of a key. Returns the charges that return what is left.
-    pub fn end(&self, key: &Fingerprint) -> DueCharges {
+    /// Makes way for a charge that the store decides: ends the lease of its key.
+    pub fn make_way(&self, key: &Fingerprint, charge: &Charge<'_>, may_wait: bool) -> Way {
         let mut shard = self.shard(key).lock();
-        let Some(lease) = shard.leases.get_mut(&key.print) else { return DueCharges::new() };
+        let Some(lease) = shard.leases.get_mut(&key.print) else {
+            return Way::Free(DueCharges::new());
+        };
+        let now = self.now();
+        if may_wait && let Some(answered) = lease.flights.wait(now, self.length) {
+            return Way::Awaited(answered);
+        }
         let returned = lease.end();
-        self.returning(key, lease, returned).collect()
+        let returned = self.returning(key, lease, returned, now);
+        if !Arc::ptr_eq(&lease.plan, charge.plan) {
+            (lease.plan, lease.recent) = (charge.plan.clone(), Recent::default());
+        }
+        Way::Free(returned)
     }
 
     /// Counts hits that the store admitted. Returns what asks for more, if the key is hot.
@@ -198,77 +208,93 @@ impl LeaseTable {
         }
         if let Some(hits) = lease.ask(now, self.length) {
             let ended = lease.end_parts(now);
-            charges.extend(self.returning(key, lease, ended));
-            charges.push(self.due(key, &lease.key, &lease.plan, LeaseOp::Ask(hits)));
+            charges.extend(self.returning(key, lease, ended, now));
+            charges.push(self.due(key, lease, LeaseOp::Ask(hits), now));
         }
     }
 
     fn returning(
         &self,
         key: &Fingerprint,
-        lease: &Lease,
+        lease: &mut Lease,
         undos: Vec<Undo>,
-    ) -> impl Iterator<Item = DueCharge> {
-        undos
-            .into_iter()
-            .map(move |undo| self.due(key, &lease.key, &lease.plan, LeaseOp::Return(undo)))
+        now: Micros,
+    ) -> DueCharges {
+        undos.into_iter().map(|undo| self.due(key, lease, LeaseOp::Return(undo), now)).collect()
     }
 
     /// Returns a charge that a lease is due to make, and counts it as in flight.
-    pub fn due(
-        &self,
-        key: &Fingerprint,
-        leased: &Arc<LeasedKey>,
-        plan: &Arc<Plan>,
-        op: LeaseOp,
-    ) -> DueCharge {
+    fn due(&self, key: &Fingerprint, lease: &mut Lease, op: LeaseOp, now: Micros) -> DueCharge {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        DueCharge { key: *key, leased: leased.clone(), plan: plan.clone(), op }
+        lease.flights.start(now);
+        DueCharge { key: *key, leased: lease.key.clone(), plan: lease.plan.clone(), op }
     }
 
-    /// Adds what the store granted. Returns the undos of hits that nobody will use.
-    pub fn granted(&self, asked: &DueCharge, granted: Granted) -> Vec<Undo> {
-        self.counts.grants.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut shard = self.shard(&asked.key).lock();
-            let now = self.now();
-            match shard.leases.get_mut(&asked.key.print) {
-                Some(lease) if Arc::ptr_eq(&lease.key, &asked.leased) => {
-                    lease.asked = false;
-                    if lease.is_reset {
-                        self.counts.lost.fetch_add(granted.undo.hits.into(), Ordering::Relaxed);
-                        self.remove(&mut shard, &asked.key);
-                        return Vec::new();
-                    }
-                    let mut returned: Vec<Undo> =
-                        lease.add(granted, now, self.length).into_iter().collect();
-                    if self.draining.load(Ordering::Relaxed) {
-                        returned.append(&mut lease.end());
-                    }
-                    if !returned.is_empty() {
-                        return returned;
-                    }
-                }
-                _ => return vec![granted.undo],
+    /// Adds what the store granted: the state before, and what undoes the grant. Returns the charges that return hits
+    /// which nobody will use.
+    pub fn granted(
+        &self,
+        asked: &DueCharge,
+        state: State,
+        undos: &[Undo],
+        at: StoreTime,
+    ) -> DueCharges {
+        let mut shard = self.shard(&asked.key).lock();
+        let now = self.now();
+        // It is there while charges of it are in flight.
+        let Some(lease) = shard.leases.get_mut(&asked.key.print) else { return DueCharges::new() };
+        let is_wanted =
+            Arc::ptr_eq(&lease.plan, &asked.plan) && !self.draining.load(Ordering::Relaxed);
+        let mut is_used = false;
+        let unused = match undos {
+            _ if lease.is_reset => {
+                let lost = undos.iter().map(|undo| u64::from(undo.hits)).sum();
+                self.counts.lost.fetch_add(lost, Ordering::Relaxed);
+                Vec::new()
             }
-        }
-        if let Some(on_grant) = self.on_grant.get() {
+            [undo] if is_wanted => {
+                let late = lease.add(Granted { state, undo: *undo, at }, now, self.length);
+                is_used = late.is_none();
+                late.into_iter().collect()
+            }
+            // Several: the clock has stepped back behind the window of some limit. That is not worth it.
+            unused => unused.to_vec(),
+        };
+        self.counts.grants.fetch_add(1, Ordering::Relaxed);
+        let returned = self.returning(&asked.key, lease, unused, now);
+        self.settle(&mut shard, asked, is_used, now);
+        drop(shard);
+        if is_used && let Some(on_grant) = self.on_grant.get() {
             asked.leased.charge(&asked.plan, Op::Take(1), |charge| on_grant(charge));
         }
-        Vec::new()
+        returned
     }
 
-    /// Notes that nothing was granted. The key is asked for again when it has been hot again.
-    pub fn not_granted(&self, asked: &DueCharge) {
-        let mut shard = self.shard(&asked.key).lock();
-        let Some(lease) = shard.leases.get_mut(&asked.key.print) else { return };
-        if Arc::ptr_eq(&lease.key, &asked.leased) {
-            (lease.asked, lease.is_reset) = (false, false);
-            lease.recent = Default::default();
-            if lease.has_ended() {
-                self.remove(&mut shard, &asked.key);
-            }
+    /// Notes that a charge returned hits, or had no effect: hits that it asked for are not granted.
+    pub fn answered(&self, due: &DueCharge) {
+        let mut shard = self.shard(&due.key).lock();
+        let now = self.now();
+        self.settle(&mut shard, due, false, now);
+    }
+
+    /// Ends the flight of a charge; removes the lease if it is over. A key whose grant is not used is asked for again
+    /// when it has been hot again.
+    fn settle(&self, shard: &mut Shard, due: &DueCharge, is_used: bool, now: Micros) {
+        let Some(lease) = shard.leases.get_mut(&due.key.print) else { return };
+        if due.asks() && !is_used {
+            lease.recent = Recent::default();
         }
+        lease.flights.end(now, self.length);
+        lease.is_reset &= !lease.flights.is_empty();
+        if self.is_over(lease, now) {
+            self.remove(shard, &due.key);
+        }
+    }
+
+    /// Whether a lease has no hits left, nothing is in flight, and no more will be asked for.
+    fn is_over(&self, lease: &Lease, now: Micros) -> bool {
+        let is_hot = || lease.is_hot(now, self.length);
+        lease.is_idle() && (self.draining.load(Ordering::Relaxed) || !is_hot())
     }
 
     /// Ends the lease of a key whose state is reset: what is left, and what is granted meanwhile, is not returned.
@@ -277,8 +303,8 @@ impl LeaseTable {
         let Some(lease) = shard.leases.get_mut(&key.print) else { return };
         let lost = lease.end().iter().map(|undo| u64::from(undo.hits)).sum();
         self.counts.lost.fetch_add(lost, Ordering::Relaxed);
-        lease.is_reset = lease.asked;
-        if !lease.asked {
+        lease.is_reset = !lease.flights.is_empty();
+        if !lease.is_reset {
             self.remove(&mut shard, key);
         }
     }
@@ -315,8 +341,8 @@ impl LeaseTable {
                     true => lease.end(),
                     false => lease.end_parts(now.saturating_sub(SWEEP_INTERVAL)),
                 };
-                charges.extend(self.returning(&key, lease, returned));
-                if lease.is_over(now, self.length) || draining && !lease.asked {
+                charges.extend(self.returning(&key, lease, returned, now));
+                if self.is_over(lease, now) {
                     over.push(key);
                 }
             }

@@ -3,9 +3,14 @@
 mod in_flight;
 mod racing;
 mod random;
+mod waiting;
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,11 +37,15 @@ struct Shared {
     states: Arc<Mutex<HashMap<String, State>>>,
     /// Lease charges in flight; none if they are made at once.
     in_flight: Option<Arc<Mutex<Vec<InFlight>>>>,
+    /// The thread of the replica that the test plays. What one thread sends is made in order.
+    thread: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 struct InFlight {
     charge: Arc<LeaseCharge>,
+    thread: usize,
+    sent: Micros,
     /// The answer, once the charge is made.
     made: Option<(State, Vec<weir_limit::Undo>, Micros)>,
 }
@@ -44,11 +53,15 @@ struct InFlight {
 impl Shared {
     fn new() -> Shared {
         let clock = Arc::new(ManualClock::new(NOON));
-        Shared { clock, states: Arc::default(), in_flight: None }
+        Shared { clock, states: Arc::default(), in_flight: None, thread: Arc::default() }
     }
 
     fn delaying() -> Shared {
         Shared { in_flight: Some(Arc::default()), ..Shared::new() }
+    }
+
+    fn thread(&self) -> usize {
+        self.thread.load(Ordering::Relaxed)
     }
 
     fn name(charge: &Charge<'_>) -> String {
@@ -68,6 +81,30 @@ impl Shared {
         (before, undos, self.clock.now())
     }
 
+    /// Makes charges in flight in order: all of them, or those of one thread.
+    fn make_all(&self, thread: Option<usize>) {
+        let Some(in_flight) = &self.in_flight else { return };
+        let unmade = |it: &&mut InFlight| {
+            it.made.is_none() && thread.is_none_or(|thread| thread == it.thread)
+        };
+        for it in in_flight.lock().iter_mut().filter(unmade) {
+            it.made = Some(self.make(&it.charge));
+        }
+    }
+
+    /// Answers the charges in flight, and makes and answers what they return.
+    fn answer_all(&self) {
+        let in_flight = || std::mem::take(&mut *self.in_flight.as_ref().unwrap().lock());
+        loop {
+            self.make_all(None);
+            let answered = in_flight();
+            if answered.is_empty() {
+                break;
+            }
+            answered.into_iter().for_each(|it| self.answer(&it.charge, it.made.unwrap()));
+        }
+    }
+
     fn answer(
         &self,
         charge: &LeaseCharge,
@@ -81,6 +118,7 @@ impl Shared {
 
 impl Store for Shared {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        self.make_all(Some(self.thread()));
         answers.extend(batch.charges.iter().map(|charge| Ok(self.charge_one(charge).1)));
     }
 }
@@ -118,7 +156,10 @@ impl Leasing for Shared {
         charge.set_sent();
         match &self.in_flight {
             // Nobody waits: those of one replica are made in order.
-            Some(in_flight) => in_flight.lock().push(InFlight { charge, made: None }),
+            Some(in_flight) => {
+                let (thread, sent) = (self.thread(), self.clock.now());
+                in_flight.lock().push(InFlight { charge, thread, sent, made: None });
+            }
             None => {
                 let made = self.make(&charge);
                 self.answer(&charge, made);
@@ -159,15 +200,44 @@ fn leases(shared: &Shared) -> Leases<Shared> {
     Leases::new(shared.clone(), shared.clock.clone(), Duration::from_micros(LENGTH))
 }
 
-fn charge_now(store: &impl Store, plan: &Arc<Plan>, value: &str, op: Op) -> Decision {
-    use futures_util::FutureExt as _;
+thread_local! {
+    /// Its clock goes on by itself where everything waits for it.
+    static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+}
+
+/// Charges a key. If that waits, `answer` is called once; then it waits for as long as it does.
+fn charge_with(
+    store: &impl Store,
+    plan: &Arc<Plan>,
+    value: &str,
+    op: Op,
+    answer: impl FnOnce(),
+) -> Decision {
     let entries = [("key", value)];
     let key = Key { domain: "d", entries: &entries };
     let charges = [Charge { key, plan, op, hold: None, role: Role::Enforced }];
     let batch = Batch::new(&charges, Duration::from_secs(1));
     let mut answers = Answers::new();
-    store.charge(batch, &mut answers).now_or_never().expect("an answer");
+    RUNTIME.with(|runtime| {
+        runtime.block_on(async {
+            let mut charging = pin!(store.charge(batch, &mut answers));
+            let first = poll_fn(|context| Poll::Ready(charging.as_mut().poll(context))).await;
+            if first.is_pending() {
+                answer();
+                charging.await;
+            }
+        });
+    });
     answers.pop().unwrap().unwrap()
+}
+
+/// Charges a key, without answers to what is in flight.
+fn charge_now(store: &impl Store, plan: &Arc<Plan>, value: &str, op: Op) -> Decision {
+    charge_with(store, plan, value, op, || {})
 }
 
 /// Takes hits one by one until the key is leased.

@@ -10,24 +10,6 @@ impl Shared {
         let in_flight = self.in_flight.as_ref().expect("charges in flight").lock();
         in_flight.iter().filter(|it| it.charge.asks()).count()
     }
-
-    /// Makes the charges in flight in order.
-    fn make_all(&self) {
-        let mut in_flight = self.in_flight.as_ref().expect("charges in flight").lock();
-        for it in in_flight.iter_mut().filter(|it| it.made.is_none()) {
-            it.made = Some(self.make(&it.charge));
-        }
-    }
-
-    /// Answers the charges that are made, and makes and answers what they return.
-    fn answer_all(&self) {
-        let in_flight = || std::mem::take(&mut *self.in_flight.as_ref().unwrap().lock());
-        for InFlight { charge, made } in in_flight() {
-            self.answer(&charge, made.expect("it is made"));
-        }
-        self.make_all();
-        in_flight().into_iter().for_each(|it| self.answer(&it.charge, it.made.unwrap()));
-    }
 }
 
 /// A replica that has asked for its first hits, 32.
@@ -53,7 +35,7 @@ fn take(replica: &impl Store, plan: &Arc<Plan>, times: usize) -> usize {
 fn while_a_grant_is_in_flight_hits_are_charged_one_by_one() {
     let (shared, replica, plan) = asking(10_000);
     assert_eq!((take(&replica, &plan, 50), shared.asks()), (0, 1));
-    shared.make_all();
+    shared.make_all(None);
     shared.answer_all();
     assert_eq!((take(&replica, &plan, 29), shared.asks()), (29, 0));
     // A sixteenth of 31 is left.
@@ -66,7 +48,7 @@ fn while_a_grant_is_in_flight_hits_are_charged_one_by_one() {
 fn hits_are_used_for_a_time_from_when_they_were_asked_for() {
     let (shared, replica, plan) = asking(10_000);
     shared.clock.advance(20_000);
-    shared.make_all();
+    shared.make_all(None);
     shared.clock.advance(40_000);
     shared.answer_all();
     shared.clock.advance(39_999);
@@ -83,7 +65,7 @@ fn the_next_grant_is_asked_for_before_the_last_one_ends() {
         charge_now(&replica, &plan, "a", Op::Take(10));
     }
     shared.clock.advance(20_000);
-    shared.make_all();
+    shared.make_all(None);
     shared.answer_all();
     shared.clock.advance(54_999);
     assert_eq!((take(&replica, &plan, 1), shared.asks()), (1, 0));
@@ -102,7 +84,7 @@ fn the_next_grant_is_asked_for_before_the_last_one_is_used_up() {
         charge_now(&replica, &plan, "a", Op::Take(10));
     }
     shared.clock.advance(20_000);
-    shared.make_all();
+    shared.make_all(None);
     shared.answer_all();
     // 310 are left. About 500 are admitted in 100 ms, so 200 in two trips.
     assert_eq!((take(&replica, &plan, 120), shared.asks()), (120, 0));
@@ -112,7 +94,7 @@ fn the_next_grant_is_asked_for_before_the_last_one_is_used_up() {
 #[test]
 fn a_grant_that_comes_too_late_is_returned_and_not_asked_for_again_at_once() {
     let (shared, replica, plan) = asking(10_000);
-    shared.make_all();
+    shared.make_all(None);
     shared.clock.advance(LENGTH);
     shared.answer_all();
     assert_eq!((used(&shared, &plan), left(&replica, &plan)), (32, 0));
@@ -124,7 +106,7 @@ fn a_grant_that_comes_too_late_is_returned_and_not_asked_for_again_at_once() {
 #[test]
 fn nothing_is_asked_for_again_at_once_where_little_is_left() {
     let (shared, replica, plan) = asking(95);
-    shared.make_all();
+    shared.make_all(None);
     shared.answer_all();
     assert_eq!((left(&replica, &plan), replica.table.len()), (0, 0));
     assert_eq!((take(&replica, &plan, 31), shared.asks()), (0, 0));
@@ -133,7 +115,7 @@ fn nothing_is_asked_for_again_at_once_where_little_is_left() {
 #[test]
 fn a_grant_for_other_numbers_is_returned() {
     let (shared, replica, first) = asking(10_000);
-    shared.make_all();
+    shared.make_all(None);
     let raised = plan([fixed(20_000, Unit::Hour)]);
     take(&replica, &raised, 1);
     shared.answer_all();
@@ -143,7 +125,7 @@ fn a_grant_for_other_numbers_is_returned() {
 #[test]
 fn a_grant_that_comes_while_the_service_drains_is_returned() {
     let (shared, replica, plan) = asking(10_000);
-    shared.make_all();
+    shared.make_all(None);
     replica.table.drain();
     replica.send(replica.table.sweep());
     shared.answer_all();
@@ -162,7 +144,7 @@ fn what_is_leased_of_a_state_that_is_reset_is_lost() {
     let lost = |replica: &Leases<Shared>| replica.table.counts.lost.load(Ordering::Relaxed);
     // While a grant is in flight.
     let (shared, replica, plan) = asking(10_000);
-    shared.make_all();
+    shared.make_all(None);
     reset(&replica, &plan);
     take(&replica, &plan, 3);
     shared.answer_all();
@@ -170,7 +152,7 @@ fn what_is_leased_of_a_state_that_is_reset_is_lost() {
     assert_eq!(replica.table.len(), 0);
     // With a lease.
     let (shared, replica, plan) = asking(10_000);
-    shared.make_all();
+    shared.make_all(None);
     shared.answer_all();
     reset(&replica, &plan);
     assert_eq!((used(&shared, &plan), left(&replica, &plan), lost(&replica)), (0, 0, 31));
@@ -182,7 +164,7 @@ fn a_grant_ends_the_denials_of_its_key() {
     let clock = shared.clock.clone();
     let wait = Duration::from_secs(5);
     let replica = DenyLocally::new(replica, clock, wait, 64).forgetting_where_leased();
-    shared.make_all();
+    shared.make_all(None);
     // Others take the rest.
     assert!(charge_now(&shared, &plan, "a", Op::Take(10_000 - 63)).allowed);
     let decision = charge_now(&replica, &plan, "a", Op::Take(1));

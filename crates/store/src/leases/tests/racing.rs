@@ -40,7 +40,9 @@ proptest! {
         let replicas: Vec<_> = (0..REPLICAS).map(|_| leases(&shared)).collect();
         let mut admitted: HashMap<Micros, u64> = HashMap::new();
         let in_flight = shared.in_flight.clone().unwrap();
-        for step in steps {
+        for (thread, step) in steps.into_iter().enumerate() {
+            // Charges of other steps are made in any order.
+            shared.thread.store(thread, Ordering::Relaxed);
             match step {
                 Step::Pass(by) => shared.clock.advance(by),
                 Step::Sweep(at) => replicas[at].send(replicas[at].table.sweep()),

@@ -1,4 +1,4 @@
-//! Random schedules of one replica: leases answer as the store alone does, hit by hit.
+//! Random schedules of one replica, whose lease charges take their time: it answers as the store alone does, hit by hit.
 
 use proptest::prelude::*;
 
@@ -7,33 +7,57 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Pass(Micros),
-    /// One operation a number of times, with this time between them.
-    Burst(usize, Op, Micros),
+    /// Requests on a thread, with this time between them.
+    Burst(usize, Asked, Micros, usize),
     Sweep,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// Hits, or a look.
+    Hits(u64),
+    /// A hundredth of the limit, times this number.
+    Percent(u64),
+    Refund(u64),
+}
+
+impl Asked {
+    fn op(self, plan: &Plan) -> Op {
+        let n = u64::from(plan.limits()[0].requests_per_unit);
+        match self {
+            Asked::Hits(hits) => Op::Take(hits),
+            Asked::Percent(percent) => Op::Take((n * percent / 100).max(1)),
+            Asked::Refund(hits) => Op::Refund(hits),
+        }
+    }
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let op = prop_oneof![
-        6 => Just(Op::Take(1)),
-        2 => (0_u64..5).prop_map(Op::Take),
-        1 => (20_u64..120).prop_map(Op::Take),
-        1 => (1_u64..9).prop_map(Op::Refund),
+    let asked = prop_oneof![
+        8 => Just(Asked::Hits(1)),
+        2 => (0_u64..5).prop_map(Asked::Hits),
+        2 => (1_u64..=100).prop_map(Asked::Percent),
+        1 => (1_u64..9).prop_map(Asked::Refund),
     ];
+    let times = prop_oneof![2 => 1_usize..4, 3 => 1_usize..80];
     let apart = prop_oneof![Just(0), 0..3_000_u64];
+    let burst = (times, asked, apart, 0_usize..2);
     prop_oneof![
-        3 => (1_usize..80, op, apart).prop_map(|(times, op, apart)| Step::Burst(times, op, apart)),
+        8 => burst.prop_map(|(times, asked, apart, thread)| Step::Burst(times, asked, apart, thread)),
         2 => (0..2 * LENGTH).prop_map(Step::Pass),
         1 => (0..90 * SECOND).prop_map(Step::Pass),
         1 => Just(Step::Sweep),
     ]
 }
 
-fn plans() -> [Arc<Plan>; 6] {
+fn plans() -> [Arc<Plan>; 8] {
     [
         // Charges what it denies, as the reference does.
         plan(Limit::fixed_window(500, Unit::Second, 1)),
+        plan([fixed(400, Unit::Year)]),
         plan([fixed(300, Unit::Minute), fixed(2_000, Unit::Hour)]),
         plan([sliding(400, 60 * SECOND)]),
+        plan([ring(600, 60 * SECOND)]),
         plan([ring(400, 10 * SECOND), fixed(1_500, Unit::Minute)]),
         plan([calendar(5_000), sliding(200, SECOND)]),
         plan([fixed(70, Unit::Minute)]),
@@ -41,27 +65,43 @@ fn plans() -> [Arc<Plan>; 6] {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
+    /// More than 100 000 requests.
     #[test]
     fn one_replica_answers_as_without_leases(
-        which in 0..6_usize,
+        which in 0..8_usize,
+        trip in prop_oneof![Just(0), 0..LENGTH / 2],
         steps in prop::collection::vec(step(), 1..40),
     ) {
         let plan = &plans()[which];
-        let (shared, alone) = (Shared::new(), Shared::new());
+        let shared = Shared::delaying();
+        let alone = Shared { clock: shared.clock.clone(), ..Shared::new() };
         let replica = leases(&shared);
-        let pass = |by| {
-            shared.clock.advance(by);
-            alone.clock.advance(by);
+        // What is sent is made at once, and answered after a trip: so it is known what the store's clock says.
+        let arrives = || {
+            let in_flight = shared.in_flight.as_ref()?.lock();
+            in_flight.first().map(|it| it.sent + trip)
         };
+        let pass_until = |time: Micros| {
+            shared.make_all(None);
+            while let Some(arrives) = arrives().filter(|arrives| *arrives <= time) {
+                shared.clock.advance(arrives.saturating_sub(shared.clock.now()));
+                shared.answer_all();
+            }
+            shared.clock.advance(time.saturating_sub(shared.clock.now()));
+        };
+        let pass = |by| pass_until(shared.clock.now() + by);
+        let answer = || pass_until(arrives().expect("something to wait for"));
         for step in steps {
             match step {
                 Step::Pass(by) => pass(by),
                 Step::Sweep => replica.send(replica.table.sweep()),
-                Step::Burst(times, op, apart) => {
-                    for _ in 0..times {
-                        let decision = charge_now(&replica, plan, "a", op);
+                Step::Burst(times, asked, apart, thread) => {
+                    let op = asked.op(plan);
+                    for i in 0..times {
+                        shared.thread.store(thread ^ i & 1, Ordering::Relaxed);
+                        let decision = charge_with(&replica, plan, "a", op, answer);
                         let expected = charge_now(&alone, plan, "a", op);
                         prop_assert_eq!(Decision { source: Source::Store, ..decision }, expected);
                         pass(apart);
@@ -72,6 +112,7 @@ proptest! {
         // What is charged is what was admitted.
         replica.table.drain();
         replica.send(replica.table.sweep());
+        shared.answer_all();
         let look = |store: &Shared| charge_now(store, plan, "a", Op::Take(0));
         prop_assert_eq!(look(&shared), look(&alone));
     }

@@ -1,11 +1,14 @@
 //! Leases of keys in Redis.
 
 use super::servers::cluster::Cluster;
+use super::servers::proxy::Proxy;
 use super::*;
 use crate::Operations;
 use crate::leases::Leases;
 use weir_common::clock::BootClock;
 use weir_limit::{Algorithm, BucketedWindow, SlidingWindow, Source};
+
+use tokio::runtime::{Builder, Runtime};
 
 const LENGTH: Duration = Duration::from_millis(100);
 
@@ -62,6 +65,104 @@ fn one_replica_answers_as_without_leases() {
             assert!(leased > 300, "{leased} of {}", plan.shape());
         });
     }
+}
+
+/// A random number below a bound.
+fn below(bound: u64) -> u64 {
+    (weir_common::random::random() * bound as f64) as u64
+}
+
+/// What differs while requests take their time: where it was decided, and waits by less than a second.
+fn assert_equal(decision: &Decision, expected: &Decision, what: &str) {
+    let near = |decision: &Decision| -> Vec<_> {
+        decision.near.iter().map(|near| (near.limit, near.used)).collect()
+    };
+    let numbers = |decision: &Decision| {
+        let Decision { allowed, limit, used_before, remaining, .. } = *decision;
+        (allowed, limit, used_before, remaining, near(decision))
+    };
+    assert_eq!(numbers(decision), numbers(expected), "{what}");
+    assert_eq!(decision.retry_after.is_some(), expected.retry_after.is_some(), "{what}");
+    let waits = [
+        (decision.reset_after, expected.reset_after),
+        (decision.retry_after.unwrap_or(0), expected.retry_after.unwrap_or(0)),
+    ];
+    assert!(waits.iter().all(|(a, b)| a.abs_diff(*b) < SECOND), "{waits:?} {what}");
+}
+
+/// One replica with two threads, one request after the other, by turns; Redis is `delay` away. Beside it the same
+/// requests without leases.
+fn assert_one_replica_answers_as_without_leases(
+    server: &Server,
+    key: String,
+    plan: &Arc<Plan>,
+    delay: Duration,
+) {
+    // A key is hot from 32 requests in that time, also on a busy machine.
+    let length = Duration::from_secs(1);
+    let proxy = Proxy::start(server.port());
+    proxy.delay(delay);
+    let thread = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let threads: [Runtime; 2] = [thread(), thread()];
+    // Each thread has a connection of its own.
+    let far = RedisStore::new(Options { connections: 64, ..options(local(proxy.port())) });
+    let leasing = Arc::new(Leases::new(far, BootClock, length));
+    let sweeping = leasing.clone();
+    threads[0].spawn(async move { sweeping.maintain().await });
+    let (own, alone) = (runtime(), RedisStore::new(options(single(server))));
+
+    let n = u64::from(plan.limits()[0].requests_per_unit);
+    let mut leased = 0;
+    for round in 0..400_usize {
+        let op = match below(100) {
+            0..3 => Op::Take(1 + below(n)),
+            3..7 => Op::Take(0),
+            7..10 => Op::Refund(1 + below(n)),
+            10..20 => Op::Take(1 + below(3)),
+            _ => Op::Take(1),
+        };
+        let thread = &threads[round % 2];
+        let decision = thread.block_on(thread.spawn({
+            let (leasing, plan, key) = (leasing.clone(), plan.clone(), key.clone());
+            async move { one(&*leasing, charge_of(&[("leased", &key)], &plan, op)).await }
+        }));
+        let decision = decision.unwrap();
+        let expected = own.block_on(one(&alone, charge_of(&[("alone", &key)], plan, op)));
+        assert_equal(&decision, &expected, &format!("{round}: {op:?} of {key}"));
+        leased += u32::from(decision.source == Source::Leased);
+        // Now and then until what is left is being returned.
+        if below(100) == 0 {
+            std::thread::sleep(length + Duration::from_millis(below(100)));
+        }
+    }
+    assert!(leased > 0, "{key}");
+}
+
+/// 2 000 requests over links of 2 and 20 ms.
+#[test]
+fn one_replica_answers_as_without_leases_over_slow_links() {
+    const YEAR: Micros = 366 * 86_400 * SECOND;
+    let year = Limit::fixed_window(1_000, Unit::Year, 1).unwrap();
+    let uncharged = Limit { charge_denied: false, ..year.clone() };
+    let other = |algorithm: Algorithm| Limit { algorithm, ..uncharged.clone() };
+    let sliding = other(SlidingWindow { n: 1_000, period: YEAR }.into());
+    let ring = other(BucketedWindow { n: 1_000, period: YEAR, buckets: 6 }.into());
+    let month = Limit::fixed_window(2_000, Unit::Month, 1).unwrap();
+    let month = Limit { charge_denied: false, ..month };
+    let plans =
+        [vec![year], vec![uncharged.clone()], vec![sliding], vec![ring], vec![uncharged, month]];
+    let server = Server::start();
+    std::thread::scope(|scope| {
+        for (number, limits) in plans.iter().enumerate() {
+            for delay in [2, 20].map(Duration::from_millis) {
+                let plan = Plan::new(limits.clone()).with_near_limit_ratio(Some(0.8));
+                let (server, plan, key) = (&server, Arc::new(plan), format!("{number} {delay:?}"));
+                scope.spawn(move || {
+                    assert_one_replica_answers_as_without_leases(server, key, &plan, delay);
+                });
+            }
+        }
+    });
 }
 
 async fn one(store: &impl Store, charge: Charge<'_>) -> Decision {
