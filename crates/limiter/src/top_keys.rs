@@ -29,7 +29,8 @@ pub(super) fn record(
     if hits == 0 {
         return;
     }
-    let near = match is_charged && decision.allowed && decision.source == Source::Store {
+    let is_counted = matches!(decision.source, Source::Store | Source::Leased);
+    let near = match is_charged && decision.allowed && is_counted {
         true => near(charge.plan, decision, counted, hits),
         false => NearAdmissions::new(),
     };

@@ -2,12 +2,15 @@
 
 use std::net::SocketAddr;
 
+use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
 use super::*;
 use crate::support::api::channel;
 use crate::support::control_api::ControlApi;
+use crate::support::http;
 use crate::support::redis::Server;
+use crate::support::redis::proxy::Proxy;
 
 /// Neither rule charges what it denies, so what is counted is what was admitted.
 const RULES: &str = "\
@@ -119,4 +122,87 @@ async fn nothing_is_leased_where_it_is_off() {
         assert_eq!(admitted(weir.grpc, "hour", 200).await, 200);
         assert_eq!(weir.metric("weir_lease_grants_total"), 0);
     }
+}
+
+/// The rules twice: with leases and without.
+fn twins() -> String {
+    let rules = |name: &str, lease: &str| {
+        format!(
+            "  - key: {name}_large
+    rate_limit: {{ unit: year, requests_per_unit: 100000 }}
+{lease}  - key: {name}_small
+    rate_limit: {{ unit: year, requests_per_unit: 400, charge_denied: false }}
+{lease}"
+        )
+    };
+    let (early, alone) = (rules("early", ""), rules("alone", "    lease: false\n"));
+    format!("domain: shop\ndescriptors:\n{early}{alone}")
+}
+
+/// What a text or a document shows of one of the twins, under the name of both.
+fn of_twin(twin: &str, lines: impl Iterator<Item = String>) -> Vec<String> {
+    let name = format!("{twin}_");
+    let of_twin = lines.filter(|line| line.contains(&name));
+    let mut shown: Vec<String> = of_twin.map(|line| line.replace(&name, "")).collect();
+    shown.sort();
+    shown
+}
+
+/// Redis is 2 ms away, and one request comes after the other: codes, metrics of rules, lists of top keys, history and
+/// denials are those without leases.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_replica_shows_what_it_shows_without_leases() {
+    let redis = Server::start();
+    let proxy = Proxy::start(redis.port());
+    proxy.delay(Duration::from_millis(2));
+    let weir = with_redis(proxy.port(), &twins())
+        .env("WEIR__STORE__DENY_LOCALLY_FOR", "0")
+        // So that keys are hot on a busy machine.
+        .env("WEIR__STORE__LEASES_FOR", "1s")
+        .start();
+    let api = ControlApi::new(&weir);
+    let codes = async |key: String, hits: &[u32]| {
+        let mut client = RateLimitServiceClient::new(channel(weir.grpc).await);
+        let mut codes = Vec::new();
+        for hits in hits {
+            let hits_addend = *hits;
+            let request = RateLimitRequest { hits_addend, ..request("shop", &[(&key, "a")]) };
+            let answer = client.should_rate_limit(request).await.expect("an answer").into_inner();
+            codes.push((answer.overall_code, answer.statuses[0].limit_remaining));
+        }
+        codes
+    };
+    let large = [[79_000].as_slice(), &[1; 3_000]].concat();
+    let small = [[1; 32].as_slice(), &[368, 1, 1]].concat();
+    for (key, hits) in [("large", &large), ("small", &small)] {
+        let leased = codes(format!("early_{key}"), hits).await;
+        let alone = codes(format!("alone_{key}"), hits).await;
+        assert_eq!(leased, alone, "{key}");
+    }
+    assert!(weir.metric(SERVED) > 1_000);
+
+    let same = |what: &str, lines: Vec<String>| {
+        let [leased, alone] = ["early", "alone"].map(|twin| of_twin(twin, lines.iter().cloned()));
+        assert!(!alone.is_empty(), "{what}");
+        assert_eq!(leased, alone, "{what}");
+    };
+    let metrics = http::get(weir.http, "/metrics").body;
+    same("metrics", metrics.lines().map(str::to_owned).collect());
+    for by in ["near", "hits", "denied"] {
+        let list = api.good(&format!("/v1/top?by={by}"));
+        let rows = list["rows"].as_array().expect("rows").iter().map(|row| {
+            let mut row = row.clone();
+            // It is that of the latest request.
+            row.as_object_mut().expect("a row").remove("reset_ms");
+            row.to_string()
+        });
+        same(by, rows.collect());
+    }
+    // It is written once a second.
+    wait_for("the same history", || {
+        let history = api.good("/v1/history?step=1s");
+        let rules = || history["rules"].as_array().into_iter().flatten().map(ToString::to_string);
+        let [early, alone] = ["early", "alone"].map(|twin| of_twin(twin, rules()));
+        (alone.len() == 2 && early == alone).then_some(())
+    });
 }
