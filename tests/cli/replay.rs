@@ -69,17 +69,17 @@ fn a_report_counts_by_rule_key_and_minute() {
     assert_eq!(traffic["without_descriptors"], 1);
     assert_eq!(traffic["first"], "2026-11-22T10:00:00Z");
     assert_eq!(traffic["last"], "2026-11-22T10:02:00Z");
-    assert_eq!(report["rules"]["refused"]["requests"], 2);
+    assert_eq!(report["rules"]["denied"]["requests"], 2);
     let user = rule(&report, "shop.user");
-    assert_eq!((&user["requests"], &user["refused"]["requests"]), (&4.into(), &1.into()));
+    assert_eq!((&user["requests"], &user["denied"]["requests"]), (&4.into(), &1.into()));
     assert_eq!(user["origin"], "shop.yaml:3:5");
-    assert_eq!(user["refused"]["worst_keys"][0]["key"], "user=ann");
-    assert_eq!(user["refused"]["worst_minute"]["start"], "2026-11-22T10:00:00Z");
+    assert_eq!(user["denied"]["worst_keys"][0]["key"], "user=ann");
+    assert_eq!(user["denied"]["worst_minute"]["start"], "2026-11-22T10:00:00Z");
     let ghost = rule(&report, "shop.user_ghost");
-    assert_eq!((&ghost["requests"], &ghost["refused"]["requests"]), (&2.into(), &1.into()));
+    assert_eq!((&ghost["requests"], &ghost["denied"]["requests"]), (&2.into(), &1.into()));
     // A rule in shadow mode shows what it would deny, and denies nothing.
     let path = rule(&report, "shop.path");
-    assert_eq!((&path["shadow"], &path["refused"]["requests"]), (&true.into(), &1.into()));
+    assert_eq!((&path["shadow"], &path["denied"]["requests"]), (&true.into(), &1.into()));
     assert_eq!(report["series"]["bucket_seconds"], 1);
     assert_eq!(report["series"]["requests"].as_array().unwrap().len(), 121);
 }
@@ -125,7 +125,7 @@ fn hits_count() {
                {\"time\": 1795341600, \"user\": \"bob\"}\n\
                {\"time\": 1795341600, \"user\": \"bob\", \"n\": -1}\n";
     let report = json("--hits n", log.as_bytes());
-    assert_eq!(rule(&report, "shop.user")["refused"]["requests"], 1);
+    assert_eq!(rule(&report, "shop.user")["denied"]["requests"], 1);
     assert_eq!(report["traffic"]["requests"], 3);
     let error = report["traffic"]["invalid_lines"][0]["error"].as_str().unwrap();
     assert!(error.contains("`n`") && error.contains("'-1'"), "{error}");
@@ -158,18 +158,18 @@ fn rules_are_compared() {
     let report = run("--compare new.yaml");
     let comparison = &report["comparison"];
     assert_eq!(comparison["rules"]["files"], "new.yaml");
-    let newly = &comparison["newly_refused"];
+    let newly = &comparison["newly_denied"];
     assert_eq!(newly["total"]["requests"], 1);
     assert_eq!(newly["rules"][0]["name"], "shop.path");
     assert_eq!(newly["total"]["worst_keys"][0]["key"], "path=/a");
-    let no_longer = &comparison["no_longer_refused"];
+    let no_longer = &comparison["no_longer_denied"];
     assert_eq!(no_longer["rules"][0]["name"], "shop.user");
     assert_eq!(no_longer["total"]["worst_keys"][0]["key"], "user=ann");
     let report = run("--compare-overlay free.overlay.yaml");
     let comparison = &report["comparison"];
     assert_eq!(comparison["rules"]["files"], "shop.yaml free.overlay.yaml");
-    assert_eq!(comparison["newly_refused"]["total"]["requests"], 0);
-    assert_eq!(comparison["no_longer_refused"]["rules"][0]["name"], "shop.user_ghost");
+    assert_eq!(comparison["newly_denied"]["total"]["requests"], 0);
+    assert_eq!(comparison["no_longer_denied"]["rules"][0]["name"], "shop.user_ghost");
 }
 
 #[test]
@@ -334,10 +334,10 @@ fn addresses_are_counted_by_network_and_list() {
     {
         let rule = rule(&report, name);
         assert_eq!(
-            (&rule["requests"], &rule["refused"]["requests"]),
+            (&rule["requests"], &rule["denied"]["requests"]),
             (&requests.into(), &1.into())
         );
         // Who was denied, as the log has it.
-        assert_eq!(rule["refused"]["worst_keys"][0]["key"], key);
+        assert_eq!(rule["denied"]["worst_keys"][0]["key"], key);
     }
 }

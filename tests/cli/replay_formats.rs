@@ -31,7 +31,7 @@ fn denied(args: &[&str], log: &str) -> Vec<String> {
     let json: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(json["traffic"]["invalid"], 0, "{out}");
     let rules = json["rules"]["rules"].as_array().unwrap();
-    let keys = rules.iter().flat_map(|rule| rule["refused"]["worst_keys"].as_array().unwrap());
+    let keys = rules.iter().flat_map(|rule| rule["denied"]["worst_keys"].as_array().unwrap());
     keys.map(|key| key["key"].as_str().unwrap().to_owned()).collect()
 }
 

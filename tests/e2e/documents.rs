@@ -13,10 +13,11 @@ use crate::support::weir::Setup;
 use crate::support::{console, envoy, schemas, yaml};
 
 /// What another test checks: the start of a path, and the test, which must name the file.
-const CHECKED_ELSEWHERE: [(&str, &str); 4] = [
+const CHECKED_ELSEWHERE: [(&str, &str); 5] = [
     ("docs/envoy.md", "tests/e2e/envoy_docs.rs"),
     ("docs/install.md", "tests/repository/install.rs"),
     ("docs/managed-redis.md", "tests/repository/install.rs"),
+    ("examples/agentgateway/", "tests/e2e/agentgateway.rs"),
     ("examples/compose/", "tests/e2e/compose.rs"),
 ];
 

@@ -10,6 +10,7 @@
 )]
 
 mod address_families;
+mod agentgateway;
 mod bad_input;
 mod budget_api;
 mod budgets;

@@ -69,7 +69,7 @@ fn descriptor_json(descriptor: &DescriptorReport) -> Value {
 fn side_json(side: &SideReport, requests: u64) -> Value {
     json!({
         "files": side.name,
-        "refused": count_json(&side.denied, requests),
+        "denied": count_json(&side.denied, requests),
         "rules": side.rules.iter().map(rule_json).collect::<Vec<_>>(),
         "unused_rules": side.unused,
         "unmatched_descriptors": side.unmatched,
@@ -84,7 +84,7 @@ fn rule_json(rule: &RuleReport) -> Value {
         "limits": rule.limits,
         "shadow": rule.is_shadow,
         "requests": rule.requests,
-        "refused": count_json(&rule.denied, rule.requests),
+        "denied": count_json(&rule.denied, rule.requests),
         "series": rule.series,
     })
 }
@@ -107,8 +107,8 @@ fn count_json(count: &Count, requests: u64) -> Value {
 fn comparison_json(comparison: &Comparison, requests: u64) -> Value {
     json!({
         "rules": side_json(&comparison.other, requests),
-        "newly_refused": difference_json(&comparison.newly_denied, requests),
-        "no_longer_refused": difference_json(&comparison.no_longer_denied, requests),
+        "newly_denied": difference_json(&comparison.newly_denied, requests),
+        "no_longer_denied": difference_json(&comparison.no_longer_denied, requests),
     })
 }
 
