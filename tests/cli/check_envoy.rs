@@ -1,5 +1,7 @@
 //! `weir check --envoy`: what it finds in configurations of Envoy.
 
+mod paths_and_domains;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -13,7 +13,9 @@ mod resources;
 mod routes;
 pub(in crate::cli) mod typed_struct;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use self::filter::{EnvoyConfig, Sent};
 use self::input::EnvoyFile;
@@ -32,6 +34,8 @@ pub(super) struct Findings {
     sources: Sources,
     /// What is not compared, or not wholly.
     notes: Vec<String>,
+    /// The places of values that are compared with paths and their query strings.
+    exact_paths: HashSet<(Arc<str>, Position)>,
     /// The work that may still be done; none after more was needed.
     effort: Option<usize>,
 }
@@ -79,6 +83,17 @@ impl Findings {
         self.effort.is_some()
     }
 
+    /// Warns once about a value of a rule that is compared with the path and its query string.
+    fn add_exact_path(&mut self, origin: &Origin, descriptor: &str) {
+        if self.exact_paths.insert((origin.file.clone(), origin.position)) {
+            let message = format!(
+                "'{descriptor}' is compared with the path and its query string, which any client can add"
+            );
+            let help = "write a wildcard with `share_threshold: true`, such as `/login*`, or let Envoy send the path alone, by the expression `request.url_path`";
+            self.add_at(origin, message, "", help);
+        }
+    }
+
     /// Adds a warning about any file.
     fn add_at(&mut self, origin: &Origin, message: String, text: &str, help: &str) {
         let problem = Problem {
@@ -103,6 +118,7 @@ pub(super) fn check(
         problems: Problems::new(max_problems),
         sources: Sources::default(),
         notes: Vec::new(),
+        exact_paths: HashSet::new(),
         effort: Some(MAX_EFFORT),
     };
     check_into(findings, loaded, paths, max_file)
@@ -158,7 +174,7 @@ fn check_into(
 /// The descriptor that an item of `rate_limits` sends, with its place.
 fn describe(sent: &Sent) -> String {
     let entry = |(key, values): &(String, actions::Values)| match values {
-        actions::Values::Any => format!("{key}=…"),
+        actions::Values::Any | actions::Values::Path => format!("{key}=…"),
         actions::Values::OneOf(values) => format!("{key}={}", values.join("|")),
     };
     sent.entries.iter().map(entry).collect::<Vec<_>>().join(",")
@@ -192,7 +208,8 @@ mod tests {
         let mut loaded = Loaded::compile(vec![file.into()], none, &Options::default(), None);
         let problems = Problems::new(DEFAULT_MAX_PROBLEMS);
         let sources = Sources::default();
-        let findings = Findings { problems, sources, notes: Vec::new(), effort: Some(effort) };
+        let (notes, exact_paths) = Default::default();
+        let findings = Findings { problems, sources, notes, exact_paths, effort: Some(effort) };
         check_into(findings, &mut loaded, &[path], 1 << 20);
         let shown = |problem: &Problem| {
             assert!(problem.is_error() && problem.position.is_some(), "{problem}");

@@ -8,6 +8,8 @@ use weir_rules::tree::{Content, Node};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Values {
     Any,
+    /// Any path with its query string, from the header `:path`.
+    Path,
     OneOf(Vec<String>),
 }
 
@@ -43,6 +45,22 @@ pub(super) fn descriptors<'n, 'a>(
     }
     variants.retain(|variant| !variant.is_empty());
     Ok(variants)
+}
+
+/// The header with the path and the query string.
+const PATH: &str = ":path";
+
+/// Returns the matcher of an item that compares the path with its query string, which a client can add to.
+pub(super) fn exact_path<'n, 'a>(item: &'n Node<'a>) -> Option<&'n Node<'a>> {
+    let headers = list(item, "actions")
+        .iter()
+        .filter_map(|action| get(action, "header_value_match"))
+        .flat_map(|action| list(action, "headers"));
+    let is_exact = |header: &&Node<'_>| {
+        let matcher = get(header, "string_match");
+        get(header, "exact_match").or_else(|| get(matcher?, "exact")).is_some()
+    };
+    headers.filter(|header| text(header, "name") == PATH).find(is_exact)
 }
 
 /// The names of the actions.
@@ -107,8 +125,9 @@ fn entry(action: &Node<'_>, clusters: &Values) -> Option<(SentEntry, bool)> {
         ("dynamic_metadata", ""),
     ] {
         if let Some(action) = get(action, name) {
-            let entry = (key(action, default), Values::Any);
-            return Some((entry, is_true(action, "skip_if_absent")));
+            let is_path = name == "request_headers" && text(action, "header_name") == PATH;
+            let values = if is_path { Values::Path } else { Values::Any };
+            return Some(((key(action, default), values), is_true(action, "skip_if_absent")));
         }
     }
     for (name, default) in [
@@ -139,7 +158,7 @@ pub(in crate::cli) fn written_entry(action: &Node<'_>) -> Option<(String, Option
     }
     let ((key, values), _) = entry(action, &Values::Any)?;
     match values {
-        Values::Any => Some((key, None)),
+        Values::Any | Values::Path => Some((key, None)),
         Values::OneOf(values) => Some((key, values.into_iter().next())),
     }
 }

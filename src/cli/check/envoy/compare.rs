@@ -7,7 +7,7 @@ use super::actions::{SentEntry, Values};
 use super::filter::Sent;
 use super::{Findings, describe};
 use weir_common::suggest::Suggester;
-use weir_rules::{Candidate, Level, Position, Rule, RuleSet};
+use weir_rules::{Candidate, Level, MatchKind, Position, Rule, RuleSet};
 
 /// Reports descriptors that no rule matches and, if all that is sent is known, rules that match none.
 pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, findings: &mut Findings) {
@@ -15,6 +15,7 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
     let mut used = BTreeSet::new();
     let mut unknown = BTreeSet::new();
     let mut compared = HashMap::new();
+    let (mut meant, mut unmatched) = (HashSet::new(), Vec::new());
     let names: BTreeSet<&str> = rules.rules().map(Rule::domain).collect();
     let mut suggester = Suggester::default();
     for sent in sent {
@@ -44,7 +45,17 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
                 *new.insert(ends.iter().any(is_meant))
             }
         };
+        if is_meant && sent.is_shared {
+            meant.insert((&sent.origin.file, sent.origin.position, sent.entries.as_slice()));
+        }
         if !sent.has_limit && !is_meant && !findings.has_error(&sent.origin) {
+            unmatched.push(sent);
+        }
+    }
+    for sent in unmatched {
+        // Filters of two domains both send what routes and virtual hosts have.
+        let place = (&sent.origin.file, sent.origin.position, sent.entries.as_slice());
+        if !meant.contains(&place) {
             let descriptor = describe(sent);
             let message = format!("no rule of the domain '{}' matches '{descriptor}'", sent.domain);
             let help = format!(
@@ -92,7 +103,7 @@ pub(super) fn ends<'s>(
     let mut reserving: Vec<(Candidate<'s>, usize)> = Vec::new();
     for (key, values) in entries {
         let effort = |level: &Level<'_>| match values {
-            Values::Any => level.size(),
+            Values::Any | Values::Path => level.size(),
             Values::OneOf(values) => values.len().saturating_mul(1 + level.wildcards()),
         };
         let effort = levels.iter().map(effort).fold(1 + reserving.len(), usize::saturating_add);
@@ -100,7 +111,7 @@ pub(super) fn ends<'s>(
             return None;
         }
         let matches = |level: Level<'s>| match values {
-            Values::Any => level.reachable(key),
+            Values::Any | Values::Path => level.reachable(key),
             Values::OneOf(values) => values
                 .iter()
                 .filter_map(|value| level.matches((key, value)).into_iter().next())
@@ -110,6 +121,11 @@ pub(super) fn ends<'s>(
         // Several values may match one descriptor.
         let mut seen = HashSet::new();
         ends.retain(|end| seen.insert(std::ptr::from_ref(end.origin)));
+        if *values == Values::Path {
+            for end in ends.iter().filter(|end| end.kind == MatchKind::Value) {
+                findings.add_exact_path(end.origin, end.text);
+            }
+        }
         levels = ends.iter().map(|end| end.below).collect();
         let reserve = |end: &Candidate<'s>| end.rule.and_then(|rule| rule.reserve.as_deref());
         reserving.retain_mut(|(end, further)| {

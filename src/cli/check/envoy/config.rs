@@ -129,6 +129,7 @@ fn network_filter(node: &Node<'_>, findings: &Findings, sent: &mut Vec<Sent>) {
             domain: text(node, "domain").to_owned(),
             entries: entries.collect(),
             has_limit: get(descriptor, "limit").is_some(),
+            is_shared: false,
             origin: findings.origin(descriptor.position),
         });
     }

@@ -14,6 +14,8 @@ pub(super) struct Sent {
     pub entries: Vec<SentEntry>,
     /// Whether the filter may bring a limit of its own.
     pub has_limit: bool,
+    /// Whether all filters of the stage send it: the item is one of a route or a virtual host.
+    pub is_shared: bool,
     /// The item of `rate_limits`.
     pub origin: Origin,
 }

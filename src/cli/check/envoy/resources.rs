@@ -32,6 +32,11 @@ pub(super) fn resources<'n, 'a>(root: &'n Node<'a>) -> Vec<&'n Node<'a>> {
 pub(super) fn not_a_configuration(file: &str, documents: &[Node<'_>]) -> Problem {
     let is_rule_file =
         |root: &Node<'_>| get(root, "domain").is_some() && get(root, "descriptors").is_some();
+    if let Some(binds) = documents.iter().find_map(binds) {
+        let message = "this is a configuration of agentgateway, not of Envoy";
+        let help = "try what the descriptors of `remoteRateLimit` send with `weir explain RULES -d DOMAIN key=value`";
+        return Problem { position: Some(binds), ..Problem::of_file(file, message, help) };
+    }
     let (position, problem) = match documents.iter().flat_map(kinds).next() {
         _ if documents.iter().any(is_rule_file) => {
             let help = "write it before --envoy, and an Envoy configuration after it";
@@ -51,6 +56,11 @@ pub(super) fn not_a_configuration(file: &str, documents: &[Node<'_>]) -> Problem
         }
     };
     Problem { position: Some(position), ..problem }
+}
+
+/// Returns where a configuration of agentgateway has its ports.
+pub(super) fn binds(root: &Node<'_>) -> Option<Position> {
+    get(root, "binds").map(|binds| binds.position)
 }
 
 /// The command that gives the configuration that comes of a resource.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::Findings;
-use super::actions::{Values, descriptors, size, unknown};
+use super::actions::{Values, descriptors, exact_path, size, unknown};
 use super::charges;
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text};
@@ -35,8 +35,8 @@ pub(super) struct Routes<'c, 'n, 'a> {
     /// The lists of filters and `typed_per_filter_config` whose charges are checked, by their first items.
     charges: BTreeMap<Position, &'n [Node<'a>]>,
     reservations: Reservations<'n, 'a>,
-    /// The places of actions that are not known.
-    unknown_actions: BTreeSet<Position>,
+    /// The places of actions that are reported.
+    reported: BTreeSet<Position>,
     /// Whether there is Envoy's local rate limit, which uses the same items.
     has_local: bool,
     is_complete: bool,
@@ -72,7 +72,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             seen: BTreeSet::new(),
             charges: BTreeMap::new(),
             reservations: Reservations::default(),
-            unknown_actions: BTreeSet::new(),
+            reported: BTreeSet::new(),
             has_local: false,
             is_complete: true,
         }
@@ -236,6 +236,19 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             if reserves {
                 self.reservations.add(Used { item, domain, ignores_hits: by_stage, grpc_service });
             }
+            if let Some(header) = exact_path(item)
+                && self.reported.insert(header.position)
+            {
+                let message =
+                    "this compares the path with its query string, which any client can add"
+                        .to_owned();
+                self.findings.add(
+                    header.position,
+                    message,
+                    "",
+                    "match the path by `prefix` or by `safe_regex`",
+                );
+            }
             let variants = match descriptors(item, &route.clusters) {
                 Ok(variants) => variants,
                 Err(action) => {
@@ -251,6 +264,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                         domain: domain.to_owned(),
                         entries,
                         has_limit: get(item, "limit").is_some(),
+                        is_shared: by_stage,
                         origin: self.findings.origin(item.position),
                     });
                 }
@@ -260,7 +274,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
 
     /// Reports an action that is not known, once for all routes.
     fn report_unknown(&mut self, action: &Node<'_>) {
-        if self.unknown_actions.insert(action.position) {
+        if self.reported.insert(action.position) {
             let (why, name, help) = unknown(action);
             let message = format!("{why}: its item is not compared with the rules");
             self.findings.add(action.position, message, name, &help);
