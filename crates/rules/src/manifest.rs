@@ -125,7 +125,8 @@ fn unpack(file: &RuleFile) -> Option<Result<Vec<Embedded>, Problem>> {
         true => Err(Problem::of_file(
             &file.name,
             "the manifest has no rules",
-            "put rules into the `data` of a ConfigMap, under names that end in .yaml or .yml",
+            "put rules, with `domain` and `descriptors`, into the `data` of a ConfigMap, under names that end in .yaml or \
+             .yml",
         )),
     })
 }
@@ -149,7 +150,7 @@ fn add(object: &Node<'_>, lines: &[&str], found: &mut Vec<Embedded>) {
             && let Position::Line { line, column } = value.position
         {
             let map = SourceMap::of_scalar(lines, line.get(), column, text);
-            match is_rule_file(name) {
+            match is_rule_file(name, text) {
                 true => rules.push((text.to_owned(), map)),
                 false => {
                     lists.push(EmbeddedList { name: name.to_owned(), text: text.to_owned(), map });
@@ -161,10 +162,22 @@ fn add(object: &Node<'_>, lines: &[&str], found: &mut Vec<Embedded>) {
     found.extend(rules.into_iter().map(|(text, map)| Embedded { text, map, lists: lists.clone() }));
 }
 
-/// Whether the name is that of a rule file, not of a test or an overlay.
-fn is_rule_file(name: &str) -> bool {
+/// The keys at the top of a rule file.
+const TOP_KEYS: [&str; 2] = ["domain", "descriptors"];
+
+/// Whether an entry is a rule file by its name, which is not that of a test or an overlay, and by its keys: others are
+/// settings, or configurations of other programs.
+fn is_rule_file(name: &str, text: &str) -> bool {
     let stem = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml"));
-    stem.is_some_and(|stem| !stem.ends_with(".test") && !stem.ends_with(".overlay"))
+    if stem.is_none_or(|stem| stem.ends_with(".test") || stem.ends_with(".overlay")) {
+        return false;
+    }
+    match Documents::new(text).next() {
+        Some(Ok(Some(root))) => TOP_KEYS.iter().any(|key| get(&root, key).is_some()),
+        Some(Ok(None)) | None => false,
+        // What cannot be read is reported if it is meant as rules.
+        Some(Err(_)) => lines(text).any(|line| TOP_KEYS.iter().any(|key| line.starts_with(key))),
+    }
 }
 
 fn get<'n, 'a>(map: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {

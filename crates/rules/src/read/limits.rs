@@ -118,7 +118,7 @@ impl Reader<'_> {
             self.unlimited(fields, &unit, rule);
         } else {
             let number = fields.get("requests_per_unit");
-            let has_number = number.is_some_and(|node| !is_null(node));
+            let has_number = fields.has_unknown || number.is_some_and(|node| !is_null(node));
             result.places.push(LimitPlace { position: fields.position, has_number });
             result.limits.extend(self.limit(fields, &name, &unit, rule));
         }

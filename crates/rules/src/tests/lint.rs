@@ -132,6 +132,10 @@ fn limits_without_a_number() {
         assert_eq!(of(&format!("- {{ key: k, rate_limit: {limit} }}\n")), [""; 0]);
     }
     assert_eq!(of("- { key: k, rate_limits: [{ unit: day }] }\n").len(), 1);
+    // A misspelled key is not a missing one.
+    for limit in ["{ unit: day, requests: 5 }", "{ unit: day, requests_per_unit: , x: 1 }"] {
+        assert_eq!(of(&format!("- {{ key: k, rate_limit: {limit} }}\n")), [""; 0], "{limit}");
+    }
 }
 
 #[test]
@@ -398,6 +402,23 @@ fn the_lists_of_a_manifest_are_other_entries_of_the_config_map() {
     );
 }
 
+/// The chart's ConfigMap has settings beside the rules.
+#[test]
+fn entries_without_domain_and_descriptors_are_no_rule_files() {
+    let others = "  weir.yaml: |\n    store: { kind: redis }\n  envoy.yaml: '[1]'\n  empty.yaml: ''\n  text.yaml: hello\n";
+    for rules in ["domain: d\n    descriptors: []", "descriptors: []"] {
+        let text =
+            format!("apiVersion: v1\nkind: ConfigMap\ndata:\n  r.yml: |\n    {rules}\n{others}");
+        let mut problems = Vec::new();
+        let files = SourceFile::unpack(file("m.yaml", &text), &mut problems);
+        assert_eq!((files.len(), problems.len()), (1, 0), "{text}");
+    }
+    let text = format!("apiVersion: v1\nkind: ConfigMap\ndata:\n{others}");
+    let mut problems = Vec::new();
+    assert_eq!(SourceFile::unpack(file("m.yaml", &text), &mut problems).len(), 0);
+    assert!(problems[0].message.contains("the manifest has no rules"), "{}", problems[0]);
+}
+
 #[test]
 fn manifests_without_rules_and_broken_ones_are_errors() {
     let mut problems = Vec::new();
@@ -407,6 +428,12 @@ fn manifests_without_rules_and_broken_ones_are_errors() {
     let text = "apiVersion: v1\nkind: ConfigMap\n---\n\"\n";
     assert_eq!(SourceFile::unpack(file("m.yaml", text), &mut problems).len(), 0);
     assert!(problems[1].to_string().starts_with("m.yaml:"), "{}", problems[1]);
+    // Rules that cannot be read are reported.
+    let text =
+        "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n    domain: d\n    descriptors: [\n";
+    let files = SourceFile::unpack(file("m.yaml", text), &mut problems);
+    let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+    assert!(loaded.problems[0].to_string().starts_with("m.yaml:6:"), "{:?}", loaded.problems);
     // A rule file that only mentions the word stays one.
     let rules = "domain: d # apiVersion\n";
     assert_eq!(SourceFile::unpack(file("r.yaml", rules), &mut problems).len(), 1);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::super::keys::Section;
 use super::super::super::position::Position;
-use super::super::super::tree::Node;
+use super::super::super::tree::{Content, Node};
 use super::super::Reader;
 use super::super::values::text_of;
 
@@ -14,11 +14,13 @@ pub(in super::super) struct Fields<'n> {
     nodes: BTreeMap<&'static str, &'n Node<'n>>,
     /// Whether the limit is an item of `rate_limits`.
     pub listed: bool,
+    /// Whether a key is unknown: it may be a missing one, misspelled.
+    pub has_unknown: bool,
 }
 
 impl<'n> Fields<'n> {
     pub fn new(position: Position, nodes: BTreeMap<&'static str, &'n Node<'n>>) -> Fields<'n> {
-        Fields { position, nodes, listed: false }
+        Fields { position, nodes, listed: false, has_unknown: false }
     }
 
     pub fn into_nodes(self) -> BTreeMap<&'static str, &'n Node<'n>> {
@@ -55,7 +57,13 @@ impl Reader<'_> {
         for node in nodes {
             fields.extend(self.fields(node, section));
         }
-        Fields { position, nodes: fields, listed: section == Section::ListedLimit }
+        let is_unknown = |(key, _): &(Node<'_>, Node<'_>)| {
+            !key.is_merge_key() && key.text().is_some_and(|key| !fields.contains_key(key))
+        };
+        let has_unknown = nodes.iter().any(
+            |node| matches!(node.content(), Content::Map(items) if items.iter().any(is_unknown)),
+        );
+        Fields { position, nodes: fields, listed: section == Section::ListedLimit, has_unknown }
     }
 
     /// A number, or `default` if the key is absent.
