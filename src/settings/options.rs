@@ -56,6 +56,7 @@ impl Settings {
             near_limit_ratio: (*self.top.entries > 0).then_some(*self.metrics.near_limit_ratio),
             reference_layout: *self.store.kind == StoreKind::Redis
                 && *self.store.redis.layout == Layout::Reference,
+            calendar_months: *self.rules.calendar_months,
             lists: self.lists(),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::charges::key;
 use super::lookup::{KeyValues, Lookup, Match, Matched};
-use super::{Options, Request};
+use super::{Options, Override, Request};
 use crate::controls::{ActiveView, Effect};
 use weir_limit::Plan;
 use weir_rules::{Domain, Rule, sent_path};
@@ -57,7 +57,8 @@ pub(super) fn look_up<'s: 'r, 'r>(
     let mut lookup = Lookup::new();
     lookup.start(domain, request.descriptors.len());
     for (i, descriptor) in request.descriptors.iter().enumerate() {
-        let sent = descriptor.limit.as_ref().map(|limit| limit.plan()).transpose();
+        let plan = |limit: &Override| limit.plan(active.rules.calendar_months());
+        let sent = descriptor.limit.as_ref().map(plan).transpose();
         let added = sent.and_then(|sent| lookup.add(request, descriptor, sent));
         added.map_err(|why| (i, why))?;
     }

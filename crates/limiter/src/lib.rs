@@ -284,7 +284,8 @@ impl<S: Store> Limiter<S> {
             // A limit that was sent is checked even if its domain has no rules.
             let sent_plan = match &descriptor.limit {
                 Some(limit) => {
-                    Some(limit.plan().map_err(|why| RequestError::BadDescriptor(i, why))?)
+                    let plan = limit.plan(rules.calendar_months());
+                    Some(plan.map_err(|why| RequestError::BadDescriptor(i, why))?)
                 }
                 None => None,
             };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use weir_limit::{Limit, Plan, Unit};
+use weir_limit::{Algorithm, Calendar, Limit, Plan, Unit};
 use weir_store::Entry;
 
 /// The question whether something may happen.
@@ -61,12 +61,13 @@ pub struct Override {
 }
 
 impl Override {
-    /// The plan of the limit: a fixed window that shares its counters with a rule of the same period.
+    /// The plan of the limit: a fixed window that shares its counters with a rule of the same period. A month is that of
+    /// the calendar with `calendar_months`.
     ///
     /// # Errors
     ///
     /// The error in the limit, for the client.
-    pub(super) fn plan(&self) -> Result<Arc<Plan>, &'static str> {
+    pub(super) fn plan(&self, calendar_months: bool) -> Result<Arc<Plan>, &'static str> {
         let unit = match self.unit {
             1 => Unit::Second,
             2 => Unit::Minute,
@@ -85,8 +86,14 @@ impl Override {
         if multiplier == 0 {
             return Err("limit.unit_multiplier is 0: leave it out, or say 1 or more");
         }
-        let limit = Limit::fixed_window(self.requests_per_unit, unit, multiplier)
+        let mut limit = Limit::fixed_window(self.requests_per_unit, unit, multiplier)
             .ok_or("limit.unit_multiplier makes a period of over 100 years")?;
+        if calendar_months
+            && (unit, multiplier) == (Unit::Month, 1)
+            && let Algorithm::FixedWindow(window) = &mut limit.algorithm
+        {
+            window.calendar = Calendar::new(unit, "UTC").ok().map(Arc::new);
+        }
         Ok(Arc::new(Plan::new(vec![limit]).without_leases()))
     }
 }

@@ -236,6 +236,15 @@ fn overrides_count_like_rules_of_their_unit() {
     assert_eq!(ask(9, 2, None, &[("a", "x")]).unwrap(), (false, Unit::Minute, 1, 7));
     assert_eq!(ask(9, 2, Some(15), &[("a", "x")]).unwrap(), (false, Unit::Minute, 15, 8));
     assert!(ask(0, 7, None, &[("z", "")]).unwrap().0);
+    // A month is 30 days, or that of the calendar: another shape of the key.
+    let shape = |unit, unit_multiplier, calendar_months| {
+        let limit = Override { requests_per_unit: 1, unit, unit_multiplier };
+        limit.plan(calendar_months).unwrap().shape().to_owned()
+    };
+    assert_ne!(shape(5, None, true), shape(5, None, false));
+    for (unit, multiplier) in [(5, Some(2)), (4, None), (6, None)] {
+        assert_eq!(shape(unit, multiplier, true), shape(unit, multiplier, false));
+    }
     for (unit, multiplier, shown) in [
         (0, None, "limit.unit is unknown"),
         (99, None, "limit.unit is unknown"),

@@ -36,7 +36,7 @@ impl RuleSet {
         let mut patcher = overlay.map(|overlay| overlay.patcher(options));
         let previous_rules: HashMap<&str, &Rule> =
             previous.iter().flat_map(|set| set.rules()).map(|rule| (&*rule.name, rule)).collect();
-        let mut set = RuleSet::default();
+        let mut set = RuleSet { calendar_months: options.calendar_months, ..RuleSet::default() };
         if let Some(previous) = previous {
             set.series = previous.series.clone();
         }
@@ -64,6 +64,7 @@ impl RuleSet {
                 max_log_bytes: options.max_log_bytes,
                 near_limit_ratio: options.near_limit_ratio,
                 reference_layout: options.reference_layout,
+                calendar_months: options.calendar_months,
                 together: false,
                 lint: options.lint,
                 replaced: Vec::new(),

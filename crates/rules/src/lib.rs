@@ -85,6 +85,7 @@ pub struct RuleSet {
     rules: Vec<Arc<Rule>>,
     /// The budget of all series that values of requests distinguish.
     series: Arc<stats::RuleSeriesBudget>,
+    calendar_months: bool,
 }
 
 /// The rules of one domain.
@@ -118,6 +119,8 @@ pub struct Options {
     pub near_limit_ratio: Option<f32>,
     /// Whether the store has the reference's layout of keys, which has no reservations.
     pub reference_layout: bool,
+    /// Whether fixed windows of a month are those of the calendar, in UTC, unless a rule says otherwise.
+    pub calendar_months: bool,
     /// Where the lists are that rules name by `values_file`.
     pub lists: Lists,
 }
@@ -133,6 +136,7 @@ impl Default for Options {
             lint: false,
             near_limit_ratio: None,
             reference_layout: false,
+            calendar_months: false,
             lists: Lists::None,
         }
     }
@@ -142,6 +146,11 @@ impl RuleSet {
     /// Returns the domain of this name, if there are rules for it.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
         self.domains.get(name)
+    }
+
+    /// Whether the months of limits that clients send are those of the calendar: see [`Options::calendar_months`].
+    pub fn calendar_months(&self) -> bool {
+        self.calendar_months
     }
 
     /// The number of domains.

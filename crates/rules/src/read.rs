@@ -52,6 +52,8 @@ pub(super) struct Reader<'r> {
     pub near_limit_ratio: Option<f32>,
     /// Whether keys have the reference's layout, which has no reservations.
     pub reference_layout: bool,
+    /// See [`Options::calendar_months`](crate::Options::calendar_months).
+    pub calendar_months: bool,
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
     /// Whether to warn about what is valid, but probably not meant.

@@ -48,7 +48,8 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrid
         }
     }
     for (name, text) in env {
-        if text.is_empty() || VARIABLES.iter().any(|variable| variable.name == name) {
+        let is_known = VARIABLES.iter().any(|variable| variable.name == name);
+        if text.is_empty() || is_known || is_of_service(name) {
             continue;
         }
         let family = FAMILIES.iter().find(|family| name.starts_with(family.name));
@@ -162,6 +163,14 @@ fn no_effect(names: &[String], reason: &str) -> String {
 
 fn is_on(text: &str) -> bool {
     go::read_bool(text) == Some(true)
+}
+
+/// Whether Kubernetes and Docker set a variable of this name for a Service: `REDIS_SERVICE_HOST`, `REDIS_PORT_6379_TCP_ADDR`.
+fn is_of_service(name: &str) -> bool {
+    let after_port = name.split_once("_PORT").map(|(_, rest)| rest);
+    name.contains("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || after_port.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 /// Whether Kubernetes sets the variable for a Service: `GRPC_PORT=tcp://10.0.0.1:8081` for one named

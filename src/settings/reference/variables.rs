@@ -39,6 +39,11 @@ const POOL: RedisEffect =
     RedisEffect::Ignored("each thread has one connection, shared by its requests");
 const PIPELINE: RedisEffect =
     RedisEffect::Ignored("commands that wait while Redis answers are sent together");
+const READONLY: RedisEffect =
+    RedisEffect::Ignored("weir always reconnects when the server has become a replica");
+/// Variables of later versions, and misspelled ones.
+const UNKNOWN: Effect =
+    Unused("weir does not know it: docs/settings.md lists the variables of the reference");
 const STARTUP: RedisEffect = RedisEffect::Ignored(
     "weir listens at once, reports not serving until Redis answers, and keeps retrying",
 );
@@ -89,6 +94,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("RUNTIME_WATCH_ROOT", VariableKind::Bool, "true", Set(Same)),
     variable("RUNTIME_IGNOREDOTFILES", VariableKind::Bool, "false", Set(Same)),
     variable("MERGE_DOMAIN_CONFIG", VariableKind::Bool, "false", Set(Same)),
+    variable("USE_CALENDAR_MONTH_RATE_LIMIT", VariableKind::Bool, "false", Set(Same)),
 
     variable("LIMIT_RESPONSE_HEADERS_ENABLED", VariableKind::Bool, "false", Set(Same)),
     variable("LIMIT_LIMIT_HEADER", VariableKind::Text, "RateLimit-Limit", Set(Same)),
@@ -139,6 +145,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("REDIS_PERSECOND_TIMEOUT", VariableKind::Duration, "10s", Redis(RedisEffect::Same)),
     variable("REDIS_POOL_ON_EMPTY_BEHAVIOR", VariableKind::Text, "WAIT", Redis(POOL)),
     variable("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", VariableKind::Text, "WAIT", Redis(POOL)),
+    variable("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", VariableKind::Bool, "false", Redis(READONLY)),
     variable("REDIS_STARTUP_INITIAL_INTERVAL", VariableKind::Duration, "1s", Redis(STARTUP)),
     variable("REDIS_STARTUP_MAX_INTERVAL", VariableKind::Duration, "30s", Redis(STARTUP)),
     variable("REDIS_STARTUP_MAX_ELAPSED_TIME", VariableKind::Duration, "0", Redis(STARTUP)),
@@ -214,4 +221,17 @@ pub const FAMILIES: &[Variable] = &[
     variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", OTLP),
     variable("OTEL_BSP_", VariableKind::Text, "", NotYet("the batches of spans: up to 512, at the latest after a second, of a queue of 4,096")),
     variable("OTEL_", VariableKind::Text, "", Unused("weir reads only the variables that its settings list")),
+    variable("CONFIG_GRPC_", VariableKind::Text, "", UNKNOWN),
+    variable("GRPC_CLIENT_", VariableKind::Text, "", UNKNOWN),
+    variable("GRPC_MAX_", VariableKind::Text, "", UNKNOWN),
+    variable("GRPC_SERVER_", VariableKind::Text, "", UNKNOWN),
+    variable("LIMIT_", VariableKind::Text, "", UNKNOWN),
+    variable("MEMCACHE_", VariableKind::Text, "", UNKNOWN),
+    variable("PROMETHEUS_", VariableKind::Text, "", UNKNOWN),
+    variable("REDIS_", VariableKind::Text, "", UNKNOWN),
+    variable("RUNTIME_", VariableKind::Text, "", UNKNOWN),
+    variable("STATSD_", VariableKind::Text, "", UNKNOWN),
+    variable("TRACING_", VariableKind::Text, "", UNKNOWN),
+    variable("USE_", VariableKind::Text, "", UNKNOWN),
+    variable("XDS_CLIENT_", VariableKind::Text, "", UNKNOWN),
 ];

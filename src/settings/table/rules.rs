@@ -41,6 +41,9 @@ group! {
         overlay: Vec<PathBuf> = "";
         /// Whether several files may define rules of one domain.
         merge_domains: bool = "false", reference ["MERGE_DOMAIN_CONFIG"];
+        /// Whether fixed windows of a month, also those of limits that clients send, are the months of the
+        /// calendar in UTC, unless a rule has `align`. Otherwise a month is 30 days.
+        calendar_months: bool = "false", reference ["USE_CALENDAR_MONTH_RATE_LIMIT"];
         /// Whether changed rule files are reloaded while the service runs.
         watch: bool = "true";
         // Some file systems, mostly network ones, send no notifications.

@@ -12,6 +12,7 @@ fn variables_of_kubernetes_services_are_ignored() {
         ("RATELIMIT_SERVICE_HOST", "10.0.0.2"),
         ("REDIS_PORT", "tcp://10.0.0.3:6379"),
         ("REDIS_SERVICE_HOST", "10.0.0.3"),
+        ("REDIS_PORT_6379_TCP_PORT", "6379"),
         ("GRPC_PORT", "tcp://10.0.0.4:8081"),
     ]))
     .unwrap();
@@ -92,8 +93,10 @@ fn variables_without_effect_are_checked_and_named() {
         ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable"),
     ]))
     .unwrap();
+    let unknown = "GRPC_SERVER_TLS_CA_CERT has no effect: weir does not know it: docs/settings.md lists the variables of \
+                   the reference";
     let name = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
-    assert_eq!(settings.warnings, [format!("{name} is set but not effective yet")]);
+    assert_eq!(settings.warnings, [unknown, &format!("{name} is set but not effective yet")]);
     for (name, text, shown) in [
         ("GRPC_MAX_CONNECTION_AGE", "10", "10"),
         ("EXTRA_TAGS", "a", "a"),
@@ -104,6 +107,25 @@ fn variables_without_effect_are_checked_and_named() {
         assert_eq!(errors[0].origin, name);
         assert_eq!(errors[0].message, format!("it is {shown:?}"));
     }
+}
+
+#[test]
+fn unknown_variables_of_the_reference_share_a_line() {
+    let settings = Settings::load(&inputs(&[
+        ("REDIS_POOL_SIZ", "9"),
+        ("LIMIT_NEW_HEADER", "x"),
+        ("RUNTIME_EMPTY", ""),
+        ("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", "true"),
+        ("REDIS_PORT_6379_TCP_ADDR", "10.0.0.3"),
+        ("REDIS_SERVICE_PORT_REDIS", "6379"),
+        ("HOME", "/root"),
+    ]))
+    .unwrap();
+    let [line] = &*settings.warnings else { panic!("{:?}", settings.warnings) };
+    assert!(
+        line.starts_with("REDIS_POOL_SIZ, LIMIT_NEW_HEADER have no effect: weir does not know")
+    );
+    assert_eq!(*settings.store.kind, StoreKind::Redis, "a known variable names it");
 }
 
 #[test]

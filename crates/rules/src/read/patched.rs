@@ -251,6 +251,7 @@ impl Reader<'_> {
             max_log_bytes: self.max_log_bytes,
             near_limit_ratio: self.near_limit_ratio,
             reference_layout: self.reference_layout,
+            calendar_months: self.calendar_months,
             together,
             lint: false,
             replaced: Vec::new(),

@@ -1,6 +1,7 @@
 //! Limits of weir's own: what they mean, and what is rejected.
 
-use super::{compile, describe};
+use super::{compile, describe, file};
+use crate::{Options, RuleSet};
 use weir_limit::{Algorithm, Limit, SECOND};
 
 /// The limits of one descriptor with these fields after its key.
@@ -29,6 +30,28 @@ fn problems_of(text: &str) -> Vec<String> {
 fn period(said: &str) -> (Option<&'static str>, u32) {
     let limit = limit(&format!("requests_per_unit: 1, {said}"));
     (limit.unit.map(|unit| unit.name()), limit.unit_multiplier)
+}
+
+#[test]
+fn months_are_those_of_the_calendar_if_options_say_so() {
+    for (limit, is_calendar) in [
+        ("unit: month, requests_per_unit: 9", true),
+        ("unit: month, requests_per_unit: 9, align: epoch", false),
+        ("unit: month, unit_multiplier: 2, requests_per_unit: 9", false),
+        ("period: 30d, requests_per_unit: 9", false),
+        ("unit: day, requests_per_unit: 9", false),
+        ("algorithm: gcra, unit: month, requests_per_unit: 9", false),
+    ] {
+        let text = format!("domain: d\ndescriptors:\n- {{ key: a, rate_limit: {{ {limit} }} }}\n");
+        let shape = |calendar_months| {
+            let options = Options { calendar_months, ..Options::default() };
+            let (set, problems) = RuleSet::compile(&[file("a.yaml", &text)], &options, None);
+            assert!(problems.is_empty(), "{problems:?}");
+            let shape = set.rules().next().unwrap().plan.as_ref().unwrap().shape().to_owned();
+            shape
+        };
+        assert_eq!(shape(true) != shape(false), is_calendar, "{limit}");
+    }
 }
 
 #[test]

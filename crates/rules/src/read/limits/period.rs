@@ -86,6 +86,8 @@ impl Reader<'_> {
     pub(super) fn calendar(&mut self, fields: &Fields<'_>) -> Option<Option<Arc<Calendar>>> {
         let align = match fields.get("align") {
             Some(node) => self.string(node, "align"),
+            // A month of a fixed length where the rule says so.
+            None if self.calendar_months && is_one_month(fields) => "calendar".to_owned(),
             None => "epoch".to_owned(),
         };
         let zone = fields.get("time_zone").map(|node| self.string(node, "time_zone"));
@@ -106,7 +108,7 @@ impl Reader<'_> {
             }
         }
         let unit = Unit::from_name(&fields.text("unit"));
-        let multiplied = fields.get("unit_multiplier").is_some_and(|node| text_of(node) != "1");
+        let multiplied = is_multiplied(fields);
         let zone = zone.unwrap_or_else(|| "UTC".to_owned());
         let calendar = match unit {
             Some(unit) if !multiplied => {
@@ -126,4 +128,12 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+fn is_one_month(fields: &Fields<'_>) -> bool {
+    Unit::from_name(&fields.text("unit")) == Some(Unit::Month) && !is_multiplied(fields)
+}
+
+fn is_multiplied(fields: &Fields<'_>) -> bool {
+    fields.get("unit_multiplier").is_some_and(|node| text_of(node) != "1")
 }
