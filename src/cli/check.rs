@@ -213,8 +213,11 @@ fn flags(rule: &Rule) -> Vec<String> {
     if !rule.lease {
         flags.push("lease=false".to_owned());
     }
-    if !rule.limit_name(0).is_empty() {
-        flags.push(format!("name={}", rule.limit_name(0)));
+    let limits = rule.plan.iter().flat_map(|plan| plan.limits());
+    let names: Vec<&str> =
+        limits.map(|limit| &*limit.name).filter(|name| !name.is_empty()).collect();
+    if !names.is_empty() {
+        flags.push(format!("name={}", names.join(",")));
     }
     if !rule.replaces.is_empty() {
         flags.push(format!("replaces={}", rule.replaces.join(",")));

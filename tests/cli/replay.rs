@@ -333,10 +333,7 @@ fn addresses_are_counted_by_network_and_list() {
         [("shop.ip_0.0.0.0/0", 3, "ip=192.0.2.2"), ("shop.ip_@blocked.txt", 2, "ip=203.0.113.2")]
     {
         let rule = rule(&report, name);
-        assert_eq!(
-            (&rule["requests"], &rule["denied"]["requests"]),
-            (&requests.into(), &1.into())
-        );
+        assert_eq!((&rule["requests"], &rule["denied"]["requests"]), (&requests.into(), &1.into()));
         // Who was denied, as the log has it.
         assert_eq!(rule["denied"]["worst_keys"][0]["key"], key);
     }

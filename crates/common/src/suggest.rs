@@ -5,7 +5,8 @@ pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&
     words
         .map(|candidate| (distance(word, candidate), candidate))
         .min()
-        .filter(|&(distance, _)| distance <= 1 + word.chars().count() / 3)
+        // Of a short word, little may differ.
+        .filter(|&(distance, _)| distance <= word.chars().count().div_ceil(4))
         .map(|(_, candidate)| candidate)
 }
 
@@ -34,12 +35,12 @@ impl Suggester {
     }
 }
 
-/// Returns how many characters to change; words of more than 100 bytes are never near.
+/// Returns how many characters to change, or to swap with their neighbors; words of more than 100 bytes are never near.
 fn distance(a: &str, b: &str) -> usize {
     if a.len() > 100 || b.len() > 100 {
         return usize::MAX;
     }
-    strsim::levenshtein(a, b)
+    strsim::osa_distance(a, b)
 }
 
 #[cfg(test)]
@@ -52,6 +53,9 @@ mod tests {
         assert_eq!(nearest("request_per_unit", words()), Some("requests_per_unit"));
         assert_eq!(nearest("unti", words()), Some("unit"));
         assert_eq!(nearest("burst", words()), None);
+        assert_eq!(nearest("rate", words()), None);
+        assert_eq!(nearest("nam", words()), Some("name"));
+        assert_eq!(nearest("", words()), None);
     }
 
     #[test]
