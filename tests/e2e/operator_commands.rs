@@ -1,6 +1,8 @@
 //! The commands of operators against a running weir: block, allow, limit, unblock, controls, top, state,
 //! reset, count and `explain --server`.
 
+mod partly;
+
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};

@@ -53,14 +53,18 @@ struct Deleted {
 
 /// Deletes the control, or the blocks of a client.
 pub fn run(args: &UnblockArgs) -> ExitCode {
-    let deleted = delete(args).map(|deleted| json!({ "deleted": deleted }));
-    args.output.show(deleted, |Deleted { deleted }, out| {
+    let (deleted, failed) = match delete(args) {
+        Ok((deleted, failed)) => (Ok(json!({ "deleted": deleted })), failed),
+        Err(error) => (Err(error), None),
+    };
+    let shown = args.output.show(deleted, |Deleted { deleted }, out| {
         deleted.iter().try_for_each(|it| print_deleted(it, out, &mut io::stderr().lock()))
-    })
+    });
+    failed.map_or(shown, |error| error.report())
 }
 
-/// Returns the answers of what was deleted, at least one.
-fn delete(args: &UnblockArgs) -> Result<Vec<Value>, ClientError> {
+/// Returns the answers of what was deleted, at least one, and why the rest was not.
+fn delete(args: &UnblockArgs) -> Result<(Vec<Value>, Option<ClientError>), ClientError> {
     let client = ApiClient::new(&args.server)?;
     let ids = match &args.id {
         Some(id) => vec![id.clone()],
@@ -71,7 +75,15 @@ fn delete(args: &UnblockArgs) -> Result<Vec<Value>, ClientError> {
     };
     let by = args.by.name();
     let path = |id: &String| with_query(&format!("/v1/controls/{}", encode(id)), &[("by", &by)]);
-    ids.iter().map(|id| client.delete(&path(id))).collect()
+    let mut deleted = Vec::new();
+    for id in &ids {
+        match client.delete(&path(id)) {
+            Ok(answer) => deleted.push(answer),
+            Err(error) if deleted.is_empty() => return Err(error),
+            Err(error) => return Ok((deleted, Some(error))),
+        }
+    }
+    Ok((deleted, None))
 }
 
 /// Returns the ids of the blocks of exactly these entries.
