@@ -1,20 +1,16 @@
 {{/*
-Returns a probe: its handler and its timings. Where clients need a certificate, which the kubelet does not have, it runs
-`weir health` against the debug port of loopback. Takes a list: the root context, the path, the timings.
+Returns a probe: its handler and its timings. Where HTTP has TLS, it runs `weir health` against the debug port of loopback, which a
+flood of handshakes does not reach, and which needs no client certificate. Takes a list: the root context, the path, the timings.
 */}}
 {{- define "weir.probe" -}}
-{{- $http := (index . 0).Values.tls.http -}}
 {{- $path := index . 1 -}}
-{{- if and $http.enabled $http.clientCaSecret -}}
+{{- if (index . 0).Values.tls.http.enabled -}}
 exec:
   command: [/bin/weir, health, --url, "http://127.0.0.1:6070{{ $path }}"]
 {{- else -}}
 httpGet:
   path: {{ $path }}
   port: http
-  {{- if $http.enabled }}
-  scheme: HTTPS
-  {{- end }}
 {{- end }}
 {{ toYaml (index . 2) }}
 {{- end -}}
