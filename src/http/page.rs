@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use weir_common::threads::run_blocking;
+use weir_common::threads::run_for_client;
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -79,7 +79,7 @@ impl Page {
         }
         let render = self.render.clone();
         let rendered_at = Instant::now();
-        let mut text = run_blocking(move || render()).await.ok()?;
+        let mut text = run_for_client(move || render()).await.ok()?;
         text.shrink_to_fit();
         let rendering = Arc::new(Rendering { text, version, rendered_at });
         renderings.push(Arc::downgrade(&rendering));
@@ -101,7 +101,10 @@ pub(super) async fn answer(State(page): State<Arc<Page>>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::task::{Context, Waker};
 
     fn counted() -> Arc<Page> {
         let count = AtomicUsize::new(0);
@@ -150,5 +153,28 @@ mod tests {
         // Once the oldest has been sent there is room for a new one.
         sent.remove(0);
         assert_eq!(text(&page).await.0, "4");
+    }
+
+    #[test]
+    fn renderings_of_clients_that_have_gone_are_skipped() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+        let (release, released) = mpsc::sync_channel::<()>(1);
+        let released = parking_lot::Mutex::new(released);
+        let count = AtomicUsize::new(0);
+        let page = Page::new("text/plain", move || {
+            let _ = released.lock().recv();
+            count.fetch_add(1, Ordering::Relaxed).to_string()
+        });
+        runtime.block_on(async {
+            for _ in 0..100 {
+                let mut gone = pin!(page.get());
+                assert!(gone.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            }
+            // Every rendering goes on.
+            drop(release);
+            let rendered = text(&page).await.0.parse::<usize>().unwrap();
+            assert!(rendered <= 1, "{rendered} renderings for clients that have gone");
+        });
     }
 }

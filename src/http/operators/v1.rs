@@ -34,7 +34,7 @@ use super::query::Query;
 use crate::http::budget::{self, BufferBudget};
 use crate::http::page::Page;
 use crate::service::Rules;
-use weir_common::threads::run_blocking;
+use weir_common::threads::run_for_client;
 use weir_limiter::Limiter;
 use weir_limiter::controls::{Controls, Snapshot};
 use weir_store::{Operations, States};
@@ -150,7 +150,7 @@ impl<S> Api<S> {
 async fn to_json<T: Serialize>(
     make: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<Vec<u8>, ApiError> {
-    let json = run_blocking(move || make().and_then(|value| json(&value)));
+    let json = run_for_client(move || make().and_then(|value| json(&value)));
     json.await.unwrap_or_else(|_| Err(ApiError::internal()))
 }
 

@@ -16,7 +16,11 @@ pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let done = run_blocking_or_return(work).await;
-    done.unwrap_or_else(|_| Err(io::Error::other("the system has no room for a thread")))
+    done.unwrap_or_else(|_| Err(no_room()))
+}
+
+fn no_room() -> io::Error {
+    io::Error::other("the system has no room for a thread")
 }
 
 /// Runs work as [`run_blocking`] does, and returns it if the system has no room for a thread.
@@ -27,8 +31,37 @@ pub async fn run_blocking<T: Send + 'static>(
 pub async fn run_blocking_or_return<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
     work: F,
 ) -> Result<io::Result<T>, F> {
-    // Where no thread can be started, the runtime panics, and keeps what it was to run.
+    run_kept(Arc::new(Mutex::new(Some(work)))).await
+}
+
+/// Runs work for a client as [`run_blocking`] does, or drops it if the client goes away, and with it this
+/// future, before it is its turn: else clients that hang up leave a queue without a bound.
+///
+/// # Errors
+///
+/// As [`run_blocking`].
+pub async fn run_for_client<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
     let kept = Arc::new(Mutex::new(Some(work)));
+    let _client = Client(kept.clone());
+    let done = run_kept(kept).await;
+    done.unwrap_or_else(|_| Err(no_room()))
+}
+
+/// Takes the work back when it is dropped.
+struct Client<F>(Arc<Mutex<Option<F>>>);
+
+impl<F> Drop for Client<F> {
+    fn drop(&mut self) {
+        self.0.lock().take();
+    }
+}
+
+async fn run_kept<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+    kept: Arc<Mutex<Option<F>>>,
+) -> Result<io::Result<T>, F> {
+    // Where no thread can be started, the runtime panics, and keeps what it was to run.
     let of_thread = kept.clone();
     let run = move || {
         let work = of_thread.lock().take();
@@ -56,4 +89,42 @@ pub fn check_room() -> io::Result<()> {
     // It has nothing that could panic.
     let _ = thread.join();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::task::{Context, Waker};
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    fn start(work: &mut (impl Future + Unpin)) {
+        let polled = pin!(work).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+    }
+
+    #[test]
+    fn work_of_clients_that_have_gone_is_skipped() {
+        let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (release, released) = mpsc::sync_channel::<()>(1);
+            let mut first = Box::pin(run_for_client(move || released.recv()));
+            start(&mut first);
+            let count = Arc::new(AtomicUsize::new(0));
+            for _ in 0..100 {
+                let count = count.clone();
+                start(&mut Box::pin(run_for_client(move || count.fetch_add(1, Ordering::Relaxed))));
+            }
+            assert_eq!(Arc::strong_count(&count), 1, "what their work holds is free at once");
+            release.send(()).unwrap();
+            first.await.unwrap().unwrap();
+            let last = count.clone();
+            let done = run_for_client(move || last.fetch_add(1, Ordering::Relaxed)).await;
+            assert_eq!(done.unwrap(), 0, "nothing else has run");
+        });
+    }
 }

@@ -11,7 +11,7 @@ use crate::http::operators::debug::{self, YAML};
 use crate::http::operators::error::shortened;
 use crate::http::page::{self, Page};
 use crate::service::Rules;
-use weir_common::threads::run_blocking;
+use weir_common::threads::run_for_client;
 use weir_limiter::top::Redaction;
 use weir_rules::Rule;
 
@@ -56,6 +56,6 @@ async fn one_domain<S>(api: &Api<S>, domain: String) -> Answer {
         names::check_domain(&rules, &domain)?;
         rules.domain_to_yaml(&domain).ok_or_else(ApiError::internal)
     };
-    let file = run_blocking(write).await.map_err(|_| ApiError::internal())??;
+    let file = run_for_client(write).await.map_err(|_| ApiError::internal())??;
     api.answer_text(YAML, file.into_bytes())
 }

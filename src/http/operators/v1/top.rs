@@ -10,7 +10,7 @@ use super::{Answer, Api, JSON, to_json};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
 use weir_common::suggest::nearest;
-use weir_common::threads::run_blocking;
+use weir_common::threads::run_for_client;
 use weir_limiter::controls::Control;
 use weir_limiter::top::{self, By, NotShared, Scope, Top, TopRow, Window};
 use weir_store::replica_texts::ReplicaTexts;
@@ -108,7 +108,7 @@ pub(super) async fn matched(
 ) -> Result<Vec<TopRow>, ApiError> {
     let Some(top) = top else { return Ok(Vec::new()) };
     // In the background: many keys take a while to sort.
-    let list = run_blocking(move || {
+    let list = run_for_client(move || {
         let filter: &top::Filter<'_> = &|domain, entries| control.matches(domain, entries);
         let filter = Some(filter);
         top.list(&top::Query { limit: MATCHED_ROWS, filter, ..top::Query::new(By::Hits) })
