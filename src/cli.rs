@@ -29,10 +29,12 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ContextValue;
 use clap::{Parser, Subcommand};
 
 use self::operator::{change, controls, count, state, top, unblock};
 use crate::version::LONG_VERSION;
+use weir_common::secret_url::without_any_login;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -113,7 +115,8 @@ const OVER_LIMIT: u8 = 3;
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let args = arguments(args);
     let parsed = Cli::try_parse_from(&args);
-    match parsed.unwrap_or_else(|error| explain::add_tip(error, &args).exit()).command {
+    let fail = |error| without_logins(explain::add_tip(error, &args)).exit();
+    match parsed.unwrap_or_else(fail).command {
         Command::Serve(serve) => serve::run(serve, args.first().is_some_and(is_reference)),
         Command::Check(args) => check::run(&args),
         Command::Diff(args) => diff::run(&args),
@@ -136,6 +139,18 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }
+}
+
+/// Removes logins of URLs and addresses from the arguments that an error quotes.
+fn without_logins(mut error: clap::Error) -> clap::Error {
+    let quoted = error.context().filter_map(|(kind, value)| match value {
+        ContextValue::String(text) => Some((kind, without_any_login(text))),
+        _ => None,
+    });
+    for (kind, text) in quoted.collect::<Vec<_>>() {
+        error.insert(kind, ContextValue::String(text));
+    }
+    error
 }
 
 /// The name of the reference's program.

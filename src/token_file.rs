@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use weir_common::secret_path::shown_path;
 use weir_common::setup_error::SetupError;
 
 /// The size limit of a token.
@@ -50,7 +51,8 @@ impl TokenFile {
     ///
     /// # Errors
     ///
-    /// It cannot be used. The message names the setting, the file, the cause and the fix.
+    /// It cannot be used. The message names the setting, the file, the cause and the fix, and never quotes a
+    /// secret that is given in place of the path.
     pub fn load(
         setting: &'static str,
         kind: SecretKind,
@@ -64,7 +66,7 @@ impl TokenFile {
             Err(error) => Err(error.map(|error| {
                 format!(
                     "{setting}: {}: {error}; write a {} into it, such as `openssl rand -hex 32` prints",
-                    path.display(),
+                    shown_path(&path),
                     kind.name()
                 )
             })),
@@ -165,6 +167,8 @@ mod tests {
             "test.file: FILE: the password has several lines, or control characters; write a \
              password into it, such as `openssl rand -hex 32` prints"
         );
+        let secret = TokenFile::load("test.file", SecretKind::Token, "S3cret".into()).unwrap_err();
+        assert!(secret.to_string().starts_with("test.file: *** (not a file): No such file"));
         assert!(load(SecretKind::Password, " \n").unwrap_err().contains("the file is empty"));
         assert!(load(SecretKind::Token, "a b").unwrap_err().contains("the token has spaces"));
     }

@@ -1,18 +1,19 @@
 //! Masks secrets in logs, errors and `--print-settings`.
 
-use weir_common::secret_url::{MASK, without_login};
+use weir_common::secret_path::shown_path;
+use weir_common::secret_url::{MASK, without_any_login, without_login};
 
-/// Returns the text of a setting that holds no secret itself, or of a part of one: URLs lose their
-/// logins and options, metadata its values.
+/// Returns the text of a setting that holds no secret itself, or of a part of one: URLs and addresses lose
+/// their logins and options, metadata its values. A secret in place of the path of its file is masked.
 pub fn shown(name: &str, text: &str) -> String {
     let name = name.to_ascii_lowercase();
+    let is_any = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
     match text {
         "" => String::new(),
-        _ if name.ends_with("node_metadata") => without_values(text),
-        _ if name.ends_with("url") || name.ends_with("endpoint") || text.contains("://") => {
-            without_login(text)
-        }
-        _ => text.to_owned(),
+        _ if is_any(&["node_metadata"]) => without_values(text),
+        _ if is_any(&["_file", "key"]) => shown_path(text.as_ref()),
+        _ if is_any(&["url", "endpoint", "address"]) => without_login(text),
+        _ => without_any_login(text),
     }
 }
 
@@ -64,7 +65,9 @@ mod tests {
         assert_eq!(masked("store.redis.password", "hunter2"), "***");
         assert_eq!(masked("store.redis.password", ""), "");
         assert_eq!(masked("rules.xds.headers", "a:b"), "***");
-        assert_eq!(masked("store.redis.password_file", "/run/pw"), "/run/pw");
+        assert_eq!(masked("store.redis.password_file", "/dev/null"), "/dev/null");
+        assert_eq!(masked("debug.read_token_file", "hunter2"), "*** (not a file)");
+        assert_eq!(shown_variable("GRPC_SERVER_TLS_KEY", "hunter2"), "*** (not a file)");
         assert_eq!(masked("response.headers", "true"), "true");
         assert_eq!(masked("grpc.max_headers", "16KiB"), "16KiB");
         for setting in SETTINGS.iter() {
@@ -99,7 +102,7 @@ mod tests {
     fn no_setting_or_variable_that_is_a_url_shows_a_login() {
         let is_url = |name: &str| {
             let name = name.to_ascii_lowercase();
-            name.ends_with("url") || name.ends_with("endpoint")
+            ["url", "endpoint", "address"].iter().any(|end| name.ends_with(end))
         };
         let forms =
             ["u:S3CRET@h:1", "http://u:S3CRET@h", "xds://u:S3CRET@h:1", "dns:///S3CRET@h:1"];
@@ -112,9 +115,10 @@ mod tests {
             shown.extend(settings.clone().map(|setting| setting.masked(text)));
             of_settings = shown.len();
             shown.extend(variables.iter().map(|name| shown_variable(name, text)));
-            // A URL in any other setting is one, too.
-            let text = format!("https://{text}");
-            shown.extend(SETTINGS.iter().map(|setting| setting.masked(&text)));
+            // A URL in any other setting is one, too, and so is what has a login.
+            for text in [format!("https://{text}"), format!("u:{text}")] {
+                shown.extend(SETTINGS.iter().map(|setting| setting.masked(&text)));
+            }
         }
         assert!(of_settings > 5 && variables.len() > 3, "{of_settings} {variables:?}");
         for shown in shown {

@@ -13,6 +13,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::client_verifier::ClientVerifier;
 use super::{Certificate, Options};
+use weir_common::secret_path::shown_path;
 use weir_common::setup_error::SetupError;
 
 const CERTIFICATES: &str = "name a file with certificates in PEM";
@@ -119,7 +120,8 @@ struct Source<'a> {
 impl Source<'_> {
     fn error(&self, cause: &dyn Display, help: &str) -> String {
         let Source { group, setting, path } = self;
-        format!("{group}.{setting} names {}: {cause}; {help}", path.display())
+        let path = if *setting == "key" { shown_path(path) } else { path.display().to_string() };
+        format!("{group}.{setting} names {path}: {cause}; {help}")
     }
 
     fn invalid(&self, cause: &dyn Display, help: &str) -> SetupError {

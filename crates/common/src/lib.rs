@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod causes;
 pub mod client_tls;
@@ -23,6 +24,7 @@ pub mod number;
 pub mod random;
 #[cfg(feature = "http-client")]
 pub mod resolve;
+pub mod secret_path;
 pub mod secret_url;
 pub mod setup_error;
 pub mod spans;

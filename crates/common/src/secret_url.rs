@@ -69,9 +69,25 @@ pub fn without_login(text: &str) -> String {
     }
 }
 
+/// Returns a text of any kind without the login, if it is a URL, or an address with a login.
+pub fn without_any_login(text: &str) -> String {
+    let has_login = text.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
+    if has_login || text.contains("://") { without_login(text) } else { text.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_of_any_kind_has_no_login() {
+        for text in ["u:S@h", "http://u:S@h", "http://S@h", "ftp://u:S@h", "u:S@a@h:1", "u:a/S@h"] {
+            assert!(!without_any_login(text).contains('S'), "{text}");
+        }
+        for text in ["user=ann@example.com", "10.0.0.1:80", "[::1]:80", "/a?b@c", "h"] {
+            assert_eq!(without_any_login(text), text);
+        }
+    }
 
     #[test]
     fn a_login_is_never_shown() {

@@ -7,7 +7,7 @@ use super::lookup::{KeyValues, Lookup, Match, Matched};
 use super::{Options, Override, Request};
 use crate::controls::{ActiveView, Effect};
 use weir_limit::Plan;
-use weir_rules::{Domain, Rule, sent_path};
+use weir_rules::{Domain, Rule, override_path};
 use weir_store::key_text;
 
 /// What applies to one descriptor.
@@ -88,7 +88,7 @@ impl<'s> Applied<'s> {
                     Some(domain.metric_path(found.rule, entries))
                 }
                 (Match::Rule(found), _) => Some(found.rule.path().to_owned()),
-                (Match::Override(_), _) => Some(sent_path(entries)),
+                (Match::Override(_), _) => Some(override_path(entries)),
                 (Match::Nothing, _) => None,
             },
             is_quota: matched.is_quota,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::lookup::{Lookup, Match, Matched};
 use weir_limit::{Decision, Limit, Source};
-use weir_rules::{Domain, Found, Rule, RuleStats, sent_path};
+use weir_rules::{Domain, Found, Rule, RuleStats, override_path};
 use weir_store::Answer;
 
 /// The hits of a decided charge, split.
@@ -136,7 +136,7 @@ pub(super) fn count(
         }
         Match::Override(_) => {
             if let Some(series) = domain.and_then(Domain::override_series) {
-                let path = sent_path(matched.descriptor.entries);
+                let path = override_path(matched.descriptor.entries);
                 series.update(&path, |stats| counted.add_to(stats, false));
             }
         }

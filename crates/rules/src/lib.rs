@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod compare;
 mod compile;
@@ -53,7 +54,7 @@ pub use lists::{ListFile, Lists};
 pub use loaded::Loaded;
 pub use manifest::SourceFile;
 pub use matcher::{Candidate, Found, Group, Level, MatchKind, Step, Trace, Within};
-pub use metric_path::sent_path;
+pub use metric_path::override_path;
 pub use metrics::collect_metrics;
 pub use near_miss::NearMiss;
 pub use origin::Origin;
@@ -214,7 +215,7 @@ impl Domain {
         self.root.find(entries)
     }
 
-    /// The counters of limits sent with requests, by [`sent_path`].
+    /// The counters of limits sent with requests, by [`override_path`].
     pub fn override_series(&self) -> Option<&RuleSeries> {
         self.override_series.as_deref()
     }

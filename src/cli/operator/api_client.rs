@@ -20,6 +20,8 @@ use crate::cli::{USAGE, environment, print};
 use crate::http::operators::v1::messages::{AdviceKind, ErrorAnswer};
 use weir_common::escape::escape;
 use weir_common::http_client::{HttpError, Target};
+use weir_common::secret_path::shown_path;
+use weir_common::secret_url::without_login;
 
 /// The server if neither an argument nor a variable names one.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:6070";
@@ -151,8 +153,9 @@ impl ApiClient<'_> {
             (None, Some(url)) => (SERVER_VARIABLE, url),
             (None, None) => ("the default", DEFAULT_SERVER),
         };
-        let (base, target) = parse_server(url)
-            .map_err(|error| ClientError::Usage(format!("{from} is {url:?}: {error}")))?;
+        let (base, target) = parse_server(url).map_err(|error| {
+            ClientError::Usage(format!("{from} is {:?}: {error}", without_login(url)))
+        })?;
         let token = match (&args.token_file, variable(TOKEN_VARIABLE)) {
             (Some(path), _) => Some(read_token(path)?),
             (None, Some(token)) => Some(token_header(token, TOKEN_VARIABLE)?),
@@ -293,7 +296,7 @@ fn read_token(path: &Path) -> Result<HeaderValue, ClientError> {
     let mut text = String::new();
     let read =
         File::open(path).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text));
-    let name = format!("--token-file {}", path.display());
+    let name = format!("--token-file {}", shown_path(path));
     match read {
         Ok(_) => token_header(text.trim(), &name),
         Err(error) => Err(ClientError::Usage(format!("{name} cannot be read: {error}"))),

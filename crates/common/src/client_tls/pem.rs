@@ -11,6 +11,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::PemFile;
+use crate::secret_path::shown_path;
 use crate::setup_error::SetupError;
 
 /// Reads the certificates of a file that can be trust anchors. Ignores the others, as the reference
@@ -88,7 +89,9 @@ fn invalid(file: &PemFile, error: &dyn Display, wanted: &str) -> SetupError {
 }
 
 fn unusable(file: &PemFile, error: &dyn Display, wanted: &str) -> String {
-    format!("{} names {}: {error}; name {wanted}", file.setting, file.path.display())
+    let PemFile { setting, path } = file;
+    let path = if setting.ends_with("key") { shown_path(path) } else { path.display().to_string() };
+    format!("{setting} names {path}: {error}; name {wanted}")
 }
 
 fn encode(certificate: &[u8]) -> String {

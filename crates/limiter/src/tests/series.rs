@@ -78,7 +78,7 @@ fn values_distinguish_the_metrics_of_rules_that_ask_for_it() {
         line("shared_s/*", 2),
         line("detail_x", 1),
         line("detail_", 1),
-        line("sent_x.empty", 3),
+        line("sent.empty", 3),
     ];
     wanted.sort();
     assert_eq!(hits, wanted);

@@ -1,6 +1,5 @@
 //! Why a connection attempt failed.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to do about a proxy.
@@ -10,7 +9,7 @@ const SET_PROXY: &str = "set store.redis.topology to proxy (REDIS_TYPE=PROXY)";
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("cannot read {0}: {1}")]
-    File(PathBuf, std::io::Error),
+    File(String, std::io::Error),
     #[error("{0}")]
     Certificates(String),
     #[error("{0}")]

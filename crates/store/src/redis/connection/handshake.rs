@@ -7,6 +7,7 @@ use super::link::Link;
 use super::replies::ADMIN_BYTES;
 use super::socket;
 use crate::redis::access::{Access, Endpoint, Login};
+use weir_common::secret_path::shown_path;
 
 /// Connects to a server and logs in. If the server refuses the password and its file has another one by now,
 /// logs in with that.
@@ -62,7 +63,7 @@ fn read_password(login: &Login) -> Result<Option<String>, ConnectError> {
     let password = match &login.password_file {
         Some(path) => {
             let text = std::fs::read_to_string(path)
-                .map_err(|error| ConnectError::File(path.clone(), error))?;
+                .map_err(|error| ConnectError::File(shown_path(path), error))?;
             Some(text.trim_end_matches(['\r', '\n']).to_owned())
         }
         None => login.password.clone(),
