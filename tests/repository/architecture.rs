@@ -125,7 +125,7 @@ fn no_files_use_each_other() {
 }
 
 #[test]
-fn every_package_forbids_unsafe_code_and_denies_panics() {
+fn every_package_forbids_unsafe_code_denies_panics_and_finds_unused_dependencies() {
     const LINTS: [&str; 2] = [
         "#![forbid(unsafe_code)]",
         "#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]",
@@ -137,6 +137,10 @@ fn every_package_forbids_unsafe_code_and_denies_panics() {
         for lint in LINTS {
             assert!(text.lines().any(|line| line == lint), "add to {}: {lint}", file.display());
         }
+        // A program and tests have the dependencies of their library.
+        let lint = "#![cfg_attr(not(test), warn(unused_crate_dependencies))]";
+        let has_lint = text.lines().any(|line| line == lint) || file.ends_with("main.rs");
+        assert!(has_lint, "add to {}: {lint}", file.display());
     }
     for package in packages() {
         let text = fs::read_to_string(package.join("Cargo.toml")).unwrap();

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod log;
 pub mod mapper;
