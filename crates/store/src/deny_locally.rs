@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use self::denial_cache::DenialCache;
+use self::denial_cache::{DenialCache, RoundTrip};
 use super::leases::{Leases, Leasing};
 use super::memory::fingerprint::Fingerprint;
 use super::split::Split;
@@ -22,11 +22,12 @@ use weir_limit::{Decision, KeyState, Micros, Source};
 ///
 /// A denial holds for the same number of hits of the same key until its wait is over, counted from
 /// when the charge was sent. During that time, and for at most `deny_locally_for`, it is repeated: the
-/// same answer, less the time that has passed, with the source
+/// same answer, less the time that has passed since it came, with the source
 /// [`DeniedLocally`](Source::DeniedLocally). Other numbers of hits and looks go to the inner store.
 ///
-/// **Exact.** Verdict, limit, wait and reset are those that the inner store would answer now. More
-/// hits may wait longer, and because of another limit, so they go to the inner store. A lone fixed
+/// **Exact.** Verdict and limit are those that the inner store would answer now. So are wait and reset, or up
+/// to the round trip of the denial longer: the store decided somewhere in between, and a client that is told
+/// too short a wait comes back too early. More hits may wait longer, and because of another limit, so they go to the inner store. A lone fixed
 /// window is the exception: it ends for all hits at the same time, so the same number or more are
 /// denied. Hits admitted or added through this replica end the denials of their key. Those of another
 /// replica, or of a concurrent request, also lengthen the wait; they are noticed within
@@ -140,7 +141,8 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         }
         let holds = charge.plan.denial_lasts(decision).min(self.longest);
         if holds > 0 {
-            self.denials.put(charge, hits, decision, sent, sent.saturating_add(holds));
+            let trip = RoundTrip { sent, answered: self.clock.monotonic() };
+            self.denials.put(charge, hits, decision, trip, holds);
         }
     }
 }

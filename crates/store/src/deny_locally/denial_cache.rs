@@ -41,10 +41,17 @@ struct Denial {
     used_before: u64,
     reset_after: Micros,
     retry_after: Option<Micros>,
-    /// When the charge was sent.
-    sent: Micros,
+    /// When the answer came, from which the waits are counted: never shorter than the store would say.
+    answered: Micros,
     /// The instant before which the denial holds.
     until: Micros,
+}
+
+/// When a charge was sent, and when its answer came. The store decided in between.
+#[derive(Clone, Copy)]
+pub(super) struct RoundTrip {
+    pub sent: Micros,
+    pub answered: Micros,
 }
 
 impl DenialCache {
@@ -85,8 +92,8 @@ impl DenialCache {
             let alike = denial.hits == hits || covers_more && denial.hits < hits;
             denial.key == *key && alike && now < denial.until && denial.is_by(charge.plan)
         })?;
-        // Zero if another thread read the clock later but was answered earlier.
-        let passed = now.saturating_sub(denial.sent);
+        // Zero if this charge was sent before the denial was answered.
+        let passed = now.saturating_sub(denial.answered);
         // Hits that a window can never allow have no wait.
         let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
         let retry_after = denial.retry_after.filter(|_| !covers_more || hits <= n.into());
@@ -106,15 +113,16 @@ impl DenialCache {
         })
     }
 
-    /// Caches until `until` that a charge of `hits` sent at `sent` was denied.
+    /// Caches for `holds` from when it was sent that a charge of `hits` was denied.
     pub(super) fn put(
         &self,
         charge: &Charge<'_>,
         hits: u64,
         decision: &Decision,
-        sent: Micros,
-        until: Micros,
+        RoundTrip { sent, answered }: RoundTrip,
+        holds: Micros,
     ) {
+        let until = sent.saturating_add(holds);
         let key = self.fingerprints.of(charge);
         let covers_more = charge.plan.denial_covers_more_hits();
         let mut set = self.set(&key).lock();
@@ -142,7 +150,7 @@ impl DenialCache {
             used_before,
             reset_after,
             retry_after,
-            sent,
+            answered,
             until,
         });
         self.until.fetch_max(until, Ordering::Relaxed);

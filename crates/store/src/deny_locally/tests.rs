@@ -14,6 +14,7 @@ use weir_limit::{
 
 mod cache;
 mod property;
+mod waits;
 
 type Clocks = Arc<ManualClock>;
 type Inner = Arc<Fake<Arc<MemoryStore<Clocks>>>>;
