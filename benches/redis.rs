@@ -17,7 +17,10 @@ use std::time::{Duration, Instant};
 use servers::Server;
 use servers::cluster::Cluster;
 use weir_common::clock::SystemClock;
-use weir_limit::{Algorithm, Gcra, Limit, Op, Plan, SECOND, SlidingLog, SlidingWindow, Unit};
+use weir_limit::{
+    Algorithm, Calendar, FixedWindow, Gcra, Limit, Op, Plan, SECOND, SlidingLog, SlidingWindow,
+    Unit,
+};
 use weir_store::redis::{Access, Clock, Endpoint, Layout, Login, Options, RedisStore, Topology};
 use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
@@ -99,6 +102,13 @@ fn plans() -> Vec<(&'static str, Arc<Plan>)> {
     let n = 1_000_000;
     let four = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day].map(limit);
     let gcra = Gcra::new(n, 60 * SECOND, n, 0).unwrap();
+    let month = |calendar: Option<Calendar>| {
+        let (period, calendar) = (30 * 86_400 * SECOND, calendar.map(Arc::new));
+        with(Algorithm::FixedWindow(FixedWindow { n: u32::MAX, period, calendar }))
+    };
+    let months = [None, Calendar::new(Unit::Month, "Europe/Berlin").ok()];
+    // The same script; only the boundaries of the windows differ.
+    let [epoch, calendar] = months.map(|months| vec![with(Algorithm::Gcra(gcra)), month(months)]);
     let window = SlidingWindow { n, period: 60 * SECOND };
     let log = SlidingLog { n: 100, period: SECOND };
     [
@@ -107,6 +117,8 @@ fn plans() -> Vec<(&'static str, Arc<Plan>)> {
         ("sliding_window", vec![with(Algorithm::SlidingWindow(window))]),
         ("sliding_log of 100", vec![with(Algorithm::SlidingLog(log))]),
         ("4 fixed windows", four.to_vec()),
+        ("gcra and a month", epoch),
+        ("gcra and a calendar month", calendar),
     ]
     .map(|(name, limits)| (name, Arc::new(Plan::new(limits))))
     .into()

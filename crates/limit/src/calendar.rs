@@ -1,10 +1,12 @@
 //! Windows that follow the calendar of a time zone: days, weeks from Monday, months and years,
 //! through changes to and from daylight saving time.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
-use parking_lot::Mutex;
 
 use super::{Micros, SECOND, Unit};
 
@@ -14,12 +16,13 @@ pub struct Calendar {
     unit: Unit,
     zone: TimeZone,
     name: Box<str>,
-    /// The last window looked up: the same is mostly asked for again, and time zone rules are slow.
-    last: Mutex<(Micros, Micros)>,
+    /// The boundaries last looked up: the same are mostly asked for again, by all threads, and time zone rules
+    /// are slow.
+    last: ArcSwap<[Micros; 4]>,
 }
 
 impl PartialEq for Calendar {
-    /// Compares unit and zone; the cached window does not matter.
+    /// Compares unit and zone; the cached boundaries do not matter.
     fn eq(&self, other: &Calendar) -> bool {
         (self.unit, &self.name) == (other.unit, &other.name)
     }
@@ -47,7 +50,7 @@ impl Calendar {
             return Err(CalendarError::NoCalendarUnit(unit.name()));
         }
         let found = TimeZone::get(zone).map_err(|_| CalendarError::UnknownZone(zone.to_owned()))?;
-        Ok(Calendar { unit, zone: found, name: zone.into(), last: Mutex::new((0, 0)) })
+        Ok(Calendar { unit, zone: found, name: zone.into(), last: ArcSwap::default() })
     }
 
     /// Returns the zone's IANA name, as configured.
@@ -69,11 +72,28 @@ impl Calendar {
     /// Returns the start and the end of the window of `t`. The calendar ends with the year 9999: one
     /// window without an end follows.
     pub fn window(&self, t: Micros) -> (Micros, Micros) {
-        let mut last = self.last.lock();
-        if !(last.0..last.1).contains(&t) {
-            *last = self.compute(t).unwrap_or((t, Micros::MAX));
+        let mut around = **self.last.load();
+        if t < around[0] || t >= around[3] {
+            around = self.boundaries(t);
         }
-        *last
+        match around {
+            [before, start, ..] if t < start => (before, start),
+            [_, start, end, _] if t < end => (start, end),
+            [.., end, after] => (end, after),
+        }
+    }
+
+    /// Returns the starts of four windows: the one before that of `t`, that, and the two after it.
+    pub fn boundaries(&self, t: Micros) -> [Micros; 4] {
+        let last = **self.last.load();
+        if (last[1]..last[2]).contains(&t) {
+            return last;
+        }
+        let window = |t| self.compute(t).unwrap_or((t, Micros::MAX));
+        let (start, end) = window(t);
+        let around = [window(start.saturating_sub(1)).0, start, end, window(end).1];
+        self.last.store(Arc::new(around));
+        around
     }
 
     fn compute(&self, t: Micros) -> Option<(Micros, Micros)> {
@@ -149,6 +169,42 @@ mod tests {
                 end = next.1;
             }
         }
+    }
+
+    #[test]
+    fn the_boundaries_are_those_of_the_windows_around() {
+        let start = at("2026-01-01T00:00:00Z");
+        for unit in [Unit::Day, Unit::Week, Unit::Month, Unit::Year] {
+            let calendar = || Calendar::new(unit, "Europe/Berlin").unwrap();
+            let kept = calendar();
+            // Back and forth over the clock changes of some years, by steps of 1 to 400 days.
+            for i in 0..2_000_u64 {
+                let day = 86_400 * SECOND;
+                let t = start + i * i % 400 * day + i * i * 7_919 % day;
+                let [before, from, to, after] = kept.boundaries(t);
+                let fresh = |t| calendar().window(t);
+                assert_eq!(
+                    [fresh(from - 1), fresh(t), fresh(to)],
+                    [(before, from), (from, to), (to, after)]
+                );
+                let far = t + i * i * 31 % 900 * day;
+                assert_eq!(kept.window(far), fresh(far), "{unit:?} {far}");
+            }
+        }
+    }
+
+    /// The scripts of Redis get all boundaries with each call.
+    #[test]
+    fn the_windows_around_now_are_computed_once() {
+        let calendar = Calendar::new(Unit::Month, "Europe/Berlin").unwrap();
+        let [before, start, end, after] = calendar.boundaries(at("2026-11-21T12:00:00Z"));
+        let computed = calendar.last.load_full();
+        for t in [before, start - 1, start, end - 1, end, after - 1] {
+            calendar.window(t);
+        }
+        calendar.boundaries(end - 1);
+        assert!(Arc::ptr_eq(&computed, &calendar.last.load_full()));
+        assert_eq!(calendar.boundaries(end)[1..3], [end, after]);
     }
 
     #[test]

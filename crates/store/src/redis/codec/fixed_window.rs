@@ -2,7 +2,7 @@
 
 use super::{Codec, LuaModule, Reader, counter, put_all};
 use weir_limit::algorithms::fixed_window::State;
-use weir_limit::{Calendar, FixedWindow, LimitState, Micros};
+use weir_limit::{FixedWindow, LimitState, Micros};
 
 pub(super) const MODULE: LuaModule = LuaModule {
     number: super::FIXED_WINDOW,
@@ -26,7 +26,7 @@ impl Codec for FixedWindow {
     fn write_numbers(&self, now: Micros, out: &mut Vec<u8>) {
         put_all(out, &[self.n.into(), self.period]);
         if let Some(calendar) = &self.calendar {
-            put_all(out, &boundaries(calendar, now));
+            put_all(out, &calendar.boundaries(now));
         }
     }
 
@@ -34,14 +34,4 @@ impl Codec for FixedWindow {
         let state = State { window: numbers.wide()?, count: numbers.short()? };
         Some(LimitState::FixedWindow(state))
     }
-}
-
-/// Returns the starts of four windows: the one before that of `now`, that, and the two after it.
-fn boundaries(calendar: &Calendar, now: Micros) -> [Micros; 4] {
-    let (start, end) = calendar.window(now);
-    let before = calendar.window(start.saturating_sub(1)).0;
-    let after = calendar.window(end).1;
-    // The calendar caches the last window it was asked for.
-    calendar.window(now);
-    [before, start, end, after]
 }
