@@ -25,14 +25,15 @@
 //! no request waits for that charge any more, or the connection was lost in between, the key is settled:
 //! a number of no window is deleted.
 
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 use tokio::time::Instant;
 
 use weir_limit::Micros;
 
-/// The most counters that are recorded. One replaces another in the same slot.
-const SLOTS: usize = 1 << 16;
+/// The most counters that are recorded: as many as a table of 1 MiB has room for.
+const MAX_COUNTERS: usize = (1 << 16) / 8 * 7;
 
 /// A window that ends sooner than this is left to the script.
 const MIN_REMAINING: Micros = 10_000;
@@ -41,10 +42,27 @@ const MIN_REMAINING: Micros = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct OpenWindows {
     hasher: RandomState,
-    /// The hash of a key, and the end of its window; allocated for the first one.
-    slots: Vec<(u64, Micros)>,
+    /// The end of a key's window, by the key's hash.
+    ends: HashMap<u64, Micros, BuildHasherDefault<Hashed>>,
     /// The last reading of the server's clock, and when the reply came.
     clock: Option<(Micros, Instant)>,
+}
+
+/// Takes a hash as it is.
+#[derive(Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    /// Not called: keys are `u64`.
+    fn write(&mut self, _: &[u8]) {}
 }
 
 impl OpenWindows {
@@ -65,23 +83,68 @@ impl OpenWindows {
 
     /// Returns whether the counter was seen in a window that is not about to end.
     pub fn is_open(&self, hash: u64, now: Micros) -> bool {
-        let slot = self.slots.get(hash as usize % SLOTS);
-        slot.is_some_and(|&(other, ends)| other == hash && now.saturating_add(MIN_REMAINING) < ends)
+        self.ends.get(&hash).is_some_and(|&ends| now.saturating_add(MIN_REMAINING) < ends)
     }
 
     /// Records a counter in a window that ends then.
     pub fn insert(&mut self, hash: u64, ends: Micros) {
-        if self.slots.is_empty() {
-            self.slots = vec![(0, 0); SLOTS];
+        if self.ends.len() == self.ends.capacity() {
+            self.make_room();
         }
-        self.slots[hash as usize % SLOTS] = (hash, ends);
+        self.ends.insert(hash, ends);
+    }
+
+    /// Forgets windows that have ended. Grows if most are open; forgets all of them where that would be too many.
+    fn make_room(&mut self) {
+        let now = self.estimate_time().unwrap_or(0);
+        self.ends.retain(|_, ends| *ends > now);
+        let (open, room) = (self.ends.len(), self.ends.capacity());
+        if open > MAX_COUNTERS / 2 {
+            self.ends.clear();
+        } else if open >= room / 2 {
+            self.ends.reserve(room - open + 1);
+        }
     }
 
     pub fn remove(&mut self, hash: u64) {
-        if let Some(slot) = self.slots.get_mut(hash as usize % SLOTS)
-            && slot.0 == hash
-        {
-            *slot = (0, 0);
+        self.ends.remove(&hash);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Micros = 1_700_000_000_000_000;
+
+    fn with_counters(count: u64, ends: Micros) -> OpenWindows {
+        let mut windows = OpenWindows::default();
+        windows.set_time(NOW);
+        for key in 0..count {
+            windows.insert(windows.hash(&key.to_le_bytes()), ends);
         }
+        windows
+    }
+
+    #[test]
+    fn the_table_follows_the_keys_in_open_windows() {
+        let later = NOW + 3_600_000_000;
+        assert_eq!(with_counters(0, later).ends.capacity(), 0);
+        let some = with_counters(1_000, later);
+        assert!((0..1_000_u64).all(|key| some.is_open(some.hash(&key.to_le_bytes()), NOW)));
+        assert!(some.ends.capacity() < 4_000, "{}", some.ends.capacity());
+        let ended = with_counters(100_000, NOW - 1);
+        assert!(ended.ends.capacity() < 100, "{}", ended.ends.capacity());
+        let flood = with_counters(1_000_000, later);
+        assert!(flood.ends.capacity() <= MAX_COUNTERS, "{}", flood.ends.capacity());
+    }
+
+    #[test]
+    fn a_window_about_to_end_and_a_removed_one_are_not_open() {
+        let mut windows = with_counters(1, NOW + MIN_REMAINING + 1);
+        let hash = windows.hash(&0_u64.to_le_bytes());
+        assert!(windows.is_open(hash, NOW) && !windows.is_open(hash, NOW + 1));
+        windows.remove(hash);
+        assert!(!windows.is_open(hash, NOW));
     }
 }
