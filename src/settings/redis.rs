@@ -16,7 +16,7 @@ use super::{SettingError, Settings};
 use crate::service::caller_deadline_below;
 use url::Url;
 use weir_common::clock::WallClock;
-use weir_store::redis::{Access, Endpoint, Layout, Login, Options, Topology};
+use weir_store::redis::{Access, Endpoint, Layout, Login, Options, PasswordFile, Topology};
 
 /// The settings that both groups have, of one of them.
 #[derive(Clone, Copy, Debug)]
@@ -259,6 +259,6 @@ fn read_login(
     Login {
         username: username.value.clone(),
         password: password.value.clone(),
-        password_file: password_file.value.clone(),
+        password_file: password_file.value.clone().map(PasswordFile::new),
     }
 }

@@ -50,7 +50,7 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-pub use self::access::{Access, Endpoint, Login, Tls};
+pub use self::access::{Access, Endpoint, Login, PasswordFile, Tls};
 use self::batch::{Group, PendingCharge};
 use self::cancel::CancelOnDrop;
 use self::connection::Connection;

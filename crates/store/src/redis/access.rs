@@ -1,9 +1,12 @@
 //! How to reach a server: address, user, encryption.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::Builder;
 use std::time::Duration;
+use std::{fmt, fs, io};
+
+use tokio::sync::{Mutex, oneshot};
 
 use weir_common::client_tls::ClientCertificates;
 
@@ -30,7 +33,46 @@ pub struct Login {
     pub username: Option<String>,
     pub password: Option<String>,
     /// Read for each connection, in place of `password`.
-    pub password_file: Option<PathBuf>,
+    pub password_file: Option<PasswordFile>,
+}
+
+/// A file with a password.
+#[derive(Clone, Debug)]
+pub struct PasswordFile {
+    path: PathBuf,
+    /// Locked while the file is read, so that a file system that hangs holds one thread.
+    reading: Arc<Mutex<()>>,
+}
+
+impl PasswordFile {
+    pub fn new(path: PathBuf) -> PasswordFile {
+        PasswordFile { path, reading: Arc::default() }
+    }
+
+    pub fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    /// Reads the password, on a thread of its own: not one that serves, and none that a runtime waits for when it
+    /// ends. Line breaks at the end are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub(super) async fn read(&self) -> io::Result<String> {
+        let reading = self.reading.clone().lock_owned().await;
+        let path = self.path.clone();
+        let (done, text) = oneshot::channel();
+        let read = move || {
+            let text = fs::read_to_string(path);
+            drop(reading);
+            // The connection may have been given up.
+            let _ = done.send(text);
+        };
+        Builder::new().name("weir-password".to_owned()).spawn(read)?;
+        let text = text.await.map_err(io::Error::other)??;
+        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+    }
 }
 
 impl fmt::Debug for Login {

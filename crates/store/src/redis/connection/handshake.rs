@@ -1,5 +1,7 @@
 //! The handshake: connects and logs in.
 
+use std::io;
+
 use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError};
 
 use super::error::ConnectError;
@@ -19,10 +21,10 @@ pub(in super::super) async fn connect(
     access: &Access,
     endpoint: &Endpoint,
 ) -> Result<Link, ConnectError> {
-    let password = read_password(&access.login)?;
+    let password = read_password(access).await?;
     match log_in(access, endpoint, password.as_deref()).await {
         Err(ConnectError::Redis(error)) if needs_login(&error) => {
-            let newer = read_password(&access.login)?;
+            let newer = read_password(access).await?;
             if newer == password {
                 return Err(error.into());
             }
@@ -58,15 +60,24 @@ async fn log_in(
     }
 }
 
-/// Returns the password as it is now; none if it is empty.
-fn read_password(login: &Login) -> Result<Option<String>, ConnectError> {
-    let password = match &login.password_file {
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| ConnectError::File(shown_path(path), error))?;
-            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+/// Returns the password as it is now; none if it is empty. Waits for its file for half as long as for a server, so
+/// that the error names the file.
+async fn read_password(access: &Access) -> Result<Option<String>, ConnectError> {
+    let Login { password, password_file, .. } = &access.login;
+    let password = match password_file {
+        Some(file) => {
+            let limit = access.timeout / 2;
+            match tokio::time::timeout(limit, file.read()).await {
+                Ok(Ok(text)) => Some(text),
+                Ok(Err(error)) => return Err(ConnectError::File(shown_path(file.path()), error)),
+                // To look whether the path exists would take as long.
+                Err(_) => {
+                    let error = io::Error::other(format!("no answer within {limit:?}"));
+                    return Err(ConnectError::File(file.path().display().to_string(), error));
+                }
+            }
         }
-        None => login.password.clone(),
+        None => password.clone(),
     };
     Ok(password.filter(|password| !password.is_empty()))
 }

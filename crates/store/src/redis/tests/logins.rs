@@ -2,17 +2,19 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
 
 use parking_lot::Mutex;
 
 use super::servers::cluster::Cluster;
 use super::servers::sentinel::{MASTER, Sentinels};
-use super::servers::{Client, Config, Server};
+use super::servers::{Client, Config, PATIENCE, Server};
 use super::*;
 
 fn with_password_file(mut options: Options, file: &Path) -> Options {
-    options.access.login.password_file = Some(file.to_owned());
+    options.access.login.password_file = Some(PasswordFile::new(file.to_owned()));
     options
 }
 
@@ -74,7 +76,7 @@ fn the_password_files_of_sentinels_and_their_master_are_waited_for() {
     let sentinels = endpoints(&servers.addresses());
     let topology = Topology::Sentinel { master: MASTER.to_owned(), sentinels };
     let mut options = with_password_file(options(topology), &file("master"));
-    options.sentinel_access.login.password_file = Some(file("sentinel"));
+    options.sentinel_access.login.password_file = Some(PasswordFile::new(file("sentinel")));
     runtime().block_on(async {
         let store = RedisStore::new(options);
         let plan = plan(100, Unit::Day);
@@ -84,6 +86,38 @@ fn the_password_files_of_sentinels_and_their_master_are_waited_for() {
         }
         until_counted(&store, &plan).await;
     });
+}
+
+/// A pipe that nobody writes to hangs as a file on a lost mount does.
+#[test]
+fn a_password_file_that_hangs_holds_no_thread_that_serves() {
+    let server = protected();
+    let [file, fresh, pipe] =
+        ["password", "fresh", "pipe"].map(|name| server.directory().join(name));
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    std::fs::hard_link(&file, &pipe).unwrap();
+    let mut options = with_password_file(options(single(&server)), &file);
+    options.access.timeout = Duration::from_millis(100);
+    let (done, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        runtime().block_on(async {
+            let Topology::Single(endpoint) = &options.topology else { unreachable!() };
+            let refused = handshake::connect(&options.access, endpoint).await.unwrap_err();
+            assert!(refused.to_string().ends_with("password: no answer within 50ms"), "{refused}");
+            options.access.timeout = Duration::from_secs(10);
+            let (store, plan) = (RedisStore::new(options.clone()), plan(100, Unit::Day));
+            assert!(take_within(&store, "a", &plan, Duration::from_millis(20)).await.is_err());
+            done.send(()).unwrap();
+            until_counted(&store, &plan).await;
+            done.send(()).unwrap();
+        });
+    });
+    ended.recv_timeout(PATIENCE).expect("the thread goes on");
+    // What hangs ends, and there is a file.
+    std::fs::write(&fresh, "pw\n").unwrap();
+    std::fs::rename(&fresh, &file).unwrap();
+    std::fs::write(&pipe, "").unwrap();
+    ended.recv_timeout(PATIENCE).expect("it logs in");
 }
 
 /// A server whose passwords and sessions a test ends.

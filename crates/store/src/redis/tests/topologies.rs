@@ -216,8 +216,11 @@ fn logs_in_and_rereads_the_password_file() {
     let file = server.directory().join("password");
     std::fs::write(&file, "wrong\n").unwrap();
     let mut options = options(single(&server));
-    options.access.login =
-        Login { username: Some("weir".into()), password: None, password_file: Some(file.clone()) };
+    options.access.login = Login {
+        username: Some("weir".into()),
+        password: None,
+        password_file: Some(PasswordFile::new(file.clone())),
+    };
     runtime().block_on(async {
         let store = RedisStore::new(options);
         let plan = plan(100, Unit::Day);
