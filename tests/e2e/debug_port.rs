@@ -143,7 +143,14 @@ fn the_status_shows_version_store_and_health_as_json_and_text() {
     assert_eq!(down["store"]["failing"], true);
     assert!(down["store"]["degraded_charges"]["deny"].as_u64().unwrap() > 0, "{down}");
     assert!(down["store"]["backends"][0]["down_because"].is_string(), "{down}");
+    assert!(has_store_problem(&down), "{down}");
+    // Redis is back, and nobody asks for a decision.
     redis.go_on();
+    wait_for("the end of the failure", || {
+        let status = status(&weir);
+        assert_eq!(status["store"]["failing"], has_store_problem(&status), "{status}");
+        (status["store"]["failing"] == false).then_some(())
+    });
 
     for (path, accept) in [("/status?format=text", "*/*"), ("/status", "text/html,*/*;q=0.8")] {
         let text = http::ask(weir.debug, "GET", path, &[("accept", accept)], b"").unwrap();
@@ -153,6 +160,10 @@ fn the_status_shows_version_store_and_health_as_json_and_text() {
         assert!(text.body.contains(&version), "{}", text.body);
         assert!(text.body.contains("store.backends[0].kind: redis\n"), "{}", text.body);
     }
+}
+
+fn has_store_problem(status: &Value) -> bool {
+    status["problems"].as_array().unwrap().iter().any(|problem| problem["kind"] == "store")
 }
 
 #[test]

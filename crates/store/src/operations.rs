@@ -40,6 +40,8 @@ pub struct BackendStatus {
     pub down_because: Option<StoreError>,
     /// How long some connections have been lost.
     pub down_for: Option<Duration>,
+    /// How long ago a connection that was down or slow came up.
+    pub up_for: Option<Duration>,
     /// What is on disk, if states are kept there.
     pub saved: Option<SavedStatus>,
 }
@@ -60,9 +62,8 @@ pub struct SavedStatus {
 pub struct FailureStatus {
     /// The policy of domains without their own.
     pub on_failure: &'static str,
-    /// Whether a charge has failed within the last ten seconds of requests.
-    pub is_failing: bool,
-    /// How long the store has failed charges; none if it has not failed one for ten seconds.
+    /// How long the store has failed charges, or could not be reached. None once it can be, and no charge has
+    /// failed for ten seconds, or since its connections came up again.
     pub failing_for: Option<Duration>,
     /// Charges answered by policies, since the start.
     pub degraded: Vec<(&'static str, u64)>,

@@ -98,10 +98,8 @@ fn store_problem(
 ) -> Option<Problem> {
     let failures = store.status.failures.as_ref()?;
     let backends = &store.status.backends;
+    let lasts = failures.failing_for?;
     let down = backends.iter().find(|backend| backend.down_because.is_some());
-    let down_for =
-        down.filter(|_| !store.is_connected).map(|down| down.down_for.unwrap_or_default());
-    let lasts = failures.failing_for.max(down_for)?;
     let policy = failures.on_failure;
     let mut text = format!("the store failed: requests are answered by the policy {policy}");
     if let Some(error) = down.and_then(|backend| backend.down_because) {

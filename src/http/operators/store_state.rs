@@ -25,7 +25,7 @@ impl StoreState {
         json!({
             "backends": status.backends.iter().map(backend_status).collect::<Vec<_>>(),
             "on_failure": status.failures.as_ref().map(|failures| failures.on_failure),
-            "failing": status.failures.as_ref().is_some_and(|failures| failures.is_failing),
+            "failing": status.failures.as_ref().is_some_and(|failures| failures.failing_for.is_some()),
             "degraded_charges": status.failures.as_ref().map(|failures| {
                 let counts = failures.degraded.iter();
                 counts.map(|(policy, count)| ((*policy).to_owned(), (*count).into())).collect::<serde_json::Map<_, _>>()

@@ -1,11 +1,13 @@
 //! Readiness under a policy, and metrics.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join};
 
 use super::{Guard, kind_name};
 use crate::replicas::ReplicaRegister;
-use crate::{FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
+use crate::{BackendStatus, FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
 use weir_common::clock::{Clock, Monotonic};
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
 
@@ -21,7 +23,7 @@ const FAILED_CHARGES: MetricFamily = MetricFamily::counter(
 );
 const OUTAGE: MetricFamily = MetricFamily::gauge(
     "store_outage",
-    "Whether charges failed and the store has not answered for ten seconds without a failure since",
+    "Whether charges failed in the last ten seconds, or the store cannot be reached",
     &[],
 );
 
@@ -69,7 +71,9 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
             let count = SampleValue::Counter(self.counts.failed(kind));
             sink.sample(&[("reason", kind_name(kind))], count);
         }
-        sink.gauge(OUTAGE, f64::from(self.outage.is_active()));
+        let mut status = StoreStatus::default();
+        self.inner.status(&mut status);
+        sink.gauge(OUTAGE, f64::from(self.failing_for(&status.backends).is_some()));
         sink.gauge(REPLICAS, f64::from(self.replicas.get()));
         self.inner.collect(sink);
     }
@@ -79,10 +83,22 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         let degraded = OnStoreFailure::ALL;
         status.failures = Some(FailureStatus {
             on_failure: self.on_failure.name(),
-            is_failing: self.outage.is_active(),
-            failing_for: self.outage.lasts(self.clock.monotonic()),
+            failing_for: self.failing_for(&status.backends),
             degraded: degraded.map(|it| (it.name(), self.counts.degraded(it))).to_vec(),
         });
+    }
+}
+
+impl<S: Operations, C: Monotonic> Guard<S, C> {
+    /// Returns how long the store has failed charges, or could not be reached; see [`FailureStatus`].
+    fn failing_for(&self, backends: &[BackendStatus]) -> Option<Duration> {
+        let is_up = |it: &BackendStatus| it.connections_down + it.connections_slow == 0;
+        let recovered = backends.iter().filter_map(|backend| backend.up_for).min();
+        let recovered = recovered.filter(|_| backends.iter().all(is_up));
+        let failed = self.outage.lasts(self.clock.monotonic(), recovered);
+        let down = backends.iter().find(|backend| backend.down_because.is_some());
+        let down = down.filter(|_| !self.inner.is_connected());
+        failed.max(down.map(|backend| backend.down_for.unwrap_or_default()))
     }
 }
 

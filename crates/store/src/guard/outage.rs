@@ -60,7 +60,8 @@ impl Outage {
         if kind == StoreError::CallerDeadline {
             return;
         }
-        if self.last_by_store.fetch_max(now.max(1), Relaxed) == 0 {
+        let last = self.last_by_store.fetch_max(now.max(1), Relaxed);
+        if last == 0 || now.saturating_sub(last) >= QUIET {
             self.began.store(now, Relaxed);
         }
         self.failed.fetch_add(charges, Relaxed);
@@ -70,10 +71,13 @@ impl Outage {
         }
     }
 
-    /// Returns how long the store has failed charges; none if it has not failed one for [`QUIET`].
-    pub(super) fn lasts(&self, now: Micros) -> Option<Duration> {
+    /// Returns how long the store has failed charges; none if it has not failed one for [`QUIET`], or since its
+    /// connections came up again, `recovered` ago.
+    pub(super) fn lasts(&self, now: Micros, recovered: Option<Duration>) -> Option<Duration> {
         let last = self.last_by_store.load(Relaxed);
-        let is_active = last > 0 && now.saturating_sub(last) < QUIET;
+        let failed = now.saturating_sub(last);
+        let recovered = recovered.map_or(QUIET, |ago| ago.as_micros() as Micros);
+        let is_active = last > 0 && failed < QUIET.min(recovered);
         is_active.then(|| Duration::from_micros(now.saturating_sub(self.began.load(Relaxed))))
     }
 
@@ -109,11 +113,16 @@ mod tests {
             outage.is_active() && !outage.end_if_over(QUIET),
             "what is counted locally is kept"
         );
-        assert_eq!(outage.lasts(SECOND), None);
+        assert_eq!(outage.lasts(SECOND, None), None);
         fail(2 * SECOND, StoreError::TimedOut);
         fail(3 * SECOND, StoreError::TimedOut);
-        assert_eq!(outage.lasts(5 * SECOND), Some(Duration::from_secs(3)));
-        assert_eq!(outage.lasts(3 * SECOND + QUIET), None);
+        let lasts = |now, recovered| outage.lasts(now, recovered);
+        assert_eq!(lasts(5 * SECOND, None), Some(Duration::from_secs(3)));
+        assert_eq!(lasts(3 * SECOND + QUIET, None), None);
+        // Its connections came up before the last failure, or after it.
+        let ago = |ms| Some(Duration::from_millis(ms));
+        assert_eq!(lasts(5 * SECOND, ago(2_001)), Some(Duration::from_secs(3)));
+        assert_eq!(lasts(5 * SECOND, ago(1_999)), None);
         fail(QUIET, StoreError::CallerDeadline);
         assert_eq!(outage.failed.load(Relaxed), 2);
         assert!(!outage.end_if_over(3 * SECOND + QUIET));

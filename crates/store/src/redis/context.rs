@@ -1,6 +1,8 @@
 //! What all connections of a store share.
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::counts::RedisCounts;
 use super::log::RedisLog;
@@ -14,6 +16,8 @@ pub(super) struct RedisContext {
     /// Notified when a connection is up or fails for the first time, and when a cluster's nodes change.
     pub changed: watch::Sender<()>,
     pub log: RedisLog,
+    /// When a connection that was down or slow last came up.
+    pub recovered: Mutex<Option<Instant>>,
 }
 
 impl RedisContext {
@@ -23,6 +27,7 @@ impl RedisContext {
             counts: RedisCounts::default(),
             changed: watch::Sender::new(()),
             log: RedisLog::default(),
+            recovered: Mutex::default(),
         }
     }
 }

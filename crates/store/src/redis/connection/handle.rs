@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::link::Link;
 use super::target::Target;
@@ -163,7 +164,11 @@ impl Connection {
     }
 
     pub(super) fn set_up(&self) {
-        if !matches!(self.down.swap(UP, Ordering::Relaxed), UP | SLOW) {
+        let before = self.down.swap(UP, Ordering::Relaxed);
+        if before != UP {
+            *self.shared.recovered.lock() = Some(Instant::now());
+        }
+        if !matches!(before, UP | SLOW) {
             self.shared.counts.up.fetch_add(1, Ordering::Relaxed);
         }
         if !self.answered.swap(true, Ordering::Relaxed) {
