@@ -28,6 +28,7 @@ mod counts;
 mod direct;
 mod key;
 mod log;
+mod master;
 mod open_windows;
 mod operations;
 mod options;

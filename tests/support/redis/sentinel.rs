@@ -1,11 +1,13 @@
-//! A master, a replica, and sentinels that watch them.
+//! A master, its replicas, and sentinels that watch them.
 
 use super::{Config, Server, wait_for};
 
 #[derive(Debug)]
 pub struct Sentinels {
     pub master: Server,
+    /// The one that becomes the master.
     pub replica: Server,
+    pub more_replicas: Vec<Server>,
     pub sentinels: Vec<Server>,
 }
 
@@ -13,13 +15,25 @@ pub struct Sentinels {
 pub const MASTER: &str = "counters";
 
 impl Sentinels {
+    /// Starts them with one replica.
     pub fn start() -> Sentinels {
-        let master = Server::start();
-        let replica = Server::configured(&[&format!("replicaof 127.0.0.1 {}", master.port())]);
-        wait_for("the replica follows", || {
-            let info = replica.command(&["INFO", "replication"]).text();
-            info.contains("master_link_status:up").then_some(())
-        });
+        Sentinels::with_replicas(1, &[])
+    }
+
+    /// Starts them with some replicas, and lines in the configuration files of all of them and the master.
+    pub fn with_replicas(replicas: usize, lines: &[&str]) -> Sentinels {
+        let master = Server::configured(lines);
+        let replica_of = format!("replicaof 127.0.0.1 {}", master.port());
+        let replica = |priority| Server::configured(&[lines, &[&replica_of, priority]].concat());
+        let first = replica("replica-priority 1");
+        let more_replicas: Vec<Server> =
+            (1..replicas).map(|_| replica("replica-priority 100")).collect();
+        for replica in more_replicas.iter().chain([&first]) {
+            wait_for("the replica follows", || {
+                let info = replica.command(&["INFO", "replication"]).text();
+                info.contains("master_link_status:up").then_some(())
+            });
+        }
         let sentinel = || {
             Server::with(Config {
                 sentinel: true,
@@ -40,11 +54,11 @@ impl Sentinels {
                     let at = list.iter().position(|word| word.text() == name);
                     at.map(|at| list[at + 1].int())
                 };
-                (field("num-other-sentinels") == Some(2) && field("num-slaves") == Some(1))
-                    .then_some(())
+                let found = (field("num-other-sentinels"), field("num-slaves"));
+                (found == (Some(2), Some(replicas as i64))).then_some(())
             });
         }
-        Sentinels { master, replica, sentinels }
+        Sentinels { master, replica: first, more_replicas, sentinels }
     }
 
     pub fn addresses(&self) -> Vec<String> {

@@ -17,6 +17,7 @@ mod health;
 mod link;
 mod proxy;
 mod replies;
+mod sentinel;
 mod socket;
 mod target;
 
@@ -27,6 +28,7 @@ pub(super) use self::examine::parse_time;
 pub(super) use self::handle::Connection;
 pub(super) use self::link::Link;
 pub(super) use self::replies::{ADMIN_BYTES, SHORT_BYTES};
+pub(super) use self::sentinel::{NamedMaster, Sentinel};
 pub(super) use self::target::Target;
 use super::context::RedisContext;
 

@@ -30,6 +30,7 @@ pub(super) struct RedisLog {
     slots: Throttle,
     nodes: Throttle,
     redirect: Throttle,
+    master: Throttle,
     skew: Throttle,
     policy_logged: AtomicBool,
     permissions_logged: AtomicBool,
@@ -46,6 +47,7 @@ impl Default for RedisLog {
             slots: throttle(),
             nodes: throttle(),
             redirect: throttle(),
+            master: throttle(),
             skew: throttle(),
             policy_logged: AtomicBool::new(false),
             permissions_logged: AtomicBool::new(false),
@@ -106,6 +108,23 @@ impl RedisLog {
             tracing::warn!(
                 %server, %target, suppressed,
                 "redis redirect to an address outside the cluster refused"
+            );
+        }
+    }
+
+    /// Logs that connections move to another master.
+    pub fn master_moved(&self, master: &Endpoint) {
+        if let Some(suppressed) = self.master.pass() {
+            tracing::info!(%master, suppressed, "redis master changed, moving connections");
+        }
+    }
+
+    /// Logs that connections stay at their server, since another one cannot be used.
+    pub fn master_unreachable(&self, master: &Endpoint, error: &dyn Display) {
+        if let Some(suppressed) = self.master.pass() {
+            tracing::warn!(
+                %master, %error, suppressed,
+                "cannot connect to the redis master that the sentinels name, counting on the old one"
             );
         }
     }

@@ -4,7 +4,8 @@ use std::future::pending;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join};
 
 use super::connections::ThreadConnections;
 use super::{RedisCounts, RedisStore};
@@ -89,10 +90,13 @@ impl Operations for RedisStore {
     }
 
     fn maintain(&self) -> BoxFuture<'_, ()> {
-        match &self.shared.options.access.tls {
-            Some(tls) => Box::pin(tls.certificates.follow()),
-            None => Box::pin(pending()),
-        }
+        let certificates = async {
+            match &self.shared.options.access.tls {
+                Some(tls) => tls.certificates.follow().await,
+                None => pending().await,
+            }
+        };
+        join(certificates, self.follow_master()).map(drop).boxed()
     }
 
     /// None behind a proxy, which does not pass on what reads it.

@@ -15,6 +15,7 @@ mod reduce;
 mod replicas;
 mod replies;
 mod reservations;
+mod sentinels;
 #[path = "../../../../tests/support/redis.rs"]
 mod servers;
 mod sharding;

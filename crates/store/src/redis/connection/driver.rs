@@ -10,9 +10,11 @@
 //!  └──────────────────────────── later ◀───────────────────────────────┘
 //! ```
 //!
+//! From Ready, a connection also goes to Connecting when it is to move to another server.
+//!
 //! | State      | Charges                                                              | Left |
 //! | ---------- | -------------------------------------------------------------------- | ---- |
-//! | Connecting | the first time wait, for up to `slow_after`; later fail              | when the handshake ends |
+//! | Connecting | the first time and after a move wait, for up to `slow_after`; later fail | when the handshake ends |
 //! | Ready      | share the next round trip                                            | when a reply takes longer than `slow_after` or refuses every command, the server becomes read-only, or the connection is lost |
 //! | Probing    | fail; the connection is slow, or down where the server refuses commands | when a probe is answered within `slow_after`, or the connection is lost or needs a login |
 //! | Backoff    | fail                                                                 | after a wait that doubles |
@@ -34,6 +36,7 @@ use super::handle::Connection;
 use super::handshake::needs_login;
 use super::health::{self, Probe, ProbeBackoff, STALL_TIMEOUT, Timed};
 use super::link::Link;
+use super::target::Target;
 use crate::StoreError;
 use crate::redis::access::Endpoint;
 use crate::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
@@ -151,7 +154,7 @@ impl Driver {
             return State::Closed;
         }
         let connected = {
-            let mut connecting = pin!(self.connection.target.connect(self.shared()));
+            let mut connecting = pin!(self.connect_to_next());
             match timeout(self.slow_after(), &mut connecting).await {
                 Ok(connected) => connected,
                 Err(_) => {
@@ -166,10 +169,20 @@ impl Driver {
         }
     }
 
+    /// Connects to the server that the connection is to move to; else, or if that fails, to that of its target.
+    async fn connect_to_next(&self) -> Result<(Link, Endpoint), ConnectError> {
+        if let Some(next) = self.connection.take_next()
+            && let Ok(connected) = Target::Server(next).connect(self.shared()).await
+        {
+            return Ok(connected);
+        }
+        self.connection.target.connect(self.shared()).await
+    }
+
     fn connected(&mut self, link: Link, endpoint: Endpoint) -> State {
         self.outage.up();
         let connected_at = Instant::now();
-        self.connection.set_link(Some(link.clone()));
+        self.connection.set_link(Some((link.clone(), endpoint.clone())));
         self.connection.set_up();
         self.connection.push(self.repairs.drain(..));
         State::Ready(Session { link, endpoint, connected_at, server: ServerState::default() })
@@ -196,6 +209,12 @@ impl Driver {
     async fn serve(&mut self, mut session: Session) -> State {
         loop {
             let step = match timeout(IDLE_CHECK_INTERVAL, self.connection.woken()).await {
+                Ok(()) if self.connection.is_to_move() => {
+                    self.connection.set_link(None);
+                    // Also for charges, which wait.
+                    self.connection.wake();
+                    return State::Connecting;
+                }
                 Ok(()) => self.send_pending(&mut session).await,
                 Err(_) => self.check_idle(&mut session).await,
             };

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::link::Link;
 use super::target::Target;
 use crate::StoreError;
+use crate::redis::access::Endpoint;
 use crate::redis::batch::PendingCharge;
 use crate::redis::context::RedisContext;
 
@@ -23,8 +24,10 @@ pub(in super::super) struct Connection {
     wake: Notify,
     /// [`UP`], or why the connection is not used.
     down: AtomicU8,
-    /// The open connection, for commands that are not charges.
-    link: Mutex<Option<Link>>,
+    /// The open connection, for commands that are not charges, and its server.
+    link: Mutex<Option<(Link, Endpoint)>>,
+    /// The server that the connection is to move to.
+    next: Mutex<Option<Endpoint>>,
     closed: AtomicBool,
     answered: AtomicBool,
     /// Whether connecting has ended once, well or not.
@@ -49,6 +52,7 @@ impl Connection {
             // Charges that come while it connects for the first time wait for that.
             down: AtomicU8::new(UP),
             link: Mutex::default(),
+            next: Mutex::default(),
             closed: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             tried: AtomicBool::new(false),
@@ -108,12 +112,31 @@ impl Connection {
 
     /// Returns the open connection, for commands that are not charges; none if it is down or slow.
     pub fn link(&self) -> Option<Link> {
-        self.link.lock().clone().filter(|_| self.is_up())
+        self.link.lock().clone().map(|(link, _)| link).filter(|_| self.is_up())
     }
 
-    /// Sets the open connection; none when it ends.
-    pub(super) fn set_link(&self, link: Option<Link>) {
+    /// Returns the server of the open connection.
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        self.link.lock().clone().map(|(_, endpoint)| endpoint)
+    }
+
+    /// Sets the open connection and its server; none when it ends.
+    pub(super) fn set_link(&self, link: Option<(Link, Endpoint)>) {
         *self.link.lock() = link;
+    }
+
+    /// Moves the connection to another server as soon as no round trip is in flight. Charges wait for that.
+    pub fn move_to(&self, endpoint: Endpoint) {
+        *self.next.lock() = Some(endpoint);
+        self.wake();
+    }
+
+    pub(super) fn is_to_move(&self) -> bool {
+        self.next.lock().is_some()
+    }
+
+    pub(super) fn take_next(&self) -> Option<Endpoint> {
+        self.next.lock().take()
     }
 
     /// Sends charges with the next round trip, all with the same one; fails them at once where the
@@ -131,7 +154,11 @@ impl Connection {
         }
     }
 
-    /// Waits until there are charges to send, or the connection is closed.
+    pub(super) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Waits until there are charges to send, or the connection is to move, or is closed.
     pub(super) async fn woken(&self) {
         self.wake.notified().await;
     }

@@ -6,7 +6,6 @@ use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError};
 
 use super::error::ConnectError;
 use super::link::Link;
-use super::replies::ADMIN_BYTES;
 use super::socket;
 use crate::redis::access::{Access, Endpoint, Login};
 use weir_common::secret_path::shown_path;
@@ -86,24 +85,4 @@ async fn read_password(access: &Access) -> Result<Option<String>, ConnectError> 
 pub(super) fn needs_login(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
-}
-
-/// Returns the address of the master that a sentinel knows by that name.
-///
-/// # Errors
-///
-/// The sentinel cannot be reached, or its reply is invalid.
-pub(super) async fn ask_sentinel(
-    access: &Access,
-    sentinel: &Endpoint,
-    master: &str,
-) -> Result<Option<Endpoint>, ConnectError> {
-    let mut connection = connect(access, sentinel).await?;
-    let mut command = redis::cmd("SENTINEL");
-    command.arg("get-master-addr-by-name").arg(master);
-    let reply = connection.query::<Option<(String, u16)>>(ADMIN_BYTES, &command);
-    match tokio::time::timeout(access.timeout, reply).await {
-        Ok(reply) => Ok(reply?.map(|(host, port)| Endpoint::Tcp(host, port))),
-        Err(_) => Err(ConnectError::TimedOut(access.timeout)),
-    }
 }

@@ -6,9 +6,10 @@ use tokio::time::timeout;
 
 use super::error::ConnectError;
 use super::examine::examine;
-use super::handshake::{ask_sentinel, connect};
+use super::handshake::connect;
 use super::link::Link;
 use super::proxy;
+use super::sentinel::Sentinel;
 use crate::redis::access::Endpoint;
 use crate::redis::context::RedisContext;
 use crate::redis::options::{Clock, Layout};
@@ -42,11 +43,11 @@ impl Target {
         let mut last = ConnectError::NoMaster(name.clone());
         let mut tried = Vec::new();
         for sentinel in sentinels {
-            match ask_sentinel(access, sentinel, name).await {
+            match Sentinel::new(sentinel.clone()).ask(access, name).await {
                 // A sentinel that is out of date may name a replica, or a server that is gone.
-                Ok(Some(endpoint)) if !tried.contains(&endpoint) => {
-                    tried.push(endpoint.clone());
-                    match connect_to(endpoint, false, shared).await {
+                Ok(Some(named)) if !tried.contains(&named.endpoint) => {
+                    tried.push(named.endpoint.clone());
+                    match connect_to(named.endpoint, false, shared).await {
                         Err(error) => last = error,
                         connected => return connected,
                     }
