@@ -132,6 +132,66 @@ fn hits_count() {
 }
 
 #[test]
+fn rules_that_reserve_take_their_estimate_and_count_no_ids() {
+    const RULES: &str = "\
+domain: llm
+descriptors:
+  - key: user
+    rate_limit: { unit: day, requests_per_unit: 10000 }
+    reserve: { id: request_id, settle: settle, estimate: 1000 }
+  - { key: path, rate_limit: { unit: day, requests_per_unit: 5 }, shadow_mode: true }
+  - { key: tenant, rate_limit: { unit: day, requests_per_unit: 20 } }
+  - key: job
+    descriptors:
+      - key: run
+        rate_limit: { algorithm: concurrency, hold_id: run, hold_timeout: 1h, requests_per_unit: 2 }
+";
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("llm.yaml"), RULES).unwrap();
+    let lines: Vec<String> = (0..30)
+        .map(|i| {
+            format!(
+                "{{\"time\": {}, \"user\": \"ann\", \"id\": \"{i}\", \"n\": {}}}\n",
+                1_795_341_600 + i,
+                500 + i % 2
+            )
+        })
+        .collect();
+    let replay = |arguments: &str| -> Value {
+        let command = format!("weir replay llm.yaml -d llm --output json {arguments}");
+        let (code, out, err) = shell(directory.path(), &command, lines.concat().as_bytes());
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+        serde_json::from_str(&out).unwrap()
+    };
+    let user = "--descriptor 'user={user},request_id={id}'";
+    let report = replay(user);
+    let denied = &rule(&report, "llm.user")["refused"];
+    assert_eq!((&denied["requests"], &denied["keys"]), (&20.into(), &1.into()));
+    assert_eq!(denied["worst_keys"][0]["key"], "user=ann");
+    assert_eq!(report["rules"]["refused"]["worst_keys"][0]["key"], "user=ann");
+    assert_eq!(report["traffic"]["descriptors"][0]["nearly_distinct"], Value::Null);
+    // Where the log has what was used, that is reserved. No more than n fit: the rest of 10,000 is granted last.
+    let denied = replay(&format!("{user} --hits n"))["rules"]["refused"]["requests"].clone();
+    assert_eq!(denied, 10);
+    let tight = RULES.replace("10000", "5000");
+    fs::write(directory.path().join("tight.yaml"), tight).unwrap();
+    let compared = replay(&format!("{user} --compare tight.yaml --hits n"));
+    let newly = &compared["comparison"]["newly_refused"]["total"];
+    assert_eq!(
+        (&newly["requests"], &newly["worst_keys"][0]["key"]),
+        (&10.into(), &"user=ann".into())
+    );
+    // What a denied request has reserved is returned, and a rule in shadow mode beside it shows its denials.
+    let report = replay(&format!("{user} --descriptor 'path=/' --descriptor 'tenant=t' --hits n"));
+    assert_eq!(report["rules"]["refused"]["requests"], 30);
+    assert_eq!(rule(&report, "llm.user")["refused"]["requests"], 0);
+    assert_eq!(rule(&report, "llm.path")["refused"]["requests"], 30);
+    // The id of a hold is no part of a key, either.
+    let report = replay("--descriptor 'job=j,run={id}'");
+    assert_eq!(rule(&report, "llm.job.run")["refused"]["keys"], 1);
+}
+
+#[test]
 fn rules_are_compared() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();

@@ -266,7 +266,8 @@ fn finish(mapping: &Mapping, rows: &mut Rows, line: u64) -> Result<(), String> {
         return Err(format!("field `{name}` is not a time: '{text}'; {}", time::HELP));
     };
     let hits = match mapping.hits.and_then(|field| Some((field, rows.get(field)?))) {
-        None => 1,
+        // As Envoy sends it.
+        None => 0,
         Some((field, text)) => match text.parse::<u64>() {
             Ok(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
             Err(_) => {
@@ -358,7 +359,8 @@ impl Decider {
             if is_sent && self.distinct.is_open() {
                 let entries = &entries[start..];
                 let replaced = self.rules.key_values(&self.domain, entries);
-                self.distinct.add(number, entries, &replaced);
+                let counted = self.rules.counted(&self.domain, entries);
+                self.distinct.add(number, counted, &replaced);
             }
         }
         if ends.len() < self.templates.len() {

@@ -55,8 +55,25 @@ struct RuleTally {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
     pub is_denied: bool,
-    /// The index of the first rule that denied it, and of its descriptor.
-    pub denied_by: Option<(usize, usize)>,
+    /// The first rule that denied it.
+    denied_by: Option<DeniedBy>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct DeniedBy {
+    /// The index of the rule.
+    rule: usize,
+    /// The index of the descriptor.
+    descriptor: usize,
+    /// How many of its entries the rule counts.
+    counted: usize,
+}
+
+impl DeniedBy {
+    /// Returns the entries that are counted separately.
+    fn counted<'d>(&self, descriptors: &[Descriptor<'d>]) -> &'d [Entry<'d>] {
+        &descriptors[self.descriptor].entries[..self.counted]
+    }
 }
 
 impl Side {
@@ -84,6 +101,12 @@ impl Side {
         }
     }
 
+    /// Returns the entries of a descriptor that are counted separately.
+    pub fn counted<'e, 'd>(&self, domain: &str, entries: &'e [Entry<'d>]) -> &'e [Entry<'d>] {
+        let found = self.rules.domain(domain).and_then(|domain| domain.find(entries));
+        found.map_or(entries, |found| &entries[..counted_entries(found.rule, entries.len())])
+    }
+
     /// The values that the counter of a descriptor has in place of its own, with the indices of their entries.
     pub fn key_values(&self, domain: &str, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
         self.rules.domain(domain).map_or_else(Vec::new, |domain| domain.key_values(entries))
@@ -102,7 +125,7 @@ impl Side {
         timeline: &Timeline,
     ) -> Result<Outcome, String> {
         self.clock.set(timeline.now);
-        let request = Request { domain, descriptors, beyond: 0, hits_addend: hits, span: None };
+        let request = Request { domain, descriptors, hits_addend: hits, ..Request::default() };
         let holds = &mut Holds::default();
         let (limiter, rules) = (&self.limiter, Some(&self.rules));
         let then = RequestDecision::clone;
@@ -135,8 +158,10 @@ impl Side {
                 }),
                 false => status.over_limit,
             };
+            let (entries, counted) =
+                (descriptors[i].entries, counted_entries(rule, descriptors[i].entries.len()));
             if is_over {
-                self.key = key_name(descriptors[i].entries, std::mem::take(&mut self.key));
+                self.key = key_name(&entries[..counted], std::mem::take(&mut self.key));
                 tally.denied.add(timeline);
                 tally.denied.add_key(&self.key, &mut self.keys);
             }
@@ -144,14 +169,14 @@ impl Side {
                 // Quotas deny a request only if all of them do.
                 let by: &mut Option<_> =
                     if status.quota { &mut denied_by_quota } else { &mut denied_by };
-                by.get_or_insert((index, i));
+                by.get_or_insert(DeniedBy { rule: index, descriptor: i, counted });
             }
         }
         let denied_by = denied_by.or(denied_by_quota);
         if decision.over_limit {
             self.denied.add(timeline);
-            if let Some((_, i)) = denied_by {
-                self.key = key_name(descriptors[i].entries, std::mem::take(&mut self.key));
+            if let Some(by) = &denied_by {
+                self.key = key_name(by.counted(descriptors), std::mem::take(&mut self.key));
                 self.denied.add_key(&self.key, &mut self.keys);
             }
         }
@@ -167,9 +192,9 @@ impl Side {
         difference: &mut DifferenceTally,
     ) {
         difference.total.add(timeline);
-        let Some((rule, descriptor)) = outcome.denied_by else { return };
-        *difference.by_rule.entry(rule).or_default() += 1;
-        self.key = key_name(descriptors[descriptor].entries, std::mem::take(&mut self.key));
+        let Some(by) = &outcome.denied_by else { return };
+        *difference.by_rule.entry(by.rule).or_default() += 1;
+        self.key = key_name(by.counted(descriptors), std::mem::take(&mut self.key));
         difference.total.add_key(&self.key, &mut self.keys);
     }
 
@@ -239,6 +264,12 @@ pub(super) struct DifferenceTally {
 
 fn address(rule: &Rule) -> usize {
     std::ptr::from_ref(rule).addr()
+}
+
+/// Returns how many of a descriptor's entries a rule counts: not the id of a hold or of a reservation.
+fn counted_entries(rule: &Rule, entries: usize) -> usize {
+    let names_hold = rule.plan.as_ref().is_some_and(|plan| plan.hold_id().is_some());
+    rule.counted_entries(entries).saturating_sub(names_hold.into())
 }
 
 /// Whether a rule denies nothing: it and its limits only report.

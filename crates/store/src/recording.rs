@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::memory::{MemoryStats, MemoryStore};
 use crate::{Answers, Batch, Store};
 use weir_common::clock::ManualClock;
+use weir_limit::{Op, ReservationOp};
 
 /// Counts in memory, in injected time.
 #[derive(Debug)]
@@ -49,7 +50,9 @@ impl Store for RecordingStore {
 
     fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
         self.store.charge_now(batch, answers);
-        if self.is_recording {
+        // The answers to a request stay when it is denied and what it has reserved is cancelled.
+        let is_cancel = |op| matches!(op, Op::Reservation(ReservationOp::Cancel(_)));
+        if self.is_recording && !batch.charges.iter().all(|charge| is_cancel(charge.op)) {
             self.answers.lock().clone_from(answers);
         }
         true
