@@ -4,7 +4,7 @@ use std::{fmt, iter};
 
 use serde::{Deserialize, Serialize};
 
-use weir_limit::{Limit, smallest_capacity};
+use weir_limit::{Limit, Reservation, smallest_capacity};
 
 /// How requests reserve hits before they are known, and settle them after.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub enum ReserveStep {
 
 impl Reserve {
     pub(crate) const DEFAULT_TIMEOUT: u32 = 3_600;
-    pub(crate) const MAX_TIMEOUT: u32 = 86_400;
+    pub(crate) const MAX_TIMEOUT: u32 = Reservation::MAX_TIMEOUT;
 
     /// Returns the keys of the entries that name a reservation and mark a settling call.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {

@@ -39,8 +39,9 @@ pub trait States: Store {
         budget: Duration,
     ) -> impl Future<Output = Result<KeyState, StoreError>> + Send;
 
-    /// Deletes a key's state, whatever it is: the next charge starts over. What ids have reserved stays. Hits in flight of a
-    /// concurrency limit are no longer counted. Ends within `budget`.
+    /// Deletes a key's state, whatever it is: the next charge starts over. What ids have reserved can be settled, and returns
+    /// nothing: the time of the reset is kept until that has lapsed. Hits in flight of a concurrency limit are no longer
+    /// counted. Ends within `budget`.
     ///
     /// # Errors
     ///

@@ -109,7 +109,13 @@ impl States for MapStore {
     }
 
     async fn reset(&self, key: StateKey<'_>, _budget: Duration) -> Result<(), StoreError> {
-        self.maps.lock().states.remove(&MapStore::map_key(key));
+        let (mut maps, map_key) = (self.maps.lock(), MapStore::map_key(key));
+        maps.states.remove(&map_key);
+        for ((of, _), reservation) in &mut maps.reservations {
+            if *of == map_key {
+                *reservation = reservation.after_reset(self.clock.now());
+            }
+        }
         Ok(())
     }
 }

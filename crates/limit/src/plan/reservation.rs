@@ -21,7 +21,7 @@ pub struct Reservation {
     /// The limits that charged all of them, one bit each.
     pub limits: u16,
     /// The time for which the hits count: that of the first reservation, or an earlier one of a clock that has
-    /// stepped back.
+    /// stepped back. 0 once their key was reset: they count no more.
     pub taken: Micros,
     /// When the hits can no longer be settled: in whole seconds.
     pub lapses: Micros,
@@ -107,13 +107,25 @@ impl Reservation {
     /// The largest tag.
     pub const MAX_TAG: u16 = (1 << 12) - 1;
 
+    /// The longest time, in seconds, within which hits can be settled.
+    pub const MAX_TIMEOUT: u32 = 86_400;
+
+    /// Returns what is left of it after its key was reset at some time: what was reserved until then is settled,
+    /// and returns nothing.
+    pub fn after_reset(self, reset: Micros) -> Reservation {
+        Reservation { taken: if self.taken <= reset { 0 } else { self.taken }, ..self }
+    }
+
     /// Returns the hits of one of the reservations.
     fn part(&self) -> u32 {
         self.hits / u32::from(self.count.max(1))
     }
 
     fn undo(&self, hits: u32) -> Op {
-        Op::Undo(Undo { hits, taken: self.taken, limits: self.limits, replaced: None })
+        match self.taken {
+            0 => Op::Add { hits: 0, limits: 0 },
+            taken => Op::Undo(Undo { hits, taken, limits: self.limits, replaced: None }),
+        }
     }
 
     /// Returns what is left without one reservation of some hits.

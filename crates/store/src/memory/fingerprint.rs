@@ -11,6 +11,9 @@ use weir_common::random::random_bytes;
 /// The part of a key's hash that its slot keeps. The first eight bytes place it in its table.
 pub(crate) type Print = [u8; 11];
 
+/// What stands for a reset in place of an id, which is UTF-8 and has no such byte.
+const RESET: [u8; 1] = [u8::MAX];
+
 /// A key's hash: 32 bits choose the shard, 88 others identify the key within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fingerprint {
@@ -48,15 +51,23 @@ impl Fingerprints {
         Fingerprint::of_hash(self.0.hash(&bytes))
     }
 
-    /// Returns the fingerprint of a charge's key and id; none without an id.
-    pub(super) fn of_reservation(&self, charge: &Charge<'_>) -> Option<Print> {
-        let id = charge.hold?;
-        let key = self.of(charge);
+    /// Returns the fingerprints of a charge's key and id, and of the reset of its key; none without an id.
+    pub(super) fn of_reservation(&self, charge: &Charge<'_>) -> Option<[Print; 2]> {
+        let (id, key) = (charge.hold?, self.of(charge));
+        Some([self.of_more(&key, id.as_bytes()), self.of_more(&key, &RESET)])
+    }
+
+    /// Returns the fingerprint of the reset of a key.
+    pub(super) fn of_reset(&self, key: &Fingerprint) -> Print {
+        self.of_more(key, &RESET)
+    }
+
+    fn of_more(&self, key: &Fingerprint, bytes: &[u8]) -> Print {
         let mut hasher = self.0;
         hasher.write(&key.print);
         hasher.write(&key.shard.to_le_bytes());
-        hasher.write(id.as_bytes());
-        Some(Fingerprint::of_hash(hasher.finish128()).print)
+        hasher.write(bytes);
+        Fingerprint::of_hash(hasher.finish128()).print
     }
 }
 

@@ -9,7 +9,7 @@ mod drafts;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::fingerprint::Print;
 use super::saved::SavedReservation;
@@ -47,6 +47,22 @@ impl Reservations {
     pub fn get(&self, print: &Print, now: Now) -> Option<Reservation> {
         let shards = self.shards.get()?;
         shards.get(shard_of(print, shards.len()))?.0.lock().get(print, now)
+    }
+
+    /// Keeps the time of a reset, as a reservation of no hits, until all that were made before have lapsed. Returns
+    /// the lock of its shard, and what is kept; nothing if nothing was ever reserved.
+    pub fn reset(
+        &self,
+        print: Print,
+        now: Now,
+    ) -> Option<(MutexGuard<'_, ReservationShard>, SavedReservation)> {
+        let shards = self.shards.get()?;
+        let lapses = now.micros + (Micros::from(Reservation::MAX_TIMEOUT) + 1) * SECOND;
+        let taken = now.micros;
+        let reset = Some(Reservation { hits: 0, count: 0, limits: 0, taken, lapses, tag: 0 });
+        let mut shard = shards.get(shard_of(&print, shards.len()))?.0.lock();
+        shard.put(&print, reset, now);
+        Some((shard, SavedReservation { print, reservation: reset }))
     }
 
     /// The number of shards with reservations.
@@ -160,7 +176,7 @@ fn reservation(slot: &Slot<Reserved>, now: Now) -> Reservation {
 
 /// A part of the reservations behind one lock, bounded in number.
 #[derive(Debug)]
-struct ReservationShard {
+pub(super) struct ReservationShard {
     table: Table<Reserved>,
     /// The most reservations; at least 1.
     cap: usize,

@@ -31,14 +31,21 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Deletes a key's state.
+    /// Deletes a key's state, and keeps when, for what was reserved before.
     pub(crate) fn reset_now(&self, key: StateKey<'_>) {
-        let fingerprint = self.fingerprints.of(&key.charge());
+        let charge = key.charge();
+        let fingerprint = self.fingerprints.of(&charge);
+        let can_reserve = key.plan.can_reserve().then(|| self.fingerprints.of_reset(&fingerprint));
+        let reset = can_reserve.and_then(|print| self.reservations.reset(print, self.now()));
         let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
         if self.packs(key.plan) {
             shard.delete::<Packed>(&fingerprint.print);
         } else {
             shard.delete::<Box<State>>(&fingerprint.print);
+        }
+        // Its lock is held until here.
+        if let Some((_lock, changed)) = reset {
+            shard.list_reservation(&fingerprint.print, changed);
         }
     }
 }

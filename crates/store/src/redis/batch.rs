@@ -13,6 +13,6 @@ mod script_call;
 pub(super) use self::builder::CommandBatch;
 pub(super) use self::increment::Increment;
 pub(super) use self::pending::{
-    ChargeOp, Group, PendingCharge, StoredKey, fail_all, holds_key, record_key,
+    ChargeOp, Group, PendingCharge, StoredKey, fail_all, holds_key, record_key, reset_key,
 };
 pub(super) use self::script_call::{BatchContext, ScriptCall};

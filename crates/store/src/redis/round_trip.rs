@@ -23,7 +23,7 @@ use weir_limit::Micros;
 
 /// Where the caller's clock counts, states are kept longer than one caller needs them: for others, whose
 /// clocks are behind. In milliseconds.
-const CALLER_CLOCK_SLACK_MS: u32 = 10_000;
+pub(super) const CALLER_CLOCK_SLACK_MS: u32 = 10_000;
 
 /// What a connection knows about its server.
 #[derive(Debug, Default)]

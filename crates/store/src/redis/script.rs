@@ -24,6 +24,8 @@ const RESERVE: &str = include_str!("lua/reserve.lua");
 /// Reserves and settles hits of rules of one fixed window.
 const LONE_RESERVE: &str = include_str!("lua/lone_reserve.lua");
 
+/// Resets a key of which hits can be reserved.
+pub(super) const RESET: &str = include_str!("lua/reset.lua");
 /// Reads the state of a key.
 pub(super) const READ: &str = include_str!("lua/read.lua");
 

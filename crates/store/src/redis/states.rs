@@ -6,19 +6,32 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::RedisStore;
-use super::batch::{StoredKey, holds_key, record_key};
+use super::batch::{StoredKey, holds_key, record_key, reset_key};
 use super::connection::{SHORT_BYTES, parse_time};
 use super::options::Clock;
-use super::script::READ;
+use super::round_trip::CALLER_CLOCK_SLACK_MS;
+use super::script::{READ, RESET};
 use crate::StoreError;
 use crate::redis::codec::{PlanCodec, read_record};
 use crate::states::{StateKey, States};
 use weir_limit::{KeyState, Micros, Plan, Reservation, SECOND, State};
 
+/// The milliseconds after which all that is reserved now has lapsed, by whichever clock.
+const RESERVED_MS: u64 =
+    (Reservation::MAX_TIMEOUT as u64 + 1) * 1_000 + CALLER_CLOCK_SLACK_MS as u64;
+
 impl RedisStore {
     /// Returns a key as it is in Redis for a request at `wall`.
     fn stored_key(&self, key: &StateKey<'_>, wall: Micros) -> StoredKey {
         StoredKey::new(&self.shared.options, &key.key, key.plan, wall)
+    }
+
+    /// Returns the time that scripts go by; 0 for that of the server.
+    fn script_time(&self, wall: Micros) -> Micros {
+        match self.shared.options.clock {
+            Clock::Server => 0,
+            Clock::Caller => wall,
+        }
     }
 
     /// Sends a command about a key, with a reply of up to `bytes`, over a connection of its own.
@@ -50,10 +63,7 @@ impl States for RedisStore {
         let stored = self.stored_key(&key, wall);
         let mut keys = keys(&stored, key.plan);
         keys.extend(key.id.map(|id| record_key(&stored.text, id).to_vec()));
-        let now = match options.clock {
-            Clock::Server => 0,
-            Clock::Caller => wall,
-        };
+        let now = self.script_time(wall);
         let mut command = redis::cmd("EVAL");
         command.arg(READ).arg(keys.len()).arg(&keys);
         command.arg(now / SECOND).arg(now % SECOND);
@@ -75,8 +85,16 @@ impl States for RedisStore {
 
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
         let stored = self.stored_key(&key, self.shared.options.wall.now());
+        let keys = keys(&stored, key.plan);
         let mut command = redis::cmd("DEL");
-        command.arg(keys(&stored, key.plan));
+        if key.plan.can_reserve() {
+            let now = self.script_time(self.shared.options.wall.now());
+            command = redis::cmd("EVAL");
+            command.arg(RESET).arg(1 + keys.len()).arg(reset_key(&stored.text));
+            command.arg(keys).arg(now).arg(RESERVED_MS);
+        } else {
+            command.arg(keys);
+        }
         self.send_directly(stored.slot, &command, SHORT_BYTES, budget).await?;
         Ok(())
     }

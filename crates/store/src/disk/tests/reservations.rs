@@ -396,6 +396,29 @@ fn what_has_lapsed_is_not_loaded() {
 }
 
 #[test]
+fn a_reset_is_known_after_a_restart() {
+    for packs in [true, false] {
+        let (home, plan) = (Home::new(), budget(packs));
+        let store = home.open();
+        let key = Key { domain: "d", entries: &[("key", "a")] };
+        make(&store, &plan, "a", "before", reserve(100));
+        make(&store, &plan, "b", "before", reserve(100));
+        home.clock.advance(SECOND);
+        store.memory.reset_now(StateKey { key, plan: &plan, id: None });
+        home.clock.advance(SECOND);
+        make(&store, &plan, "a", "after", reserve(30));
+        store_finish(store);
+        let store = home.open();
+        for (key, id, left) in [("a", "before", 30), ("a", "after", 0), ("b", "before", 0)] {
+            let settled = make(&store, &plan, key, id, ReservationOp::Settle(0));
+            assert_eq!(settled.reservation, ReservationResult::Settled, "{key} {id}");
+            let look = make(&store, &plan, key, "none", ReservationOp::Settle(0));
+            assert_eq!(look.used_before, left, "{key} {id}");
+        }
+    }
+}
+
+#[test]
 fn the_maximum_can_change_between_two_runs() {
     let plan = budget(true);
     let ids: Vec<String> = (0..3_000).map(|id| id.to_string()).collect();

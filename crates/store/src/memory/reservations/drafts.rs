@@ -8,7 +8,7 @@ use crate::Charge;
 use crate::memory::fingerprint::{Fingerprints, Print};
 use crate::memory::saved::SavedReservation;
 use crate::memory::table::Now;
-use weir_limit::{Op, Reservation};
+use weir_limit::{Micros, Op, Reservation};
 
 /// The reservations of some charges, under the locks of their shards.
 #[derive(Default)]
@@ -48,18 +48,26 @@ impl Reservations {
             None if operations.clone().any(|(.., op)| op.reserve().is_some()) => self.shards(),
             None => return drafts,
         };
+        // Each id, and the reset of its key.
         let ids = operations.filter_map(|(i, charge, _)| {
-            let print = fingerprints.of_reservation(charge)?;
-            Some((shard_of(&print, shards.len()), print, i))
+            let prints = fingerprints.of_reservation(charge)?;
+            let [id, reset] = prints.map(|print| (shard_of(&print, shards.len()), print));
+            Some([(id, Some(i)), (reset, None)])
         });
-        let mut ids: SmallVec<[(usize, Print, usize); 2]> = ids.collect();
+        let mut ids: SmallVec<[((usize, Print), Option<usize>); 4]> = ids.flatten().collect();
         ids.sort_unstable();
         let mut locked = None;
-        for (shard, print, charge) in ids {
+        let mut resets: SmallVec<[(Print, Micros); 2]> = SmallVec::new();
+        for ((shard, print), charge) in ids {
             if locked != Some(shard) {
                 drafts.locks.push(shards[shard].0.lock());
                 locked = Some(shard);
             }
+            let Some(charge) = charge else {
+                let reset = drafts.locks.last_mut().and_then(|lock| lock.get(&print, now));
+                resets.extend(reset.map(|reset| (print, reset.taken)));
+                continue;
+            };
             if drafts.drafts.last().is_none_or(|draft| draft.print != print) {
                 let lock = drafts.locks.len() - 1;
                 let before = drafts.locks[lock].get(&print, now);
@@ -67,11 +75,29 @@ impl Reservations {
             }
             drafts.of_charges.push((charge, drafts.drafts.len() - 1));
         }
+        if !resets.is_empty() {
+            let of_charge =
+                |charge: usize| fingerprints.of_reset(&fingerprints.of(&charges[charge]));
+            drafts.reset(&resets, of_charge);
+        }
         drafts
     }
 }
 
 impl Drafts<'_> {
+    /// Leaves of reservations what is left after their keys were reset.
+    #[cold]
+    fn reset(&mut self, resets: &[(Print, Micros)], of_charge: impl Fn(usize) -> Print) {
+        for &(charge, draft) in &self.of_charges {
+            let print = of_charge(charge);
+            let reset = resets.iter().find(|(of, _)| *of == print);
+            if let (Some(&(_, at)), draft) = (reset, &mut self.drafts[draft]) {
+                draft.before = draft.before.map(|before| before.after_reset(at));
+                draft.after = draft.before;
+            }
+        }
+    }
+
     /// Returns the draft that a charge changes.
     pub fn of(&mut self, charge: usize) -> &mut Option<Reservation> {
         match self.of_charges.iter().find(|(of, _)| *of == charge) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::Entry;
+use crate::{Entry, StateKey};
 use weir_limit::{
     Algorithm, Limit, Reservation, ReservationOp, ReservationResult, Reserve, SlidingWindow,
 };
@@ -59,6 +59,28 @@ async fn what_is_reserved_is_settled_once() {
         assert_eq!((again.granted, again.reservation), (3, ReservationResult::Unknown));
         assert_eq!(used(&store, &plan).await, 6);
     }
+}
+
+#[tokio::test]
+async fn a_reset_is_kept_until_what_was_reserved_before_has_lapsed() {
+    let (store, clock) = store(1_000);
+    let plan = budget(10, Unit::Hour, 1);
+    let entries = [("key", "a")];
+    let key = Key { domain: "d", entries: &entries };
+    let reset = || store.reset_now(StateKey { key, plan: &plan, id: None });
+    take(&store, "d", "a", &plan, 5).await;
+    reset();
+    // Nothing was ever reserved.
+    assert_eq!((used(&store, &plan).await, store.stats().reservations), (0, 0));
+    make(&store, &plan, "r", reserve(2, 8)).await;
+    reset();
+    assert_eq!((used(&store, &plan).await, store.stats().reservations), (0, 2));
+    clock.advance((u64::from(Reservation::MAX_TIMEOUT) - 1) * SECOND);
+    store.sweep(store.shards());
+    assert_eq!(store.stats().reservations, 1);
+    clock.advance(3 * SECOND);
+    store.sweep(store.shards());
+    assert_eq!(store.stats().reservations, 0);
 }
 
 #[tokio::test]

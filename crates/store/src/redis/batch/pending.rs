@@ -70,6 +70,11 @@ pub(in super::super) fn record_key(key: &[u8], id: &str) -> Box<[u8]> {
     [key, b":r:", key_text::id_text(id).as_bytes()].concat().into()
 }
 
+/// Returns the key of when a key was reset, as the scripts name it: in the slot of the key.
+pub(in super::super) fn reset_key(key: &[u8]) -> Vec<u8> {
+    [key, b":reset"].concat()
+}
+
 /// What a charge does to its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum ChargeOp {

@@ -233,7 +233,7 @@ local function entry(again)
         local changes, grow
         local make = algorithms[RESERVATIONS].make
         err, record, admitted, changes, grow =
-          make(record_key, rule, v, t, slack, op, hits, least, more, timeout, again, state)
+          make(record_key, key .. ':reset', rule, v, t, slack, op, hits, least, more, timeout, again, state)
         changed, grows = changed or changes, grows or grow
       end
     end

@@ -2,7 +2,7 @@
 -- epoch. Does the same as reserve.lua, with the same states and records, in less time. It follows prelude.lua.
 --
 -- KEYS, ARGV, reply, record as in reserve.lua; state as in counter.lua
--- Cost    three commands per entry, four to settle, five for a further reservation of an id; two where nothing is charged
+-- Cost    three commands per entry, five to settle, six for a further reservation of an id; two where nothing is charged
 local args, KEYS, type = ARGV[1], KEYS, type
 local WINDOWS, COUNTS, STATES, COUNTS_DENIED, SHADOW, NEVER = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53, 1, 2, 8
 local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
@@ -16,13 +16,18 @@ if t == 0 then
 end
 
 -- Returns what open of reservations.lua returns.
-local function open(key)
+local function open(key, reset_key)
   local text = try('GET', key) or ''
   if type(text) == 'table' then return failed(text) end
   if text == '' then return nil, text, false, 0, 0, 0, 0, 0, 0 end
   if #text ~= RECORD_BYTES or text:byte() ~= LAYOUT then return INVALID end
   local _, hits, sum_of, limits, taken, lapses, tag = read(RECORD, text)
-  return nil, text, t < lapses * 1000000, hits, sum_of, limits, taken, lapses, tag
+  local live = t < lapses * 1000000
+  local reset = live and tonumber(try('GET', reset_key))
+  if reset and taken <= reset then
+    taken, text = 0, pack(RECORD, LAYOUT, hits, sum_of, limits, 0, lapses, tag)
+  end
+  return nil, text, live, hits, sum_of, limits, taken, lapses, tag
 end
 
 -- Behind the rules, and how entries are charged.
@@ -34,6 +39,7 @@ while at <= #args do
   local flags, n, p = read('<xxBI7I7', args, RULES + rule * RULE_BYTES)
   i = i + 1
   local key, record_key = KEYS[2 * i - 1], KEYS[2 * i]
+  local reset_key = key .. ':reset'
 
   local state, window, set = try('GET', key) or '', floor(t / p), nil
   local err, count, changed, grows = nil, 0, false, false
@@ -60,7 +66,7 @@ while at <= #args do
   local record, live, hits, sum_of, limits, taken, lapses, tag = '', false, 0, 0, 0, 0, 0, 0
   -- A reservation reads a record only if it cannot write a new one.
   if not err and op ~= RESERVE then
-    err, record, live, hits, sum_of, limits, taken, lapses, tag = open(record_key)
+    err, record, live, hits, sum_of, limits, taken, lapses, tag = open(record_key, reset_key)
   end
   -- The hits to charge.
   local charged = 0
@@ -79,7 +85,7 @@ while at <= #args do
       if op == RESERVE then
         local text = pack(RECORD, LAYOUT, reserved, 1, charging, time, after, 0)
         set = try('SET', record_key, text, 'PX', ceil((after * 1000000 - t) / 1000) + slack, 'NX')
-        if not set then err, record, live, hits, sum_of, limits, taken, lapses, tag = open(record_key) end
+        if not set then err, record, live, hits, sum_of, limits, taken, lapses, tag = open(record_key, reset_key) end
       end
       if not set and not err then
         if live and newest <= taken and sum_of < MAX_RESERVATIONS then
@@ -106,7 +112,7 @@ while at <= #args do
     if limits % 2 > 0 then
       if used >= settled then
         charged = used - settled
-      elseif state ~= '' then
+      elseif state ~= '' and taken > 0 then
         -- Without a state there is nothing to return.
         local less = window * p <= taken and settled - used or 0
         count, changed = count > less and count - less or 0, true

@@ -20,7 +20,8 @@ while at <= #args do
   local changed, grows = moved, moved
   local record, _, changes, grow
   if not err then
-    err, record, _, changes, grow = make(record_key, rule, v, t, slack, op, used, least, more, timeout, false, state)
+    err, record, _, changes, grow =
+      make(record_key, key .. ':reset', rule, v, t, slack, op, used, least, more, timeout, false, state)
     changed, grows = changed or changes, grows or grow
   end
   if not err and changed then

@@ -5,8 +5,10 @@ mod model;
 mod spread;
 
 use super::*;
+use crate::conformance::try_reset;
 use weir_limit::{
-    Algorithm, Calendar, FixedWindow, ReservationOp, ReservationResult, Reserve, SlidingWindow,
+    Algorithm, Calendar, FixedWindow, ReservationOp, ReservationResult, Reserve, SlidingLog,
+    SlidingWindow,
 };
 
 const MINUTE: Micros = 60 * SECOND;
@@ -74,6 +76,39 @@ fn a_record_is_small_and_lapses() {
             assert_eq!(used(&store, &plan).await, 7);
         }
         assert_eq!(server.command(&["DBSIZE"]).int(), 2);
+    });
+}
+
+#[test]
+fn a_reset_is_kept_until_what_was_reserved_before_has_lapsed() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let store = connected(options(single(&server))).await;
+        let plan = budget(100);
+        let key = Key { domain: "test", entries: &[("key", "a")] };
+        let kept = "weir:{test|key=a}f2592000@Europe/Vienna+s60:reset";
+        assert_eq!(make(&store, &plan, "id", reserve(1, 40)).await.unwrap().granted, 40);
+        try_reset(&store, key, &plan).await.unwrap();
+        assert_eq!(server.command(&["DBSIZE"]).int(), 2);
+        let left = server.command(&["PTTL", kept]).int();
+        assert!((86_400_000..=86_411_000).contains(&left), "{left}");
+        assert_eq!(try_take_of(&store, &plan, 50).await.used_before, 0);
+        assert_eq!(make(&store, &plan, "id", settle(7)).await.unwrap().reserved, 40);
+        assert_eq!(used(&store, &plan).await, 50);
+        // What cannot be read is no reset.
+        for foreign in [["SET", kept, "x"], ["RPUSH", kept, "x"]] {
+            assert_eq!(make(&store, &plan, "id", reserve(1, 40)).await.unwrap().granted, 40);
+            server.command(&["DEL", kept]);
+            server.command(&foreign);
+            assert_eq!(make(&store, &plan, "id", settle(0)).await.unwrap().reserved, 40);
+            assert_eq!(used(&store, &plan).await, 50);
+        }
+        // Where nothing can be reserved, nothing is kept.
+        server.command(&["FLUSHALL"]);
+        let log = Algorithm::SlidingLog(SlidingLog { n: 9, period: MINUTE });
+        let plan = Arc::new(Plan::new(vec![limit(9, log)]));
+        try_reset(&store, key, &plan).await.unwrap();
+        assert_eq!(server.command(&["DBSIZE"]).int(), 0);
     });
 }
 
