@@ -140,8 +140,8 @@ impl<S: Store> RateLimit<S> {
         holds: &mut Holds,
     ) -> Option<Result<Vec<u8>, RequestError>> {
         let mut descriptors = Descriptors::new();
-        let request = view.request(&mut descriptors);
-        if let Err(error) = self.check(&request) {
+        let mut request = view.request(&mut descriptors);
+        if let Err(error) = self.check(&mut request) {
             return Some(Err(error));
         }
         let rules = self.rules.load();
@@ -163,10 +163,11 @@ impl<S: Store> RateLimit<S> {
         request: &weir_limiter::Request<'_>,
         then: impl FnMut(&RequestDecision<'_>) -> T,
     ) -> Result<T, RequestError> {
-        self.check(request)?;
+        let mut request = *request;
+        self.check(&mut request)?;
         // A client that disconnects leaves its holds to their time-out.
         let mut holds = Holds::default();
-        let decided = self.decide_with(request, None, &mut holds, then).await;
+        let decided = self.decide_with(&request, None, &mut holds, then).await;
         self.cancel_denied(&mut holds);
         decided
     }
@@ -198,13 +199,7 @@ impl<S: Store> RateLimit<S> {
 
     /// Returns the bytes of a decision that waits for the store, on the heap. A charge of one key takes fewer.
     pub fn waiting_bytes(&self) -> usize {
-        let request = weir_limiter::Request {
-            domain: "",
-            descriptors: &[],
-            beyond: 0,
-            hits_addend: 0,
-            span: None,
-        };
+        let request = weir_limiter::Request::default();
         let (rules, mut holds) = (self.rules.load(), Holds::default());
         size_of_val(&self.limiter.decide(rules.as_deref(), &request, Duration::ZERO, &mut holds))
     }
@@ -255,21 +250,24 @@ impl<S: Store> RateLimit<S> {
         encode: impl FnOnce(&weir_limiter::Request<'_>, &RequestDecision<'_>, &Options) -> T,
     ) -> Result<T, RequestError> {
         let mut descriptors = Descriptors::new();
-        let request = view.request(&mut descriptors);
-        self.check(&request)?;
+        let mut request = view.request(&mut descriptors);
+        self.check(&mut request)?;
         let rules = self.rules.load();
         let budget = store_budget(self.options.budget, timeout);
-        let decision = self.limiter.decide(rules.as_deref(), &request, budget, holds).await?;
+        let decided = self.limiter.decide(rules.as_deref(), &request, budget, holds).await;
         self.cancel_denied(holds);
-        Ok(encode(&request, &decision, &self.options))
+        Ok(encode(&request, &decided?, &self.options))
     }
 
-    /// Checks that the client may use what the request contains, and counts requests that are invalid.
-    fn check(&self, request: &weir_limiter::Request<'_>) -> Result<(), RequestError> {
+    /// Checks that the client may use what the request contains, and counts requests that are invalid. What
+    /// only the rules can tell is left to the limiter.
+    fn check(&self, request: &mut weir_limiter::Request<'_>) -> Result<(), RequestError> {
         let permissions = self.options.permissions;
-        if permissions.is_restricted()
-            && let Err(error) = permissions.check(request.descriptors)
-        {
+        if !permissions.is_restricted() {
+            return Ok(());
+        }
+        request.no_settling = permissions.no_settling();
+        if let Err(error) = permissions.check(request.descriptors) {
             self.limiter.count_invalid(request.domain, &error);
             return Err(error);
         }

@@ -137,5 +137,5 @@ fn explain_here(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String> {
     let entries: Vec<_> = parsed.iter().map(DescriptorArg::entries).collect();
     let descriptors: Vec<Descriptor<'_>> =
         entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
-    explained(&Request { domain, descriptors: &descriptors, beyond: 0, hits_addend: 0, span: None })
+    explained(&Request { domain, descriptors: &descriptors, ..Request::default() })
 }

@@ -79,15 +79,14 @@ impl<S: Store> RateLimit<S> {
         let descriptors =
             entries.iter().map(|entries| Descriptor { entries, budget, ..Default::default() });
         let descriptors: Vec<Descriptor<'_>> = descriptors.collect();
-        let request = Request {
+        let mut request = Request {
             domain: parts.domain,
             descriptors: &descriptors,
-            beyond: 0,
-            hits_addend: 0,
             span: call.span.as_ref(),
+            ..Request::default()
         };
         if !call.may_settle {
-            self.check(&request)?;
+            self.check(&mut request)?;
         }
         let decided = self.decide_with(&request, call.timeout, holds, |decision| {
             R::Response::of(&id, step, decision)

@@ -125,7 +125,7 @@ impl<'a> RequestView<'a> {
             });
         }
         let RequestView { domain, beyond, hits_addend, span, .. } = *self;
-        Request { domain, descriptors, beyond, hits_addend, span }
+        Request { domain, descriptors, beyond, hits_addend, span, no_settling: None }
     }
 }
 

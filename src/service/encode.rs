@@ -172,7 +172,7 @@ mod tests {
                 ..Options::default()
             };
             let descriptors = [Descriptor { entries: &[("k", "v")], ..Default::default() }];
-            let request = Request { domain: "d", descriptors: &descriptors, hits_addend: 3, beyond: 0, span: None };
+            let request = Request { domain: "d", descriptors: &descriptors, hits_addend: 3, ..Request::default() };
             let written = encode(&request, &decision, &options);
             let message = response::encode(&request, &decision, &options);
             prop_assert_eq!(written[0], 0);

@@ -45,7 +45,7 @@ impl Permissions {
                 return Err(RequestError::BadDescriptor(i, self.no_negative_hits()));
             }
             if descriptor.budget.is_some_and(returns_hits) && !self.allow_negative_hits {
-                return Err(RequestError::BadDescriptor(i, self.no_settling()));
+                return Err(RequestError::BadDescriptor(i, self.no_budget_settling()));
             }
             if descriptor.limit.is_some() && !self.allow_overrides {
                 return Err(RequestError::BadDescriptor(i, self.no_overrides()));
@@ -62,7 +62,16 @@ impl Permissions {
         }
     }
 
-    fn no_settling(self) -> &'static str {
+    /// Returns why descriptors must not settle what is reserved, if so.
+    pub(super) fn no_settling(self) -> Option<&'static str> {
+        (!self.allow_negative_hits).then_some(match self.protocol {
+            Protocol::Grpc => "settling is disabled (setting grpc.allow_negative_hits)",
+            Protocol::Http => "settling is disabled (setting http.allow_negative_hits)",
+            Protocol::Resp => "settling is disabled (setting resp.allow_negative_hits)",
+        })
+    }
+
+    fn no_budget_settling(self) -> &'static str {
         match self.protocol {
             Protocol::Http => {
                 "settling and cancelling are disabled: send the token of debug.write_token_file, or set \

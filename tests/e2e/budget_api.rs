@@ -375,6 +375,26 @@ async fn http_clients_settle_with_the_token_of_operators() {
     assert_eq!(client.end(&["user"], "a", None).await, Err(Status::InvalidArgument));
 }
 
+#[test]
+fn json_settles_only_where_it_may_refund() {
+    for (allowed, status, left) in [("false", 400, 99_000), ("true", 200, 100_000)] {
+        let weir = serving(RULES).env("WEIR__HTTP__ALLOW_NEGATIVE_HITS", allowed).start();
+        assert_eq!(post(weir.http, "reserve", &body(&["team"], "a", Some(1_000))).0, 200);
+        let ask = |entries: &[(&str, &str)], hits: u32| {
+            let entries: Vec<Value> =
+                entries.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect();
+            let descriptor = json!({ "entries": entries, "hitsAddend": hits });
+            let body = json!({ "domain": "llm", "descriptors": [descriptor] }).to_string();
+            http::ask(weir.http, "POST", "/json", &[], body.as_bytes()).unwrap()
+        };
+        let settled = ask(&[("team", "x"), ("call", "a"), ("end", "1")], 0);
+        assert_eq!(settled.status, status, "{settled:?}");
+        assert_eq!(settled.body.contains("http.allow_negative_hits"), status == 400, "{settled:?}");
+        let look = ask(&[("team", "x")], 0).json();
+        assert_eq!(look["statuses"][0]["limitRemaining"], left, "{look}");
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_is_down_is_unavailable() {
     let mut redis = Server::start();

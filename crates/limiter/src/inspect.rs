@@ -97,7 +97,7 @@ pub async fn reset<'s>(
 /// Returns a request with one descriptor.
 fn alone<'r>(domain: &'r str, descriptor: &'r Descriptor<'r>) -> Request<'r> {
     let descriptors = slice::from_ref(descriptor);
-    Request { domain, descriptors, beyond: 0, hits_addend: 0, span: None }
+    Request { domain, descriptors, ..Request::default() }
 }
 
 /// Returns the key that a request of one descriptor charges, if any.

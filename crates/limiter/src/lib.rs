@@ -295,6 +295,10 @@ impl<S: Store> Limiter<S> {
                 .map_err(|why| RequestError::BadDescriptor(i, why))?;
         }
         lookup.complete(&self.options, key_values);
+        if let Some(i) = lookup.repeated_key() {
+            let why = "its rule counts it under the key of an earlier one: send one of them";
+            return Err(RequestError::BadDescriptor(i, why));
+        }
         if let Some(controls) = controls {
             lookup.control(request.domain, controls, &self.options);
         }

@@ -229,6 +229,21 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         }
     }
 
+    /// Returns the first descriptor of a request about reservations whose key is that of an earlier one.
+    #[inline]
+    pub fn repeated_key(&self) -> Option<usize> {
+        self.matched.first().filter(|first| first.descriptor.budget.is_some())?;
+        self.find_repeated_key()
+    }
+
+    #[cold]
+    fn find_repeated_key(&self) -> Option<usize> {
+        let counted =
+            self.matched.iter().map(|it| Some((it.split_id().0, it.applies.plan()?.shape())));
+        let keys: Vec<_> = counted.collect();
+        (1..keys.len()).find(|&i| keys[i].is_some() && keys[..i].contains(&keys[i]))
+    }
+
     /// Sets the entries of keys that have other values than the request.
     #[inline(never)]
     fn replace_values(&mut self, values: &'r mut KeyValues<'s>) {

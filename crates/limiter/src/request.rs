@@ -18,6 +18,8 @@ pub struct Request<'a> {
     pub hits_addend: u32,
     /// The span of the request, if it is recorded.
     pub span: Option<&'a Span>,
+    /// Why descriptors must not settle what is reserved, for the client; none if they may.
+    pub no_settling: Option<&'static str>,
 }
 
 /// One subject of a request; each is looked up and decided separately.

@@ -27,7 +27,7 @@ pub(super) fn op(
 ) -> Result<Op, &'static str> {
     Ok(match (descriptor.budget, applies.rule()) {
         (Some(budget), _) => budget_op(budget, reservable(applies)?),
-        (None, Some(rule)) => rule_op(request, descriptor, rule),
+        (None, Some(rule)) => rule_op(request, descriptor, rule)?,
         (None, None) => NOTHING,
     })
 }
@@ -50,10 +50,19 @@ fn reservable<'s>(applies: &Match<'s>) -> Result<(&'s Rule, &'s Plan), &'static 
 
 /// Returns the operation that a descriptor requests of a rule with `reserve`. Refunds do nothing: what was
 /// reserved is settled.
-fn rule_op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule) -> Op {
-    let Some(reserve) = &rule.reserve else { return NOTHING };
+///
+/// # Errors
+///
+/// It settles, and must not. Where the rule has no `settle`, only the store knows if a call without hits does:
+/// it reserves, unless the id has a reservation.
+fn rule_op(
+    request: &Request<'_>,
+    descriptor: &Descriptor<'_>,
+    rule: &Rule,
+) -> Result<Op, &'static str> {
+    let Some(reserve) = &rule.reserve else { return Ok(NOTHING) };
     if descriptor.is_negative_hits {
-        return NOTHING;
+        return Ok(NOTHING);
     }
     let sent = descriptor.hits_addend.map(|hits| u32::try_from(hits).unwrap_or(u32::MAX));
     let sent = sent.or_else(|| Some(request.hits_addend).filter(|hits| *hits > 0));
@@ -62,21 +71,37 @@ fn rule_op(request: &Request<'_>, descriptor: &Descriptor<'_>, rule: &Rule) -> O
         let up_to = self::up_to(reserve, hits);
         rule.plan.as_ref().map_or(up_to, |plan| within(up_to, plan))
     };
-    match rule.reserve_step(descriptor.entries.len()) {
-        Some(ReserveStep::Reserve) if reserve.settle.is_none() => {
+    Ok(match (rule.reserve_step(descriptor.entries.len()), request.no_settling) {
+        (Some(ReserveStep::Reserve), _) if reserve.settle.is_some() => {
+            Op::Reservation(ReservationOp::Reserve(up_to(sent)))
+        }
+        (Some(ReserveStep::Reserve), None) => {
             Op::Reservation(ReservationOp::SettleOrReserve(sent.unwrap_or(0), up_to(None)))
         }
-        Some(ReserveStep::Reserve) => Op::Reservation(ReservationOp::Reserve(up_to(sent))),
-        Some(ReserveStep::Settle) => {
+        (Some(ReserveStep::Reserve), Some(_)) if sent.unwrap_or(0) == 0 => {
+            Op::Reservation(ReservationOp::ReserveOnce(up_to(None), 0))
+        }
+        (Some(ReserveStep::Settle), None) => {
             Op::Reservation(ReservationOp::Settle(sent.unwrap_or(estimate)))
         }
-        Some(ReserveStep::NoId) | None => match sent {
+        (Some(ReserveStep::Reserve | ReserveStep::Settle), Some(why)) => return Err(why),
+        (Some(ReserveStep::NoId) | None, _) => match sent {
             None => Op::Take(1),
             Some(0) => Op::Take(0),
             // They have been used: a client that omits the id is charged nevertheless.
             Some(hits) => Op::Add { hits, limits: u16::MAX },
         },
-    }
+    })
+}
+
+/// Returns why a descriptor is invalid by its decision: it would have settled, and must not.
+pub(super) fn settles_without_permission(
+    request: &Request<'_>,
+    descriptor: &Descriptor<'_>,
+    result: ReservationResult,
+) -> Option<&'static str> {
+    let is_open = matches!(result, ReservationResult::Repeated | ReservationResult::Conflict);
+    request.no_settling.filter(|_| is_open && descriptor.budget.is_none())
 }
 
 /// Returns the operation of a step of a reservation. Without `reserve`, a rule has its defaults.

@@ -28,7 +28,7 @@ impl<S: Store> Limiter<S> {
         statuses.reserve(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         let mut would_be_over = false;
-        for matched in &lookup.matched {
+        for (i, matched) in lookup.matched.iter().enumerate() {
             let answer = matched.plan().map(|_| charged.next());
             let mut status = match answer {
                 None => uncharged_status(matched),
@@ -55,8 +55,16 @@ impl<S: Store> Limiter<S> {
                 && let Some(Some((charge, Ok(decision)))) = answer
             {
                 self.reservation_status(matched, charge, decision, &mut status);
-                // What was reserved beside it is returned.
-                over |= status.reservation == ReservationResult::Conflict;
+                let (descriptor, result) = (matched.descriptor, status.reservation);
+                let invalid = reserving::settles_without_permission(request, descriptor, result);
+                if let Some(why) = invalid {
+                    // What was reserved beside it is returned.
+                    *over_limit = true;
+                    let error = RequestError::BadDescriptor(i, why);
+                    self.count_invalid(request.domain, &error);
+                    return Err(error);
+                }
+                over |= result == ReservationResult::Conflict;
             }
             if let Some(effect) = &matched.effect {
                 self.control_status(request.domain, matched, effect, &mut status);

@@ -69,7 +69,7 @@ impl Bench {
 
     fn send(&self, descriptors: &[Descriptor<'_>], hits_addend: u32) -> (bool, Vec<Shown>) {
         let decision = self
-            .decide(&Request { domain: "d", descriptors, hits_addend, beyond: 0, span: None })
+            .decide(&Request { domain: "d", descriptors, hits_addend, ..Request::default() })
             .expect("a decision");
         let shown = |status: &Status<'_>| {
             let n = status.limit.map(|limit| limit.requests_per_unit);
@@ -114,8 +114,7 @@ async fn a_store_that_cannot_answer_now_is_waited_for_and_counted_once() {
     let entries = [("a", "x")];
     let descriptors = [Descriptor { entries: &entries, ..Default::default() }];
     let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-    let request =
-        Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0, span: None };
+    let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let (rules, counts) = (Some(&rules), limiter.counts());
     let drop_decision = |_: &RequestDecision<'_>| ();
     assert!(limiter.decide_now(rules, &request, budget, holds, drop_decision).is_none());
@@ -140,9 +139,7 @@ fn unmatched_and_unlimited_descriptors_have_no_limit() {
     let request = Request {
         domain: "other",
         descriptors: &[Descriptor { entries: &[("a", "x")], ..Default::default() }],
-        hits_addend: 0,
-        beyond: 0,
-        span: None,
+        ..Request::default()
     };
     let decision = bench.decide(&request).unwrap();
     assert!(!decision.over_limit && decision.statuses[0].limit.is_none());
@@ -193,14 +190,11 @@ fn invalid_requests_get_the_errors_of_the_reference() {
     let bench = Bench::new(MINUTE);
     let some = [Descriptor::default()];
     let ask = |domain, descriptors| {
-        bench
-            .decide(&Request { domain, descriptors, hits_addend: 0, beyond: 0, span: None })
-            .unwrap_err()
+        bench.decide(&Request { domain, descriptors, ..Request::default() }).unwrap_err()
     };
     assert_eq!(ask("", &[]).to_string(), "rate limit domain must not be empty");
     assert_eq!(ask("d", &[]).to_string(), "rate limit descriptor list must not be empty");
-    let request =
-        Request { domain: "d", descriptors: &some, hits_addend: 0, beyond: 0, span: None };
+    let request = Request { domain: "d", descriptors: &some, ..Request::default() };
     let no_rules = bench.limiter.look_up(None, &request, &mut None, &mut Lookup::new()).err();
     assert_eq!(no_rules, Some(RequestError::NoRules));
     assert_eq!(RequestError::NoRules.to_string(), "no rate limit configuration loaded");
@@ -217,13 +211,7 @@ fn overrides_count_like_rules_of_their_unit() {
     let ask = |requests_per_unit, unit, unit_multiplier, entry: &[Entry<'_>]| {
         let limit = Some(Override { requests_per_unit, unit, unit_multiplier });
         let descriptor = Descriptor { entries: entry, limit, ..Default::default() };
-        let request = Request {
-            domain: "d",
-            descriptors: &[descriptor],
-            hits_addend: 0,
-            beyond: 0,
-            span: None,
-        };
+        let request = Request { domain: "d", descriptors: &[descriptor], ..Request::default() };
         bench.decide(&request).map(|decision| {
             let status = decision.statuses[0];
             let limit = status.limit.unwrap();
@@ -307,8 +295,7 @@ async fn what_a_store_fails_to_charge_is_an_error_of_its_rule() {
         hits_addend: Some(3),
         ..Default::default()
     });
-    let request =
-        Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0, span: None };
+    let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
     let decided = limiter.decide(Some(&rules), &request, budget, holds).await;
     assert_eq!(decided.err(), Some(StoreError::TimedOut.into()));

@@ -156,9 +156,8 @@ impl<'r> Bench<'r> {
         let request = Request {
             domain: &step.domain,
             descriptors: &descriptors,
-            beyond: 0,
             hits_addend: step.hits,
-            span: None,
+            ..Request::default()
         };
         let mut responses = Responses::default();
         let mut now = self.start.saturating_add(step.at);

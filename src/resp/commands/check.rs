@@ -94,7 +94,7 @@ pub(super) async fn decide<S: Store>(
     descriptors: &[Descriptor<'_>],
     mut then: impl FnMut(bool, &[Status<'_>]),
 ) -> Result<(), CommandError> {
-    let request = Request { domain, descriptors, beyond: 0, hits_addend: 0, span: None };
+    let request = Request { domain, descriptors, ..Request::default() };
     resp.rate_limit
         .decide_request(&request, |decision| then(decision.over_limit, &decision.statuses))
         .await?;

@@ -133,7 +133,7 @@ fn reserve_status(status: &Status<'_>, is_denied: bool) -> ReserveStatus {
         code: code(status.over_limit),
         reserved,
         remaining: status.remaining,
-        retry_after: status.retry_after.map(duration),
+        retry_after: status.retry_after.filter(|_| status.over_limit).map(duration),
         reset_after: Some(duration(status.reset_after)),
         limit_name: status.limit.map_or("", |limit| limit.name).to_owned(),
     }

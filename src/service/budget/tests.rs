@@ -36,6 +36,13 @@ descriptors:
   - key: other_quota
     quota_mode: true
     rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: model
+    value: gpt*
+    share_threshold: true
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: gateway
+    rate_limit: { unit: hour, requests_per_unit: 100 }
+    reserve: { id: call, estimate: 10 }
   - key: flight
     rate_limit: { algorithm: concurrency, requests_per_unit: 3, hold_timeout: 1h }
 ";
@@ -183,6 +190,47 @@ async fn over_the_limit_nothing_stays_reserved() {
 }
 
 #[tokio::test]
+async fn what_is_allowed_has_no_wait() {
+    let bench = Bench::new();
+    bench.reserve(&["watched"], "first", 1).await;
+    let answer = bench.reserve(&["watched"], "second", 1).await;
+    assert_eq!(reserved(&answer), [(Code::Ok, 0, 0)]);
+    assert_eq!(answer.statuses[0].retry_after, None);
+    bench.reserve(&["one"], "first", 1).await;
+    bench.allow("one", true);
+    let answer = bench.reserve(&["one"], "second", 1).await;
+    assert_eq!((reserved(&answer), answer.statuses[0].retry_after), (vec![(Code::Ok, 0, 0)], None));
+}
+
+#[tokio::test]
+async fn descriptors_of_one_key_are_invalid() {
+    let bench = Bench::new();
+    let of = |entries: &[&[(&str, &str)]]| {
+        let entry =
+            |(key, value): &(&str, &str)| pb::Entry { key: (*key).into(), value: (*value).into() };
+        let one = |it: &&[(&str, &str)]| pb::Descriptor { entries: it.iter().map(entry).collect() };
+        entries.iter().map(one).collect::<Vec<_>>()
+    };
+    let ask = async |descriptors: &[pb::Descriptor]| {
+        let request =
+            pb::ReserveRequest { descriptors: descriptors.to_vec(), ..reserve(&[], "a", 5) };
+        bench.ask(&request).await.map(drop).map_err(|error| error.to_string())
+    };
+    for (first, second) in [
+        ([("user", "x")].as_slice(), [("user", "x")].as_slice()),
+        (&[("model", "gpt-4")], &[("model", "gpt-5")]),
+        (&[("team", "x")], &[("team", "x"), ("call", "1")]),
+    ] {
+        let text = ask(&of(&[&[("user", "y")], first, second])).await.unwrap_err();
+        assert!(text.starts_with("descriptor 2: its rule counts it under the key"), "{text}");
+    }
+    assert_eq!(ask(&of(&[&[("user", "x")], &[("user", "y")], &[("team", "x")]])).await, Ok(()));
+    for (key, left) in [("user", 95), ("team", 95), ("model", 100)] {
+        assert_eq!(bench.left(key).await, if key == "model" { 0 } else { left }, "{key}");
+    }
+}
+
+#[tokio::test]
 async fn several_descriptors_are_settled_together() {
     let bench = Bench::new();
     let both = ["user", "team"];
@@ -286,6 +334,43 @@ async fn settling_needs_the_permission_of_refunds_or_a_token() {
         let request = settle(&["user"], "a", 1);
         let settled = bench.service.budget(&request, &call, &mut Holds::default()).await.unwrap();
         assert_eq!(shown(&settled), (Settled::Settled, 1, 99));
+    }
+}
+
+#[tokio::test]
+async fn settling_by_descriptor_needs_the_permission_of_refunds() {
+    for (protocol, setting) in
+        [(Protocol::Grpc, "grpc."), (Protocol::Http, "http."), (Protocol::Resp, "resp.")]
+    {
+        for allow_negative_hits in [true, false] {
+            let permissions =
+                Permissions { protocol, allow_negative_hits, ..Permissions::default() };
+            let bench = Bench::with(permissions);
+            let ask = async |entries: &[(&str, &str)]| {
+                let descriptors = [Descriptor { entries, ..Descriptor::default() }];
+                let request =
+                    Request { domain: "d", descriptors: &descriptors, ..Request::default() };
+                let decided = bench.service.decide_request(&request, |it| it.statuses[0].remaining);
+                decided.await.map_err(|error| error.to_string())
+            };
+            let (team, gateway) =
+                ([("team", "x"), ("call", "1"), ("end", "")], [("gateway", "x"), ("call", "1")]);
+            for (start, end) in [(&team[..2], &team[..]), (&gateway, &gateway)] {
+                assert_eq!(ask(start).await, Ok(90));
+                match ask(end).await {
+                    Ok(left) => assert_eq!(
+                        (left, allow_negative_hits),
+                        (if start == end { 100 } else { 90 }, true)
+                    ),
+                    Err(text) => {
+                        assert!(!allow_negative_hits, "{text}");
+                        let expected =
+                            format!("settling is disabled (setting {setting}allow_negative_hits)");
+                        assert_eq!(text, format!("descriptor 0: {expected}"));
+                    }
+                }
+            }
+        }
     }
 }
 

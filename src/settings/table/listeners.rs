@@ -84,8 +84,8 @@ group! {
         /// Whether clients of /json may override limits in requests.
         allow_overrides: bool = "true";
         // Envoy needs refunds, and does not use /json.
-        /// Whether clients of /json may refund hits, and clients of /v1/budget settle and cancel what is
-        /// reserved; the token of debug.write_token_file allows the latter, too.
+        /// Whether clients of /json may refund hits and settle what is reserved, and clients of /v1/budget settle
+        /// and cancel it; the token of debug.write_token_file allows the latter, too.
         allow_negative_hits: bool = "false";
     }
     groups { tls: HttpTlsSettings; }

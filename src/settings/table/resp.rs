@@ -27,7 +27,7 @@ group! {
         max_buffered: Bytes<usize> = "16MiB";
         /// Timeout for a client to send the rest of a request, and to read replies; 0: unlimited.
         timeout: Duration = "10s";
-        /// Whether clients may refund hits.
+        /// Whether clients may refund hits and settle what is reserved.
         allow_negative_hits: bool = "false";
     }
     groups { tls: RespTlsSettings; }

@@ -50,8 +50,7 @@ pub async fn explain_live<'s>(
     }
     let descriptors: Vec<Descriptor<'_>> =
         descriptors.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
-    let request =
-        Request { domain, descriptors: &descriptors, beyond: 0, hits_addend: 0, span: None };
+    let request = Request { domain, descriptors: &descriptors, ..Request::default() };
     let Explained { domain, descriptors: explained } = explain(active, &request, "")?;
     let mut live = Vec::with_capacity(explained.len());
     for (descriptor, explained) in std::iter::zip(&descriptors, explained) {

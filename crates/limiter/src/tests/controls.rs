@@ -65,7 +65,7 @@ impl Controlled {
 
     fn send(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Response {
         let snapshot = self.active.load();
-        let request = Request { domain, descriptors, hits_addend: 0, beyond: 0, span: None };
+        let request = Request { domain, descriptors, ..Request::default() };
         let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
         let shown = |status: &Status<'_>| {
             let n = status.limit.map(|limit| limit.requests_per_unit);
@@ -286,13 +286,7 @@ async fn controls_decide_when_the_store_fails() {
         let limiter = Limiter::new(store, crate::Options::default());
         let other: &[Entry<'_>] = if over { &[("a", "y")] } else { &x };
         let descriptors = [request(&x), request(other)];
-        let request = Request {
-            domain: "d",
-            descriptors: &descriptors,
-            hits_addend: 0,
-            beyond: 0,
-            span: None,
-        };
+        let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
         let snapshot = bench.active.load();
         let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
         let decided = limiter.decide(snapshot.as_deref(), &request, budget, holds).await;
@@ -309,8 +303,7 @@ async fn a_denial_by_former_numbers_is_not_repeated_under_a_new_control() {
     let store = DenyLocally::new(store, bench.clock.clone(), minute, 64);
     let limiter = Limiter::new(store, crate::Options::default());
     let descriptors = [Descriptor { entries: &x, ..Default::default() }];
-    let request =
-        Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0, span: None };
+    let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let is_over = async |snapshot: Option<&Snapshot>| {
         let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
         limiter.decide(snapshot, &request, budget, holds).await.unwrap().over_limit

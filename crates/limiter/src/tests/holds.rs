@@ -31,7 +31,7 @@ descriptors:
 
 /// Decides a request and returns its holds.
 fn holds(bench: &Bench, descriptors: &[Descriptor<'_>]) -> Holds {
-    let request = Request { domain: "d", descriptors, hits_addend: 0, beyond: 0, span: None };
+    let request = Request { domain: "d", descriptors, ..Request::default() };
     let mut holds = Holds::default();
     let budget = Duration::from_millis(8);
     let (limiter, rules) = (&bench.limiter, Some(&bench.rules));
@@ -52,8 +52,7 @@ fn release(bench: &Bench, holds: Holds) {
 /// Returns what remains according to a look.
 fn left(bench: &Bench, entries: &[Entry<'_>]) -> u32 {
     let look = Descriptor { entries, hits_addend: Some(0), ..Default::default() };
-    let request =
-        Request { domain: "d", descriptors: &[look], hits_addend: 0, beyond: 0, span: None };
+    let request = Request { domain: "d", descriptors: &[look], ..Request::default() };
     bench.decide(&request).unwrap().statuses[0].remaining
 }
 

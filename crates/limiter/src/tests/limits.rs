@@ -9,8 +9,7 @@ pub(super) fn entry<'a>(entries: &'a [Entry<'a>], hits: Option<u64>, back: bool)
 /// The limit shown of the first status: name, n, remaining, reset.
 fn shown(bench: &Bench, entries: &[Entry<'_>], hits: u64) -> (bool, String, u32, u32, u64) {
     let descriptors = [entry(entries, Some(hits), false)];
-    let request =
-        Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0, span: None };
+    let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let decision = bench.decide(&request).unwrap();
     let status = decision.statuses[0];
     let limit = status.limit.unwrap();

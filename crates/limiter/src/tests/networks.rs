@@ -103,8 +103,7 @@ fn groups_and_shared_networks_are_counted_together() {
     let entries = [[("ip", "10.1.2.3")], [("ip", "[2001:db8::9]:1")], [("ip", "ann")]];
     let descriptors: Vec<_> =
         entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
-    let request =
-        Request { domain: "d", descriptors: &descriptors, beyond: 0, hits_addend: 0, span: None };
+    let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let explained = explain(&bench.rules, &request, "weir:").unwrap();
     let shown: Vec<_> = explained
         .descriptors

@@ -97,13 +97,7 @@ impl Replica {
         let entries = [(key, "x")];
         let hits_addend = Some(hits);
         let descriptors = [Descriptor { entries: &entries, hits_addend, ..Default::default() }];
-        let request = Request {
-            domain: "d",
-            descriptors: &descriptors,
-            hits_addend: 0,
-            beyond: 0,
-            span: None,
-        };
+        let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
         let (snapshot, holds) = (self.active.load(), &mut Holds::default());
         let budget = Duration::from_millis(8);
         !self.limiter.decide(snapshot.as_deref(), &request, budget, holds).await.unwrap().over_limit

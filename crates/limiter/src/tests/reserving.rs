@@ -132,11 +132,48 @@ fn without_a_mark_the_second_call_settles() {
 }
 
 #[test]
+fn who_must_not_settle_returns_nothing() {
+    let bench = Bench::new(RULES);
+    let (call, beside) =
+        ([("gateway", "g"), ("request_id", "1")], [("user", "bob"), ("request_id", "1")]);
+    let ask = |entries, hits| {
+        let descriptors = [reserve(&beside, Some(30)), reserve(entries, hits)];
+        let no_settling = Some("no settling");
+        let request =
+            Request { domain: "d", descriptors: &descriptors, no_settling, ..Request::default() };
+        bench.decide(&request).map(|decision| decision.over_limit)
+    };
+    let invalid = Err(RequestError::BadDescriptor(1, "no settling"));
+    assert_eq!(bench.one(&FIRST, Some(30)), (false, 20));
+    for hits in [None, Some(0), Some(12)] {
+        assert_eq!(ask(&FIRST_END, hits), invalid, "{hits:?}");
+    }
+    assert_eq!(bench.one(&ANN, Some(0)), (false, 20));
+    // Without a mark, the second call would settle, whoever made the first.
+    assert_eq!(ask(&call, Some(12)), invalid);
+    for end in [Some(0), Some(12)] {
+        assert_eq!(ask(&call, None), Ok(false));
+        assert_eq!(
+            bench.one(&[("user", "bob"), ("request_id", "1"), ("settle", "")], Some(0)).1,
+            50
+        );
+        assert_eq!(ask(&call, Some(0)), invalid);
+        assert_eq!(bench.one(&call, end).1, 100 - end.unwrap() as u32);
+        bench.clock.advance(3_600 * SECOND);
+    }
+    assert_eq!(bench.one(&call, Some(0)), (false, 70));
+    assert_eq!(ask(&call, None), invalid);
+    assert_eq!(bench.one(&call, Some(0)), (false, 100));
+    // Nothing was kept of what was reserved beside.
+    assert_eq!(bench.one(&[("user", "bob")], Some(0)), (false, 50));
+    assert_eq!(bench.limiter.counts().invalid.load(Relaxed), 7);
+}
+
+#[test]
 fn the_reservation_of_a_caller_that_goes_away_is_released() {
     let bench = Bench::new(RULES);
     let descriptors = [reserve(&FIRST, Some(30))];
-    let request =
-        Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0, span: None };
+    let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let (budget, mut holds) = (Duration::from_millis(8), Holds::default());
     let decided =
         bench.limiter.decide_now(Some(&bench.rules), &request, budget, &mut holds, |_| ());

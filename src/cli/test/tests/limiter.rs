@@ -94,9 +94,8 @@ fn steps(all: &[Sent]) -> Vec<String> {
         let request = Request {
             domain: "d",
             descriptors: &descriptors,
-            beyond: 0,
             hits_addend: sent.hits,
-            span: None,
+            ..Request::default()
         };
         let (mut ok, mut last) = (0, String::new());
         for i in 0..sent.repeat {

@@ -92,13 +92,7 @@ impl Bench {
         let EventSources { limiter, rules, .. } = &*self.events.sources;
         let entries = [("user", user)];
         let descriptors = [Descriptor { entries: &entries, ..Descriptor::default() }];
-        let request = Request {
-            domain: "d",
-            descriptors: &descriptors,
-            beyond: 0,
-            hits_addend: 0,
-            span: None,
-        };
+        let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
         let (rules, budget) = (rules.load(), Duration::from_secs(1));
         let (rules, holds) = (rules.as_deref(), &mut Holds::default());
         let decided = limiter.decide_now(rules, &request, budget, holds, |_| ());
