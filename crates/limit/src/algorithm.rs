@@ -105,11 +105,17 @@ pub(crate) trait LimitAlgorithm: Sized {
         before: &Self::State,
         after: &Self::State,
         now: Micros,
-        hold: u64,
-    ) -> Option<Undo>;
+        _hold: u64,
+    ) -> Option<Undo> {
+        let used = |state: &Self::State| self.levels(state, &HitLog::default(), now).used;
+        Undo::new(used(after).saturating_sub(used(before)), now)
+    }
 
-    /// Makes what a charge did as if it had not been made, where the hits still count.
-    fn undo(&self, state: &mut Self::State, now: Micros, undo: &Undo, hold: u64);
+    /// Makes what a charge did as if it had not been made, where the hits still count. By default a refund:
+    /// exact for a bucket that has not been empty since.
+    fn undo(&self, state: &mut Self::State, now: Micros, undo: &Undo, hold: u64) {
+        self.refund(state, now, Hits { count: undo.hits, hold });
+    }
 
     /// Returns whether a denial may be repeated until its wait is over without charging again:
     /// charging would only deny again, and change nothing that anyone sees. `alone`: the rule has no
@@ -122,14 +128,9 @@ pub(crate) trait LimitAlgorithm: Sized {
     }
 
     /// Returns the end of the window or sub-window of `t`, within which it does not matter when hits are
-    /// charged; none if it matters.
+    /// charged; none if it matters. Hits of limits that have one can be reserved and returned later.
     fn window_end(&self, _t: Micros) -> Option<Micros> {
         None
-    }
-
-    /// Returns whether hits can be reserved and returned later.
-    fn can_reserve(&self) -> bool {
-        true
     }
 
     /// Returns the key of the descriptor's last entry, if that names a hold.

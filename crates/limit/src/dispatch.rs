@@ -65,7 +65,6 @@ constants! {
 methods! {
     fn repeats_denials(charge_denied: bool, alone: bool) -> bool;
     fn hold_id() -> Option<&str>;
-    fn can_reserve() -> bool;
     fn capacity(n: u32) -> u64;
     fn window_end(t: Micros) -> Option<Micros>;
     fn log_period() -> Option<Micros>;

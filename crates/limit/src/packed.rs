@@ -24,7 +24,8 @@ pub(super) fn charge<A: LimitAlgorithm>(
     let (used_before, verdict, granted) = match op {
         Op::Take(_) => {
             let used_before = algorithm.levels(&state, &log, now).used;
-            (used_before, take(limit, algorithm, &mut state, now, hits), 0)
+            let charges_denied = limit.charge_denied;
+            (used_before, take(limit, algorithm, &mut state, now, (hits, charges_denied)), 0)
         }
         Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => {
             charge_otherwise(limit, algorithm, &mut state, now, (op, hits))
@@ -62,9 +63,9 @@ fn charge_otherwise<A: LimitAlgorithm>(
     (op, hits): (Op, Hits),
 ) -> (u64, Verdict, u32) {
     // Nothing is known of a reservation here.
-    let op = match op {
-        Op::Reservation(op) => op.charge(None),
-        op => op,
+    let (op, charges_denied) = match op {
+        Op::Reservation(op) => (op.charge(None), false),
+        op => (op, limit.charge_denied),
     };
     let mut granted = None;
     match op {
@@ -78,7 +79,7 @@ fn charge_otherwise<A: LimitAlgorithm>(
     let hits = granted.map_or(hits, |count| Hits { count, ..hits });
     let verdict = match op {
         Op::UpTo(_) if granted == Some(0) => Verdict::ALLOWED,
-        Op::Take(_) | Op::UpTo(_) => take(limit, algorithm, state, now, hits),
+        Op::Take(_) | Op::UpTo(_) => take(limit, algorithm, state, now, (hits, charges_denied)),
         Op::Add { limits, .. } if limits & 1 > 0 && hits.count > 0 => {
             if limit.is_charged(A::COUNTS_AT_ZERO) {
                 algorithm.charge(state, now, hits, true);
@@ -112,7 +113,7 @@ fn take<A: LimitAlgorithm>(
     algorithm: &A,
     state: &mut A::State,
     now: Micros,
-    hits: Hits,
+    (hits, charges_denied): (Hits, bool),
 ) -> Verdict {
     let log = HitLog::default();
     let checked = limit.hits_to_check(hits, A::ANSWERS_LOOKS_IF_N_IS_ZERO);
@@ -121,7 +122,7 @@ fn take<A: LimitAlgorithm>(
     };
     let mut verdict = verdict_of(state);
     if hits.count > 0 {
-        if (verdict.allowed || limit.charge_denied) && limit.is_charged(A::COUNTS_AT_ZERO) {
+        if (verdict.allowed || charges_denied) && limit.is_charged(A::COUNTS_AT_ZERO) {
             algorithm.charge(state, now, hits, limit.charge_denied);
         }
         if !verdict.allowed {

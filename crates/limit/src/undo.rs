@@ -9,8 +9,8 @@
 //! - for windows in the window or sub-window of their time, for `sliding_window` also when it is the
 //!   previous one
 //! - for `sliding_log` as long as their stamps do
-//! - for buckets less what has come back since. All of them would let the limit admit more than it
-//!   guarantees
+//! - for buckets until they are full again: a bucket that was empty meanwhile may admit as many hits more
+//!   as were charged and not undone at that time
 //!
 //! A hold is undone as a whole.
 
@@ -23,7 +23,7 @@ pub struct Undo {
     /// count was full.
     pub hits: u32,
     /// The time that they count for: that of the charge, or the newest of the state if the clock stepped
-    /// back behind it. In milliseconds for a `reduce_bucket`.
+    /// back behind it.
     pub taken: Micros,
     /// The limits that charged them, one bit each.
     pub limits: u16,
@@ -31,8 +31,7 @@ pub struct Undo {
     pub replaced: Option<Replaced>,
 }
 
-/// What a charge replaced in a state: a hold of the same id, the time when hits in flight last changed,
-/// or that of a strict bucket's last refill.
+/// What a charge replaced in a state: a hold of the same id, or the time when hits in flight last changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replaced {
     /// The start of the hold, or the time.
@@ -51,11 +50,6 @@ impl Undo {
     pub(super) fn replacing(hits: u64, taken: Micros, replaced: Option<Replaced>) -> Option<Undo> {
         let hits = u32::try_from(hits).unwrap_or(u32::MAX);
         (hits > 0 || replaced.is_some()).then_some(Undo { hits, taken, limits: 0, replaced })
-    }
-
-    /// Returns the hits that have not come back, of which `back` have since they were taken.
-    pub(super) fn left(&self, back: u64) -> u64 {
-        u64::from(self.hits).saturating_sub(back)
     }
 
     pub(super) fn has(&self, limit: usize) -> bool {

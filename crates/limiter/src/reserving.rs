@@ -37,10 +37,8 @@ fn reservable<'s>(applies: &Match<'s>) -> Result<(&'s Rule, &'s Plan), &'static 
     match applies {
         Match::Rule(found) => match found.rule.plan.as_deref() {
             Some(plan) if plan.can_reserve() => Ok((found.rule, plan)),
-            Some(_) => {
-                Err("its rule cannot reserve: it counts single hits, or those in flight, or \
-                            denials restart its wait")
-            }
+            Some(_) => Err("its rule cannot reserve, since it does not count by windows: use \
+                            sliding_window for minutes, fixed_window for days and months"),
             None => Err("its rule is unlimited: there is nothing to reserve"),
         },
         Match::Override(_) => Err("a limit of its own cannot reserve: leave it out"),

@@ -204,7 +204,7 @@ impl Reader<'_> {
         }
         self.lint_value(&read.key, &read.value, value_position);
         let (rate_limit, rate_limits) = limit_nodes(fields);
-        let rule = OfRule { key: &read.key, reserves: Some(reserve_node.is_some()) };
+        let rule = OfRule { key: &read.key, reserves: reserve_node.is_some() };
         read.rate_limit = self.rate_limit(&rate_limit, rate_limits, rule);
         if let Some(reserve) = reserve_node {
             read.reserve = self.reserve(reserve, node, &read.key, read.rate_limit.as_ref());

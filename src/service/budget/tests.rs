@@ -45,6 +45,10 @@ descriptors:
     reserve: { id: call, estimate: 10 }
   - key: flight
     rate_limit: { algorithm: concurrency, requests_per_unit: 3, hold_timeout: 1h }
+  - key: leaky
+    rate_limit: { algorithm: leaky_bucket, unit: hour, requests_per_unit: 3 }
+  - key: token
+    rate_limit: { algorithm: token_bucket, unit: hour, requests_per_unit: 3 }
 ";
 
 type Memory = MemoryStore<Arc<ManualClock>>;
@@ -298,6 +302,8 @@ async fn invalid_requests_say_what_to_send_instead() {
         (reserve(&["other"], "a", 1), "descriptor 0: no rule applies"),
         (reserve(&["user", "free"], "a", 1), "descriptor 1: its rule is unlimited"),
         (reserve(&["flight"], "a", 1), "descriptor 0: its rule cannot reserve"),
+        (reserve(&["user", "leaky"], "a", 1), "descriptor 1: its rule cannot reserve"),
+        (reserve(&["token"], "a", 1), "use sliding_window for minutes, fixed_window for days"),
         (reserve(&["user"], &long, 1), "longer than 1024 bytes"),
         (reserve(&["user"], "a", 1 << 32), "amount is above 4294967295"),
         (reserve(&["user"; MAX_ENTRIES + 1], "a", 1), "more than 64 entries"),
@@ -309,7 +315,7 @@ async fn invalid_requests_say_what_to_send_instead() {
     assert!(bench.error(&settle(&["user"], "", 1)).await.contains("id is empty"));
     assert!(bench.error(&settle(&["user"], "a", 1 << 32)).await.contains("amount is above"));
     let invalid = bench.service.limiter.counts().invalid.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(invalid, 10);
+    assert_eq!(invalid, 12);
     assert_eq!(bench.left("user").await, 100);
     assert_eq!(bench.reserve(&["user"], &long[1..], 1).await.code(), Code::Ok);
 }

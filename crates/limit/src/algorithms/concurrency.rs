@@ -203,10 +203,6 @@ impl LimitAlgorithm for Concurrency {
         }
     }
 
-    fn can_reserve(&self) -> bool {
-        false
-    }
-
     fn undo_of(&self, before: &State, after: &State, _: Micros, hold: u64) -> Option<Undo> {
         if self.hold_id.is_none() {
             let changed = after.last != before.last;

@@ -27,7 +27,7 @@ use crate::hit_log::HitLog;
 use crate::idle::Spans;
 use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
-    NumbersChange, NumbersError, Packed, Parameter, SECOND, SavedNumbers, Undo, Verdict, saved,
+    NumbersChange, NumbersError, Packed, Parameter, SECOND, SavedNumbers, Verdict, saved,
 };
 
 /// Integers below this are exact in doubles, and so in every store.
@@ -193,19 +193,6 @@ impl Gcra {
         let ahead = divide_up(level, self.n);
         *state = State::new(divide(now, self.tick), ahead, ahead * self.n - level, self.n);
     }
-
-    /// Returns by how much hits raise the level, as far as that is exact.
-    fn cost(&self, hits: u32) -> u64 {
-        u64::from(hits).min((EXACT as u64 - 1) / self.p) * self.p
-    }
-
-    /// Lowers the level. Computes in ticks: the level itself may be beyond what is exact.
-    fn lower(&self, state: &mut State, now: Micros, by: u64) {
-        let back = state.rem(self.n) + by;
-        let ticks = divide(back, self.n);
-        let left = self.ahead(state, now).saturating_sub(ticks);
-        *state = State::new(divide(now, self.tick), left, back - ticks * self.n, self.n);
-    }
 }
 
 impl LimitAlgorithm for Gcra {
@@ -267,22 +254,12 @@ impl LimitAlgorithm for Gcra {
         if self.burst_and_debt == 0 {
             return;
         }
-        self.lower(state, now, self.cost(hits.count));
-    }
-
-    /// Of denied hits that did not all fit, a part of one stays.
-    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
-        let level = |state: &State| self.level(state, self.ahead(state, now));
-        Undo::new(level(after).saturating_sub(level(before)) / self.p, now)
-    }
-
-    /// Lowers the level by the hits, less what has drained since.
-    fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
-        let passed = divide(now, self.tick).saturating_sub(divide(undo.taken, self.tick));
-        let left = self.cost(undo.hits).saturating_sub(passed.saturating_mul(self.n));
-        if left > 0 && self.burst_and_debt > 0 {
-            self.lower(state, now, left);
-        }
+        // In ticks, as far as that is exact: the level itself may be beyond it.
+        let lower_by = u64::from(hits.count).min((EXACT as u64 - 1) / self.p) * self.p;
+        let back = state.rem(self.n) + lower_by;
+        let ticks = divide(back, self.n);
+        let left = self.ahead(state, now).saturating_sub(ticks);
+        *state = State::new(divide(now, self.tick), left, back - ticks * self.n, self.n);
     }
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {

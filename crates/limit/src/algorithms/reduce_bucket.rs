@@ -20,7 +20,7 @@ use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
 use crate::{
     Algorithm, Decision, Hits, Levels, Limit, LimitAlgorithm, Micros, NumbersChange, NumbersError,
-    Packed, Parameter, Plan, Replaced, SavedNumbers, Undo, Verdict, saved, wait,
+    Packed, Parameter, Plan, SavedNumbers, Verdict, saved, wait,
 };
 
 /// Microseconds in a millisecond.
@@ -144,32 +144,6 @@ impl LimitAlgorithm for ReduceBucket {
 
     fn refund(&self, state: &mut State, _: Micros, hits: Hits) {
         state.missing = state.missing.saturating_sub(hits.count);
-    }
-
-    fn can_reserve(&self) -> bool {
-        false
-    }
-
-    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
-        let restarted = after.last != before.last;
-        let replaced = restarted.then_some(Replaced { at: before.last, hits: 0 });
-        // If the clock stepped back, the last refill is not one since.
-        let taken = self.time(now).max(after.last);
-        Undo::replacing((after.missing - before.missing).into(), taken, replaced)
-    }
-
-    /// Refunds the tokens less what was refilled since. An interval that nothing restarted again starts
-    /// where it had.
-    fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
-        if let Some(replaced) = undo.replaced
-            && state.last == undo.taken
-        {
-            state.last = replaced.at;
-            self.advance(state, now);
-        }
-        let refills = state.last.saturating_sub(undo.taken).div_ceil(self.interval);
-        let left = undo.left(refills.saturating_mul(self.refill.into()));
-        state.missing = state.missing.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX));
     }
 
     /// A denial takes the tokens that are left, and may restart the interval.

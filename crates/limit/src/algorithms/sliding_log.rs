@@ -51,10 +51,6 @@ impl LimitAlgorithm for SlidingLog {
 
     fn refund(&self, _: &mut (), _: Micros, _: Hits) {}
 
-    fn can_reserve(&self) -> bool {
-        false
-    }
-
     fn undo_of(&self, (): &(), (): &(), _: Micros, _: u64) -> Option<Undo> {
         None
     }

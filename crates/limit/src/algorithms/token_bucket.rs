@@ -16,7 +16,7 @@ use crate::hit_log::HitLog;
 use crate::idle::Spans;
 use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
-    NumbersError, Packed, Parameter, Replaced, SECOND, SavedNumbers, Undo, Verdict, saved, wait,
+    NumbersError, Packed, Parameter, SECOND, SavedNumbers, Verdict, saved, wait,
 };
 
 /// The longest interval of a replica's share.
@@ -131,33 +131,6 @@ impl LimitAlgorithm for TokenBucket {
     fn refund(&self, state: &mut State, now: Micros, hits: Hits) {
         *state = self.refilled(state, now);
         state.missing = state.missing.saturating_sub(hits.count.into());
-    }
-
-    fn can_reserve(&self) -> bool {
-        !self.strict
-    }
-
-    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
-        let (before, after) = (self.refilled(before, now), self.refilled(after, now));
-        let restarted = after.last != before.last;
-        let replaced = restarted.then_some(Replaced { at: before.last, hits: 0 });
-        // If the clock stepped back, the last refill is not one since.
-        let taken = now.max(after.last);
-        Undo::replacing(after.missing.saturating_sub(before.missing), taken, replaced)
-    }
-
-    /// Refunds the tokens less what was refilled since. A wait that nothing restarted again starts
-    /// where it had.
-    fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
-        if let Some(replaced) = undo.replaced
-            && state.last == undo.taken
-        {
-            state.last = replaced.at;
-        }
-        *state = self.refilled(state, now);
-        let refills = state.last.saturating_sub(undo.taken).div_ceil(self.interval);
-        let refilled = refills.saturating_mul(self.amount.into());
-        state.missing = state.missing.saturating_sub(undo.left(refilled));
     }
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {

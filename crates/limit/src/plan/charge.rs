@@ -22,7 +22,7 @@ impl Plan {
         hold: u64,
     ) -> ChargeOutcome {
         match op {
-            Op::Take(_) => self.take(states, log, now, op.hits(hold)),
+            Op::Take(_) => self.take::<true>(states, log, now, op.hits(hold)),
             Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => {
                 self.charge_otherwise(states, log, now, op, hold)
             }
@@ -41,22 +41,29 @@ impl Plan {
     ) -> ChargeOutcome {
         let hits = op.hits(hold);
         // Nothing is known of a reservation here.
-        let op = match op {
-            Op::Reservation(op) => op.charge(None),
-            op => op,
+        let (op, reserves) = match op {
+            Op::Reservation(op) => (op.charge(None), true),
+            op => (op, false),
         };
         match op {
-            Op::UpTo(up_to) => return self.up_to(states, log, now, up_to, hold),
+            Op::UpTo(up_to) if reserves => {
+                return self.up_to::<false>(states, log, now, up_to, hold);
+            }
+            Op::UpTo(up_to) => return self.up_to::<true>(states, log, now, up_to, hold),
             Op::Add { limits, .. } => return self.add(states, log, now, hits, limits),
             Op::Refund(_) => self.refund(states, log, now, hits),
             Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
-            Op::Take(_) | Op::Reservation(_) => return self.take(states, log, now, hits),
+            Op::Take(_) | Op::Reservation(_) => {
+                return self.take::<true>(states, log, now, hits);
+            }
         }
         let used: Used = self.used(states, log, now);
         self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used)
     }
 
-    pub(super) fn take(
+    /// Takes hits. What a limit denies is charged to it if that charges denied hits, unless
+    /// `CHARGES_DENIED` is false.
+    pub(super) fn take<const CHARGES_DENIED: bool>(
         &self,
         states: &mut [LimitState],
         log: &mut HitLog,
@@ -74,7 +81,7 @@ impl Plan {
             for ((limit, state), verdict) in self.limits.iter().zip(&mut *states).zip(&verdicts) {
                 // A limit in shadow mode charges what it would have admitted, so that it would deny
                 // what it will deny once it is enforced.
-                if allowed && verdict.allowed || limit.charge_denied {
+                if allowed && verdict.allowed || CHARGES_DENIED && limit.charge_denied {
                     limit.charge(state, now, hits);
                 }
                 if !verdict.allowed {

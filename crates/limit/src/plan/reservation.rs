@@ -141,10 +141,11 @@ impl Reservation {
 }
 
 impl Plan {
-    /// Returns whether hits can be reserved: not where single hits or those in flight are counted, and
-    /// not where a denial changes the state.
+    /// Returns whether hits can be reserved: where they count by windows. What has drained from a bucket
+    /// until some of its reservations are settled is not known for each, and single hits and those in
+    /// flight cannot be returned later.
     pub fn can_reserve(&self) -> bool {
-        self.limits.iter().all(|limit| limit.algorithm.can_reserve())
+        self.limits.iter().all(|limit| limit.algorithm.window_end(0).is_some())
     }
 
     /// Makes `op` at `now`, and keeps in `reservation` what the id has reserved. Only for a plan that
@@ -158,7 +159,10 @@ impl Plan {
     ) -> ChargeOutcome {
         let before = reservation.filter(|reservation| reservation.is_live(now));
         let charge = op.charge(before.as_ref());
-        let mut outcome = counts.charge(self, now, charge);
+        let mut outcome = match charge {
+            Op::UpTo(_) => counts.charge(self, now, Op::Reservation(op)),
+            charge => counts.charge(self, now, charge),
+        };
         let decision = &mut outcome.decision;
         *reservation = match (charge, before, op) {
             (Op::UpTo(_), before, op) => {
@@ -200,7 +204,7 @@ impl Plan {
     /// Returns the start of the newest window of all limits, and the time for which hits count that are
     /// charged at `now`. Where the clock has stepped back behind that window, they count in it, if each limit
     /// has one that includes its start. Otherwise no time is right for all limits: with the earlier one, too
-    /// little is returned where it is wrong; with the later one, what has drained or was never counted would be.
+    /// little is returned where it is wrong; with the later one, what was never counted would be.
     fn times(&self, counts: &impl KeyCounts, now: Micros) -> (Micros, Micros) {
         let mut newest = 0;
         counts.each_window(self, now, |_, start| newest = newest.max(start));

@@ -3,7 +3,8 @@
 /// What is done about the hits that an id has reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationOp {
-    /// Takes hits as [`Op::UpTo`](crate::Op::UpTo) does, and reserves those that were granted.
+    /// Takes hits as [`Op::UpTo`](crate::Op::UpTo) does, and reserves those that were granted. Denied hits are
+    /// never charged, whatever the limits say.
     Reserve(Reserve),
     /// Reserves, unless the id has a reservation; then nothing happens. One of the same tag was made by the
     /// same request.

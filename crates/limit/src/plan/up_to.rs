@@ -32,9 +32,9 @@ impl UpTo {
 }
 
 impl Plan {
-    /// Takes the hits that are granted, as if no more had been asked for.
+    /// [Takes](Self::take) the hits that are granted, as if no more had been asked for.
     #[cold]
-    pub(super) fn up_to(
+    pub(super) fn up_to<const CHARGES_DENIED: bool>(
         &self,
         states: &mut [LimitState],
         log: &mut HitLog,
@@ -50,7 +50,7 @@ impl Plan {
             return self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used);
         }
         let count = granted.unwrap_or(up_to.least);
-        let mut outcome = self.take(states, log, now, Hits { count, hold });
+        let mut outcome = self.take::<CHARGES_DENIED>(states, log, now, Hits { count, hold });
         outcome.decision.granted = granted.unwrap_or(0);
         outcome
     }

@@ -49,19 +49,6 @@ fn refills_come_at_intervals_after_the_first_charge() {
 }
 
 #[test]
-fn hits_taken_while_the_clock_had_stepped_back_are_undone() {
-    let plan = ReduceBucket { max: 9, refill: 1, interval: 60_000, strict: false, at: None }.plan();
-    let mut state = State::default();
-    plan.charge(&mut state, NOON, Op::Take(1), None);
-    let now = NOON - SECOND;
-    let (_, undos) = plan.charge_undoable(&mut state, now, Op::Take(2), 0);
-    for undo in undos {
-        plan.charge(&mut state, now, Op::Undo(undo), None);
-    }
-    assert_eq!(plan.inspect(&state, now, &[]).limits[0].used, 1);
-}
-
-#[test]
 fn a_strict_charge_that_leaves_nothing_restarts_the_interval() {
     let mut bucket = Bucket::new(10, 3, 5_000);
     assert_eq!(bucket.take_strictly(0, 10), 10);

@@ -205,7 +205,7 @@ proptest! {
             let limit = Limit { charge_denied: false, ..model.limit() };
             if is_watched { shadow(limit) } else { limit }
         });
-        let plan = Plan::new(limits.filter(|limit| limit.algorithm.can_reserve()).collect());
+        let plan = Plan::new(limits.filter(|limit| limit.algorithm.window_end(0).is_some()).collect());
         if plan.limits().is_empty() {
             return Ok(());
         }
@@ -252,7 +252,7 @@ proptest! {
             let limit = Limit { charge_denied: false, ..model.limit() };
             if is_watched { shadow(limit) } else { limit }
         });
-        let plan = Plan::new(limits.filter(|limit| limit.algorithm.can_reserve()).collect());
+        let plan = Plan::new(limits.filter(|limit| limit.algorithm.window_end(0).is_some()).collect());
         if plan.limits().is_empty() {
             return Ok(());
         }

@@ -52,8 +52,8 @@ pub(super) struct LimitPlace {
 pub(super) struct OfRule<'k> {
     /// The key of the descriptor.
     pub key: &'k str,
-    /// Whether the rule reserves hits; none for limits that a patch sets for any rule.
-    pub reserves: Option<bool>,
+    /// Whether the rule reserves hits.
+    pub reserves: bool,
 }
 
 /// A name in `replaces`.
@@ -132,7 +132,7 @@ impl Reader<'_> {
 
     /// Checks what is written beside `unlimited: true`.
     fn unlimited(&mut self, fields: &Fields<'_>, unit: &str, rule: OfRule<'_>) {
-        if rule.reserves == Some(true) {
+        if rule.reserves {
             let message = "config error, `unlimited` beside `reserve`";
             let help = "remove one of the two: without a limit, nothing is reserved";
             self.error(fields.position("unlimited"), message, "true", help);
@@ -214,12 +214,11 @@ impl Reader<'_> {
         has_hold_id: bool,
         rule: OfRule<'_>,
     ) -> bool {
-        let reserves = rule.reserves == Some(true);
-        let is_alone = !fields.listed && !self.together && !reserves;
+        let is_alone = !fields.listed && !self.together && !rule.reserves;
         let default = algorithm::charges_denied_by_default(algorithm, is_alone, has_hold_id);
         let written = fields.get("charge_denied").map(|node| self.bool(node, "charge_denied"));
         let charge_denied = written.unwrap_or(default);
-        if reserves && written == Some(true) {
+        if rule.reserves && written == Some(true) {
             let message = "config error, `charge_denied` beside `reserve`";
             let help =
                 "remove it: what is denied reserves nothing, and settling charges what was used";

@@ -339,11 +339,4 @@ fn reserve_is_set_replaced_and_removed() {
         "id: i, settle: s, at_least: 10, at_most: 10, timeout: 3600s"
     );
     assert_eq!(reserves(&lower(0))[1], delivered);
-    // A limit with a debt fits a rule that reserves.
-    let bucket = "{ algorithm: gcra, unit: day, requests_per_unit: 100, max_debt: 7 }";
-    let set = fitted(rules, &format!("patches: [{{ {b}, set: {{ rate_limit: {bucket} }} }}]"));
-    let plan = set.rules().last().unwrap().plan.clone().unwrap();
-    assert!(
-        matches!(&plan.limits()[0].algorithm, weir_limit::Algorithm::Gcra(it) if it.max_debt() == 7)
-    );
 }

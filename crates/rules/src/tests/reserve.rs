@@ -67,16 +67,6 @@ fn by_default_at_most_half_of_the_smallest_capacity_is_reserved() {
         ("rate_limit: { unit: day, requests_per_unit: 1 }", "settle: s", 1),
         ("rate_limit: { unit: day, requests_per_unit: 0 }", "settle: s", 1),
         ("rate_limit: { unit: day, requests_per_unit: 0 }", "estimate: 9, at_least: 7", 9),
-        (
-            "rate_limit: { algorithm: gcra, unit: day, requests_per_unit: 9, burst: 7 }",
-            "settle: s",
-            3,
-        ),
-        (
-            "rate_limit: { algorithm: token_bucket, unit: day, requests_per_unit: 9, burst: 21 }",
-            "settle: s",
-            10,
-        ),
         (DAY, "estimate: 600", 600),
         (DAY, "settle: s, at_least: 700", 700),
         (
@@ -178,8 +168,19 @@ fn limits_whose_hits_cannot_be_settled_are_errors() {
              «concurrency»",
         ),
         (
+            "algorithm: gcra, unit: day, requests_per_unit: 9",
+            "4:28: error: config error, gcra beside `reserve`: it does not know which of its hits have \
+             drained «gcra»",
+        ),
+        (
+            "algorithm: leaky_bucket, unit: day, requests_per_unit: 9",
+            "4:28: error: config error, leaky_bucket beside `reserve`: it does not know which of its hits \
+             have drained «leaky_bucket»",
+        ),
+        (
             "algorithm: token_bucket, strict: true, unit: day, requests_per_unit: 9",
-            "4:50: error: config error, `strict` beside `reserve` «true»",
+            "4:28: error: config error, token_bucket beside `reserve`: it does not know which of its hits \
+             have drained «token_bucket»",
         ),
         ("unlimited: true", "4:28: error: config error, `unlimited` beside `reserve` «true»"),
         (
@@ -190,6 +191,21 @@ fn limits_whose_hits_cannot_be_settled_are_errors() {
         let limit = format!("rate_limit: {{ {limit} }}");
         assert_eq!(reported(&text(&limit, "{ id: i, settle: s }")), [wanted], "{limit}");
     }
+    let gcra = text(
+        "rate_limits: [{ unit: day, requests_per_unit: 9 }, { algorithm: gcra, unit: hour, requests_per_unit: 9 }]",
+        "{ id: i, settle: s }",
+    );
+    let (_, problems) = super::compile(&gcra);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(
+        problems[0].help,
+        "use sliding_window for minutes, fixed_window for days and months"
+    );
+    // A rule beside it may drain.
+    good(&format!(
+        "{}- key: ip\n  rate_limit: {{ algorithm: gcra, unit: hour, requests_per_unit: 9 }}\n",
+        text(DAY, "{ id: i, settle: s }")
+    ));
     assert_eq!(
         reported("domain: d\ndescriptors:\n- key: user\n  reserve: { id: i, settle: s }\n"),
         ["4:12: error: config error, `reserve` without a limit «»"]
@@ -202,31 +218,20 @@ fn limits_whose_hits_cannot_be_settled_are_errors() {
 }
 
 #[test]
-fn denied_hits_are_not_charged_but_settling_makes_debts() {
-    for (limit, debt) in [
-        ("unit: day, requests_per_unit: 9", 0),
-        ("unit: day, requests_per_unit: 9, charge_denied: false", 0),
-        ("algorithm: gcra, unit: day, requests_per_unit: 9, burst: 4", 4),
-        ("algorithm: gcra, unit: day, requests_per_unit: 9, max_debt: 3", 3),
-        ("algorithm: token_bucket, unit: day, requests_per_unit: 9, burst: 4", 4),
-        ("algorithm: leaky_bucket, unit: day, requests_per_unit: 9, max_debt: 0", 0),
+fn denied_hits_are_not_charged() {
+    for limit in [
+        "unit: day, requests_per_unit: 9",
+        "unit: day, requests_per_unit: 9, charge_denied: false",
+        "algorithm: sliding_window, unit: day, requests_per_unit: 9",
     ] {
         let limits = format!("rate_limit: {{ {limit} }}");
         let set = good(&text(&limits, "{ id: i, settle: s }"));
         let plan = only(&set).plan.as_ref().unwrap();
         let read = &plan.limits()[0];
         assert!(!read.charge_denied, "{limit}");
-        let max_debt = match &read.algorithm {
-            weir_limit::Algorithm::Gcra(gcra) => gcra.max_debt(),
-            weir_limit::Algorithm::TokenBucket(bucket) => bucket.max_debt.into(),
-            _ => 0,
-        };
-        assert_eq!(max_debt, debt, "{limit}");
         // The counts go on where those of the rule without `reserve` are.
-        if !limit.contains("max_debt") {
-            let without = good(&text(&limits, "null"));
-            assert_eq!(only(&without).plan.as_ref().unwrap().shape(), plan.shape(), "{limit}");
-        }
+        let without = good(&text(&limits, "null"));
+        assert_eq!(only(&without).plan.as_ref().unwrap().shape(), plan.shape(), "{limit}");
     }
 }
 

@@ -155,9 +155,7 @@ fn reserve_is_written_as_it_was_read() {
     for limits in [
         "rate_limit: { unit: day, requests_per_unit: 9 }",
         "rate_limit: { unit: day, requests_per_unit: 0 }",
-        "rate_limit: { algorithm: gcra, unit: day, requests_per_unit: 9, max_debt: 2 }",
-        "rate_limit: { algorithm: token_bucket, unit: day, requests_per_unit: 9, burst: 8, max_debt: 8 }",
-        "rate_limit: { algorithm: token_bucket, unit: day, requests_per_unit: 9, max_debt: 0 }",
+        "rate_limit: { algorithm: bucketed_window, unit: day, requests_per_unit: 9, buckets: 8 }",
         "rate_limits: [{ unit: day, requests_per_unit: 9 }, { algorithm: sliding_window, unit: hour, \
          requests_per_unit: 8, shadow_mode: true }]",
     ] {

@@ -346,6 +346,15 @@ fn reserve_has_a_field() {
         let place = format!("\n  at: descriptors[0].reserve.{field} (k)\n");
         assert!(reported.contains(&place), "{place}: {reported}");
     }
+    let drains = pb::RateLimitPolicy { algorithm: "gcra".into(), ..policy(4, 9) };
+    let some =
+        Some(pb::RateLimitReserve { id: "i".into(), settle: "s".into(), ..Default::default() });
+    let drains = pb::RateLimitDescriptor { reserve: some, ..descriptor("k", drains) };
+    let files = vec![resource(&config(vec![drains]))];
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let reported = xds::render_errors(&loaded);
+    assert!(reported.contains("gcra beside `reserve`"), "{reported}");
+    assert!(reported.contains("at: descriptors[0].rate_limit.algorithm (k)"), "{reported}");
 }
 
 #[test]

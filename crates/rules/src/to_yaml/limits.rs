@@ -123,7 +123,7 @@ fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool, reserves: bool) -
     }
     map.add("requests_per_unit", n);
     let mut has_hold_id = false;
-    each_parameter(limit, reserves, &mut |key, value, default| {
+    each_parameter(limit, &mut |key, value, default| {
         if value == default {
             return;
         }

@@ -80,6 +80,9 @@ pub(crate) fn spread_schedules() -> impl Strategy<Value = Vec<Step>> {
         |limit: &Limit| limit.charge_denied && matches!(limit.algorithm, Algorithm::Gcra(_));
     let in_debt = plans.each_ref().map(|plan| plan.limits().iter().any(charges_debt));
     let is_gcra = |limit: &Limit| matches!(limit.algorithm, Algorithm::Gcra(_));
+    let waits =
+        |limit: &Limit| matches!(&limit.algorithm, Algorithm::TokenBucket(bucket) if bucket.strict);
+    let waits = plans.each_ref().map(|plan| plan.limits().iter().any(waits));
     let shapes =
         plans.map(|plan| plan.limits().iter().any(is_gcra).then(|| plan.shape().to_owned()));
     schedules(true).prop_map(move |mut steps| {
@@ -99,6 +102,10 @@ pub(crate) fn spread_schedules() -> impl Strategy<Value = Vec<Step>> {
             for asked in &mut step.charges {
                 // The newest hits would be those of the same batch, and a count that is full takes less.
                 if asked.op.is_unconditional() && taken.contains(&asked.key) {
+                    asked.op = Op::Take(0);
+                }
+                // A wait that a denial has restarted stays so.
+                if waits[asked.plan] {
                     asked.op = Op::Take(0);
                 }
                 // A part of a hit.

@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::thread;
 
+use futures_util::future::join_all;
+
 use super::{charge, hourly, plan, take};
 use crate::{Charge, Key, Role, Store};
 use weir_common::clock::{Clock, ManualClock};
@@ -40,6 +42,7 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     adds_whatever_the_limits_say(store).await;
     adds_even_if_the_batch_is_denied(store).await;
     undoes_a_part_where_it_still_counts(store, clock).await;
+    starves_nobody_by_denied_batches(store, clock).await;
     takes_and_adds_as_plans_do(store, clock).await;
 }
 
@@ -100,9 +103,10 @@ pub async fn undoes_a_part_where_it_still_counts(store: &impl Store, clock: &Man
     const DAY: Micros = 24 * 60 * MINUTE;
     for (i, plan) in plans().iter().enumerate() {
         let algorithm = &plan.limits()[0].algorithm;
-        if matches!(algorithm, Algorithm::Concurrency(_)) {
-            // A hold is undone as a whole.
-            continue;
+        match algorithm {
+            // A hold is undone as a whole, and buckets refund what is undone at once.
+            Algorithm::Concurrency(_) | Algorithm::TokenBucket(_) | Algorithm::Gcra(_) => continue,
+            _ => {}
         }
         // Its hits count longer than its window, and weigh as much at its end.
         let is_sliding = matches!(algorithm, Algorithm::SlidingWindow(_));
@@ -123,6 +127,37 @@ pub async fn undoes_a_part_where_it_still_counts(store: &impl Store, clock: &Man
             assert_eq!((undone.allowed, undone.remaining), (true, left), "{}", plan.shape());
             let again = one(store, &value, plan, up_to(0, 2 * N, 1), "").await;
             assert_eq!(u64::from(again.granted), left, "{wait} {}", plan.shape());
+        }
+    }
+}
+
+/// However many requests are denied for another descriptor, all of what they share is left for others.
+pub async fn starves_nobody_by_denied_batches(store: &impl Store, clock: &ManualClock) {
+    // Where limits of a second are kept separately, it is.
+    let none = &plan(0, Unit::Second);
+    for (i, plan) in plans().iter().enumerate() {
+        for round in 0..4 {
+            let values = [format!("shared {i} {round}"), format!("denying {i} {round}")];
+            let entries = values.each_ref().map(|value| [("key", value.as_str())]);
+            let [key, other] =
+                entries.each_ref().map(|entries| Key { domain: "operations", entries });
+            for _ in 0..5 {
+                let denied = ["a", "b", "c", "d"].map(|hold| async move {
+                    let (op, role) = (Op::Take(2), Role::Enforced);
+                    let hold = plan.hold_id().map(|_| hold);
+                    let one = Charge { key, plan, op, hold, role };
+                    let denying = Charge { key: other, plan: none, op, hold: None, role };
+                    charge(store, &[one, denying], true).await
+                });
+                for decisions in join_all(denied).await {
+                    assert!(!decisions[1].allowed);
+                }
+                clock.advance(SECOND);
+            }
+            let look = one(store, &values[0], plan, Op::Take(0), "look").await;
+            assert_eq!(look.remaining, u64::from(N), "{}", plan.shape());
+            let all = one(store, &values[0], plan, Op::Take(N.into()), "all").await;
+            assert!(all.allowed, "{}", plan.shape());
         }
     }
 }

@@ -31,6 +31,7 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     keeps_what_each_id_of_each_key_has_reserved(store).await;
     makes_operations_of_a_batch_in_order(store).await;
     settles_at_a_limit_of_zero(store).await;
+    never_charges_a_denial(store).await;
     forgets_what_has_lapsed(store, clock).await;
     reserves_nothing_in_a_denied_batch(store).await;
     settles_in_a_denied_batch(store).await;
@@ -206,6 +207,25 @@ pub async fn settles_at_a_limit_of_zero(store: &impl Store) {
             assert_eq!((settled.allowed, settled.reserved), (true, reserved), "{id}");
             assert_eq!(counted(store, &value, some).await, used, "{id}");
         }
+    }
+}
+
+/// A denied reservation charges nothing, also to limits that charge denied hits: what is returned is left.
+pub async fn never_charges_a_denial(store: &impl Store) {
+    for (i, plan) in days(8_000).iter().enumerate() {
+        let charged = |limit: &Limit| Limit { charge_denied: true, ..limit.clone() };
+        let plan = Arc::new(Plan::new(plan.limits().iter().map(charged).collect()));
+        let value = format!("denial {i}");
+        for id in ["a", "b"] {
+            assert_eq!(make(store, &value, &plan, reserve(1, 4_000), id).await.granted, 4_000);
+        }
+        for _ in 0..25 {
+            for op in [reserve(1, 1), reserve(7, 9), settle_or_reserve(0, 3)] {
+                assert!(!make(store, &value, &plan, op, "denied").await.allowed, "{op:?}");
+            }
+        }
+        let cancelled = make(store, &value, &plan, cancel(u32::MAX), "a").await;
+        assert_eq!(cancelled.remaining, 4_000, "{}", plan.shape());
     }
 }
 

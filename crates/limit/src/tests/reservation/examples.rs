@@ -106,35 +106,6 @@ fn a_repeated_request_reserves_once() {
 }
 
 #[test]
-fn reserved_hits_that_drained_are_not_returned() {
-    // One hit a second comes back.
-    for limit in [gcra(60, MINUTE, 100), bucket(100, 1, SECOND)] {
-        let mut key = Key::new(vec![limit]);
-        key.reserve(1, 50);
-        key.now += 20 * SECOND;
-        assert_eq!(key.used(), [30]);
-        key.settle(1, 10);
-        // Of the forty that were not used, twenty have come back since.
-        assert_eq!(key.used(), [10]);
-    }
-}
-
-#[test]
-fn what_drained_before_a_window_that_the_clock_left_is_not_returned() {
-    // One hit a second comes back; after the step there are twenty more of gcra.
-    for (drains, left) in [(gcra(60, MINUTE, 100), 31), (bucket(100, 1, SECOND), 11)] {
-        let mut key = Key::new(vec![fixed(100, MINUTE), drains]);
-        key.reserve(1, 1);
-        key.now -= 20 * SECOND;
-        key.reserve(2, 50);
-        key.now += 20 * SECOND;
-        key.settle(2, 10);
-        // Of the forty that were not used, twenty have come back since; the window returns none of them.
-        assert_eq!(key.used(), [51, left]);
-    }
-}
-
-#[test]
 fn a_window_that_begins_within_another_one_returns_hits_after_the_clock_left_it() {
     let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), window(100, MINUTE)]);
     key.now += MINUTE;
@@ -160,19 +131,6 @@ fn a_window_never_returns_what_an_earlier_one_has_counted() {
 }
 
 #[test]
-fn hits_that_are_added_to_a_reservation_by_a_clock_behind_it_drain_since_then() {
-    let mut key = Key::new(vec![gcra(60, MINUTE, 100)]);
-    key.reserve(1, 1);
-    key.now -= 20 * SECOND;
-    key.reserve(1, 49);
-    key.now += 20 * SECOND;
-    let before = key.used();
-    assert_eq!(key.make(1, ReservationOp::Cancel(50)).reserved, 50);
-    // Twenty hits have come back since the second one.
-    assert!(before[0] - key.used()[0] <= 30, "{before:?} {:?}", key.used());
-}
-
-#[test]
 fn settling_charges_beyond_the_limit() {
     let mut key = Key::new(vec![fixed(20, MINUTE)]);
     key.reserve(1, 20);
@@ -189,7 +147,46 @@ fn what_cannot_be_returned_later_is_not_reserved() {
         log(5, MINUTE),
         limit(1, Algorithm::Concurrency(concurrency), false),
         Model::new(strict, 5, SECOND).limit(),
+        bucket(5, 1, SECOND),
+        gcra(5, SECOND, 5),
     ] {
         assert!(!Plan::new(vec![fixed(1, MINUTE), limit]).can_reserve());
+    }
+    let reduce = ReduceBucket { max: 5, refill: 1, interval: 1, strict: false, at: None };
+    assert!(!reduce.plan().can_reserve());
+}
+
+#[test]
+fn what_is_denied_is_never_charged() {
+    let charged = |limit| Limit { charge_denied: true, ..limit };
+    for limits in [
+        vec![charged(fixed(10, MINUTE))],
+        vec![charged(window(10, MINUTE)), charged(fixed(20, MINUTE))],
+        vec![fixed(10, MINUTE), shadow(charged(fixed(9, MINUTE)))],
+    ] {
+        let mut key = Key::new(limits);
+        key.reserve(1, 5);
+        let before = key.used();
+        for op in [
+            reserve(6, 9),
+            ReservationOp::ReserveOnce(Reserve { least: 6, most: 6, timeout: 9 }, 1),
+            ReservationOp::SettleOrReserve(0, Reserve { least: 6, most: 6, timeout: 9 }),
+        ] {
+            let denied = key.make(2, op);
+            assert!(!denied.allowed, "{op:?} of {:?}", key.plan);
+            assert_eq!((denied.remaining, key.used()), (5, before.clone()), "{op:?}");
+        }
+        // A limit in shadow mode does not charge what it would have denied, which is not returned.
+        key.reserve(2, 5);
+        key.settle(2, 0);
+        assert_eq!(key.used(), before);
+        // Packed states do as much.
+        let mut packed = Packed::default();
+        if key.plan.packs() {
+            key.plan.charge_packed(&mut packed, NOON, Op::Take(5), None);
+            let denied =
+                key.plan.charge_packed(&mut packed, NOON, Op::Reservation(reserve(6, 9)), None);
+            assert_eq!((denied.decision.allowed, denied.decision.remaining), (false, 5));
+        }
     }
 }

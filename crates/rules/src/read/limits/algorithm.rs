@@ -1,7 +1,6 @@
 //! The algorithms of rule files: their names, the keys that only some of them take, and how keys become
 //! parameters.
 
-use super::super::super::tree::Value;
 use super::super::Reader;
 use super::super::values::text_of;
 use super::OfRule;
@@ -75,12 +74,10 @@ fn not_reservable(algorithm: Kind) -> Option<&'static str> {
     match algorithm {
         Kind::SlidingLog => Some("it keeps admitted hits alone"),
         Kind::Concurrency => Some("its hits end with their request"),
-        Kind::FixedWindow
-        | Kind::SlidingWindow
-        | Kind::BucketedWindow
-        | Kind::TokenBucket
-        | Kind::Gcra
-        | Kind::ReduceBucket => None,
+        Kind::TokenBucket | Kind::Gcra | Kind::ReduceBucket => {
+            Some("it does not know which of its hits have drained")
+        }
+        Kind::FixedWindow | Kind::SlidingWindow | Kind::BucketedWindow => None,
     }
 }
 
@@ -98,17 +95,15 @@ fn names(algorithm: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Passes the keys of a limit's parameters to `add`, each with its value and its default. `reserves`: its rule
-/// does.
+/// Passes the keys of a limit's parameters to `add`, each with its value and its default.
 pub(crate) fn each_parameter(
     limit: &Limit,
-    reserves: bool,
     add: &mut dyn FnMut(&'static str, Parameter<'_>, Parameter<'_>),
 ) {
     const NONE: Parameter<'_> = Parameter::Text(None);
     let number = |number: u32| Parameter::Number(number.into());
     let n = limit.requests_per_unit;
-    let default_debt = |burst: u64| match limit.charge_denied || reserves {
+    let default_debt = |burst: u64| match limit.charge_denied {
         true => Parameter::Number(burst),
         false => Parameter::Number(0),
     };
@@ -163,7 +158,7 @@ impl Reader<'_> {
     ) -> Option<Algorithm> {
         let Parameters { algorithm, n, period, charge_denied, hold_id, rule } = parameters;
         let burst = self.u32_or(fields, "burst", n);
-        let max_debt = self.max_debt(fields, charge_denied, burst, rule);
+        let max_debt = self.max_debt(fields, charge_denied, burst);
         Some(match algorithm {
             Kind::ReduceBucket => return None,
             Kind::FixedWindow => {
@@ -197,19 +192,13 @@ impl Reader<'_> {
         algorithm: Kind,
         rule: OfRule<'_>,
     ) {
-        if rule.reserves != Some(true) {
-            return;
-        }
-        if let Some(why) = not_reservable(algorithm) {
+        if rule.reserves
+            && let Some(why) = not_reservable(algorithm)
+        {
             let name = fields.text("algorithm");
             let message = format!("config error, {name} beside `reserve`: {why}");
-            let help = "use fixed_window, sliding_window, bucketed_window, token_bucket or gcra";
+            let help = "use sliding_window for minutes, fixed_window for days and months";
             self.error(fields.position("algorithm"), message, &name, help);
-        }
-        if fields.get("strict").is_some_and(|node| node.value() == Some(Value::Bool(true))) {
-            let message = "config error, `strict` beside `reserve`";
-            let help = "remove one of the two: a strict bucket changes with each denial";
-            self.error(fields.position("strict"), message, "true", help);
         }
     }
 

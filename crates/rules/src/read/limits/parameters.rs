@@ -1,7 +1,6 @@
 //! Reads the parameters of algorithms, and rejects limits that take too much or never recover.
 
 use super::super::Reader;
-use super::OfRule;
 use super::fields::Fields;
 use weir_limit::{Concurrency, Gcra, GcraError, MAX_WAIT_YEARS, Micros, SECOND, TokenBucket};
 
@@ -23,20 +22,14 @@ impl Reader<'_> {
         Some(buckets)
     }
 
-    /// Reads `max_debt`: the debt of hits that are charged whatever the limit says.
-    pub(super) fn max_debt(
-        &mut self,
-        fields: &Fields<'_>,
-        charge_denied: bool,
-        burst: u32,
-        rule: OfRule<'_>,
-    ) -> u32 {
+    /// Reads `max_debt`: the debt of denied hits that are charged.
+    pub(super) fn max_debt(&mut self, fields: &Fields<'_>, charge_denied: bool, burst: u32) -> u32 {
         let Some(node) = fields.get("max_debt") else {
-            return if charge_denied || rule.reserves == Some(true) { burst } else { 0 };
+            return if charge_denied { burst } else { 0 };
         };
-        if !charge_denied && rule.reserves == Some(false) {
+        if !charge_denied {
             let message = "config error, `max_debt` without `charge_denied`";
-            let help = "add `charge_denied: true` or `reserve`, or remove `max_debt`";
+            let help = "add `charge_denied: true`, or remove `max_debt`";
             self.error(node.position, message, &fields.text("max_debt"), help);
         }
         self.u32(node, "max_debt")

@@ -82,6 +82,22 @@ patches:
 }
 
 #[test]
+fn what_drains_is_not_reserved() {
+    let rules = "domain: d\ndescriptors:\n- key: a\n  rate_limit: { unit: day, requests_per_unit: 9 }\n  \
+                 reserve: { id: i, settle: s }\n- key: b\n  \
+                 rate_limit: { algorithm: gcra, unit: day, requests_per_unit: 9 }\n";
+    let patches = "patches:\n- { match: { entries: [{ key: a }] }, set: { algorithm: token_bucket } }\n\
+                   - { match: { entries: [{ key: b }] }, set: { reserve: { id: i, settle: s } } }\n";
+    let (set, report) = patched(rules, patches);
+    let reserves: Vec<_> = set.rules().map(|rule| rule.reserve.is_some()).collect();
+    assert_eq!((report.failed_patches, reserves), (2, vec![true, false]));
+    for (line, place) in lines(&report).iter().zip(["2:57", "3:"]) {
+        assert!(line.contains(&format!("1.overlay.yaml:{place}")), "{line}");
+        assert!(line.contains("beside `reserve`"), "{line}");
+    }
+}
+
+#[test]
 fn patches_are_tried_twice_up_to_a_number() {
     let bursts = "- { match: {}, set: { burst: 3 } }\n".repeat(102);
     let patches = format!(

@@ -1,14 +1,12 @@
 //! A ledger of reservations: what stores are compared with.
 //!
-//! It keeps the hits of each window, the level of each bucket and what each id has reserved, limit by
-//! limit, and computes from these what is granted, returned and added. Only buckets use the
-//! arithmetic of plans, for plain takes, undos and additions.
+//! It keeps the hits of each window and what each id has reserved, limit by limit, and computes from these what is
+//! granted, returned and added.
 
 use std::collections::{BTreeMap, HashMap};
 
 use weir_limit::{
-    Algorithm, Decision, Limit, Micros, Op, Plan, ReservationOp, ReservationResult, Reserve,
-    SECOND, State, Undo,
+    Algorithm, Decision, Limit, Micros, Op, Plan, ReservationOp, ReservationResult, Reserve, SECOND,
 };
 
 /// What is expected of a decision.
@@ -78,29 +76,25 @@ struct Counted {
     windows: BTreeMap<Micros, u64>,
     /// The start of the newest window.
     newest: Micros,
-    /// The limit alone and enforced, and its state, if it is a bucket.
-    bucket: (Plan, State),
 }
 
 impl Counted {
     fn new(limit: &Limit) -> Counted {
-        let alone = Limit { shadow_mode: false, ..limit.clone() };
-        let bucket = (Plan::new(vec![alone]), State::default());
-        Counted { limit: limit.clone(), windows: BTreeMap::new(), newest: 0, bucket }
+        Counted { limit: limit.clone(), windows: BTreeMap::new(), newest: 0 }
     }
 
-    /// Returns the start of the window of a time; none of a bucket.
-    fn window(&self, t: Micros) -> Option<Micros> {
+    /// Returns the start of the window of a time.
+    fn window(&self, t: Micros) -> Micros {
         let span = match &self.limit.algorithm {
             Algorithm::FixedWindow(window) => match &window.calendar {
-                Some(calendar) => return Some(calendar.window(t).0),
+                Some(calendar) => return calendar.window(t).0,
                 None => window.period,
             },
             Algorithm::SlidingWindow(window) => window.period,
             Algorithm::BucketedWindow(window) => window.period.div_ceil(window.buckets.into()),
-            _ => return None,
+            other => panic!("{other:?} cannot reserve"),
         };
-        Some(t - t % span)
+        t - t % span
     }
 
     /// Returns how long before its start earlier windows still count.
@@ -116,7 +110,7 @@ impl Counted {
 
     /// A clock that stepped back stays in the newest window.
     fn advance(&mut self, now: Micros) {
-        self.newest = self.newest.max(self.window(now).unwrap_or(0));
+        self.newest = self.newest.max(self.window(now));
     }
 
     fn hits_of(&self, window: Micros) -> u64 {
@@ -132,48 +126,30 @@ impl Counted {
                 let weighs = (previous * (window.period - elapsed)).div_ceil(window.period);
                 self.hits_of(self.newest) + weighs
             }
-            Algorithm::BucketedWindow(_) => {
-                self.windows.range(self.newest - self.reach()..).map(|(_, hits)| hits).sum()
-            }
-            _ => {
-                let (plan, state) = &self.bucket;
-                plan.inspect(state, now, &[]).limits[0].used
-            }
+            _ => self.windows.range(self.newest - self.reach()..).map(|(_, hits)| hits).sum(),
         }
     }
 
     fn remaining(&self, now: Micros) -> u64 {
-        let n = match &self.limit.algorithm {
-            Algorithm::FixedWindow(window) => window.n,
-            Algorithm::SlidingWindow(window) => window.n,
-            Algorithm::BucketedWindow(window) => window.n,
-            _ => {
-                let (plan, state) = &self.bucket;
-                return plan.inspect(state, now, &[]).limits[0].remaining;
-            }
-        };
-        u64::from(n).saturating_sub(self.used(now))
+        u64::from(self.limit.requests_per_unit).saturating_sub(self.used(now))
     }
 
-    fn charge(&mut self, now: Micros, op: Op) {
-        let (plan, state) = &mut self.bucket;
-        assert!(plan.charge(state, now, op, None).decision.allowed, "{op:?} of {plan:?}");
-    }
-
-    /// Counts hits, also beyond the limit.
-    fn add(&mut self, now: Micros, hits: u32) {
-        match self.window(now) {
-            Some(_) => *self.windows.entry(self.newest).or_default() += u64::from(hits),
-            None => self.charge(now, Op::Add { hits, limits: 1 }),
+    /// Returns whether hits fit; none are a look.
+    fn allows(&self, now: Micros, hits: u32) -> bool {
+        match (hits, self.limit.charge_denied) {
+            (0, true) => self.used(now) <= u64::from(self.limit.requests_per_unit),
+            _ => u64::from(hits.max(1)) <= self.remaining(now),
         }
     }
 
+    /// Counts hits, also beyond the limit.
+    fn add(&mut self, hits: u32) {
+        *self.windows.entry(self.newest).or_default() += u64::from(hits);
+    }
+
     /// Returns hits of a reservation to the limit, where they still count.
-    fn return_hits(&mut self, now: Micros, hits: u32, open: &Open) {
-        let taken = open.taken;
-        let Some(window) = self.window(taken) else {
-            return self.charge(now, Op::Undo(Undo { hits, taken, limits: 1, replaced: None }));
-        };
+    fn return_hits(&mut self, hits: u32, open: &Open) {
+        let window = self.window(open.taken);
         if window + self.reach() >= self.newest {
             let counted = self.windows.entry(window).or_default();
             let (hits, before) = (u64::from(hits), *counted);
@@ -195,8 +171,14 @@ impl Ledger {
         self.limits.iter_mut().for_each(|limit| limit.advance(now));
         let mut answer = match op {
             Op::Take(hits) => {
-                let hits = hits as u32;
-                self.take(now, hits.max(1), if hits == 0 { None } else { Some(hits) }).1
+                let (took, answer) = self.take(now, hits as u32);
+                // What is denied is charged where the limit says so.
+                for (limit, took) in self.limits.iter_mut().zip(took) {
+                    if !took && limit.limit.charge_denied {
+                        limit.add(hits as u32);
+                    }
+                }
+                answer
             }
             Op::Reservation(op) => self.make_reservation(now, op, id),
             _ => panic!("{op:?} is not in the schedules"),
@@ -225,13 +207,13 @@ impl Ledger {
             }
             ReservationOp::SettleKnown(used) if is_open => {
                 let open = self.open.remove(id).expect("it is open");
-                self.settle(now, used, open, id)
+                self.settle(used, open, id)
             }
             ReservationOp::Settle(used) | ReservationOp::SettleOrReserve(used, _) => {
                 match self.open.remove(id).filter(|_| is_open) {
-                    Some(open) => self.settle(now, used, open, id),
+                    Some(open) => self.settle(used, open, id),
                     None => {
-                        self.limits.iter_mut().for_each(|limit| limit.add(now, used));
+                        self.limits.iter_mut().for_each(|limit| limit.add(used));
                         let reservation = ReservationResult::Unknown;
                         Answer { allowed: true, granted: used, reservation, ..Answer::default() }
                     }
@@ -239,7 +221,7 @@ impl Ledger {
             }
             ReservationOp::Cancel(hits) if is_open => {
                 let open = self.open.remove(id).expect("it is open");
-                self.cancel(now, hits, open, id)
+                self.cancel(hits, open, id)
             }
             ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
                 let reservation = ReservationResult::Unknown;
@@ -277,21 +259,20 @@ impl Ledger {
         enforce.map(|it| it.remaining(now)).min()
     }
 
-    /// Takes hits, if any, where `least` are allowed. Returns which limits took them, too.
-    fn take(&mut self, now: Micros, least: u32, hits: Option<u32>) -> (Vec<bool>, Answer) {
-        let allowed = self.room(now).is_none_or(|room| u64::from(least) <= room);
-        let asked = hits.filter(|_| allowed).unwrap_or(least);
+    /// Takes hits where they are allowed. Returns which limits took them, too.
+    fn take(&mut self, now: Micros, hits: u32) -> (Vec<bool>, Answer) {
+        let allowed = self.limits.iter().all(|it| it.limit.shadow_mode || it.allows(now, hits));
         let mut answer = Answer { allowed, ..Answer::default() };
         let mut took = Vec::new();
         for (i, it) in self.limits.iter_mut().enumerate() {
-            let fits = u64::from(asked) <= it.remaining(now);
+            let fits = it.allows(now, hits);
             answer.would_deny |= u16::from(it.limit.shadow_mode && !fits) << i;
             took.push(fits && allowed);
-            if let (true, true, Some(hits)) = (fits, allowed, hits) {
-                it.add(now, hits);
+            if fits && allowed {
+                it.add(hits);
             }
         }
-        let charged_all = hits.is_some() && took.iter().all(|took| *took);
+        let charged_all = hits > 0 && took.iter().all(|took| *took);
         self.charged_all = charged_all.then_some(now);
         (took, answer)
     }
@@ -300,7 +281,7 @@ impl Ledger {
         let room = self.room(now).unwrap_or(u64::MAX);
         let most = u64::from(reserve.most).min(room) as u32;
         let granted = most.max(reserve.least);
-        let (took, mut answer) = self.take(now, reserve.least, Some(granted));
+        let (took, mut answer) = self.take(now, granted);
         if !answer.allowed {
             return answer;
         }
@@ -308,12 +289,8 @@ impl Ledger {
         answer.reservation = ReservationResult::Reserved;
         // Behind the newest window hits count in it, if they do for each limit.
         let newest = self.limits.iter().map(|limit| limit.newest).fold(now, Micros::max);
-        let counts = |t| {
-            let is_in = |limit: &Counted| limit.window(t).is_none_or(|it| it == limit.newest);
-            self.limits.iter().all(is_in)
-        };
-        let drains = self.limits.iter().any(|limit| limit.window(now).is_none());
-        let taken = if !drains && counts(newest) { newest } else { now };
+        let counts = |t| self.limits.iter().all(|limit| limit.window(t) == limit.newest);
+        let taken = if counts(newest) { newest } else { now };
         let is_behind = !counts(taken);
         let lapses = (now + u64::from(reserve.timeout) * SECOND).next_multiple_of(SECOND);
         let before = self.open.remove(id).filter(|open| now < open.lapses);
@@ -334,13 +311,13 @@ impl Ledger {
     }
 
     /// Settles one reservation of an id with the hits that were used.
-    fn settle(&mut self, now: Micros, used: u32, open: Open, id: &str) -> Answer {
+    fn settle(&mut self, used: u32, open: Open, id: &str) -> Answer {
         let reserved = open.hits / open.count;
         for limit in open.took_by(&mut self.limits) {
             match reserved.checked_sub(used) {
                 Some(0) => {}
-                Some(rest) => limit.return_hits(now, rest, &open),
-                None => limit.add(now, used - reserved),
+                Some(rest) => limit.return_hits(rest, &open),
+                None => limit.add(used - reserved),
             }
         }
         let granted = used.saturating_sub(reserved);
@@ -348,10 +325,10 @@ impl Ledger {
     }
 
     /// Cancels one reservation of an id, which returns its hits.
-    fn cancel(&mut self, now: Micros, hits: u32, open: Open, id: &str) -> Answer {
+    fn cancel(&mut self, hits: u32, open: Open, id: &str) -> Answer {
         let hits = hits.min(open.hits);
         for limit in open.took_by(&mut self.limits) {
-            limit.return_hits(now, hits, &open);
+            limit.return_hits(hits, &open);
         }
         self.close(open, hits, id, 0)
     }

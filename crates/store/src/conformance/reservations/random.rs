@@ -8,8 +8,8 @@ use crate::conformance::charge;
 use crate::{Charge, Key, Role, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, FixedWindow, Gcra, Limit, Micros, Op, Plan, ReservationOp,
-    ReservationResult, Reserve, SECOND, SlidingWindow, TokenBucket, Unit,
+    Algorithm, BucketedWindow, Calendar, FixedWindow, Limit, Micros, Op, Plan, ReservationOp,
+    ReservationResult, Reserve, SECOND, SlidingWindow, Unit,
 };
 
 const KEYS: usize = 2;
@@ -87,31 +87,23 @@ fn plans() -> Vec<Arc<Plan>> {
         let window = BucketedWindow { n, period: MINUTE, buckets: 7 };
         of(n, Algorithm::BucketedWindow(window))
     };
-    let gcra = |n, burst, debt| {
-        let gcra = Gcra::new(n, MINUTE, burst, debt).expect("numbers that fit");
-        of(n, Algorithm::Gcra(gcra))
-    };
-    let token = |capacity, max_debt| {
-        let (amount, interval, strict) = (2, 7 * SECOND, false);
-        let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
-        of(amount, Algorithm::TokenBucket(bucket))
-    };
+    // Takes that are denied are charged; reservations never are.
+    let denied = |limit| Limit { charge_denied: true, ..limit };
     let shadow = |limit| Limit { shadow_mode: true, ..limit };
     [
         vec![fixed(15)],
         vec![month(40)],
         vec![sliding(15)],
         vec![bucketed(15)],
-        vec![gcra(7, 12, 12)],
-        // As a leaky bucket.
-        vec![gcra(12, 12, 0)],
-        vec![token(12, 12)],
+        vec![denied(fixed(15))],
+        vec![denied(month(40))],
+        vec![denied(sliding(15))],
         vec![shadow(fixed(9))],
+        vec![shadow(denied(fixed(9)))],
         vec![month(60), sliding(15)],
         vec![fixed(20), shadow(sliding(6))],
-        vec![token(12, 20), shadow(gcra(7, 5, 5))],
-        vec![month(90), bucketed(20), gcra(7, 15, 20)],
-        vec![fixed(20), token(15, 15), shadow(bucketed(9))],
+        vec![denied(sliding(15)), shadow(denied(bucketed(6)))],
+        vec![denied(fixed(20)), month(90), bucketed(20)],
     ]
     .map(|limits| Arc::new(Plan::new(limits)))
     .into()
@@ -209,7 +201,6 @@ impl<'a> Schedule<'a> {
     /// Returns a batch, and whether it is charged together.
     fn batch(&mut self, now: Micros) -> (Vec<Asked>, bool) {
         self.latest = self.latest.max(now);
-        // Behind the time of its state, a token_bucket undoes less than it took.
         let together = self.random.below(4) == 0 && now == self.latest;
         let count = 1 + self.random.below(3);
         let mut batch: Vec<Asked> = Vec::new();

@@ -152,9 +152,12 @@ local function undo(rule, v, hits, id, taken, limits, was, was_hits)
   for i = 1, #rule do
     local limit = rule[i]
     if limits % 2 > 0 then
-      limit.algorithm.undo(limit, v, t, hits, taken, id, was, was_hits)
+      -- A bucket refunds them.
+      local algorithm = limit.algorithm
+      local undo = algorithm.undo or algorithm.refund
+      undo(limit, v, t, hits, taken, id, was, was_hits)
       in_log = in_log or limit.log
-      changed = changed or limit.algorithm.width > 0
+      changed = changed or algorithm.width > 0
     end
     limits = floor(limits / 2)
   end

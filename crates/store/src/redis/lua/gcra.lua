@@ -37,20 +37,6 @@ local function set(limit, v, now, ahead, rem)
   v[a], v[a + 1] = now + ahead, rem
 end
 
--- By how much hits raise the level, as far as that is exact.
-local function cost(limit, hits)
-  local most = floor((2 ^ 52 - 1) / limit[3])
-  return (hits < most and hits or most) * limit[3]
-end
-
--- Lowers the level. In ticks: the level itself may be beyond what is exact.
-local function lower(limit, v, t, by)
-  local n, now = limit[2], floor(t / limit[4])
-  local back = remainder(limit, v) + by
-  local ticks = floor(back / n)
-  set(limit, v, now, v[limit.at] - now - ticks, back - ticks * n)
-end
-
 local NUMBER = 7
 
 algorithms[NUMBER] = {
@@ -86,13 +72,13 @@ algorithms[NUMBER] = {
   end,
   refund = function(limit, v, t, hits)
     -- A limit that admits nothing has raised nothing.
-    if limit[5] > 0 then lower(limit, v, t, cost(limit, hits)) end
-  end,
-  -- Less what has drained since.
-  undo = function(limit, v, t, hits, taken)
-    local left, passed = cost(limit, hits), floor(t / limit[4]) - floor(taken / limit[4])
-    if passed > 0 then left = left - passed * limit[2] end
-    if left > 0 and limit[5] > 0 then lower(limit, v, t, left) end
+    if limit[5] == 0 then return end
+    -- In ticks, as far as that is exact: the level itself may be beyond it.
+    local n, p, now = limit[2], limit[3], floor(t / limit[4])
+    local most = floor((2 ^ 52 - 1) / p)
+    local back = remainder(limit, v) + (hits < most and hits or most) * p
+    local ticks = floor(back / n)
+    set(limit, v, now, v[limit.at] - now - ticks, back - ticks * n)
   end,
   ends = function(limit, v)
     local ends = (v[limit.at] + 1) * limit[4]

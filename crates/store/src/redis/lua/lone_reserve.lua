@@ -4,7 +4,7 @@
 -- KEYS, ARGV, reply, record as in reserve.lua; state as in counter.lua
 -- Cost    three commands per entry, five to settle, six for a further reservation of an id; two where nothing is charged
 local args, KEYS, type = ARGV[1], KEYS, type
-local WINDOWS, COUNTS, STATES, COUNTS_DENIED, SHADOW, NEVER = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53, 1, 2, 8
+local WINDOWS, COUNTS, STATES, SHADOW, NEVER = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53, 2, 8
 local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
 local RECORD, RECORD_BYTES, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 23, 2 ^ 16 - 1
 -- Where the rules are, and the bytes of each.
@@ -75,11 +75,10 @@ while at <= #args do
   elseif op == RESERVE or not live and (op == RESERVE_ONCE or op == SETTLE_OR_RESERVE and used == 0) then
     local reserved, room = least + more, flags < NEVER and count < n and n - count or 0
     if room < reserved and flags % 4 < SHADOW then reserved = room end
-    local admits, counts_denied = room >= reserved, flags % 2 >= COUNTS_DENIED
-    if reserved < least then
-      if counts_denied then charged = least end
-    else
-      if admits or counts_denied then charged = reserved end
+    -- What is denied is never charged.
+    if reserved >= least then
+      local admits = room >= reserved
+      if admits then charged = reserved end
       local charging, newest = admits and 1 or 0, window * p
       local time, after = newest > t and newest or t, ceil((t + timeout * 1000000) / 1000000)
       if op == RESERVE then

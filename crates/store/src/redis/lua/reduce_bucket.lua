@@ -43,17 +43,6 @@ algorithms[NUMBER] = {
     local a = limit.at
     v[a] = v[a] > hits and v[a] - hits or 0
   end,
-  -- Less what was refilled since. An interval that nothing restarted again starts where it had.
-  undo = function(limit, v, t, hits, taken, _, was)
-    local a = limit.at
-    if was > 0 and v[a + 1] == taken then
-      v[a + 1] = was - 1
-      limit.settle(limit, v, t)
-    end
-    local passed = v[a + 1] - taken
-    if passed > 0 then hits = hits - ceil(passed / limit[3]) * limit[2] end
-    if hits > 0 then v[a] = v[a] > hits and v[a] - hits or 0 end
-  end,
   ends = function(limit, v, t)
     return v[limit.at] > 0 and t + ceil(limit[1] / limit[2]) * limit[3] * 1000 or 0
   end,

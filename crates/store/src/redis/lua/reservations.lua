@@ -69,22 +69,20 @@ algorithms[NUMBER] = {
         if room < reserved and not limit.shadow then reserved = room end
         limit.fits = room
       end
-      local admitted = reserved >= least
-      local takes = admitted and reserved or least
+      -- What is denied is never charged.
+      if reserved < least then return nil, was, false, false, false end
       -- The bits of the limits that charge: of those in shadow mode the ones that would admit all of it.
       for i = 1, #rule do
         local limit = rule[i]
-        local admits = admitted and limit.fits >= reserved
-        if admits then charging = charging + bit_of end
-        if takes > 0 and (admits or limit.counts_denied) then
-          changed, grows = true, limit.take(limit, v, t, takes) or grows
+        if limit.fits >= reserved then
+          charging, changed = charging + bit_of, true
+          grows = limit.take(limit, v, t, reserved) or grows
         end
         bit_of = bit_of * 2
         local unit = limit.algorithm.window_unit
         local start = unit and v[limit.at] * (unit == 0 and 1 or limit[unit]) or 0
         if start > newest then newest = start end
       end
-      if not admitted then return nil, was, false, changed, grows end
       local at = newest > t and time_before(newest, rule, v, t) or t
       local after = ceil((t + timeout * 1000000) / 1000000)
       if op == RESERVE then

@@ -53,15 +53,6 @@ algorithms[NUMBER] = {
     -- As a refill leaves a full bucket.
     if v[a] == 0 and v[a + 1] < t then v[a + 1] = t end
   end,
-  -- Less what was refilled since. A wait that nothing restarted again starts where it had.
-  undo = function(limit, v, t, hits, taken, _, was)
-    local a = limit.at
-    if was > 0 and v[a + 1] == taken then v[a + 1] = was - 1 end
-    v[a], v[a + 1] = refilled(limit, v, t)
-    local passed = v[a + 1] - taken
-    if passed > 0 then hits = hits - ceil(passed / limit[2]) * limit[3] end
-    if hits > 0 then v[a] = v[a] > hits and v[a] - hits or 0 end
-  end,
   ends = function(limit, v)
     local a = limit.at
     return v[a] > 0 and v[a + 1] + ceil(v[a] / limit[3]) * limit[2] or 0
