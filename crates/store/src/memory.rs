@@ -64,7 +64,8 @@ const SWEEP_STRIDE: usize = 1024;
 /// **Reservations** are kept in tables of their own, allocated with the first one, as fingerprints of key
 /// and id in slots of 32 bytes: 55 bytes on average. There are never more than
 /// [`with_max_reservations`](Self::with_max_reservations) sets. A new one that finds its shard full evicts
-/// the one of a sample of eight that lapses first, whose hits stay charged.
+/// the one of a sample of eight that lapses first, whose hits stay charged. If its key has a sixteenth of the
+/// shard, it is not kept instead: its hits stay charged, and no client evicts the reservations of all others.
 ///
 /// **Many small shards.** A shard has one to three thousand keys. It is locked to charge a key, to
 /// sweep some buckets or, rarely, to move its keys to a table of another size: for well below a
@@ -116,6 +117,8 @@ pub struct MemoryStats {
     pub reservations: usize,
     /// Reservations evicted to make room before they lapsed.
     pub reservations_evicted: u64,
+    /// Reservations not kept, because their key had a sixteenth of a full table.
+    pub reservations_unrecorded: u64,
     /// Keys evicted to make room.
     pub evicted: Evicted,
     /// Expired keys removed by sweeping.
@@ -253,6 +256,7 @@ impl<C> MemoryStore<C> {
         stats.reservations = reservations.open;
         stats.table_bytes += reservations.bytes;
         stats.reservations_evicted = reservations.evicted;
+        stats.reservations_unrecorded = reservations.unrecorded;
         stats
     }
 

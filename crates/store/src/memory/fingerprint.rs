@@ -1,6 +1,7 @@
 //! Fingerprints of keys, which tables keep instead of the keys.
 
 use std::hash::Hasher;
+use std::ops::Range;
 
 use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 use smallvec::SmallVec;
@@ -51,10 +52,13 @@ impl Fingerprints {
         Fingerprint::of_hash(self.0.hash(&bytes))
     }
 
-    /// Returns the fingerprints of a charge's key and id, and of the reset of its key; none without an id.
+    /// Returns the fingerprints of a charge's key and id, with [that of the key](key_of) in it, and of the reset of its
+    /// key; none without an id.
     pub(super) fn of_reservation(&self, charge: &Charge<'_>) -> Option<[Print; 2]> {
         let (id, key) = (charge.hold?, self.of(charge));
-        Some([self.of_more(&key, id.as_bytes()), self.of_more(&key, &RESET)])
+        let mut print = self.of_more(&key, id.as_bytes());
+        print[KEY_BYTES].copy_from_slice(&key_of(&key.print));
+        Some([print, self.of_reset(&key)])
     }
 
     /// Returns the fingerprint of the reset of a key.
@@ -69,6 +73,16 @@ impl Fingerprints {
         hasher.write(bytes);
         Fingerprint::of_hash(hasher.finish128()).print
     }
+}
+
+/// The bytes of a reservation's fingerprint that are those of its key. A table of less than 2^32 slots places
+/// none by them.
+const KEY_BYTES: Range<usize> = 4..7;
+
+/// Returns what the fingerprints of all reservations of a key have in common.
+pub(super) fn key_of(print: &Print) -> [u8; 3] {
+    let [_, _, _, _, a, b, c, ..] = *print;
+    [a, b, c]
 }
 
 impl Fingerprint {

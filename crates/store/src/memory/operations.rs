@@ -28,6 +28,11 @@ const RESERVATIONS_EVICTED: MetricFamily = MetricFamily::counter(
     "Reservations evicted to make room before they lapsed; their hits stay charged",
     &[],
 );
+const RESERVATIONS_UNRECORDED: MetricFamily = MetricFamily::counter(
+    "reservations_unrecorded",
+    "Reservations not kept, because their key had a sixteenth of a full table; their hits stay charged",
+    &[],
+);
 const EVICTIONS: MetricFamily = MetricFamily::counter(
     "store_evictions",
     "Keys evicted to make room that had expired or were below their limit",
@@ -58,6 +63,7 @@ impl<C: Clock> Operations for MemoryStore<C> {
         sink.gauge(TABLE_BYTES, stats.table_bytes as f64);
         sink.gauge(RESERVATIONS, stats.reservations as f64);
         sink.counter(RESERVATIONS_EVICTED, stats.reservations_evicted);
+        sink.counter(RESERVATIONS_UNRECORDED, stats.reservations_unrecorded);
         sink.family(EVICTIONS);
         for (state, count) in
             [("expired", stats.evicted.expired), ("below_limit", stats.evicted.live)]

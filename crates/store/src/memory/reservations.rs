@@ -11,14 +11,17 @@ use std::sync::atomic::AtomicUsize;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::fingerprint::Print;
+use super::fingerprint::{Print, key_of};
 use super::saved::SavedReservation;
-use super::table::{Now, Slot, Table};
+use super::table::{Candidate, Now, Slot, Table};
 use super::{Aligned, Sweep, sharding, sweep_next};
 use weir_limit::{Fill, Micros, Reservation, SECOND};
 
 /// How many slots are sampled for one to evict.
 const SAMPLE: usize = 8;
+
+/// The part of a full table that one key may have.
+const SHARE: usize = 16;
 
 /// All reservations of a store.
 pub(super) struct Reservations {
@@ -35,12 +38,18 @@ pub(super) struct ReservationStats {
     pub open: usize,
     pub bytes: usize,
     pub evicted: u64,
+    pub unrecorded: u64,
 }
 
 impl Reservations {
     /// Keeps at most `max` reservations, and at least one.
     pub fn new(max: usize) -> Reservations {
         Reservations { max: max.max(1), shards: OnceLock::new(), next_swept: AtomicUsize::new(0) }
+    }
+
+    /// The most reservations.
+    pub fn max(&self) -> usize {
+        self.max
     }
 
     /// Returns the reservation of a fingerprint, unless it has lapsed.
@@ -96,7 +105,7 @@ impl Reservations {
         if let Some(Aligned(shard)) = shards.get(shard_of(&print, shards.len())) {
             let mut shard = shard.lock();
             let max = shard.cap.saturating_mul(2);
-            shard.put_up_to(max, &print, reservation, now);
+            shard.replace(&print, reservation, (max, usize::MAX), now);
         }
     }
 
@@ -125,6 +134,7 @@ impl Reservations {
             stats.open += shard.table.len();
             stats.bytes += shard.table.bytes();
             stats.evicted += shard.evicted;
+            stats.unrecorded += shard.unrecorded;
         }
         stats
     }
@@ -182,11 +192,13 @@ pub(super) struct ReservationShard {
     cap: usize,
     /// Reservations that were evicted before they lapsed.
     evicted: u64,
+    /// Reservations that were not kept, since their key had its share.
+    unrecorded: u64,
 }
 
 impl ReservationShard {
     fn new(cap: usize) -> ReservationShard {
-        ReservationShard { table: Table::default(), cap: cap.max(1), evicted: 0 }
+        ReservationShard { table: Table::default(), cap: cap.max(1), evicted: 0, unrecorded: 0 }
     }
 
     fn get(&mut self, print: &Print, now: Now) -> Option<Reservation> {
@@ -194,12 +206,21 @@ impl ReservationShard {
         Some(reservation(slot, now))
     }
 
-    fn put(&mut self, print: &Print, reservation: Option<Reservation>, now: Now) {
-        self.put_up_to(self.cap, print, reservation, now);
+    /// Replaces a reservation. Returns whether it did: a new one is not kept if the table is full and its key
+    /// has its share.
+    fn put(&mut self, print: &Print, reservation: Option<Reservation>, now: Now) -> bool {
+        self.replace(print, reservation, (self.cap, self.cap.div_ceil(SHARE)), now)
     }
 
-    /// Replaces a reservation, of which there may be `max`.
-    fn put_up_to(&mut self, max: usize, print: &Print, reservation: Option<Reservation>, now: Now) {
+    /// Replaces a reservation as [`put`](Self::put) does, in a table of at most `max`, of which one key may have
+    /// `share`.
+    fn replace(
+        &mut self,
+        print: &Print,
+        reservation: Option<Reservation>,
+        (max, share): (usize, usize),
+        now: Now,
+    ) -> bool {
         let slot = reservation.map(|it| {
             let time = it.taken.min((1 << TIME_BITS) - 1);
             let wide = time | u64::from(it.tag & Reservation::MAX_TAG) << TIME_BITS;
@@ -213,18 +234,44 @@ impl ReservationShard {
             (Some(found), None) => _ = found.remove(),
             (None, Some(slot)) => {
                 self.table.sweep_on_insert(now);
-                if self.table.len() >= max {
-                    self.evict(now);
+                if self.table.len() >= max && !self.evict_for(print, share, now) {
+                    return false;
                 }
                 self.table.insert(slot);
             }
             (None, None) => {}
         }
+        true
+    }
+
+    /// Makes room for another reservation. Returns whether it did.
+    fn evict_for(&mut self, print: &Print, share: usize, now: Now) -> bool {
+        let Some(candidate) = self.table.sample(SAMPLE, now) else { return true };
+        if candidate.worth.fill.is_some() && self.has(share, print, now) {
+            self.unrecorded += 1;
+            return false;
+        }
+        self.drop_candidate(candidate);
+        true
+    }
+
+    /// Returns whether the key of a reservation has as many others here. As its reservations are spread evenly, it
+    /// then has this part of all.
+    fn has(&self, share: usize, print: &Print, now: Now) -> bool {
+        let key = key_of(print);
+        let others =
+            self.table.slots().filter(|slot| key_of(slot.print()) == key && !slot.has_expired(now));
+        others.take(share).count() == share
     }
 
     /// Evicts the reservation of a sample that lapses first; what it holds stays charged.
     fn evict(&mut self, now: Now) {
-        let Some(candidate) = self.table.sample(SAMPLE, now) else { return };
+        if let Some(candidate) = self.table.sample(SAMPLE, now) {
+            self.drop_candidate(candidate);
+        }
+    }
+
+    fn drop_candidate(&mut self, candidate: Candidate) {
         self.evicted += u64::from(candidate.worth.fill.is_some());
         self.table.drop_candidate(candidate);
     }

@@ -116,7 +116,7 @@ impl Drafts<'_> {
         }
     }
 
-    /// Keeps the draft of a charge, if it is another than what is kept. Returns it then.
+    /// Keeps the draft of a charge, if it is another than what is kept and there is room. Returns it then.
     pub fn keep(&mut self, charge: usize, now: Now) -> Option<SavedReservation> {
         let &(_, draft) = self.of_charges.iter().find(|(of, _)| *of == charge)?;
         let Draft { lock, print, before, after } = &mut self.drafts[draft];
@@ -124,7 +124,7 @@ impl Drafts<'_> {
             return None;
         }
         *before = *after;
-        self.locks[*lock].put(print, *after, now);
-        Some(SavedReservation { print: *print, reservation: *after })
+        let is_kept = self.locks[*lock].put(print, *after, now);
+        is_kept.then_some(SavedReservation { print: *print, reservation: *after })
     }
 }

@@ -7,6 +7,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
 use crate::memory::evictions::Evictions;
+use weir_limit::{Limit, ReservationOp, Reserve};
 
 /// What is logged on this thread.
 #[derive(Clone, Default)]
@@ -137,6 +138,41 @@ async fn boxed_and_packed_keys_share_the_cap_in_proportion() {
     let shard = store.shards[0].0.lock();
     let boxed = shard.boxed_keys();
     assert!((CAP / 5..CAP / 3).contains(&boxed), "{boxed} boxed keys of {CAP}");
+}
+
+/// Reservations that are evicted, and those that are not kept since their key has its share.
+#[tokio::test]
+async fn reservations_that_are_not_kept_are_warned_of() {
+    let plan = Arc::new(Plan::new(vec![Limit::fixed_window(1_000, Unit::Day, 1).unwrap()]));
+    let (store, _) = store(1_000);
+    let store = store.with_max_reservations(8);
+    let mut evictions = Evictions::default();
+    let log = Log::default();
+    let _guard = log.capture();
+    let reserve = Reserve { least: 1, most: 1, timeout: 60 };
+    let op = Op::Reservation(ReservationOp::Reserve(reserve));
+    let reserve = async |key: &str, id: &str| {
+        let entries = [("key", key)];
+        let key = Key { domain: "d", entries: &entries };
+        let one = Charge { key, plan: &plan, op, hold: Some(id), role: Role::Enforced };
+        assert!(charge(&store, &[one], false).await[0].allowed);
+    };
+    for i in 0..8 {
+        reserve("a", &i.to_string()).await;
+    }
+    evictions.check(&store);
+    assert_eq!(log.lines(), Vec::<String>::new(), "all fit");
+    for i in 0..3 {
+        reserve("a", &format!("more {i}")).await;
+    }
+    reserve("b", "evicts one").await;
+    evictions.check(&store);
+    let [line] = &log.lines()[..] else { panic!("{:?}", log.lines()) };
+    for part in
+        ["WARN", "reservations are not kept", "lost=4", "max_reservations=8", "suppressed=0"]
+    {
+        assert!(line.contains(part), "{part}: {line}");
+    }
 }
 
 /// Twice as many keys as there is room for, each at its limit: every eviction is counted.

@@ -8,6 +8,8 @@ use weir_limit::{
     Algorithm, Limit, Reservation, ReservationOp, ReservationResult, Reserve, SlidingWindow,
 };
 
+mod full;
+
 const TIMEOUT: u32 = 600;
 
 /// A plan of one limit, or of two.
@@ -36,7 +38,18 @@ fn of<'a>(
 }
 
 async fn make(store: &Memory, plan: &Arc<Plan>, id: &str, op: ReservationOp) -> Decision {
-    charge(store, &[of(&[("key", "a")], plan, id, op)], false).await.swap_remove(0)
+    make_of(store, plan, "a", id, op).await
+}
+
+/// As [`make`], of another key.
+async fn make_of(
+    store: &Memory,
+    plan: &Arc<Plan>,
+    key: &str,
+    id: &str,
+    op: ReservationOp,
+) -> Decision {
+    charge(store, &[of(&[("key", key)], plan, id, op)], false).await.swap_remove(0)
 }
 
 async fn used(store: &Memory, plan: &Arc<Plan>) -> u64 {
@@ -165,59 +178,6 @@ async fn lapsed_reservations_are_swept_and_free_memory() {
     assert_eq!((swept.reservations, swept.reservations_evicted), (0, 0));
     assert!(swept.table_bytes * 20 < grown.table_bytes, "{grown:?} {swept:?}");
     assert_eq!(used(&store, &plan).await, 20_001);
-}
-
-#[tokio::test]
-async fn the_cap_of_reservations_is_never_exceeded() {
-    let plan = budget(1_000_000, Unit::Day, 1);
-    for max in [0, 1, 2, 7, 100, 5_000] {
-        let (store, _) = store(10_000);
-        let store = store.with_max_reservations(max);
-        let made = max + max / 2 + 10;
-        for i in 0..made {
-            make(&store, &plan, &i.to_string(), reserve(1, 1)).await;
-        }
-        let stats = store.stats();
-        assert!(stats.reservations <= max.max(1), "{stats:?}");
-        assert!(stats.reservations * 100 >= max * 90, "{stats:?} of {max}");
-        assert_eq!(stats.reservations + stats.reservations_evicted as usize, made);
-        // What was evicted stays charged.
-        assert_eq!(used(&store, &plan).await, made as u64);
-    }
-}
-
-#[tokio::test]
-async fn by_default_there_is_a_reservation_for_eight_keys() {
-    let ((store, _), plan) = (store(80), budget(1_000, Unit::Day, 1));
-    for i in 0..20 {
-        make(&store, &plan, &i.to_string(), reserve(1, 1)).await;
-    }
-    assert_eq!((store.stats().reservations, store.stats().reservations_evicted), (10, 10));
-}
-
-#[tokio::test]
-async fn what_lapses_first_is_evicted_and_what_has_lapsed_before_it() {
-    let plan = budget(1_000, Unit::Day, 1);
-    let (store, clock) = store(1_000);
-    let store = store.with_max_reservations(8);
-    let within = |timeout| ReservationOp::Reserve(Reserve { least: 1, most: 1, timeout });
-    for i in 0..8 {
-        make(&store, &plan, &i.to_string(), within(100 - i)).await;
-    }
-    make(&store, &plan, "new", within(50)).await;
-    assert_eq!(store.stats().reservations_evicted, 1);
-    clock.advance(95 * SECOND);
-    // "new" and 5 and 6 have lapsed, and 7 is gone.
-    for id in ["a", "b", "c"] {
-        make(&store, &plan, id, within(50)).await;
-    }
-    assert_eq!(store.stats().reservations_evicted, 1);
-    let mut open = Vec::new();
-    for id in ["0", "1", "2", "3", "4", "5", "6", "7", "new", "a", "b", "c"] {
-        let settled = make(&store, &plan, id, ReservationOp::Cancel(0)).await;
-        open.extend((settled.reservation == ReservationResult::Settled).then_some(id));
-    }
-    assert_eq!(open, ["0", "1", "2", "3", "4", "a", "b", "c"]);
 }
 
 #[tokio::test]
@@ -456,12 +416,15 @@ async fn a_million_reservations_leave_the_counters_of_others() {
 async fn reservations_are_metrics() {
     let store = MemoryStore::new(Arc::new(ManualClock::new(DAWN)), 1_000).with_max_reservations(2);
     let plan = budget(100, Unit::Hour, 1);
-    for id in ["a", "b", "c"] {
-        make(&store, &plan, id, reserve(1, 1)).await;
+    for key in ["a", "b", "c"] {
+        make_of(&store, &plan, key, "r", reserve(1, 1)).await;
     }
+    make_of(&store, &plan, "c", "another", reserve(1, 1)).await;
     let mut metrics = MergedFamilies::default();
     store.collect(&mut metrics);
-    for line in ["store_reservations [] 2", "reservations_evicted [] 1"] {
+    for line in
+        ["store_reservations [] 2", "reservations_evicted [] 1", "reservations_unrecorded [] 1"]
+    {
         assert!(metrics.lines().iter().any(|it| it == line), "{line}: {metrics:?}");
     }
 }
