@@ -37,6 +37,7 @@ use crate::sockets::Address;
 use crate::tls::{Certificates, Identities, TlsListeners};
 use crate::trace::Sampler;
 use crate::version::{COMMIT, VERSION};
+use crate::watch::QUIET_TIME;
 use weir_common::client_tls::ClientCertificates;
 use weir_common::clock::SystemClock;
 use weir_common::setup_error::SetupError;
@@ -44,6 +45,7 @@ use weir_common::threads::Failures;
 use weir_limiter::Limiter;
 use weir_limiter::controls::{ActiveRules, ControlClock, Controls};
 use weir_limiter::top::{Redaction, Top};
+use weir_rules::WatchedLists;
 use weir_store::Operations;
 use weir_telemetry::log::ActiveLevels;
 use weir_telemetry::metrics::{Metrics, ProcessMetrics};
@@ -165,7 +167,10 @@ impl App {
         }
         let health = Arc::new(health);
         metrics.add(health.clone());
-        let mut loader = Loader::new(rules.clone(), settings.rule_options(), health.clone());
+        let mut options = settings.rule_options();
+        let lists = WatchedLists::new(options.lists.max_file(), QUIET_TIME);
+        options.watched_lists = Some(Arc::new(lists));
+        let mut loader = Loader::new(rules.clone(), options, health.clone());
         if settings.overlay_files().is_some() {
             loader.expect_overlay();
         }

@@ -2,6 +2,7 @@
 //! active one in place; its errors are logged and shown in the status until a valid set arrives.
 
 mod changes;
+mod lists;
 mod metrics;
 mod overlay;
 mod rejected;
@@ -14,26 +15,28 @@ pub use rejected::Rejected;
 pub use reload::{Reload, Reloaded};
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use crate::health::Health;
 use crate::service::Rules;
+use lists::ListsOfSets;
 use metrics::LoadMetrics;
 use overlay::OverlayState;
 use reload::MAX_WAITING;
+use weir_common::settled_files::Unsettled;
 use weir_common::throttle::Throttle;
 use weir_rules::source::RuleFile;
 use weir_rules::xds::{self, Resource};
 use weir_rules::{
-    Document, ListFile, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncate,
+    Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncate,
 };
 
 /// The minimum interval of long log lines that a management server, or a file that is rewritten
@@ -58,11 +61,17 @@ pub struct Loader {
     /// What the active rules were compiled from, if they are compiled again without a new set: for an
     /// overlay, and for lists of a management server's rules.
     present: Mutex<Option<Present>>,
-    /// The lists of the newest files, or of the active rules of a management server, as they were read.
-    lists: Mutex<Vec<ListFile>>,
+    lists: Mutex<ListsOfSets>,
+    /// The newest set of a management server, if it is rejected and has lists: with others it may be valid.
+    rejected: Mutex<Option<Vec<Resource>>>,
+    /// Notified when that set was loaded.
+    loaded_late: Notify,
+    /// Files whose newest versions are not used, by who reads them.
+    unsettled: Mutex<BTreeMap<&'static str, Vec<Unsettled>>>,
     /// The state of the source, for the status.
     source: Mutex<serde_json::Value>,
     reloads: broadcast::Sender<Reload>,
+    loaded_line: LogLine,
     rejected_line: LogLine,
     warnings_line: LogLine,
 }
@@ -90,6 +99,14 @@ impl UpdateSource {
 enum Present {
     Files(Vec<RuleFile>),
     Resources(Vec<Resource>),
+}
+
+/// Why a set is not loaded.
+#[derive(Debug)]
+pub enum NotLoaded {
+    /// A list that files name may be half written. They are to be loaded again when all are whole.
+    ListsAreWritten,
+    Rejected(Rejection),
 }
 
 /// The errors of a set that is rejected.
@@ -128,15 +145,18 @@ impl LogLine {
         }
     }
 
-    /// Returns the errors of a rejection to log now. Every rejection is logged, but the text is cut if it
-    /// would be suppressed.
-    fn errors<'t>(&self, source: UpdateSource, text: &'t str) -> Cow<'t, str> {
-        if self.pass(source, text).is_some() {
-            return text.into();
+    /// Returns the errors of a rejection to log now, and the number of lines suppressed before. Every rejection of
+    /// files is logged, but the text is cut if it would be suppressed.
+    fn errors<'t>(&self, source: UpdateSource, text: &'t str) -> Option<(Cow<'t, str>, u64)> {
+        match self.pass(source, text) {
+            Some(suppressed) => Some((text.into(), suppressed)),
+            None if source == UpdateSource::ManagementServer => None,
+            None => {
+                let mut start = text.to_owned();
+                truncate(&mut start, MAX_REPEATED_BYTES);
+                Some((start.into(), 0))
+            }
         }
-        let mut start = text.to_owned();
-        truncate(&mut start, MAX_REPEATED_BYTES);
-        start.into()
     }
 }
 
@@ -200,7 +220,8 @@ fn free_unused(set: Option<Arc<RuleSet>>) {
 impl Loader {
     pub fn new(rules: Rules, options: Options, health: Arc<Health>) -> Loader {
         let (metrics, loading, status) = Default::default();
-        let (rejected_line, warnings_line) = Default::default();
+        let (loaded_line, rejected_line, warnings_line) = Default::default();
+        let (lists, rejected, loaded_late, unsettled) = Default::default();
         Loader {
             rules,
             options,
@@ -210,9 +231,13 @@ impl Loader {
             status,
             overlay: None,
             present: Mutex::default(),
-            lists: Mutex::default(),
+            lists,
+            rejected,
+            loaded_late,
+            unsettled,
             source: Mutex::new(json!({ "kind": "files" })),
             reloads: broadcast::Sender::new(MAX_WAITING),
+            loaded_line,
             rejected_line,
             warnings_line,
         }
@@ -237,15 +262,16 @@ impl Loader {
     /// problems found while reading the files.
     ///
     /// # Errors
-    /// A problem is an error. The active rules stay.
-    pub fn load(&self, files: Vec<RuleFile>, found: Vec<Problem>) -> Result<Summary, Rejection> {
+    /// A problem is an error, or a list may be half written. The active rules stay.
+    pub fn load(&self, files: Vec<RuleFile>, found: Vec<Problem>) -> Result<Summary, NotLoaded> {
         let mut problems = self.new_problems();
         problems.of_files(found);
         let _loading = self.loading.lock();
         self.load_from(UpdateSource::Files, files, problems, Loaded::render_errors, Present::Files)
     }
 
-    /// Compiles and activates resources of a management server, as [`load`](Self::load) does files.
+    /// Compiles and activates resources of a management server, as [`load`](Self::load) does files. A set that is
+    /// rejected is loaded once its lists let it.
     ///
     /// # Errors
     /// A problem is an error; it is located by the path of its field. The active rules stay.
@@ -254,9 +280,24 @@ impl Loader {
         resources: Vec<Resource>,
         problems: Problems,
     ) -> Result<Summary, Rejection> {
+        self.read_settled_lists();
         let _loading = self.loading.lock();
+        self.load_new_resources(resources, problems)
+    }
+
+    /// Loads a set of a management server, while `loading` is held.
+    fn load_new_resources(
+        &self,
+        resources: Vec<Resource>,
+        problems: Problems,
+    ) -> Result<Summary, Rejection> {
         let (source, render) = (UpdateSource::ManagementServer, xds::render_errors);
-        self.load_from(source, resources, problems, render, Present::Resources)
+        let loaded = self.load_from(source, resources, problems, render, Present::Resources);
+        loaded.map_err(|error| match error {
+            NotLoaded::Rejected(rejection) => rejection,
+            // Only of files: its server waits for an answer, so that such a set is rejected until then.
+            NotLoaded::ListsAreWritten => Rejection { problems: String::new(), errors: 0 },
+        })
     }
 
     /// Compiles and activates a set, while `loading` is held.
@@ -267,35 +308,36 @@ impl Loader {
         problems: Problems,
         render_errors: fn(&Loaded<D>) -> String,
         present: fn(Vec<D>) -> Present,
-    ) -> Result<Summary, Rejection> {
+    ) -> Result<Summary, NotLoaded> {
+        let can_be_good = !problems.has_errors();
         let previous = self.rules.load_full();
         let overlay = self.overlay.as_ref().and_then(OverlayState::active);
         let (options, overlay) = (&self.options, overlay.as_ref());
         let loaded =
             Loaded::compile_patched(files, problems, options, overlay, previous.as_deref());
+        if source == UpdateSource::Files && loaded.has_unsettled_lists() {
+            return Err(NotLoaded::ListsAreWritten);
+        }
         self.log_warnings(source, &loaded);
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
         let is_good = loaded.is_good();
-        let are_newest = match source {
-            UpdateSource::Files | UpdateSource::PresentResources => true,
-            // A management server's set that is rejected is not read again: the lists of the active one count.
-            UpdateSource::ManagementServer => is_good,
-            // Files that are rejected are, when one of their lists changes.
-            UpdateSource::PresentFiles => self.status.lock().newest.is_none(),
-        };
-        if are_newest {
-            self.lists.lock().clone_from(&loaded.lists);
-        }
         if !is_good {
             let problems = render_errors(&loaded);
             let errors = loaded.count(Severity::Error);
-            let shown = self.rejected_line.errors(source, &problems);
             let message = match previous {
                 Some(_) => "new rules are rejected, the previous ones stay active",
                 None => "rules are rejected, every request gets an error until they are fixed",
             };
-            tracing::error!(errors, problems = %shown, "{message}");
+            match self.rejected_line.errors(source, &problems) {
+                Some((problems, suppressed)) => {
+                    let suppressed = (suppressed > 0).then_some(suppressed);
+                    tracing::error!(errors, %problems, suppressed, "{message}");
+                }
+                None => tracing::debug!(errors, %problems, "{message}"),
+            }
+            let may_become_good = can_be_good && !loaded.lists.is_empty();
+            self.set_lists(source, loaded.lists.clone(), is_good);
             self.metrics.error.inc();
             self.metrics.newest_rejected.set(1);
             let mut status = self.status.lock();
@@ -312,10 +354,13 @@ impl Loader {
             }
             drop(status);
             self.announce(Reloaded::Rules, Err(&problems));
+            let set = present(loaded.files);
             if source.is_present() {
-                *self.present.lock() = Some(present(loaded.files));
+                *self.present.lock() = Some(set);
+            } else if let Present::Resources(resources) = set {
+                *self.rejected.lock() = may_become_good.then_some(resources);
             }
-            return Err(Rejection { problems, errors });
+            return Err(NotLoaded::Rejected(Rejection { problems, errors }));
         }
         let summary = Summary {
             files: loaded.files.len(),
@@ -324,6 +369,7 @@ impl Loader {
         };
         drop(previous);
         let has_lists = !loaded.lists.is_empty();
+        self.set_lists(source, loaded.lists, is_good);
         let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
         *self.present.lock() = is_kept.then(|| present(loaded.files));
         if let Some(state) = &self.overlay {
@@ -337,55 +383,32 @@ impl Loader {
         (status.loaded, status.present) = (Some((now, summary)), None);
         if !source.is_present() {
             status.newest = None;
+            *self.rejected.lock() = None;
         }
         self.metrics.newest_rejected.set(status.newest.is_some().into());
         status.changes = changes.clone();
         drop(status);
         self.metrics.success.inc();
         self.health.rules_loaded(summary.domains);
-        let text = changes.as_ref().map(ToString::to_string);
+        self.log_loaded(source, summary, changes.as_ref());
         self.announce(Reloaded::Rules, Ok((summary, changes)));
-        let Summary { files, domains, rules } = summary;
-        tracing::info!(files, domains, rules, changes = text.as_deref(), "rules are loaded");
         free_unused(before);
         Ok(summary)
     }
 
-    /// Compiles the active rules again, with the overlay and the lists as they are now, while `loading` is
-    /// held. Does nothing if none are active.
-    fn load_present(&self) -> Result<(), Rejection> {
-        let Some(present) = self.present.lock().take() else { return Ok(()) };
-        let problems = self.new_problems();
-        let loaded = match present {
-            Present::Files(files) => {
-                let (source, render) = (UpdateSource::PresentFiles, Loaded::render_errors);
-                self.load_from(source, files, problems, render, Present::Files)
+    fn log_loaded(&self, source: UpdateSource, summary: Summary, changes: Option<&Changes>) {
+        let Summary { files, domains, rules } = summary;
+        let is_unchanged = changes.is_some_and(|changes| changes.list.is_empty());
+        let text = changes.map(ToString::to_string);
+        let changes = text.as_deref();
+        let of_person = source == UpdateSource::Files || !is_unchanged;
+        let passed = of_person.then(|| self.loaded_line.pass(source, changes.unwrap_or_default()));
+        match passed.flatten() {
+            Some(suppressed) => {
+                let suppressed = (suppressed > 0).then_some(suppressed);
+                tracing::info!(files, domains, rules, changes, suppressed, "rules are loaded");
             }
-            Present::Resources(resources) => {
-                let (source, render) = (UpdateSource::PresentResources, xds::render_errors);
-                self.load_from(source, resources, problems, render, Present::Resources)
-            }
-        };
-        loaded.map(drop)
-    }
-
-    /// Returns the paths of the lists to watch.
-    pub fn list_paths(&self) -> Vec<PathBuf> {
-        self.lists.lock().iter().map(|list| list.path.clone()).collect()
-    }
-
-    /// Reads the lists again, and returns whether one has changed since it was loaded.
-    pub fn are_lists_changed(&self) -> bool {
-        let lists = self.lists.lock().clone();
-        lists.iter().any(|list| list.is_changed(&self.options.lists))
-    }
-
-    /// Loads the active rules of a management server again, if one of their lists has changed.
-    pub fn load_lists(&self) {
-        let _loading = self.loading.lock();
-        if self.are_lists_changed() {
-            // Errors are reported.
-            let _ = self.load_present();
+            None => tracing::debug!(files, domains, rules, changes, "rules are loaded"),
         }
     }
 

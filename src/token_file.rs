@@ -1,12 +1,11 @@
 //! Files with a secret that clients send, such as those of a Kubernetes secret.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use weir_common::file_reads::FileReads;
 use weir_common::secret_path::shown_path;
 use weir_common::setup_error::SetupError;
 
@@ -27,6 +26,7 @@ pub struct TokenFile {
     setting: &'static str,
     kind: SecretKind,
     path: PathBuf,
+    reads: FileReads,
     state: Mutex<State>,
 }
 
@@ -58,10 +58,11 @@ impl TokenFile {
         kind: SecretKind,
         path: PathBuf,
     ) -> Result<TokenFile, SetupError> {
-        match read(kind, &path) {
+        let reads = FileReads::new(MAX_TOKEN_BYTES);
+        match read(kind, &path, &reads) {
             Ok(token) => {
                 let state = Mutex::new(State { token, error: None });
-                Ok(TokenFile { setting, kind, path, state })
+                Ok(TokenFile { setting, kind, path, reads, state })
             }
             Err(error) => Err(error.map(|error| {
                 format!(
@@ -80,7 +81,7 @@ impl TokenFile {
 
     /// Reads the file again. An unusable one leaves its last token valid. Returns whether it has another token.
     pub fn poll(&self) -> bool {
-        let read = read(self.kind, &self.path);
+        let read = read(self.kind, &self.path, &self.reads);
         let (setting, path) = (self.setting, self.path.display());
         let mut state = self.state.lock();
         match read {
@@ -128,11 +129,8 @@ impl SecretKind {
 }
 
 /// Reads the token in a file, without the white space around it.
-fn read(kind: SecretKind, path: &Path) -> Result<TokenHash, SetupError> {
-    let mut text = Vec::new();
-    let file = File::open(path).map(|file| file.take(MAX_TOKEN_BYTES + 1));
-    file.and_then(|mut file| file.read_to_end(&mut text))
-        .map_err(|error| SetupError::Unavailable(error.to_string()))?;
+fn read(kind: SecretKind, path: &Path, reads: &FileReads) -> Result<TokenHash, SetupError> {
+    let text = reads.read(path).map_err(|error| SetupError::Unavailable(error.to_string()))?;
     let token = text.trim_ascii();
     if text.len() as u64 > MAX_TOKEN_BYTES {
         let message = format!("the file is larger than {MAX_TOKEN_BYTES} bytes");
@@ -155,6 +153,15 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let loaded = TokenFile::load("test.file", kind, path.clone());
         loaded.map_err(|error| error.to_string().replace(path.to_str().unwrap(), "FILE"))
+    }
+
+    #[test]
+    fn a_fifo_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = TokenFile::load("test.file", SecretKind::Token, path).unwrap_err().to_string();
+        assert!(error.contains("it is a FIFO and not a regular file"), "{error}");
     }
 
     #[test]

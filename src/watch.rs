@@ -1,40 +1,44 @@
 //! Reads rule files, or those of an overlay, at the start and whenever they change, and the lists that rules
 //! name.
 //!
-//! File system events only trigger reading. All files are read then, and loaded if they differ from
+//! Each file is used in its last whole version: see [`files`]. File system events only trigger reading. All files are read then, and loaded if they differ from
 //! those read before. So it does not matter which events, or how many, an editor, a swapped link or a
 //! file system causes for a change.
 
+mod events;
+mod files;
 mod places;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use notify::event::{AccessKind, AccessMode};
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode};
+use notify::RecommendedWatcher;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::loader::Loader;
-use places::Places;
+use crate::loader::{Loader, NotLoaded};
+use events::watch;
+use files::{ReadFiles, WatchedFiles};
+use weir_common::bounded_work::BoundedWork;
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
-use weir_common::threads::{check_room, run_blocking};
+use weir_common::settled_files::Unsettled;
+use weir_common::threads::run_blocking;
 use weir_common::throttle::Throttle;
-use weir_rules::Problem;
 use weir_rules::source::{FileKind, RuleFile, Selection};
+use weir_rules::{Problem, WatchedLists};
 
 /// After a change, files are read once nothing has changed for this long: a program that writes several
 /// files, or one in several parts, is usually done by then.
-const QUIET_TIME: Duration = Duration::from_millis(100);
+pub const QUIET_TIME: Duration = Duration::from_millis(100);
 
 /// The maximum wait for [`QUIET_TIME`] without a change, for files that change continuously.
 const MAX_WAIT: Duration = Duration::from_millis(500);
 
-/// The time after which files that could not be read are read again: the system may have been out of descriptors.
+/// The time after which files that could not be read, or whose read blocks, are read again: the system may have been
+/// out of descriptors.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The minimum interval of log lines about each kind of failure.
@@ -70,14 +74,35 @@ pub enum WatchKind {
 #[derive(Debug)]
 struct WatchState {
     kind: WatchKind,
-    selection: Selection,
+    /// None where only lists are read.
+    files: Option<WatchedFiles>,
     loader: Arc<Loader>,
     metrics: Arc<WatchMetrics>,
     changed: Arc<Notify>,
     load_failures: Throttle,
-    /// Whether something could not be read.
-    is_incomplete: AtomicBool,
+    progress: Mutex<Progress>,
+    watches: BoundedWork<Vec<PathBuf>, (Option<RecommendedWatcher>, String)>,
     state: Mutex<State>,
+}
+
+/// What a pass reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// All files.
+    All,
+    /// The files that are not settled.
+    Unsettled,
+}
+
+/// What a pass leaves to do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// Something could not be read.
+    is_incomplete: bool,
+    /// A file may be half written.
+    is_unsettled: bool,
+    /// No set was loaded, since a file without any whole version may be half written.
+    is_waiting: bool,
 }
 
 /// The metrics of watching rule files.
@@ -98,7 +123,8 @@ impl MetricSource for WatchMetrics {
 #[derive(Debug, Default)]
 struct State {
     watcher: Option<RecommendedWatcher>,
-    watch_errors: WatchErrors,
+    watch_errors: LoggedErrors,
+    unsettled: LoggedErrors,
     /// The fingerprint of the files read last.
     fingerprint: Option<u64>,
     /// The lists that are watched.
@@ -113,21 +139,21 @@ impl State {
     }
 }
 
-/// Decides which errors of watching are logged.
+/// Decides which errors of watching and reading are logged.
 #[derive(Debug)]
-struct WatchErrors {
+struct LoggedErrors {
     throttle: Throttle,
-    /// The errors logged last; empty once everything is watched.
+    /// The errors logged last; empty once there are none.
     logged: String,
 }
 
-impl Default for WatchErrors {
+impl Default for LoggedErrors {
     fn default() -> Self {
-        WatchErrors { throttle: Throttle::new(LOG_INTERVAL), logged: String::new() }
+        LoggedErrors { throttle: Throttle::new(LOG_INTERVAL), logged: String::new() }
     }
 }
 
-impl WatchErrors {
+impl LoggedErrors {
     /// Returns the number of suppressed lines if `errors` are to be logged: only if they differ from those
     /// logged last, and at most once per interval.
     fn pass(&mut self, errors: &str, now: Instant) -> Option<u64> {
@@ -151,28 +177,49 @@ impl RuleFiles {
         loader: Arc<Loader>,
         metrics: Arc<WatchMetrics>,
     ) -> RuleFiles {
-        let (changed, is_incomplete, state) = Default::default();
+        let kind_of_files = match kind {
+            WatchKind::Rules => Some(FileKind::Rules),
+            WatchKind::Overlay => Some(FileKind::Overlay),
+            WatchKind::Lists => None,
+        };
+        let files = kind_of_files.map(|kind| WatchedFiles::new(selection.clone(), kind));
+        let (changed, progress, state): (Arc<Notify>, _, _) = Default::default();
+        let notified = changed.clone();
+        let watches = BoundedWork::new(move |lists: &Vec<PathBuf>| {
+            let mut errors = String::new();
+            let watcher = watch(&selection, lists, &notified, &mut errors);
+            (watcher, errors)
+        });
         let load_failures = Throttle::new(LOG_INTERVAL);
         let shared = WatchState {
             kind,
-            selection,
+            files,
             loader,
             metrics,
             changed,
             load_failures,
-            is_incomplete,
+            progress,
+            watches,
             state,
         };
         RuleFiles { shared: Arc::new(shared), options }
     }
 
-    /// Reads the files, and loads them if they differ from those read before.
+    /// Reads the files, and loads them if they differ from those read before. Waits while one may be half written
+    /// that has no whole version.
     pub async fn load(&self) {
+        self.pass(Pass::All).await;
+        while self.shared.progress.lock().is_waiting {
+            self.next().await;
+        }
+    }
+
+    async fn pass(&self, pass: Pass) {
         let (shared, watch) = (self.shared.clone(), self.options.watch);
         // Reading and compiling takes long, and the threads of the runtime serve requests.
-        let done = run_blocking(move || shared.load(watch)).await;
+        let done = run_blocking(move || shared.load(pass, watch)).await;
         if let Err(error) = done {
-            self.shared.is_incomplete.store(true, Ordering::Relaxed);
+            self.shared.progress.lock().is_incomplete = true;
             self.shared.metrics.errors.inc();
             if let Some(suppressed) = self.shared.load_failures.pass() {
                 tracing::error!(%error, suppressed, "rule files could not be loaded");
@@ -182,23 +229,37 @@ impl RuleFiles {
 
     /// Loads every change. Returns only if watching is off.
     pub async fn follow(&self) {
-        if !self.options.watch {
-            return;
+        while self.options.watch {
+            self.next().await;
         }
-        let changed = &self.shared.changed;
+    }
+
+    /// Waits until files may have changed, and loads them. Files that are not settled are read in between.
+    async fn next(&self) {
+        let WatchState { changed, progress, .. } = &*self.shared;
+        let Progress { is_incomplete, is_waiting, .. } = *progress.lock();
+        let poll = match self.options.poll {
+            Duration::ZERO if is_incomplete => RETRY_INTERVAL,
+            poll if is_incomplete => poll.min(RETRY_INTERVAL),
+            poll => poll,
+        };
+        let poll_at = tokio::time::Instant::now() + poll;
         loop {
-            let is_incomplete = self.shared.is_incomplete.load(Ordering::Relaxed);
-            let poll = match self.options.poll {
-                Duration::ZERO if is_incomplete => RETRY_INTERVAL,
-                poll if is_incomplete => poll.min(RETRY_INTERVAL),
-                poll => poll,
-            };
             tokio::select! {
-                () = changed.notified() => until_quiet(changed).await,
-                () = sleep(poll), if !poll.is_zero() => {}
+                () = changed.notified() => {
+                    until_quiet(changed).await;
+                    break;
+                }
+                () = sleep_until(poll_at), if !poll.is_zero() => break,
+                () = sleep(QUIET_TIME), if progress.lock().is_unsettled => {}
             }
-            self.load().await;
+            self.pass(Pass::Unsettled).await;
+            let now = *progress.lock();
+            if (now.is_incomplete, now.is_waiting) != (is_incomplete, is_waiting) {
+                return;
+            }
         }
+        self.pass(Pass::All).await;
     }
 }
 
@@ -209,41 +270,70 @@ async fn until_quiet(changed: &Notify) {
 }
 
 impl WatchState {
-    fn load(&self, watch: bool) {
+    fn load(&self, pass: Pass, watch: bool) {
         let mut state = self.state.lock();
-        if watch {
+        if watch && pass == Pass::All {
             // Watching starts first, so that no change is missed between reading and watching.
             self.watch(&mut state);
         }
-        match self.kind {
-            WatchKind::Rules => {
-                let (files, problems) = self.read(FileKind::Rules);
-                if state.is_new(&files, &problems) || self.loader.are_lists_changed() {
-                    // The loader reports errors itself.
-                    drop(self.loader.load(files, problems));
-                }
-            }
-            WatchKind::Overlay => {
-                let (files, problems) = self.read(FileKind::Overlay);
-                if state.is_new(&files, &problems) {
-                    self.loader.load_overlay(files, problems);
-                }
-            }
-            WatchKind::Lists => self.loader.load_lists(),
+        let lists = self.loader.watched_lists().filter(|_| self.kind != WatchKind::Overlay);
+        match pass {
+            Pass::All if lists.is_some() => self.loader.read_lists(),
+            Pass::All => {}
+            Pass::Unsettled => lists.iter().for_each(|lists| lists.read_unsettled()),
         }
+        let mut progress = *self.progress.lock();
+        match &self.files {
+            None => {
+                self.loader.load_lists();
+                progress.is_incomplete = false;
+            }
+            Some(files)
+                if pass == Pass::All
+                    || !files.are_settled()
+                    || progress.is_waiting
+                        && lists.is_none_or(|lists| lists.files().are_whole()) =>
+            {
+                self.load_files(&mut state, files.read(pass == Pass::All), &mut progress);
+            }
+            Some(files) if self.loader.are_lists_changed() => {
+                self.load_files(&mut state, files.read(false), &mut progress);
+            }
+            Some(_) => {}
+        }
+        let lists = lists.map(WatchedLists::files);
+        let of_files = self.files.as_ref();
+        let are_read = of_files.is_none_or(WatchedFiles::are_read)
+            && lists.is_none_or(|lists| lists.are_read());
+        progress.is_incomplete |= !are_read || progress.is_waiting;
+        progress.is_unsettled = !of_files.is_none_or(WatchedFiles::are_settled)
+            || !lists.is_none_or(|lists| lists.are_settled());
+        *self.progress.lock() = progress;
+        self.report_unsettled(&mut state);
         if watch && self.list_paths() != state.lists {
             // The new rules name other lists. They may have changed before they were watched.
             self.watch(&mut state);
-            if self.loader.are_lists_changed() {
-                self.changed.notify_one();
-            }
+            self.changed.notify_one();
         }
     }
 
-    fn read(&self, kind: FileKind) -> (Vec<RuleFile>, Vec<Problem>) {
-        let (files, problems) = self.selection.read_kind(kind);
-        self.is_incomplete.store(!problems.is_empty(), Ordering::Relaxed);
-        (files, problems)
+    /// Loads files if they differ from those before, once each has a whole version.
+    fn load_files(&self, state: &mut State, read: Option<ReadFiles>, progress: &mut Progress) {
+        let was_waiting = std::mem::replace(&mut progress.is_waiting, true);
+        let Some(ReadFiles { files, problems }) = read else { return };
+        progress.is_incomplete = !problems.is_empty();
+        let is_new = state.is_new(&files, &problems);
+        if self.kind == WatchKind::Overlay {
+            if is_new {
+                self.loader.load_overlay(files, problems);
+            }
+        } else if is_new || was_waiting || self.loader.are_lists_changed() {
+            // The loader reports errors itself.
+            if let Err(NotLoaded::ListsAreWritten) = self.loader.load(files, problems) {
+                return;
+            }
+        }
+        progress.is_waiting = false;
     }
 
     /// The lists to watch.
@@ -251,25 +341,45 @@ impl WatchState {
         if self.kind == WatchKind::Overlay { Vec::new() } else { self.loader.list_paths() }
     }
 
+    /// Reports files that keep changing, and those whose read blocks.
+    fn report_unsettled(&self, state: &mut State) {
+        let mut unsettled = self.files.as_ref().map(WatchedFiles::unsettled).unwrap_or_default();
+        let reader = match self.kind {
+            WatchKind::Overlay => "overlay",
+            WatchKind::Rules | WatchKind::Lists => {
+                let lists = self.loader.watched_lists().map(WatchedLists::files);
+                unsettled
+                    .extend(lists.into_iter().flat_map(|lists| lists.unsettled(Instant::now())));
+                "rules"
+            }
+        };
+        let text = |Unsettled { path, reason, .. }: &Unsettled| {
+            format!("{}: {}", path.display(), reason.text())
+        };
+        let errors = unsettled.iter().map(text).collect::<Vec<_>>().join("; ");
+        if let Some(suppressed) = state.unsettled.pass(&errors, Instant::now()) {
+            self.metrics.errors.inc();
+            tracing::warn!(
+                error = %errors,
+                suppressed,
+                "some files are not used as they are, their last whole versions stay in use"
+            );
+        }
+        self.loader.set_unsettled(reader, unsettled);
+    }
+
     /// Renews all watches: links may lead to other directories now, and a watch is lost when its directory
     /// is replaced. The old watches stay until the new ones exist.
     fn watch(&self, state: &mut State) {
-        let mut errors = String::new();
         state.lists = self.list_paths();
-        let mut places = Places::of(&self.selection, &state.lists);
-        // A directory created before its watch would be missed, so the places are compared again. If
-        // directories keep changing, another event follows soon.
-        for _ in 0..3 {
-            match self.watch_all(&places, &mut errors) {
-                Ok(watcher) => state.watcher = Some(watcher),
-                Err(error) => errors = error.to_string(),
+        let errors = match self.watches.run(std::slice::from_ref(&state.lists), QUIET_TIME).pop() {
+            Some(Ok((watcher, errors))) => {
+                state.watcher = watcher.or(state.watcher.take());
+                errors
             }
-            let now = Places::of(&self.selection, &state.lists);
-            if now == places {
-                break;
-            }
-            places = now;
-        }
+            // The next pass has what comes of it.
+            _ => "a directory does not respond".to_owned(),
+        };
         if !errors.is_empty() {
             self.metrics.errors.inc();
         }
@@ -281,45 +391,6 @@ impl WatchState {
             );
         }
     }
-
-    /// Watches all directories, and adds those that cannot be watched to `errors`.
-    fn watch_all(
-        &self,
-        places: &Places,
-        errors: &mut String,
-    ) -> notify::Result<RecommendedWatcher> {
-        let (changed, watched) = (self.changed.clone(), places.clone());
-        // The watcher panics if it cannot start its thread.
-        check_room().map_err(notify::Error::io)?;
-        let mut watcher = notify::recommended_watcher(move |event| {
-            if is_relevant(&watched, &event) {
-                changed.notify_one();
-            }
-        })?;
-        errors.clear();
-        let mut paths = notify::Watcher::paths_mut(&mut watcher);
-        for directory in places.directories() {
-            if let Err(error) = paths.add(directory, RecursiveMode::NonRecursive) {
-                let between = if errors.is_empty() { "" } else { "; " };
-                *errors += &format!("{between}{}: {error}", directory.display());
-            }
-        }
-        paths.commit()?;
-        Ok(watcher)
-    }
-}
-
-/// Whether an event may change the rules. Reading does not, and would trigger itself.
-fn is_relevant(places: &Places, event: &notify::Result<Event>) -> bool {
-    let Ok(event) = event else { return true };
-    match event.kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
-        EventKind::Access(_) => return false,
-        _ => {}
-    }
-    event.need_rescan()
-        || event.paths.is_empty()
-        || event.paths.iter().any(|path| places.contains(path))
 }
 
 /// Hashes files or resources and the problems found while reading them, to detect changes.
@@ -340,7 +411,7 @@ mod tests {
 
     #[test]
     fn new_errors_of_watching_are_logged_and_throttled() {
-        let (mut errors, start) = (WatchErrors::default(), std::time::Instant::now());
+        let (mut errors, start) = (LoggedErrors::default(), std::time::Instant::now());
         let mut pass = |errors_now, at| errors.pass(errors_now, start + LOG_INTERVAL * at);
         assert_eq!([pass("a", 0), pass("a", 1), pass("", 1)], [Some(0), None, None]);
         assert_eq!(

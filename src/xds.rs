@@ -26,7 +26,7 @@ use tonic::metadata::MetadataMap;
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use backoff::Backoff;
-use exchange::{Delta, Exchange, Outcome, Sotw};
+use exchange::{Acknowledgement, Delta, Exchange, Outcome, Sotw};
 use report::Report;
 use weir_common::causes::with_causes;
 use weir_common::client_tls::ClientCertificates;
@@ -161,6 +161,11 @@ impl Client {
             .max_decoding_message_size(self.options.max_message);
 
         let (requests, sent) = mpsc::channel(1);
+        let late = exchange.lock().loaded_late(&self.loader);
+        if let Some(Acknowledgement { outcome: Outcome::Accepted(version), .. }) = late {
+            // The server of the last stream was not told; the first request has this version.
+            self.report.accepted(version);
+        }
         let first = exchange.lock().first();
         let mut request = tonic::Request::new(ReceiverStream::new(sent));
         *request.metadata_mut() = self.headers.clone();
@@ -182,13 +187,25 @@ impl Client {
         let mut next = None;
         loop {
             let response = match next.take() {
-                Some(response) => response,
-                None => responses.message().await,
+                Some(response) => Some(response),
+                None => tokio::select! {
+                    response = responses.message() => Some(response),
+                    () = self.loader.loaded_late() => None,
+                },
             };
-            let Some(response) = response.map_err(|status| reason(&status))? else { return Ok(()) };
             let (exchange, loader) = (exchange.clone(), self.loader.clone());
-            // Compiling many rules takes long, and the threads of the runtime serve requests.
-            let answer = blocking(move || exchange.lock().handle(response, &loader)).await?;
+            let answer = match response {
+                // Compiling many rules takes long, and the threads of the runtime serve requests.
+                Some(response) => {
+                    let response = response.map_err(|status| reason(&status))?;
+                    let Some(response) = response else { return Ok(()) };
+                    blocking(move || exchange.lock().handle(response, &loader)).await?
+                }
+                None => match exchange.lock().loaded_late(&loader) {
+                    Some(answer) => answer,
+                    None => continue,
+                },
+            };
             match answer.outcome {
                 Outcome::Accepted(version) => {
                     *good = true;

@@ -1,6 +1,7 @@
 //! Rule files as commands take them: files, directories, manifests and standard input.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -47,13 +48,21 @@ pub fn load(
     options: &Options,
 ) -> Loaded<SourceFile> {
     let is_stdin = |path: &&PathBuf| path.as_os_str() == STDIN;
-    let roots: Vec<PathBuf> = paths.iter().filter(|path| !is_stdin(path)).cloned().collect();
+    let (open, roots): (Vec<PathBuf>, Vec<PathBuf>) =
+        paths.iter().filter(|path| !is_stdin(path)).cloned().partition(|path| is_open(path));
     let selection =
         Selection { roots, prefix: None, yaml_only: true, ignore_dot_files: true, max_file };
     let overlay = Selection { roots: overlays.to_vec(), ..selection.clone() };
     let (mut files, mut found) = selection.read();
     if paths.iter().any(|path| is_stdin(&path)) {
         match read_stdin(max_file) {
+            Ok(file) => files.push(file),
+            Err(problem) => found.push(problem),
+        }
+    }
+    for path in open {
+        let read = File::open(&path).and_then(|file| read_all(file, max_file));
+        match selection.rule_file(&path, read) {
             Ok(file) => files.push(file),
             Err(problem) => found.push(problem),
         }
@@ -85,14 +94,23 @@ fn hint_at_replay(problems: &mut [Problem]) {
     }
 }
 
+/// Whether a path is a descriptor that is open already, as that of `<(…)` in a shell: a pipe has a writer then.
+fn is_open(path: &Path) -> bool {
+    path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd")
+}
+
+/// Reads up to one byte beyond `max_bytes`, so that a longer text can be told.
+fn read_all(from: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    from.take(max_bytes.saturating_add(1)).read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// Reads standard input.
 pub(super) fn read_stdin(max_bytes: u64) -> Result<RuleFile, Problem> {
-    let mut text = Vec::new();
-    let read = io::stdin().lock().take(max_bytes.saturating_add(1)).read_to_end(&mut text);
     let problem = |message: String, help| Problem::of_file(STDIN_NAME, message, help);
-    if let Err(error) = read {
-        return Err(problem(format!("cannot be read: {error}"), "redirect a file to it"));
-    }
+    let text = read_all(io::stdin().lock(), max_bytes)
+        .map_err(|error| problem(format!("cannot be read: {error}"), "redirect a file to it"))?;
     if text.len() as u64 > max_bytes {
         let message = format!("the text has more than {max_bytes} bytes");
         return Err(problem(message, "split it, or raise --max-file"));

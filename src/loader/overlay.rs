@@ -143,6 +143,7 @@ impl Loader {
             Err(error) => {
                 let problems = error.render();
                 let shown = state.rejected_line.errors(UpdateSource::Files, &problems);
+                let shown = shown.map(|(problems, _)| problems).unwrap_or_default();
                 let message = match state.active().is_some() {
                     true => "new overlay is rejected, the previous one stays active",
                     false => "overlay is rejected, rules load without it until it is fixed",

@@ -58,6 +58,7 @@ impl Settings {
                 && *self.store.redis.layout == Layout::Reference,
             calendar_months: *self.rules.calendar_months,
             lists: self.lists(),
+            watched_lists: None,
         }
     }
 

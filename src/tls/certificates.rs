@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::config::{Checked, Files};
 use super::{Certificate, Options, TlsMetrics};
 use weir_common::client_tls::RejectedFiles;
+use weir_common::file_reads::FileReads;
 use weir_common::setup_error::SetupError;
 use weir_common::threads::run_blocking;
 use weir_common::throttle::Throttle;
@@ -27,6 +28,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Certificates {
     options: Options,
+    reads: FileReads,
     active: ArcSwap<Checked>,
     seen: Mutex<Seen>,
     metrics: TlsMetrics,
@@ -50,11 +52,13 @@ impl Certificates {
     ///
     /// They cannot be used. The message names the setting, the file, the cause and the fix.
     pub fn load(options: Options) -> Result<Arc<Certificates>, SetupError> {
-        let files = Files::read(&options);
+        let reads = FileReads::new(u64::MAX);
+        let files = Files::read(&options, &reads);
         let checked = files.check(&options)?;
         let fingerprint = files.fingerprint();
         Ok(Arc::new(Certificates {
             options,
+            reads,
             active: ArcSwap::from_pointee(checked),
             seen: Mutex::new(Seen { active: fingerprint, last: fingerprint, reported: None }),
             metrics: TlsMetrics::default(),
@@ -101,7 +105,7 @@ impl Certificates {
 
     /// Reads the files, and activates them if they have changed and are valid.
     pub(super) fn poll(&self) {
-        let files = Files::read(&self.options);
+        let files = Files::read(&self.options, &self.reads);
         let fingerprint = files.fingerprint();
         let mut seen = self.seen.lock();
         let has_settled = std::mem::replace(&mut seen.last, fingerprint) == fingerprint;

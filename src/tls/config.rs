@@ -13,6 +13,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::client_verifier::ClientVerifier;
 use super::{Certificate, Options};
+use weir_common::file_reads::FileReads;
 use weir_common::secret_path::shown_path;
 use weir_common::setup_error::SetupError;
 
@@ -36,8 +37,8 @@ pub(super) struct Checked {
 }
 
 impl Files {
-    pub fn read(options: &Options) -> Files {
-        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| error.to_string());
+    pub fn read(options: &Options, reads: &FileReads) -> Files {
+        let read = |path: &PathBuf| reads.read(path).map_err(|error| error.to_string());
         Files {
             cert: read(&options.cert),
             key: read(&options.key),

@@ -208,6 +208,17 @@ fn a_changed_set_replaces_the_active_one_if_it_is_valid() {
     assert_eq!(counts(), (1, 3));
 }
 
+#[test]
+fn a_certificate_that_is_a_fifo_is_not_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options(directory.path());
+    for name in [&options.cert, &options.key] {
+        assert!(std::process::Command::new("mkfifo").arg(name).status().unwrap().success());
+    }
+    let error = Certificates::load(options).unwrap_err().to_string();
+    assert!(error.contains("it is a FIFO and not a regular file"), "{error}");
+}
+
 /// Collects the gauges of a source: name, listener and value.
 #[derive(Default)]
 struct Gauges {

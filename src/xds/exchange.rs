@@ -35,6 +35,9 @@ pub trait Exchange: Send + 'static {
         loader: &Loader,
     ) -> Acknowledgement<Self::Request>;
 
+    /// Creates the acknowledgement of a set that was rejected and has become active since; none if there is none.
+    fn loaded_late(&mut self, loader: &Loader) -> Option<Acknowledgement<Self::Request>>;
+
     /// Opens a stream.
     fn open(
         client: &mut DiscoveryClient,
@@ -61,8 +64,18 @@ pub enum Outcome {
 /// Loads rules, except a set that was just rejected.
 #[derive(Debug, Default)]
 struct Intake {
-    /// The fingerprint of the rejected set, and the status that was sent.
-    rejected: Option<(u64, google::rpc::Status)>,
+    rejected: Option<RejectedSet>,
+}
+
+/// The last rejected set.
+#[derive(Debug)]
+struct RejectedSet {
+    fingerprint: u64,
+    /// The status that was sent.
+    status: google::rpc::Status,
+    /// Those of the newest response with it.
+    version: String,
+    nonce: String,
 }
 
 impl Intake {
@@ -71,12 +84,15 @@ impl Intake {
         &mut self,
         resources: Vec<Resource>,
         problems: Problems,
-        version: String,
+        (version, nonce): (String, &str),
         loader: &Loader,
     ) -> (Outcome, Option<google::rpc::Status>) {
         let fingerprint = fingerprint(&resources, problems.list());
-        if let Some((_, status)) = self.rejected.as_ref().filter(|(last, _)| *last == fingerprint) {
-            return (Outcome::RejectedAgain, Some(status.clone()));
+        if let Some(last) = self.rejected.as_mut().filter(|last| last.fingerprint == fingerprint)
+            && loader.is_still_rejected()
+        {
+            (last.version, last.nonce) = (version, nonce.to_owned());
+            return (Outcome::RejectedAgain, Some(last.status.clone()));
         }
         match loader.load_resources(resources, problems) {
             Ok(_) => {
@@ -84,11 +100,18 @@ impl Intake {
                 (Outcome::Accepted(version), None)
             }
             Err(rejection) => {
-                let status = status(&rejection);
-                self.rejected = Some((fingerprint, status.clone()));
-                (Outcome::Rejected, Some(status))
+                let (status, nonce) = (status(&rejection), nonce.to_owned());
+                let sent = status.clone();
+                self.rejected = Some(RejectedSet { fingerprint, status, version, nonce });
+                (Outcome::Rejected, Some(sent))
             }
         }
+    }
+
+    /// Returns the version and the nonce of the rejected set if it has become active since: its lists have changed.
+    fn loaded_late(&mut self, loader: &Loader) -> Option<(String, String)> {
+        let set = self.rejected.take_if(|_| !loader.is_newest_rejected())?;
+        Some((set.version, set.nonce))
     }
 }
 

@@ -274,6 +274,17 @@ fn a_million_unknown_keys_take_little_memory() {
 }
 
 #[test]
+fn the_output_of_another_command_is_read_from_its_descriptor() {
+    let directory = directory(&[("a.yaml", GOOD)]);
+    let script = "\"$0\" check <(cat a.yaml)";
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script, env!("CARGO_BIN_EXE_weir")]).current_dir(directory.path());
+    let ran = bash.output().unwrap();
+    let out = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && out.contains("of 1 file, 0 warnings"), "{ran:?}");
+}
+
+#[test]
 fn files_that_are_not_rule_files_are_rejected() {
     let directory = directory(&[("empty.yaml", ""), ("dir/readme.txt", "x"), ("big.yaml", GOOD)]);
     let made = Command::new("mkfifo").arg(directory.path().join("pipe.yaml")).status().unwrap();

@@ -128,6 +128,8 @@ async fn the_default_names_are_on_every_page_of_prometheus_own_format() {
         assert_eq!(hits, Some(5.0), "{page}");
         let loaded = query(&page, "ratelimit_service_config_load_success", &[]);
         assert_eq!(loaded, Some(1.0), "{page}");
+        // Its rate has the first error.
+        assert_eq!(query(&page, "ratelimit_service_config_load_error", &[]), Some(0.0), "{page}");
         let weirs = query(&page, "weir_config_load_success_total", &[]);
         assert_eq!(weirs, Some(1.0), "{page}");
         let method = [("grpc_method", "ShouldRateLimit"), ("le", "10")];

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
+use crate::file_reads::FileReads;
 use crate::setup_error::SetupError;
 use crate::threads;
 use crate::throttle::Throttle;
@@ -85,6 +86,7 @@ impl RejectedFiles {
 #[derive(Debug)]
 pub struct ClientCertificates {
     files: ClientFiles,
+    reads: FileReads,
     /// Locked while the files are read, which may take long.
     reading: Mutex<()>,
     last_good: Mutex<Option<Arc<ClientPem>>>,
@@ -105,6 +107,7 @@ impl ClientCertificates {
         let unusable = Throttle::new(LOG_INTERVAL);
         ClientCertificates {
             files,
+            reads: FileReads::new(u64::MAX),
             reading: Mutex::default(),
             last_good: Mutex::default(),
             rejected: Mutex::default(),
@@ -135,7 +138,7 @@ impl ClientCertificates {
     pub fn read(&self) -> Result<Arc<ClientPem>, SetupError> {
         let _reading = self.reading.lock();
         let last_good = self.in_use();
-        let fresh = read(&self.files, last_good.is_none());
+        let fresh = read(&self.files, &self.reads, last_good.is_none());
         let mut rejected = self.rejected.lock();
         *rejected = fresh.as_ref().err().map(|error| RejectedFiles::new(error, rejected.take()));
         drop(rejected);
@@ -190,14 +193,14 @@ impl ClientCertificates {
 
 /// Reads and checks all files; the first time, also the system's roots if they are used.
 #[cfg(feature = "tls")]
-fn read(files: &ClientFiles, first: bool) -> Result<ClientPem, SetupError> {
+fn read(files: &ClientFiles, reads: &FileReads, first: bool) -> Result<ClientPem, SetupError> {
     if first && files.ca.is_none() {
         pem::check_system_roots()?;
     }
-    let ca = files.ca.as_ref().map(pem::trust_anchors).transpose()?;
+    let ca = files.ca.as_ref().map(|ca| pem::trust_anchors(ca, reads)).transpose()?;
     let identity = match (&files.cert, &files.key) {
         (None, None) => None,
-        (Some(cert), Some(key)) => Some(pem::identity(cert, key)?),
+        (Some(cert), Some(key)) => Some(pem::identity(cert, key, reads)?),
         (Some(cert), None) => {
             let message = format!("{} is set without a key; name the key too", cert.setting);
             return Err(SetupError::Invalid(message));
@@ -213,7 +216,7 @@ fn read(files: &ClientFiles, first: bool) -> Result<ClientPem, SetupError> {
 }
 
 #[cfg(not(feature = "tls"))]
-fn read(_: &ClientFiles, _first: bool) -> Result<ClientPem, SetupError> {
+fn read(_: &ClientFiles, _: &FileReads, _first: bool) -> Result<ClientPem, SetupError> {
     Err(SetupError::Invalid(NO_TLS.to_owned()))
 }
 

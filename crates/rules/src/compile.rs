@@ -43,7 +43,7 @@ impl RuleSet {
         // The first position of each domain, and its `charge` there.
         let mut domains: HashMap<String, (Origin, bool)> = HashMap::new();
         let mut replaced = Vec::new();
-        let mut lists = ListReader::new(options.lists.clone());
+        let mut lists = ListReader::new(options.lists.clone(), options.watched_lists.clone());
         for document in documents {
             problems.start_file();
             lists.start_document(document.lists());

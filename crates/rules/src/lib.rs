@@ -50,7 +50,7 @@ mod yaml_help;
 pub use compare::{Change, Difference, ListedRule, compare};
 pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
 pub use document::Document;
-pub use lists::{ListFile, Lists};
+pub use lists::{ListFile, Lists, WatchedLists};
 pub use loaded::Loaded;
 pub use manifest::SourceFile;
 pub use matcher::{Candidate, Found, Group, Level, MatchKind, Step, Trace, Within};
@@ -124,6 +124,8 @@ pub struct Options {
     pub calendar_months: bool,
     /// Where the lists are that rules name by `values_file`.
     pub lists: Lists,
+    /// The lists of a service; none to read each as it is.
+    pub watched_lists: Option<Arc<WatchedLists>>,
 }
 
 impl Default for Options {
@@ -139,6 +141,7 @@ impl Default for Options {
             reference_layout: false,
             calendar_months: false,
             lists: Lists::None,
+            watched_lists: None,
         }
     }
 }

@@ -1,15 +1,19 @@
 //! Finds and reads the lists that rules name by `values_file`.
 
+mod watched;
+
 use std::collections::HashMap;
-use std::fs;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::embedded_list::EmbeddedList;
 use super::position::Position;
 use super::problem::Problem;
-use super::source::read_text;
-use super::value_list::{LineError, ValueList, content_hash};
+use super::source::text_of;
+use super::value_list::{LineError, ValueList};
+pub use watched::WatchedLists;
+use weir_common::regular;
 
 /// Where the lists of rules are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,24 +29,17 @@ pub enum Lists {
     InDirectory { directory: Option<PathBuf>, max_file: u64 },
 }
 
-/// A list that was read, or could not be.
+/// A list that a rule names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListFile {
     pub path: PathBuf,
-    /// The fingerprint of what was read, or of the error.
-    pub hash: u64,
-}
-
-impl ListFile {
-    /// Returns whether reading the list again gives something else. `lists` is where it was found.
-    pub fn is_changed(&self, lists: &Lists) -> bool {
-        read(&self.path, lists.max_file()).1 != self.hash
-    }
+    /// The fingerprint of what was read, or of the error; none if it may be half written.
+    pub hash: Option<u64>,
 }
 
 impl Lists {
     /// The bytes of the largest list that is read.
-    fn max_file(&self) -> u64 {
+    pub fn max_file(&self) -> u64 {
         match self {
             Lists::BesideRules { max_file } | Lists::InDirectory { max_file, .. } => *max_file,
             Lists::None | Lists::Unread => 0,
@@ -63,6 +60,7 @@ pub(crate) enum ListError {
 #[derive(Debug)]
 pub(crate) struct ListReader {
     lists: Lists,
+    watched: Option<Arc<WatchedLists>>,
     /// The lists beside the current document, if it is in a manifest.
     embedded: Option<Arc<[EmbeddedList]>>,
     read: HashMap<PathBuf, Arc<ValueList>>,
@@ -70,8 +68,8 @@ pub(crate) struct ListReader {
 }
 
 impl ListReader {
-    pub fn new(lists: Lists) -> ListReader {
-        ListReader { lists, embedded: None, read: HashMap::new(), files: Vec::new() }
+    pub fn new(lists: Lists, watched: Option<Arc<WatchedLists>>) -> ListReader {
+        ListReader { lists, watched, embedded: None, read: HashMap::new(), files: Vec::new() }
     }
 
     /// Starts the next document, which may bring its lists along.
@@ -106,18 +104,33 @@ impl ListReader {
         if let Some(known) = self.read.get(&path) {
             return known.clone();
         }
-        let (text, hash) = read(&path, self.lists.max_file());
+        let content = match &self.watched {
+            Some(watched) => watched.content(&path),
+            None => {
+                let max_file = self.lists.max_file();
+                let read = regular::read(&path, max_file).map(|read| read.bytes);
+                let content = ListContent::of(&path, read, max_file);
+                // Only the service asks whether it has changed.
+                Some((0, content))
+            }
+        };
         let shown = path.display().to_string();
-        let list = match text {
-            Ok(text) => ValueList::parse(&text, |LineError { position, text, message, help }| {
-                let (path, text) = (shown.clone(), text.to_owned());
-                report(ListError::Line { path, position, text, message, help })
-            }),
-            Err(Unreadable { message, help, position }) => {
+        let hash = content.as_ref().map(|(hash, _)| *hash);
+        let list = match content.map(|(_, content)| content) {
+            Some(ListContent::Good(list)) => list,
+            Some(ListContent::Bad(text)) => {
+                Arc::new(ValueList::parse(&text, |LineError { position, text, message, help }| {
+                    let (path, text) = (shown.clone(), text.to_owned());
+                    report(ListError::Line { path, position, text, message, help });
+                }))
+            }
+            Some(ListContent::Unreadable(error)) => {
+                let Unreadable { message, help, position } = &*error;
+                let help = help.clone();
                 report(match position {
                     Some(position) => {
                         let message = format!("config error, {message}");
-                        let text = String::new();
+                        let (position, text) = (*position, String::new());
                         ListError::Line { path: shown, position, text, message, help }
                     }
                     None => {
@@ -125,11 +138,16 @@ impl ListReader {
                         ListError::Whole(message, help)
                     }
                 });
-                ValueList::default()
+                Arc::default()
+            }
+            None => {
+                let message = format!("config error, the list '{shown}' is being written");
+                let help = "wait, or write a new file and rename it over the old one".to_owned();
+                report(ListError::Whole(message, help));
+                Arc::default()
             }
         };
         self.files.push(ListFile { path: path.clone(), hash });
-        let list = Arc::new(list);
         self.read.insert(path, list.clone());
         list
     }
@@ -201,35 +219,48 @@ impl ListReader {
     }
 }
 
+/// What a file has.
+#[derive(Clone, Debug)]
+enum ListContent {
+    Good(Arc<ValueList>),
+    /// Lines with errors.
+    Bad(Arc<str>),
+    Unreadable(Arc<Unreadable>),
+}
+
 /// Why a file cannot be read, and what to do instead.
+#[derive(Debug)]
 struct Unreadable {
     message: String,
     help: String,
     position: Option<Position>,
 }
 
-/// Reads a file, and returns its fingerprint, or that of the error.
-fn read(path: &Path, max_file: u64) -> (Result<String, Unreadable>, u64) {
-    let is_file = fs::metadata(path).map(|meta| meta.is_file());
-    let text = match is_file {
-        Ok(true) => read_text(path, max_file.min(u32::MAX.into())).map_err(|problem| {
-            let Problem { message, help, position, .. } = problem;
-            Unreadable { message, help, position }
-        }),
-        Ok(false) => Err(Unreadable {
-            message: "not a regular file".to_owned(),
-            help: "name a file with a value or network a line".to_owned(),
-            position: None,
-        }),
-        Err(error) => Err(Unreadable {
-            message: format!("cannot be read: {error}"),
-            help: "put the list there, or correct `values_file`".to_owned(),
-            position: None,
-        }),
-    };
-    let hash = match &text {
-        Ok(text) => content_hash(text),
-        Err(Unreadable { message, .. }) => content_hash(&format!("\0{message}")),
-    };
-    (text, hash)
+impl ListContent {
+    /// Parses what was read.
+    fn of(path: &Path, read: io::Result<Vec<u8>>, max_file: u64) -> ListContent {
+        let text = match read {
+            Ok(bytes) => text_of(path, bytes, max_file.min(u32::MAX.into())),
+            Err(error) => {
+                return ListContent::Unreadable(Arc::new(Unreadable {
+                    message: format!("cannot be read: {error}"),
+                    help: "put the list there, or correct `values_file`".to_owned(),
+                    position: None,
+                }));
+            }
+        };
+        match text {
+            Ok(text) => {
+                let mut is_good = true;
+                let list = ValueList::parse(&text, |_| is_good = false);
+                match is_good {
+                    true => ListContent::Good(Arc::new(list)),
+                    false => ListContent::Bad(text.into()),
+                }
+            }
+            Err(Problem { message, help, position, .. }) => {
+                ListContent::Unreadable(Arc::new(Unreadable { message, help, position }))
+            }
+        }
+    }
 }

@@ -55,6 +55,11 @@ impl<D: Document> Loaded<D> {
         self.count(Severity::Error) == 0
     }
 
+    /// Whether a list may be half written.
+    pub fn has_unsettled_lists(&self) -> bool {
+        self.lists.iter().any(|list| list.hash.is_none())
+    }
+
     /// The number of problems of a severity, listed or not.
     pub fn count(&self, severity: Severity) -> usize {
         self.listed(severity).count() + self.omitted.of(severity)

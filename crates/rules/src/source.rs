@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::document::Document;
@@ -12,6 +12,7 @@ use super::to_yaml::YAML_HEADER;
 use super::tree::Node;
 use super::yaml::Documents;
 use super::yaml_help;
+use weir_common::regular;
 
 /// A rule file.
 #[derive(Clone, Debug, Hash)]
@@ -142,35 +143,38 @@ impl Selection {
 
     /// Reads all files of a kind, as [`read`](Self::read) does rule files.
     pub fn read_kind(&self, kind: FileKind) -> (Vec<RuleFile>, Vec<Problem>) {
-        let mut problems = Vec::new();
-        let mut found = Vec::new();
-        for root in &self.roots {
-            match fs::metadata(root) {
-                Ok(meta) if meta.is_dir() => {
-                    let (seen, before) = (HashSet::new(), (found.len(), problems.len()));
-                    let (found, problems) = (&mut found, &mut problems);
-                    Search { selection: self, kind, root, seen, found, problems }.directory(root);
-                    if before == (found.len(), problems.len()) {
-                        problems.push(self.nothing_in(root, kind));
-                    }
-                }
-                Ok(meta) if meta.is_file() => found.push(root.clone()),
-                Ok(_) => problems.push(irregular(root)),
-                Err(error) => problems.push(unreadable(root, &error)),
-            }
-        }
-        let mut seen = HashSet::new();
-        let mut files = Vec::new();
-        for path in found {
-            if !fs::canonicalize(&path).map(|real| seen.insert(real)).unwrap_or(true) {
-                continue;
-            }
-            match self.read_file(&path) {
-                Ok(file) => files.push(file),
+        let mut found = FoundFiles::default();
+        self.roots.iter().for_each(|root| found.add(self.find(root, kind)));
+        let FoundFiles { files, mut problems } = found;
+        let mut read = Vec::new();
+        for (path, _) in files {
+            let bytes = regular::read(&path, self.max_file).map(|read| read.bytes);
+            match self.rule_file(&path, bytes) {
+                Ok(file) => read.push(file),
                 Err(problem) => problems.push(problem),
             }
         }
-        (files, problems)
+        (read, problems)
+    }
+
+    /// Finds the files of a kind in one of the roots.
+    pub fn find(&self, root: &Path, kind: FileKind) -> FoundFiles {
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        match fs::metadata(root) {
+            Ok(meta) if meta.is_dir() => {
+                let (seen, found, problems) = (HashSet::new(), &mut found, &mut problems);
+                Search { selection: self, kind, root, seen, found, problems }.directory(root);
+            }
+            Ok(meta) if meta.is_file() => found.push(root.to_owned()),
+            Ok(_) => problems.push(irregular(root)),
+            Err(error) => problems.push(unreadable(root, &error)),
+        }
+        if found.is_empty() && problems.is_empty() {
+            problems.push(self.nothing_in(root, kind));
+        }
+        let real = |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        let files = found.into_iter().map(|path| (path.clone(), real(&path)));
+        FoundFiles { files: files.collect(), problems }
     }
 
     /// Reports a directory without files of a kind, which would have no effect.
@@ -193,9 +197,14 @@ impl Selection {
         Problem::of_file(&root.display().to_string(), message, help)
     }
 
-    fn read_file(&self, path: &Path) -> Result<RuleFile, Problem> {
+    /// Makes a rule file of what was read.
+    ///
+    /// # Errors
+    /// It could not be read, is too large, or is not UTF-8.
+    pub fn rule_file(&self, path: &Path, bytes: io::Result<Vec<u8>>) -> Result<RuleFile, Problem> {
         let name = path.display().to_string();
-        match read_text(path, self.max_file) {
+        let bytes = bytes.map_err(|error| unreadable(path, &error))?;
+        match text_of(path, bytes, self.max_file) {
             Ok(text) => Ok(RuleFile { name, text }),
             Err(mut problem) => {
                 if let Some(line) = problem.position.and_then(Position::line) {
@@ -209,21 +218,12 @@ impl Selection {
     }
 }
 
-/// Reads a regular file of up to `max_bytes`.
+/// Returns the text of a file of up to `max_bytes`.
 ///
 /// # Errors
-/// It cannot be read, is too large, or is not UTF-8; only this error has a position.
-pub(super) fn read_text(path: &Path, max_bytes: u64) -> Result<String, Problem> {
+/// It is too large, or is not UTF-8; only this error has a position.
+pub(super) fn text_of(path: &Path, bytes: Vec<u8>, max_bytes: u64) -> Result<String, Problem> {
     let name = path.display().to_string();
-    let mut bytes = Vec::new();
-    let limit = max_bytes.saturating_add(1);
-    fs::File::open(path)
-        .and_then(|file| {
-            // Growing step by step would take up to twice as much.
-            bytes.reserve_exact(file.metadata()?.len().min(limit) as usize);
-            file.take(limit).read_to_end(&mut bytes)
-        })
-        .map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > max_bytes {
         let message = format!("the file has more than {max_bytes} bytes");
         let help =
@@ -240,6 +240,22 @@ pub(super) fn read_text(path: &Path, max_bytes: u64) -> Result<String, Problem> 
         let problem = Problem::of_file(&name, "the text is not UTF-8", "save the file as UTF-8");
         Problem { position: Some(Position::in_text(line, column)), ..problem }
     })
+}
+
+/// The files that a search found, each with its path without links, and problems.
+#[derive(Clone, Debug, Default)]
+pub struct FoundFiles {
+    pub files: Vec<(PathBuf, PathBuf)>,
+    pub problems: Vec<Problem>,
+}
+
+impl FoundFiles {
+    /// Adds the files that are not known by another path.
+    pub fn add(&mut self, more: FoundFiles) {
+        let mut seen: HashSet<PathBuf> = self.files.iter().map(|(_, real)| real.clone()).collect();
+        self.files.extend(more.files.into_iter().filter(|(_, real)| seen.insert(real.clone())));
+        self.problems.extend(more.problems);
+    }
 }
 
 /// Searches a root and the directories in it.

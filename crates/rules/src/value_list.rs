@@ -114,7 +114,7 @@ impl Text {
 }
 
 /// Returns the fingerprint of a file.
-pub(crate) fn content_hash(text: &str) -> u64 {
+fn content_hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()

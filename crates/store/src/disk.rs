@@ -24,7 +24,6 @@ mod operations;
 mod record;
 mod record_file;
 mod recovery;
-mod regular;
 mod states;
 mod status;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::store_state::StoreState;
 use crate::loader::{Loader, Rejected};
 use crate::tls::{CertificateProblem, CertificateTime, Identities};
+use weir_common::settled_files::Unsettled;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::controls::Controls;
 
@@ -18,7 +19,7 @@ pub(super) const VARYING_KINDS: [&str; 3] = ["store", "controls", "disk"];
 /// Something that operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
-    /// `rules`, `store`, `controls`, `certificate` or `disk`.
+    /// `rules`, `file`, `store`, `controls`, `certificate` or `disk`.
     kind: &'static str,
     /// The problem in one sentence.
     text: String,
@@ -65,6 +66,12 @@ pub(super) fn problems(sources: &ProblemSources<'_>) -> Vec<Problem> {
         Timestamp::from_second(seconds(then)).ok()
     };
     let mut problems: Vec<Problem> = loader.rejected().map(Problem::from).collect();
+    for Unsettled { path, reason, since } in loader.unsettled() {
+        let text =
+            format!("{}: its last whole version stays in use, if there is one", reason.text());
+        let file = Some(path.display().to_string());
+        problems.push(Problem { file, ..Problem::new("file", text, ago(since.elapsed())) });
+    }
     problems.extend(store_problem(store, ago));
     if let (Some(error), Some(lasts)) = (controls.share_error(), controls.unshared_for()) {
         let text = format!("controls are not shared: changes apply to this replica only: {error}");

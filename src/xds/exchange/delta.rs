@@ -105,14 +105,21 @@ impl Exchange for Delta {
                 }
             }
         }
-        let version = response.system_version_info;
-        let (outcome, error_detail) = self.intake.load(resources, problems, version, loader);
+        let set = (response.system_version_info, &*response.nonce);
+        let (outcome, error_detail) = self.intake.load(resources, problems, set, loader);
         if matches!(outcome, Outcome::Accepted(_)) {
             self.accepted = self.received.clone();
         }
         let response_nonce = response.nonce;
         let request = DeltaDiscoveryRequest { response_nonce, error_detail, ..self.request() };
         Acknowledgement { request, outcome }
+    }
+
+    fn loaded_late(&mut self, loader: &Loader) -> Option<Acknowledgement<DeltaDiscoveryRequest>> {
+        let (version, response_nonce) = self.intake.loaded_late(loader)?;
+        self.accepted = self.received.clone();
+        let request = DeltaDiscoveryRequest { response_nonce, ..self.request() };
+        Some(Acknowledgement { request, outcome: Outcome::Accepted(version) })
     }
 
     async fn open(

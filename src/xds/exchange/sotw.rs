@@ -59,14 +59,21 @@ impl Exchange for Sotw {
                 Err(problem) => problems.of_files([problem]),
             }
         }
-        let (outcome, error_detail) =
-            self.intake.load(resources, problems, response.version_info, loader);
+        let set = (response.version_info, &*response.nonce);
+        let (outcome, error_detail) = self.intake.load(resources, problems, set, loader);
         if let Outcome::Accepted(version) = &outcome {
             self.version.clone_from(version);
         }
         let response_nonce = response.nonce;
         let request = DiscoveryRequest { response_nonce, error_detail, ..self.request() };
         Acknowledgement { request, outcome }
+    }
+
+    fn loaded_late(&mut self, loader: &Loader) -> Option<Acknowledgement<DiscoveryRequest>> {
+        let (version, response_nonce) = self.intake.loaded_late(loader)?;
+        self.version.clone_from(&version);
+        let request = DiscoveryRequest { response_nonce, ..self.request() };
+        Some(Acknowledgement { request, outcome: Outcome::Accepted(version) })
     }
 
     async fn open(

@@ -11,13 +11,14 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::PemFile;
+use crate::file_reads::FileReads;
 use crate::secret_path::shown_path;
 use crate::setup_error::SetupError;
 
 /// Reads the certificates of a file that can be trust anchors. Ignores the others, as the reference
 /// does: bundles of systems have some.
-pub(super) fn trust_anchors(file: &PemFile) -> Result<Vec<u8>, SetupError> {
-    let (_, certificates) = certificates(file)?;
+pub(super) fn trust_anchors(file: &PemFile, reads: &FileReads) -> Result<Vec<u8>, SetupError> {
+    let (_, certificates) = certificates(file, reads)?;
     let mut roots = RootCertStore::empty();
     let usable = certificates.into_iter().filter(|it| roots.add(it.clone()).is_ok());
     let pem: String = usable.map(|certificate| encode(&certificate)).collect();
@@ -31,9 +32,13 @@ pub(super) fn trust_anchors(file: &PemFile) -> Result<Vec<u8>, SetupError> {
 }
 
 /// Reads a certificate and its key.
-pub(super) fn identity(cert: &PemFile, key: &PemFile) -> Result<(Vec<u8>, Vec<u8>), SetupError> {
-    let (cert_pem, chain) = certificates(cert)?;
-    let key_pem = read(key)?;
+pub(super) fn identity(
+    cert: &PemFile,
+    key: &PemFile,
+    reads: &FileReads,
+) -> Result<(Vec<u8>, Vec<u8>), SetupError> {
+    let (cert_pem, chain) = certificates(cert, reads)?;
+    let key_pem = read(key, reads)?;
     let private = PrivateKeyDer::from_pem_slice(&key_pem)
         .map_err(|error| invalid(key, &error, "a private key in PEM"))?;
     // Checks that they belong together too.
@@ -67,9 +72,12 @@ pub(super) fn check_system_roots() -> Result<(), SetupError> {
 }
 
 /// Reads a file with at least one certificate.
-fn certificates(file: &PemFile) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), SetupError> {
+fn certificates(
+    file: &PemFile,
+    reads: &FileReads,
+) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), SetupError> {
     let wanted = "certificates in PEM";
-    let pem = read(file)?;
+    let pem = read(file, reads)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match all {
         Ok(all) if all.is_empty() => Err(invalid(file, &"it has none", wanted)),
@@ -78,8 +86,8 @@ fn certificates(file: &PemFile) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>
     }
 }
 
-fn read(file: &PemFile) -> Result<Vec<u8>, SetupError> {
-    std::fs::read(&file.path).map_err(|error| {
+fn read(file: &PemFile, reads: &FileReads) -> Result<Vec<u8>, SetupError> {
+    reads.read(&file.path).map_err(|error| {
         SetupError::Unavailable(unusable(file, &error, "an existing file that weir may read"))
     })
 }

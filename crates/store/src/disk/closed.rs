@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 use super::file_id::FileId;
-use super::regular;
+use weir_common::regular;
 
 /// The name of the file.
 pub const NAME: &str = "closed";

@@ -14,7 +14,7 @@ use super::closed;
 use super::file_id::{FileId, FileKind};
 use super::frame::Seal;
 use super::meta::{Meta, MetaFile, VERSION};
-use super::regular;
+use weir_common::regular;
 
 /// More keys in a shard than it is made for, as a factor: more would hold its lock for too long.
 const MAX_SHARD_GROWTH_BITS: u8 = 3;

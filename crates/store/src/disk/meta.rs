@@ -17,8 +17,8 @@
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use super::regular;
 use crate::memory::fingerprint::random_secret;
+use weir_common::regular;
 
 /// The version of the format that this program reads and writes.
 pub const VERSION: u32 = 1;

@@ -2,9 +2,10 @@
 //! device may have no end.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Instant;
 
 use rustix::fs::OFlags;
 
@@ -15,6 +16,34 @@ use rustix::fs::OFlags;
 /// It cannot be opened, or is something else.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
+}
+
+/// What was read of a file, and its metadata after that.
+#[derive(Debug)]
+pub struct FileContent {
+    pub bytes: Vec<u8>,
+    pub metadata: Metadata,
+    /// When the metadata was asked for, and when it was there.
+    pub times: (Instant, Instant),
+}
+
+/// Reads a regular file up to one byte beyond `max_bytes`, so that a longer one can be told.
+///
+/// # Errors
+///
+/// It cannot be read, or is something else.
+pub fn read(path: &Path, max_bytes: u64) -> io::Result<FileContent> {
+    let file = open(path)?;
+    // Some files of the kernel would report that they have nothing now.
+    rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
+    let limit = max_bytes.saturating_add(1);
+    // Growing step by step would take up to twice as much.
+    let mut bytes = Vec::new();
+    bytes.reserve_exact(file.metadata()?.len().min(limit) as usize);
+    (&file).take(limit).read_to_end(&mut bytes)?;
+    let asked = Instant::now();
+    let metadata = file.metadata()?;
+    Ok(FileContent { bytes, metadata, times: (asked, Instant::now()) })
 }
 
 /// Opens a regular file to write it, and creates one that only its owner can read if there is none.

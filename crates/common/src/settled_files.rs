@@ -1,0 +1,399 @@
+//! Files that are read again and again, each in its last whole version: one that is written in place is used
+//! once it has not changed for a while, and one whose read blocks keeps what it had.
+
+use std::collections::HashMap;
+use std::fs::Metadata;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+
+use crate::file_reads::{BLOCKED_AFTER, FileReads, blocked};
+use crate::regular::FileContent;
+
+/// How long a file may change before that is reported.
+const CHANGING_AFTER: Duration = Duration::from_secs(10);
+
+/// A file that has not changed for this long, by the clock, is whole when it can first be read. Of a file server, the
+/// clock may be off.
+const OLD: Duration = Duration::from_secs(2);
+
+/// How long reads are waited for if none ends. What takes longer has its result in a later read.
+const READ_WAIT: Duration = Duration::from_millis(100);
+
+/// The last whole version of files, as a `T` each.
+#[derive(Debug)]
+pub struct SettledFiles<T> {
+    settle_time: Duration,
+    reads: FileReads,
+    files: Mutex<HashMap<PathBuf, SettledFile<T>>>,
+}
+
+#[derive(Debug)]
+struct SettledFile<T> {
+    whole: Option<(Version, T)>,
+    /// A version that differs from the whole one: it may be half written.
+    newer: Option<Newer>,
+    /// Since when it is being read, if that has not ended.
+    reading: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Newer {
+    version: Version,
+    /// Since when it is the same.
+    same_since: Instant,
+    /// Since when the file has been changing.
+    changing_since: Instant,
+}
+
+/// What tells two versions of a file apart. Reads at times that are far enough apart have the same one only if
+/// nothing changed between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    /// The hash of the metadata of a file that can be read.
+    metadata: u64,
+    /// The hash of the bytes, or of the error.
+    content: u64,
+}
+
+/// A file whose newest version is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsettled {
+    pub path: PathBuf,
+    pub reason: UnsettledReason,
+    pub since: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnsettledReason {
+    Changing,
+    Blocked,
+}
+
+impl UnsettledReason {
+    /// Returns what is wrong, in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            UnsettledReason::Changing => "the file keeps changing",
+            UnsettledReason::Blocked => "reading the file does not end",
+        }
+    }
+}
+
+impl<T: Clone> SettledFiles<T> {
+    /// Files of up to `max_bytes` each, which are used once they have not changed for `settle_time`.
+    pub fn new(max_bytes: u64, settle_time: Duration) -> SettledFiles<T> {
+        SettledFiles { settle_time, reads: FileReads::new(max_bytes), files: Mutex::default() }
+    }
+
+    /// Reads files, and makes a `T` of each new whole version, or of the error.
+    pub fn read(&self, paths: &[PathBuf], make: impl Fn(&Path, io::Result<Vec<u8>>) -> T) {
+        let read = self.reads.read_all(paths, READ_WAIT);
+        self.update(paths, read, Instant::now(), make);
+    }
+
+    fn update(
+        &self,
+        paths: &[PathBuf],
+        read: Vec<Result<io::Result<FileContent>, Instant>>,
+        now: Instant,
+        make: impl Fn(&Path, io::Result<Vec<u8>>) -> T,
+    ) {
+        let mut files = self.files.lock();
+        for (path, read) in paths.iter().zip(read) {
+            let new = || SettledFile { whole: None, newer: None, reading: None };
+            let file = files.entry(path.clone()).or_insert_with(new);
+            match read {
+                Ok(read) => {
+                    file.reading = None;
+                    file.update(read, now, self.settle_time, |bytes| make(path, bytes));
+                }
+                Err(since) => {
+                    file.reading = Some(since);
+                    if file.whole.is_none() && now.saturating_duration_since(since) >= BLOCKED_AFTER
+                    {
+                        let error = blocked();
+                        file.whole = Some((Version::of(&Err(&error)), make(path, Err(error))));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the files again that are not settled.
+    pub fn read_unsettled(&self, make: impl Fn(&Path, io::Result<Vec<u8>>) -> T) {
+        let files = self.files.lock();
+        let open = files.iter().filter(|(_, file)| !file.is_settled());
+        let open: Vec<PathBuf> = open.map(|(path, _)| path.clone()).collect();
+        drop(files);
+        self.read(&open, make);
+    }
+
+    /// Returns the last whole version of a file, and the hash of its content; none before there is one.
+    pub fn whole(&self, path: &Path) -> Option<(u64, T)> {
+        let files = self.files.lock();
+        let (version, whole) = files.get(path)?.whole.as_ref()?;
+        Some((version.content, whole.clone()))
+    }
+
+    /// Returns whether a file was never read.
+    pub fn is_new(&self, path: &Path) -> bool {
+        !self.files.lock().contains_key(path)
+    }
+
+    /// Returns whether no file may be half written, and none is still read that may not be blocked.
+    pub fn are_settled(&self) -> bool {
+        self.files.lock().values().all(SettledFile::is_settled)
+    }
+
+    /// Returns whether the reads of all files have ended.
+    pub fn are_read(&self) -> bool {
+        self.files.lock().values().all(|file| file.reading.is_none())
+    }
+
+    /// Returns whether all files have a whole version.
+    pub fn are_whole(&self) -> bool {
+        self.files.lock().values().all(|file| file.whole.is_some())
+    }
+
+    /// Forgets all other files.
+    pub fn retain(&self, is_kept: impl Fn(&Path) -> bool) {
+        self.files.lock().retain(|path, _| is_kept(path));
+    }
+
+    /// Returns the files whose newest version has not been usable for long.
+    pub fn unsettled(&self, now: Instant) -> Vec<Unsettled> {
+        let files = self.files.lock();
+        let mut unsettled: Vec<Unsettled> =
+            files.iter().filter_map(|(path, file)| file.unsettled(path, now)).collect();
+        unsettled.sort_by(|a, b| a.path.cmp(&b.path));
+        unsettled
+    }
+}
+
+impl<T> SettledFile<T> {
+    fn update(
+        &mut self,
+        read: io::Result<FileContent>,
+        now: Instant,
+        settle_time: Duration,
+        make: impl FnOnce(io::Result<Vec<u8>>) -> T,
+    ) {
+        let version = Version::of(&read.as_ref());
+        let known = self.whole.as_ref().map(|(version, _)| *version);
+        if known == Some(version) {
+            self.newer = None;
+            return;
+        }
+        // Threads may stop between reading a file and the clock: what counts is when its metadata was read.
+        let (asked, answered) = read.as_ref().map_or((now, now), |read| read.times);
+        let (same_since, changing_since) = match &self.newer {
+            Some(newer) if newer.version == version => (newer.same_since, newer.changing_since),
+            Some(newer) => (answered, newer.changing_since),
+            None => (answered, now),
+        };
+        let had_nothing = known.is_none_or(|version| version.metadata == 0);
+        let is_old = had_nothing && read.as_ref().is_ok_and(|read| is_old(&read.metadata));
+        if !is_old && asked.saturating_duration_since(same_since) < settle_time {
+            self.newer = Some(Newer { version, same_since, changing_since });
+            return;
+        }
+        self.newer = None;
+        match &mut self.whole {
+            Some((whole, _)) if whole.content == version.content => *whole = version,
+            whole => *whole = Some((version, make(read.map(|read| read.bytes)))),
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.newer.is_none() && self.reading.is_none_or(|since| since.elapsed() >= BLOCKED_AFTER)
+    }
+
+    fn unsettled(&self, path: &Path, now: Instant) -> Option<Unsettled> {
+        let lasts = |since: Instant, least| now.saturating_duration_since(since) >= least;
+        let blocked = self.reading.filter(|since| lasts(*since, BLOCKED_AFTER));
+        let changing = self.newer.as_ref().map(|newer| newer.changing_since);
+        let changing = changing.filter(|since| lasts(*since, CHANGING_AFTER));
+        let (reason, since) = match (blocked, changing) {
+            (Some(since), _) => (UnsettledReason::Blocked, since),
+            (None, since) => (UnsettledReason::Changing, since?),
+        };
+        Some(Unsettled { path: path.to_owned(), reason, since })
+    }
+}
+
+impl Version {
+    fn of(read: &Result<&FileContent, &io::Error>) -> Version {
+        let hash = |value: &dyn Fn(&mut DefaultHasher)| {
+            let mut hasher = DefaultHasher::new();
+            value(&mut hasher);
+            hasher.finish()
+        };
+        match read {
+            Ok(FileContent { bytes, metadata, .. }) => {
+                let changed = (metadata.mtime(), metadata.mtime_nsec(), metadata.ctime());
+                let file = (metadata.ctime_nsec(), metadata.dev(), metadata.ino(), metadata.len());
+                let metadata = hash(&|hasher| (changed, file).hash(hasher));
+                Version { metadata, content: hash(&|hasher| bytes.hash(hasher)) }
+            }
+            Err(error) => {
+                let content = hash(&|hasher| (false, error.to_string()).hash(hasher));
+                Version { metadata: 0, content }
+            }
+        }
+    }
+}
+
+/// Returns whether a file has not changed for some time before it was read, nor since.
+fn is_old(metadata: &Metadata) -> bool {
+    #[expect(clippy::disallowed_methods, reason = "compared with the times of files")]
+    let now = SystemTime::now();
+    let changed = Duration::from_secs(metadata.ctime().max(metadata.mtime()).unsigned_abs());
+    now.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|now| now > changed + OLD)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+    use crate::regular;
+
+    const SETTLE_TIME: Duration = Duration::from_millis(100);
+
+    /// A list in a file, and the times at which it is read.
+    struct Watched {
+        directory: tempfile::TempDir,
+        files: SettledFiles<String>,
+        now: Instant,
+        changes: u64,
+    }
+
+    impl Watched {
+        fn new() -> Watched {
+            let directory = tempfile::tempdir().unwrap();
+            let files = SettledFiles::new(1 << 20, SETTLE_TIME);
+            Watched { directory, files, now: Instant::now(), changes: 0 }
+        }
+
+        fn paths(&self) -> [PathBuf; 1] {
+            [self.directory.path().join("list")]
+        }
+
+        /// Writes the file in place, each time at another time.
+        fn write(&mut self, text: &str) {
+            fs::write(&self.paths()[0], text).unwrap();
+            self.changes += 1;
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(self.changes);
+            File::options().write(true).open(&self.paths()[0]).unwrap().set_modified(time).unwrap();
+        }
+
+        /// Returns the whole version after this time.
+        fn after(&mut self, millis: u64) -> Option<String> {
+            self.now += Duration::from_millis(millis);
+            let times = (self.now, self.now);
+            let read = |path: &Path| {
+                regular::read(path, 1 << 20).map(|read| FileContent { times, ..read })
+            };
+            let read = self.paths().map(|path| Ok(read(&path)));
+            self.files.update(&self.paths(), read.into(), self.now, |_, read| match read {
+                Ok(bytes) => String::from_utf8(bytes).unwrap(),
+                Err(error) => error.kind().to_string(),
+            });
+            self.files.whole(&self.paths()[0]).map(|(_, whole)| whole)
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_written_in_place_is_used_once_it_has_not_changed_for_a_while() {
+        let mut list = Watched::new();
+        list.write("1\n");
+        assert_eq!(list.after(0), None);
+        list.write("1\n2\n");
+        assert_eq!(list.after(99), None);
+        assert_eq!(list.after(99), None);
+        assert_eq!(list.after(1).as_deref(), Some("1\n2\n"));
+        for lines in 0..100 {
+            list.write(&"3\n".repeat(lines));
+            assert_eq!(list.after(90).as_deref(), Some("1\n2\n"));
+        }
+        assert_eq!(list.after(100).as_deref(), Some(&*"3\n".repeat(99)));
+    }
+
+    #[test]
+    fn a_file_that_is_rewritten_with_the_same_text_is_never_empty() {
+        let mut list = Watched::new();
+        list.write("1\n");
+        list.after(0);
+        assert_eq!(list.after(100).as_deref(), Some("1\n"));
+        for _ in 0..102 {
+            list.write("1\n");
+            list.write("");
+            // It is read while it is empty, each time.
+            assert_eq!(list.after(100).as_deref(), Some("1\n"));
+        }
+        let [changing] = &list.files.unsettled(list.now)[..] else { panic!() };
+        assert_eq!(changing.reason, UnsettledReason::Changing);
+        list.after(100);
+        assert_eq!(
+            (list.after(100).as_deref(), list.files.unsettled(list.now)),
+            (Some(""), vec![])
+        );
+    }
+
+    #[test]
+    fn a_change_of_ten_seconds_is_reported_and_a_missing_file_is_one_too() {
+        let mut list = Watched::new();
+        assert_eq!(list.after(0), None);
+        assert_eq!(list.after(100).as_deref(), Some("entity not found"));
+        list.write("0");
+        for change in 1..100 {
+            list.after(100);
+            list.write(&change.to_string());
+        }
+        assert_eq!(list.files.unsettled(list.now), []);
+        list.after(100);
+        list.write("x");
+        list.after(100);
+        assert_eq!(list.files.unsettled(list.now).len(), 1);
+        assert!(!list.files.are_settled());
+        assert_eq!(list.after(100).as_deref(), Some("x"));
+        assert!(list.files.are_settled());
+    }
+
+    #[test]
+    fn a_file_that_has_not_changed_for_seconds_is_whole_at_once() {
+        let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        let files = SettledFiles::new(u64::MAX, SETTLE_TIME);
+        files.read(std::slice::from_ref(&path), |_, read| read.unwrap().len());
+        assert!(files.whole(&path).is_some_and(|(_, length)| length > 100));
+    }
+
+    #[test]
+    fn a_file_whose_read_blocks_keeps_what_it_had_and_is_reported() {
+        let mut list = Watched::new();
+        list.write("1");
+        list.after(0);
+        list.after(100);
+        let started = list.now;
+        let other = list.directory.path().join("other");
+        let block = |seconds| {
+            let now = started + Duration::from_secs(seconds);
+            let paths = [list.paths()[0].clone(), other.clone()];
+            list.files.update(&paths, vec![Err(started), Err(started)], now, |_, read| {
+                read.unwrap_err().to_string()
+            });
+            let whole = paths.map(|path| list.files.whole(&path).map(|(_, whole)| whole));
+            (whole, list.files.unsettled(now).len())
+        };
+        assert_eq!(block(4), ([Some("1".to_owned()), None], 0));
+        let error = "reading it does not end".to_owned();
+        assert_eq!(block(5), ([Some("1".to_owned()), Some(error)], 2));
+        assert_eq!(list.after(6_000).as_deref(), Some("1"));
+        assert_eq!(list.files.unsettled(list.now).len(), 1);
+    }
+}
