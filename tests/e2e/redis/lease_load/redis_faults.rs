@@ -129,9 +129,7 @@ fn a_slot_that_moves_admits_no_more_than_a_window() {
     let cluster = Cluster::start(3, 0);
     let url = cluster.addresses().join(",");
     let setup = move |setup: Setup| {
-        setup
-            .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
-            .env("WEIR__STORE__REDIS__URL", &url)
+        setup.env("WEIR__STORE__REDIS__TOPOLOGY", "cluster").env("WEIR__STORE__REDIS__URL", &url)
     };
     let exam = Exam::start(setup, SHORT, REPLICAS, Target::Steady);
     seconds(1);
