@@ -32,7 +32,8 @@ impl Gateway {
             .arg("serve")
             .env("CONFIG_TYPE", "GRPC_XDS_SOTW")
             .env("CONFIG_GRPC_XDS_NODE_ID", policy.node_id())
-            .env("CONFIG_GRPC_XDS_SERVER_URL", server.address.to_string());
+            .env("CONFIG_GRPC_XDS_SERVER_URL", server.address.to_string())
+            .env("WEIR__HTTP__ALLOW_NEGATIVE_HITS", "true");
         let setup = overlay.into_iter().fold(setup, |setup, text| {
             let setup = setup.file("quota.overlay.yaml", text);
             let path = setup.path("quota.overlay.yaml");
