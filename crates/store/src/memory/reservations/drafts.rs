@@ -50,15 +50,15 @@ impl Reservations {
         };
         // Each id, and the reset of its key.
         let ids = operations.filter_map(|(i, charge, _)| {
-            let prints = fingerprints.of_reservation(charge)?;
-            let [id, reset] = prints.map(|print| (shard_of(&print, shards.len()), print));
-            Some([(id, Some(i)), (reset, None)])
+            let [id, reset] = fingerprints.of_reservation(charge)?;
+            let at = |print, charge| (shard_of(&print, shards.len()), print, charge);
+            Some([at(id, Some(i)), at(reset, None)])
         });
-        let mut ids: SmallVec<[((usize, Print), Option<usize>); 4]> = ids.flatten().collect();
+        let mut ids: SmallVec<[(usize, Print, Option<usize>); 4]> = ids.flatten().collect();
         ids.sort_unstable();
         let mut locked = None;
         let mut resets: SmallVec<[(Print, Micros); 2]> = SmallVec::new();
-        for ((shard, print), charge) in ids {
+        for (shard, print, charge) in ids {
             if locked != Some(shard) {
                 drafts.locks.push(shards[shard].0.lock());
                 locked = Some(shard);
