@@ -73,7 +73,7 @@ async fn replicas_behind_proxies_admit_exactly_n_with_leases_and_share_no_contro
         }
         replicas[0].until_said("replicas share no controls and no lists of top keys").unwrap();
         let controls = ControlApi::new(&replicas[0]);
-        let (status, written) = controls.put("eve", &of_user("eve", &json!({})));
+        let (status, written) = controls.put("eve", &of_user("eve", &json!({ "action": "block" })));
         assert_eq!((status, &written["shared"]), (200, &json!(false)), "{written}");
         // A replica that stops returns what it has leased.
         assert_eq!(admitted(replicas[0].grpc, "bob", 300).await, [300; 4]);
