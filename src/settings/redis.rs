@@ -259,6 +259,9 @@ fn read_login(
     Login {
         username: username.value.clone(),
         password: password.value.clone(),
-        password_file: password_file.value.clone().map(PasswordFile::new),
+        password_file: password_file.value.clone().map(|path| match &*password_file.origin {
+            "REDIS_AUTH_FILE" | "REDIS_PERSECOND_AUTH_FILE" => PasswordFile::with_user(path),
+            _ => PasswordFile::new(path),
+        }),
     }
 }

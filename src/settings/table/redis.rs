@@ -49,7 +49,7 @@ group! {
         /// Password.
         password: Option<Secret> = "", reference ["REDIS_AUTH"];
         /// File with the password, read for each new connection. It may be missing at first.
-        password_file: Option<PathBuf> = "";
+        password_file: Option<PathBuf> = "", reference ["REDIS_AUTH_FILE"];
         /// Database number; a cluster and a proxy have only 0.
         db: Int<u32, 0, 1_000_000> = "0";
         /// Prefix of all keys, without braces. With layout = reference it is empty unless set.
@@ -120,7 +120,7 @@ group! {
         /// Password.
         password: Option<Secret> = "", reference ["REDIS_PERSECOND_AUTH"];
         /// File with the password, read for each new connection. It may be missing at first.
-        password_file: Option<PathBuf> = "";
+        password_file: Option<PathBuf> = "", reference ["REDIS_PERSECOND_AUTH_FILE"];
         /// Database number; a cluster and a proxy have only 0.
         db: Int<u32, 0, 1_000_000> = "0";
         /// Timeout for connecting and logging in.

@@ -40,26 +40,33 @@ pub struct Login {
 #[derive(Clone, Debug)]
 pub struct PasswordFile {
     path: PathBuf,
+    /// Whether a user name and a colon may be before the password, as in the reference's file.
+    may_have_user: bool,
     /// Locked while the file is read, so that a file system that hangs holds one thread.
     reading: Arc<Mutex<()>>,
 }
 
 impl PasswordFile {
     pub fn new(path: PathBuf) -> PasswordFile {
-        PasswordFile { path, reading: Arc::default() }
+        PasswordFile { path, may_have_user: false, reading: Arc::default() }
+    }
+
+    /// Returns a file of `password` or `username:password`.
+    pub fn with_user(path: PathBuf) -> PasswordFile {
+        PasswordFile { may_have_user: true, ..PasswordFile::new(path) }
     }
 
     pub fn path(&self) -> &PathBuf {
         &self.path
     }
 
-    /// Reads the password, on a thread of its own: not one that serves, and none that a runtime waits for when it
+    /// Reads the user name, if there is one, and the password, on a thread of its own: not one that serves, and none that a runtime waits for when it
     /// ends. Line breaks at the end are ignored.
     ///
     /// # Errors
     ///
     /// The file cannot be read.
-    pub(super) async fn read(&self) -> io::Result<String> {
+    pub(super) async fn read(&self) -> io::Result<(Option<String>, String)> {
         let reading = self.reading.clone().lock_owned().await;
         let path = self.path.clone();
         let (done, text) = oneshot::channel();
@@ -71,7 +78,11 @@ impl PasswordFile {
         };
         Builder::new().name("weir-password".to_owned()).spawn(read)?;
         let text = text.await.map_err(io::Error::other)??;
-        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+        let text = text.trim_end_matches(['\r', '\n']);
+        Ok(match text.split_once(':') {
+            Some((user, password)) if self.may_have_user => (Some(user.into()), password.into()),
+            _ => (None, text.to_owned()),
+        })
     }
 }
 

@@ -20,14 +20,14 @@ pub(in super::super) async fn connect(
     access: &Access,
     endpoint: &Endpoint,
 ) -> Result<Link, ConnectError> {
-    let password = read_password(access).await?;
-    match log_in(access, endpoint, password.as_deref()).await {
+    let credentials = read_credentials(access).await?;
+    match log_in(access, endpoint, &credentials).await {
         Err(ConnectError::Redis(error)) if needs_login(&error) => {
-            let newer = read_password(access).await?;
-            if newer == password {
+            let newer = read_credentials(access).await?;
+            if newer == credentials {
                 return Err(error.into());
             }
-            log_in(access, endpoint, newer.as_deref()).await
+            log_in(access, endpoint, &newer).await
         }
         connected => connected,
     }
@@ -36,14 +36,14 @@ pub(in super::super) async fn connect(
 async fn log_in(
     access: &Access,
     endpoint: &Endpoint,
-    password: Option<&str>,
+    (username, password): &Credentials,
 ) -> Result<Link, ConnectError> {
     let mut settings = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP2)
         // Not every proxy passes it on.
         .set_skip_set_lib_name()
         .set_db(access.db);
-    if let Some(username) = &access.login.username {
+    if let Some(username) = username {
         settings = settings.set_username(username);
     }
     if let Some(password) = password {
@@ -59,15 +59,18 @@ async fn log_in(
     }
 }
 
-/// Returns the password as it is now; none if it is empty. Waits for its file for half as long as for a server, so
+/// The user name and the password.
+type Credentials = (Option<String>, Option<String>);
+
+/// Returns the credentials as they are now, without what is empty. Waits for its file for half as long as for a server, so
 /// that the error names the file.
-async fn read_password(access: &Access) -> Result<Option<String>, ConnectError> {
-    let Login { password, password_file, .. } = &access.login;
-    let password = match password_file {
+async fn read_credentials(access: &Access) -> Result<Credentials, ConnectError> {
+    let Login { username, password, password_file } = &access.login;
+    let (of_file, password) = match password_file {
         Some(file) => {
             let limit = access.timeout / 2;
             match tokio::time::timeout(limit, file.read()).await {
-                Ok(Ok(text)) => Some(text),
+                Ok(Ok((username, password))) => (username, Some(password)),
                 Ok(Err(error)) => return Err(ConnectError::File(shown_path(file.path()), error)),
                 // To look whether the path exists would take as long.
                 Err(_) => {
@@ -76,9 +79,11 @@ async fn read_password(access: &Access) -> Result<Option<String>, ConnectError> 
                 }
             }
         }
-        None => password.clone(),
+        None => (None, password.clone()),
     };
-    Ok(password.filter(|password| !password.is_empty()))
+    let is_given = |text: &String| !text.is_empty();
+    let username = username.clone().or(of_file.filter(is_given));
+    Ok((username, password.filter(is_given)))
 }
 
 /// Returns whether a server refuses the login, or asks for one: only a new connection can help.

@@ -47,6 +47,30 @@ fn a_password_file_that_is_missing_or_empty_is_waited_for() {
     }
 }
 
+/// The reference's REDIS_AUTH_FILE has a user name before the password, or none.
+#[test]
+fn a_file_may_have_a_user_name() {
+    let server = protected();
+    server.command(&["ACL", "SETUSER", "weir", "on", ">p:w", "~*", "&*", "+@all"]);
+    let file = server.directory().join("login");
+    for (text, with_user, is_good) in
+        [("weir:p:w\n", true, true), ("pw", true, true), ("weir:p:w", false, false)]
+    {
+        std::fs::write(&file, text).unwrap();
+        runtime().block_on(async {
+            let mut options = options(single(&server));
+            let new = if with_user { PasswordFile::with_user } else { PasswordFile::new };
+            options.access.login.password_file = Some(new(file.clone()));
+            let store = RedisStore::new(options);
+            let plan = plan(100, Unit::Day);
+            match is_good {
+                true => until_counted(&store, &plan).await,
+                false => assert!(try_take(&store, "a", &plan).await.is_err(), "{text:?}"),
+            }
+        });
+    }
+}
+
 #[test]
 fn the_password_file_of_a_cluster_is_waited_for() {
     let cluster = Cluster::start(2, 0);
