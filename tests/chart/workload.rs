@@ -56,7 +56,9 @@ fn probes_take_timings_and_keep_their_handlers() {
         ("livenessProbe", json!({ "periodSeconds": 10, "timeoutSeconds": 10 })),
     ] {
         let (default, own) = (&default.container()[probe], &own.container()[probe]);
-        assert_eq!(own["httpGet"]["path"], default["httpGet"]["path"], "{probe}");
+        // HTTP has TLS in that file, so that probes ask the debug port.
+        let path = default["httpGet"]["path"].text();
+        assert!(own["exec"]["command"].to_string().contains(path), "{probe}");
         for (name, value) in timings.as_object().unwrap() {
             assert_eq!(&own[name], value, "{probe}.{name}");
         }
