@@ -149,6 +149,9 @@ impl Rendering {
         let path = |path: &'_ Path| path.to_str().expect("UTF-8").to_owned();
         let chart = path(&self.chart);
         arguments.push(&chart);
+        if knows_store_secret(&self.chart) {
+            arguments.push(STORE_SECRET);
+        }
         let files: Vec<String> = self.files.iter().map(|file| path(file)).collect();
         for file in files.iter().map(String::as_str).chain(["-"]) {
             arguments.extend(["--values", file]);
@@ -161,6 +164,18 @@ impl Rendering {
 /// What try_render has rendered so far.
 static RENDERED: LazyLock<Mutex<HashMap<String, Result<Manifests, String>>>> =
     LazyLock::new(Mutex::default);
+
+/// Names the secret of the bundled store's password: without a cluster, Helm cannot look up one of its own.
+pub const STORE_SECRET: &str = "--set=store.bundled.existingSecret=weir-valkey";
+
+/// Returns whether a chart has that value. That of an old commit may not, and refuses it.
+fn knows_store_secret(chart: &Path) -> bool {
+    // A package, or a parent, has no schema here.
+    let Ok(schema) = std::fs::read_to_string(chart.join("values.schema.json")) else { return true };
+    let value = "/properties/store/properties/bundled/properties/existingSecret";
+    let schema: serde_json::Value = serde_json::from_str(&schema).expect("JSON");
+    schema.pointer(value).is_some()
+}
 
 /// The namespace of every release.
 pub const NAMESPACE: &str = "limits";

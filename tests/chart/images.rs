@@ -67,7 +67,8 @@ fn global_values_of_a_parent_apply() {
     std::fs::write(parent.join("Chart.yaml"), manifest).unwrap();
     let chart = crate::helm::chart_directory();
     std::os::unix::fs::symlink(chart, parent.join("charts/weir")).unwrap();
-    let values = "global: { imageRegistry: r.example.com, imagePullSecrets: [a], storageClass: b }";
+    let values = "global: { imageRegistry: r.example.com, imagePullSecrets: [a], storageClass: b }
+weir: { store: { bundled: { existingSecret: weir-valkey } } }";
     let release = helm.chart().chart(&parent).values(values).render();
     for image in images(&release) {
         assert!(image.starts_with("r.example.com/"), "{image}");

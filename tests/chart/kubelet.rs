@@ -23,6 +23,9 @@ fn files(of: &[(&str, &str)]) -> Files {
     of.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect()
 }
 
+/// The password of the bundled store, whose secret every node has.
+pub const STORE_PASSWORD: &str = "p%a\"ss \\ w$o'rd";
+
 /// The pod of weir on a node.
 #[derive(Debug)]
 pub struct Node {
@@ -60,7 +63,8 @@ impl Node {
         Node::with_pod(release, release.pod())
     }
 
-    fn with_pod(release: &Manifests, pod: &Value) -> Node {
+    /// Takes the first container of a pod of a release.
+    pub fn with_pod(release: &Manifests, pod: &Value) -> Node {
         let container = &pod["containers"].list()[0];
         let mounts = container.get("volumeMounts").into_iter().flat_map(Value::list);
         let claims = release.workload()["spec"].get("volumeClaimTemplates");
@@ -84,7 +88,7 @@ impl Node {
         Node {
             directory: TempDir::with_prefix("weir-chart").unwrap(),
             container: container.clone(),
-            secrets: BTreeMap::new(),
+            secrets: [("weir-valkey".to_owned(), files(&[("password", STORE_PASSWORD)]))].into(),
             config_maps: config_maps.collect(),
             mounts: mounts.collect(),
             addresses: Vec::new(),
@@ -199,12 +203,16 @@ impl Node {
         rewritten
     }
 
-    /// Returns the container's command on this machine, with further arguments.
-    fn command(&self, further: &[&str]) -> Command {
+    /// Returns the words of the container's command on this machine.
+    pub fn words(&self) -> Vec<String> {
         let text = |value: &Value| self.rewrite(value.text());
         let words = ["command", "args"].map(|key| self.container.get(key));
-        let words = words.into_iter().flatten().flat_map(Value::list).map(text);
-        let mut command = self.binary(&words.collect::<Vec<_>>());
+        words.into_iter().flatten().flat_map(Value::list).map(text).collect()
+    }
+
+    /// Returns the container's command on this machine, with further arguments.
+    fn command(&self, further: &[&str]) -> Command {
+        let mut command = self.binary(&self.words());
         command.args(further);
         command
     }

@@ -18,14 +18,9 @@ const ALL: &str = "metrics: { serviceMonitor: { enabled: true }, prometheusRule:
 fn monitoring_is_off_by_default() {
     let Some(helm) = Helm::newest() else { return };
     let release = helm.render("");
-    for kind in [
-        "ServiceMonitor",
-        "PodMonitor",
-        "PrometheusRule",
-        "HorizontalPodAutoscaler",
-        "NetworkPolicy",
-        "Certificate",
-    ] {
+    for kind in
+        ["ServiceMonitor", "PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler", "Certificate"]
+    {
         assert_eq!(release.of_kind(kind).count(), 0, "{kind}");
     }
     assert!(!release.kinds().contains(&"PrometheusRule"));

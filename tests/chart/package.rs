@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::helm::{Helm, chart_directory};
+use crate::helm::{Helm, STORE_SECRET, chart_directory};
 use crate::manifests::Read;
 use crate::support::{root, yaml};
 
@@ -54,15 +54,16 @@ fn the_chart_works_as_a_dependency() {
     let manifest = "apiVersion: v2\nname: parent\nversion: 1.0.0\n";
     std::fs::write(parent.join("Chart.yaml"), manifest).unwrap();
     std::os::unix::fs::symlink(chart_directory(), parent.join("charts/weir")).unwrap();
-    let values = "global: { region: eu }\nweir: { replicaCount: 4 }";
-    let release = helm.chart().chart(&parent).release("shop").values(values).render();
+    let store = "store: { bundled: { existingSecret: weir-valkey } }";
+    let values = format!("global: {{ region: eu }}\nweir: {{ replicaCount: 4, {store} }}");
+    let release = helm.chart().chart(&parent).release("shop").values(&values).render();
     assert_eq!(release.find("Deployment/shop-weir")["spec"]["replicas"], 4);
 }
 
 /// Returns what Helm prints after it has installed a chart.
 fn notes(helm: &Helm, chart: &Path, values: &str) -> String {
-    let arguments =
-        ["install", "weir", chart.to_str().unwrap(), "--dry-run=client", "--values", "-"];
+    let install = ["install", "weir", "--dry-run=client", STORE_SECRET];
+    let arguments = [&install[..], &[chart.to_str().unwrap(), "--values", "-"]].concat();
     let output = helm.run(&arguments, values).unwrap();
     output.split_once("NOTES:").expect("notes").1.to_owned()
 }

@@ -65,7 +65,7 @@ fn render(helm: &Helm, file: &str, values: &str) -> Manifests {
 }
 
 /// A pause of a busy machine must not count as an outage of Redis.
-const PATIENT: &str = "settings: { store: { redis: { slow_after: 10s }, budget: 10s } }\n";
+pub const PATIENT: &str = "settings: { store: { redis: { slow_after: 10s }, budget: 10s } }\n";
 
 fn read(path: &std::path::Path) -> String {
     std::fs::read_to_string(path).unwrap()
@@ -102,32 +102,6 @@ pub fn every_secret(release: &Manifests) -> Node {
         }
     }
     node
-}
-
-#[test]
-fn the_defaults_start_with_the_bundled_store() {
-    let Some(helm) = Helm::newest() else { return };
-    let release = render(&helm, "defaults", PATIENT);
-    // The store has the arguments of the container, which are Redis's too.
-    let store = release.find("Deployment/weir-store");
-    let container = &store["spec"]["template"]["spec"]["containers"].list()[0];
-    assert_eq!(container["command"], json!(["valkey-server"]));
-    let mut lines: Vec<String> = Vec::new();
-    for argument in container["args"].list() {
-        match (argument.text().strip_prefix("--"), lines.last_mut()) {
-            (Some(option), _) => lines.push(option.to_owned()),
-            (None, Some(line)) => *line += &format!(" \"{}\"", argument.text()),
-            (None, None) => panic!("{container}"),
-        }
-    }
-    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let redis = Server::configured(&lines);
-    let service = release.find("Service/weir-store");
-    let port = service["spec"]["ports"].list()[0]["port"].int();
-    let node = Node::new(&release).address(&format!("weir-store:{port}"), &redis.addr());
-    let running = node.start();
-    assert_limits(&running);
-    assert_ne!(redis.command(&["DBSIZE"]).int(), 0, "weir counts in the store");
 }
 
 #[test]

@@ -66,12 +66,13 @@ fn the_same_values_change_nothing() {
 fn from_the_bundled_store_to_redis() {
     let Some(helm) = Helm::newest() else { return };
     let (before, after) = (helm.render_file("defaults"), helm.render_file("redis-tls"));
-    let changes =
-        ["-Deployment/weir-store", "-Service/weir-store", SETTINGS, CHECKSUM, VOLUMES, CONTAINERS];
+    let store = ["-Deployment/weir-store", "-NetworkPolicy/weir-store", "-Service/weir-store"];
+    let changes = [&store[..], &[SETTINGS, CHECKSUM, VOLUMES, CONTAINERS]].concat();
     assert_changes(&before, &after, &changes);
     // Back again.
-    let back = changes.map(|it| it.replace('-', "+").replace("weir+", "weir-"));
-    assert_changes(&after, &before, &back.each_ref().map(String::as_str));
+    let back: Vec<String> =
+        changes.iter().map(|it| it.replace('-', "+").replace("weir+", "weir-")).collect();
+    assert_changes(&after, &before, &back.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[test]
@@ -130,7 +131,11 @@ fn switches_add_and_remove_their_resources() {
         ("podDisruptionBudget: { enabled: false }", vec!["-PodDisruptionBudget/weir"]),
         (
             "networkPolicy: { enabled: true }",
-            vec!["+NetworkPolicy/weir", "+NetworkPolicy/weir-store"],
+            vec!["+NetworkPolicy/weir", "NetworkPolicy/weir-store:spec.policyTypes"],
+        ),
+        (
+            "store: { bundled: { networkPolicy: { enabled: false } } }",
+            vec!["-NetworkPolicy/weir-store"],
         ),
         ("replicaCount: 3", vec![deployment, SETTINGS, CHECKSUM]),
         (

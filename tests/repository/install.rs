@@ -127,7 +127,9 @@ fn helm_accepts_the_commands_and_values() {
     let render = |words: &str| {
         let words: Vec<_> = words.split_whitespace().collect();
         let mut command = Command::new(&helm);
-        command.arg("template").arg("--api-versions=monitoring.coreos.com/v1");
+        command.args(["template", "--api-versions=monitoring.coreos.com/v1"]);
+        // Without a cluster, there is no password of an earlier installation.
+        command.arg("--set=store.bundled.existingSecret=weir-valkey");
         for word in words {
             command.arg(word.replace("values.yaml", values.to_str().unwrap()));
         }

@@ -126,6 +126,12 @@ store.redis has no effect with store.kind={{ .kind }}: set store.kind=redis
 {{- if and (ne .kind "disk") (or .disk.storageClass .disk.existingClaim) }}
 store.disk has no effect with store.kind={{ .kind }}: set store.kind=disk
 {{- end }}
+{{- if and (eq .kind "bundled") (not .bundled.existingSecret) }}
+{{- /* A list is never empty, even of a namespace that does not exist yet, and Helm itself lists the secrets of its release. */}}
+{{- if not (or (lookup "v1" "Secret" (include "weir.namespace" $) (include "weir.name" (list $ "store"))) (lookup "v1" "Secret" $.Release.Namespace "")) }}
+store.bundled.existingSecret is empty, and without a cluster, as in helm template and Argo CD, each rendering would generate another password: create a secret with the key {{ .bundled.passwordKey }}, and set store.bundled.existingSecret to its name, or use --dry-run=server
+{{- end }}
+{{- end }}
 {{- if and .disk.storageClass .disk.existingClaim }}
 store.disk.storageClass has no effect with store.disk.existingClaim: remove one of them
 {{- end }}

@@ -21,6 +21,7 @@
 - statefulset.yaml
 - store/deployment.yaml
 - store/networkpolicy.yaml
+- store/secret.yaml
 - store/service.yaml
 - tests/ready.yaml
 {{- end -}}

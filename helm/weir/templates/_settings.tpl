@@ -83,6 +83,7 @@ store:
   {{- if eq .Values.store.kind "bundled" }}
   redis:
     url: {{ include "weir.name" (list . "store") }}:6379
+    password_file: /etc/weir/secrets/redis/password
   {{- else if eq .Values.store.kind "redis" }}
   redis:
     {{- $servers := include "weir.redisServers" . | fromYamlArray }}

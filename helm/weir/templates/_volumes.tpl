@@ -29,6 +29,9 @@
 {{- if eq .Values.rules.source "xds" }}
 {{- include "weir.clientSecrets" (list "xds" .Values.rules.xds.tls) }}
 {{- end }}
+{{- if eq .Values.store.kind "bundled" }}
+- {{ include "weir.storePassword" . }}
+{{- end }}
 {{- range $server := include "weir.redisServers" . | fromYamlArray }}
 {{- with $server.values }}
 {{- include "weir.clientSecrets" (list $server.name .tls) }}
@@ -50,6 +53,13 @@
 {{- end }}
 {{- end -}}
 
+{{/* Returns the element of weir.secrets with the password of the bundled store. */}}
+{{- define "weir.storePassword" -}}
+{{- with .Values.store.bundled -}}
+{ volume: redis-password, path: secrets/redis, secret: {{ .existingSecret | default (include "weir.name" (list $ "store")) | quote }}, items: { {{ quote .passwordKey }}: password } }
+{{- end -}}
+{{- end -}}
+
 {{/* Returns the keys of the secret with tokens, with their files. */}}
 {{- define "weir.tokenFiles" -}}
 {{- $files := dict -}}
@@ -69,6 +79,22 @@
 {{- end }}
 {{- end -}}
 
+{{/* Returns the volume of a secret. Takes a list: the root context, an element of weir.secrets. */}}
+{{- define "weir.secretVolume" -}}
+{{- $fsGroup := dig "fsGroup" "" ((index . 0).Values.podSecurityContext | default dict) -}}
+{{- with index . 1 -}}
+- name: {{ .volume }}
+  secret:
+    secretName: {{ quote .secret }}
+    # Without a group for volumes, the files belong to root; only this container can read them.
+    defaultMode: {{ ternary "0440" "0444" (not (empty $fsGroup)) }}
+    items:
+      {{- range $key, $file := .items }}
+      - { key: {{ quote $key }}, path: {{ quote $file }} }
+      {{- end }}
+{{- end -}}
+{{- end -}}
+
 {{- define "weir.volumes" -}}
 - name: settings
   configMap:
@@ -83,17 +109,8 @@
   configMap:
     name: {{ quote . }}
 {{- end }}
-{{- $fsGroup := dig "fsGroup" "" (.Values.podSecurityContext | default dict) }}
 {{- range include "weir.secrets" . | fromYamlArray }}
-- name: {{ .volume }}
-  secret:
-    secretName: {{ quote .secret }}
-    # Without a group for volumes, the files belong to root; only this container can read them.
-    defaultMode: {{ ternary "0440" "0444" (not (empty $fsGroup)) }}
-    items:
-      {{- range $key, $file := .items }}
-      - { key: {{ quote $key }}, path: {{ quote $file }} }
-      {{- end }}
+{{ include "weir.secretVolume" (list $ .) }}
 {{- end }}
 {{- with .Values.controls.existingClaim }}
 - name: controls
