@@ -357,6 +357,7 @@ impl WatchState {
             format!("{}: {}", path.display(), reason.text())
         };
         let errors = unsettled.iter().map(text).collect::<Vec<_>>().join("; ");
+        self.loader.set_unsettled(reader, unsettled);
         if let Some(suppressed) = state.unsettled.pass(&errors, Instant::now()) {
             self.metrics.errors.inc();
             tracing::warn!(
@@ -365,7 +366,6 @@ impl WatchState {
                 "some files are not used as they are, their last whole versions stay in use"
             );
         }
-        self.loader.set_unsettled(reader, unsettled);
     }
 
     /// Renews all watches: links may lead to other directories now, and a watch is lost when its directory
