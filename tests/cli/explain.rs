@@ -207,7 +207,7 @@ fn json_goes_in_and_out() {
     assert_eq!(rule["limits"], serde_json::json!(["200 per minute"]));
     assert_eq!(rule["steps"][0]["matched"]["by"], "value");
     assert_eq!(sent["sent_limit"], "3 per hour");
-    assert_eq!(sent["metric"], "shop.any_x");
+    assert_eq!(sent["metric"], "shop.any");
     assert_eq!((&sent["matched"], &sent["rule"]), (&true.into(), &serde_json::Value::Null));
 }
 

@@ -95,9 +95,9 @@ fn a_manifest_may_be_one_line() {
     let (good, printed) = weir(&[("a.yaml", &manifest)], "check a.yaml");
     assert!(good, "{printed}");
     // Errors have the place of their file in the manifest.
-    let broken = manifest.replace("domain: d19999", "domian: d19999");
+    let broken = manifest.replace("domain: d19999", "domain: d19999\\nx: 1");
     let (good, printed) = weir(&[("a.yaml", &broken)], "check a.yaml");
-    let place = broken.find("\"domian").unwrap() + 1;
+    let place = broken.find("x: 1").unwrap() + 1;
     assert!(!good && printed.contains(&format!("a.yaml:1:{place}: error: ")), "{place}: {printed}");
 }
 

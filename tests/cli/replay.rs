@@ -165,13 +165,13 @@ descriptors:
     };
     let user = "--descriptor 'user={user},request_id={id}'";
     let report = replay(user);
-    let denied = &rule(&report, "llm.user")["refused"];
+    let denied = &rule(&report, "llm.user")["denied"];
     assert_eq!((&denied["requests"], &denied["keys"]), (&20.into(), &1.into()));
     assert_eq!(denied["worst_keys"][0]["key"], "user=ann");
-    assert_eq!(report["rules"]["refused"]["worst_keys"][0]["key"], "user=ann");
+    assert_eq!(report["rules"]["denied"]["worst_keys"][0]["key"], "user=ann");
     assert_eq!(report["traffic"]["descriptors"][0]["nearly_distinct"], Value::Null);
     // Where the log has what was used, that is reserved. No more than n fit: the rest of 10,000 is granted last.
-    let denied = replay(&format!("{user} --hits n"))["rules"]["refused"]["requests"].clone();
+    let denied = replay(&format!("{user} --hits n"))["rules"]["denied"]["requests"].clone();
     assert_eq!(denied, 10);
     let tight = RULES.replace("10000", "5000");
     fs::write(directory.path().join("tight.yaml"), tight).unwrap();
@@ -183,12 +183,12 @@ descriptors:
     );
     // What a denied request has reserved is returned, and a rule in shadow mode beside it shows its denials.
     let report = replay(&format!("{user} --descriptor 'path=/' --descriptor 'tenant=t' --hits n"));
-    assert_eq!(report["rules"]["refused"]["requests"], 30);
-    assert_eq!(rule(&report, "llm.user")["refused"]["requests"], 0);
-    assert_eq!(rule(&report, "llm.path")["refused"]["requests"], 30);
+    assert_eq!(report["rules"]["denied"]["requests"], 30);
+    assert_eq!(rule(&report, "llm.user")["denied"]["requests"], 0);
+    assert_eq!(rule(&report, "llm.path")["denied"]["requests"], 30);
     // The id of a hold is no part of a key, either.
     let report = replay("--descriptor 'job=j,run={id}'");
-    assert_eq!(rule(&report, "llm.job.run")["refused"]["keys"], 1);
+    assert_eq!(rule(&report, "llm.job.run")["denied"]["keys"], 1);
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn rules_limits_and_waits_are_those_that_decide() {
 {descriptors: [blocked=, other=], expect: {code: OK, rule: other, statuses: [{rule: null, limit: null}, {rule: other}]}},
 {domain: e, descriptors: [window=a], expect: {code: OK, rule: null}},
 {domain: e, descriptors: [{entries: window=a, limit: {requests_per_unit: 1, unit: day}}], expect: {rule: null}},
-{descriptors: [{entries: 'x=1,y=', limit: {requests_per_unit: 1, unit: day}}], expect: {rule: x_1.y, limit: ''}},
+{descriptors: [{entries: 'x=1,y=', limit: {requests_per_unit: 1, unit: day}}], expect: {rule: x.y, limit: ''}},
 {descriptors: [gcra=a], hits: 2, expect: {code: OK}},
 {descriptors: [gcra=a], expect: {code: OVER_LIMIT, retry: 143ms, reset: 1s}},
 {at: 142ms, descriptors: [gcra=a], expect: {code: OVER_LIMIT}},

@@ -223,6 +223,7 @@ pub const FAMILIES: &[Variable] = &[
     variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", OTLP),
     variable("OTEL_BSP_", VariableKind::Text, "", NotYet("the batches of spans: up to 512, at the latest after a second, of a queue of 4,096")),
     variable("OTEL_", VariableKind::Text, "", Unused("weir reads only the variables that its settings list")),
+    variable("GRPC_SERVER_TLS_CA_CERT", VariableKind::Text, "", Ignored("Envoy Gateway sets it, and the reference does not read it")),
     variable("CONFIG_GRPC_", VariableKind::Text, "", UNKNOWN),
     variable("GRPC_CLIENT_", VariableKind::Text, "", UNKNOWN),
     variable("GRPC_MAX_", VariableKind::Text, "", UNKNOWN),
