@@ -5,9 +5,16 @@ pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&
     words
         .map(|candidate| (distance(word, candidate), candidate))
         .min()
-        // Of a short word, little may differ.
-        .filter(|&(distance, _)| distance <= word.chars().count().div_ceil(4))
+        .filter(|&(distance, _)| distance <= most_edits(word))
         .map(|(_, candidate)| candidate)
+}
+
+/// Returns how many characters of a near word may differ: of a short word, one.
+fn most_edits(word: &str) -> usize {
+    match word.chars().count() {
+        0..6 => 1,
+        length => 1 + length / 3,
+    }
 }
 
 /// Suggests words for many misspelled ones, as long as that is quick: then for no more of them.

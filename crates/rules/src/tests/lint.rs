@@ -134,7 +134,10 @@ fn limits_without_a_number() {
     assert_eq!(of("- { key: k, rate_limits: [{ unit: day }] }\n").len(), 1);
     // A misspelled key is not a missing one.
     for limit in ["{ unit: day, requests: 5 }", "{ unit: day, requests_per_unit: , x: 1 }"] {
-        assert_eq!(of(&format!("- {{ key: k, rate_limit: {limit} }}\n")), [""; 0], "{limit}");
+        let text = format!("domain: d\ndescriptors:\n- {{ key: k, rate_limit: {limit} }}\n");
+        let files = vec![file("rules.yaml", &text)];
+        let problems = Loaded::compile(files, Problems::default(), &options(), None).problems;
+        assert!(problems.len() == 1 && problems[0].is_error(), "{limit}: {problems:?}");
     }
 }
 
