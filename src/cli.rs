@@ -2,7 +2,6 @@
 
 mod check;
 mod completions;
-mod convert;
 mod descriptor_args;
 mod diff;
 #[cfg(test)]
@@ -29,7 +28,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::error::ContextValue;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use self::operator::{change, controls, count, state, top, unblock};
@@ -45,8 +44,7 @@ Examples:
   weir test rules/
   weir replay rules/ --traffic access.log -d shop --descriptor 'path={path}'
   weir hit -d shop path=/login
-  weir block -d shop user=mallory --for 1h
-  weir convert '10/s, 200/m burst 50' -d shop --descriptor user";
+  weir block -d shop user=mallory --for 1h";
 
 /// A rate-limit service for Envoy.
 ///
@@ -93,8 +91,6 @@ enum Command {
     Reset(state::ResetArgs),
     /// Count a key's hits over recent times.
     Count(count::CountArgs),
-    /// Convert limits of other programs into weir's rules.
-    Convert(convert::ConvertArgs),
     /// Check whether a running weir is ready, for probes and health checks of containers.
     Health(health::HealthArgs),
     /// Print a settings file with every setting, its default and its description.
@@ -106,6 +102,9 @@ enum Command {
     Man(man::ManArgs),
 }
 
+/// The tip for `weir convert`, which weir does not have: a conversion can limit nothing without an error.
+const CONVERT_TIP: &str = "docs/migrating.md has the rule for each limit of other programs";
+
 /// The exit code of invalid arguments, which is clap's.
 const USAGE: u8 = 2;
 /// The exit code of `hit` for requests over their limit.
@@ -115,7 +114,7 @@ const OVER_LIMIT: u8 = 3;
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let args = arguments(args);
     let parsed = Cli::try_parse_from(&args);
-    let fail = |error| without_logins(explain::add_tip(error, &args)).exit();
+    let fail = |error| without_logins(add_tip(error, &args)).exit();
     match parsed.unwrap_or_else(fail).command {
         Command::Serve(serve) => serve::run(serve, args.first().is_some_and(is_reference)),
         Command::Check(args) => check::run(&args),
@@ -134,7 +133,6 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::State(args) => state::show(&args),
         Command::Reset(args) => state::reset(&args),
         Command::Count(args) => count::run(&args),
-        Command::Convert(args) => convert::run(&args),
         Command::Settings => settings::run(),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
@@ -150,6 +148,25 @@ fn without_logins(mut error: clap::Error) -> clap::Error {
     for (kind, text) in quoted.collect::<Vec<_>>() {
         error.insert(kind, ContextValue::String(text));
     }
+    error
+}
+
+/// Adds what to write instead, where clap cannot know it.
+fn add_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
+    let is = |command: &str| args.get(1).is_some_and(|arg| arg == command);
+    let has_domain = args.iter().any(|arg| arg == "-d" || arg == "--domain");
+    let tip = match error.kind() {
+        ErrorKind::MissingRequiredArgument if is("explain") && has_domain => {
+            "write RULES before -d"
+        }
+        ErrorKind::InvalidSubcommand if is("convert") => {
+            // Commands whose names are similar do something else.
+            error.remove(ContextKind::SuggestedSubcommand);
+            CONVERT_TIP
+        }
+        _ => return error,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     error
 }
 

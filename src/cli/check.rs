@@ -12,7 +12,6 @@ use clap::{Args, ValueEnum};
 use super::output::finish;
 use super::rule_files::{self, RuleFileArgs};
 use super::size::parse_size;
-pub(super) use envoy::{actions, nodes, typed_struct};
 use json::as_json;
 pub(super) use json::problem_json;
 use weir_common::escape::escape;

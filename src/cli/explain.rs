@@ -2,13 +2,11 @@
 
 mod text;
 
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::Value;
 
 use super::descriptor_args::parse_request;
@@ -94,17 +92,6 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
         false => ExitCode::from(NO_MATCH),
     };
     finish(printed, code)
-}
-
-/// Adds a tip to an error of the command line if the rules stand after the descriptors, as one of them.
-pub(super) fn add_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
-    let is_missing = error.kind() == ErrorKind::MissingRequiredArgument;
-    let has_domain = args.iter().any(|arg| arg == "-d" || arg == "--domain");
-    if is_missing && has_domain && args.get(1).is_some_and(|command| command == "explain") {
-        let tip = ContextValue::StyledStrs(vec!["write RULES before -d".into()]);
-        error.insert(ContextKind::Suggested, tip);
-    }
-    error
 }
 
 /// Explains by the active rules and controls of a running weir, with what is counted.

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::program::weir;
+
 const GOOD: &str = "\
 domain: shop
 descriptors:
@@ -390,7 +392,7 @@ fn warnings_can_be_denied() {
 #[test]
 fn output_that_cannot_be_written_is_an_error() {
     let rules = directory(&[("a.yaml", GOOD)]);
-    for args in ["check a.yaml", "explain a.yaml -d shop user=ann", "settings", "convert 10/s"] {
+    for args in ["check a.yaml", "explain a.yaml -d shop user=ann", "settings"] {
         let run = |redirection: &str| {
             let script = format!("exec \"$0\" {args} {redirection}");
             let mut shell = Command::new("sh");
@@ -496,4 +498,13 @@ fn networks_and_lists_are_listed_and_checked() {
         "{}",
         ran.err
     );
+}
+
+#[test]
+fn the_error_of_convert_names_the_page_with_the_rules() {
+    let ran = weir(Path::new("."), &["convert", "nginx.conf"]);
+    assert_eq!(ran.0, Some(2));
+    let wanted = "error: unrecognized subcommand 'convert'\n\n  tip: docs/migrating.md has the rule for each limit of other \
+                  programs\n";
+    assert!(ran.2.starts_with(wanted), "{:?}", ran.2);
 }

@@ -175,19 +175,6 @@ fn settings_files_with_many_errors_or_levels_are_read_to_their_end() {
 }
 
 #[test]
-fn limits_to_convert_are_found_by_name() {
-    let limit = |i| format!("- {{namespace: n{i}, max_value: 1, seconds: 60, variables: [a]}}\n");
-    let limits: String = (0..5_000).map(limit).collect();
-    let many: Vec<String> = (0..MANY).map(|i| format!("a{i}")).collect();
-    let long =
-        format!("- {{namespace: m, max_value: 1, seconds: 60, variables: [{}]}}\n", many.join(","));
-    let files = [("a.yaml", &*format!("{limits}{long}"))];
-    let (good, printed) = weir(&files, "convert a.yaml --from limitador --out out");
-    let left_out = "not converted: a.yaml:5001: it has over 200 conditions and variables\n";
-    assert!(!good && printed.starts_with(left_out), "{printed}");
-}
-
-#[test]
 fn sizes_of_files_are_written_as_in_settings() {
     for command in ["check rules.yaml", "test a.test.yaml"] {
         let test =

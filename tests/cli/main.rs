@@ -10,7 +10,6 @@ mod check;
 mod check_envoy;
 mod check_envoy_files;
 mod check_envoy_reserve;
-mod convert;
 mod explain;
 mod hostile_files;
 mod overlay;

@@ -1,17 +1,17 @@
 //! `weir check --envoy`: compares what Envoy sends with the rules.
 
-pub(in crate::cli) mod actions;
+mod actions;
 mod charges;
 mod compare;
 mod config;
 mod filter;
 mod input;
 mod istio;
-pub(in crate::cli) mod nodes;
+mod nodes;
 mod reservations;
 mod resources;
 mod routes;
-pub(in crate::cli) mod typed_struct;
+mod typed_struct;
 
 use std::collections::HashSet;
 use std::path::PathBuf;

@@ -152,7 +152,7 @@ fn entry(action: &Node<'_>, clusters: &Values) -> Option<(SentEntry, bool)> {
 }
 
 /// The entry of an action, with its value if it is written out; none for extensions and actions that are not known.
-pub(in crate::cli) fn written_entry(action: &Node<'_>) -> Option<(String, Option<String>)> {
+pub(super) fn written_entry(action: &Node<'_>) -> Option<(String, Option<String>)> {
     if get(action, "extension").is_some() {
         return None;
     }

@@ -3,28 +3,28 @@
 use weir_rules::tree::{Content, Node, Value};
 
 /// The field of this name in snake_case, also if it is written in lowerCamelCase.
-pub(in crate::cli) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
+pub(super) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
     let Content::Map(entries) = map.content() else { return None };
     let is_wanted = |name: &str| is_field(name, field);
     entries.iter().find(|(name, _)| name.text().is_some_and(is_wanted)).map(|(_, value)| value)
 }
 
 /// Follows fields from map to map.
-pub(in crate::cli) fn path<'n, 'a>(map: &'n Node<'a>, fields: &[&str]) -> Option<&'n Node<'a>> {
+pub(super) fn path<'n, 'a>(map: &'n Node<'a>, fields: &[&str]) -> Option<&'n Node<'a>> {
     fields.iter().try_fold(map, |map, field| get(map, field))
 }
 
 /// The text of a field; empty if it is absent.
-pub(in crate::cli) fn text<'n>(map: &'n Node<'_>, field: &str) -> &'n str {
+pub(super) fn text<'n>(map: &'n Node<'_>, field: &str) -> &'n str {
     get(map, field).and_then(Node::text).unwrap_or_default()
 }
 
-pub(in crate::cli) fn is_true(map: &Node<'_>, field: &str) -> bool {
+pub(super) fn is_true(map: &Node<'_>, field: &str) -> bool {
     get(map, field).and_then(Node::value) == Some(Value::Bool(true))
 }
 
 /// The items of a list; none if the field is absent.
-pub(in crate::cli) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
+pub(super) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
     match get(map, field).map(Node::content) {
         Some(Content::List(items)) => items,
         _ => &[],
@@ -32,13 +32,13 @@ pub(in crate::cli) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<
 }
 
 /// Whether a map is a message of a type: the end of its `@type`.
-pub(in crate::cli) fn has_type(map: &Node<'_>, name: &str) -> bool {
+pub(super) fn has_type(map: &Node<'_>, name: &str) -> bool {
     text(map, "@type").strip_suffix(name).is_some_and(|rest| rest.ends_with(['.', '/']))
 }
 
 /// Where a node is.
 #[derive(Clone, Copy, Default)]
-pub(in crate::cli) struct Place {
+pub(super) struct Place {
     /// The dump of a proxy that the place is in, as `/config_dump` has it; 0 outside of dumps. One file may have several.
     pub dump: usize,
     /// Whether the place is in the bootstrap of a dump that has the listeners again.
@@ -46,10 +46,7 @@ pub(in crate::cli) struct Place {
 }
 
 /// Calls `visit` for a node and all in it, except what a proxy does not use any more.
-pub(in crate::cli) fn walk<'n, 'a>(
-    node: &'n Node<'a>,
-    visit: &mut impl FnMut(&'n Node<'a>, Place),
-) {
+pub(super) fn walk<'n, 'a>(node: &'n Node<'a>, visit: &mut impl FnMut(&'n Node<'a>, Place)) {
     walk_in(node, Place::default(), visit);
 }
 
@@ -85,7 +82,7 @@ fn walk_in<'n, 'a>(
 }
 
 /// Whether a name is that of a field, in either case.
-pub(in crate::cli) fn is_field(name: &str, field: &str) -> bool {
+pub(super) fn is_field(name: &str, field: &str) -> bool {
     name == field || is_camel_case_of(name, field)
 }
 

@@ -4,7 +4,7 @@ use super::nodes::{get, text, walk};
 use weir_rules::tree::{Content, Node};
 
 /// Returns a document with each `TypedStruct` as the message that it stands for.
-pub(in crate::cli) fn unwrapped(root: Node<'_>) -> Node<'_> {
+pub(super) fn unwrapped(root: Node<'_>) -> Node<'_> {
     let mut has_any = false;
     walk(&root, &mut |node, _| has_any |= is_typed_struct(node));
     if has_any { unwrap(&root) } else { root }
@@ -38,7 +38,7 @@ fn unwrap<'a>(node: &Node<'a>) -> Node<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::check::nodes::{has_type, list, path};
+    use crate::cli::check::envoy::nodes::{has_type, list, path};
     use weir_rules::yaml;
 
     #[test]
