@@ -19,7 +19,6 @@ mod replay;
 mod rule_files;
 mod serve;
 mod settings;
-mod shorthand;
 mod size;
 mod test;
 mod tls_mismatch;
@@ -31,7 +30,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
-use self::operator::{change, controls, count, state, top, unblock};
+use self::operator::{change, controls, state, top, unblock};
 use crate::version::LONG_VERSION;
 use weir_common::secret_url::without_any_login;
 
@@ -89,8 +88,6 @@ enum Command {
     State(state::StateArgs),
     /// Reset what a key has counted.
     Reset(state::ResetArgs),
-    /// Count a key's hits over recent times.
-    Count(count::CountArgs),
     /// Check whether a running weir is ready, for probes and health checks of containers.
     Health(health::HealthArgs),
     /// Print a settings file with every setting, its default and its description.
@@ -132,7 +129,6 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::State(args) => state::show(&args),
         Command::Reset(args) => state::reset(&args),
-        Command::Count(args) => count::run(&args),
         Command::Settings => settings::run(),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::output::finish;
+use super::output::{Output, finish};
 use super::rule_files::{self, RuleFileArgs};
 use super::size::parse_size;
 use json::as_json;
@@ -64,12 +64,6 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS, value_parser = count())]
     #[arg(allow_negative_numbers = true)]
     max_problems: usize,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
-    Text,
-    Json,
 }
 
 /// Prints the rules, or all errors. Exits 1 on any error, and with `--deny-warnings` on any warning.

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::operator::api_client::{ApiClient, ClientError, Output, ServerArgs};
-use super::output::finish;
+use super::operator::api_client::{ApiClient, ClientError, ServerArgs};
+use super::output::{Output, finish};
 use super::rule_files::{self, RuleFileArgs};
 use super::{USAGE, print};
 use weir_rules::source::RuleFile;

@@ -10,8 +10,8 @@ use clap::Args;
 use serde_json::Value;
 
 use super::descriptor_args::parse_request;
-use super::operator::api_client::{ApiClient, ClientError, Output, ServerArgs, read, with_query};
-use super::output::finish;
+use super::operator::api_client::{ApiClient, ClientError, ServerArgs, read, with_query};
+use super::output::{Output, finish};
 use super::rule_files::{self, RuleFileArgs};
 use super::{json_body, print};
 use crate::service::{Descriptors, RequestView};

@@ -22,15 +22,15 @@ use weir_common::http_client::{Body, HttpClient, HttpError, Target, Version};
 /// How to verify a server with TLS.
 #[derive(Debug, Default, Args)]
 pub struct TlsFiles {
-    /// CA certificates to verify an https server with. Default: the system's.
+    /// CA certificates to verify a server with TLS. Default: the system's.
     #[arg(long, value_name = "FILE")]
-    pub(super) ca: Option<PathBuf>,
-    /// Client certificate, for an https server that requires one.
+    ca: Option<PathBuf>,
+    /// Client certificate, for a server that requires one.
     #[arg(long, value_name = "FILE", requires = "key")]
-    pub(super) cert: Option<PathBuf>,
+    cert: Option<PathBuf>,
     /// Key of the client certificate.
     #[arg(long, value_name = "FILE", requires = "cert")]
-    pub(super) key: Option<PathBuf>,
+    key: Option<PathBuf>,
 }
 
 /// A request, and how long and how large its answer may be.
@@ -69,23 +69,20 @@ pub(super) enum FetchError {
 }
 
 impl TlsFiles {
-    fn certificates(&self) -> ClientCertificates {
-        certificates(&self.ca, &self.cert, &self.key)
+    /// Whether any file is named.
+    pub fn are_given(&self) -> bool {
+        [&self.ca, &self.cert, &self.key].iter().any(|file| file.is_some())
     }
-}
 
-/// Returns the certificates in the files of the arguments `--ca`, `--cert` and `--key`.
-pub(super) fn certificates(
-    ca: &Option<PathBuf>,
-    cert: &Option<PathBuf>,
-    key: &Option<PathBuf>,
-) -> ClientCertificates {
-    let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
-    ClientCertificates::new(ClientFiles {
-        ca: file("--ca", ca),
-        cert: file("--cert", cert),
-        key: file("--key", key),
-    })
+    /// Returns the certificates in the files.
+    pub fn certificates(&self) -> ClientCertificates {
+        let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
+        ClientCertificates::new(ClientFiles {
+            ca: file("--ca", &self.ca),
+            cert: file("--cert", &self.cert),
+            key: file("--key", &self.key),
+        })
+    }
 }
 
 /// Sends the request and reads the answer, on this thread.

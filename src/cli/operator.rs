@@ -3,7 +3,6 @@
 pub(super) mod api_client;
 pub(super) mod change;
 pub(super) mod controls;
-pub(super) mod count;
 pub(super) mod describe;
 pub(super) mod state;
 pub(super) mod top;

@@ -1,7 +1,16 @@
-//! The end of a command that prints.
+//! How a command prints, and its end.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+/// How to print an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+}
 
 /// Returns `code`, unless the output could not be written. A reader may close the pipe, as `head` does.
 pub(super) fn finish(printed: io::Result<()>, code: ExitCode) -> ExitCode {

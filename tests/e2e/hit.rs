@@ -19,8 +19,6 @@ domain: shop
 descriptors:
   - key: user
     rate_limit: { unit: year, requests_per_unit: 2 }
-  - key: quick
-    rate_limit: { unit: second, requests_per_unit: 1 }
 ";
 
 /// Runs `weir hit` with these arguments. Returns its exit code and its output.
@@ -76,18 +74,15 @@ fn json_is_that_of_the_http_endpoint() {
 }
 
 #[test]
-fn wait_retries_until_every_request_is_within_its_limit() {
+fn repeated_requests_have_a_line_each_and_their_results() {
     let weir = serving(LIMITS).start();
-    let (code, output) = hit_at(weir.grpc, "--repeat 3 -q --wait -d shop quick=a");
-    assert_eq!(code, 0, "{output}");
-    assert!(output.contains(": 3 OK, 0 over limit, 0 errors, "), "{output}");
-    // The limit of a year resets too late.
-    let (code, output) = hit_at(weir.grpc, "--repeat 3 -q --wait 1s -d shop user=ann");
+    let (code, output) = hit_at(weir.grpc, "--repeat 3 -d shop user=ann");
     assert_eq!(code, 3, "{output}");
-    let (_, output) = hit_at(weir.grpc, "--wait 1s -d shop user=ann");
-    let reason =
-        Regex::new(r"(?m)^not retried: the server advertises \d+s, --wait allows 1s$").unwrap();
-    assert!(reason.is_match(&output), "{output}");
+    assert!(
+        output.starts_with("1  OK          user=ann  2 per year, 1 remaining, reset in "),
+        "{output}"
+    );
+    assert!(output.ends_with("\n3 requests: 2 OK, 1 over limit, 0 errors\n"), "{output}");
 }
 
 #[test]
@@ -112,7 +107,7 @@ fn errors_exit_1_and_invalid_arguments_exit_2() {
         (&["-d", "shop", "user"], "write user=VALUE, or user= for the empty value"),
         (&["-d", "shop", "user=ann", "localhost:8081"], "write an address before -d"),
         (&["-d", "shop"], "write -d shop key=value"),
-        (&["--rate", "10", "-d", "shop", "a=1"], "such as 10/s"),
+        (&["--timeout", "0", "-d", "shop", "a=1"], "write a duration above zero"),
     ] {
         let (code, output) = hit(args);
         assert_eq!(code, 2, "{args:?}: {output}");
@@ -135,19 +130,19 @@ fn a_unix_socket_and_flags_of_the_reference_are_accepted() {
 fn an_interrupt_ends_with_the_summary() {
     let weir = serving(HIGH_LIMIT).start();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["hit", &weir.grpc.to_string(), "--repeat", "9", "--rate", "1/d"]);
+    command.args(["hit", &weir.grpc.to_string(), "--repeat", "1000000000"]);
     let mut hit = Program::start("hit", command.args(["-d", "shop", "user=ann"]));
-    hit.until_said("1  OK").unwrap();
+    hit.until_said("2  OK").unwrap();
     hit.signal("INT");
     assert_eq!(hit.wait_until_ended().code(), Some(0));
     let output = hit.said_in_all();
-    assert!(output.contains("\n1 request in "), "{output}");
+    assert!(output.contains(" OK, 0 over limit, 0 errors\n"), "{output}");
 }
 
 #[test]
 fn it_stops_when_the_reader_of_its_output_is_gone() {
     let weir = serving(HIGH_LIMIT).start();
-    let script = "\"$0\" hit $1 --parallel 4 --repeat 1000000000 -d shop user=ann | head -n 2";
+    let script = "\"$0\" hit $1 --repeat 1000000000 -d shop user=ann | head -n 2";
     let mut shell = Command::new("timeout");
     shell.args(["60", "sh", "-c", script, env!("CARGO_BIN_EXE_weir"), &weir.grpc.to_string()]);
     let ran = shell.output().unwrap();

@@ -271,12 +271,14 @@ async fn states_are_shown_counted_and_reset() {
     let json = at(weir.debug, "state -d shop user=ann --output json").json();
     assert_eq!(json["limits"][0]["used"], 2);
 
-    let count = at(weir.debug, "count -d shop user=ann --span 5m,1h --output json").json();
-    let counts = count["counts"].as_array().unwrap();
+    let state = at(weir.debug, "state -d shop user=ann --last 5m,1h --output json").json();
+    assert_eq!(state["limits"][0]["used"], 2);
+    let counts = state["counts"].as_array().unwrap();
     assert_eq!(counts.iter().map(|it| &it["count"]).collect::<Vec<_>>(), [2, 2]);
-    let count = good(&weir, "count -d shop user=ann --span 1h");
-    assert!(count.contains("  1h     2    0s  sliding_log\n"), "{count}");
-    let ran = at(weir.debug, "count -d shop api_key=k --span 1h");
+    let state = good(&weir, "state -d shop user=ann --last 1h");
+    assert!(state.contains(", resets in "), "{state}");
+    assert!(state.contains("  1h     2    0s  sliding_log\n"), "{state}");
+    let ran = at(weir.debug, "state -d shop api_key=k --last 1h");
     assert!(ran.code == Some(1) && ran.err.contains("only sliding_log"), "{}", ran.err);
     assert!(ran.err.contains("help: `weir state` lists the limits"), "{}", ran.err);
 
@@ -480,14 +482,13 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         ("block -d shop user", "`user` has no `=`: write user=VALUE, or user= for the empty value"),
         ("unblock -d shop user", "`user` has no `=`"),
         ("state -d shop user", "`user` has no `=`"),
-        ("count -d shop user --span 5m", "`user` has no `=`"),
         ("explain --server http://127.0.0.1:1 -d shop user", "`user` has no `=`"),
         ("hit -d shop user", "`user` has no `=`"),
         ("block -d shop a=b --for 5", "write a duration such as 10m"),
         ("limit -d shop a=b", "--n"),
         ("unblock", "<ID>"),
         ("state -d shop", "--domain"),
-        ("count -d shop a=b", "--span"),
+        ("state -d shop a=b --last 5", "write durations such as 5m"),
         ("top --sort-by most", "near"),
         ("top --rule user", "--domain"),
         ("top --window 2h", "1m, 1h, start"),

@@ -1,11 +1,13 @@
-//! Prints what happens to requests.
+//! Prints responses, and how many requests had each result.
 
+use std::fmt;
 use std::io::{self, Write};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use tonic::Status;
 
-use super::summary::millis;
+use crate::cli::OVER_LIMIT;
 use crate::http::clients::encode_json;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -18,56 +20,68 @@ const GREEN: &str = "\u{1b}[32m";
 const RED: &str = "\u{1b}[31m";
 const RESET: &str = "\u{1b}[0m";
 
-/// What happens to a request.
-#[derive(Debug)]
-pub(super) enum Event<'e> {
-    Response { number: u64, latency: Duration, response: &'e RateLimitResponse },
-    Error { number: u64, error: &'e Status },
-    Wait { wait: Duration },
-    NoRetry { number: u64, reason: &'e str },
+/// How many requests had each result.
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    ok: u64,
+    over_limit: u64,
+    errors: u64,
 }
 
-/// Prints events.
-pub(super) trait Report {
-    /// # Errors
-    /// Standard output cannot be written. Errors of standard error are ignored.
-    fn event(&mut self, event: Event<'_>) -> io::Result<()>;
-}
-
-/// Prints events as text.
-#[derive(Debug)]
-pub(super) struct TextReport<'r> {
-    pub request: &'r RateLimitRequest,
-    pub is_single: bool,
-    pub is_quiet: bool,
-    pub colors: bool,
-}
-
-impl Report for TextReport<'_> {
-    fn event(&mut self, event: Event<'_>) -> io::Result<()> {
-        match event {
-            Event::Error { number, error } => print_error(number, self.is_single, error),
-            _ if self.is_quiet => {}
-            Event::Response { response, .. } if self.is_single => {
-                self.whole(response, &mut io::stdout().lock())?;
-            }
-            Event::Response { number, latency, response } => {
-                let line = self.line(number, latency, response);
-                writeln!(io::stdout(), "{line}")?;
-            }
-            Event::Wait { wait } => print_note(&format!("waiting {}", exact(wait))),
-            Event::NoRetry { reason, .. } if self.is_single => {
-                print_note(&format!("not retried: {reason}"));
-            }
-            Event::NoRetry { number, reason } => {
-                print_note(&format!("{number}  not retried: {reason}"));
-            }
+impl Results {
+    pub fn count(&mut self, answer: &Result<RateLimitResponse, Status>) {
+        match answer.as_ref().map(RateLimitResponse::overall_code) {
+            Ok(Code::Ok) => self.ok += 1,
+            Ok(Code::OverLimit) => self.over_limit += 1,
+            // No server sends it.
+            Ok(Code::Unknown) | Err(_) => self.errors += 1,
         }
-        Ok(())
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.ok + self.over_limit + self.errors
+    }
+
+    /// Returns 1 if a request failed, or none has a result; 3 if one is over its limit.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Results { errors: 0, over_limit: 0, ok: 1.. } => ExitCode::SUCCESS,
+            Results { errors: 0, over_limit: 1.., .. } => ExitCode::from(OVER_LIMIT),
+            _ => ExitCode::FAILURE,
+        }
     }
 }
 
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Results { ok, over_limit, errors } = self;
+        let requests = self.requests();
+        let noun = if requests == 1 { "request" } else { "requests" };
+        write!(f, "{requests} {noun}: {ok} OK, {over_limit} over limit, {errors} errors")
+    }
+}
+
+/// Prints responses as text.
+#[derive(Debug)]
+pub(super) struct TextReport<'r> {
+    pub request: &'r RateLimitRequest,
+    /// Whether there is one request, whose response is printed whole.
+    pub is_single: bool,
+    pub colors: bool,
+}
+
 impl TextReport<'_> {
+    /// # Errors
+    ///
+    /// Standard output cannot be written.
+    pub fn print(&self, number: u64, response: &RateLimitResponse) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        match self.is_single {
+            true => self.whole(response, &mut out),
+            false => writeln!(out, "{}", self.line(number, response)),
+        }
+    }
+
     fn code(&self, code: Code, padded: usize) -> String {
         let text = format!("{:padded$}", code.as_str_name());
         match code {
@@ -98,7 +112,7 @@ impl TextReport<'_> {
     }
 
     /// Returns a response as one line, with the status that decides it.
-    fn line(&self, number: u64, latency: Duration, response: &RateLimitResponse) -> String {
+    fn line(&self, number: u64, response: &RateLimitResponse) -> String {
         let code = self.code(response.overall_code(), Code::OverLimit.as_str_name().len());
         let statuses = response.statuses.iter().enumerate();
         let deciding = statuses.min_by_key(|(_, status)| {
@@ -109,44 +123,25 @@ impl TextReport<'_> {
             let name = self.request.descriptors.get(at).map(name).unwrap_or_default();
             format!("  {name}  {}", limit(status))
         });
-        format!("{number}  {code}  {}{}", millis(latency), deciding.unwrap_or_default())
+        format!("{number}  {code}{}", deciding.unwrap_or_default())
     }
 }
 
-/// Prints each response as the JSON of the API, one a line.
-#[derive(Debug)]
-pub(super) struct JsonReport {
-    pub is_quiet: bool,
+/// Prints a response as the JSON of the API, in one line.
+///
+/// # Errors
+///
+/// Standard output cannot be written.
+pub(super) fn print_json(response: &RateLimitResponse) -> io::Result<()> {
+    let json = encode_json(response).map_err(io::Error::other)?;
+    writeln!(io::stdout(), "{}", escape(&String::from_utf8_lossy(&json)))
 }
 
-impl Report for JsonReport {
-    fn event(&mut self, event: Event<'_>) -> io::Result<()> {
-        match event {
-            Event::Error { number, error } => print_error(number, false, error),
-            Event::Response { response, .. } if !self.is_quiet => match encode_json(response) {
-                Ok(json) => {
-                    let json = String::from_utf8_lossy(&json);
-                    writeln!(io::stdout(), "{}", escape(&json))?;
-                }
-                Err(error) => print_note(&format!("error: {}", escape(&error))),
-            },
-            Event::Response { .. } | Event::Wait { .. } | Event::NoRetry { .. } => {}
-        }
-        Ok(())
-    }
-}
-
-fn print_error(number: u64, is_single: bool, error: &Status) {
+/// Prints the error of a request, after its number, to standard error, which may be closed.
+pub(super) fn print_error(number: Option<u64>, error: &Status) {
     let (code, message) = (error.code(), escape(error.message()));
-    match is_single {
-        true => print_note(&format!("error: {code:?}: {message}")),
-        false => print_note(&format!("{number}  error: {code:?}: {message}")),
-    }
-}
-
-/// Prints to standard error, which may be closed.
-fn print_note(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let number = number.map(|number| format!("{number}  ")).unwrap_or_default();
+    let _ = writeln!(io::stderr(), "{number}error: {code:?}: {message}");
 }
 
 /// Returns a descriptor as its argument has it, in one line.
@@ -229,8 +224,7 @@ mod tests {
     #[test]
     fn a_response_has_a_line_for_each_status_and_header() {
         let request = request();
-        let report =
-            TextReport { request: &request, is_single: true, is_quiet: false, colors: false };
+        let report = TextReport { request: &request, is_single: true, colors: false };
         let mut out = Vec::new();
         report.whole(&response(), &mut out).unwrap();
         assert_eq!(
@@ -241,6 +235,20 @@ mod tests {
   Retry-After: 42\\u001b[31m
 "
         );
+    }
+
+    #[test]
+    fn errors_outweigh_denials() {
+        let code = |ok, over_limit, errors| {
+            format!("{:?}", Results { ok, over_limit, errors }.exit_code())
+        };
+        let exit = |code: u8| format!("{:?}", ExitCode::from(code));
+        assert_eq!(code(2, 0, 0), exit(0));
+        assert_eq!(code(2, 1, 0), exit(3));
+        assert_eq!(code(2, 1, 1), exit(1));
+        assert_eq!(code(0, 0, 0), exit(1));
+        let results = Results { ok: 2, over_limit: 1, errors: 0 };
+        assert_eq!(results.to_string(), "3 requests: 2 OK, 1 over limit, 0 errors");
     }
 
     #[test]
@@ -260,11 +268,9 @@ mod tests {
     fn a_line_has_the_deciding_status_and_colors_only_if_wanted() {
         let request = request();
         let line = |colors| {
-            let report =
-                TextReport { request: &request, is_single: false, is_quiet: false, colors };
-            report.line(7, Duration::from_micros(310), &response())
+            TextReport { request: &request, is_single: false, colors }.line(7, &response())
         };
-        let plain = "7  OVER_LIMIT  0.31ms  user=ann\\r  \
+        let plain = "7  OVER_LIMIT  user=ann\\r  \
                      lo\\ngin: 5 per 15 minutes, 0 remaining, reset in 42s";
         assert_eq!(line(false), plain);
         let colored = plain.replace("OVER_LIMIT", &format!("{RED}OVER_LIMIT{RESET}"));

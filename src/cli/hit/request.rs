@@ -113,8 +113,6 @@ mod tests {
                 "invalid value '-1' for '--hits <N>': write a whole number from 0 to 4294967295",
             ),
             (&["--hits", "many", "-d", "a", "b=c"], "from 0 to 4294967295"),
-            (&["--parallel", "0", "-d", "a", "b=c"], "from 1 to 65535"),
-            (&["--rate", "fast", "-d", "a", "b=c"], "10/s"),
             (&["--timeout", "0", "-d", "a", "b=c"], "above zero"),
             (&["--cert", "c.pem", "-d", "a", "b=c"], "--key"),
         ] {

@@ -10,10 +10,6 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::HitArgs;
-#[cfg(feature = "tls")]
-use super::arguments::TlsArgs;
-#[cfg(feature = "tls")]
-use crate::cli::http_client::certificates;
 use crate::cli::tls_mismatch::{is_not_tls, uses_tls};
 use crate::grpc_client::{self, GrpcTls, Server};
 use weir_common::causes::with_causes;
@@ -36,16 +32,14 @@ pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
     let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
     let host = endpoint.uri().host().unwrap_or_default();
     let tls = if is_tls { Some(read_tls(host, args)?) } else { None };
-    let server = Server { endpoint, unix, tls, parallel: args.parallel.get() };
+    let server = Server { endpoint, unix, tls, parallel: 1 };
     let connected = server.connect().await;
     connected.map_err(|error| format!("cannot connect to {authority}: {}", connect_error(&error)))
 }
 
 /// Whether the arguments ask for TLS.
 fn is_tls(args: &HitArgs) -> bool {
-    let tls = &args.tls;
-    let has_file = [&tls.ca, &tls.cert, &tls.key].iter().any(|file| file.is_some());
-    args.address.is_tls || tls.tls || has_file || tls.server_name.is_some()
+    args.address.is_tls || args.tls || args.files.are_given() || args.server_name.is_some()
 }
 
 /// Whether a server that is asked without TLS uses it. All requests go to the same one, so it is asked once.
@@ -105,9 +99,8 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 fn read_tls(host: &str, args: &HitArgs) -> Result<GrpcTls, String> {
     use crate::grpc_client::GrpcTlsError;
 
-    let TlsArgs { ca, cert, key, server_name, .. } = &args.tls;
-    let pem = certificates(ca, cert, key).read()?;
-    let name = server_name.as_deref().unwrap_or_default();
+    let pem = args.files.certificates().read()?;
+    let name = args.server_name.as_deref().unwrap_or_default();
     GrpcTls::new(&pem, host, name).map_err(|error| match error {
         GrpcTlsError::ServerName => {
             format!("--server-name is {name:?}; write a DNS name of the server's certificate")

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cli::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
-use crate::cli::output::finish;
+use crate::cli::output::{Output, finish};
 use crate::cli::{USAGE, environment, print};
 use crate::http::operators::v1::messages::{AdviceKind, ErrorAnswer};
 use weir_common::escape::escape;
@@ -53,13 +53,6 @@ pub struct ServerArgs {
     timeout: Duration,
     #[command(flatten)]
     tls: TlsFiles,
-}
-
-/// How to print an answer.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Output {
-    Text,
-    Json,
 }
 
 impl Output {

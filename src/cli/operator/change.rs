@@ -14,9 +14,10 @@ use http::Method;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, read, with_query};
+use super::api_client::{ApiClient, ClientError, ServerArgs, encode, read, with_query};
 use crate::cli::descriptor_args::parse_match;
 use crate::cli::environment;
+use crate::cli::output::Output;
 use crate::http::operators::v1::messages::WrittenControl;
 use weir_common::duration::read_duration;
 use weir_common::entry::OwnedEntry;

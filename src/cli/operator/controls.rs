@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::api_client::{ApiClient, Output, ServerArgs, read};
+use super::api_client::{ApiClient, ServerArgs, read};
 use super::describe::{COLUMNS, row};
+use crate::cli::output::Output;
 use crate::cli::print::{line, table};
 use crate::http::operators::v1::messages::ControlList;
 

@@ -4,20 +4,23 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::api_client::{ApiClient, ClientError, Output, ServerArgs, with_query};
+use super::api_client::{ApiClient, ClientError, ServerArgs, with_query};
 use super::change::ByArgs;
 use super::describe;
 use crate::cli::descriptor_args::parse_match;
-use crate::cli::print::{counted, entries, line};
+use crate::cli::output::Output;
+use crate::cli::print::{Column, counted, entries, line, table};
 use crate::http::operators::v1::messages::Reset;
 use weir_common::clock::{Clock, WallClock};
 use weir_common::descriptor::descriptor_text;
-use weir_common::duration::rounded;
+use weir_common::duration::{read_duration, rounded};
 use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
 use weir_limiter::controls::Action;
-use weir_limiter::{DescriptorState, LimitState};
+use weir_limiter::{CountResult, CountedSpan, DescriptorState, LimitState};
 use weir_rules::RuleDescription;
 
 const STATE_EXAMPLES: &str = "\
@@ -25,7 +28,10 @@ Examples:
   weir state -d shop user=ann
   weir state -d shop route=api,user=ann --output json
 
-Nothing is counted by it. Exits 1 if nothing is counted for the descriptor, because it matches no rule with a limit.";
+  weir state -d shop user=ann --last 20s,1h
+
+Nothing is counted by it. Only limits with the algorithms sliding_log and bucketed_window know what they counted in the
+last 20s. They may count a hit for a while after it has left the time: the column LATE has for how long at most. Exits 1 if nothing is counted for the descriptor, because it matches no rule with a limit.";
 
 const RESET_EXAMPLES: &str = "\
 Examples:
@@ -35,15 +41,15 @@ It deletes the counts of all limits of the rule, for this key only: the next req
 
 /// One key of a running weir.
 #[derive(Debug, Args)]
-pub(super) struct KeyArgs {
+struct KeyArgs {
     /// The domain, and the descriptor as a request has it: `key=value,key2=value2`.
     #[arg(short, long, num_args = 2, required = true, value_names = ["DOMAIN", "DESCRIPTOR"])]
     domain: Vec<String>,
     /// Format of the answer.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
-    pub output: Output,
+    output: Output,
     #[command(flatten)]
-    pub server: ServerArgs,
+    server: ServerArgs,
 }
 
 impl KeyArgs {
@@ -52,7 +58,7 @@ impl KeyArgs {
     /// # Errors
     ///
     /// The domain or the descriptor is invalid.
-    pub fn path(&self, path: &str, others: &[(&str, &str)]) -> Result<String, ClientError> {
+    fn path(&self, path: &str, others: &[(&str, &str)]) -> Result<String, ClientError> {
         let (domain, descriptor) = parse_match(&self.domain).map_err(ClientError::Usage)?;
         let descriptor = descriptor_text(&descriptor.entries());
         let mut query = vec![("domain", domain), ("descriptor", descriptor.as_str())];
@@ -66,6 +72,19 @@ impl KeyArgs {
 pub struct StateArgs {
     #[command(flatten)]
     key: KeyArgs,
+    /// Also count the hits of the last times, up to the longest period of the rule: 20s, or several: 20s,1h.
+    #[arg(long, value_name = "DURATION", value_delimiter = ',')]
+    #[arg(value_parser = parse_span, allow_hyphen_values = true)]
+    last: Vec<String>,
+}
+
+/// The answer of `weir state`.
+#[derive(Debug, Deserialize)]
+struct Shown {
+    #[serde(flatten)]
+    state: DescriptorState,
+    #[serde(default)]
+    counts: Vec<CountedSpan>,
 }
 
 #[derive(Debug, Args)]
@@ -79,9 +98,31 @@ pub struct ResetArgs {
 
 /// Prints every limit of a key: what is used, what is left, when it resets.
 pub fn show(args: &StateArgs) -> ExitCode {
-    let answer = args.key.path("/v1/state", &[]);
-    let answer = answer.and_then(|path| ApiClient::new(&args.key.server)?.get(&path));
-    args.key.output.show(answer, |state, out| print_state(state, WallClock.now(), out))
+    args.key.output.show(read_state(args), |shown: &Shown, out| {
+        print_state(&shown.state, WallClock.now(), out)?;
+        print_counts(&shown.counts, out)
+    })
+}
+
+/// Reads the state of a key, with the counts of the last times if there are any.
+fn read_state(args: &StateArgs) -> Result<Value, ClientError> {
+    let client = ApiClient::new(&args.key.server)?;
+    let mut state = client.get(&args.key.path("/v1/state", &[])?)?;
+    if !args.last.is_empty() {
+        let path = args.key.path("/v1/count", &[("span", &args.last.join(","))])?;
+        let mut counts = client.get(&path)?;
+        if let Some(state) = state.as_object_mut() {
+            state.insert("counts".to_owned(), counts["counts"].take());
+        }
+    }
+    Ok(state)
+}
+
+fn parse_span(text: &str) -> Result<String, String> {
+    match read_duration(text).is_some_and(|span| !span.is_zero()) {
+        true => Ok(text.to_owned()),
+        false => Err("write durations such as 5m or 1h30m, with commas between them".to_owned()),
+    }
 }
 
 /// Deletes what a key has counted.
@@ -102,6 +143,31 @@ fn print_state(state: &DescriptorState, now: Micros, out: &mut dyn Write) -> io:
     print_counted(state, out)
 }
 
+/// Prints the hits of the last times, a row for each.
+fn print_counts(counts: &[CountedSpan], out: &mut dyn Write) -> io::Result<()> {
+    const COLUMNS: [Column; 4] = [
+        Column::Right("LAST"),
+        Column::Right("HITS"),
+        Column::Right("LATE"),
+        Column::Left("COUNTED BY"),
+    ];
+    if counts.is_empty() {
+        return Ok(());
+    }
+    let row = |CountedSpan { span_ms, result }: &CountedSpan| {
+        let [hits, late, by] = match result {
+            CountResult::Failed { error } => ["unknown".to_owned(), String::new(), error.clone()],
+            CountResult::Counted { count, max_late_ms, is_minimum, algorithm, .. } => {
+                let least = if *is_minimum { ">= " } else { "" };
+                [format!("{least}{count}"), rounded(*max_late_ms), algorithm.clone()]
+            }
+        };
+        vec![rounded(*span_ms), hits, late, by]
+    };
+    let rows: Vec<Vec<String>> = counts.iter().map(row).collect();
+    table(out, 2, &COLUMNS, &rows)
+}
+
 fn print_reset(reset: &Reset, out: &mut dyn Write) -> io::Result<()> {
     print_key(&reset.domain, &reset.entries, reset.rule.as_ref(), out)?;
     line(out, &format!("  reset:  {}", reset.key))?;
@@ -115,7 +181,7 @@ fn print_reset(reset: &Reset, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Prints which key an answer is about, and its rule.
-pub(super) fn print_key(
+fn print_key(
     domain: &str,
     key: &[OwnedEntry],
     rule: Option<&RuleDescription>,
@@ -216,6 +282,34 @@ shop: user=ann\\u001b
   log:    7 entries
 ";
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn each_of_the_last_times_has_a_row() {
+        let counts = json!([
+            { "span_ms": 300_000, "count": 7, "resolution_ms": 0, "max_late_ms": 0,
+              "is_minimum": false, "limit": 0, "algorithm": "sliding_log" },
+            { "span_ms": 3_600_000, "count": 12, "resolution_ms": 1_500, "max_late_ms": 1_500,
+              "is_minimum": true, "limit": 1, "algorithm": "bucketed_window" },
+            { "span_ms": 86_400_000, "error": "too long" },
+        ]);
+        let counts: Vec<CountedSpan> = serde_json::from_value(counts).unwrap();
+        let mut out = Vec::new();
+        print_counts(&counts, &mut out).unwrap();
+        let wanted = "  LAST     HITS  LATE  COUNTED BY
+    5m        7    0s  sliding_log
+    1h    >= 12    2s  bucketed_window
+    1d  unknown        too long
+";
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn spans_are_durations_above_zero() {
+        assert_eq!(parse_span("1h30m").unwrap(), "1h30m");
+        for wrong in ["", "0", "5", "-1m"] {
+            assert!(parse_span(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

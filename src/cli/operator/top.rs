@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::api_client::{ApiClient, Output, ServerArgs, read, with_query};
-use crate::cli::output::finish;
+use super::api_client::{ApiClient, ServerArgs, read, with_query};
+use crate::cli::output::{Output, finish};
 use crate::cli::print::{Column, counted, entries, line, table};
 use weir_common::duration::rounded;
 use weir_common::number::whole;

@@ -7,10 +7,11 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, read, with_query};
+use super::api_client::{ApiClient, ClientError, ServerArgs, encode, read, with_query};
 use super::change::{ByArgs, print_deleted};
 use super::describe::matched;
 use crate::cli::descriptor_args::parse_match;
+use crate::cli::output::Output;
 use crate::http::operators::v1::messages::{ControlList, DeletedControl, ShownControl};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_common::entry::OwnedEntry;
