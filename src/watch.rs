@@ -229,8 +229,10 @@ impl RuleFiles {
 
     /// Loads every change. Returns only if watching is off.
     pub async fn follow(&self) {
-        while self.options.watch {
-            self.next().await;
+        if self.options.watch {
+            loop {
+                self.next().await;
+            }
         }
     }
 

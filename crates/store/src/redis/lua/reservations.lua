@@ -75,8 +75,9 @@ algorithms[NUMBER] = {
       for i = 1, #rule do
         local limit = rule[i]
         if limit.fits >= reserved then
-          charging, changed = charging + bit_of, true
-          grows = limit.take(limit, v, t, reserved) or grows
+          charging = charging + bit_of
+          -- To reserve nothing moves no window.
+          if reserved > 0 then changed, grows = true, limit.take(limit, v, t, reserved) or grows end
         end
         bit_of = bit_of * 2
         local unit = limit.algorithm.window_unit

@@ -132,7 +132,8 @@ fn assert_one_replica_answers_as_without_leases(
         leased += u32::from(decision.source == Source::Leased);
         // Now and then until what is left is being returned.
         if below(100) == 0 {
-            own.block_on(tokio::time::sleep(length + Duration::from_millis(below(100))));
+            let wait = length + Duration::from_millis(below(100));
+            own.block_on(async { tokio::time::sleep(wait).await });
         }
     }
     assert!(leased > 0, "{key}");
