@@ -133,7 +133,7 @@ mod tests {
         let closed = gate.lock();
         let of_work = gate.clone();
         let work = BoundedWork::new(move |key: &u32| {
-            if *key % 10 == 0 {
+            if key.is_multiple_of(10) {
                 drop(of_work.lock());
             }
             key * 2

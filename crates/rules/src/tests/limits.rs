@@ -47,8 +47,7 @@ fn months_are_those_of_the_calendar_if_options_say_so() {
             let options = Options { calendar_months, ..Options::default() };
             let (set, problems) = RuleSet::compile(&[file("a.yaml", &text)], &options, None);
             assert!(problems.is_empty(), "{problems:?}");
-            let shape = set.rules().next().unwrap().plan.as_ref().unwrap().shape().to_owned();
-            shape
+            set.rules().next().unwrap().plan.as_ref().unwrap().shape().to_owned()
         };
         assert_eq!(shape(true) != shape(false), is_calendar, "{limit}");
     }

@@ -122,7 +122,7 @@ fn a_password_file_that_hangs_holds_no_thread_that_serves() {
     std::fs::hard_link(&file, &pipe).unwrap();
     let mut options = with_password_file(options(single(&server)), &file);
     options.access.timeout = Duration::from_millis(100);
-    let (done, ended) = mpsc::channel();
+    let (done, ended) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         runtime().block_on(async {
             let Topology::Single(endpoint) = &options.topology else { unreachable!() };

@@ -15,7 +15,10 @@ use weir_limit::{
     SlidingWindow, TokenBucket,
 };
 
-const PROXIES: [fn(&[Server], bool, u32) -> Sharding; 2] = [Sharding::envoy, Sharding::twemproxy];
+/// Starts a proxy before servers.
+type StartProxy = fn(&[Server], bool, u32) -> Sharding;
+
+const PROXIES: [StartProxy; 2] = [Sharding::envoy, Sharding::twemproxy];
 
 fn two_servers() -> [Server; 2] {
     [Server::start(), Server::start()]
