@@ -97,7 +97,7 @@ fn a_manifest_may_be_one_line() {
     // Errors have the place of their file in the manifest.
     let broken = manifest.replace("domain: d19999", "domain: d19999\\nx: 1");
     let (good, printed) = weir(&[("a.yaml", &broken)], "check a.yaml");
-    let place = broken.find("x: 1").unwrap() + 1;
+    let place = broken.find("\"domain: d19999").unwrap() + 1;
     assert!(!good && printed.contains(&format!("a.yaml:1:{place}: error: ")), "{place}: {printed}");
 }
 

@@ -176,7 +176,7 @@ descriptors:
     let tight = RULES.replace("10000", "5000");
     fs::write(directory.path().join("tight.yaml"), tight).unwrap();
     let compared = replay(&format!("{user} --compare tight.yaml --hits n"));
-    let newly = &compared["comparison"]["newly_refused"]["total"];
+    let newly = &compared["comparison"]["newly_denied"]["total"];
     assert_eq!(
         (&newly["requests"], &newly["worst_keys"][0]["key"]),
         (&10.into(), &"user=ann".into())
