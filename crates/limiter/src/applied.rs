@@ -57,7 +57,7 @@ pub(super) fn look_up<'s: 'r, 'r>(
     let mut lookup = Lookup::new();
     lookup.start(domain, request.descriptors.len());
     for (i, descriptor) in request.descriptors.iter().enumerate() {
-        let plan = |limit: &Override| limit.plan(active.rules.calendar_months());
+        let plan = |limit: &Override| limit.plan(active.rules.calendar_month());
         let sent = descriptor.limit.as_ref().map(plan).transpose();
         let added = sent.and_then(|sent| lookup.add(request, descriptor, sent));
         added.map_err(|why| (i, why))?;

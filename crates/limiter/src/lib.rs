@@ -285,7 +285,7 @@ impl<S: Store> Limiter<S> {
             // A limit that was sent is checked even if its domain has no rules.
             let sent_plan = match &descriptor.limit {
                 Some(limit) => {
-                    let plan = limit.plan(rules.calendar_months());
+                    let plan = limit.plan(rules.calendar_month());
                     Some(plan.map_err(|why| RequestError::BadDescriptor(i, why))?)
                 }
                 None => None,

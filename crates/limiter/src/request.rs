@@ -64,12 +64,12 @@ pub struct Override {
 
 impl Override {
     /// The plan of the limit: a fixed window that shares its counters with a rule of the same period. A month is that of
-    /// the calendar with `calendar_months`.
+    /// `calendar`, if there is one.
     ///
     /// # Errors
     ///
     /// The error in the limit, for the client.
-    pub(super) fn plan(&self, calendar_months: bool) -> Result<Arc<Plan>, &'static str> {
+    pub(super) fn plan(&self, calendar: Option<&Arc<Calendar>>) -> Result<Arc<Plan>, &'static str> {
         let unit = match self.unit {
             1 => Unit::Second,
             2 => Unit::Minute,
@@ -90,11 +90,10 @@ impl Override {
         }
         let mut limit = Limit::fixed_window(self.requests_per_unit, unit, multiplier)
             .ok_or("limit.unit_multiplier makes a period of over 100 years")?;
-        if calendar_months
-            && (unit, multiplier) == (Unit::Month, 1)
+        if (unit, multiplier) == (Unit::Month, 1)
             && let Algorithm::FixedWindow(window) = &mut limit.algorithm
         {
-            window.calendar = Calendar::new(unit, "UTC").ok().map(Arc::new);
+            window.calendar = calendar.cloned();
         }
         Ok(Arc::new(Plan::new(vec![limit]).without_leases()))
     }

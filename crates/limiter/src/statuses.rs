@@ -28,7 +28,7 @@ impl<S: Store> Limiter<S> {
         statuses.reserve(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         let mut would_be_over = false;
-        for (i, matched) in lookup.matched.iter().enumerate() {
+        for matched in &lookup.matched {
             let answer = matched.plan().map(|_| charged.next());
             let mut status = match answer {
                 None => uncharged_status(matched),
@@ -54,17 +54,14 @@ impl<S: Store> Limiter<S> {
             if matched.reserves
                 && let Some(Some((charge, Ok(decision)))) = answer
             {
-                self.reservation_status(matched, charge, decision, &mut status);
-                let (descriptor, result) = (matched.descriptor, status.reservation);
-                let invalid = reserving::settles_without_permission(request, descriptor, result);
+                let invalid =
+                    self.reservation_status(request, matched, charge, decision, &mut status);
                 if let Some(why) = invalid {
                     // What was reserved beside it is returned.
                     *over_limit = true;
-                    let error = RequestError::BadDescriptor(i, why);
-                    self.count_invalid(request.domain, &error);
-                    return Err(error);
+                    return Err(self.invalid(request.domain, statuses.len(), why));
                 }
-                over |= result == ReservationResult::Conflict;
+                over |= status.reservation == ReservationResult::Conflict;
             }
             if let Some(effect) = &matched.effect {
                 self.control_status(request.domain, matched, effect, &mut status);
@@ -138,18 +135,22 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Completes the status of a descriptor that may name a reservation, and counts its outcome.
+    /// Completes the status of a descriptor that may name a reservation, and counts its outcome. Returns why the
+    /// descriptor is invalid, if it is.
     #[cold]
     fn reservation_status(
         &self,
+        request: &Request<'_>,
         matched: &Matched<'_, '_>,
         charge: &Charge<'_>,
         decision: &Decision,
         status: &mut Status<'_>,
-    ) {
+    ) -> Option<&'static str> {
         status.reserved = decision.granted.max(decision.reserved);
         status.reservation = decision.reservation;
-        let Some(stats) = matched.reserve_stats() else { return };
+        let result = decision.reservation;
+        let invalid = reserving::settles_without_permission(request, matched.descriptor, result);
+        let Some(stats) = matched.reserve_stats() else { return invalid };
         let limit = &charge.plan.limits()[usize::from(decision.limit)];
         let hits = charge.op.charged(decision);
         let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
@@ -157,6 +158,15 @@ impl<S: Store> Limiter<S> {
         if matched.descriptor.is_negative_hits {
             self.refund_ignored(charge.key.domain, matched);
         }
+        invalid
+    }
+
+    /// Counts that a descriptor is invalid by its decision.
+    #[cold]
+    fn invalid(&self, domain: &str, descriptor: usize, why: &'static str) -> RequestError {
+        let error = RequestError::BadDescriptor(descriptor, why);
+        self.count_invalid(domain, &error);
+        error
     }
 
     /// Counts and logs a refund that does nothing.

@@ -16,7 +16,7 @@ mod top_keys;
 
 use super::*;
 use weir_common::clock::ManualClock;
-use weir_limit::{SECOND, Unit};
+use weir_limit::{Calendar, SECOND, Unit};
 use weir_rules::source::RuleFile;
 use weir_rules::{Options, RuleSet};
 use weir_store::conformance::fakes::Fake;
@@ -225,13 +225,14 @@ fn overrides_count_like_rules_of_their_unit() {
     assert_eq!(ask(9, 2, Some(15), &[("a", "x")]).unwrap(), (false, Unit::Minute, 15, 8));
     assert!(ask(0, 7, None, &[("z", "")]).unwrap().0);
     // A month is 30 days, or that of the calendar: another shape of the key.
-    let shape = |unit, unit_multiplier, calendar_months| {
+    let month = Arc::new(Calendar::new(Unit::Month, "UTC").unwrap());
+    let shape = |unit, unit_multiplier, calendar| {
         let limit = Override { requests_per_unit: 1, unit, unit_multiplier };
-        limit.plan(calendar_months).unwrap().shape().to_owned()
+        limit.plan(calendar).unwrap().shape().to_owned()
     };
-    assert_ne!(shape(5, None, true), shape(5, None, false));
+    assert_ne!(shape(5, None, Some(&month)), shape(5, None, None));
     for (unit, multiplier) in [(5, Some(2)), (4, None), (6, None)] {
-        assert_eq!(shape(unit, multiplier, true), shape(unit, multiplier, false));
+        assert_eq!(shape(unit, multiplier, Some(&month)), shape(unit, multiplier, None));
     }
     for (unit, multiplier, shown) in [
         (0, None, "limit.unit is unknown"),

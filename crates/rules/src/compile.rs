@@ -11,6 +11,7 @@ use super::problem::Problem;
 use super::problems::Problems;
 use super::read::{Budget, Reader, Root};
 use super::{Options, Origin, Rule, RuleSeries, RuleSet, matcher};
+use weir_limit::{Calendar, Unit};
 
 impl RuleSet {
     /// Compiles documents and returns the listed problems. The set must not be used if one of them is
@@ -36,7 +37,10 @@ impl RuleSet {
         let mut patcher = overlay.map(|overlay| overlay.patcher(options));
         let previous_rules: HashMap<&str, &Rule> =
             previous.iter().flat_map(|set| set.rules()).map(|rule| (&*rule.name, rule)).collect();
-        let mut set = RuleSet { calendar_months: options.calendar_months, ..RuleSet::default() };
+        // Every system has the zone UTC, and a month is a unit of the calendar.
+        let month = || Calendar::new(Unit::Month, "UTC").ok().map(Arc::new);
+        let calendar_month = options.calendar_months.then(month).flatten();
+        let mut set = RuleSet { calendar_month, ..RuleSet::default() };
         if let Some(previous) = previous {
             set.series = previous.series.clone();
         }

@@ -77,6 +77,7 @@ use hashbrown::HashMap;
 
 use weir_common::entry::Entry;
 use weir_common::failure::OnStoreFailure;
+use weir_limit::Calendar;
 
 /// An immutable, compiled set of rules.
 #[derive(Debug, Default)]
@@ -86,7 +87,7 @@ pub struct RuleSet {
     rules: Vec<Arc<Rule>>,
     /// The budget of all series that values of requests distinguish.
     series: Arc<stats::RuleSeriesBudget>,
-    calendar_months: bool,
+    calendar_month: Option<Arc<Calendar>>,
 }
 
 /// The rules of one domain.
@@ -152,9 +153,9 @@ impl RuleSet {
         self.domains.get(name)
     }
 
-    /// Whether the months of limits that clients send are those of the calendar: see [`Options::calendar_months`].
-    pub fn calendar_months(&self) -> bool {
-        self.calendar_months
+    /// The calendar of the months of limits that clients send, if they have one: see [`Options::calendar_months`].
+    pub fn calendar_month(&self) -> Option<&Arc<Calendar>> {
+        self.calendar_month.as_ref()
     }
 
     /// The number of domains.

@@ -81,7 +81,7 @@ pub fn plan(n: u32, unit: Unit) -> Arc<Plan> {
 /// Charges a batch; panics where the store fails.
 pub async fn charge(store: &impl Store, charges: &[Charge<'_>], together: bool) -> Vec<Decision> {
     let mut answers = Answers::new();
-    let batch = Batch { together, ..Batch::new(charges, Duration::from_secs(1)) };
+    let batch = Batch { together, ..Batch::new(charges, BUDGET) };
     store.charge(batch, &mut answers).await;
     assert_eq!(answers.len(), charges.len());
     answers.into_iter().map(|answer| answer.unwrap()).collect()
@@ -211,7 +211,7 @@ pub async fn charges_now_or_not_at_all(store: &impl Store) {
         let before = take(store, "now", "a", &plan, 0).await.used_before;
         let mut answers = Answers::from_elem(Err(StoreError::Corrupt), 1);
         let ones = [one; 3];
-        let batch = Batch { together, ..Batch::new(&ones[..charges], Duration::from_secs(1)) };
+        let batch = Batch { together, ..Batch::new(&ones[..charges], BUDGET) };
         let charged = match store.try_charge(batch, &mut answers) {
             true => charges,
             false => 0,

@@ -38,6 +38,7 @@ static_resources:
   listeners:
   - name: redis
     address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
+    enable_reuse_port: false
     filter_chains:
     - filters:
       - name: envoy.filters.network.redis_proxy
@@ -53,8 +54,13 @@ static_resources:
 "#
             )
         };
-        let arguments = ["--disable-hot-restart", "--concurrency", "2", "--log-level", "error"];
-        start(Command::new(envoy()).args(arguments), "--config-path", config)
+        let command = || {
+            let mut envoy = Command::new(envoy());
+            envoy.args(["--disable-hot-restart", "--concurrency", "2", "--log-level", "error"]);
+            envoy.arg("--config-path");
+            envoy
+        };
+        start(command, config)
     }
 
     /// Starts twemproxy, as [`envoy`](Self::envoy).
@@ -68,9 +74,13 @@ static_resources:
                  {tags}  timeout: {timeout}\n  server_retry_timeout: 100\n  servers:\n{servers}"
             )
         };
-        let stats = free_port().to_string();
-        let arguments = ["--stats-addr", "127.0.0.1", "--stats-port", &stats];
-        start(Command::new("nutcracker").args(arguments), "--conf-file", config)
+        let command = || {
+            let mut nutcracker = Command::new("nutcracker");
+            let stats = free_port().to_string();
+            nutcracker.args(["--stats-addr", "127.0.0.1", "--stats-port", &stats, "--conf-file"]);
+            nutcracker
+        };
+        start(command, config)
     }
 
     pub fn port(&self) -> u16 {
@@ -85,20 +95,28 @@ impl Drop for Sharding {
     }
 }
 
-fn start(command: &mut Command, config: &str, text: impl FnOnce(u16) -> String) -> Sharding {
+/// Starts a proxy whose last argument is the file of its configuration, which depends on its port.
+fn start(command: impl Fn() -> Command, config: impl Fn(u16) -> String) -> Sharding {
+    // Another process may bind the port before the proxy does.
+    let started = (0..10).find_map(|_| try_start(command(), &config));
+    started.unwrap_or_else(|| panic!("{:?} ended ten times", command()))
+}
+
+fn try_start(mut command: Command, config: &impl Fn(u16) -> String) -> Option<Sharding> {
     let (directory, port) = (TempDir::with_prefix("weir-sharding").unwrap(), free_port());
     let file = directory.path().join("config.yaml");
-    std::fs::write(&file, text(port)).unwrap();
-    command.arg(config).arg(&file);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap_or_else(|error| {
+    std::fs::write(&file, config(port)).unwrap();
+    command.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().unwrap_or_else(|error| {
         panic!("{command:?} does not start ({error}): `scripts/test` installs it")
     });
+    let mut proxy = Sharding { child, port, _directory: directory };
     wait_for("a proxy that answers", || {
-        assert!(child.try_wait().unwrap().is_none(), "{command:?} ended");
-        Client::connect(port).and_then(|mut client| client.send(&["PING"])).ok()
-    });
-    Sharding { child, port, _directory: directory }
+        let answer = Client::connect(port).and_then(|mut client| client.send(&["PING"]));
+        let has_ended = proxy.child.try_wait().unwrap().is_some();
+        (has_ended || answer.is_ok()).then_some(!has_ended)
+    })
+    .then_some(proxy)
 }
 
 /// Returns the Envoy to start: that of WEIR_ENVOY, in .tools, or of the PATH.

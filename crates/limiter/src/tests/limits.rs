@@ -44,7 +44,7 @@ descriptors:
 #[test]
 fn a_limit_that_a_client_sends_is_not_leased() {
     let sent = Override { requests_per_unit: 1, unit: 2, unit_multiplier: None };
-    assert!(!sent.plan(false).unwrap().can_lease());
+    assert!(!sent.plan(None).unwrap().can_lease());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Leases of keys in Redis.
 
+use std::time::Instant;
+
 use super::servers::cluster::Cluster;
 use super::servers::proxy::Proxy;
 use super::*;
@@ -72,8 +74,8 @@ fn below(bound: u64) -> u64 {
     (weir_common::random::random() * bound as f64) as u64
 }
 
-/// What differs while requests take their time: where it was decided, and waits by less than a second.
-fn assert_equal(decision: &Decision, expected: &Decision, what: &str) {
+/// What differs while requests take their `time`: where it was decided, and waits by that time.
+fn assert_equal(decision: &Decision, expected: &Decision, time: Duration, what: &str) {
     let near = |decision: &Decision| -> Vec<_> {
         decision.near.iter().map(|near| (near.limit, near.used)).collect()
     };
@@ -87,7 +89,8 @@ fn assert_equal(decision: &Decision, expected: &Decision, what: &str) {
         (decision.reset_after, expected.reset_after),
         (decision.retry_after.unwrap_or(0), expected.retry_after.unwrap_or(0)),
     ];
-    assert!(waits.iter().all(|(a, b)| a.abs_diff(*b) < SECOND), "{waits:?} {what}");
+    let most = time.as_micros() as Micros + SECOND;
+    assert!(waits.iter().all(|(a, b)| a.abs_diff(*b) < most), "{waits:?} {what}");
 }
 
 /// One replica with two threads, one request after the other, by turns; Redis is `delay` away. Beside it the same
@@ -99,7 +102,7 @@ fn assert_one_replica_answers_as_without_leases(
     delay: Duration,
 ) {
     // A key is hot from 32 requests in that time, also on a busy machine.
-    let length = Duration::from_secs(1);
+    let length = Duration::from_secs(4);
     let proxy = Proxy::start(server.port());
     proxy.delay(delay);
     let thread = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -121,17 +124,18 @@ fn assert_one_replica_answers_as_without_leases(
             10..20 => Op::Take(1 + below(3)),
             _ => Op::Take(1),
         };
-        let thread = &threads[round % 2];
+        let (thread, start) = (&threads[round % 2], Instant::now());
         let decision = thread.block_on(thread.spawn({
             let (leasing, plan, key) = (leasing.clone(), plan.clone(), key.clone());
             async move { one(&*leasing, charge_of(&[("leased", &key)], &plan, op)).await }
         }));
         let decision = decision.unwrap();
         let expected = own.block_on(one(&alone, charge_of(&[("alone", &key)], plan, op)));
-        assert_equal(&decision, &expected, &format!("{round}: {op:?} of {key}"));
+        let what = format!("{round}: {op:?} of {key}");
+        assert_equal(&decision, &expected, start.elapsed(), &what);
         leased += u32::from(decision.source == Source::Leased);
-        // Now and then until what is left is being returned.
-        if below(100) == 0 {
+        // Twice until what is left is being returned.
+        if round % 150 == 149 {
             let wait = length + Duration::from_millis(below(100));
             own.block_on(async { tokio::time::sleep(wait).await });
         }
