@@ -32,7 +32,7 @@ const KEYS: [&str; 4] = ["fixed", "sliding", "gcra", "log"];
 fn behind(proxy: &Sharding) -> Setup {
     let setup = with_redis(proxy.port(), RULES).env("REDIS_TYPE", "PROXY");
     // Keys are hot enough on a busy machine, too.
-    setup.env("WEIR__STORE__LEASES_FOR", "5s")
+    setup.env("WEIR__STORE__LEASES_FOR", "1s")
 }
 
 /// Sends requests with four descriptors. Returns how many of each are admitted.
@@ -57,8 +57,8 @@ async fn replicas_behind_proxies_admit_exactly_n_with_leases_and_share_no_contro
         let proxy = start(&servers, true, PATIENT);
         let mut replicas = [behind(&proxy).start(), behind(&proxy).start()];
         let mut clients = tokio::task::JoinSet::new();
-        for i in 0..4 {
-            clients.spawn(admitted(replicas[i % 2].grpc, "ann", 200));
+        for i in 0..16 {
+            clients.spawn(admitted(replicas[i % 2].grpc, "ann", 50));
         }
         let all = clients.join_all().await;
         let sum = |i: usize| all.iter().map(|admitted| admitted[i]).sum::<usize>();
