@@ -77,6 +77,12 @@ pub(super) fn problems(sources: &ProblemSources<'_>) -> Vec<Problem> {
         let text = format!("controls are not shared: changes apply to this replica only: {error}");
         problems.push(Problem::new("controls", text, ago(lasts)));
     }
+    for file in controls.damaged_files() {
+        let text = "controls may be missing: controls.file was damaged at a start: put what is missing and \
+                    delete what was kept of it";
+        let file = Some(file.display().to_string());
+        problems.push(Problem { file, ..Problem::new("controls", text.to_owned(), None) });
+    }
     for problem in identities.problems(seconds(now)) {
         let CertificateProblem { text, file, since } = problem;
         let since = match since {

@@ -1,4 +1,4 @@
-//! Controls that damage of controls.file has lost.
+//! Damage of controls.file, which may have lost controls.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use crate::support::control_api::of_user;
 fn a_damaged_file_is_reported_until_somebody_has_looked() {
     let setup = serving(RULES);
     let file = setup.path("controls.json");
-    let damaged = setup.path("controls.json.damaged");
+    let copy = setup.path("controls.json.copy");
     let block = |user: &str| of_user(user, &json!({ "action": "block", "for": "forever" }));
     let setup = setup.env("WEIR__CONTROLS__FILE", &file);
     let mut weir = setup.start();
@@ -23,19 +23,23 @@ fn a_damaged_file_is_reported_until_somebody_has_looked() {
     let bob = text.windows(3).position(|bytes| bytes == b"bob").unwrap();
     text[bob] = b'B';
     std::fs::write(&file, text).unwrap();
-    std::fs::remove_file(weir.path("controls.json.copy")).unwrap();
+    std::fs::write(&copy, "").unwrap();
 
     let weir = serving(RULES).env("WEIR__CONTROLS__FILE", &file).start();
     let denied = ["ann", "bob", "cid"].map(|user| decide(&weir, "user", user) == Code::OverLimit);
-    assert_eq!(denied, [true, false, true]);
-    assert!(weir.said().contains("line 3 (Bob)"), "{}", weir.said());
+    assert_eq!(denied, [false; 3]);
+    assert!(weir.said().contains("controls.file is damaged"), "{}", weir.said());
     let status: Value = serde_json::from_str(&http::get(weir.debug, "/status").body).unwrap();
-    assert_eq!(status["controls"]["missing"], 1, "{status}");
-    assert_eq!(weir.metric("weir_controls_missing"), 1);
+    assert_eq!(status["controls"]["missing"], 2, "{status}");
+    let problems = status["problems"].as_array().unwrap().iter();
+    let files: Vec<_> = problems.map(|problem| problem["file"].as_str().unwrap()).collect();
+    let kept = [&file, &copy].map(|path| format!("{}.damaged", path.display()));
+    assert_eq!(files, kept, "{status}");
+    assert_eq!(weir.metric("weir_controls_missing"), 2);
     if let Some(mut page) = Page::open(weir, DESK) {
         page.wait_until_live();
-        page.wait_for("document.querySelector('#missing').checkVisibility()");
-        assert!(page.text("#missing").contains("at least 1\u{a0}change could not"));
+        page.wait_for("document.querySelectorAll('#problem-rows li').length == 2");
+        assert!(page.text("#problem-rows").contains("Controls may be missing: "));
         for width in [360, 1280] {
             page.browser.show_as(View { width, dark: width == 360 });
             assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}");
@@ -45,8 +49,8 @@ fn a_damaged_file_is_reported_until_somebody_has_looked() {
                 std::fs::write(file, png).unwrap();
             }
         }
-        std::fs::remove_file(&damaged).unwrap();
-        page.wait_for("!document.querySelector('#missing').checkVisibility()");
+        kept.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        page.wait_for("!document.querySelector('#problems').checkVisibility()");
         page.check();
     }
 }

@@ -43,13 +43,10 @@ impl ControlClock {
         self.offset.load(Ordering::Relaxed) != UNKNOWN
     }
 
-    /// Follows the time of the store, which was read a moment ago. Returns by how much this process's
-    /// own time differs, if it was used until now.
-    pub(super) fn set_store_time(&self, time: Micros) -> Option<i64> {
-        let own = self.clock.now();
+    /// Follows the time of the store, which was read a moment ago.
+    pub(super) fn set_store_time(&self, time: Micros) {
         let offset = signed(time) - signed(self.clock.monotonic());
-        let before = self.offset.swap(offset, Ordering::Relaxed);
-        (before == UNKNOWN).then(|| signed(time) - signed(own))
+        self.offset.store(offset, Ordering::Relaxed);
     }
 }
 

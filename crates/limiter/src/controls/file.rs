@@ -1,158 +1,219 @@
-//! The file that keeps controls over a restart: a line for each change, with its checksum, and a copy.
+//! The file that keeps controls over a restart: one JSON document, and a copy of it.
 //!
 //! ```text
-//! 5a0c8d1f weir controls 2 17 0
-//! 9be6a412 {"n":17,"id":"block-1","row":{…}}
-//! 03d1b2c4 {"n":18,"id":"block-1","row":null}
+//! {"version":1,"checksum":"5a0c8d1f","controls":{
+//! "block-1":{…},
+//! "block-2":{…}
+//! }}
 //! ```
 //!
-//! The first line has the version, the number of the next line, and how many changes damage has lost so
-//! far. Lines are numbered without gaps, and the last one of an id is valid. Changes are appended to the
-//! file, which is synced, and then to the copy. When most lines are obsolete, both are replaced. A line
-//! whose checksum is wrong is taken from the copy if that has it, else it is lost.
+//! The checksum is that of the text of `controls`. A write replaces the file and then the copy, each by a new
+//! file that is synced and renamed, so that a crash leaves one of them whole.
+//!
+//! An earlier version wrote a line for each change. Such a file is read, and replaced by a document.
 
-mod read;
-
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-pub(super) use self::read::{Found, read};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-/// The version of the format.
-const VERSION: u64 = 2;
+/// The largest file that is read: more than all controls can take.
+const MAX_BYTES: u64 = 1 << 30;
 
-/// The lines beyond twice the rows with which the file is replaced.
-const SPARE_LINES: usize = 1_000;
+/// The start of the first line of a file of lines, after its checksum.
+const LINES_HEADER: &str = "weir controls 2 ";
 
-/// A row to write: its id, and its text; without one the row is removed.
-pub(super) type RowText = (String, Option<String>);
+/// The texts of rows by their ids.
+type Rows = BTreeMap<String, String>;
 
 /// Writes the file.
 #[derive(Debug)]
 pub(super) struct ControlFile {
     path: PathBuf,
-    /// The number of the next line.
-    next: u64,
-    lost: usize,
-    /// Whether the file has to be written although no control has changed since.
+    /// The members of `controls` as text, by their ids.
+    members: BTreeMap<String, String>,
+    /// Whether the file or its copy lacks a change, or is to be replaced.
     pub is_outdated: bool,
-    /// What was written; none if the file is to be replaced.
-    written: Option<Written>,
 }
 
-/// What was written to the file.
-#[derive(Debug)]
-pub(super) struct Written {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    lines: usize,
-    /// The rows of the last replacement.
-    rows: usize,
+/// What a file and its copy have.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The rows of the file, else of the copy; none if neither is whole.
+    pub rows: Option<Rows>,
+    /// The files that exist and are not whole, and why.
+    pub damaged: Vec<(PathBuf, String)>,
+    /// Whether one of the files is damaged, missing, or of an earlier version, while there are rows.
+    pub is_outdated: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document<'a> {
+    version: u64,
+    /// None if an earlier version wrote it.
+    #[serde(default)]
+    checksum: Option<String>,
+    #[serde(borrow)]
+    controls: &'a RawValue,
+}
+
+/// A change in a file of lines.
+#[derive(Deserialize)]
+struct Line {
+    id: String,
+    row: Option<Box<RawValue>>,
 }
 
 impl ControlFile {
-    /// Returns the writer of a file whose first free line has the number `next`, after `lost` changes were lost. The first
-    /// write replaces it.
-    pub fn new(path: PathBuf, next: u64, lost: usize, is_outdated: bool) -> ControlFile {
-        ControlFile { path, next, lost, is_outdated, written: None }
+    /// Returns the writer of a file without rows.
+    pub fn new(path: PathBuf) -> ControlFile {
+        ControlFile { path, members: BTreeMap::new(), is_outdated: false }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Begins a write, and returns what it appends to; none if it replaces the file, with all rows. Until the
-    /// write has succeeded, whatever ends it, the next one needs all rows.
-    pub fn begin(&mut self) -> Option<Written> {
-        // Else a deleted control would come back with a restart.
-        self.is_outdated = true;
-        let written = self.written.take()?;
-        let is_there = fs::symlink_metadata(&self.path).is_ok_and(|metadata| {
-            (metadata.dev(), metadata.ino(), metadata.len())
-                == (written.device, written.inode, written.bytes)
-        });
-        (is_there && written.lines <= 2 * written.rows + SPARE_LINES).then_some(written)
+    /// Changes rows: ids, and their texts where there still are any. The next write has them.
+    pub fn change(&mut self, rows: Vec<(String, Option<String>)>) {
+        self.is_outdated |= !rows.is_empty();
+        for (id, text) in rows {
+            match text {
+                Some(text) => {
+                    let member = format!("\n{}:{text}", serde_json::Value::from(id.as_str()));
+                    self.members.insert(id, member);
+                }
+                None => drop(self.members.remove(&id)),
+            }
+        }
     }
 
-    /// Appends changes to what [`begin`](Self::begin) returned, or replaces the file with all rows.
+    /// Replaces the file and its copy.
     ///
     /// # Errors
     ///
-    /// The file cannot be written.
-    pub fn write(&mut self, rows: &[RowText], written: Option<Written>) -> io::Result<()> {
-        let are_all = written.is_none();
-        let mut text = String::new();
-        if are_all {
-            add_line(&mut text, &format!("weir controls {VERSION} {} {}", self.next, self.lost));
+    /// One of them cannot be written.
+    pub fn write(&mut self) -> io::Result<()> {
+        let mut controls = String::from("{");
+        for (n, member) in self.members.values().enumerate() {
+            controls.push_str(if n == 0 { "" } else { "," });
+            controls.push_str(member);
         }
-        for (n, (id, row)) in (self.next..).zip(rows) {
-            let id = serde_json::Value::from(id.as_str());
-            let row = row.as_deref().unwrap_or("null");
-            add_line(&mut text, &format!(r#"{{"n":{n},"id":{id},"row":{row}}}"#));
-        }
-        let file = match are_all {
-            true => replace(&self.path, &text)?,
-            false => append(&self.path, &text)?,
-        };
-        self.next += rows.len() as u64;
-        let copy = copy_of(&self.path);
-        match are_all {
-            true => drop(replace(&copy, &text)?),
-            // The file itself is synced.
-            false => OpenOptions::new().append(true).open(&copy)?.write_all(text.as_bytes())?,
-        }
-        let metadata = file.metadata()?;
-        let lines = written.as_ref().map_or(0, |written| written.lines);
-        self.written = Some(Written {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            lines: lines + rows.len(),
-            rows: written.map_or(rows.len(), |written| written.rows),
-        });
+        controls.push_str("\n}");
+        let checksum = crc32fast::hash(controls.as_bytes());
+        let text =
+            format!("{{\"version\":1,\"checksum\":\"{checksum:08x}\",\"controls\":{controls}}}\n");
+        both(&self.path).iter().try_for_each(|path| replace(path, &text))?;
+        // The new names are durable only with their directory.
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
         self.is_outdated = false;
         Ok(())
     }
 }
 
-fn add_line(text: &mut String, line: &str) {
-    text.push_str(&format!("{:08x} {line}\n", crc32fast::hash(line.as_bytes())));
+/// Reads a file and its copy.
+pub(super) fn read(path: &Path) -> Found {
+    let mut found = Found::default();
+    for path in both(path) {
+        match read_one(&path) {
+            Ok(Some((rows, is_document))) => {
+                found.is_outdated |= !is_document;
+                found.rows.get_or_insert(rows);
+            }
+            Ok(None) => found.is_outdated = true,
+            Err(error) => {
+                found.is_outdated = true;
+                found.damaged.push((path, error));
+            }
+        }
+    }
+    // Without rows, an operator may still repair a file.
+    found.is_outdated &= found.rows.is_some();
+    found
 }
 
-fn append(path: &Path, text: &str) -> io::Result<File> {
-    let mut file = OpenOptions::new().append(true).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_data()?;
-    Ok(file)
+/// Returns the paths of a file and of its copy.
+pub(super) fn both(path: &Path) -> [PathBuf; 2] {
+    [path.to_owned(), beside(path, ".copy")]
+}
+
+/// Returns the rows of a file, and whether it is a document; none if it does not exist.
+fn read_one(path: &Path) -> Result<Option<(Rows, bool)>, String> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+        Ok(metadata) if !metadata.is_file() => return Err("it is not a regular file".to_owned()),
+        Ok(metadata) if metadata.len() > MAX_BYTES => {
+            return Err(format!("it has {} bytes, the maximum is {MAX_BYTES}", metadata.len()));
+        }
+        Ok(_) => {}
+    }
+    let text = fs::read(path).map_err(|error| error.to_string())?;
+    let rows = match text.first() {
+        None => Err("it is empty".to_owned()),
+        Some(b'{') => read_document(&text).map(|rows| (rows, true)),
+        Some(_) => read_lines(&text).map(|rows| (rows, false)),
+    };
+    rows.map(Some)
+}
+
+fn read_document(text: &[u8]) -> Result<Rows, String> {
+    let read: Document<'_> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    if read.version != 1 {
+        return Err(format!("its version is {}, this weir reads 1", read.version));
+    }
+    let controls = read.controls.get();
+    let checksum = format!("{:08x}", crc32fast::hash(controls.as_bytes()));
+    if read.checksum.is_some_and(|known| known != checksum) {
+        return Err("its checksum is wrong".to_owned());
+    }
+    let rows: BTreeMap<String, Box<RawValue>> =
+        serde_json::from_str(controls).map_err(|error| error.to_string())?;
+    Ok(rows.into_iter().map(|(id, row)| (id, row.get().to_owned())).collect())
+}
+
+/// Reads a file of lines, of which the last one of an id is valid.
+fn read_lines(text: &[u8]) -> Result<Rows, String> {
+    let mut rows = Rows::new();
+    let mut lines = (1..).zip(text.split_inclusive(|byte| *byte == b'\n'));
+    let header = lines.next().and_then(|(_, line)| checked(line));
+    if !header.is_some_and(|header| header.starts_with(LINES_HEADER)) {
+        return Err("it is not a document of controls".to_owned());
+    }
+    for (number, line) in lines {
+        match checked(line).and_then(|line| serde_json::from_str(line).ok()) {
+            Some(Line { id, row: Some(row) }) => drop(rows.insert(id, row.get().to_owned())),
+            Some(Line { id, row: None }) => drop(rows.remove(&id)),
+            // A crash may leave a part of a line that was not answered.
+            None if !line.ends_with(b"\n") => {}
+            None => return Err(format!("line {number} is damaged")),
+        }
+    }
+    Ok(rows)
+}
+
+/// Returns a line without its checksum, if that is right.
+fn checked(line: &[u8]) -> Option<&str> {
+    let (checksum, line) =
+        std::str::from_utf8(line).ok()?.trim_end_matches('\n').split_once(' ')?;
+    (checksum == format!("{:08x}", crc32fast::hash(line.as_bytes()))).then_some(line)
 }
 
 /// Replaces a file: a reader, and a restart after a crash, finds the old one or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<File> {
+fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = beside(path, ".new");
     // Controls name clients.
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&new, path)?;
-    // The new name is durable only with its directory.
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
-    Ok(file)
-}
-
-/// Keeps a damaged file, which the next write replaces. Returns its path.
-pub(super) fn keep_damaged(path: &Path) -> Option<PathBuf> {
-    let kept = damaged(path);
-    fs::copy(path, &kept).ok().map(|_| kept)
-}
-
-/// Returns the path of the copy.
-fn copy_of(path: &Path) -> PathBuf {
-    beside(path, ".copy")
+    fs::rename(&new, path)
 }
 
 /// Returns the path at which a damaged file is kept.

@@ -15,7 +15,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use self::admission::{check, effects_on_others};
-use self::keep::Missing;
 use self::unknown::{not_networks, unknown_names};
 use super::compiled::{RuleMatches, match_rules};
 use super::error::{ControlError, ErrorKind};
@@ -110,7 +109,8 @@ pub struct Controls {
     /// Held while the file is written.
     file: Option<Arc<tokio::sync::Mutex<ControlFile>>>,
     file_log: Throttle,
-    missing: Missing,
+    /// The files of controls that were damaged, as they were kept.
+    damaged: Vec<PathBuf>,
     audit: AuditLog,
 }
 
@@ -147,7 +147,7 @@ impl Controls {
             on_change: Box::new(on_change),
             file: None,
             file_log: Throttle::new(LOG_INTERVAL),
-            missing: Missing::default(),
+            damaged: Vec::new(),
         };
         controls.read_file();
         controls
@@ -215,7 +215,6 @@ impl Controls {
         check_id(&id)?;
         let rules = self.active.rules_by_key();
         let now = self.now();
-        let is_end_fixed = matches!(expiry, Expiry::Until(_));
         let (mut control, matches) = self.control(id, draft, expiry, &rules, now);
         let effects = check(&control, &matches, now, options.force)?;
         let mut warnings = names_unknown_to(rules.rules().clone(), &control).await;
@@ -233,9 +232,6 @@ impl Controls {
             drop(next);
             if !options.dry_run {
                 set.put(Arc::new(control.clone()), self.options.is_shared);
-                if is_end_fixed && self.options.is_shared && !self.active.clock().follows_store() {
-                    set.fix_end(&control.id);
-                }
             }
         }
         if !options.dry_run {
@@ -426,11 +422,6 @@ impl Controls {
         }
         let unshared = if self.options.is_shared { set.unshared() } else { 0 };
         (counts, unshared)
-    }
-
-    /// Returns how many changes of controls damage of the file has lost, at least: blocks may be missing.
-    pub fn missing(&self) -> usize {
-        self.missing.count()
     }
 
     pub(super) fn exchange_failures(&self) -> u64 {

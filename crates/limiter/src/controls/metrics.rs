@@ -18,7 +18,7 @@ const EXCHANGE_FAILURES: MetricFamily = MetricFamily::counter(
 
 const MISSING: MetricFamily = MetricFamily::gauge(
     "controls_missing",
-    "Changes of controls that damage of controls.file has lost, at least: blocks may be missing",
+    "Damaged files of controls that nobody has looked at: blocks may be missing",
     &[],
 );
 
@@ -35,6 +35,6 @@ impl MetricSource for Controls {
         }
         sink.gauge(UNSHARED, unshared as f64);
         sink.counter(EXCHANGE_FAILURES, self.exchange_failures());
-        sink.gauge(MISSING, self.missing() as f64);
+        sink.gauge(MISSING, self.damaged_files().count() as f64);
     }
 }

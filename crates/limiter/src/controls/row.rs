@@ -80,25 +80,6 @@ impl Row {
         }
     }
 
-    /// Moves the times of a row by the difference of two clocks, but not the end of a control if that is
-    /// fixed.
-    pub fn shift(&mut self, by: i64, is_end_fixed: bool) {
-        let shifted = |time: Micros| time.saturating_add_signed(by);
-        match self {
-            Row::Control { control, tombstone_until } => {
-                let control = Arc::make_mut(control);
-                control.at = shifted(control.at);
-                if !is_end_fixed {
-                    control.until = control.until.map(shifted);
-                }
-                *tombstone_until = tombstone_until.map(shifted);
-            }
-            Row::Tombstone(Tombstone { at, until }) => {
-                (*at, *until) = (shifted(*at), shifted(*until));
-            }
-        }
-    }
-
     /// Returns the row as JSON text.
     pub fn text(&self) -> String {
         // It has only texts and numbers, which are always valid.

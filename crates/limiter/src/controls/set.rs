@@ -34,10 +34,6 @@ pub(super) struct ControlSet {
     unshared: BTreeSet<String>,
     /// The removals of rows that the table does not need: expired ones, and tombstones beyond the most.
     obsolete: Vec<RowChange>,
-    /// The ids of unshared controls that end at an instant that an operator named.
-    fixed_ends: BTreeSet<String>,
-    /// By how much the times of rows were moved.
-    shifted: i64,
 }
 
 /// What merging rows of the table has done.
@@ -82,12 +78,6 @@ impl ControlSet {
         self.rows.get(id).map_or(now, |row| now.max(row.at() + 1))
     }
 
-    /// Keeps the end of a control when the times of rows are moved: it is an instant that an operator
-    /// named.
-    pub fn fix_end(&mut self, id: &str) {
-        self.fixed_ends.insert(id.to_owned());
-    }
-
     pub fn put(&mut self, control: Arc<Control>, shares: bool) {
         let until = control.until.unwrap_or(Micros::MAX);
         let replaced = self.rows.get(&control.id).filter(|_| shares).map(Row::expires_at);
@@ -113,7 +103,6 @@ impl ControlSet {
         if shares {
             self.unshared.insert(id.clone());
         }
-        self.fixed_ends.remove(&id);
         self.insert(id, row);
     }
 
@@ -235,23 +224,8 @@ impl ControlSet {
     }
 
     fn remove(&mut self, id: &str) {
-        self.fixed_ends.remove(id);
         self.take(id);
         self.unshared.remove(id);
-    }
-
-    /// Moves the times of what this process has written by the difference of two clocks: the time of
-    /// the table is known only now. Returns whether there was anything.
-    pub fn shift(&mut self, by: i64) -> bool {
-        for id in self.unshared.clone() {
-            if let Some(mut row) = self.take(&id) {
-                row.shift(by, self.fixed_ends.contains(&id));
-                self.insert(id, row);
-            }
-        }
-        self.shifted = by;
-        self.fixed_ends.clear();
-        !self.unshared.is_empty()
     }
 
     /// Returns what the table lacks, and what can be removed from it.
@@ -275,8 +249,7 @@ impl ControlSet {
     /// Returns whether the table has the row that was written at `at`, and not another one that has
     /// replaced it here meanwhile.
     pub fn is_shared(&self, id: &str, at: Micros) -> bool {
-        let is_that = |row: &Row| [at, at.saturating_add_signed(self.shifted)].contains(&row.at());
-        !self.unshared.contains(id) && self.rows.get(id).is_some_and(is_that)
+        !self.unshared.contains(id) && self.rows.get(id).is_some_and(|row| row.at() == at)
     }
 
     /// The number of rows that the table lacks.
@@ -284,20 +257,9 @@ impl ControlSet {
         self.unshared.len()
     }
 
-    /// Returns all rows, for the file: their ids and texts.
-    pub fn take_all(&mut self) -> Vec<(String, Option<String>)> {
-        self.unwritten.clear();
-        self.rows.iter().map(|(id, row)| (id.clone(), Some(row.text()))).collect()
-    }
-
     /// Forgets what the file lacks.
     pub fn forget_unwritten(&mut self) {
         self.unwritten.clear();
-    }
-
-    /// Returns whether the file lacks a change.
-    pub fn has_unwritten(&self) -> bool {
-        !self.unwritten.is_empty()
     }
 
     /// Returns the rows as text.

@@ -106,27 +106,26 @@ impl Sharing {
             Ok(read) => read,
             Err(error) => return (false, Err(error)),
         };
-        let shift = clock.set_store_time(read.time);
-        let is_shifted = shift.is_some_and(|by| set.lock().shift(by));
+        clock.set_store_time(read.time);
         let is_known = self.version.lock().as_ref() == Some(&read.version);
         if is_known {
-            return (is_shifted, Ok(()));
+            return (false, Ok(()));
         }
         if let Some(error) = self.unread_error(&read.version) {
-            return (is_shifted, Err(error));
+            return (false, Err(error));
         }
         let rows = match table.rows().await {
             Ok(rows) => rows,
             Err(error) => {
                 self.note_unread(read.version, error);
-                return (is_shifted, Err(error));
+                return (false, Err(error));
             }
         };
         *self.unread.lock() = None;
         let merged = set.lock().merge(rows, clock.now());
         *self.version.lock() = Some(read.version);
         self.report(&merged);
-        (is_shifted || merged.changed, Ok(()))
+        (merged.changed, Ok(()))
     }
 
     /// Returns why rows of this version are not asked for again yet.

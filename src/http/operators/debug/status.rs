@@ -64,7 +64,7 @@ fn status(pages: &DebugPages) -> Value {
     status["store"] = store.to_json();
     status["controls"] = json!({
         "share_error": pages.controls.share_error().map(|error| error.to_string()),
-        "missing": pages.controls.missing(),
+        "missing": pages.controls.damaged_files().count(),
     });
     status["tls"] = pages.identities.to_json();
     status["log_level"] = pages.log_levels.as_ref().map(|it| it.get().to_string()).into();

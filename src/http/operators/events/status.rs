@@ -45,7 +45,6 @@ pub(super) fn status<S: Store + Operations>(
         "controls": {
             "count": sources.controls.list().len(),
             "share_error": sources.controls.share_error().map(|error| error.to_string()),
-            "missing": sources.controls.missing(),
         },
     })
 }

@@ -51,7 +51,7 @@ function showRates() {
 }
 
 function showService() {
-  const { version, commit, uptime_ms: uptime, serving, not_serving_because: reasons, store, controls: { missing } } = status;
+  const { version, commit, uptime_ms: uptime, serving, not_serving_because: reasons, store } = status;
   setText(byId('about'), `${location.host}, ${version}`);
   const backends = store.backends;
   const kinds = [...new Set(backends.map(({ kind }) => kind))].join(', ');
@@ -63,8 +63,6 @@ function showService() {
   byId('store-state').closest('div').className = isDown || open.length ? 'over' : '';
   show(byId('unready'), !serving);
   setText(byId('unready'), serving ? '' : `Not serving: ${reasons.map(visible).join('; ') || 'no reason given'}.`);
-  show(byId('missing'), missing > 0);
-  setText(byId('missing'), missing > 0 ? `Blocks may be missing: controls.file was damaged, and at least ${counted(missing, 'change')} could not be read.` : '');
   const facts = [
     ['State', stateText(serving)],
     ['Version', commit && commit !== 'unknown' ? `${version} (${commit})` : version],

@@ -1,4 +1,4 @@
-//! Keeps controls in a file, and reports what damage of it has lost.
+//! Keeps controls in a file, and reports damage of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,60 +8,36 @@ use crate::controls::file::{self, ControlFile, Found};
 use crate::controls::set::Merged;
 use weir_common::threads::run_blocking;
 
-/// What damage of the file has lost.
-#[derive(Debug, Default)]
-pub(super) struct Missing {
-    lost: usize,
-    /// The damaged file, which the operator deletes when nothing is missing any more.
-    kept: Option<PathBuf>,
-}
-
-impl Missing {
-    /// Returns how many changes are missing, at least.
-    pub fn count(&self) -> usize {
-        let is_seen = || self.kept.as_ref().is_some_and(|kept| !kept.exists());
-        if self.lost > 0 && is_seen() { 0 } else { self.lost }
-    }
-}
-
 impl Controls {
     /// Reads the file, if there is one.
     pub(super) fn read_file(&mut self) {
         let Some(path) = self.options.file.clone() else { return };
-        let (found, unreadable) = match file::read(&path) {
-            Ok(found) => (found, None),
-            Err(error) => (Found { next: 1, lost: 1, ..Found::default() }, Some(error)),
-        };
-        let Found { rows, next, damage, restored, lost, lost_before, is_outdated } = found;
-        let is_damaged = unreadable.is_some() || !damage.is_empty();
-        let mut kept = (lost_before > 0).then(|| file::damaged(&path));
-        if is_damaged {
-            kept = file::keep_damaged(&path);
+        let Found { rows, damaged, is_outdated } = file::read(&path);
+        let is_restored = rows.is_some();
+        for damaged_path in file::both(&path) {
+            let kept = file::damaged(&damaged_path);
+            if let Some((path, error)) = damaged.iter().find(|(path, _)| *path == damaged_path) {
+                // The next write replaces it.
+                let is_kept = std::fs::copy(path, &kept).is_ok();
+                tracing::error!(
+                    path = %path.display(),
+                    error,
+                    kept = is_kept.then(|| tracing::field::display(kept.display())),
+                    is_restored,
+                    "controls.file is damaged: controls may be missing"
+                );
+                self.damaged.push(if is_kept { kept } else { damaged_path });
+            } else if kept.exists() {
+                self.damaged.push(kept);
+            }
         }
-        let copy = kept.as_deref().map(|kept| tracing::field::display(kept.display()));
-        if let Some(error) = unreadable {
-            tracing::error!(
-                path = %path.display(),
-                error,
-                copy,
-                "controls.file is unreadable and ignored: fix it and restart, or the next change \
-                 replaces it"
-            );
-        } else if is_damaged {
-            let damage = damage.join("; ");
-            tracing::error!(
-                path = %path.display(),
-                damage,
-                restored,
-                lost,
-                copy,
-                "controls.file is damaged"
-            );
+        if is_restored && !path.exists() {
+            tracing::warn!(path = %path.display(), "controls.file does not exist: its copy is used");
         }
-        let lost = lost + lost_before;
-        self.missing = Missing { lost, kept };
-        self.merge_file(&path, rows);
-        let file = ControlFile::new(path, next, lost, is_outdated);
+        let mut file = ControlFile::new(path.clone());
+        self.merge_file(&path, rows.unwrap_or_default().into_iter().collect());
+        file.change(self.set.lock().take_unwritten());
+        file.is_outdated = is_outdated;
         self.file = Some(Arc::new(tokio::sync::Mutex::new(file)));
     }
 
@@ -70,8 +46,6 @@ impl Controls {
         let now = self.now();
         let mut set = self.set.lock();
         let Merged { unknown, omitted, .. } = set.merge(rows, now);
-        // They are in the file.
-        set.forget_unwritten();
         let changes = set.take_inactive();
         drop(set);
         let path = path.display();
@@ -91,6 +65,11 @@ impl Controls {
         }
     }
 
+    /// Returns the files of controls that were damaged, until an operator has deleted what was kept of them.
+    pub fn damaged_files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.damaged.iter().filter(|path| path.try_exists().unwrap_or(true))
+    }
+
     /// Writes what the file lacks, if there is one: changes made at the same time together. Returns
     /// whether it has the controls as they are now.
     pub(super) async fn write_file(&self) -> bool {
@@ -99,17 +78,11 @@ impl Controls {
             return false;
         };
         let mut file = file.clone().lock_owned().await;
-        if !file.is_outdated && !self.set.lock().has_unwritten() {
+        file.change(self.set.lock().take_unwritten());
+        if !file.is_outdated {
             return true;
         }
-        let begin = move || (file.begin(), file);
-        let Ok((written, mut file)) = run_blocking(begin).await else { return false };
-        let rows = {
-            let mut set = self.set.lock();
-            if written.is_none() { set.take_all() } else { set.take_unwritten() }
-        };
-        let write =
-            move || file.write(&rows, written).map_err(|error| (file.path().to_owned(), error));
+        let write = move || file.write().map_err(|error| (file.path().to_owned(), error));
         match run_blocking(write).await {
             Ok(Ok(())) => true,
             Ok(Err((path, error))) => {

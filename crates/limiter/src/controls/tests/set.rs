@@ -117,18 +117,6 @@ fn replicas_drop_the_same_controls_of_too_many() {
 }
 
 #[test]
-fn times_from_before_the_table_was_reached_become_those_of_the_table() {
-    let mut set = ControlSet::default();
-    set.merge(rows([put("ann", NOW, None)]), NOW);
-    assert!(!set.shift(-5), "they have its time");
-    set.put(put("bob", NOW + HOUR as Micros, Some(NOW + 2 * HOUR)), true);
-    assert!(set.shift(-(HOUR as i64)));
-    let bob = set.get("bob").unwrap();
-    assert_eq!((bob.at, bob.until), (NOW, Some(NOW + HOUR)));
-    assert_eq!(set.get("ann").unwrap().at, NOW);
-}
-
-#[test]
 fn replicas_drop_the_same_controls_of_too_many_to_compare() {
     let all: Vec<_> = (0..MAX_COMPARED as u64 + 20)
         .map(|i| {
@@ -149,19 +137,6 @@ fn replicas_drop_the_same_controls_of_too_many_to_compare() {
 }
 
 #[test]
-fn an_end_that_an_operator_named_is_not_moved() {
-    let mut set = ControlSet::default();
-    for id in ["for", "until"] {
-        set.put(put(id, NOW, Some(NOW + 2 * HOUR)), true);
-    }
-    set.fix_end("until");
-    assert!(set.shift(-(HOUR as i64)));
-    let times = |id: &str| set.get(id).map(|control| (control.at, control.until));
-    assert_eq!(times("for"), Some((NOW - HOUR, Some(NOW + HOUR))));
-    assert_eq!(times("until"), Some((NOW - HOUR, Some(NOW + 2 * HOUR))));
-}
-
-#[test]
 fn a_row_that_another_one_has_replaced_is_not_shared() {
     let mut set = ControlSet::default();
     set.put(put("ann", NOW, None), true);
@@ -171,12 +146,6 @@ fn a_row_that_another_one_has_replaced_is_not_shared() {
     assert!(set.is_shared("ann", NOW));
     set.merge(rows([put("ann", NOW + 1, None)]), NOW);
     assert!(!set.is_shared("ann", NOW) && !set.is_shared("bob", NOW));
-    // Its time is moved when that of the table is known.
-    set.put(put("bob", NOW, None), true);
-    set.shift(5);
-    let changes = set.changes();
-    set.shared(&changes);
-    assert!(set.is_shared("bob", NOW));
 }
 
 #[test]
