@@ -29,7 +29,7 @@ use crate::grpc;
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::JsonErrors;
-use crate::http::operators::Access;
+use crate::http::operators::{Access, ChangeLog};
 use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
@@ -65,6 +65,7 @@ pub struct App {
     json_rate_limit: RateLimit<ConfiguredStore>,
     rules: Rules,
     controls: Arc<Controls>,
+    log: Arc<ChangeLog>,
     loader: Arc<Loader>,
     limiter: Arc<Limiter<ConfiguredStore>>,
     clock: Arc<SystemClock>,
@@ -83,8 +84,6 @@ pub struct App {
     shares: Shares,
     http_limits: http::Limits,
     json_errors: JsonErrors,
-    /// Whether a history is kept.
-    has_history: bool,
     thread_failures: Failures,
     /// Whether the HTTP listener serves metrics.
     http_metrics: bool,
@@ -130,6 +129,7 @@ impl App {
         let limiter = Limiter::new(store, settings.limiter_options()).with_top(top);
         let limiter = Arc::new(limiter.with_redaction(redaction));
         let control_clock = ControlClock::new(clock.clone());
+        let log = Arc::new(ChangeLog::new(control_clock.clone()));
         let rules: Rules = Arc::new(ActiveRules::new(control_clock, *settings.rules.max_log_bytes));
         let is_shared = limiter.store().shared_table().is_some();
         let control_options = settings.control_options(is_shared);
@@ -215,6 +215,7 @@ impl App {
             json_rate_limit: rate_limit(Protocol::Http),
             rules,
             controls,
+            log,
             loader,
             limiter,
             clock,
@@ -230,7 +231,6 @@ impl App {
             shares: descriptors::share(descriptors, max_grpc, max_http, max_resp),
             http_limits,
             json_errors: *settings.http.json_errors,
-            has_history: *settings.history.enabled,
             thread_failures,
             http_metrics: *settings.http.metrics,
             threads: settings.threads(),

@@ -33,10 +33,9 @@ pub use error::SettingError;
 use reader::SettingReader;
 use setting::SettingEntry;
 use table::{
-    ControlsSettings, DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HistorySettings,
-    HttpSettings, LogSettings, MetricsSettings, OtlpSettings, RespSettings, ResponseSettings,
-    RulesSettings, RuntimeSettings, SettingGroup, StoreKind, StoreSettings, TopSettings,
-    TracingSettings,
+    ControlsSettings, DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings,
+    LogSettings, MetricsSettings, OtlpSettings, RespSettings, ResponseSettings, RulesSettings,
+    RuntimeSettings, SettingGroup, StoreKind, StoreSettings, TopSettings, TracingSettings,
 };
 
 /// The longest path of a Unix socket.
@@ -80,7 +79,6 @@ pub struct Settings {
     pub response: ResponseSettings,
     pub store: StoreSettings,
     pub top: TopSettings,
-    pub history: HistorySettings,
     pub controls: ControlsSettings,
     pub health: HealthSettings,
     pub drain: DrainSettings,
@@ -149,7 +147,6 @@ impl Settings {
             response: ResponseSettings::read(reader)?,
             store: StoreSettings::read(reader)?,
             top: TopSettings::read(reader)?,
-            history: HistorySettings::read(reader)?,
             controls: ControlsSettings::read(reader)?,
             health: HealthSettings::read(reader)?,
             drain: DrainSettings::read(reader)?,
@@ -236,7 +233,6 @@ impl Settings {
         self.response.list(&mut entries);
         self.store.list(&mut entries);
         self.top.list(&mut entries);
-        self.history.list(&mut entries);
         self.controls.list(&mut entries);
         self.health.list(&mut entries);
         self.drain.list(&mut entries);

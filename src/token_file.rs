@@ -79,19 +79,17 @@ impl TokenFile {
         self.state.lock().token == blake3::hash(token)
     }
 
-    /// Reads the file again. An unusable one leaves its last token valid. Returns whether it has another token.
-    pub fn poll(&self) -> bool {
+    /// Reads the file again. An unusable one leaves its last token valid.
+    pub fn poll(&self) {
         let read = read(self.kind, &self.path, &self.reads);
         let (setting, path) = (self.setting, self.path.display());
         let mut state = self.state.lock();
         match read {
             Ok(token) => {
                 state.error = None;
-                let is_new = std::mem::replace(&mut state.token, token) != token;
-                if is_new {
+                if std::mem::replace(&mut state.token, token) != token {
                     tracing::info!(setting, %path, "secret reloaded");
                 }
-                return is_new;
             }
             Err(error) if state.error.as_ref() != Some(&error) => {
                 tracing::error!(
@@ -102,7 +100,6 @@ impl TokenFile {
             }
             Err(_) => {}
         }
-        false
     }
 }
 

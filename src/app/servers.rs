@@ -17,9 +17,7 @@ use crate::grpc::{Grpc, GrpcStats, ReadScheduler};
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json};
-use crate::http::operators::{
-    self, DebugPages, EventEnds, EventSources, History, RecorderSources, StoreState, V1,
-};
+use crate::http::operators::{self, DebugPages, History, RecorderSources, Sources, StoreState, V1};
 use crate::proto::DESCRIPTORS;
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
 use crate::service::{BudgetService, HealthService, RateLimit};
@@ -85,31 +83,25 @@ impl App {
             resp.start(self.threads, &self.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
-        let event_sources = Arc::new(EventSources {
+        let sources = Arc::new(Sources {
             limiter: self.limiter.clone(),
             rules: self.rules.clone(),
             controls: self.controls.clone(),
             loader: self.loader.clone(),
             health: self.health.clone(),
             identities: self.identities.clone(),
+            log: self.log.clone(),
             started: self.started,
         });
         let recorded = RecorderSources {
-            events: event_sources.clone(),
+            sources: sources.clone(),
             durations: Box::new(move || grpc_stats.should_rate_limit()),
         };
-        let history = self.has_history.then(|| record(recorded, &self.thread_failures, closed));
-        // Subscribers stay connected, and others have to find room.
-        let max_subscribers = operators::MAX_SUBSCRIBERS.min(self.shares.debug / 2);
-        let ends =
-            EventEnds { closed: closed.clone(), replaced_tokens: self.access.replaced_tokens() };
+        let history = record(recorded, &self.thread_failures, closed)?;
         let v1 = operators::v1(V1 {
-            limiter: self.limiter.clone(),
-            rules: self.rules.clone(),
-            controls: self.controls.clone(),
+            sources,
             access: self.access.clone(),
-            events: operators::events(event_sources, max_subscribers, ends),
-            history: history.transpose()?,
+            history,
             timeout: self.http_limits.timeout,
         });
         let limiter = self.limiter.clone();
@@ -124,6 +116,7 @@ impl App {
             started: self.started,
             access: self.access,
             controls: self.controls,
+            log: self.log,
         };
         let router = operators::debug(debug_pages, v1);
         let main = clients::router(json, self.health, self.http_metrics.then(|| pages.clone()));

@@ -33,7 +33,6 @@ pub(super) struct ConnectionEntry {
     proven: AtomicBool,
     busy: AtomicBool,
     stalled: AtomicBool,
-    streaming: AtomicBool,
     pub evicting: AtomicBool,
     closed: AtomicBool,
     pub waker: AtomicWaker,
@@ -48,7 +47,6 @@ impl ConnectionEntry {
             proven: AtomicBool::new(false),
             busy: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
-            streaming: AtomicBool::new(false),
             evicting: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             waker: AtomicWaker::new(),
@@ -58,7 +56,7 @@ impl ConnectionEntry {
     fn class(&self) -> Option<EvictionClass> {
         if self.stalled.load(Ordering::Relaxed) {
             Some(EvictionClass::Stalled)
-        } else if self.busy.load(Ordering::Relaxed) || self.streaming.load(Ordering::Relaxed) {
+        } else if self.busy.load(Ordering::Relaxed) {
             None
         } else if self.proven.load(Ordering::Relaxed) {
             Some(EvictionClass::Idle)
@@ -113,22 +111,6 @@ impl ConnectionHandle {
     /// Reports whether the client has stopped reading a response.
     pub fn set_stalled(&self, stalled: bool) {
         self.entry.stalled.store(stalled, Ordering::Relaxed);
-    }
-
-    /// Whether the client has stopped reading a response.
-    pub fn is_stalled(&self) -> bool {
-        self.entry.stalled.load(Ordering::Relaxed)
-    }
-
-    /// Reports that the connection ends with a response of no fixed length: until then it is evicted
-    /// only if its client stalls.
-    pub fn set_streaming(&self) {
-        self.entry.streaming.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the last response of the connection has begun, which has no fixed length.
-    pub fn is_streaming(&self) -> bool {
-        self.entry.streaming.load(Ordering::Relaxed)
     }
 
     /// Reports a request: the connection is active, and no longer unproven.

@@ -156,10 +156,6 @@ async fn connection(
         () = handle.evicted() => return,
         _ = shutdown.wait_for(|shutdown| *shutdown) => {}
     }
-    // A stream has no end that is worth waiting for.
-    if handle.is_streaming() && handle.is_stalled() {
-        return;
-    }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
 }

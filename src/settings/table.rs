@@ -5,7 +5,6 @@
 //! entry in `docs/settings.md` and in `weir settings`. To add a setting, add a field.
 
 mod controls;
-mod history;
 mod listeners;
 mod log;
 mod metrics;
@@ -26,7 +25,6 @@ use super::error::SettingError;
 use super::reader::SettingReader;
 use super::setting::{Setting, SettingEntry};
 pub use controls::ControlsSettings;
-pub use history::HistorySettings;
 pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
 pub use log::LogSettings;
 pub use metrics::{
@@ -138,7 +136,6 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     ResponseSettings::declare(&mut settings);
     StoreSettings::declare(&mut settings);
     TopSettings::declare(&mut settings);
-    HistorySettings::declare(&mut settings);
     ControlsSettings::declare(&mut settings);
     HealthSettings::declare(&mut settings);
     DrainSettings::declare(&mut settings);

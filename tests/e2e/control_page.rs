@@ -109,6 +109,18 @@ impl Page {
         self.browser.evaluate(&format!("document.querySelector({selector}).value = {text}; 0"));
     }
 
+    /// Writes into the search field of every view, and searches.
+    fn search(&mut self, text: &str) {
+        self.fill("#query", text);
+        self.browser.evaluate("document.querySelector('#search').requestSubmit()");
+    }
+
+    /// Returns what others can see of a view: its address and its title, and what the browser keeps with them.
+    fn address(&mut self) -> String {
+        let seen = "[location.href, document.title, JSON.stringify(history.state)].join('\\n')";
+        self.browser.evaluate(seen).as_str().unwrap().to_owned()
+    }
+
     fn text(&mut self, selector: &str) -> String {
         let text = format!("document.querySelector({})?.textContent", json!(selector));
         self.browser.evaluate(&text).as_str().unwrap_or_default().to_owned()

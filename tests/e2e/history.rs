@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::api::{ask, request};
 use crate::support::control_api::ControlApi;
-use crate::support::weir::{Weir, serving};
-use crate::support::{http, wait_for, wait_until};
+use crate::support::weir::serving;
+use crate::support::{wait_for, wait_until};
 
 const RULES: &str = "\
 domain: shop
@@ -123,17 +123,4 @@ async fn the_denials_of_a_rule_with_a_secret_value_are_found_by_its_path() {
     .await;
     let denials = denials().to_string();
     assert!(denials.contains("token_hash:") && !denials.contains("s3cret"), "{denials}");
-}
-
-fn threads(weir: &Weir) -> String {
-    http::get(weir.http, "/metrics").body.lines().filter(|it| it.contains("thread_fail")).collect()
-}
-
-#[test]
-fn without_a_history_nothing_is_recorded() {
-    let weir = serving(RULES).env("WEIR__HISTORY__ENABLED", "false").start();
-    let (status, error) = ControlApi::new(&weir).get("/v1/history");
-    assert_eq!((status, &error["help"]), (404, &json!("set history.enabled to true, and restart")));
-    assert!(!threads(&weir).contains("weir-history"));
-    assert!(threads(&serving(RULES).start()).contains("weir-history"));
 }

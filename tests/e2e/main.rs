@@ -14,6 +14,7 @@ mod agentgateway;
 mod bad_input;
 mod budget_api;
 mod budgets;
+mod changes;
 mod clock;
 mod compose;
 mod connections;
@@ -30,7 +31,6 @@ mod envoy;
 mod envoy_docs;
 #[cfg(feature = "tls")]
 mod envoy_gateway;
-mod events;
 mod gateway_costs;
 mod health;
 mod health_command;

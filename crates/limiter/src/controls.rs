@@ -11,10 +11,9 @@
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
 //! - `index`, `networks`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
 //! - `row`, `set`, `share`, `file`: the controls of this process and how they are merged and kept
-//! - `handle`, `audit`, `metrics`: what operators use
+//! - `handle`, `metrics`: what operators use
 //! - `time`: times in JSON
 
-mod audit;
 mod changes;
 mod clock;
 mod compiled;
@@ -37,7 +36,6 @@ mod snapshot;
 mod tests;
 mod time;
 
-pub use audit::{AuditLog, AuditRecord};
 pub use clock::ControlClock;
 pub use compiled::{CompiledControls, Effect};
 pub use control::{Action, Control, Draft, LimitChange};

@@ -1,11 +1,10 @@
-//! Denied requests as they happen, for operators who watch and for the history: samples, with texts
-//! shortened and secret values hashed.
+//! Denied requests as they happen, for operators: a sample, with texts shortened and secret values hashed.
 
 use std::future::pending;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::iter::zip;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde::Serialize;
 use tokio::sync::broadcast;
@@ -13,25 +12,12 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::log::{MAX_ENTRIES, shortened};
 use super::lookup::Lookup;
-use super::sample::Sample;
 use super::{Request, Status};
 use crate::controls::Effect;
 use crate::top::Redaction;
 use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
 use weir_store::Answer;
-
-/// Denials that are shown per second at most.
-const PER_SECOND: u32 = 20;
-
-/// Denials that wait for a watcher; older ones are dropped.
-const MAX_WAITING: usize = 64;
-
-/// In the number of what is wanted: a denial that a [`DenialSample`] has asked for.
-const ASKED: usize = 1;
-
-/// In that number: a [`DenialWatch`].
-const WATCH: usize = 2;
 
 /// A denied request, as its first descriptor that is over a limit shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,7 +38,7 @@ pub struct Denial {
     pub control: Option<String>,
     /// The wait until the hits are allowed; none if it is not known, or forever.
     pub retry_ms: Option<u64>,
-    /// Denials that were omitted since the last one that was not.
+    /// Denials that were omitted since the last one that was not, if the receiver counts them.
     pub suppressed: u64,
 }
 
@@ -66,33 +52,23 @@ pub fn rule_id(domain: &str, path: &str) -> u64 {
 /// Shows denials, if any are wanted.
 #[derive(Debug)]
 pub struct Denials {
-    /// What is wanted: [`WATCH`] for each watcher, and [`ASKED`]. A decision looks at this one number.
-    wanted: Arc<AtomicUsize>,
-    sample: Sample,
+    /// Whether a denial is wanted. A decision looks at this alone.
+    is_wanted: Arc<AtomicBool>,
     waiting: broadcast::Sender<Denial>,
     redaction: Arc<Redaction>,
-}
-
-/// Receives denials until it is dropped.
-#[derive(Debug)]
-pub struct DenialWatch {
-    wanted: Arc<AtomicUsize>,
-    waiting: broadcast::Receiver<Denial>,
 }
 
 /// Receives single denials that it asks for: between them, decisions pay nothing for it. There is one at a
 /// time.
 #[derive(Debug)]
 pub struct DenialSample {
-    wanted: Arc<AtomicUsize>,
+    is_wanted: Arc<AtomicBool>,
     waiting: broadcast::Receiver<Denial>,
-    has_asked: bool,
 }
 
 impl Denials {
     pub(super) fn new(redaction: Arc<Redaction>) -> Denials {
-        let (wanted, waiting) = (Arc::default(), broadcast::Sender::new(MAX_WAITING));
-        Denials { wanted, sample: Sample::new(PER_SECOND), waiting, redaction }
+        Denials { is_wanted: Arc::default(), waiting: broadcast::Sender::new(1), redaction }
     }
 
     /// What is shown in place of secret values.
@@ -100,30 +76,15 @@ impl Denials {
         &self.redaction
     }
 
-    /// Returns what receives the denials from now on.
-    pub fn watch(&self) -> DenialWatch {
-        self.wanted.fetch_add(WATCH, Relaxed);
-        DenialWatch { wanted: self.wanted.clone(), waiting: self.waiting.subscribe() }
-    }
-
     /// Returns what receives the denials that it asks for.
     pub fn sample(&self) -> DenialSample {
-        let (wanted, waiting) = (self.wanted.clone(), self.waiting.subscribe());
-        DenialSample { wanted, waiting, has_asked: false }
+        DenialSample { is_wanted: self.is_wanted.clone(), waiting: self.waiting.subscribe() }
     }
 
-    /// Whether any are wanted.
+    /// Whether one is wanted.
     #[inline]
     pub(super) fn are_wanted(&self) -> bool {
-        self.wanted.load(Relaxed) > 0
-    }
-
-    /// Returns how many were suppressed since the last one that is shown; none if this one is not shown.
-    fn pass(&self) -> Option<u64> {
-        match self.wanted.load(Relaxed) >= WATCH {
-            true => self.sample.pass(),
-            false => (self.wanted.fetch_and(!ASKED, Relaxed) & ASKED != 0).then_some(0),
-        }
+        self.is_wanted.load(Relaxed)
     }
 
     /// Shows a denial, if it is wanted.
@@ -135,9 +96,11 @@ impl Denials {
         answers: &[Answer],
         statuses: &[Status<'_>],
     ) {
-        let Some(suppressed) = self.pass() else { return };
-        if let Some(denial) = self.denial(request, lookup, answers, statuses, suppressed) {
-            // The last receiver may have gone.
+        if !self.is_wanted.swap(false, Relaxed) {
+            return;
+        }
+        if let Some(denial) = self.denial(request, lookup, answers, statuses) {
+            // The receiver may have gone.
             let _ = self.waiting.send(denial);
         }
     }
@@ -148,7 +111,6 @@ impl Denials {
         lookup: &Lookup<'_, '_>,
         answers: &[Answer],
         statuses: &[Status<'_>],
-        suppressed: u64,
     ) -> Option<Denial> {
         let mut unread = answers.iter();
         let decided = lookup.matched.iter().map(|matched| {
@@ -188,56 +150,32 @@ impl Denials {
             limit: limit.map(ToString::to_string),
             control: matched.effect.map(|effect| effect.control().id.clone()),
             retry_ms: wait.map(|wait: Micros| wait.div_ceil(1_000)),
-            suppressed,
+            suppressed: 0,
         })
-    }
-}
-
-impl DenialWatch {
-    /// Returns the next denial.
-    pub async fn next(&mut self) -> Denial {
-        next(&mut self.waiting).await
     }
 }
 
 impl DenialSample {
     /// Asks for the next denial, unless one is asked for already.
     pub fn ask(&mut self) {
-        self.wanted.fetch_or(ASKED, Relaxed);
-        self.has_asked = true;
+        self.is_wanted.store(true, Relaxed);
     }
 
-    /// Returns the denial that was asked for. Its number of suppressed ones is not that of this sample.
+    /// Returns the denial that was asked for.
     pub async fn next(&mut self) -> Denial {
         loop {
-            let denial = next(&mut self.waiting).await;
-            // Watchers get more.
-            if std::mem::take(&mut self.has_asked) {
-                return denial;
+            match self.waiting.recv().await {
+                Ok(denial) => return denial,
+                // It is a sample anyway.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => pending().await,
             }
         }
     }
 }
 
-async fn next(waiting: &mut broadcast::Receiver<Denial>) -> Denial {
-    loop {
-        match waiting.recv().await {
-            Ok(denial) => return denial,
-            // It is a sample anyway.
-            Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => pending().await,
-        }
-    }
-}
-
-impl Drop for DenialWatch {
-    fn drop(&mut self) {
-        self.wanted.fetch_sub(WATCH, Relaxed);
-    }
-}
-
 impl Drop for DenialSample {
     fn drop(&mut self) {
-        self.wanted.fetch_and(!ASKED, Relaxed);
+        self.is_wanted.store(false, Relaxed);
     }
 }

@@ -35,7 +35,7 @@ mod top_keys;
 
 pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
-pub use denials::{Denial, DenialSample, DenialWatch, Denials, rule_id};
+pub use denials::{Denial, DenialSample, Denials, rule_id};
 pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState};
 pub use inspect::{Inspection, ReadState, ReservationState, ResetError, inspect, reset};
@@ -115,7 +115,7 @@ impl<S: Store> Limiter<S> {
         Limiter { store, options, counts, denial_log, denials, top: None, refund_log }
     }
 
-    /// Shows hashes in place of secret values to subscribers of denials.
+    /// Shows hashes in place of secret values in denials.
     pub fn with_redaction(self, redaction: Arc<Redaction>) -> Limiter<S> {
         Limiter { denials: Denials::new(redaction), ..self }
     }

@@ -22,10 +22,10 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method, StatusCode};
-use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::tokens::{TokenKind, Tokens};
+use super::change_log::ChangeLog;
 use super::error::{ApiError, shortened};
 use super::query::parameters;
 use super::v1::messages::AdviceKind;
@@ -33,7 +33,6 @@ use crate::http::serve::Peer;
 use weir_common::setup_error::SetupError;
 use weir_common::threads::run_blocking;
 use weir_common::throttle::Throttle;
-use weir_limiter::controls::AuditLog;
 
 /// How often the token files are read. Polling finds every kind of change, also of links (as Kubernetes
 /// replaces `..data`).
@@ -42,7 +41,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest interval between log lines about refused requests.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The longest text of a write in the audit log, in characters.
+/// The longest text of a change, in characters.
 const MAX_AUDIT_CHARS: usize = 512;
 
 /// Who may use `/v1`.
@@ -98,11 +97,6 @@ impl Access {
             // A file system may not respond. After a failure, the next tick tries again.
             let _ = run_blocking(move || access.tokens.poll()).await;
         }
-    }
-
-    /// Notified when a token is replaced: what was allowed by the old one has to end.
-    pub fn replaced_tokens(&self) -> watch::Receiver<u64> {
-        self.tokens.replaced()
     }
 
     /// Returns whether a request has the token that may write.
@@ -177,11 +171,15 @@ impl Access {
 }
 
 impl Caller {
-    /// Adds a write to the audit log, and to the log. `by` is who the caller says it is.
-    pub fn audit(&self, log: &AuditLog, by: &str, action: &str, subject: &str) {
-        let who = if by.is_empty() { self.name } else { by };
-        let (who, subject) = (shortened(who, MAX_AUDIT_CHARS), shortened(subject, MAX_AUDIT_CHARS));
-        log.record(&who, &self.peer.to_string(), action, &subject);
+    /// Logs a change, and adds it to the log of changes, where secret values are hashed: with `shown` in place of
+    /// `subject`. `by` is who the caller says it is.
+    pub fn audit(&self, log: &ChangeLog, by: &str, action: &str, subject: &str, shown: &str) {
+        let short = |text: &str| shortened(text, MAX_AUDIT_CHARS);
+        let (who, subject) = (short(if by.is_empty() { self.name } else { by }), short(subject));
+        let from = self.peer.to_string();
+        // By this target, `weir::controls` has it in the levels of the log.
+        tracing::info!(target: "weir::controls", who, from, action, subject, "operator change");
+        log.add_operator_change(&who, &from, action, &short(shown));
     }
 }
 

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::access::Access;
+use super::change_log::ChangeLog;
 use super::index;
 use super::store_state::StoreState;
 use crate::health::Health;
@@ -60,6 +61,7 @@ pub struct DebugPages {
     pub started: Instant,
     pub access: Arc<Access>,
     pub controls: Arc<Controls>,
+    pub log: Arc<ChangeLog>,
 }
 
 impl Debug for DebugPages {

@@ -1,20 +1,19 @@
-//! The history: what was counted in the last hour and the last five minutes, and what has happened.
+//! The history: what was counted in the last hour and the last five minutes.
 //!
 //! A thread with a low priority samples counters once a second, which serving threads count for metrics
-//! anyway. What a sample adds belongs to the second that has just ended. Events are kept as JSON, with
-//! secret values hashed before that.
+//! anyway. What a sample adds belongs to the second that has just ended. The thread also adds what has happened
+//! to the log of changes.
 //!
-//! **Bounded.** [`MAX_BYTES`], whatever is counted: the rings have a fixed size, a rule that becomes busy
-//! takes the slot of one that is not, and the number and length of events are bounded.
+//! **Bounded.** [`MAX_BYTES`], whatever is counted: the rings have a fixed size, and a rule that becomes busy
+//! takes the slot of one that is not.
 //!
 //! - `ring`: the steps of one length; `quantile`: what is shown of durations
 //! - `busy`: which rules have series
-//! - `recent`: the last events
-//! - `recorder`: the thread
+//! - `recorder`: the thread; `observer`: what it compares
 
 mod busy;
+mod observer;
 mod quantile;
-mod recent;
 mod recorder;
 mod ring;
 #[cfg(test)]
@@ -23,19 +22,15 @@ mod tests;
 pub use recorder::{RecorderSources, record};
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use self::busy::{BusyRules, Counters};
-use self::recent::Recent;
 use self::ring::{ALL, Cell, Ring, grown};
 use super::v1::messages::{HistoryAnswer, HistoryRule, HistorySeries};
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
-use weir_limiter::rule_id;
 
 /// The seconds of a step of either length, and how many are kept.
 const STEPS: [(u64, usize); 2] = [(1, 300), (10, 360)];
@@ -46,10 +41,8 @@ const MAX_LATE: u64 = 2;
 /// The most memory that a history takes.
 const MAX_BYTES: usize = 4 << 20;
 
-const _: () = assert!(
-    Ring::bytes(STEPS[0].1) + Ring::bytes(STEPS[1].1) + BusyRules::BYTES + 2 * Recent::BYTES
-        <= MAX_BYTES
-);
+const _: () =
+    assert!(Ring::bytes(STEPS[0].1) + Ring::bytes(STEPS[1].1) + BusyRules::BYTES <= MAX_BYTES);
 
 /// Counters since the start, or what they have grown by: within the limit, over it, what would be over it
 /// without a shadow mode, and errors. Requests if they are those of all, and else hits of a rule.
@@ -64,10 +57,6 @@ const ERRORS: usize = 3;
 fn delta(before: u64, now: u64) -> u64 {
     if now >= before { now - before } else { now }
 }
-
-/// The name of events that say no more than that something has changed. Of several in a row the last is kept,
-/// so that they do not push out others.
-const REPEATED: &str = "controls";
 
 /// A length of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +80,7 @@ struct Sample<'a, R> {
     durations: &'a HistogramSnapshot,
 }
 
-/// What was counted and what has happened. Its memory is allocated at the start, but for the texts.
+/// What was counted. Its memory is allocated at the start.
 #[derive(Debug)]
 pub struct History(Mutex<State>);
 
@@ -105,10 +94,6 @@ struct State {
     samples: u64,
     /// The second of the last sample.
     last: u64,
-    /// The name of the newest event; empty before the first.
-    newest: &'static str,
-    events: Recent,
-    denials: Recent,
 }
 
 impl Default for History {
@@ -120,9 +105,6 @@ impl Default for History {
             durations: Vec::new(),
             samples: 0,
             last: 0,
-            newest: "",
-            events: Recent::new(),
-            denials: Recent::new(),
         }))
     }
 }
@@ -132,31 +114,10 @@ impl History {
         self.0.lock().sample(sample);
     }
 
-    fn add_event(&self, at: Micros, name: &'static str, event: Value) {
-        let mut state = self.0.lock();
-        if name == REPEATED && state.newest == name {
-            state.events.replace_newest(at, event);
-        } else {
-            state.events.add(at, event);
-        }
-        state.newest = name;
-    }
-
-    /// Adds a denial, with the [`rule_id`] of its rule if it has one.
-    fn add_denial(&self, at: Micros, rule: Option<u64>, denial: Value) {
-        self.0.lock().denials.add_to_sample(at, rule, denial);
-    }
-
-    /// Returns the history until `now`; that of one rule, by its domain and path, if one is given.
+    /// Returns the history until `now`, without changes and denials; that of one rule, by its domain and path, if
+    /// one is given.
     pub fn read(&self, now: Micros, step: Step, rule: Option<(&str, &str)>) -> HistoryAnswer {
-        let (mut answer, events, denials) = {
-            let state = self.0.lock();
-            let id = rule.map(|(domain, path)| rule_id(domain, path));
-            (state.read(now, step, rule), state.events.list(None), state.denials.list(id))
-        };
-        // Not while the thread that records waits.
-        (answer.events, answer.denials) = (parsed(&events), parsed(&denials));
-        answer
+        self.0.lock().read(now, step, rule)
     }
 }
 
@@ -194,7 +155,6 @@ impl State {
         }
     }
 
-    /// Returns the history without events and denials.
     fn read(&self, now: Micros, step: Step, rule: Option<(&str, &str)>) -> HistoryAnswer {
         let ring = &self.rings[step as usize];
         let now = now / SECOND;
@@ -246,10 +206,6 @@ impl State {
         rules.sort_by_key(|rule| Reverse(rule.hits()));
         rules
     }
-}
-
-fn parsed(events: &[Arc<str>]) -> Vec<Value> {
-    events.iter().filter_map(|json| serde_json::from_str(json).ok()).collect()
 }
 
 /// Returns a series for each of the counts.

@@ -1,6 +1,6 @@
 //! `/v1` of the debug port: what operators see and change at run time. `docs/openapi.json` describes it.
 //!
-//! Every answer is JSON, except events and rule files, and every error is `{"error":"…","help":"…"}`.
+//! Every answer is JSON, except rule files, and every error is `{"error":"…","help":"…"}`.
 
 mod controls;
 mod explain;
@@ -24,13 +24,14 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYP
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get};
+use axum::routing::get;
 use serde::Serialize;
 
 use super::access::{Access, is_write};
 use super::error::{ApiError, shortened};
 use super::history::History;
 use super::query::Query;
+use super::status::{self, LastStatus, Sources};
 use crate::http::budget::{self, BufferBudget};
 use crate::http::page::Page;
 use crate::service::Rules;
@@ -39,7 +40,7 @@ use weir_limiter::Limiter;
 use weir_limiter::controls::{Controls, Snapshot};
 use weir_store::{Operations, States};
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 
 /// The document about all of this.
 const OPENAPI: &str = include_str!("../../../docs/openapi.json");
@@ -49,24 +50,21 @@ const MAX_BUFFERED_BYTES: usize = 32 << 20;
 
 /// What operators see and change.
 pub struct V1<S> {
-    pub limiter: Arc<Limiter<S>>,
-    pub rules: Rules,
-    pub controls: Arc<Controls>,
+    pub sources: Arc<Sources<S>>,
     pub access: Arc<Access>,
-    /// The handler of [`events`](super::events::events).
-    pub events: MethodRouter,
-    /// The history; none if nothing is recorded.
-    pub history: Option<Arc<History>>,
+    pub history: Arc<History>,
     /// The timeout of receiving a body.
     pub timeout: Duration,
 }
 
 /// What handlers share.
-struct Api<S> {
+pub(super) struct Api<S> {
+    pub sources: Arc<Sources<S>>,
+    pub last_status: LastStatus,
     limiter: Arc<Limiter<S>>,
     rules: Rules,
     controls: Arc<Controls>,
-    history: Option<Arc<History>>,
+    history: Arc<History>,
     controls_page: Arc<Page>,
     rules_page: Arc<Page>,
     yaml_page: Arc<Page>,
@@ -74,7 +72,7 @@ struct Api<S> {
     timeout: Duration,
 }
 
-type Answer = Result<Response, ApiError>;
+pub(super) type Answer = Result<Response, ApiError>;
 
 impl<S> fmt::Debug for V1<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,12 +82,16 @@ impl<S> fmt::Debug for V1<S> {
 
 /// Returns the router of `/v1`, with paths below that.
 pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
-    let V1 { limiter, rules, controls, access, events, history, timeout } = v1;
+    let V1 { sources, access, history, timeout } = v1;
+    let Sources { limiter, rules, controls, .. } = &*sources;
+    let (limiter, rules, controls) = (limiter.clone(), rules.clone(), controls.clone());
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),
         rules_page: rules::page(rules.clone(), limiter.denials().redaction().clone()),
         yaml_page: super::debug::rules_yaml(rules.clone()),
         buffers: BufferBudget::new(MAX_BUFFERED_BYTES),
+        last_status: LastStatus::default(),
+        sources,
         limiter,
         rules,
         controls,
@@ -97,18 +99,18 @@ pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
         timeout,
     });
     Router::new()
-        .route("/audit", get(controls::audit::<S>))
+        .route("/audit", get(controls::list_audit::<S>))
         .route("/controls", get(controls::list::<S>).post(controls::write::<S>))
         .route(
             "/controls/{id}",
             get(controls::show::<S>).put(controls::write::<S>).delete(controls::delete::<S>),
         )
         .route("/count", get(state::count::<S>))
-        .route("/events", events.with_state(()))
         .route("/explain", get(explain::show::<S>))
         .route("/history", get(history::show::<S>))
         .route("/openapi.json", get(openapi))
         .route("/rules", get(rules::list::<S>))
+        .route("/status", get(status::show::<S>))
         .route("/state", get(state::show::<S>).delete(state::reset::<S>))
         .route("/top", get(top::list::<S>))
         .with_state(api)
@@ -136,7 +138,7 @@ impl<S> Api<S> {
         self.answer_text(JSON, json(value)?)
     }
 
-    fn answer_text(&self, content_type: &'static str, body: Vec<u8>) -> Answer {
+    pub fn answer_text(&self, content_type: &'static str, body: Vec<u8>) -> Answer {
         let body = budget::response(body, self.buffers.permit()).ok_or_else(|| {
             let error = "there are too many large answers that are not read";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error, "try again, or ask for less")
@@ -145,7 +147,7 @@ impl<S> Api<S> {
     }
 }
 
-/// Returns as JSON what `make` returns. Both happen in the background: thousands of keys, rules or events
+/// Returns as JSON what `make` returns. Both happen in the background: thousands of keys, rules or changes
 /// take longer than other requests of this thread may wait.
 async fn to_json<T: Serialize>(
     make: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
@@ -154,7 +156,7 @@ async fn to_json<T: Serialize>(
     json.await.unwrap_or_else(|_| Err(ApiError::internal()))
 }
 
-fn json(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+pub(super) fn json(value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
     let mut json = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
     json.push(b'\n');
     Ok(json)

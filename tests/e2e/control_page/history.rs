@@ -92,23 +92,3 @@ fn a_rule_has_its_last_hour() {
     page.wait_for("document.querySelector('#one-rule-facts').textContent.includes('2 per year')");
     page.check();
 }
-
-#[test]
-fn without_a_history_the_page_shows_what_happens_from_now_on() {
-    let weir = serving(RULES).env("WEIR__HISTORY__ENABLED", "false").start();
-    let Some(mut browser) = Browser::start() else { return };
-    browser.visit(&format!("http://{}/", weir.debug), DESK);
-    let mut page = Page { browser, weir };
-    page.wait_until_live();
-    // What was decided before the first status is not shown: on a busy machine, that may be the first ones.
-    let mut users = 0..;
-    crate::support::wait_for("a decision is drawn", || {
-        decide(&page.weir, "user", &format!("user{}", users.next()?));
-        let drawn = "document.querySelector('#plot path.passed').getAttribute('d')";
-        page.browser.evaluate(drawn).as_str().filter(|path| !path.is_empty()).map(|_| ())
-    });
-    assert_eq!(page.browser.evaluate("document.querySelector('#hour').checkVisibility()"), false);
-    assert_eq!(page.text("#no-denials"), "None since this page was opened.");
-    let problems = page.browser.happened().problems;
-    assert!(problems.iter().all(|problem| problem.contains("status of 404")), "{problems:?}");
-}

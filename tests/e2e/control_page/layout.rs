@@ -49,7 +49,7 @@ const LOOKED_AT: [&str; 5] = [
     "#/rule?domain=shop&rule=path",
     "#/key?domain=shop&descriptor=path%3D203.0.113.9",
     "#/key?domain=shop&descriptor=path%3D%3Cimg%20src%3Dx%3E%2Cuser%3Dxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
-    "#/search?text=path",
+    "#/search",
 ];
 
 #[test]

@@ -90,7 +90,11 @@ fn all_rules_are_paged_filtered_and_sorted_by_a_click() {
     // The overview leads there, and each rule to its view.
     page.go("#/");
     page.wait_for("document.querySelector('#all-rules').textContent == 'All 600\\u00a0rules'");
-    page.go("#/rules?text=domain-12%20key_03");
+    page.go("#/rules");
+    page.wait_for("document.querySelector('#rules-view').checkVisibility()");
+    page.browser.evaluate(&filter("domain-12 key_03"));
+    page.wait_for("document.querySelectorAll('#all-rule-rows tr').length == 1");
+    assert_eq!(page.browser.evaluate("location.hash"), "#/rules");
     page.click_when_there("#all-rule-rows a");
     page.wait_for("document.querySelector('#one-rule-h').textContent == 'key_03 of domain-12'");
     page.check();
@@ -107,10 +111,7 @@ fn look_around(page: &mut Page) -> (u64, Value) {
     page.wait_until_live();
     page.wait_for("document.querySelectorAll('#hits-rows tr').length == 8");
     for (address, shown) in [
-        (
-            "#/search?text=value",
-            "document.querySelector('#search-count').textContent.includes('keys')",
-        ),
+        ("#/search", "document.querySelector('#search-count').textContent.includes('keys')"),
         ("#/rules?sort=hits", "document.querySelectorAll('#all-rule-rows tr').length == 25"),
         (
             "#/key?domain=domain-03&descriptor=key_03%3Dvalue-3",
@@ -118,7 +119,11 @@ fn look_around(page: &mut Page) -> (u64, Value) {
         ),
         ("#/", "document.querySelector('#rule-table').checkVisibility()"),
     ] {
-        page.go(address);
+        if address == "#/search" {
+            page.search("value");
+        } else {
+            page.go(address);
+        }
         page.wait_for(shown);
     }
     let paint = page.browser.evaluate(

@@ -23,7 +23,7 @@ use super::plans::RulesByKey;
 use super::request::check_id;
 use super::set::ControlSet;
 use super::share::{FirstRead, Sharing};
-use super::{Action, ActiveRules, AuditLog, Control, Draft, Expiry, MAX_CONTROLS};
+use super::{Action, ActiveRules, Control, Draft, Expiry, MAX_CONTROLS};
 use weir_common::threads::run_blocking_or_return;
 use weir_common::throttle::Throttle;
 use weir_limit::Micros;
@@ -111,7 +111,6 @@ pub struct Controls {
     file_log: Throttle,
     /// The files of controls that were damaged, as they were kept.
     damaged: Vec<PathBuf>,
-    audit: AuditLog,
 }
 
 impl fmt::Debug for Controls {
@@ -133,7 +132,6 @@ impl Controls {
         on_change: impl Fn() + Send + Sync + 'static,
     ) -> Controls {
         let mut controls = Controls {
-            audit: AuditLog::new(active.clock().clone()),
             active,
             options,
             set: Mutex::default(),
@@ -151,11 +149,6 @@ impl Controls {
         };
         controls.read_file();
         controls
-    }
-
-    /// Writes by operators.
-    pub fn audit(&self) -> &AuditLog {
-        &self.audit
     }
 
     /// Notified after each change, of this replica or another.

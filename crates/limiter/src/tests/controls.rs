@@ -415,13 +415,15 @@ async fn denials_name_the_control_that_blocks_or_changes_the_limit() {
         control("d", &[("a", "x")], limit(0, "")),
     ];
     let bench = single(controls);
-    let mut watch = bench.limiter.denials().watch();
+    let mut sample = bench.limiter.denials().sample();
+    sample.ask();
     assert!(bench.ask("unknown", &[("ip", "1")]).0);
-    let blocked = watch.next().await;
+    let blocked = sample.next().await;
+    sample.ask();
     assert_eq!((blocked.control.as_deref(), blocked.limit), (Some("*\"block\""), None));
     assert_eq!((blocked.rule, blocked.retry_ms), (None, Some(3_600_000)));
     assert!(bench.ask("d", &[("b", "y"), ("a", "x")]).0);
-    let limited = watch.next().await;
+    let limited = sample.next().await;
     assert_eq!(limited.control.as_deref(), Some("d\"limit\""));
     let shown = (limited.rule.as_deref(), limited.limit.as_deref());
     assert_eq!(shown, (Some("a"), Some("0 per minute")));

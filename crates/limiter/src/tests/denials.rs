@@ -1,4 +1,4 @@
-//! Denials as watchers see them.
+//! Denials as a sample has them.
 
 use futures_util::FutureExt;
 
@@ -30,13 +30,11 @@ fn send(bench: &Bench, descriptors: &[&[Entry<'_>]]) -> bool {
     bench.send(&descriptors, 0).0
 }
 
-/// The denials that wait for a watcher.
-fn waiting(watch: &mut crate::DenialWatch) -> Vec<Denial> {
-    let mut denials = Vec::new();
-    while let Some(denial) = watch.next().now_or_never() {
-        denials.push(denial);
-    }
-    denials
+/// Returns the denial that was asked for, if there was one, and asks for the next.
+fn waiting(sample: &mut crate::DenialSample) -> Option<Denial> {
+    let denial = sample.next().now_or_never();
+    sample.ask();
+    denial
 }
 
 fn entry(key: &str, value: &str) -> OwnedEntry {
@@ -46,11 +44,12 @@ fn entry(key: &str, value: &str) -> OwnedEntry {
 #[test]
 fn a_denial_shows_the_first_descriptor_over_its_limit() {
     let bench = bench(crate::Options::default());
-    // Before anyone watches.
+    // Before anyone asks.
     assert!(send(&bench, &[&[("none", "x")]]));
-    let mut watch = bench.limiter.denials().watch();
+    let mut sample = bench.limiter.denials().sample();
+    sample.ask();
     assert!(!send(&bench, &[&[("user", "ann")], &[("unknown", "")], &[("shadow", "")]]));
-    assert_eq!(waiting(&mut watch), []);
+    assert_eq!(waiting(&mut sample), None);
     assert!(send(&bench, &[&[("shadow", "")], &[("user", "ann")], &[("none", "x")]]));
     let wanted = Denial {
         domain: "d".into(),
@@ -64,16 +63,17 @@ fn a_denial_shows_the_first_descriptor_over_its_limit() {
         retry_ms: Some(40_000),
         suppressed: 0,
     };
-    assert_eq!(waiting(&mut watch), [wanted]);
+    assert_eq!(waiting(&mut sample), Some(wanted));
 }
 
 #[test]
 fn values_are_hashed_and_long_texts_shortened() {
     let bench = bench(crate::Options::default());
     let denials = bench.limiter.denials();
-    let mut watch = denials.watch();
+    let mut sample = denials.sample();
+    sample.ask();
     assert!(send(&bench, &[&[("user", "ann"), ("api_key", "s3cret")]]));
-    let [denial] = waiting(&mut watch).try_into().unwrap();
+    let denial = waiting(&mut sample).expect("a denial");
     let text = serde_json::to_string(&denial).unwrap() + &format!("{:?}", bench.limiter);
     assert!(!text.contains("s3cret"), "{text}");
     assert!(denial.entries[1].value.starts_with("hash:") && !denial.cut, "{denial:?}");
@@ -84,27 +84,9 @@ fn values_are_hashed_and_long_texts_shortened() {
 
     let long = "ä".repeat(1_000);
     assert!(send(&bench, &[&[("none", &long)]]));
-    let [denial] = waiting(&mut watch).try_into().unwrap();
+    let denial = waiting(&mut sample).expect("a denial");
     assert_eq!(denial.entries, [entry("none", &format!("{}…", "ä".repeat(100)))]);
     assert!(denial.cut);
-}
-
-#[test]
-fn denials_are_a_sample_and_are_rendered_only_while_someone_watches() {
-    let bench = bench(crate::Options::default());
-    let denials = bench.limiter.denials();
-    assert!(!denials.are_wanted());
-    let (mut one, two) = (denials.watch(), denials.watch());
-    for _ in 0..1_000 {
-        assert!(send(&bench, &[&[("none", "x")]]));
-    }
-    // A second may end meanwhile.
-    let shown = waiting(&mut one).len();
-    assert!((20..=200).contains(&shown), "{shown}");
-    drop(one);
-    assert!(denials.are_wanted());
-    drop(two);
-    assert!(!denials.are_wanted());
 }
 
 #[test]
@@ -124,15 +106,8 @@ fn a_sample_gets_what_it_asks_for_and_decisions_pay_for_nothing_else() {
     assert_eq!((denial.entries, denial.suppressed), (vec![entry("none", "first")], 0));
     assert!(sample.next().now_or_never().is_none());
 
-    // Those that watchers get do for the sample.
-    let mut watch = denials.watch();
     sample.ask();
-    ["third", "fourth"].into_iter().for_each(deny);
-    let denial = sample.next().now_or_never().expect("a denial");
-    assert_eq!(denial.entries, [entry("none", "third")]);
-    assert!(sample.next().now_or_never().is_none());
-    assert_eq!(waiting(&mut watch).len(), 2);
-    drop((watch, sample));
+    drop(sample);
     assert!(!denials.are_wanted());
 }
 
@@ -140,7 +115,8 @@ fn a_sample_gets_what_it_asks_for_and_decisions_pay_for_nothing_else() {
 fn the_global_shadow_mode_denies_nothing() {
     let options = crate::Options { shadow_mode: true, ..crate::Options::default() };
     let bench = bench(options);
-    let mut watch = bench.limiter.denials().watch();
+    let mut sample = bench.limiter.denials().sample();
+    sample.ask();
     assert!(!send(&bench, &[&[("none", "x")]]));
-    assert_eq!(waiting(&mut watch), []);
+    assert_eq!(waiting(&mut sample), None);
 }

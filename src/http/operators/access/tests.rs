@@ -235,15 +235,11 @@ fn a_changed_file_has_the_new_token_and_an_unusable_one_leaves_the_last() {
     let (access, dir) = with_tokens(true);
     let file = dir.path().join("write");
     let put = |header| ask(&access, Sent::put().token(header));
-    let mut replaced = access.replaced_tokens();
     access.tokens.poll();
-    assert!(!replaced.has_changed().unwrap());
     fs::write(&file, "new\n").unwrap();
     assert_eq!(put("Bearer w"), Ok("write token"), "until the file is read");
     access.tokens.poll();
     assert_eq!([put("Bearer w"), put("Bearer new")], [Err(401), Ok("write token")]);
-    assert!(replaced.has_changed().unwrap());
-    replaced.mark_unchanged();
     let spoil: [fn(&std::path::Path); 4] = [
         |file| fs::write(file, " \n").unwrap(),
         |file| fs::write(file, "a b").unwrap(),
@@ -258,7 +254,6 @@ fn a_changed_file_has_the_new_token_and_an_unusable_one_leaves_the_last() {
             [Ok("write token"), Err(401), Err(401)]
         );
     }
-    assert!(!replaced.has_changed().unwrap());
     fs::write(&file, "w").unwrap();
     access.tokens.poll();
     assert_eq!([put("Bearer w"), put("Bearer new")], [Ok("write token"), Err(401)]);

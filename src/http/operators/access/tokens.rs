@@ -3,8 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tokio::sync::watch;
-
 use crate::token_file::{SecretKind, TokenFile};
 use weir_common::setup_error::SetupError;
 
@@ -19,8 +17,6 @@ pub(super) enum TokenKind {
 /// The tokens that are valid now.
 pub(super) struct Tokens {
     files: Vec<(TokenKind, TokenFile)>,
-    /// The tokens that have been replaced.
-    replaced: watch::Sender<u64>,
 }
 
 impl TokenKind {
@@ -47,7 +43,7 @@ impl Tokens {
             path.map(|path| Ok((kind, TokenFile::load(setting, SecretKind::Token, path)?)))
         });
         let files = files.collect::<Result<_, SetupError>>()?;
-        Ok(Tokens { files, replaced: watch::Sender::new(0) })
+        Ok(Tokens { files })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -61,14 +57,9 @@ impl Tokens {
 
     /// Reads the files again. An unusable file leaves its last token valid.
     pub fn poll(&self) {
-        if self.files.iter().filter(|(_, file)| file.poll()).count() > 0 {
-            self.replaced.send_modify(|replaced| *replaced += 1);
+        for (_, file) in &self.files {
+            file.poll();
         }
-    }
-
-    /// Notified when a token is replaced.
-    pub fn replaced(&self) -> watch::Receiver<u64> {
-        self.replaced.subscribe()
     }
 }
 

@@ -33,7 +33,8 @@ pub(super) async fn change(State(pages): State<Arc<DebugPages>>, request: Reques
             let (from, to) = (active.get().to_string(), levels.to_string());
             active.set(levels);
             tracing::warn!(from, to, "log level changed");
-            caller.audit(pages.controls.audit(), "", "set log level", &format!("{from} to {to}"));
+            let subject = format!("{from} to {to}");
+            caller.audit(&pages.log, "", "set log level", &subject, &subject);
             format!("{to}\n").into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("?level=…: {error}\n")).into_response(),

@@ -1,4 +1,4 @@
-//! The thread that samples counters and records events.
+//! The thread that samples counters, and adds what has happened to the log of changes.
 
 use std::fmt;
 use std::pin::pin;
@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::observer::Observer;
 use super::{Counts, History, Sample};
-use crate::http::operators::events::{EventSources, Observer, at};
+use crate::http::operators::status::Sources;
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::LimiterCounts;
@@ -23,7 +24,7 @@ const MARGIN: Micros = 20_000;
 
 /// What is recorded.
 pub struct RecorderSources<S> {
-    pub events: Arc<EventSources<S>>,
+    pub sources: Arc<Sources<S>>,
     /// Reads how long requests of `ShouldRateLimit` took, in seconds.
     pub durations: Box<dyn Fn() -> HistogramSnapshot + Send + Sync>,
 }
@@ -63,13 +64,12 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
 
     /// Records continuously; never returns.
     async fn run(mut self) {
-        let sources = self.sources;
-        let events = &sources.events;
-        let mut denials = events.limiter.denials().sample();
-        let mut changes = events.changes();
-        let mut observer = Observer::without_problems();
+        let Sources { limiter, controls, loader, log, .. } = &*self.sources.sources;
+        let mut denials = limiter.denials().sample();
+        let mut reloads = loader.watch();
+        let mut observer = Observer::default();
         denials.ask();
-        let next = || sleep(until_next_second(events.controls.now()));
+        let next = || sleep(until_next_second(controls.now()));
         // What happens meanwhile must not put it off.
         let mut tick = pin!(next());
         loop {
@@ -78,30 +78,24 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
                     self.sample();
                     tick.set(next());
                     denials.ask();
-                    let changed = observer.observe(events).events;
-                    changed.into_iter().for_each(|(name, event)| self.add(name, event));
+                    for (event, details) in observer.observe(&self.sources.sources) {
+                        log.add(event, details);
+                    }
                 }
-                (name, event) = changes.next() => self.add(name, event),
+                Ok(reload) = reloads.recv() => log.add("reload", json!(reload)),
                 mut denial = denials.next() => {
-                    let denied = events.limiter.counts().over_limit.load(Relaxed);
+                    let denied = limiter.counts().over_limit.load(Relaxed);
                     let more = denied.saturating_sub(self.denied);
                     (self.denied, denial.suppressed) = (denied, more.saturating_sub(1));
-                    let now = events.controls.now();
-                    self.history.add_denial(now, denial.rule_id, at(now, json!(denial)));
+                    log.add_denial(denial.rule_id, json!(denial));
                 }
             }
         }
     }
 
-    fn add(&self, name: &'static str, mut event: Value) {
-        event["event"] = name.into();
-        let now = self.sources.events.controls.now();
-        self.history.add_event(now, name, at(now, event));
-    }
-
     /// Samples all counters.
     fn sample(&mut self) {
-        let EventSources { limiter, rules, controls, .. } = &*self.sources.events;
+        let Sources { limiter, rules, controls, .. } = &*self.sources.sources;
         let rules = rules.load_full();
         let empty = RuleSet::default();
         let set = rules.as_deref().unwrap_or(&empty);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use serde_json::json;
 
 use super::*;
 use weir_rules::HitTotals;
@@ -190,44 +189,6 @@ fn a_clock_that_steps_back_hides_nothing_that_follows() {
     // Seconds that the clock has shown twice.
     assert_eq!(bench.last_within(Step::Second, None, 20), vec![Some(11); 20]);
     assert_eq!(bench.last_within(Step::Second, Some("a"), 20), vec![Some(3); 20]);
-}
-
-#[test]
-fn events_and_the_denials_of_a_rule_are_shown() {
-    let bench = Bench::five();
-    let now = START * SECOND;
-    bench.history.add_event(now, "reload", json!({ "event": "reload", "ok": true }));
-    // The path of the last is shown with a hash.
-    for (domain, rule, shown) in
-        [("shop", "a", "a"), ("shop", "b", "b"), ("other", "a", "a"), ("shop", "k_x", "k_hash:1")]
-    {
-        let denial = json!({ "domain": domain, "rule": shown });
-        bench.history.add_denial(now, Some(rule_id(domain, rule)), denial);
-    }
-    bench.history.add_denial(now, None, json!({ "domain": "shop", "rule": null }));
-    let all = bench.read(Step::Second, None);
-    assert_eq!((all.events.len(), all.denials.len()), (1, 5));
-    for (rule, shown) in [("a", "a"), ("k_x", "k_hash:1")] {
-        let one = bench.read(Step::Second, Some(rule));
-        assert_eq!(one.events.len(), 1);
-        assert_eq!(one.denials, [json!({ "domain": "shop", "rule": shown })]);
-    }
-}
-
-#[test]
-fn many_changes_of_controls_leave_other_events() {
-    let history = History::default();
-    let add = |second: u64, name: &'static str| {
-        history.add_event(second * SECOND, name, json!({ "event": name, "second": second }));
-    };
-    add(START, "reload");
-    (1..=1_000).for_each(|second| add(START + second, "controls"));
-    add(START + 1_001, "store");
-    add(START + 1_002, "store");
-    add(START + 1_003, "controls");
-    let events = history.read((START + 1_004) * SECOND, Step::Second, None).events;
-    let seconds: Vec<_> = events.iter().map(|it| it["second"].as_u64().unwrap() - START).collect();
-    assert_eq!(seconds, [0, 1_000, 1_001, 1_002, 1_003], "{events:?}");
 }
 
 /// What a sample added to each of the counts: for all, and for each active rule.

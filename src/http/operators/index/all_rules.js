@@ -22,9 +22,11 @@ const RULE_SORTS = {
 
 const allRules = {
   parameters: {}, found: [], sortedAt: 0,
+  /** What was written into the filter, and at which address: it is in none. */
+  kept: { hash: '', text: '' },
 
-  open({ text: written = '', domain = '', sort = 'rule', turned = '', page = '1' }) {
-    const text = revealedText(written);
+  open({ domain = '', sort = 'rule', turned = '', page = '1' }) {
+    const text = this.kept.hash === location.hash ? this.kept.text : '';
     this.parameters = { text, domain, sort: Object.hasOwn(RULE_SORTS, sort) ? sort : 'rule', turned: turned ? 1 : '', page: Math.max(1, Number.parseInt(page, 10) || 1) };
     byId('rule-filter').value = text;
     this.apply();
@@ -33,9 +35,9 @@ const allRules = {
   /** Takes other parameters. */
   change(parameters) {
     Object.assign(this.parameters, { page: 1 }, parameters);
-    const { text, sort, page } = this.parameters;
-    // Before it is known what is hidden, no text gets into the address.
-    if (redactedKeys) replaceAddress(address('rules', { ...this.parameters, text: hiddenText(separated(text)), sort: sort === 'rule' ? '' : sort, page: page === 1 ? '' : page }));
+    const { text, domain, sort, turned, page } = this.parameters;
+    replaceAddress(address('rules', { domain, sort: sort === 'rule' ? '' : sort, turned, page: page === 1 ? '' : page }));
+    this.kept = { hash: location.hash, text };
     this.apply();
   },
 
@@ -73,7 +75,6 @@ const allRules = {
       choice.replaceChildren(new Option('All domains', ''), ...names.map(name => new Option(shortened(name, 40, 10), name)));
     }
     choice.value = domain;
-    setText(byId('all-sum-h'), past.isKept ? 'Last hour' : 'Hits in all');
     for (const head of byId('all-rule-table').querySelectorAll('th[data-sort]')) {
       const isSorted = head.dataset.sort === sort;
       const isDown = RULE_SORTS[head.dataset.sort].isDown !== Boolean(turned);

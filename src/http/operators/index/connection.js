@@ -1,8 +1,9 @@
-// Requests to weir, and its events. The token is a variable of this script and nothing else.
+// Requests to weir, one a second for its status. The token is a variable of this script and nothing else.
 
 let token = null;
 
-/** No frame for this long: the connection is dead. A status comes every second. */
+/** How often the status is asked for, and how long its answer may take. */
+const ASK_MS = 1000;
 const SILENCE_MS = 5000;
 const MAX_WAIT_MS = 15000;
 
@@ -20,8 +21,10 @@ function needsToken(error) {
   return error instanceof Rejection && (error.status === 401 || (error.status === 403 && token !== null));
 }
 
-async function request(method, path, body, signal) {
+/** Sends a request. With a `tag`, an answer with the same one is a success without a body. */
+async function request(method, path, body, signal, tag = null) {
   const headers = {};
+  if (tag !== null) headers['If-None-Match'] = tag;
   if (token !== null) headers.Authorization = `Bearer ${token}`;
   if (method !== 'GET') headers['Content-Type'] = 'application/json';
   const options = { method, headers, signal, cache: 'no-store', credentials: 'omit', redirect: 'error' };
@@ -32,7 +35,7 @@ async function request(method, path, body, signal) {
   } catch (cause) {
     throw signal?.aborted ? cause : new Rejection(0, { error: 'weir does not answer' });
   }
-  if (response.ok) return response;
+  if (response.ok || response.status === 304) return response;
   const answer = await response.json().catch(() => ({}));
   throw new Rejection(response.status, answer.error ? answer : { error: `weir answers ${response.status}` });
 }
@@ -48,67 +51,56 @@ async function call(method, path, body) {
   }
 }
 
-/** Calls `onEvent(name, data)` for each event of a stream, until it ends. */
-async function readEvents(signal, onOpen, onEvent) {
-  const response = await request('GET', '/v1/events', undefined, signal);
-  onOpen();
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = '';
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    text += value;
-    const frames = text.split('\n\n');
-    text = frames.pop();
-    for (const frame of frames) {
-      const event = /^event: (\w+)\ndata: (.*)$/.exec(frame);
-      if (!event) continue;
-      try {
-        onEvent(event[1], JSON.parse(event[2]));
-      } catch (error) {
-        // An error of this page is no reason to connect again.
-        reportError(error);
-      }
-    }
-  }
-}
-
-/** Follows the events for as long as the page is open. */
-const events = {
+/** Asks for the status for as long as the page is open. */
+const live = {
   wake: null,
   abort: null,
-  /** Tries now instead of after the wait. */
+  /** The tag of the last answer, and the number of the newest change. */
+  tag: null, newest: null,
+  /** Asks now instead of after the wait. */
   retry() {
     this.wake?.();
   },
-  /** Closes the connection and connects again. */
+  /** Ends the request and asks again. */
   restart() {
     this.abort.abort();
     this.retry();
   },
-  async follow({ onOpen, onEvent, onLost }) {
-    for (let failures = 0; ;) {
+  /** Returns an answer; null if it is the last one. */
+  async ask(signal) {
+    const response = await request('GET', `/v1/status${this.newest === null ? '' : `?after=${this.newest}`}`, undefined, signal, this.tag);
+    if (response.status === 304) return null;
+    const answer = await response.json();
+    this.tag = response.headers.get('ETag');
+    this.newest = answer.newest;
+    return answer;
+  },
+  async follow({ onOpen, onAnswer, onLost }) {
+    for (let failures = 0, isOpen = false; ;) {
+      const startedAt = performance.now();
       const abort = new AbortController();
       this.abort = abort;
-      let watchdog = null;
-      const alive = () => {
-        clearTimeout(watchdog);
-        watchdog = setTimeout(() => abort.abort(), SILENCE_MS);
-      };
-      let lost = new Rejection(0, { error: 'weir closed the connection' });
-      alive();
+      const watchdog = setTimeout(() => abort.abort(), SILENCE_MS);
+      let [answer, lost] = [null, null];
       try {
-        await readEvents(abort.signal, () => { alive(); onOpen(); }, (name, data) => {
-          alive();
-          failures = 0;
-          onEvent(name, data);
-        });
+        answer = await this.ask(abort.signal);
       } catch (error) {
-        if (error instanceof Rejection) lost = error;
-        else if (abort.signal.aborted) lost = new Rejection(0, { error: 'weir does not answer' });
+        lost = error instanceof Rejection ? error : new Rejection(0, { error: abort.signal.aborted ? 'weir does not answer' : 'weir closed the connection' });
       }
       clearTimeout(watchdog);
-      abort.abort();
+      if (!lost) {
+        try {
+          if (!isOpen) onOpen();
+          onAnswer(answer);
+        } catch (error) {
+          // An error of this page is no reason to connect again.
+          reportError(error);
+        }
+        [failures, isOpen] = [0, true];
+        await this.wait(Math.max(0, ASK_MS - (performance.now() - startedAt)));
+        continue;
+      }
+      [this.tag, isOpen] = [null, false];
       if (needsToken(lost)) {
         onLost(lost, null);
         // Waits from here on: the button may be pressed before the event of the closed dialog arrives.
@@ -150,7 +142,7 @@ function askForToken(error) {
       asked = null;
       const isGiven = dialog.returnValue === 'use' && given !== '';
       if (isGiven) token = given;
-      if (isGiven) events.retry();
+      if (isGiven) live.retry();
       show(byId('forget'), token !== null);
       resolve(isGiven);
     }, { once: true });

@@ -27,7 +27,7 @@ async function readControls() {
     } while (reading.again);
   } catch (error) {
     if (!(error instanceof Rejection)) throw error;
-    // The events say so, too, and the list is read again when they are back.
+    // The status says so, too, and the list is read again when it is back.
   } finally {
     reading = null;
   }

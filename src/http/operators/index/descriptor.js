@@ -60,18 +60,10 @@ function matchesPattern(pattern, text) {
 
 /** The keys whose values weir shows as hashes (`top.redact`); null: not known before the first status. */
 let redactedKeys = null;
-/** Resolves when they are known. What is written here gets into no address before that. */
-let [redactedKeysAreKnown, setRedactedKeysKnown] = [null, null];
-redactedKeysAreKnown = new Promise(resolve => { setRedactedKeysKnown = resolve; });
 /** Values of these keys that someone wrote here, by what stands for them: they are in no address. */
 const writtenValues = new Map();
 /** Names of another load of this page stand for nothing here. */
 const firstName = Math.floor(Math.random() * 1e9);
-
-function setRedactedKeys(names) {
-  redactedKeys = new Set(names);
-  setRedactedKeysKnown();
-}
 
 const isHash = value => /^hash:(?:[0-9a-f]+|\?\d+)$/.test(value);
 /** Whether the value of an entry is not the one that clients send. Before the keys are known, any hash may be one. */

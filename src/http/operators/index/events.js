@@ -1,13 +1,11 @@
-// The lists of events and denials.
+// The lists of changes and denials.
 
 const MAX_EVENTS = 100;
-/** The shortest time between denials that are shown: they can be read. */
-const DENIAL_MS = 500;
 const BADGES = { added: 'good', loaded: 'good', up: 'good', solved: 'good', rejected: 'bad', down: 'bad', problem: 'bad', problems: 'bad' };
 
 /** A list of rows, the newest first. */
 class Feed {
-  /** Each with its time, what it is about, and whether this page made it up. */
+  /** Each with its time, what it is about, and its number in the log of weir unless this page made it up. */
   rows = [];
   constructor(name) {
     this.list = byId(`${name}-rows`);
@@ -15,16 +13,17 @@ class Feed {
   }
 
   add(row) {
+    if (row.number !== undefined && this.rows.some(({ number }) => number === row.number)) return;
     this.rows.unshift(row);
     this.list.prepend(row.element);
     for (const old of this.rows.splice(MAX_EVENTS)) old.element.remove();
     show(this.none, false);
   }
 
-  /** Adds rows of the past, the newest first, in place of those that came as events since. */
+  /** Adds rows of the past, the newest first, in place of those that came since. */
   fill(past) {
-    const newest = past[0]?.at ?? -Infinity;
-    const kept = this.rows.filter(row => row.isOwn || row.at > newest);
+    const newest = past[0]?.number ?? -Infinity;
+    const kept = this.rows.filter(({ number }) => number === undefined || number > newest);
     this.rows = [...kept, ...past].sort((a, b) => b.at - a.at).slice(0, MAX_EVENTS);
     this.list.replaceChildren(...this.rows.map(row => row.element));
     show(this.none, this.rows.length === 0);
@@ -33,8 +32,6 @@ class Feed {
 
 const changes = new Feed('change');
 const denials = new Feed('denial');
-/** When the last denial was shown, and how many were not since. */
-let [denialShownAt, denialsHidden] = [0, 0];
 
 /** The time of the server. */
 const serverNow = () => (status ? Date.parse(status.at) + Date.now() - statusAt : Date.now());
@@ -46,71 +43,73 @@ function eventElement(at, badge, texts) {
   return make('li', '', time, label, make('span', '', ...texts));
 }
 
-function changeRow(at, badge, ...texts) {
-  return { at, element: eventElement(at, badge, texts) };
+function changeRow(at, id, badge, ...texts) {
+  return { at, number: id, element: eventElement(at, badge, texts) };
 }
 
 /** Adds what this page has found out. */
 function addEvent(badge, ...texts) {
-  changes.add({ ...changeRow(serverNow(), badge, ...texts), isOwn: true });
+  changes.add(changeRow(serverNow(), undefined, badge, ...texts));
 }
 
-function denialRow({ at, domain, entries, cut, rule, limit, control, retry_ms: retry }, hidden) {
+function denialRow({ at, number: id, domain, entries, cut, rule, limit, control, retry_ms: retry, suppressed: hidden }) {
   const why = control && !limit ? `blocked by ${shortened(control)}` : limit ? `over ${shortened(limit)}` : 'over its limit';
   const notes = [why, rule && shortened(rule), retry === null ? '' : `retry in ${duration(retry)}`, hidden ? `${number(hidden)} not shown before it` : ''];
   const texts = [keyLink(domain, { entries, cut }), make('span', 'note', notes.filter(Boolean).join(', '))];
   const time = Date.parse(at);
-  return { at: time, domain, entries, cut, rule, element: eventElement(time, null, texts) };
+  return { at: time, number: id, domain, entries, cut, rule, element: eventElement(time, null, texts) };
 }
 
-function addDenial(denial) {
-  const now = performance.now();
-  denialsHidden += denial.suppressed;
-  if (now - denialShownAt < DENIAL_MS) {
-    denialsHidden += 1;
-    return;
-  }
-  denials.add(denialRow(denial, denialsHidden));
-  [denialShownAt, denialsHidden] = [now, 0];
-}
-
-function reloadRow({ at, what, ok, error, summary, changes: changed }) {
+function reloadRow({ at, number: id, what, ok, error, summary, changes: changed }) {
   const time = Date.parse(at);
-  if (!ok) return changeRow(time, 'rejected', `${rejectedText(what)}; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n')));
+  if (!ok) return changeRow(time, id, 'rejected', `${rejectedText(what)}; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n')));
   const lines = changed && changed.list.map(visible).join('\n');
-  return changeRow(time, 'loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`, lines ? make('pre', '', lines) : null);
+  return changeRow(time, id, 'loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`, lines ? make('pre', '', lines) : null);
 }
 
 const rejectedText = what => `The ${what === 'overlay' ? 'overlay is' : 'rules are'} rejected`;
 
-function storeText({ up, error }) {
-  return up ? 'The store answers.' : `The store does not answer${error ? `: ${shortened(error, 200, 50)}` : ''}.`;
+function storeRow({ at, number: id, up, error }) {
+  const text = up ? 'The store answers.' : `The store does not answer${error ? `: ${shortened(error, 200, 50)}` : ''}.`;
+  return changeRow(Date.parse(at), id, up ? 'up' : 'down', text);
 }
 
-function problemsRow({ at, problems: list }) {
+function problemsRow({ at, number: id, problems: list }) {
   const time = Date.parse(at);
-  if (!list.length) return changeRow(time, 'solved', NO_PROBLEM);
+  if (!list.length) return changeRow(time, id, 'solved', NO_PROBLEM);
   const lines = list.map(problem => make('div', '', problemText(problem)));
-  return changeRow(time, list.length === 1 ? 'problem' : 'problems', ...lines);
+  return changeRow(time, id, list.length === 1 ? 'problem' : 'problems', ...lines);
 }
 
-const PAST_ROWS = {
-  reload: reloadRow,
-  problems: problemsRow,
-  store: event => changeRow(Date.parse(event.at), event.up ? 'up' : 'down', storeText(event)),
-  controls: event => changeRow(Date.parse(event.at), 'changed', 'Controls changed.'),
-};
+function operatorRow({ at, number: id, who, from, action, subject }) {
+  return changeRow(Date.parse(at), id, 'operator', `${shortened(who)}: ${action} ${shortened(subject, 120, 40)}`, make('span', 'note', ` from ${shortened(from)}`));
+}
 
-/** Shows the events and denials of a history. */
+/** The rows of changes, by their kinds. */
+const CHANGE_ROWS = { reload: reloadRow, problems: problemsRow, store: storeRow, operator: operatorRow };
+
+/** Whether a change has a row: what has changed in controls since this page was opened, it has found out by itself. */
+function hasRow({ event, action, at }) {
+  const isOfControl = event === 'operator' && action.endsWith(' control');
+  return Object.hasOwn(CHANGE_ROWS, event) && !(isOfControl && Date.parse(at) > serverNow() - performance.now());
+}
+
+/** Shows a change that has just come. */
+function receiveChange(change) {
+  if (change.event === 'denial') return denials.add(denialRow(change));
+  if (hasRow(change)) changes.add(CHANGE_ROWS[change.event](change));
+  if (change.event === 'reload') readRules();
+  // A store that does not answer is a problem, too, which says so.
+  if (change.event === 'store' && change.up) announce('The store answers.');
+}
+
+/** Shows the changes and denials of a history. */
 async function fillEvents({ events: before, denials: denied }) {
-  const opened = serverNow() - performance.now();
-  // What has changed in controls since the page was opened, it has found out in full.
-  const rows = before.filter(({ event, at }) => Object.hasOwn(PAST_ROWS, event) && !(event === 'controls' && Date.parse(at) > opened));
-  changes.fill(rows.reverse().slice(0, MAX_EVENTS).map(event => PAST_ROWS[event.event](event)));
+  changes.fill(before.filter(hasRow).reverse().slice(0, MAX_EVENTS).map(change => CHANGE_ROWS[change.event](change)));
   const shown = [];
   for (const [i, denial] of denied.reverse().slice(0, MAX_EVENTS).entries()) {
     if (i % 25 === 0) await pause();
-    shown.push(denialRow(denial, denial.suppressed));
+    shown.push(denialRow(denial));
   }
   denials.fill(shown);
   for (const list of ['change', 'denial']) setText(byId(`no-${list}s`), 'None yet.');

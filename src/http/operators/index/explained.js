@@ -43,7 +43,7 @@ function showExplained(explained, { entries, domain }) {
   }));
   byId('key-misses').replaceChildren(...misses.map(({ message }) => make('li', 'warned', sentence(shortened(message, 300, 80)))));
   const facts = [
-    rule && ['Rule', make('span', '', link(ruleAddress(domain, rule.rule), code(rule.rule)), ` (${placeOfRule(rule)})`, ...modeBadges(rule))],
+    rule && ['Rule', make('span', '', knownRules.has(ruleKey(domain, rule.rule)) ? link(ruleAddress(domain, rule.rule), code(rule.rule)) : code(rule.rule), ` (${placeOfRule(rule)})`, ...modeBadges(rule))],
     rule && ['Limits', limitsText(rule)],
     control && ['Control', make('span', '', `${actionText(control)} `, code(control.id), ...networksOf(control).map(network => ` in ${network}`))],
     metric && isShown && ['Metric', code(metric)],

@@ -1,12 +1,12 @@
-// What was before the page was opened: `/v1/history`, continued by the events.
+// What was before the page was opened: `/v1/history`, continued by the status.
 
-/** How often the last hour is read again: the time of decisions and the sums of rules are not in the events. */
+/** How often the last hour is read again: the time of decisions and the sums of rules are not in the status. */
 const HISTORY_MS = 30000;
 
 /** Rates a second by steps of time. */
 class Steps {
   values = new Map();
-  /** What weir has sampled ends here, in seconds: events before it are counted. */
+  /** What weir has sampled ends here, in seconds: statuses before it are counted. */
   knownUntil = -Infinity;
   /** The last second that was added. Statuses are not quite a second apart. */
   addedUntil = -Infinity;
@@ -52,13 +52,11 @@ class Steps {
 const past = {
   seconds: new Steps(1, 300),
   hour: new Steps(10, 360),
-  /** Whether weir keeps a history; null: not known yet. */
-  isKept: null,
   /** Sums of the last hour by rule, and whether rules without hits may be missing. */
   rules: new Map(), areAllRules: false,
 };
 
-/** Reads without asking for a token: the events do that. Returns null if there is no answer. */
+/** Reads without asking for a token: the status does that. Returns null if there is no answer. */
 async function readQuietly(path) {
   try {
     return await (await request('GET', path)).json();
@@ -68,17 +66,10 @@ async function readQuietly(path) {
   }
 }
 
-/** Reads the history of everything. At the start, and after a lost connection, also its seconds and events. */
+/** Reads the history of everything. At the start, and after a lost connection, also its seconds and changes. */
 async function readHistory(isAll) {
-  let answer;
-  try {
-    answer = await (await request('GET', '/v1/history?step=10s')).json();
-  } catch (error) {
-    if (!(error instanceof Rejection)) throw error;
-    if (error.status === 404) past.isKept = false;
-    return;
-  }
-  past.isKept = true;
+  const answer = await readQuietly('/v1/history?step=10s');
+  if (!answer) return;
   past.hour.fill(answer);
   past.rules = new Map(answer.rules.map(row => [ruleKey(row.domain, row.rule), row]));
   past.areAllRules = answer.rules.length < 200;
@@ -92,7 +83,7 @@ async function readHistory(isAll) {
 }
 
 setInterval(() => {
-  if (past.isKept && !lost && !document.hidden) readHistory(false);
+  if (!lost && !document.hidden) readHistory(false);
 }, HISTORY_MS);
 
 const HOUR_MARKS = { marks: [60, 50, 40, 30, 20, 10, 0], wide: [50, 40, 20, 10] };
@@ -108,6 +99,5 @@ function makePlots() {
 }
 
 function drawPast(now) {
-  show(byId('hour'), past.isKept === true);
   for (const plot of plots) plot.draw(now);
 }

@@ -12,7 +12,7 @@ const UNIT_MS = { second: 1000, minute: 60000, hour: 3600000, day: 86400000, wee
 
 const keyView = {
   plot: new RulePlot(byId('key-plot'), 'All keys of its rule, the last hour'),
-  domain: '', entries: [], isCut: false,
+  domain: '', entries: [], isCut: false, isWritten: false,
   /** The last explanation; null: none yet, or it cannot be read. */
   explained: null,
   /** Whether it waits until it is known which values weir hides. */
@@ -20,8 +20,9 @@ const keyView = {
   /** What is read, so that a late answer for another key is dropped. */
   turn: 0, readAt: 0, listsAt: 0,
 
-  open({ domain = '', descriptor = '', cut = '' }) {
-    Object.assign(this, { domain, entries: readDescriptor(descriptor) ?? [], isCut: cut !== '', explained: null, readAt: 0, listsAt: 0 });
+  open({ domain: named = '', descriptor = '', cut = '', written = '' }) {
+    const { domain, entries } = writtenKeys.get(Number(written)) ?? { domain: named, entries: readDescriptor(descriptor) ?? [] };
+    Object.assign(this, { domain, entries, isCut: cut !== '', isWritten: written !== '', explained: null, readAt: 0, listsAt: 0 });
     this.turn += 1;
     const isGood = domain !== '' && this.entries.length > 0;
     byId('key-h').replaceChildren(isGood ? keyElement('', this.entries) : 'This address names no key');
@@ -33,6 +34,15 @@ const keyView = {
     setText(byId('key-verdict'), isGood ? 'Reading what applies.' : '');
     setText(byId('key-error'), '');
     this.isWaiting = isGood;
+  },
+
+  /** What is written into the search is in no title. */
+  get title() {
+    return this.isWritten ? 'Key' : undefined;
+  },
+
+  address(domain, entries) {
+    return this.isWritten ? writtenKeyAddress(domain, entries) : keyAddress(domain, entries, this.isCut);
   },
 
   start() {
@@ -184,7 +194,7 @@ views.key = keyView;
 for (const action of ['block', 'allow', 'limit']) onPress(byId(`key-${action}`), () => keyView.edit(action));
 onPress(byId('key-reset'), () => reset.open(keyView.domain, revealValues(keyView.entries), keyView.explained.state));
 byId('key-again').addEventListener('click', () => keyView.read());
-byId('key-domain').addEventListener('change', event => go(keyAddress(event.target.value, revealValues(keyView.entries), keyView.isCut)));
+byId('key-domain').addEventListener('change', event => go(keyView.address(event.target.value, revealValues(keyView.entries))));
 byId('key-values').addEventListener('submit', event => {
   event.preventDefault();
   const written = [...byId('key-value-rows').querySelectorAll('input')];
@@ -192,5 +202,6 @@ byId('key-values').addEventListener('submit', event => {
     const input = isHidden(entry) ? written.find(({ dataset, value }) => dataset.key === entry.key && value !== '') : undefined;
     return input ? { ...entry, value: input.value } : entry;
   });
-  go(keyAddress(keyView.domain, entries));
+  keyView.isCut = false;
+  go(keyView.address(keyView.domain, entries));
 });

@@ -1,43 +1,49 @@
-// What the events change on the page.
+// What an answer changes on the page.
 
 /** Statuses that the tiles are a mean of. */
 const MEAN_OF = 5;
 /** The shortest time between statuses to compute rates of. */
 const MIN_SECONDS = 0.3;
 
-const handlers = {
-  status: receiveStatus,
-  controls: () => readControls(),
-  denial: addDenial,
-  problems(event) {
-    changes.add(problemsRow(event));
-    showProblems(event.problems);
-  },
-  reload(event) {
-    changes.add(reloadRow(event));
-    // What is rejected is a problem, too, which says so.
-    if (!event.ok && status?.problems === undefined) announce(`${rejectedText(event.what)}.`);
-    readRules();
-  },
-  store(event) {
-    changes.add(PAST_ROWS.store(event));
-    // A store that does not answer is a problem, too, which says so.
-    if (event.up || status?.problems === undefined) announce(event.up ? 'The store answers.' : 'The store does not answer.');
-  },
-  dropped({ dropped }) {
-    addEvent('missed', `${counted(dropped, 'event')} since this page connected: it reads too slowly.`);
-    readControls();
-  },
-};
+/** The most changes of an answer: there may have been more. */
+const MAX_CHANGES = 100;
 
-function receiveStatus(next) {
-  setRedactedKeys(next.redacted_keys);
-  const { uptime_ms: uptime, requests } = next;
-  if (status && uptime < status.uptime_ms) {
-    totals = [];
-    ruleRates = new Map();
+/** The last status that weir has sent. */
+let sent = null;
+
+/** Takes an answer; without one, the last status is still that of now. */
+function receiveAnswer(answer) {
+  const isRestarted = answer && sent && answer.status.uptime_ms < sent.uptime_ms;
+  if (isRestarted) {
+    startOver();
     addEvent('restarted', 'weir has restarted: counts start over.');
   }
+  const passed = Date.now() - statusAt;
+  const next = answer?.status ?? { ...sent, uptime_ms: status.uptime_ms + passed, at: new Date(serverNow()).toISOString() };
+  if (status && next.controls.version !== status.controls.version) readControls();
+  sent = answer?.status ?? sent;
+  receiveStatus(next);
+  answer?.changes.forEach(receiveChange);
+  if (isRestarted || answer?.changes.length === MAX_CHANGES) readAll();
+}
+
+/** Rates start with what is counted from now on: the history has the time between. */
+function startOver() {
+  totals = [];
+  for (const list of keyLists) list.counts = new Map();
+  ruleRates = new Map();
+}
+
+/** Reads what the status does not have. */
+function readAll() {
+  readControls();
+  readRules();
+  readHistory(true);
+}
+
+function receiveStatus(next) {
+  redactedKeys = new Set(next.redacted_keys);
+  const { uptime_ms: uptime, requests } = next;
   const before = totals.at(-1);
   const seconds = before ? (uptime - before.uptime) / 1000 : null;
   // The first status may come shortly before the next one: too short for rates.
@@ -54,7 +60,7 @@ function receiveStatus(next) {
   }
   status = next;
   statusAt = Date.now();
-  showProblems(next.problems ?? []);
+  showProblems(next.problems);
   if (!document.hidden) showStatus(seconds);
 }
 
@@ -107,24 +113,17 @@ function showLost() {
 function start() {
   makePlots();
   showView({ isFirst: true });
-  events.follow({
+  live.follow({
     onOpen() {
-      // Rates start with what is counted from now on: the history has the time between.
-      totals = [];
-      for (const list of keyLists) list.counts = new Map();
-      ruleRates = new Map();
+      startOver();
       if (lost) announce('Connected.');
       lost = null;
       document.body.classList.remove('old');
       show(byId('stale'), false);
       setLive('on', 'Live');
-      readControls();
-      readRules();
-      readHistory(true);
+      readAll();
     },
-    onEvent(name, data) {
-      handlers[name]?.(data);
-    },
+    onAnswer: receiveAnswer,
     onLost(error, retryAt) {
       if (!lost) announce(`Not connected: ${error.message}.`);
       lost = { error, retryAt, since: statusAt };
@@ -133,23 +132,23 @@ function start() {
       setLive('off', 'Not live');
       show(byId('stale'), true);
       showLost();
-      showSearchWait();
     },
   });
 }
 
 setInterval(showLost, 1000);
-byId('retry').addEventListener('click', () => events.retry());
+byId('retry').addEventListener('click', () => live.retry());
 byId('forget').addEventListener('click', () => {
   token = null;
   writtenValues.clear();
   show(byId('forget'), false);
-  events.restart();
+  live.restart();
 });
 document.addEventListener('visibilitychange', () => {
   if (document.hidden) return;
   showStatus(null);
-  if (past.isKept && !lost) readHistory(false);
+  if (!lost) readHistory(false);
+  live.retry();
 });
 // In a task of its own, after the first paint.
 setTimeout(start);

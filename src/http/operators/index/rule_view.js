@@ -1,6 +1,6 @@
 // The view of one rule: its limits, its last hour, its keys and denials.
 
-/** How often a view reads what the events do not have. */
+/** How often a view reads what the status does not have. */
 const VIEW_MS = 10000;
 /** The lists in words, after a number and as a heading. */
 const LIST_TEXTS = { denied: ['denied', 'Most denied'], would_be_denied: ['would be denied', 'Would be denied'], near: ['near its limit', 'Near their limit'], hits: ['hits', 'Most hits'] };
@@ -19,13 +19,13 @@ class RulePlot {
     Object.assign(this, { root, title });
   }
 
-  /** Reads it, if weir keeps a history. */
+  /** Reads it. */
   async read(domain, rule) {
     const key = ruleKey(domain, rule);
     if (this.rule !== key) this.steps.values.clear();
     this.rule = key;
     await rulesAreRead;
-    const answer = past.isKept !== false && (knownRules.has(key) || hasHash(rule)) ? await readQuietly(`/v1/history?${new URLSearchParams({ step: '10s', domain, rule })}`) : null;
+    const answer = knownRules.has(key) || hasHash(rule) ? await readQuietly(`/v1/history?${new URLSearchParams({ step: '10s', domain, rule })}`) : null;
     if (this.rule !== key) return;
     show(this.root, answer !== null);
     if (!answer) return;
@@ -60,7 +60,7 @@ const ruleView = {
   domain: '', rule: '', readAt: 0, shownRule: null,
 
   open({ domain = '', rule = '' }) {
-    Object.assign(this, { domain, rule: revealedText(rule), readAt: 0, shownRule: null });
+    Object.assign(this, { domain, rule, readAt: 0, shownRule: null });
     this.showName();
     byId('one-rule-keys').replaceChildren();
     show(byId('no-one-rule-keys'), false);
@@ -88,7 +88,6 @@ const ruleView = {
     show(byId('one-rule-buttons'), known !== undefined);
     const { hits, over, sum } = ruleNumbers(this);
     for (const [name, value] of [['hits', hits === null ? '–' : rate(hits)], ['over', over === null ? '–' : percent(over)], ['sum', sum === null ? '–' : number(sum)]]) setText(byId(`one-rule-${name}`), value);
-    setText(byId('one-rule-sum-t'), past.isKept ? 'Hits in the last hour' : 'Hits in all');
     if (known !== this.shownRule) this.showFacts(known);
     const its = controls.filter(control => this.isItsControl(control));
     show(byId('one-rule-controls'), its.length > 0);

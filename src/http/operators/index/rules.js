@@ -44,16 +44,13 @@ function countRules({ rows, omitted }, seconds) {
   areRatesWhole = omitted === 0;
 }
 
-/** The numbers of a rule: hits a second, their share over the limit, and hits of the last hour or in all. Null: not known. */
+/** The numbers of a rule: hits a second, their share over the limit, and hits of the last hour. Null: not known. */
 function ruleNumbers(rule) {
   const key = keyOfRule(rule);
   const rates = ruleRates.get(key);
   const recent = rates ? rates.recent : areRatesWhole ? { hits: 0, over: 0 } : null;
-  let sum = rates?.hits ?? (areRatesWhole ? 0 : null);
-  if (past.isKept) {
-    const hour = past.rules.get(key);
-    sum = hour ? hour.within_limit + hour.over_limit + hour.would_be_over_limit : past.areAllRules ? 0 : null;
-  }
+  const hour = past.rules.get(key);
+  const sum = hour ? hour.within_limit + hour.over_limit + hour.would_be_over_limit : past.areAllRules ? 0 : null;
   return { hits: recent?.hits ?? null, over: recent && (recent.hits > 0 ? recent.over / recent.hits : 0), sum };
 }
 
@@ -81,7 +78,6 @@ function showRules({ rows, other }) {
   const table = byId('rule-table');
   show(table, hit.length > 0);
   show(byId('no-rules'), hit.length === 0);
-  setText(byId('sum-h'), past.isKept ? 'Last hour' : 'Hits in all');
   reconcile(byId('rule-rows'), ruleOrder.sort(hit, keyOfRule, rankOf, isInUse(table)).slice(0, BUSY_RULES), keyOfRule, makeRule, fillRule);
   setText(byId('all-rules'), rules ? `All ${counted(rules.length, 'rule')}` : 'All rules');
   show(byId('more-rules'), other.hits > 0);
@@ -117,7 +113,7 @@ function makeRule({ domain, rule }) {
     return td;
   };
   row.parts = {};
-  const numbers = [cell('rate', 'Hits a second'), cell('over', 'Over limit'), cell('sum', '')];
+  const numbers = [cell('rate', 'Hits a second'), cell('over', 'Over limit'), cell('sum', 'Last hour')];
   const small = make('td', 'small');
   const picture = svg('svg', { viewBox: '0 0 60 20', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
   row.parts.hits = svg('path', { class: 'passed' });
@@ -137,7 +133,6 @@ function fillRule(row, rule) {
   const isSoft = knownRules.get(keyOfRule(rule))?.shadow_mode;
   parts.over.className = over > 0 && !isSoft ? 'denied-text' : '';
   setText(parts.sum, sum === null ? '–' : number(sum));
-  parts.sum.parentElement.dataset.label = past.isKept ? 'Last hour' : 'Hits in all';
   if (rates) parts.sum.title = `${number(rates.hits)} hits in all, ${number(rates.over)} over limit${rates.shadow ? `, ${number(rates.shadow)} of them passed by shadow mode` : ''}`;
   const minute = rates?.minute ?? [];
   const top = Math.max(1, ...minute.map(second => second.hits));

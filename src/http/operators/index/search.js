@@ -19,68 +19,6 @@ function readKey(text) {
   return { entries, domains: [...new Set(having)].sort() };
 }
 
-/** Puts what stands for a hidden value into a text that may have the path of a rule: all that is behind its key, which
- * may be written in any case. */
-function hiddenPath(text) {
-  const before = ` ${text.toLowerCase()}`;
-  const starts = [...redactedKeys ?? []].flatMap(name => ['.', ' '].map(sign => {
-    const at = before.indexOf(`${sign}${name.toLowerCase()}_`);
-    return at < 0 ? text.length : at + name.length + 1;
-  }));
-  const start = Math.min(text.length, ...starts);
-  return start < text.length ? `${text.slice(0, start)}${hiddenValue(text.slice(start))}` : text;
-}
-
-/** Whether a word is in a hidden value that a rule names. */
-function isOfHiddenValue(word) {
-  const hidden = ({ key, value }) => redactedKeys.has(key) && (value ?? '').toLowerCase().includes(word.toLowerCase());
-  return word.length > 3 && rules.some(rule => rule.entries.some(hidden));
-}
-
-/** Puts what stands for hidden values into a text, whether it is a descriptor, the beginning of one or a path: addresses have none of them. */
-function hiddenText(text) {
-  const unescaped = part => part.replace(/\\([\\,])/g, '$1');
-  const hidden = text.replace(/((?:[^\\,=]|\\.?)+)=((?:[^\\,]|\\.?)*)/gsu, (entry, before, value) => {
-    // A domain may stand before the first key.
-    const key = unescaped(before).trim();
-    const isRedacted = [...redactedKeys].some(name => key === name || key.endsWith(` ${name}`));
-    return isRedacted ? `${before}=${escaped(hiddenValue(unescaped(value)))}` : entry;
-  });
-  // In this order, so that nothing is hidden twice.
-  return hiddenPath(hidden).replace(/\S+/gu, word => isOfHiddenValue(word) ? hiddenValue(word) : word);
-}
-
-/** Puts written values back into a text of an address. */
-const revealedText = text => text.replace(/hash:\?\d+/g, name => writtenValues.get(name) ?? name);
-
-/** Puts a comma in place of a space before the keys of hidden values, so that their values are not taken for part of another one. */
-function separated(text) {
-  return [...redactedKeys].map(escaped).reduce((before, name) => {
-    const [first, ...rest] = before.split(` ${name}=`);
-    return rest.reduce((done, part) => `${done}${done.includes('=') ? ',' : ' '}${name}=${part}`, first);
-  }, text);
-}
-
-/** Whether a search waits until it is known which values weir hides. */
-let isSearchWaiting = false;
-
-/** Says why a search waits, if that takes longer than the first status. */
-function showSearchWait() {
-  const isLong = isSearchWaiting && lost !== null;
-  const note = byId('search-waits');
-  if (isLong && note.hidden) announce(note.textContent);
-  show(note, isLong);
-}
-
-/** Resolves when it is known which values weir hides. */
-async function untilSearchable() {
-  isSearchWaiting = redactedKeys === null;
-  showSearchWait();
-  await redactedKeysAreKnown;
-  isSearchWaiting = false;
-  showSearchWait();
-}
-
 /** Searches so far: a later one ends those that wait. */
 let searches = 0;
 
@@ -89,23 +27,21 @@ async function search(written) {
   if (!written) return;
   searches += 1;
   const turn = searches;
-  await untilSearchable();
-  const text = separated(written);
   // At the start: names of domains decide.
   if (!rules) await Promise.race([rulesAreRead, new Promise(resolve => setTimeout(resolve, 2000))]);
   if (turn !== searches) return;
-  const key = rules && readKey(text);
-  if (key?.domains.length === 1) go(keyAddress(key.domains[0], key.entries));
-  else go(address('search', { text: hiddenText(text) }));
+  const key = rules && readKey(written);
+  if (key?.domains.length === 1) return go(writtenKeyAddress(key.domains[0], key.entries));
+  searchView.text = written;
+  go(address('search'));
 }
 
 const searchView = {
+  /** What was written: it is in no address. */
   text: '',
 
-  open({ text = '' }) {
-    this.text = text;
-    setText(byId('search-h'), `Search: ${shortened(text)}`);
-    if (!/hash:\?\d/.test(text)) byId('query').value = text;
+  open() {
+    byId('query').value = this.text;
     this.find();
   },
 
@@ -114,16 +50,18 @@ const searchView = {
     const isStale = () => view !== this || this.text !== text;
     setText(byId('search-count'), 'Searching.');
     for (const kind of ['open', 'domain', 'rule', 'control', 'key', 'denial']) show(byId(`found-${kind}s`), false);
-    await Promise.all([rulesAreRead, untilSearchable()]);
+    if (!text) return setText(byId('search-count'), 'Write what to find into the field above.');
+    await rulesAreRead;
     if (isStale()) return;
     this.showKeyChoice(text);
-    const words = wordsOf(revealedText(text));
+    const words = wordsOf(text);
     const domains = words.length ? domainNames().filter(domain => hasWords(domain.toLowerCase(), words)) : [];
     this.list('domain', domains, domain => make('li', '', link(address('rules', { domain }), code(domain))));
     const counts = [[domains.length, 'domain']];
     const foundRules = await filterInSlices(rules, rule => hasWords(textOfRule(rule), words), isStale);
     this.list('rule', foundRules, rule => make('li', '', link(ruleAddress(rule.domain, rule.rule), make('code', '', `${shortened(rule.domain, 40, 10)}.`, make('b', '', shortened(rule.rule)))), make('span', 'note', ` ${limitsText(rule)}`), ...modeBadges(rule)), 10);
-    byId('found-all-rules').href = address('rules', { text });
+    byId('found-all-rules').href = address('rules');
+    byId('found-all-rules').onclick = () => { allRules.kept = { hash: address('rules'), text }; };
     setText(byId('found-all-rules'), `All ${counted(foundRules.length, 'rule')}`);
     counts.push([foundRules.length, 'rule']);
     const textOf = ({ id, action, domain, entries, reason, by }) => [id, action, domain, descriptorText(entries), reason, by].join(' ').toLowerCase();
@@ -173,14 +111,14 @@ const searchView = {
     const key = readKey(text);
     show(byId('found-opens'), key !== null);
     if (!key) return;
-    const entries = revealValues(key.entries);
+    const { entries } = key;
     setText(byId('found-open-h'), key.domains.length ? 'Open this key' : 'Open this key: no rule has such entries');
-    byId('found-open-rows').replaceChildren(...key.domains.slice(0, MAX_FOUND).map(domain => make('li', '', keyLink(domain, { entries }))));
+    byId('found-open-rows').replaceChildren(...key.domains.slice(0, MAX_FOUND).map(domain => make('li', '', link(writtenKeyAddress(domain, entries), keyElement(domain, hideValues(entries))))));
     const others = domainNames().filter(domain => !key.domains.includes(domain));
     const choice = byId('found-open-domain');
     show(byId('found-open-other'), others.length > 0);
     choice.replaceChildren(new Option(key.domains.length ? 'another domain' : 'choose a domain', ''), ...others.map(name => new Option(shortened(name, 40, 10), name)));
-    choice.onchange = () => choice.value && go(keyAddress(choice.value, entries));
+    choice.onchange = () => choice.value && go(writtenKeyAddress(choice.value, entries));
   },
 
   list(kind, items, makeItem, most = MAX_FOUND) {

@@ -1,6 +1,6 @@
 // Views and their addresses: `#/key?domain=…`. An address without `/` is a place of the overview.
 
-/** The views besides the overview, by name: `open(parameters)`, and optionally `refresh(seconds)` after a status and `close()`. */
+/** The views besides the overview, by name: `open(parameters)`, and optionally `refresh(seconds)` after a status, `close()`, and a `title` in place of the heading. */
 const views = {};
 /** The view that is open; null: the overview. */
 let view = null;
@@ -15,10 +15,16 @@ function address(name, parameters = {}) {
 
 const keyAddress = (domain, entries, cut = false) => address('key', { domain, descriptor: descriptorText(hideValues(entries)), cut: cut ? 1 : '' });
 
-/** Returns the address of a rule, with hashes in place of values that weir hides. */
-function ruleAddress(domain, rule) {
-  const known = knownRules.get(ruleKey(domain, rule));
-  return address('rule', { domain, rule: known ? known.redacted_rule ?? rule : hiddenPath(rule) });
+/** Returns the address of a rule that is known, with hashes in place of values that weir hides. */
+const ruleAddress = (domain, rule) => address('rule', { domain, rule: knownRules.get(ruleKey(domain, rule))?.redacted_rule ?? rule });
+
+/** Keys that someone has written into the search, by the numbers that their addresses have in place of them. */
+const writtenKeys = new Map();
+
+function writtenKeyAddress(domain, entries) {
+  const number = firstName + writtenKeys.size;
+  writtenKeys.set(number, { domain, entries: hideValues(entries) });
+  return address('key', { written: number });
 }
 
 function link(target, ...children) {
@@ -52,7 +58,7 @@ function showView({ isFirst = false } = {}) {
   } else {
     showStatus(null);
   }
-  document.title = `${view ? `${heading.textContent} – ` : ''}weir ${location.host}`;
+  document.title = `${view ? `${view.title ?? heading.textContent} – ` : ''}weir ${location.host}`;
   if (!isFirst) setTimeout(() => moveTo(heading, name, isBack));
 }
 

@@ -1,4 +1,4 @@
-//! Controls, and the writes by operators.
+//! Controls, and the changes by operators.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ pub(super) async fn write<S: Store>(
         let by = draft.by.clone();
         let written = api.controls.put(id.as_deref(), draft, options).await?;
         if !options.dry_run {
-            caller.audit(api.controls.audit(), &by, "put control", &subject(&written.control));
+            audit(&api, caller, &by, "put control", &written.control);
         }
         let matched = top::matched(api.limiter.top().cloned(), written.control.clone()).await?;
         let Written { control, shared, kept, rules, warnings } = written;
@@ -122,8 +122,8 @@ pub(super) async fn delete<S: Store>(
     let deleted = finish(async move {
         let api = for_write;
         let deleted = api.controls.delete(&id).await?;
-        let (by, subject) = (query.get("by").unwrap_or_default(), subject(&deleted.control));
-        caller.audit(api.controls.audit(), by, "delete control", &subject);
+        let by = query.get("by").unwrap_or_default();
+        audit(&api, caller, by, "delete control", &deleted.control);
         let Written { control, shared, kept, .. } = deleted;
         let control = ShownControl::new(control, api.controls.now());
         Ok(DeletedControl { control, shared, kept })
@@ -131,15 +131,22 @@ pub(super) async fn delete<S: Store>(
     api.answer(&deleted.await?)
 }
 
-/// Returns the last writes by operators, the newest first.
-pub(super) async fn audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+/// Returns the last changes by operators, the newest first.
+pub(super) async fn list_audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     Query::read(&uri, &[])?;
-    api.answer(&AuditList { records: api.controls.audit().records() })
+    api.answer(&AuditList { records: api.sources.log.audit() })
 }
 
-/// Returns a control in words, for the audit log.
-fn subject(control: &Control) -> String {
-    format!("{}: {} {}", control.id, control.action, control.match_text())
+/// Logs a change of a control.
+fn audit<S: Store>(api: &Api<S>, caller: Caller, by: &str, action: &str, control: &Control) {
+    let subject =
+        |control: &Control| format!("{}: {} {}", control.id, control.action, control.match_text());
+    let redaction = api.limiter.denials().redaction();
+    let mut shown = control.clone();
+    for entry in &mut shown.entries {
+        entry.value = redaction.value((&entry.key, &entry.value), 0);
+    }
+    caller.audit(&api.sources.log, by, action, &subject(control), &subject(&shown));
 }
 
 fn read_id<P>(id: Result<P, PathRejection>) -> Result<P, ApiError> {

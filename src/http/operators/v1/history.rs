@@ -1,15 +1,16 @@
-//! What was counted and what has happened in the last hour.
+//! What was counted in the last hour, and what has changed.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 
 use super::names::{self, MAX_CHARS};
 use super::{Answer, Api, JSON, to_json};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::history::Step;
 use crate::http::operators::query::Query;
+use weir_limiter::rule_id;
 use weir_store::Store;
 
 /// Returns the history of all rules or of one.
@@ -17,17 +18,17 @@ pub(super) async fn show<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> 
     let query = Query::read(&uri, &["step", "domain", "rule"])?;
     let step = step(&query)?;
     let name = name(&query)?;
-    let Some(history) = api.history.clone() else {
-        let help = "set history.enabled to true, and restart";
-        let error = "there is no history: history.enabled is false";
-        return Err(ApiError::new(StatusCode::NOT_FOUND, error, help));
-    };
+    let (history, log) = (api.history.clone(), api.sources.log.clone());
     let (rules, now) = (api.rules.load_full().unwrap_or_default(), api.controls.now());
     let redaction = api.limiter.denials().redaction().clone();
     let json = to_json(move || {
         let rule = name.map(|(domain, path)| names::rule(&rules, &domain, &path, &redaction));
         let rule = rule.transpose()?;
-        Ok(history.read(now, step, rule.map(|rule| (rule.domain(), rule.path()))))
+        let name = rule.map(|rule| (rule.domain(), rule.path()));
+        let mut answer = history.read(now, step, name);
+        answer.events = log.changes();
+        answer.denials = log.denials(name.map(|(domain, path)| rule_id(domain, path)));
+        Ok(answer)
     });
     api.answer_text(JSON, json.await?)
 }

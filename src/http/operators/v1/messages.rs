@@ -13,7 +13,7 @@ use serde_json::Value;
 use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
 use weir_limiter::CountedSpan;
-use weir_limiter::controls::{AuditRecord, Control};
+use weir_limiter::controls::Control;
 use weir_limiter::top::TopRow;
 use weir_rules::RuleDescription;
 
@@ -127,6 +127,21 @@ pub struct DeletedControl {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditList {
     pub records: Vec<AuditRecord>,
+}
+
+/// A change by an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRecord {
+    /// When, in RFC 3339.
+    pub at: String,
+    /// Who made it, as the client says, else how the client may: `loopback`, or the kind of its token.
+    pub who: String,
+    /// The address of the client.
+    pub from: String,
+    /// What was done: `put control`, `delete control`, `reset state`, `set log level`.
+    pub action: String,
+    /// What was changed, in words.
+    pub subject: String,
 }
 
 /// The answer of `GET /v1/count`.

@@ -118,7 +118,12 @@ pub(super) async fn reset<S: States + 'static>(
         })?;
         let Some(counted) = applied.key else { return Err(key.not_counted()) };
         let by = query.get("by").unwrap_or_default();
-        caller.audit(api.controls.audit(), by, "reset state", &key.text());
+        let redaction = api.limiter.denials().redaction();
+        let shown: Vec<_> =
+            entries.iter().map(|entry| (entry.0, redaction.value(*entry, 0))).collect();
+        let shown: Vec<Entry<'_>> = shown.iter().map(|(key, value)| (*key, &**value)).collect();
+        let shown = format!("{} {}", key.domain, descriptor_text(&shown));
+        caller.audit(&api.sources.log, by, "reset state", &key.text(), &shown);
         Ok(Reset {
             entries: OwnedEntry::copied(entries),
             rule: applied.rule.map(Rule::describe),

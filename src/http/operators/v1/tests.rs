@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::{Body, to_bytes};
-use axum::http::header::{ALLOW, CONTENT_TYPE, HOST};
+use axum::http::header::{ALLOW, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH};
 use serde_json::Value;
 use tower_service::Service;
 
 use super::*;
+use crate::health::Health;
 use crate::http::operators::access::AccessOptions;
+use crate::http::operators::change_log::ChangeLog;
 use crate::http::serve::Peer;
+use crate::loader::Loader;
 use weir_common::clock::SystemClock;
 use weir_limiter::Options;
 use weir_limiter::controls::{self, ActiveRules, ControlClock};
@@ -17,15 +20,25 @@ use weir_store::memory::MemoryStore;
 
 fn router() -> Router {
     let clock = Arc::new(SystemClock::new());
-    let rules = Arc::new(ActiveRules::new(ControlClock::new(clock.clone()), u64::MAX));
+    let control_clock = ControlClock::new(clock.clone());
+    let rules = Arc::new(ActiveRules::new(control_clock.clone(), u64::MAX));
     let controls = Controls::new(rules.clone(), controls::Options::default(), || ());
-    let api = v1(V1 {
+    let health = Arc::new(Health::new(false, false));
+    let options = weir_rules::Options::default();
+    let sources = Arc::new(Sources {
         limiter: Arc::new(Limiter::new(MemoryStore::new(clock, 100), Options::default())),
+        loader: Arc::new(Loader::new(rules.clone(), options, health.clone())),
         rules,
         controls: Arc::new(controls),
+        health,
+        identities: Arc::default(),
+        log: Arc::new(ChangeLog::new(control_clock)),
+        started: std::time::Instant::now(),
+    });
+    let api = v1(V1 {
+        sources,
         access: Arc::new(Access::load(AccessOptions::default()).unwrap()),
-        events: get(async || "events"),
-        history: None,
+        history: Arc::default(),
         timeout: Duration::from_secs(60),
     });
     Router::new().nest("/v1", api).fallback(async || "another page")
@@ -152,6 +165,7 @@ async fn parameters_are_checked() {
         ("/v1/rules?format=yml", "write json or yaml"),
         ("/v1/rules?domain=d", "add `format=yaml`"),
         ("/v1/top?rule=user", "name the domain of the rule: ?domain=shop&rule=user"),
+        ("/v1/status?after=now", "write the member `newest` of an answer"),
         ("/v1/history?stpe=1s", "did you mean `step`?"),
         ("/v1/history?step=1m", "write 1s or 10s"),
         ("/v1/history?rule=user", "write both, ?domain=shop&rule=user, or neither for all rules"),
@@ -189,12 +203,30 @@ async fn without_rules_or_top_keys_the_error_says_so() {
     assert_eq!((status, error_text.as_str()), (503, "no rules are loaded"));
     let (status, error_text, _) = error(request("GET", "/v1/top")).await;
     assert_eq!((status, error_text.as_str()), (404, "no keys are listed: top.entries is 0"));
-    let (status, error_text, help) = error(request("GET", "/v1/history")).await;
-    assert_eq!(
-        (status, error_text.as_str()),
-        (404, "there is no history: history.enabled is false")
-    );
-    assert_eq!(help, "set history.enabled to true, and restart");
+}
+
+#[tokio::test]
+async fn a_status_that_is_known_is_not_sent_again() {
+    let mut router = router();
+    let mut ask = async |known: Option<&HeaderValue>| {
+        let mut request = request("GET", "/v1/status?after=0");
+        if let Some(known) = known {
+            request.headers_mut().insert(IF_NONE_MATCH, known.clone());
+        }
+        let Ok(response) = router.call(request).await;
+        response
+    };
+    let first = ask(None).await;
+    assert_eq!(first.status(), 200);
+    let tag = first.headers()[ETAG].clone();
+    let body = to_bytes(first.into_body(), 1 << 20).await.unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((&body["newest"], &body["changes"]), (&0.into(), &Value::Array(Vec::new())));
+    assert_eq!(body["status"]["serving"], false);
+    let again = ask(Some(&tag)).await;
+    assert_eq!((again.status(), &again.headers()[ETAG]), (StatusCode::NOT_MODIFIED, &tag));
+    assert!(to_bytes(again.into_body(), 1).await.unwrap().is_empty());
+    assert_eq!(ask(Some(&HeaderValue::from_static("W/\"x-0\""))).await.status(), 200);
 }
 
 #[tokio::test]

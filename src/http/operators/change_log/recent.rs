@@ -1,88 +1,84 @@
-//! The last events, as JSON of a bounded size.
+//! The last changes of a kind, as JSON of a bounded size.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use weir_limit::{Micros, SECOND};
+use weir_limit::SECOND;
 use weir_rules::truncate;
 
-/// The events that are kept.
-pub(super) const MAX_EVENTS: usize = 200;
-
-/// The longest event, in bytes of JSON.
-pub(super) const MAX_EVENT_BYTES: usize = 2 << 10;
+/// The longest change, in bytes of JSON.
+const MAX_CHANGE_BYTES: usize = 2 << 10;
 
 /// The members that are never cut: they are short.
-const KEPT: [&str; 2] = ["event", "at"];
+const KEPT: [&str; 3] = ["event", "number", "at"];
 
-/// How old an event of a sample may become.
-const MAX_AGE: Micros = 3_600 * SECOND;
+/// How old a change of a sample may become.
+const MAX_AGE: u64 = 3_600 * SECOND;
 
-/// Events in the order of their times.
+/// The last changes, in the order of their numbers, which are times.
 #[derive(Debug)]
-pub(super) struct Recent(VecDeque<Event>);
+pub(super) struct Recent {
+    max: usize,
+    changes: VecDeque<Change>,
+}
 
 #[derive(Debug)]
-struct Event {
-    at: Micros,
+struct Change {
+    number: u64,
     /// The id of the rule that it is about; none if it is not that of one rule.
     rule: Option<u64>,
     json: Arc<str>,
 }
 
 impl Recent {
-    /// The texts have two counters each, as parts of [`Arc`].
-    pub const BYTES: usize =
-        MAX_EVENTS * (size_of::<Event>() + 2 * size_of::<usize>() + MAX_EVENT_BYTES);
-
-    pub fn new() -> Recent {
-        Recent(VecDeque::with_capacity(MAX_EVENTS))
+    pub fn new(max: usize) -> Recent {
+        Recent { max, changes: VecDeque::new() }
     }
 
-    /// Adds an event. The oldest one makes room.
-    pub fn add(&mut self, at: Micros, event: Value) {
-        if self.0.len() >= MAX_EVENTS {
-            self.0.pop_front();
+    /// Adds a change. The oldest one makes room.
+    pub fn add(&mut self, number: u64, change: Value) {
+        if self.changes.len() >= self.max {
+            self.changes.pop_front();
         }
-        self.0.push_back(Event { at, rule: None, json: bounded(event) });
+        self.changes.push_back(Change { number, rule: None, json: bounded(change) });
     }
 
-    /// Adds an event in place of the newest.
-    pub fn replace_newest(&mut self, at: Micros, event: Value) {
-        self.0.pop_back();
-        self.add(at, event);
-    }
-
-    /// Adds an event of a rule to a sample of the last hour. The one whose neighbours are nearest makes room, so that
-    /// many events do not leave only the last minutes.
-    pub fn add_to_sample(&mut self, at: Micros, rule: Option<u64>, event: Value) {
-        self.0.retain(|event| at.saturating_sub(event.at) < MAX_AGE);
-        if self.0.len() >= MAX_EVENTS {
-            let ats = self.0.iter().map(|event| event.at).chain([at]);
-            let ats: Vec<Micros> = ats.collect();
+    /// Adds a change of a rule to a sample of the last hour. The one whose neighbours are nearest makes room, so
+    /// that many do not leave only the last minutes.
+    pub fn add_to_sample(&mut self, number: u64, rule: Option<u64>, change: Value) {
+        self.changes.retain(|change| number.saturating_sub(change.number) < MAX_AGE);
+        if self.changes.len() >= self.max {
+            let numbers: Vec<u64> =
+                self.changes.iter().map(|change| change.number).chain([number]).collect();
             // The first has no neighbour before it, and stays.
-            let gaps = ats.windows(3).map(|three| three[2].abs_diff(three[0]));
+            let gaps = numbers.windows(3).map(|three| three[2].abs_diff(three[0]));
             let nearest = gaps.enumerate().min_by_key(|(_, gap)| *gap);
-            self.0.remove(nearest.map_or(0, |(before, _)| before + 1));
+            self.changes.remove(nearest.map_or(0, |(before, _)| before + 1));
         }
-        self.0.push_back(Event { at, rule, json: bounded(event) });
+        self.changes.push_back(Change { number, rule, json: bounded(change) });
     }
 
-    /// Returns the events, oldest first; those of a rule if one is given.
+    /// Returns the changes, the oldest first; those of a rule if one is given.
     pub fn list(&self, rule: Option<u64>) -> Vec<Arc<str>> {
-        let events = self.0.iter().filter(|event| rule.is_none() || event.rule == rule);
-        events.map(|event| event.json.clone()).collect()
+        let changes = self.changes.iter().filter(|change| rule.is_none() || change.rule == rule);
+        changes.map(|change| change.json.clone()).collect()
+    }
+
+    /// Returns the changes after a number, with their numbers, the oldest first.
+    pub fn after(&self, number: u64) -> impl Iterator<Item = (u64, Arc<str>)> {
+        let first = self.changes.partition_point(|change| change.number <= number);
+        self.changes.range(first..).map(|change| (change.number, change.json.clone()))
     }
 }
 
-/// Renders an event in up to [`MAX_EVENT_BYTES`]. Of a longer one texts and lists are cut, but not its name and
-/// time.
+/// Renders a change in up to [`MAX_CHANGE_BYTES`]. Of a longer one texts and lists are cut, but not those that are
+/// [`KEPT`].
 fn bounded(mut event: Value) -> Arc<str> {
     let mut json = event.to_string();
-    let mut longest = MAX_EVENT_BYTES / 4;
-    while json.len() > MAX_EVENT_BYTES && longest > 0 {
+    let mut longest = MAX_CHANGE_BYTES / 4;
+    while json.len() > MAX_CHANGE_BYTES && longest > 0 {
         match &mut event {
             Value::Object(members) => {
                 let members = members.iter_mut().filter(|(name, _)| !KEPT.contains(&&***name));
@@ -96,7 +92,7 @@ fn bounded(mut event: Value) -> Arc<str> {
         json = event.to_string();
         longest /= 2;
     }
-    if json.len() > MAX_EVENT_BYTES {
+    if json.len() > MAX_CHANGE_BYTES {
         let kept = KEPT.map(|name| (name.to_owned(), event[name].clone()));
         json = Value::from_iter(kept).to_string();
     }
@@ -122,6 +118,8 @@ mod tests {
 
     use super::*;
 
+    const MAX: usize = 200;
+
     /// The seconds of events, which are their texts.
     fn seconds(recent: &Recent) -> Vec<u64> {
         recent.list(None).iter().map(|json| json.parse().unwrap()).collect()
@@ -129,23 +127,23 @@ mod tests {
 
     #[test]
     fn the_last_events_are_kept() {
-        let mut recent = Recent::new();
+        let mut recent = Recent::new(MAX);
         (0..1_000).for_each(|second| recent.add(second * SECOND, json!(second)));
         assert_eq!(seconds(&recent), (800..1_000).collect::<Vec<_>>());
-        recent.replace_newest(1_000 * SECOND, json!(1_000));
-        assert_eq!(seconds(&recent), (800..999).chain([1_000]).collect::<Vec<_>>());
+        let after = recent.after(990 * SECOND).map(|(number, _)| number / SECOND);
+        assert!(after.eq(991..1_000));
     }
 
     #[test]
     fn a_sample_covers_the_hour_however_many_there_are() {
-        let mut recent = Recent::new();
+        let mut recent = Recent::new(MAX);
         // Of two rules that take turns.
         let add = |recent: &mut Recent, second: u64| {
             recent.add_to_sample(second * SECOND, Some(second % 2), json!(second));
         };
         (0..10_000).for_each(|second| add(&mut recent, second));
         let kept = seconds(&recent);
-        assert!(kept.len() > 150 && kept.len() <= MAX_EVENTS, "{kept:?}");
+        assert!(kept.len() > 150 && kept.len() <= MAX, "{kept:?}");
         assert_eq!(kept.last(), Some(&9_999));
         assert!(kept[0] > 10_000 - 3_601 && kept[0] < 10_000 - 3_500, "{kept:?}");
         let widest = kept.windows(2).map(|two| two[1] - two[0]).max();
@@ -163,7 +161,7 @@ mod tests {
         let long = "\u{1}".repeat(5_000);
         let entries = vec![json!({ "key": long, "value": long }); 1_000];
         let event = bounded(json!({ "entries": entries, "cut": false, "rule": long, "hits": 3 }));
-        assert!(event.len() <= MAX_EVENT_BYTES, "{}", event.len());
+        assert!(event.len() <= MAX_CHANGE_BYTES, "{}", event.len());
         let event: Value = serde_json::from_str(&event).unwrap();
         assert_eq!((&event["cut"], &event["hits"]), (&json!(true), &json!(3)));
         assert!(!event["entries"].as_array().unwrap().is_empty());
@@ -191,7 +189,7 @@ mod tests {
         #[test]
         fn every_event_is_bounded(event in any_event()) {
             let json = bounded(event);
-            prop_assert!(json.len() <= MAX_EVENT_BYTES, "{}", json.len());
+            prop_assert!(json.len() <= MAX_CHANGE_BYTES, "{}", json.len());
             prop_assert!(serde_json::from_str::<Value>(&json).is_ok());
         }
     }

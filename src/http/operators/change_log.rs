@@ -1,0 +1,212 @@
+//! What has changed, and when: one log, which `/v1/audit`, `/v1/history` and `/v1/status` return.
+//!
+//! A change is JSON with its `number`, the time `at`, and the kind of `event`: `operator`, a change by an
+//! operator; `reload`, `store` or `problems`; and `denial`, a sample of the denied requests. Values of keys in
+//! `top.redact` are hashed before that.
+//!
+//! **Bounded.** Of each kind the last ones are kept, and each has a bounded length.
+
+mod recent;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use self::recent::Recent;
+use super::v1::messages::AuditRecord;
+use weir_limit::Micros;
+use weir_limiter::controls::ControlClock;
+
+/// The changes by operators that are kept.
+const MAX_OPERATOR_CHANGES: usize = 1_000;
+
+/// The denials that are kept, the other changes, and the changes of each that a history shows.
+const MAX_OTHERS: usize = 200;
+
+/// The most changes that [`after`](ChangeLog::after) returns.
+pub(super) const MAX_AFTER: usize = 100;
+
+/// The log.
+#[derive(Debug)]
+pub struct ChangeLog {
+    clock: ControlClock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The number of the newest change.
+    newest: u64,
+    operator: Recent,
+    others: Recent,
+    denials: Recent,
+}
+
+impl ChangeLog {
+    /// Returns an empty log, whose times are those of `clock`.
+    pub fn new(clock: ControlClock) -> ChangeLog {
+        let state = State {
+            newest: 0,
+            operator: Recent::new(MAX_OPERATOR_CHANGES),
+            others: Recent::new(MAX_OTHERS),
+            denials: Recent::new(MAX_OTHERS),
+        };
+        ChangeLog { clock, state: Mutex::new(state) }
+    }
+
+    /// Adds a change by an operator: who made it, from which address, and what was done to what.
+    pub(super) fn add_operator_change(&self, who: &str, from: &str, action: &str, subject: &str) {
+        let change = json!({ "who": who, "from": from, "action": action, "subject": subject });
+        let mut state = self.state.lock();
+        let (number, change) = state.next(self.clock.now(), "operator", change);
+        state.operator.add(number, change);
+    }
+
+    /// Adds a change that is not one by an operator.
+    pub(super) fn add(&self, event: &str, details: Value) {
+        let mut state = self.state.lock();
+        let (number, change) = state.next(self.clock.now(), event, details);
+        state.others.add(number, change);
+    }
+
+    /// Adds a denial, with the id of its rule if it has one.
+    pub(super) fn add_denial(&self, rule: Option<u64>, denial: Value) {
+        let mut state = self.state.lock();
+        let (number, denial) = state.next(self.clock.now(), "denial", denial);
+        state.denials.add_to_sample(number, rule, denial);
+    }
+
+    /// Returns the changes by operators, the newest first.
+    pub(super) fn audit(&self) -> Vec<AuditRecord> {
+        let changes: Vec<_> = self.state.lock().operator.after(0).collect();
+        let records = changes.iter().rev().map(|(_, json)| serde_json::from_str(json));
+        records.filter_map(Result::ok).collect()
+    }
+
+    /// Returns the last changes by operators and the other changes, the oldest first.
+    pub(super) fn changes(&self) -> Vec<Value> {
+        let changes = {
+            let state = self.state.lock();
+            let operator: Vec<_> = state.operator.after(0).collect();
+            let skipped = operator.len().saturating_sub(MAX_OTHERS);
+            sorted(operator.into_iter().skip(skipped).chain(state.others.after(0)))
+        };
+        parsed(&changes)
+    }
+
+    /// Returns the denials, the oldest first; those of the rule of an id if one is given.
+    pub(super) fn denials(&self, rule: Option<u64>) -> Vec<Value> {
+        let denials = self.state.lock().denials.list(rule);
+        parsed(&denials)
+    }
+
+    /// Returns the number of the newest change, and the last changes after a number, the oldest first.
+    pub(super) fn after(&self, number: u64) -> (u64, Vec<Arc<str>>) {
+        let state = self.state.lock();
+        let State { newest, operator, others, denials } = &*state;
+        let all = [operator, others, denials].into_iter().flat_map(|recent| recent.after(number));
+        let mut changes = sorted(all);
+        changes.drain(..changes.len().saturating_sub(MAX_AFTER));
+        (*newest, changes)
+    }
+}
+
+impl State {
+    /// Returns the number of a new change, and the change. Numbers are times in microseconds that are made
+    /// unique, so that those of a restarted process are greater, too.
+    fn next(&mut self, at: Micros, event: &str, mut change: Value) -> (u64, Value) {
+        self.newest = at.max(self.newest + 1);
+        change["event"] = event.into();
+        change["number"] = self.newest.into();
+        change["at"] = time_text(at).into();
+        (self.newest, change)
+    }
+}
+
+/// Returns a time as RFC 3339 writes it.
+pub(super) fn time_text(time: Micros) -> String {
+    let micros = i64::try_from(time).unwrap_or(i64::MAX);
+    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX).to_string()
+}
+
+fn sorted(changes: impl Iterator<Item = (u64, Arc<str>)>) -> Vec<Arc<str>> {
+    let mut changes: Vec<_> = changes.collect();
+    changes.sort_unstable_by_key(|(number, _)| *number);
+    changes.into_iter().map(|(_, json)| json).collect()
+}
+
+fn parsed(changes: &[Arc<str>]) -> Vec<Value> {
+    changes.iter().filter_map(|json| serde_json::from_str(json).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_common::clock::ManualClock;
+    use weir_limit::SECOND;
+
+    const NOW: Micros = 1_700_000_000 * SECOND;
+
+    fn log() -> (ChangeLog, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::new(NOW));
+        (ChangeLog::new(ControlClock::new(clock.clone())), clock)
+    }
+
+    fn put(log: &ChangeLog, subject: &str) {
+        log.add_operator_change("ann", "127.0.0.1:5", "put control", subject);
+    }
+
+    /// Returns a member of each change.
+    fn members(changes: &[Value], name: &str) -> Vec<Value> {
+        changes.iter().map(|change| change[name].clone()).collect()
+    }
+
+    #[test]
+    fn the_last_changes_by_operators_are_kept() {
+        let (log, _) = log();
+        log.add("reload", json!({ "ok": true }));
+        for i in 0..=MAX_OPERATOR_CHANGES {
+            put(&log, &i.to_string());
+        }
+        let records = log.audit();
+        assert_eq!(records.len(), MAX_OPERATOR_CHANGES);
+        let wanted = AuditRecord {
+            at: "2023-11-14T22:13:20Z".to_owned(),
+            who: "ann".to_owned(),
+            from: "127.0.0.1:5".to_owned(),
+            action: "put control".to_owned(),
+            subject: MAX_OPERATOR_CHANGES.to_string(),
+        };
+        assert_eq!(records[0], wanted);
+        assert_eq!(records[MAX_OPERATOR_CHANGES - 1].subject, "1");
+        // They leave other changes.
+        log.add("store", json!({ "up": false }));
+        let changes = log.changes();
+        assert_eq!(changes.len(), MAX_OTHERS + 2);
+        let events = members(&changes, "event");
+        assert_eq!(
+            (&events[0], &events[1], &events[MAX_OTHERS + 1]),
+            (&json!("reload"), &json!("operator"), &json!("store"))
+        );
+        assert!(members(&changes, "number").is_sorted_by_key(|number| number.as_u64()));
+    }
+
+    #[test]
+    fn changes_after_a_number_are_found() {
+        let (log, clock) = log();
+        log.add("reload", json!({}));
+        let (first, changes) = log.after(0);
+        assert_eq!((first, changes.len()), (NOW, 1));
+        put(&log, "x");
+        clock.advance(5);
+        log.add_denial(Some(1), json!({ "rule": "a" }));
+        let (newest, changes) = log.after(first);
+        assert_eq!(newest, NOW + 5);
+        assert_eq!(members(&parsed(&changes), "event"), ["operator", "denial"]);
+        assert_eq!(log.after(newest), (newest, Vec::new()));
+        (0..1_000).for_each(|_| put(&log, "x"));
+        assert_eq!(log.after(first).1.len(), MAX_AFTER);
+    }
+}

@@ -1,0 +1,239 @@
+//! `/v1/status`: what is counted now and what has changed, for the page, which asks once a second.
+//!
+//! A status is made twice a second at most, for all clients. Its entity tag is that of what it counts: a client
+//! with `If-None-Match` gets no answer again that differs in nothing but its time.
+
+#[cfg(test)]
+mod tests;
+mod traffic;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header::{ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::IntoResponse;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use self::traffic::Traffic;
+use super::change_log::{ChangeLog, time_text};
+use super::error::ApiError;
+use super::problems::{Problem, ProblemSources, problems};
+use super::query::Query;
+use super::store_state::StoreState;
+use super::v1::{Answer, Api, JSON, json};
+use crate::health::Health;
+use crate::loader::Loader;
+use crate::service::Rules;
+use crate::tls::Identities;
+use crate::version::{COMMIT, VERSION};
+use weir_common::threads::run_for_client;
+use weir_limiter::controls::Controls;
+use weir_limiter::top::{self, By, Others, Top, Window};
+use weir_limiter::{Limiter, LimiterCounts};
+use weir_store::{Operations, Store};
+
+/// How long a status is not made again.
+const SHARED_FOR: Duration = Duration::from_millis(500);
+
+/// The most rows of each list of top keys.
+const MAX_TOP_ROWS: usize = 20;
+
+/// What operators see.
+pub struct Sources<S> {
+    pub limiter: Arc<Limiter<S>>,
+    pub rules: Rules,
+    pub controls: Arc<Controls>,
+    pub loader: Arc<Loader>,
+    pub health: Arc<Health>,
+    pub identities: Arc<Identities>,
+    pub log: Arc<ChangeLog>,
+    pub started: std::time::Instant,
+}
+
+impl<S> fmt::Debug for Sources<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources").finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> Sources<S> {
+    /// Returns all problems, with the store in this state.
+    pub(super) fn problems(&self, store: &StoreState) -> Vec<Problem> {
+        let Sources { loader, controls, identities, .. } = self;
+        problems(&ProblemSources { loader, controls, identities, store })
+    }
+}
+
+/// The last status.
+#[derive(Default)]
+pub(super) struct LastStatus(Mutex<Option<Made>>);
+
+/// A status, and what the next one needs of it.
+struct Made {
+    at: Instant,
+    json: Arc<RawValue>,
+    /// A hash of it without its times.
+    hash: String,
+    traffic: Traffic,
+}
+
+#[derive(Serialize)]
+struct StatusAnswer<'a> {
+    status: &'a RawValue,
+    /// The number of the newest change.
+    newest: u64,
+    changes: Vec<&'a RawValue>,
+}
+
+/// Answers with the status, and with the changes after the one whose number is given.
+pub(super) async fn show<S: Store + Operations + 'static>(
+    State(api): State<Arc<Api<S>>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
+    let query = Query::read(&uri, &["after"])?;
+    let after = query.get("after").map(|after| {
+        let help = "write the member `newest` of an answer";
+        let error = "the parameter `after` is not a number";
+        after.parse::<u64>().map_err(|_| ApiError::bad_request(error, help))
+    });
+    let after = after.transpose()?;
+    let (status, hash) = api.last_status.get(&api.sources).await?;
+    let (newest, changes) = api.sources.log.after(after.unwrap_or(u64::MAX));
+    let tag = format!("W/\"{hash}-{newest}\"");
+    if headers.get(IF_NONE_MATCH).is_some_and(|known| *known == *tag) {
+        return Ok((StatusCode::NOT_MODIFIED, [(ETAG, tag)]).into_response());
+    }
+    let changes = changes.iter().filter_map(|change| serde_json::from_str(change).ok()).collect();
+    let body = json(&StatusAnswer { status: &status, newest, changes })?;
+    let mut answer = api.answer_text(JSON, body)?;
+    let tag = HeaderValue::try_from(tag).map_err(|_| ApiError::internal())?;
+    answer.headers_mut().insert(ETAG, tag);
+    Ok(answer)
+}
+
+impl LastStatus {
+    /// Returns the last status and its hash, or makes another one if it is old.
+    async fn get<S: Store + Operations + 'static>(
+        &self,
+        sources: &Arc<Sources<S>>,
+    ) -> Result<(Arc<RawValue>, String), ApiError> {
+        // Held meanwhile: others wait for the same one.
+        let mut last = self.0.lock().await;
+        let is_recent = |made: &Made| made.at.elapsed() < SHARED_FOR;
+        if !last.as_ref().is_some_and(is_recent) {
+            let others = others(sources).await;
+            let traffic = last.take().map(|made| made.traffic).unwrap_or_default();
+            let sources = sources.clone();
+            // In the background: many rules and top keys take a while to sort.
+            let made = run_for_client(move || made(&sources, traffic, others.as_deref()));
+            *last = made.await.ok().flatten();
+        }
+        let made = last.as_ref().ok_or_else(ApiError::internal)?;
+        Ok((made.json.clone(), made.hash.clone()))
+    }
+}
+
+/// Returns the top keys of other replicas, if they are shared and can be read.
+async fn others<S: Store + Operations>(sources: &Sources<S>) -> Option<Arc<Others>> {
+    let store = sources.limiter.store();
+    // Else each status would wait for it.
+    let texts = store.replica_texts().filter(|_| store.is_connected());
+    sources.limiter.top()?.others(texts).await.ok()
+}
+
+fn made<S: Store + Operations>(
+    sources: &Sources<S>,
+    mut traffic: Traffic,
+    others: Option<&Others>,
+) -> Option<Made> {
+    let mut status = status(sources, &mut traffic, others);
+    let hash = hash_of(status.clone());
+    let uptime = sources.started.elapsed().as_millis();
+    status["uptime_ms"] = u64::try_from(uptime).unwrap_or(u64::MAX).into();
+    status["at"] = time_text(sources.controls.now()).into();
+    let json = RawValue::from_string(status.to_string()).ok()?.into();
+    Some(Made { at: Instant::now(), json, hash, traffic })
+}
+
+/// Returns a hash of a status without what time alone changes.
+fn hash_of(mut status: Value) -> String {
+    let lists = status["top"].as_object_mut().into_iter().flat_map(|top| top.values_mut());
+    // The page shows whole minutes.
+    lists.for_each(|list| list["seconds"] = list["seconds"].as_u64().map(|it| it / 60).into());
+    for backend in status["store"]["backends"].as_array_mut().into_iter().flatten() {
+        backend["sync_age_seconds"] = Value::Null;
+    }
+    blake3::hash(status.to_string().as_bytes()).to_hex()[..16].to_owned()
+}
+
+/// Returns the status without its times.
+fn status<S: Store + Operations>(
+    sources: &Sources<S>,
+    traffic: &mut Traffic,
+    others: Option<&Others>,
+) -> Value {
+    let store = StoreState::read(sources.limiter.store());
+    let reasons = sources.health.reasons();
+    let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    let mut store_json = store.to_json();
+    store_json["connected"] = store.is_connected.into();
+    json!({
+        "version": VERSION,
+        "commit": COMMIT,
+        "serving": reasons.is_empty(),
+        "not_serving_because": reasons,
+        "problems": sources.problems(&store),
+        "redacted_keys": sources.limiter.denials().redaction().keys(),
+        "requests": requests(sources.limiter.counts()),
+        "controlled": controlled(sources.limiter.counts()),
+        "rules": traffic.rank(sources.rules.load_full()),
+        "top": sources.limiter.top().map(|top| top_keys(top, others)),
+        "store": store_json,
+        "controls": {
+            "count": sources.controls.list().len(),
+            "version": *sources.controls.subscribe().borrow(),
+            "share_error": sources.controls.share_error().map(|error| error.to_string()),
+        },
+    })
+}
+/// Returns the requests by outcome. Those that the global shadow mode let pass are ok, too.
+fn requests(counts: &LimiterCounts) -> Value {
+    json!({
+        "ok": counts.ok.load(Ordering::Relaxed),
+        "over_limit": counts.over_limit.load(Ordering::Relaxed),
+        "invalid": counts.invalid.load(Ordering::Relaxed),
+        "store_error": counts.store_error.load(Ordering::Relaxed),
+        "global_shadow_mode": counts.global_shadow_mode.load(Ordering::Relaxed),
+        "rule_shadow_mode": counts.rule_shadow_mode.load(Ordering::Relaxed),
+    })
+}
+
+/// Returns the descriptors that controls decided, by action.
+fn controlled(counts: &LimiterCounts) -> Value {
+    let [block, allow, limit] = &counts.controlled;
+    let [block, allow, limit] = [block, allow, limit].map(|count| count.load(Ordering::Relaxed));
+    json!({ "block": block, "allow": allow, "limit": limit })
+}
+
+fn top_keys(top: &Top, others: Option<&Others>) -> Value {
+    let (limit, window) = (MAX_TOP_ROWS, Window::Hour);
+    let list = |by| {
+        let query = top::Query { limit, window, ..top::Query::new(by) };
+        others.map_or_else(|| top.list(&query), |others| top.list_all(&query, others))
+    };
+    json!({
+        "denied": list(By::Denied),
+        "would_be_denied": list(By::WouldBeDenied),
+        "near": list(By::Near),
+        "hits": list(By::Hits),
+    })
+}
