@@ -24,8 +24,7 @@ fn leaves(prefix: &str, tree: &Value, found: &mut BTreeMap<String, Value>) {
     }
 }
 
-/// Returns the settings that the chart sets with a value file: those of weir.yaml without those of the value
-/// `settings`, and those of variables.
+/// Returns the settings that the chart sets with a value file: those of weir.yaml without those of the value `settings`.
 fn set_by_the_chart(release: &Manifests, file: &str) -> BTreeMap<String, Value> {
     let settings = &release.find("ConfigMap/weir-settings")["data"]["weir.yaml"];
     let mut set = BTreeMap::new();
@@ -36,25 +35,7 @@ fn set_by_the_chart(release: &Manifests, file: &str) -> BTreeMap<String, Value> 
     // It has a default, which the value `settings` overrides.
     own.insert("store.count_replicas".to_owned(), Value::Null);
     set.retain(|name, _| !own.contains_key(name));
-    let own_variables: Vec<&str> = match values.get("extraEnv") {
-        Some(variables) => variables.list().iter().map(|it| it["name"].text()).collect(),
-        None => Vec::new(),
-    };
-    for variable in release.container().get("env").into_iter().flat_map(Value::list) {
-        let name = variable["name"].text();
-        if !own_variables.contains(&name) {
-            let name = name.strip_prefix("WEIR__").unwrap().to_lowercase().replace("__", ".");
-            set.insert(name, "a".into());
-        }
-    }
     set
-}
-
-/// Returns the settings that each variable of the reference sets.
-fn variables() -> BTreeMap<String, Vec<String>> {
-    let file = yaml::document(&read("helm/weir/files/variables.yaml"));
-    let names = |list: &Value| list.list().iter().map(|it| it.text().to_owned()).collect();
-    file.map().iter().map(|(name, settings)| (name.clone(), names(settings))).collect()
 }
 
 fn as_variable(setting: &str) -> String {
@@ -67,21 +48,23 @@ fn refusal(helm: &Helm, file: &str, values: &Value) -> String {
     rendered.expect_err(&format!("{file} accepts {values}"))
 }
 
+/// Asserts that a message has the path of a value, with what to use instead of it. Returns that.
+fn instead<'a>(message: &'a str, path: &str) -> &'a str {
+    let words = format!("at '{path}': value must be 'unset: ");
+    let (_, rest) = message.split_once(&words).unwrap_or_else(|| panic!("{path} in {message}"));
+    rest.lines().next().unwrap()
+}
+
 #[test]
 fn no_variable_sets_what_the_chart_sets() {
     let Some(helm) = Helm::newest() else { return };
-    let reference = variables();
     for_each_file(|file| {
         let set = set_by_the_chart(&helm.render_file(file), file);
-        let own = set.keys().map(|setting| as_variable(setting));
-        let theirs = reference.iter().filter(|(_, of)| of.iter().any(|it| set.contains_key(it)));
-        let names: BTreeSet<String> = own.chain(theirs.map(|(name, _)| name.clone())).collect();
-        let variable = |name: &String| json!({ "name": name, "value": "1" });
-        let entries: Vec<Value> = names.iter().map(variable).collect();
+        let variable = |setting: &String| json!({ "name": as_variable(setting), "value": "1" });
+        let entries: Vec<Value> = set.keys().map(variable).collect();
         let message = refusal(&helm, file, &json!({ "extraEnv": entries }));
-        for name in &names {
-            let words = format!("extraEnv must not set {name}: ");
-            assert!(message.contains(&words), "{file}: {name} in {message}");
+        for i in 0..entries.len() {
+            instead(&message, &format!("/extraEnv/{i}/name"));
         }
     });
 }
@@ -91,16 +74,11 @@ fn no_argument_sets_what_the_chart_sets() {
     let Some(helm) = Helm::newest() else { return };
     for_each_file(|file| {
         let set = set_by_the_chart(&helm.render_file(file), file);
-        // Both ways to write it.
-        let arguments = set.keys().enumerate().flat_map(|(i, setting)| match i % 2 {
-            0 => vec![format!("--set={setting}=1")],
-            _ => vec!["--set".to_owned(), format!("{setting}=1")],
-        });
+        let arguments = set.keys().map(|setting| format!("--set={setting}=1"));
         let arguments: Vec<String> = arguments.collect();
         let message = refusal(&helm, file, &json!({ "extraArgs": arguments }));
-        for name in set.keys() {
-            let words = format!("extraArgs must not set {name}: ");
-            assert!(message.contains(&words), "{file}: {name} in {message}");
+        for i in 0..arguments.len() {
+            instead(&message, &format!("/extraArgs/{i}"));
         }
     });
 }
@@ -120,12 +98,9 @@ fn no_setting_sets_what_the_chart_sets() {
             *group = value.clone();
         }
         let message = refusal(&helm, file, &json!({ "settings": settings }));
-        for name in set.keys() {
-            // Some are refused as a group.
-            let groups = name.match_indices('.').map(|(at, _)| &name[..at]);
-            let mut words =
-                groups.chain([name.as_str()]).map(|it| format!("settings.{it} is refused"));
-            assert!(words.any(|words| message.contains(&words)), "{file}: {name} in {message}");
+        // A template refuses that one; see refusals.rs.
+        for name in set.keys().filter(|name| *name != "store.replicas") {
+            instead(&message, &format!("/settings/{}", name.replace('.', "/")));
         }
     });
 }
@@ -141,7 +116,7 @@ fn variables_of_a_migrating_user_are_refused_with_the_value_to_use() {
         ("REDIS_TYPE", "store.redis.topology"),
         ("REDIS_AUTH", "store.redis.existingSecret"),
         ("REDIS_TLS", "store.redis.tls.enabled"),
-        ("REDIS_PERSECOND_URL", "store.redis.perSecond.url"),
+        ("REDIS_PERSECOND_URL", "settings.store.redis.per_second.url"),
         ("REDIS_POOL_SIZE", "it makes Redis the store; use the value store.kind"),
         ("REDIS_TIMEOUT", "settings.store.redis.connect_timeout"),
         ("BACKEND_TYPE", "use the value store.kind"),
@@ -151,15 +126,15 @@ fn variables_of_a_migrating_user_are_refused_with_the_value_to_use() {
         ("GRPC_SERVER_USE_TLS", "tls.grpc"),
         ("DEBUG_PORT", "kubectl port-forward"),
         ("USE_PROMETHEUS", "settings.metrics.prometheus.reference_names"),
-        // weir takes names in any letter case.
-        ("WEIR__Store__kind", "store.kind"),
     ] {
         let values = json!({ "extraEnv": [{ "name": name, "value": "1" }] });
         let message = refusal(&helm, "defaults", &values);
-        let words = format!("extraEnv must not set {name}: ");
-        let rest = message.split_once(&words).unwrap_or_else(|| panic!("{name} in {message}")).1;
-        assert!(rest.lines().next().unwrap().contains(value), "{value} in {message}");
+        assert!(instead(&message, "/extraEnv/0/name").contains(value), "{value} in {message}");
     }
+    // weir takes names in any letter case, and the chart the usual one.
+    let values = json!({ "extraEnv": [{ "name": "WEIR__Store__kind", "value": "1" }] });
+    let message = refusal(&helm, "defaults", &values);
+    assert!(message.contains("'WEIR__Store__kind' does not match pattern '^[A-Z0-9_]+$'"));
 }
 
 #[test]
@@ -172,7 +147,7 @@ fn what_has_only_a_default_can_be_set() {
   - { name: LIMIT_RESPONSE_HEADERS_ENABLED, value: 'true' }
   - { name: WEIR__GRPC__MAX_STREAMS, value: '99' }
   - { name: OTEL_EXPORTER_OTLP_HEADERS, valueFrom: { secretKeyRef: { name: otlp, key: headers } } }
-extraArgs: [--set=grpc.max_headers=8KiB, --set, response.headers=false, --log-level=warn]";
+extraArgs: [--set=grpc.max_headers=8KiB, --set=response.headers=false, --log-level=warn]";
     for helm in Helm::all() {
         let release = helm.render(values);
         let mut node = every_secret(&release).secret("otlp", &[("headers", "a=b")]);
@@ -209,10 +184,10 @@ fn flags_of_weir_serve_are_allowed_or_refused_by_name() {
             continue;
         }
         let message = refusal(&helm, "defaults", &json!({ "extraArgs": [format!("{flag}=a")] }));
-        assert!(message.contains(flag), "{message}");
+        assert!(message.contains("'--set=NAME=VALUE or --log-level=LEVEL'"), "{message}");
     }
-    let ends = refusal(&helm, "defaults", &json!({ "extraArgs": ["--set"] }));
-    assert!(ends.contains("extraArgs ends with --set"), "{ends}");
-    let other = refusal(&helm, "defaults", &json!({ "extraArgs": ["/rules"] }));
-    assert!(other.contains("write --set=NAME=VALUE"), "{other}");
+    for argument in ["--set", "/rules", "--set=Store.Kind=memory", "--set=log.level"] {
+        let message = refusal(&helm, "defaults", &json!({ "extraArgs": [argument] }));
+        assert!(message.contains("'--set=NAME=VALUE or --log-level=LEVEL'"), "{message}");
+    }
 }

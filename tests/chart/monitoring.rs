@@ -11,7 +11,7 @@ use crate::manifests::Read;
 use crate::support::tools::promtool;
 use crate::support::{read, yaml};
 
-const ALL: &str = "metrics: { serviceMonitor: { enabled: true }, prometheusRule: { enabled: true }, \
+const ALL: &str = "metrics: { monitor: { kind: ServiceMonitor }, prometheusRule: { enabled: true }, \
                    dashboard: { enabled: true } }";
 
 #[test]
@@ -90,6 +90,21 @@ fn alerts_can_be_disabled() {
     all.retain(|name| !["WeirSlow", "WeirControlsMissing"].contains(&name.as_str()));
     assert_eq!(rest, all);
     assert!(rest.len() > 20, "{rest:?}");
+}
+
+#[test]
+fn the_schema_names_all_alerts() {
+    let schema: Value = serde_json::from_str(&read("helm/weir/values.schema.json")).unwrap();
+    let path = "/properties/metrics/properties/prometheusRule/properties/disabled/items/enum";
+    let mut named: Vec<&str> =
+        schema.pointer(path).unwrap().list().iter().map(Read::text).collect();
+    let groups = yaml::document(&read("helm/weir/files/weir.rules.yaml"));
+    let all = alerts(&groups["groups"]);
+    let mut names: Vec<&str> = all.iter().map(|alert| alert["alert"].text()).collect();
+    names.sort_unstable();
+    names.dedup();
+    named.sort_unstable();
+    assert_eq!(named, names);
 }
 
 /// Two releases in one namespace: what happens to one is reported by its own alerts.
@@ -206,7 +221,7 @@ fn prometheus_scrapes_each_pod_once() {
     assert!([9090, 8080].contains(&target["containerPort"].int()), "{target}");
     assert_eq!(endpoints[0].get("path").map_or("/metrics", Read::text), "/metrics");
     let labels = helm.render(
-        "metrics: { serviceMonitor: { enabled: true, labels: { release: p }, interval: 7s, \
+        "metrics: { monitor: { kind: ServiceMonitor, labels: { release: p }, interval: 7s, \
          scrapeTimeout: 3s, relabelings: [{ targetLabel: a, replacement: b }] } }",
     );
     let monitor = labels.get("ServiceMonitor");
@@ -221,7 +236,7 @@ fn prometheus_scrapes_each_pod_once() {
 #[test]
 fn a_pod_monitor_scrapes_each_pod_once_by_the_same_job() {
     let Some(helm) = Helm::newest() else { return };
-    let values = "metrics: { podMonitor: { enabled: true, labels: { release: p }, interval: 7s, \
+    let values = "metrics: { monitor: { kind: PodMonitor, labels: { release: p }, interval: 7s, \
                   scrapeTimeout: 3s, relabelings: [{ targetLabel: a, replacement: b }] } }";
     let release = helm.render(values);
     let monitor = release.get("PodMonitor");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::helm::{Helm, for_each_file};
-use crate::manifests::{Manifests, Read};
+use crate::manifests::Read;
 use crate::start::every_secret;
 
 #[test]
@@ -32,7 +32,6 @@ fn every_pod_is_restricted() {
                 );
                 let limits = &container["resources"]["limits"];
                 assert!(limits.get("cpu").is_none(), "{file}, {name}: CPU would be throttled");
-                assert!(!limits["memory"].text().is_empty(), "{file}, {name}");
                 assert!(!container["resources"]["requests"]["memory"].text().is_empty());
             }
         }
@@ -128,46 +127,16 @@ fn probes_ask_livez_and_readyz() {
     }
 }
 
-/// Returns the memory limit of weir in MiB.
-fn memory_limit(release: &Manifests) -> i64 {
-    let limit = release.container()["resources"]["limits"]["memory"].text();
-    let (number, unit) = limit.split_at(limit.find(char::is_alphabetic).expect("a unit"));
-    let number: i64 = number.parse().unwrap();
-    match unit {
-        "Mi" => number,
-        "Gi" => number << 10,
-        _ => panic!("{limit}"),
-    }
-}
-
 #[test]
-fn the_memory_limit_follows_max_keys() {
+fn resources_are_those_of_the_values() {
     let Some(helm) = Helm::newest() else { return };
-    let limit = |keys: u64| {
-        let values =
-            format!("replicaCount: 1\nstore: {{ kind: memory, memory: {{ maxKeys: {keys} }} }}");
-        let release = helm.render(&values);
-        let settings = every_secret(&release).settings();
-        let known = settings["store.memory.max_keys"].replace('_', "");
-        assert_eq!(known, keys.to_string(), "not in another notation");
-        memory_limit(&release)
-    };
-    let (small, default, large) = (limit(1000), limit(1_000_000), limit(100_000_000));
-    // docs/operations.md: a key takes 57 bytes.
-    assert!(large - small >= (57 * 100_000_000) >> 20, "{small} MiB, {large} MiB");
-    assert!(small < default && default < large, "{small}, {default}, {large}");
-    // grpc.max_buffered and http.max_buffered alone may take 80 MiB.
-    assert!(small >= 128, "{small} MiB");
-
-    let own = helm.render("resources: { limits: { memory: 1Gi } }");
-    assert_eq!(memory_limit(&own), 1024);
-    let requests = own.container()["resources"]["requests"].clone();
-    assert_eq!(requests, helm.render("").container()["resources"]["requests"], "stay");
-    // Kubernetes refuses a limit below the request.
-    let request = helm.render("resources: { requests: { memory: 4Gi } }");
-    assert!(memory_limit(&request) >= 4096);
-    let cpu = helm.render("resources: { limits: { cpu: 2 } }");
-    assert_eq!(cpu.container()["resources"]["limits"]["cpu"], 2, "who wants it gets it");
+    let resources = |values: &str| helm.render(values).container()["resources"].clone();
+    let default = json!({ "requests": { "cpu": "100m", "memory": "128Mi" } });
+    assert_eq!(resources(""), default);
+    assert_eq!(resources("store: { memory: { maxKeys: 100000000 } }"), default);
+    let limited = resources("resources: { limits: { memory: 1Gi, cpu: 2 } }");
+    assert_eq!(limited["limits"], json!({ "memory": "1Gi", "cpu": 2 }), "who wants it gets it");
+    assert_eq!(limited["requests"], default["requests"], "stay");
 }
 
 #[test]

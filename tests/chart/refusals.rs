@@ -2,8 +2,8 @@
 
 use crate::helm::Helm;
 
-/// Values, and words of the message. `|` separates the words of Helm 3 and of Helm 4, whose schema
-/// checks differ.
+/// Values, and words of the message, in which each `/` is a dot: Helm 3 writes `store.kind`, and Helm 4 `/store/kind`. `|` separates
+/// the words of Helm 3 and of Helm 4, where their schema checks differ otherwise.
 const REFUSED: &[(&str, &[&str])] = &[
     // Wrong types.
     ("replicaCount: two", &["replicaCount"]),
@@ -36,15 +36,15 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("metrics: { grafana: {} }", &["grafana"]),
     // Monitoring.
     (
-        "metrics: { serviceMonitor: { enabled: true }, podMonitor: { enabled: true } }",
-        &["metrics.serviceMonitor.enabled and metrics.podMonitor.enabled", "false"],
+        "metrics: { monitor: { kind: Probe } }",
+        &["metrics.monitor.kind", "ServiceMonitor", "PodMonitor"],
     ),
     (
         "metrics: { prometheusRule: { disabled: [WeirAbsnt] } }",
-        &["metrics.prometheusRule.disabled has WeirAbsnt", "docs/operations.md"],
+        &["metrics.prometheusRule.disabled.0", "WeirAbsent"],
     ),
-    ("metrics: { podMonitor: { scrapeTimeout: 5 seconds } }", &["scrapeTimeout"]),
-    ("metrics: { podMonitor: { relabelings: { a: b } } }", &["relabelings"]),
+    ("metrics: { monitor: { scrapeTimeout: 5 seconds } }", &["scrapeTimeout"]),
+    ("metrics: { monitor: { relabelings: { a: b } } }", &["relabelings"]),
     // Unknown values.
     ("store: { kind: memcached }", &["kind"]),
     ("store: { onFailure: ignore }", &["onFailure"]),
@@ -57,7 +57,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("settings: [log]", &["settings"]),
     ("settings: { grpc: { address: ':1' } }", &["settings.grpc.address", "service.ports.grpc"]),
     ("settings: { store: { kind: redis } }", &["settings.store.kind", "store.kind"]),
-    ("settings: { store: { replicas: 9 } }", &["settings.store.replicas", "replicaCount"]),
+    ("settings: { store: { replicas: 9 } }", &["settings.store.replicas", "replicaCount is null"]),
     ("settings: { drain: { delay: 9s } }", &["settings.drain.delay", "drain.delay"]),
     ("settings: { rules: { paths: [/a] } }", &["settings.rules.paths", "rules.files"]),
     ("settings: { rules: { overlay: [/a] } }", &["settings.rules.overlay", "rules.overlay.files"]),
@@ -76,30 +76,33 @@ const REFUSED: &[(&str, &[&str])] = &[
     // Variables and volumes that would undo what the chart sets, or occur twice.
     (
         "extraEnv: [{ name: WEIR__STORE__KIND, value: memory }]",
-        &["extraEnv must not set WEIR__STORE__KIND", "store.kind"],
+        &["extraEnv.0.name", "unset: use the value store.kind"],
     ),
     (
         "extraEnv: [{ name: WEIR__STORE__REDIS__PASSWORD, value: a }]",
-        &["extraEnv must not set WEIR__STORE__REDIS__PASSWORD", "existingSecret"],
+        &["extraEnv.0.name", "store.redis.existingSecret"],
     ),
     (
         "extraEnv: [{ name: WEIR__GRPC__TLS__CERT, value: a }]",
-        &["extraEnv must not set WEIR__GRPC__TLS__CERT", "tls.grpc"],
+        &["extraEnv.0.name", "tls.grpc.secret"],
     ),
     (
         "extraEnv: [{ name: WEIR__RULES__OVERLAY, value: /a }]",
-        &["extraEnv must not set WEIR__RULES__OVERLAY", "rules.overlay.existingConfigMap"],
+        &["extraEnv.0.name", "rules.overlay.existingConfigMap"],
     ),
     (
         "extraEnv: [{ name: WEIR__OTLP__HEADERS, value: 'token:a' }]",
-        &["extraEnv must not set WEIR__OTLP__HEADERS", "from a secret"],
+        &["extraEnv.0.name", "from a secret"],
     ),
-    ("extraEnv: [{ name: A, value: a }, { name: A, value: b }]", &["extraEnv has A twice"]),
-    ("extraVolumes: [{ name: rules, emptyDir: {} }]", &["a volume named rules"]),
-    ("service: { ports: { grpc: 8080 } }", &["both 8080", "different ports"]),
+    (
+        "extraEnv: [{ name: A, value: a }, { name: A, value: b }]",
+        &["extraEnv: the name A is there twice"],
+    ),
+    ("extraVolumes: [{ name: rules, emptyDir: {} }]", &["extraVolumes: the name rules"]),
+    ("service: { ports: { grpc: 8080 } }", &["one port twice (8080, 8080)", "different ports"]),
     (
         "store: { kind: redis, redis: { url: 'https://redis:1' } }",
-        &["https://redis:1", "redis://host:port"],
+        &["store.redis.url", "redis:..host:port"],
     ),
     // Bad durations.
     ("drain: { delay: 5 }", &["delay"]),
@@ -108,19 +111,16 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("drain: { delay: -5s }", &["delay"]),
     ("drain: { delay: 30s, timeout: 30s }", &["drain.timeout (30s)", "drain.delay (30s)"]),
     // Values that contradict each other.
-    ("store: { kind: memory }", &["store.kind=memory", "2 replicas", "replicaCount=1"]),
-    ("store: { kind: disk }", &["store.kind=disk", "2 replicas", "replicaCount=1"]),
-    (
-        "store: { disk: { existingClaim: a } }",
-        &["store.disk has no effect with store.kind=bundled"],
-    ),
+    ("store: { kind: memory }", &["store.kind=memory", "multiply the limits", "replicaCount=1"]),
+    ("store: { kind: disk }", &["store.kind=disk", "multiply the limits", "replicaCount=1"]),
+    ("store: { disk: { existingClaim: a } }", &["store.kind", "must be 'disk'|match: \"disk\""]),
     (
         "replicaCount: 1\nstore: { kind: disk, disk: { existingClaim: a, storageClass: b } }",
-        &["store.disk.storageClass has no effect", "remove one of them"],
+        &["store.disk.storageClass", "unset: the volume of store.disk.existingClaim has one"],
     ),
     (
         "replicaCount: 1\nstore: { kind: disk }\ncontrols: { existingClaim: a }",
-        &["controls.existingClaim has no effect with store.kind=disk"],
+        &["controls.existingClaim", "unset:", "with store.kind=disk its volume"],
     ),
     (
         "replicaCount: 1\nstore: { kind: memory }\nautoscaling: { enabled: true }",
@@ -130,79 +130,78 @@ const REFUSED: &[(&str, &[&str])] = &[
         "autoscaling: { enabled: true, minReplicas: 5, maxReplicas: 4 }",
         &["minReplicas (5)", "write 4 or less"],
     ),
-    ("store: { kind: redis }", &["store.redis.url", "host:port|6379"]),
+    ("store: { kind: redis }", &["store.redis.url", "host:port"]),
     ("store: { kind: redis, redis: { url: 'redis://me:secret@redis:6379' } }", &["existingSecret"]),
-    ("store: { redis: { url: 'redis:6379' } }", &["store.redis", "store.kind=redis"]),
+    (
+        "store: { redis: { url: 'redis:6379' } }",
+        &["store.kind", "must be 'redis'|match: \"redis\""],
+    ),
     (
         "store: { kind: redis, redis: { url: 's:26379', topology: sentinel } }",
         &["store.redis.sentinel.masterName"],
     ),
     (
         "store: { kind: redis, redis: { url: 'a:1,b:2' } }",
-        &["store.redis.url", "sentinel or cluster"],
+        &["store.redis.topology", "'sentinel', 'cluster'|\"sentinel\", \"cluster\""],
     ),
     (
-        "store: { kind: redis, redis: { url: 'a:1', topology: cluster, db: 3 } }",
-        &["store.redis.db", "cluster"],
-    ),
-    (
-        "store: { kind: redis, redis: { url: 'a:1', usernameKey: name } }",
-        &["store.redis.usernameKey", "store.redis.existingSecret"],
+        "store: { kind: redis, redis: { url: 'a:1', topology: cluster } }\n\
+         settings: { store: { redis: { db: 3 } } }",
+        &["settings.store.redis.db", "0"],
     ),
     (
         "store: { kind: redis, redis: { url: 'a:1', tls: { caSecret: ca } } }",
-        &["store.redis.tls", "enabled=true"],
+        &["store.redis.tls.enabled", "true"],
     ),
     ("rules: { source: configMap }", &["rules.existingConfigMap"]),
     ("rules: { source: xds }", &["rules.xds.url", "host:port"]),
-    ("rules: { existingConfigMap: team }", &["rules.existingConfigMap", "rules.source=configMap"]),
-    ("rules: { xds: { url: 'a:1' } }", &["rules.xds.url", "rules.source=xds"]),
+    ("rules: { existingConfigMap: team }", &["rules.source", "configMap"]),
+    ("rules: { xds: { url: 'a:1' } }", &["rules.source", "xds"]),
     (
         "rules: { overlay: { existingConfigMap: a, files: { a.overlay.yaml: '' } } }",
-        &["rules.overlay.files has no effect", "remove one"],
+        &["rules.overlay.files", "unset:", "rules.overlay.existingConfigMap"],
     ),
     // Names by which weir would not read them.
-    ("rules: { overlay: { files: { a.yml: '' } } }", &["a.yml", "name it a.overlay.yaml"]),
-    ("rules: { files: { shop: '', b.txt: '' } }", &["only b.txt, shop", "in .yaml"]),
-    ("rules: { files: { lists/b.txt: '' } }", &["lists/b.txt"]),
+    (
+        "rules: { overlay: { files: { a.yml: '' } } }",
+        &["rules.overlay.files.a.yml", ".overlay.yaml"],
+    ),
+    ("rules: { files: { shop: '', b.txt: '' } }", &["rules.files", "ends in .yaml"]),
+    ("rules: { files: { lists/b.txt: '' } }", &["lists.b.txt"]),
     ("rules: { files: { a.overlay.yaml: '' } }", &["a.overlay.yaml", "rules.overlay.files"]),
     ("controls: { existingClaim: a }", &["controls.existingClaim", "Redis keeps controls"]),
-    ("debug: { readTokenKey: a }", &["debug.readTokenKey needs debug.existingSecret"]),
+    ("debug: { readTokenKey: a }", &["debug.existingSecret", "NAME of the secret"]),
     (
         "debug: { existingSecret: a, writeTokenKey: '' }",
-        &["debug.existingSecret needs", "debug.writeTokenKey"],
+        &["debug.writeTokenKey", "KEY, or one in debug.readTokenKey"],
     ),
     ("debug: { existingSecret: a, readTokenKey: token }", &["are both token"]),
     ("settings: { debug: { require_token: true } }", &["debug.existingSecret"]),
     ("settings: { controls: { file: /a } }", &["controls.existingClaim"]),
     ("settings: { resp: { address: ':1' } }", &["resp.enabled", "service.ports.resp"]),
     ("settings: { resp: { password_file: /a } }", &["resp.existingSecret"]),
-    (
-        "settings: { resp: { max_request: 8KiB } }",
-        &["settings.resp has no effect", "resp.enabled=true"],
-    ),
+    ("settings: { resp: { max_request: 8KiB } }", &["resp.enabled", "true"]),
     (
         "{ resp: { enabled: true }, service: { ports: { resp: 8081 } } }",
-        &["service.ports.resp and service.ports.grpc are both 8081"],
+        &["service.ports has one port twice", "8081"],
     ),
-    ("resp: { existingSecret: a }", &["resp.existingSecret has no effect", "resp.enabled=true"]),
-    (
-        "resp: { enabled: true, existingSecret: a, passwordKey: '' }",
-        &["resp.existingSecret needs resp.passwordKey"],
-    ),
+    ("resp: { existingSecret: a }", &["resp.enabled", "true"]),
+    ("resp: { enabled: true, existingSecret: a, passwordKey: '' }", &["resp.passwordKey"]),
     ("resp: { enabled: true }\nservice: { ports: { resp: 8080 } }", &["8080", "different ports"]),
-    ("tls: { resp: { enabled: true, secret: a } }", &["tls.resp.enabled", "resp.enabled=true"]),
+    ("tls: { resp: { enabled: true, secret: a } }", &["resp.enabled", "true"]),
     ("resp: { enabled: true }\ntls: { resp: { enabled: true } }", &["tls.resp.secret"]),
     ("tls: { grpc: { enabled: true } }", &["tls.grpc.secret"]),
-    ("tls: { http: { secret: a } }", &["tls.http.enabled=true"]),
+    ("tls: { http: { secret: a } }", &["tls.http.enabled", "true"]),
     (
-        "tls: { grpc: { enabled: true, secret: a, clientDnsSans: [b] } }",
+        "tls: { grpc: { enabled: true, secret: a } }\n\
+         settings: { grpc: { tls: { client_dns_sans: [b] } } }",
         &["tls.grpc.clientCaSecret"],
     ),
     (
-        "tls: { grpc: { enabled: true }, certManager: { enabled: true } }",
-        &["tls.certManager.issuerRef"],
+        "tls: { grpc: { enabled: true }, certManager: { issuerRef: { kind: Issuer } } }",
+        &["tls.certManager.issuerRef", "name"],
     ),
+    ("tls: { certManager: { issuerRef: { name: a } } }", &["tls.grpc.enabled", "true"]),
 ];
 
 #[test]
@@ -213,6 +212,7 @@ fn hostile_values_are_refused() {
             match helm.chart().values(values).try_render() {
                 Ok(_) => accepted += &format!("accepted: {values}\n"),
                 Err(message) => {
+                    let message = message.replace('/', ".");
                     for word in *words {
                         if !word.split('|').any(|word| message.contains(word)) {
                             accepted += &format!("no {word:?} for {values}: {message}\n");
@@ -231,15 +231,23 @@ fn all_problems_are_reported_at_once() {
     let values = "store: { kind: redis }\nrules: { source: xds }\ntls: { grpc: { enabled: true } }";
     let message = helm.chart().values(values).try_render().expect_err("refused");
     for word in ["store.redis.url", "rules.xds.url", "tls.grpc.secret"] {
-        assert!(message.contains(word), "{word} in {message}");
+        assert!(message.replace('/', ".").contains(word), "{word} in {message}");
     }
+    let values = "service: { ports: { grpc: 8080 } }\ndrain: { delay: 30s, timeout: 30s }";
+    let message = helm.chart().values(values).try_render().expect_err("refused");
+    assert!(message.contains("different ports") && message.contains("drain.delay"), "{message}");
 }
 
 #[test]
 fn a_password_is_never_in_a_message() {
     for helm in Helm::all() {
-        let values = "store: { kind: redis, redis: { url: 'redis://me:hunter2@redis:6379' } }";
-        let message = helm.chart().values(values).try_render().expect_err("refused");
-        assert!(!message.contains("hunter2"), "{message}");
+        for values in [
+            "store: { kind: redis, redis: { url: 'redis://me:hunter2@redis:6379' } }",
+            "settings: { store: { redis: { per_second: { url: 'redis://me:hunter2@redis:6379' } } } }",
+            "settings: { store: { redis: { password: hunter2 } } }",
+        ] {
+            let message = helm.chart().values(values).try_render().expect_err("refused");
+            assert!(!message.contains("hunter2"), "{message}");
+        }
     }
 }

@@ -82,7 +82,7 @@ fn changed_settings_restart_the_pods() {
     }
     for values in [
         "service: { type: LoadBalancer, ports: { grpc: 80 } }",
-        "metrics: { serviceMonitor: { enabled: true }, dashboard: { enabled: true } }",
+        "metrics: { monitor: { kind: ServiceMonitor }, dashboard: { enabled: true } }",
         "networkPolicy: { enabled: true }",
         "podDisruptionBudget: { enabled: false }",
         "commonLabels: {}",

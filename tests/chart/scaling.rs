@@ -30,19 +30,19 @@ fn without_a_replica_count_something_else_scales() {
 fn the_largest_number_of_replicas_must_be_known() {
     for helm in Helm::all() {
         for (values, words) in [
-            ("replicaCount: null", "set settings.store.replicas"),
+            ("replicaCount: null", "set it if replicaCount is null"),
             (
                 "replicaCount: null\nstore: { kind: memory }\nsettings: { store: { replicas: 1 } }",
-                "set replicaCount=1",
+                "replicaCount=1, or",
             ),
             (
                 "replicaCount: null\nautoscaling: { enabled: true }\nsettings: { store: { replicas: 9 } }",
-                "settings.store.replicas is refused",
+                "and only then",
             ),
             (
                 "replicaCount: null\nsettings: { store: { replicas: 9 } }\n\
                  extraEnv: [{ name: WEIR__STORE__REPLICAS, value: '8' }]",
-                "extraEnv must not set WEIR__STORE__REPLICAS",
+                "unset: use the value replicaCount",
             ),
         ] {
             let message = helm.chart().values(values).try_render().expect_err(values);
@@ -73,5 +73,5 @@ fn the_autoscaler_takes_further_metrics_and_a_behavior() {
     assert_eq!(metrics.len(), 1, "without CPU: {metrics:?}");
     let none = "autoscaling: { enabled: true, targetCPUUtilizationPercentage: null }";
     let refused = helm.chart().values(none).try_render().expect_err("no metric");
-    assert!(refused.contains("autoscaling.metrics"), "{refused}");
+    assert!(refused.contains("/autoscaling/metrics"), "{refused}");
 }

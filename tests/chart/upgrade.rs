@@ -125,14 +125,11 @@ fn switches_add_and_remove_their_resources() {
     let deployment = "Deployment/weir:spec.replicas";
     for (values, changes) in [
         ("metrics: { prometheusRule: { enabled: true } }", vec!["+PrometheusRule/weir"]),
-        ("metrics: { podMonitor: { enabled: true } }", vec!["+PodMonitor/weir"]),
+        ("metrics: { monitor: { kind: PodMonitor } }", vec!["+PodMonitor/weir"]),
         ("metrics: { dashboard: { enabled: true } }", vec!["+ConfigMap/weir-dashboard"]),
         ("headlessService: { enabled: false }", vec!["-Service/weir-headless"]),
         ("podDisruptionBudget: { enabled: false }", vec!["-PodDisruptionBudget/weir"]),
-        (
-            "networkPolicy: { enabled: true }",
-            vec!["+NetworkPolicy/weir", "NetworkPolicy/weir-store:spec.policyTypes"],
-        ),
+        ("networkPolicy: { enabled: true }", vec!["+NetworkPolicy/weir"]),
         (
             "store: { bundled: { networkPolicy: { enabled: false } } }",
             vec!["-NetworkPolicy/weir-store"],

@@ -16,10 +16,10 @@ fn a_strategy_replaces_that_of_the_chart() {
     let claim = "replicaCount: 1\nstore: { kind: memory }\ncontrols: { existingClaim: a }\n";
     assert_eq!(strategy(&format!("{claim}strategy: {{ type: Recreate }}"))["type"], "Recreate");
     for (values, words) in [
-        (format!("{claim}strategy: {{ rollingUpdate: {{ maxSurge: 1 }} }}"), "must be Recreate"),
+        (format!("{claim}strategy: {{ rollingUpdate: {{ maxSurge: 1 }} }}"), "type"),
         (
             "replicaCount: 1\nstore: { kind: disk }\nstrategy: { type: Recreate }".to_owned(),
-            "strategy has no effect with store.kind=disk",
+            "unset: with store.kind=disk",
         ),
         ("strategy: { type: Canary }".to_owned(), "type"),
     ] {

@@ -5,22 +5,6 @@
 {{- include "weir.name" (list . "metrics") -}}
 {{- end -}}
 
-{{/* Returns how a monitor reads metrics. Takes a list: its values, the relabelings before those of the values. */}}
-{{- define "weir.scrape" -}}
-{{- $relabelings := concat (index . 1) (index . 0).relabelings -}}
-port: metrics
-{{- with (index . 0).interval }}
-interval: {{ . }}
-{{- end }}
-{{- with (index . 0).scrapeTimeout }}
-scrapeTimeout: {{ . }}
-{{- end }}
-{{- with $relabelings }}
-relabelings:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- end -}}
-
 {{/*
 Returns an expression of PromQL whose selectors have the namespace and the job of this release. Takes a list:
 the root context, the expression.
@@ -31,14 +15,6 @@ the root context, the expression.
 {{- $labels := printf "namespace=%q, job=%q" (include "weir.namespace" $root) $job -}}
 {{- $marked := regexReplaceAll "\\b(up|(?:weir|process)_[a-z0-9_]+)\\b" (index . 1) "${1}{@}" -}}
 {{- $marked | replace "{@}{" "{@, " | replace "@" $labels -}}
-{{- end -}}
-
-{{- define "weir.alertNames" -}}
-{{- range (.Files.Get "files/weir.rules.yaml" | fromYaml).groups }}
-{{- range .rules }}
-- {{ .alert }}
-{{- end }}
-{{- end }}
 {{- end -}}
 
 {{/* Returns the groups of alerts, for this release, without those that the values disable. */}}

@@ -64,15 +64,13 @@ protocol.
 {{- if eq .Values.rules.source "xds" -}}
 {{- $lists = append $lists (include "weir.ports" (list .Values.rules.xds.url 443)) -}}
 {{- end -}}
-{{- range include "weir.redisServers" . | fromYamlArray -}}
-{{- $lists = append $lists (include "weir.ports" (list .values.url (ternary 26379 6379 (eq .values.topology "sentinel")))) -}}
-{{- if eq .values.topology "sentinel" -}}
-{{- $lists = append $lists "\n- 6379" -}}
-{{- end -}}
-{{- end -}}
 {{- $settings := .Values.settings -}}
-{{- if has .Values.store.kind (list "bundled" "redis") -}}
-{{- $lists = append $lists (include "weir.ports" (list (dig "store" "redis" "per_second" "url" "" $settings) 6379)) -}}
+{{- $servers := list (dig "store" "redis" "per_second" dict $settings) -}}
+{{- if eq .Values.store.kind "redis" }}{{ $servers = prepend $servers .Values.store.redis }}{{ end -}}
+{{- range $servers -}}
+{{- $isSentinel := eq (.topology | default "") "sentinel" -}}
+{{- $lists = append $lists (include "weir.ports" (list (.url | default "") (ternary 26379 6379 $isSentinel))) -}}
+{{- $lists = append $lists (ternary "\n- 6379" "" $isSentinel) -}}
 {{- end -}}
 {{- range list (dig "otlp" "endpoint" "" $settings) (dig "tracing" "endpoint" "" $settings) (dig "metrics" "otlp" "endpoint" "" $settings) -}}
 {{- $lists = append $lists (include "weir.ports" (list . (ternary 443 4318 (hasPrefix "https:" .)))) -}}
@@ -83,25 +81,4 @@ protocol.
 {{- end -}}
 {{- end -}}
 {{- join "" $lists | fromYamlArray | uniq | toYaml -}}
-{{- end -}}
-
-{{/* Returns egress rules for DNS, and for the control plane of a mesh. */}}
-{{- define "weir.commonEgress" -}}
-- ports:
-    - { port: 53, protocol: UDP }
-    - { port: 53, protocol: TCP }
-    # Where policies see the ports of the DNS pods, as on OpenShift.
-    - { port: 5353, protocol: UDP }
-    - { port: 5353, protocol: TCP }
-{{- with .Values.networkPolicy.mesh }}
-{{- if .enabled }}
-- to:
-    - namespaceSelector:
-        matchLabels: { kubernetes.io/metadata.name: {{ quote .namespace }} }
-  ports:
-    {{- range .ports }}
-    - { port: {{ . }} }
-    {{- end }}
-{{- end }}
-{{- end }}
 {{- end -}}

@@ -21,26 +21,6 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* Returns `env`: user names, which have no setting for a file, and extraEnv. */}}
-{{- define "weir.env" -}}
-{{- $env := list -}}
-{{- range include "weir.redisServers" . | fromYamlArray -}}
-{{- $variable := printf "WEIR__%s" (.setting | upper | replace "." "__") -}}
-{{- with .values -}}
-{{- if .usernameKey -}}
-{{- $env = append $env (dict "name" (print $variable "__USERNAME") "valueFrom" (dict "secretKeyRef" (dict "name" .existingSecret "key" .usernameKey))) -}}
-{{- end -}}
-{{- if and (eq .topology "sentinel") .sentinel.usernameKey -}}
-{{- $env = append $env (dict "name" (print $variable "__SENTINEL__USERNAME") "valueFrom" (dict "secretKeyRef" (dict "name" .sentinel.existingSecret "key" .sentinel.usernameKey))) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- with concat $env .Values.extraEnv -}}
-env:
-  {{- toYaml . | nindent 2 }}
-{{- end -}}
-{{- end -}}
-
 {{/*
 Returns a spread constraint. Without a labelSelector, it counts the pods of the current version of the
 Deployment. Takes a list: the root context, the constraint.
@@ -73,16 +53,8 @@ spec:
   {{- with .Values.priorityClassName }}
   priorityClassName: {{ quote . }}
   {{- end }}
-  {{- with .Values.dnsPolicy }}
-  dnsPolicy: {{ . }}
-  {{- end }}
-  {{- with .Values.dnsConfig }}
-  dnsConfig:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with .Values.hostAliases }}
-  hostAliases:
-    {{- toYaml . | nindent 4 }}
+  {{- with .Values.podSpec }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
   {{- with .Values.initContainers }}
   initContainers:
@@ -94,8 +66,9 @@ spec:
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       command: [/bin/weir]
       args: {{ concat (list "serve" "--settings" "/etc/weir/settings/weir.yaml") .Values.extraArgs | toJson }}
-      {{- with include "weir.env" . }}
-      {{- . | nindent 6 }}
+      {{- with .Values.extraEnv }}
+      env:
+        {{- toYaml . | nindent 8 }}
       {{- end }}
       ports:
         - { name: grpc, containerPort: 8081 }
@@ -111,7 +84,7 @@ spec:
       livenessProbe:
         {{- include "weir.probe" (list . "/livez" .Values.livenessProbe) | nindent 8 }}
       resources:
-        {{- include "weir.resources" . | nindent 8 }}
+        {{- toYaml .Values.resources | nindent 8 }}
       securityContext:
         {{- toYaml .Values.securityContext | nindent 8 }}
       volumeMounts:

@@ -13,14 +13,10 @@ rules:
   xds:
     url: {{ quote .Values.rules.xds.url }}
     mode: {{ .Values.rules.xds.mode }}
-    node_id: {{ quote .Values.rules.xds.nodeId }}
     {{- with .Values.rules.xds.tls }}
     {{- if .enabled }}
     tls:
       {{- include "weir.clientTls" (list "xds" .) | nindent 6 }}
-      {{- with .serverName }}
-      server_name: {{ quote . }}
-      {{- end }}
     {{- end }}
     {{- end }}
 {{- else }}
@@ -85,13 +81,25 @@ store:
     url: {{ include "weir.name" (list . "store") }}:6379
     password_file: /etc/weir/secrets/redis/password
   {{- else if eq .Values.store.kind "redis" }}
+  {{- with .Values.store.redis }}
   redis:
-    {{- $servers := include "weir.redisServers" . | fromYamlArray }}
-    {{- include "weir.redisSettings" (first $servers) | nindent 4 }}
-    {{- range rest $servers }}
-    per_second:
-      {{- include "weir.redisSettings" . | nindent 6 }}
+    url: {{ quote .url }}
+    topology: {{ .topology }}
+    {{- if .existingSecret }}
+    password_file: /etc/weir/secrets/redis/password
     {{- end }}
+    {{- if .tls.enabled }}
+    tls:
+      {{- include "weir.clientTls" (list "redis" .tls) | nindent 6 }}
+    {{- end }}
+    {{- if eq .topology "sentinel" }}
+    sentinel:
+      master_name: {{ quote .sentinel.masterName }}
+      {{- if .sentinel.existingSecret }}
+      password_file: /etc/weir/secrets/sentinel/password
+      {{- end }}
+    {{- end }}
+  {{- end }}
   {{- end }}
 {{- end -}}
 
@@ -107,48 +115,6 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/*
-Returns a list of the Redis servers of the values: that of all limits, and that of limits per second if there is one. Each has the name
-of its values, that of its settings, those in the paths of its secrets, and its values.
-*/}}
-{{- define "weir.redisServers" -}}
-{{- if eq .Values.store.kind "redis" -}}
-{{- with .Values.store.redis -}}
-{{- $servers := list (dict "value" "store.redis" "setting" "store.redis" "name" "redis" "sentinelName" "sentinel" "values" .) -}}
-{{- if .perSecond.url -}}
-{{- $servers = append $servers (dict "value" "store.redis.perSecond" "setting" "store.redis.per_second" "name" "per-second" "sentinelName" "per-second-sentinel" "values" .perSecond) -}}
-{{- end -}}
-{{- toYaml $servers -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Returns the settings of an element of weir.redisServers. */}}
-{{- define "weir.redisSettings" -}}
-{{- $server := . -}}
-{{- with .values -}}
-url: {{ quote .url }}
-topology: {{ .topology }}
-{{- if not (has .topology (list "cluster" "proxy")) }}
-db: {{ .db | int64 }}
-{{- end }}
-{{- if .existingSecret }}
-password_file: /etc/weir/secrets/{{ $server.name }}/password
-{{- end }}
-{{- if .tls.enabled }}
-tls:
-  {{- include "weir.clientTls" (list $server.name .tls) | nindent 2 }}
-{{- end }}
-{{- if eq .topology "sentinel" }}
-sentinel:
-  master_name: {{ quote .sentinel.masterName }}
-  {{- if .sentinel.existingSecret }}
-  password_file: /etc/weir/secrets/{{ $server.sentinelName }}/password
-  {{- end }}
-{{- end }}
-{{- end -}}
-{{- end -}}
-
 {{/* Returns the TLS settings of a listener. Takes a list: `grpc`, `http` or `resp`, its values. */}}
 {{- define "weir.serverTls" -}}
 {{- $listener := index . 0 -}}
@@ -160,12 +126,6 @@ tls:
   key: /etc/weir/tls/{{ $listener }}/tls.key
   {{- if .clientCaSecret }}
   client_ca: /etc/weir/tls/{{ $listener }}-client-ca/ca.crt
-  {{- end }}
-  {{- with .clientDnsSans }}
-  client_dns_sans: {{ toJson . }}
-  {{- end }}
-  {{- with .clientUriSans }}
-  client_uri_sans: {{ toJson . }}
   {{- end }}
 {{- end -}}
 {{- end -}}

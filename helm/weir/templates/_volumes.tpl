@@ -11,7 +11,7 @@
 {{- define "weir.certificateSecret" -}}
 {{- $root := index . 0 -}}
 {{- $tls := get $root.Values.tls (index . 1) -}}
-{{- $tls.secret | default (ternary (include "weir.name" (list $root "tls")) "" $root.Values.tls.certManager.enabled) -}}
+{{- $tls.secret | default (include "weir.name" (list $root "tls")) -}}
 {{- end -}}
 
 {{/* Returns a list of the secrets to mount, each with its name, the volume, the path below /etc/weir, and its keys with their files. */}}
@@ -32,14 +32,14 @@
 {{- if eq .Values.store.kind "bundled" }}
 - {{ include "weir.storePassword" . }}
 {{- end }}
-{{- range $server := include "weir.redisServers" . | fromYamlArray }}
-{{- with $server.values }}
-{{- include "weir.clientSecrets" (list $server.name .tls) }}
+{{- if eq .Values.store.kind "redis" }}
+{{- with .Values.store.redis }}
+{{- include "weir.clientSecrets" (list "redis" .tls) }}
 {{- if .existingSecret }}
-- { volume: {{ $server.name }}-password, path: secrets/{{ $server.name }}, secret: {{ quote .existingSecret }}, items: { {{ quote .passwordKey }}: password } }
+- { volume: redis-password, path: secrets/redis, secret: {{ quote .existingSecret }}, items: { {{ quote .passwordKey }}: password } }
 {{- end }}
 {{- if and (eq .topology "sentinel") .sentinel.existingSecret }}
-- { volume: {{ $server.sentinelName }}-password, path: secrets/{{ $server.sentinelName }}, secret: {{ quote .sentinel.existingSecret }}, items: { {{ quote .sentinel.passwordKey }}: password } }
+- { volume: sentinel-password, path: secrets/sentinel, secret: {{ quote .sentinel.existingSecret }}, items: { {{ quote .sentinel.passwordKey }}: password } }
 {{- end }}
 {{- end }}
 {{- end }}
@@ -55,9 +55,7 @@
 
 {{/* Returns the element of weir.secrets with the password of the bundled store. */}}
 {{- define "weir.storePassword" -}}
-{{- with .Values.store.bundled -}}
-{ volume: redis-password, path: secrets/redis, secret: {{ .existingSecret | default (include "weir.name" (list $ "store")) | quote }}, items: { {{ quote .passwordKey }}: password } }
-{{- end -}}
+{ volume: redis-password, path: secrets/redis, secret: {{ .Values.store.bundled.existingSecret | default (include "weir.name" (list . "store")) | quote }}, items: { password: password } }
 {{- end -}}
 
 {{/* Returns the keys of the secret with tokens, with their files. */}}

@@ -1,19 +1,167 @@
-//! What the chart `helm/weir` knows of settings and variables, besides their schema: the file
-//! `helm/weir/files/variables.yaml`, which `UPDATE_DOCS=1 cargo test --lib docs` writes, and the settings that it refuses.
+//! What the schema of the chart `helm/weir` refuses: settings that the chart sets or that are secret, and the variables and
+//! arguments that set them.
 
-use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
 
 use crate::settings::reference::variables::VARIABLES;
 use crate::settings::reference::{Effect, RedisEffect, Variable, read};
 use crate::settings::table::{SETTINGS, set_by};
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/files/variables.yaml");
+/// Settings, and groups of settings, that the chart sets or that are secret, with what to use instead.
+#[rustfmt::skip]
+const SET_BY_CHART: &[(&str, &str)] = &[
+    ("rules.source", "use the value rules.source"),
+    ("rules.paths", "use the value rules.files or rules.existingConfigMap"),
+    ("rules.ignore_dot_files", "such files are ignored, since a ConfigMap has each file a second time below one"),
+    ("rules.runtime", "use the value rules.files or rules.existingConfigMap"),
+    ("rules.overlay", "use the value rules.overlay.files or rules.overlay.existingConfigMap"),
+    ("rules.xds.url", "use the value rules.xds.url"),
+    ("rules.xds.mode", "use the value rules.xds.mode"),
+    ("rules.xds.headers", "they may be secret; set WEIR__RULES__XDS__HEADERS in the value extraEnv, from a secret"),
+    ("rules.xds.tls.enabled", "use the value rules.xds.tls.enabled"),
+    ("rules.xds.tls.ca", "use the value rules.xds.tls.caSecret"),
+    ("rules.xds.tls.cert", "use the value rules.xds.tls.clientSecret"),
+    ("rules.xds.tls.key", "use the value rules.xds.tls.clientSecret"),
+    ("grpc.address", "the container's port is fixed; use the value service.ports.grpc"),
+    ("grpc.uds", "the Services need the port"),
+    ("grpc.tls.enabled", "use the value tls.grpc.enabled"),
+    ("grpc.tls.cert", "use the value tls.grpc.secret"),
+    ("grpc.tls.key", "use the value tls.grpc.secret"),
+    ("grpc.tls.client_ca", "use the value tls.grpc.clientCaSecret"),
+    ("http.address", "the container's port is fixed; use the value service.ports.http"),
+    ("http.tls.enabled", "use the value tls.http.enabled"),
+    ("http.tls.cert", "use the value tls.http.secret"),
+    ("http.tls.key", "use the value tls.http.secret"),
+    ("http.tls.client_ca", "use the value tls.http.clientCaSecret"),
+    ("resp.address", "the container's port is fixed; use the values resp.enabled and service.ports.resp"),
+    ("resp.password_file", "use the values resp.existingSecret and resp.passwordKey"),
+    ("resp.tls.enabled", "use the value tls.resp.enabled"),
+    ("resp.tls.cert", "use the value tls.resp.secret"),
+    ("resp.tls.key", "use the value tls.resp.secret"),
+    ("resp.tls.client_ca", "use the value tls.resp.clientCaSecret"),
+    ("debug.address", "it stays on loopback; use kubectl port-forward to reach it"),
+    ("debug.read_token_file", "use the values debug.existingSecret and debug.readTokenKey"),
+    ("debug.write_token_file", "use the values debug.existingSecret and debug.writeTokenKey"),
+    ("debug.require_token", "use the value debug.existingSecret, with which clients need a token"),
+    ("controls.file", "use the value controls.existingClaim"),
+    ("metrics.prometheus.address", "the container's port is fixed"),
+    ("metrics.prometheus.path", "the monitors read /metrics"),
+    ("drain.delay", "use the value drain.delay"),
+    ("drain.timeout", "use the value drain.timeout"),
+    ("store.kind", "use the value store.kind"),
+    ("store.on_failure", "use the value store.onFailure"),
+    ("store.memory.max_keys", "use the value store.memory.maxKeys"),
+    ("store.disk.path", "the volume is mounted there; use the values of store.disk"),
+    ("store.redis.topology", "use the value store.redis.topology"),
+    ("store.redis.url", "use the value store.redis.url"),
+    ("store.redis.password", "use the value store.redis.existingSecret"),
+    ("store.redis.tls.enabled", "use the value store.redis.tls.enabled"),
+    ("store.redis.tls.ca", "use the value store.redis.tls.caSecret"),
+    ("store.redis.tls.cert", "use the value store.redis.tls.clientSecret"),
+    ("store.redis.tls.key", "use the value store.redis.tls.clientSecret"),
+    ("store.redis.sentinel.master_name", "use the value store.redis.sentinel.masterName"),
+    ("store.redis.sentinel.password", "use the value store.redis.sentinel.existingSecret"),
+    ("store.redis.per_second.password", "it is secret; use settings.store.redis.per_second.password_file"),
+    ("store.redis.per_second.sentinel.password", "it is secret; use settings.store.redis.per_second.sentinel.password_file"),
+    ("otlp.headers", "they may be secret; set WEIR__OTLP__HEADERS in the value extraEnv, from a secret"),
+];
 
-const HEAD: &str = "\
-# The settings that each variable of envoyproxy/ratelimit sets. The chart refuses those in the value extraEnv that set what it sets.
-# From the code: UPDATE_DOCS=1 cargo test --lib docs
-";
+/// Further settings that no variable and no argument may set, as they take precedence over what the chart sets or reads.
+#[rustfmt::skip]
+const READ_BY_CHART: &[(&str, &str)] = &[
+    ("store.replicas", "use the value replicaCount or autoscaling.maxReplicas, or settings.store.replicas if replicaCount is null"),
+    ("store.redis.password_file", "use the value store.redis.existingSecret or settings.store.redis.password_file"),
+    ("store.redis.sentinel.password_file", "use the value store.redis.sentinel.existingSecret or settings.store.redis.sentinel.password_file"),
+    ("store.redis.per_second.url", "use settings.store.redis.per_second.url"),
+    ("store.redis.layout", "use settings.store.redis.layout, so that the chart leaves out store.count_replicas, which another layout does not have"),
+];
+
+/// Settings that a variable may set whose value is from a secret.
+const FROM_SECRETS: &[&str] = &["otlp.headers", "rules.xds.headers"];
+
+/// Whether a setting is the named one, or in the named group.
+fn is_in(setting: &str, name: &str) -> bool {
+    setting.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+fn find(list: &[(&str, &'static str)], setting: &str) -> Option<&'static str> {
+    list.iter().find(|(name, _)| is_in(setting, name)).map(|&(_, instead)| instead)
+}
+
+/// Returns a schema that no value satisfies, as it accepts its message alone: a schema has no other place for one.
+fn refusing(message: &str) -> Value {
+    json!({ "const": format!("unset: {message}") })
+}
+
+/// Returns the schema of a setting that the chart refuses; none if it does not.
+pub fn refused_setting(setting: &str) -> Option<Value> {
+    find(SET_BY_CHART, setting).map(refusing)
+}
+
+/// Returns the schemas of variables and arguments: `weirOverrides` refuses those that set what the chart sets, and
+/// `weirSecrets` those whose value must be from a secret.
+pub fn definitions() -> [(&'static str, Vec<Value>); 2] {
+    // Variables and arguments, as patterns, by the message.
+    let mut overrides: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut secrets = overrides.clone();
+    let variables =
+        VARIABLES.iter().map(|variable| (variable.name.to_owned(), settings_of(variable)));
+    let own = SETTINGS.iter().map(|setting| {
+        let name = setting.name.to_uppercase().replace('.', "__");
+        (format!("WEIR__{name}"), vec![setting.name])
+    });
+    for (name, settings) in own.chain(variables) {
+        let Some(message) = refusal(&name, &settings) else { continue };
+        let is_from_secret = settings.iter().all(|setting| FROM_SECRETS.contains(setting));
+        let list = if is_from_secret { &mut secrets } else { &mut overrides };
+        list.entry(message).or_default().push(format!("{name}$"));
+    }
+    for setting in SETTINGS.iter() {
+        if let Some(message) = refusal("", &[setting.name]) {
+            let argument = format!("--set={}=", setting.name.replace('.', "[.]"));
+            overrides.entry(message).or_default().push(argument);
+        }
+    }
+    let schemas = |list: BTreeMap<String, Vec<String>>| {
+        let schema = |(message, names): (String, Vec<String>)| {
+            let pattern = format!("^({})", names.join("|"));
+            json!({ "if": { "pattern": pattern }, "then": refusing(&message) })
+        };
+        list.into_iter().map(schema).collect::<Vec<_>>()
+    };
+    // weir takes such names in any letter case.
+    let upper_case =
+        json!({ "if": { "pattern": "^WEIR__" }, "then": { "pattern": "^[A-Z0-9_]+$" } });
+    let overrides = std::iter::once(upper_case).chain(schemas(overrides)).collect();
+    [("weirOverrides", overrides), ("weirSecrets", schemas(secrets))]
+}
+
+/// Returns why a variable, or an argument, with these settings is refused; none if it is not.
+fn refusal(variable: &str, settings: &[&str]) -> Option<String> {
+    let instead =
+        |setting: &str| find(SET_BY_CHART, setting).or_else(|| find(READ_BY_CHART, setting));
+    let (mut refused, others): (Vec<&str>, Vec<&str>) =
+        settings.iter().partition(|setting| instead(setting).is_some());
+    // The variables of Redis make it the store, too, which the others of their settings imply.
+    let is_of_redis = variable.starts_with("REDIS_") && refused == ["store.kind"];
+    if refused.len() > 1 {
+        refused.retain(|setting| *setting != "store.kind");
+    }
+    let mut messages: Vec<&str> = refused.into_iter().filter_map(instead).collect();
+    messages.dedup();
+    if messages.is_empty() {
+        return None;
+    }
+    let mut message = if is_of_redis { "it makes Redis the store; " } else { "" }.to_owned();
+    message += &messages.join("; ");
+    if !others.is_empty() {
+        let others: Vec<String> = others.iter().map(|name| format!("settings.{name}")).collect();
+        message += &format!("; for its other effect use {}", others.join(", "));
+    }
+    Some(message)
+}
 
 /// Returns the settings that a variable of the reference sets.
 fn settings_of(variable: &Variable) -> Vec<&'static str> {
@@ -35,23 +183,6 @@ fn further(effect: Effect) -> Vec<&'static str> {
         Effect::Redis(_) | Effect::NamesRedis => vec!["store.kind"],
         Effect::ByValue(effects) => effects.iter().flat_map(|&(_, of)| further(of)).collect(),
         _ => Vec::new(),
-    }
-}
-
-#[test]
-fn the_chart_knows_what_variables_set() {
-    let mut wanted = HEAD.to_owned();
-    for variable in VARIABLES {
-        let settings = settings_of(variable);
-        if !settings.is_empty() {
-            let _ = writeln!(wanted, "{}: [{}]", variable.name, settings.join(", "));
-        }
-    }
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(FILE, wanted).unwrap();
-    } else {
-        let written = std::fs::read_to_string(FILE).unwrap();
-        assert!(written == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
     }
 }
 
@@ -101,33 +232,19 @@ fn variables_set_nothing_that_the_chart_does_not_know() {
     }
 }
 
-/// Returns the settings, and groups of settings, that the chart refuses whatever its values are.
-fn refused() -> Vec<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/templates/_refused.tpl");
-    let template = std::fs::read_to_string(path).unwrap();
-    let (_, list) = template.split_once("{{- define \"weir.refusedSettings\" -}}\n").unwrap();
-    let (list, _) = list.split_once("{{- end -}}").unwrap();
-    list.lines().map(|line| line.split_once(": ").unwrap().0.to_owned()).collect()
-}
-
-/// Whether a setting is the named one, or in the named group.
-fn is_in(setting: &str, name: &str) -> bool {
-    setting.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
 #[test]
 fn the_chart_refuses_secret_settings() {
-    let refused = refused();
     for setting in SETTINGS.iter().filter(|setting| setting.is_secret) {
-        let is_refused = refused.iter().any(|name| is_in(setting.name, name));
+        let is_refused = refused_setting(setting.name).is_some();
         assert!(is_refused, "{} would be readable in a ConfigMap", setting.name);
     }
 }
 
 #[test]
 fn the_chart_refuses_settings_that_exist() {
-    for name in refused() {
-        let exists = SETTINGS.iter().any(|setting| is_in(setting.name, &name));
+    let names = SET_BY_CHART.iter().chain(READ_BY_CHART).map(|(name, _)| *name);
+    for name in names.chain(FROM_SECRETS.iter().copied()) {
+        let exists = SETTINGS.iter().any(|setting| is_in(setting.name, name));
         assert!(exists, "{name} is no setting and no group");
     }
 }

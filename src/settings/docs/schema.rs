@@ -1,4 +1,4 @@
-//! The JSON schema of settings files, a part of `helm/weir/values.schema.json`. A test compares them;
+//! The JSON schema of settings, variables and arguments, a part of `helm/weir/values.schema.json`. A test compares them;
 //! `UPDATE_DOCS=1 cargo test --lib docs` writes it.
 
 use std::collections::BTreeMap;
@@ -6,13 +6,14 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::chart::{definitions, refused_setting};
 use crate::settings::format::FormatKind;
 use crate::settings::table::SETTINGS;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/values.schema.json");
 
-/// What precedes the schema of settings in the file: the end of the definitions.
-const BEGIN: &str = "\n    \"weirSettings\": ";
+/// The first of the definitions that are written, which are the last ones of the file.
+const BEGIN: &str = "\n    \"weirOverrides\": ";
 
 /// What follows the schema of settings in the file.
 const END: &str = "\n  }\n}\n";
@@ -95,13 +96,31 @@ fn schema(kind: FormatKind) -> Value {
 fn the_chart_knows_all_settings() {
     let mut root = Node::Group(BTreeMap::new());
     for setting in SETTINGS.iter() {
-        let mut schema = schema(setting.kind);
-        schema["description"] = setting.doc.into();
+        let schema = refused_setting(setting.name).unwrap_or_else(|| {
+            let mut schema = match setting.name {
+                "store.redis.per_second.url" => {
+                    json!({ "allOf": [{ "$ref": "#/definitions/redisUrl" }] })
+                }
+                _ => schema(setting.kind),
+            };
+            schema["description"] = setting.doc.into();
+            schema
+        });
         root.insert(setting.name, schema);
     }
     let document = std::fs::read_to_string(FILE).unwrap();
-    let (head, _) = document.split_once(BEGIN).expect("the last definition is weirSettings");
-    let mut wanted = format!("{head}{BEGIN}");
+    let (head, _) = document.split_once(BEGIN).expect("the last definitions are of weir");
+    let mut wanted = head.to_owned();
+    for (name, schemas) in definitions() {
+        let schemas: Vec<String> =
+            schemas.iter().map(|schema| format!("        {schema}")).collect();
+        let _ = write!(
+            wanted,
+            "\n    \"{name}\": {{\n      \"allOf\": [\n{}\n      ]\n    }},",
+            schemas.join(",\n")
+        );
+    }
+    wanted.push_str("\n    \"weirSettings\": ");
     root.write(4, &mut wanted);
     wanted.push_str(END);
     if std::env::var_os("UPDATE_DOCS").is_some() {
