@@ -2,7 +2,6 @@
 
 mod client;
 mod csv;
-mod envoy;
 mod json;
 mod log_format;
 mod pattern;
@@ -14,10 +13,9 @@ use clap::ValueEnum;
 pub(super) use self::client::CLIENT;
 use self::client::{Header, client};
 use self::csv::Csv;
-use self::envoy::Envoy;
 use self::json::Json;
 pub(super) use self::log_format::parse as parse_log_format;
-use self::log_format::{COMBINED, COMBINED_FORWARDED, ISTIO};
+use self::log_format::{COMBINED, COMBINED_FORWARDED, ENVOY, ISTIO};
 pub(super) use self::pattern::Pattern;
 use self::pattern::PatternReader;
 use super::rows::{Fields, Rows};
@@ -47,7 +45,6 @@ pub enum Format {
 pub(super) enum LineReader {
     Json(Json),
     Csv(Box<Csv>),
-    Envoy(Envoy),
     Patterns(Patterns),
 }
 
@@ -147,7 +144,12 @@ impl LineReader {
         match format {
             Format::Jsonl => LineReader::Json(Json::default()),
             Format::Csv => LineReader::Csv(Box::new(Csv::new())),
-            Format::Envoy => LineReader::Envoy(Envoy::new(fields, hops)),
+            Format::Envoy => LineReader::Patterns(Patterns {
+                error: "not in Envoy's default text format: write --format jsonl, csv, istio or combined if it \
+                        is one of these, or --log-format and its format"
+                    .to_owned(),
+                ..patterns(&[ENVOY], "")
+            }),
             Format::Istio => LineReader::Patterns(Patterns {
                 json: json(),
                 ..patterns(&[ISTIO], "Istio's default text format")
@@ -187,7 +189,6 @@ impl LineReader {
         match self {
             LineReader::Json(json) => json.read(line, fields, rows).map(|()| Line::Row),
             LineReader::Csv(csv) => csv.read(line, fields, rows),
-            LineReader::Envoy(envoy) => envoy.read(line, rows).map(|()| Line::Row),
             LineReader::Patterns(patterns) => {
                 patterns.read(line.trim_ascii(), fields, rows).map(|()| Line::Row)
             }

@@ -266,7 +266,7 @@ fn unescaped(value: &[u8]) -> Vec<u8> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::log_format::{COMBINED, ISTIO, parse};
+    use super::super::log_format::{COMBINED, ENVOY, ISTIO, parse};
     use super::*;
 
     /// The values of these fields in a line.
@@ -288,6 +288,45 @@ mod tests {
             let value = |field| rows.get(field).unwrap_or("none").to_owned();
             (0..names.len()).map(value).collect()
         })
+    }
+
+    const ENVOY_LINE: &str = "[2026-11-22T10:00:00.000Z] \"GET /a?b=c HTTP/1.1\" 200 - 0 12 3 2 \"10.0.0.1\" \
+         \"curl/8.5.0\" \"6dd1f3c5\" \"shop.example\" \"127.0.0.1:8080\"";
+
+    #[test]
+    fn lines_of_envoy_are_read() {
+        let fields = [
+            ("time", "2026-11-22T10:00:00.000Z"),
+            ("method", "GET"),
+            ("path", "/a?b=c"),
+            ("protocol", "HTTP/1.1"),
+            ("status", "200"),
+            ("flags", "none"),
+            ("bytes_received", "0"),
+            ("bytes_sent", "12"),
+            ("duration", "3"),
+            ("upstream_time", "2"),
+            ("x_forwarded_for", "10.0.0.1"),
+            ("user_agent", "curl/8.5.0"),
+            ("request_id", "6dd1f3c5"),
+            ("authority", "shop.example"),
+            ("upstream_host", "127.0.0.1:8080"),
+        ];
+        let found = values(ENVOY, None, &fields.map(|(name, _)| name), ENVOY_LINE);
+        assert_eq!(found.unwrap(), fields.map(|(_, value)| value));
+        let names = ["time", "path", "flags", "x_forwarded_for", "unknown", "client_address"];
+        let line =
+            "[2026-11-22T10:00:00.000Z] \"- - -\" 0 DPE 0 11 0 - \"-\" \"-\" \"-\" \"-\" \"-\"";
+        let time = "2026-11-22T10:00:00.000Z";
+        let found = values(ENVOY, None, &names, line).unwrap();
+        assert_eq!(found, [time, "none", "DPE", "none", "none", "none"]);
+        let list = "10.0.0.1, 10.0.0.2";
+        let found = values(ENVOY, None, &names, &ENVOY_LINE.replace("10.0.0.1", list)).unwrap();
+        assert_eq!(found, [time, "/a?b=c", "none", list, "none", "10.0.0.2"]);
+        let cut = &ENVOY_LINE[..ENVOY_LINE.len() - 1];
+        for line in ["GET / 200", "[2026] \"GET / HTTP/1.1\" 200", "[]", cut] {
+            assert_eq!(values(ENVOY, None, &names, line), None, "{line}");
+        }
     }
 
     const ISTIO_LINE: &str = "[2026-11-22T10:00:00.000Z] \"GET /a?b=c HTTP/1.1\" 200 - via_upstream - \"-\" 0 12 3 2 \
@@ -355,14 +394,16 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_agents_are_read(path in "/[a-z\"\\]\\[/-]{0,10}", agent in "[a-z\" /\\]\\[-]{2,12}") {
-            let line = ISTIO_LINE.replace("/a?b=c", &path).replace("curl/8.5.0", &agent);
-            let found = values(ISTIO, None, &["path", "user_agent", "authority"], &line);
-            prop_assert_eq!(found.unwrap(), [path, agent, "shop.example".to_owned()]);
+            for (format, line) in [(ENVOY, ENVOY_LINE), (ISTIO, ISTIO_LINE)] {
+                let line = line.replace("/a?b=c", &path).replace("curl/8.5.0", &agent);
+                let found = values(format, None, &["path", "user_agent", "authority"], &line);
+                prop_assert_eq!(found.unwrap(), [&path, &agent, "shop.example"]);
+            }
         }
 
         #[test]
         fn no_line_panics(line in "[\\[\\]\" \\\\a-]{0,60}") {
-            for format in [ISTIO, COMBINED, "%h\"%r\"", "%REQ(A)%|%REQ(B)%"] {
+            for format in [ENVOY, ISTIO, COMBINED, "%h\"%r\"", "%REQ(A)%|%REQ(B)%"] {
                 let _ = values(format, Some(1), &["path", "client_address", "user_agent"], &line);
             }
         }
