@@ -4,13 +4,13 @@ mod descriptors;
 mod lifecycle;
 mod listen;
 pub mod listeners;
-#[cfg(all(test, feature = "otlp"))]
-mod metrics_docs;
 mod reference_page;
 mod resp;
 mod servers;
 mod store_health;
 mod stores;
+#[cfg(test)]
+mod tests;
 
 use std::future::{Future, pending};
 use std::sync::Arc;

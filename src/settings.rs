@@ -5,7 +5,6 @@
 
 mod debug;
 mod disk;
-pub mod docs;
 mod error;
 pub mod example;
 pub mod format;

@@ -1,20 +1,18 @@
 //! The tables of `docs/settings.md`. A test compares them; `UPDATE_DOCS=1 cargo test --lib docs` writes
 //! them.
 
-#[cfg(test)]
 mod chart;
-#[cfg(test)]
 mod schema;
 
 use std::fmt::Write;
 
-use super::format::FormatKind;
-use super::reference::variables::{FAMILIES, VARIABLES};
-use super::reference::{Effect, Meaning, OTHERS, RedisEffect, Variable, go};
-use super::table::{SETTINGS, set_by};
+use crate::settings::format::FormatKind;
+use crate::settings::reference::variables::{FAMILIES, VARIABLES};
+use crate::settings::reference::{Effect, Meaning, OTHERS, RedisEffect, Variable, go};
+use crate::settings::table::{SETTINGS, set_by};
 
 /// Returns the table of weir's settings.
-pub fn settings() -> String {
+fn settings() -> String {
     let mut table =
         "| Setting | Value | Default | Meaning |\n| --- | --- | --- | --- |\n".to_owned();
     for setting in SETTINGS.iter() {
@@ -31,7 +29,7 @@ pub fn settings() -> String {
 }
 
 /// Returns the table of the reference's variables.
-pub fn variables() -> String {
+fn variables() -> String {
     let mut table = "| Variable | Value | The reference's default | Here |\n\
                      | --- | --- | --- | --- |\n"
         .to_owned();
@@ -158,29 +156,24 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Returns the document with a new table between two markers.
+fn replaced(document: &str, name: &str, table: &str) -> String {
+    let (begin, end) =
+        (format!("<!-- {name}: from the code -->\n"), format!("<!-- end of {name} -->"));
+    let (head, rest) = document.split_once(&begin).expect("the beginning is marked");
+    let (_, tail) = rest.split_once(&end).expect("the end is marked");
+    format!("{head}{begin}\n{table}\n{end}{tail}")
+}
 
-    /// Returns the document with a new table between two markers.
-    fn replaced(document: &str, name: &str, table: &str) -> String {
-        let (begin, end) =
-            (format!("<!-- {name}: from the code -->\n"), format!("<!-- end of {name} -->"));
-        let (head, rest) = document.split_once(&begin).expect("the beginning is marked");
-        let (_, tail) = rest.split_once(&end).expect("the end is marked");
-        format!("{head}{begin}\n{table}\n{end}{tail}")
-    }
-
-    #[test]
-    fn the_document_has_the_tables_of_the_code() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
-        let document = std::fs::read_to_string(path).unwrap();
-        let wanted = replaced(&document, "settings", &settings());
-        let wanted = replaced(&wanted, "variables", &variables());
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(path, wanted).unwrap();
-        } else {
-            assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
-        }
+#[test]
+fn the_document_has_the_tables_of_the_code() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let wanted = replaced(&document, "settings", &settings());
+    let wanted = replaced(&wanted, "variables", &variables());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, wanted).unwrap();
+    } else {
+        assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
     }
 }

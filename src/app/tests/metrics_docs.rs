@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::stores;
+use crate::app::stores;
 use crate::connections::ListenerMetrics;
 use crate::grpc::GrpcStats;
 use crate::health::Health;
@@ -193,7 +193,7 @@ fn no_source_of_metrics_is_forgotten() {
     let (_, made) = include_str!("metrics_docs.rs").split_once("\nfn families(").unwrap();
     let (made, _) = made.split_once("\n}\n").unwrap();
     for source in all {
-        let add = "add it to `families` in src/app/metrics_docs.rs";
+        let add = "add it to `families` in src/app/tests/metrics_docs.rs";
         assert!(names(made).any(|name| name == source), "{source}: {add}");
     }
 }

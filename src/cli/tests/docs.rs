@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::{Command, CommandFactory, Parser};
 
-use super::{Cli, arguments};
+use crate::cli::{Cli, arguments};
 
 /// Returns the commands as a user may type them.
 fn commands() -> Vec<Command> {

@@ -1,0 +1,2 @@
+#[cfg(feature = "otlp")]
+mod metrics_docs;
