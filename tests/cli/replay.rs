@@ -354,24 +354,6 @@ fn a_field_that_is_missing_is_named() {
 }
 
 #[test]
-fn the_lines_of_rules_have_what_only_they_deny() {
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
-    let new = RULES.replace("requests_per_unit: 2", "requests_per_unit: 9");
-    fs::write(directory.path().join("new.yaml"), new).unwrap();
-    let command =
-        "weir replay shop.yaml --compare new.yaml -d shop --descriptor user={user} --output csv";
-    let (code, out, err) = shell(directory.path(), command, LOG.as_bytes());
-    assert_eq!((code, err.as_str()), (Some(0), ""));
-    let last = |start: &str| {
-        let line = out.lines().find(|line| line.starts_with(start)).unwrap();
-        line.rsplit(',').next().unwrap()
-    };
-    assert_eq!(last("\"shop.yaml\",\"shop.user\""), "1");
-    assert_eq!(last("\"new.yaml\",\"shop.user\""), "0");
-}
-
-#[test]
 fn addresses_are_counted_by_network_and_list() {
     let directory = tempfile::tempdir().unwrap();
     let rules = "domain: shop\ndescriptors:\n\

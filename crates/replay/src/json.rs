@@ -18,7 +18,8 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
         .try_for_each(|line| writeln!(out, "{}", escape(line)))
 }
 
-fn report_json(report: &Report) -> Value {
+/// Returns the report as JSON.
+pub(super) fn report_json(report: &Report) -> Value {
     let requests = report.traffic.requests;
     json!({
         "traffic": traffic_json(&report.traffic),

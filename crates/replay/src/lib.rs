@@ -7,7 +7,6 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
-mod csv;
 mod distinct;
 mod format;
 mod html;
@@ -39,6 +38,3 @@ pub enum Failure {
     /// A file is invalid or cannot be read.
     File(String),
 }
-
-/// The version in reports.
-const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -5,14 +5,13 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 
 use super::report::Report;
-use super::{csv, html, json, text};
+use super::{html, json, text};
 
 /// A format of the report.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Output {
     Text,
     Json,
-    Csv,
     /// One page with plots, for a browser.
     Html,
 }
@@ -28,7 +27,6 @@ impl Report {
         match output {
             Output::Text => text::print(self, &mut out)?,
             Output::Json => json::print(self, &mut out)?,
-            Output::Csv => csv::print(self, &mut out)?,
             Output::Html => html::print(self, &mut out)?,
         }
         out.flush()

@@ -151,7 +151,7 @@ fn print_rules(rules: &[RuleReport], out: &mut impl Write) -> io::Result<()> {
         print_keys(&rule.denied, out)?;
     }
     if rules.len() > listed.len() {
-        writeln!(out, "  and {} more rules: see --output csv", rules.len() - listed.len())?;
+        writeln!(out, "  and {} more rules: see --output json", rules.len() - listed.len())?;
     }
     Ok(())
 }

@@ -1,15 +1,17 @@
 //! Reports that the tests print: of a day in a shop, and the odd ones.
 
-use super::super::report::{
+use crate::report::{
     Comparison, Count, DescriptorReport, Difference, InvalidLine, Report, RuleReport, SideReport,
     Traffic,
 };
-use super::time::{DAY, HOUR, MINUTE};
 use weir_limit::{Micros, SECOND};
 use weir_rules::{Origin, Position};
 
 /// 2026-11-22 08:00:00 UTC.
 const START: Micros = 1_795_334_400 * SECOND;
+const MINUTE: Micros = 60 * SECOND;
+const HOUR: Micros = 60 * MINUTE;
+const DAY: Micros = 24 * HOUR;
 const MINUTES: usize = 6 * 60;
 /// Why a line cannot be read.
 const NO_TIME: &str = "no field 'time': name it with --time";
@@ -252,13 +254,14 @@ pub(super) fn brief() -> Report {
 }
 
 /// Names and keys that a page must not believe.
-pub(super) const HOSTILE: [&str; 6] = [
+pub(super) const HOSTILE: [&str; 7] = [
     "<script>window.hacked=1</script>",
     "\"><img src=x onerror=window.hacked=1>",
     "</style></title></code><svg onload=window.hacked=1>",
     "a\u{202e}gpj.exe\u{0}\u{1b}[31m\r\n",
     "&lt;b&gt; '; alert(1) //",
     "عنوان-السلة-/مسار",
+    "a\u{200b}b\u{feff}\u{e0041}",
 ];
 
 /// Returns a report whose texts are all hostile and long, and that has too much of everything.
@@ -285,8 +288,8 @@ pub(super) fn hostile() -> Report {
             limits: text(2),
             is_shadow: true,
             requests: 999_999_999_999,
-            denied: Count { series: vec![u64::MAX; 20_000], ..Count::default() },
-            series: (0..20_000).collect(),
+            denied: Count { series: vec![u64::MAX; MINUTES], ..Count::default() },
+            series: (0..MINUTES as u64).collect(),
         };
         side.rules.resize_with(130, one);
         for (i, rule) in side.rules.iter_mut().enumerate() {
@@ -296,7 +299,7 @@ pub(super) fn hostile() -> Report {
         spoil_count(&mut side.denied);
     };
     spoil(&mut report.rules);
-    report.series = (0..20_000).map(|i| i % 7_000 * 1_000_000).collect();
+    report.series = (0..MINUTES as u64).map(|i| i % 70 * 100_000_000).collect();
     if let Some(comparison) = &mut report.comparison {
         spoil(&mut comparison.other);
         for difference in [&mut comparison.newly_denied, &mut comparison.no_longer_denied] {
@@ -312,8 +315,8 @@ pub(super) fn hostile() -> Report {
         missing_field: Some(text(i)),
         nearly_distinct: Some((u64::MAX, u64::MAX)),
     };
-    traffic.descriptors = (0..60).map(descriptor).collect();
-    traffic.examples = (0..60).map(|i| InvalidLine { line: u64::MAX, error: text(i) }).collect();
+    traffic.descriptors = (0..140).map(descriptor).collect();
+    traffic.examples = (0..5).map(|i| InvalidLine { line: u64::MAX, error: text(i) }).collect();
     traffic.invalid = u64::MAX;
     traffic.evicted = u64::MAX;
     report
