@@ -48,8 +48,8 @@ pub struct CheckArgs {
     /// Exit with 1 if there is a warning.
     #[arg(long)]
     deny_warnings: bool,
-    /// Compare the rules with an Envoy configuration or a dump of it, or with Istio's EnvoyFilter resources, in YAML
-    /// or JSON; `-` for standard input; can be repeated.
+    /// Compare the rules with an Envoy configuration or a dump of it, in YAML or JSON; `-` for standard input; can be
+    /// repeated.
     #[arg(long, value_name = "FILE")]
     envoy: Vec<PathBuf>,
     /// Reject larger files.
@@ -86,10 +86,9 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     let mut loaded =
         rule_files::load(&args.paths, &args.rule_files.overlay, args.max_file, &options);
     let files = loaded.files.len();
-    let notes = match loaded.is_good() && !args.envoy.is_empty() {
-        true => envoy::check(&mut loaded, &args.envoy, args.max_file, args.max_problems),
-        false => Vec::new(),
-    };
+    if loaded.is_good() && !args.envoy.is_empty() {
+        envoy::check(&mut loaded, &args.envoy, args.max_file, args.max_problems);
+    }
     let denied = match args.deny_warnings {
         true => loaded.count(Severity::Warning),
         false => 0,
@@ -98,9 +97,9 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     let printed = match args.output {
         Output::Text => {
             let (out, problems) = (&mut io::stdout().lock(), &mut io::stderr().lock());
-            print_text(&loaded, files, &notes, is_good, out, problems)
+            print_text(&loaded, files, is_good, out, problems)
         }
-        Output::Json => print_json(&loaded, &notes, is_good, &mut io::stdout().lock()),
+        Output::Json => print_json(&loaded, is_good, &mut io::stdout().lock()),
     };
     finish(printed, if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -108,7 +107,6 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 fn print_text(
     loaded: &Loaded<SourceFile>,
     files: usize,
-    notes: &[String],
     is_good: bool,
     out: &mut impl Write,
     problems: &mut impl Write,
@@ -146,9 +144,6 @@ fn print_text(
              use exact values, or a common prefix in the key, where you can"
         )?;
     }
-    for note in notes {
-        writeln!(out, "note: {}", escape(note))?;
-    }
     writeln!(
         out,
         "ok: {} in {} of {}, {}",
@@ -160,13 +155,8 @@ fn print_text(
 }
 
 /// Prints the rules and problems as JSON, without any control character.
-fn print_json(
-    loaded: &Loaded<SourceFile>,
-    notes: &[String],
-    is_good: bool,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    format!("{:#}", as_json(loaded, notes, is_good))
+fn print_json(loaded: &Loaded<SourceFile>, is_good: bool, out: &mut impl Write) -> io::Result<()> {
+    format!("{:#}", as_json(loaded, is_good))
         .lines()
         .try_for_each(|line| writeln!(out, "{}", escape(line)))
 }

@@ -1,5 +1,6 @@
 //! `weir explain`: shows which rule a descriptor matches, and why.
 
+mod envoy_actions;
 mod text;
 
 use std::io::{self, Write};
@@ -25,6 +26,7 @@ Examples:
   weir explain rules/ -d shop path=/login
   weir explain rules/ --overlay limits.overlay.yaml -d shop user=ann,path=/login remote_address=192.0.2.7
   weir explain --server http://127.0.0.1:6070 -d shop path=/login
+  weir explain rules/ --envoy-actions user
 
 With --server a running weir explains by its active rules, with the controls of operators and what is counted.
 
@@ -34,7 +36,8 @@ Exits 0 if every descriptor matches a rule, 3 if one does not, 1 if a file has a
 #[command(after_help = EXAMPLES)]
 #[command(
     override_usage = "weir explain [OPTIONS] <RULES>... -d <DOMAIN> <DESCRIPTOR>...\n       \
-                            weir explain [OPTIONS] --server <URL> -d <DOMAIN> <DESCRIPTOR>..."
+                            weir explain [OPTIONS] --server <URL> -d <DOMAIN> <DESCRIPTOR>...\n       \
+                            weir explain <RULES>... --envoy-actions <RULE>"
 )]
 pub struct ExplainArgs {
     /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
@@ -42,11 +45,15 @@ pub struct ExplainArgs {
     paths: Vec<PathBuf>,
     /// The domain, and the descriptors of one request, each as `key=value,key2=value2`. Write it last.
     #[arg(short, long, num_args = 2.., value_names = ["DOMAIN", "DESCRIPTOR"])]
-    #[arg(required_unless_present = "json")]
+    #[arg(required_unless_present_any = ["json", "envoy_actions"])]
     domain: Vec<String>,
     /// Instead of -d: the request as the body of `/json`; `-` reads it from standard input.
     #[arg(long, value_name = "BODY", conflicts_with_all = ["domain", "server"])]
     json: Option<String>,
+    /// Instead of -d: print the items of Envoy's `rate_limits` that reserve hits of a rule with `reserve`, and settle
+    /// them.
+    #[arg(long, value_name = "RULE", conflicts_with_all = ["domain", "json", "server", "output"])]
+    envoy_actions: Option<String>,
     #[command(flatten)]
     rule_files: RuleFileArgs,
     /// Format of the explanation.
@@ -74,6 +81,12 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
                 let _ = io::stderr().write_all(loaded.render_errors().as_bytes());
                 return ExitCode::FAILURE;
             }
+            if let Some(rule) = &args.envoy_actions {
+                return match envoy_actions::items_of(&loaded.rules, rule) {
+                    Ok(items) => finish(print_items(&items), ExitCode::SUCCESS),
+                    Err(error) => ClientError::Usage(error).report(),
+                };
+            }
             explain_here(args, &loaded.rules).map_err(ClientError::Usage)
         }
     };
@@ -92,6 +105,10 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
         false => ExitCode::from(NO_MATCH),
     };
     finish(printed, code)
+}
+
+fn print_items(items: &str) -> io::Result<()> {
+    items.lines().try_for_each(|text| print::line(&mut io::stdout().lock(), text))
 }
 
 /// Explains by the active rules and controls of a running weir, with what is counted.

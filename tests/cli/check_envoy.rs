@@ -136,7 +136,7 @@ fn the_entries_of_a_reservation_are_meant() {
     let whole = found(&[&[USER, id], &[USER, id, end]]);
     assert!(!has(&whole, "no rule") && !has(&whole, "differ"), "{whole:?}");
     let without_id = found(&[&[USER, id], &[USER, end]]);
-    assert!(has(&without_id, "the keys of start and end differ"), "{without_id:?}");
+    assert!(has(&without_id, "the entries of start and end differ"), "{without_id:?}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn check(directory: &Path, args: &[&str], input: &str) -> Ended {
     weir_with(directory, &[&["check"], args].concat(), input)
 }
 
-/// The findings about these files: warnings and errors with their places, and then notes.
+/// The findings about these files: warnings and errors with their places.
 fn findings(rules: &str, files: &[(&str, &str)]) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("rules.yaml"), rules).unwrap();
@@ -30,11 +30,10 @@ fn findings(rules: &str, files: &[(&str, &str)]) -> Vec<String> {
         let text = |key: &str| problem[key].as_str().unwrap();
         format!("{}:{}: {}", text("file"), problem["line"], text("message"))
     };
-    let notes = json["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap().into());
-    json["problems"].as_array().unwrap().iter().map(problem).chain(notes).collect()
+    json["problems"].as_array().unwrap().iter().map(problem).collect()
 }
 
-/// The rules of the values of Istio's example: of one domain, or of both.
+/// The rules of a domain in the values of Istio's example.
 fn istio_rules(domain: &str) -> String {
     let values = fs::read_to_string(root().join("examples/istio/weir-values.yaml")).unwrap();
     let (_, file) = values.split_once(&format!("    {domain}.yaml: |\n")).unwrap();
@@ -42,190 +41,52 @@ fn istio_rules(domain: &str) -> String {
     lines.map(|line| format!("{}\n", &line[6..])).collect()
 }
 
-fn example(name: &str) -> String {
-    fs::read_to_string(root().join("examples/istio").join(name)).unwrap()
-}
-
-const UNKNOWN: &str = "only domain and descriptors are compared, not whether the patch applies";
-
-#[test]
-fn the_examples_for_istio_fit_their_rules() {
-    for (domain, file, patches) in
-        [("gateway", "gateway.yaml", "2 patches"), ("cart", "sidecar.yaml", "a patch")]
-    {
-        let text = example(file);
-        let line = text.lines().position(|line| line.contains("VIRTUAL_HOST")).unwrap() + 1;
-        let note =
-            format!("{file}:{line}:7: the routes of {patches} are not in these files: {UNKNOWN}");
-        assert_eq!(findings(&istio_rules(domain), &[(file, &text)]), [note]);
-    }
-    let directory = tempfile::tempdir().unwrap();
-    for domain in ["gateway", "cart"] {
-        fs::write(directory.path().join(format!("{domain}.yaml")), istio_rules(domain)).unwrap();
-    }
-    let files =
-        ["gateway.yaml", "sidecar.yaml"].map(|file| root().join("examples/istio").join(file));
-    let [gateway, sidecar] = files.each_ref().map(|file| file.to_str().unwrap());
-    let args = [".", "--deny-warnings", "--envoy", gateway, "--envoy", sidecar];
-    let (code, out, err) = check(directory.path(), &args, "");
-    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
-    assert_eq!(out.matches("note: ").count(), 2, "{out}");
-    assert!(out.ends_with("ok: 5 rules in 2 domains of 2 files, 0 warnings\n"), "{out}");
-}
-
-#[test]
-fn patches_are_compared_with_the_rules() {
-    let rules = istio_rules("gateway");
-    let gateway = example("gateway.yaml");
-    let line = |text: &str| gateway.lines().position(|line| line.contains(text)).unwrap() + 1;
-    let without_note = |text: &str| {
-        let mut found = findings(&rules, &[("gateway.yaml", text)]);
-        assert!(found.pop().unwrap().contains(UNKNOWN), "{found:?}");
-        found
-    };
-    let reversed = gateway.replace("descriptor_value: search", "descriptor_value: serach");
-    assert_eq!(
-        without_note(&reversed),
-        [
-            format!(
-                "gateway.yaml:{}: no rule of the domain 'gateway' matches 'route=serach,remote_address=…'",
-                line("descriptor_value: search") - 1
-            ),
-            "rules.yaml:10: no action of Envoy sends what 'route_search.remote_address' matches"
-                .into(),
-        ]
-    );
-    let other = gateway.replace("domain: gateway", "domain: gatway");
-    assert!(without_note(&other)[0].ends_with("there are no rules for the domain 'gatway'"));
-    // Without `vh_rate_limits`, those of the host do not count on the route, but on others.
-    assert_eq!(
-        without_note(&gateway.replace("vh_rate_limits: INCLUDE", "domain: gateway")),
-        [""; 0]
-    );
-    // Another stage, and a filter that is removed.
-    let staged = gateway.replace("domain: gateway", "domain: gateway\n            stage: 3");
-    let never = "this filter never asks weir: no `rate_limits` have its stage, 3";
-    assert!(without_note(&staged)[0].contains(never));
-    let removed = gateway.replace("INSERT_BEFORE", "REMOVE");
-    let unused = "this item is never used: there is no rate-limit filter";
-    assert!(without_note(&removed)[0].contains(unused));
-}
-
 #[test]
 fn a_filter_may_be_written_as_a_struct() {
     let rules = "domain: d\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
-    let typed =
-        "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: DOMAIN";
     for kind in ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"] {
-        let as_struct = format!(
-            "type.googleapis.com/{kind}, type_url: \
-             type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, value: {{ domain: d }}"
+        let text = |domain: &str| {
+            format!(
+                "http_filters: [{{ name: r, typed_config: {{ '@type': type.googleapis.com/{kind}, type_url: \
+                 type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, value: {{ domain: \
+                 {domain} }} }} }}]\nroute_config: {{ virtual_hosts: [{{ routes: [{{ route: {{ cluster: c, \
+                 rate_limits: [{{ actions: [{{ request_headers: {{ header_name: x, descriptor_key: user }} }}] \
+                 }}] }} }}] }}] }}\n"
+            )
+        };
+        assert_eq!(findings(rules, &[("envoy.yaml", &text("d"))]), [""; 0], "{kind}");
+        let found = findings(rules, &[("envoy.yaml", &text("e"))]);
+        assert!(found[0].ends_with("there are no rules for the domain 'e'"), "{kind}: {found:?}");
+    }
+}
+
+#[test]
+fn an_envoy_filter_is_an_error() {
+    let root = root();
+    let filter = fs::read_to_string(root.join("examples/istio/gateway.yaml")).unwrap();
+    let (_, patches) = filter.split_once("  configPatches:").unwrap();
+    let list =
+        format!("apiVersion: v1\nkind: List\nitems:\n- {}\n", filter.trim().replace('\n', "\n  "));
+    let envoy = fs::read_to_string(root.join("examples/envoy/envoy.yaml")).unwrap();
+    let spec = format!("configPatches:{patches}");
+    let (before, after) = (format!("{filter}---\n{envoy}"), format!("{envoy}---\n{filter}"));
+    let cut = format!("{filter}---\na: [\n");
+    for text in [&filter, &list, &spec, &before, &after, &cut] {
+        let ran = check(
+            &root,
+            &["examples/rules", "--envoy", "examples/envoy/envoy.yaml", "--envoy", "-"],
+            text,
         );
-        let filter = inline(&FILTER.replace(typed, &as_struct));
-        let actions = inline(&ACTIONS.replace("KEY", "user"));
-        let text = resource("shop", "a", "GATEWAY", &filter)
-            + &format!("  - match: {{ context: GATEWAY }}\n    {actions}\n");
-        let found = findings(rules, &[("patches.yaml", &text)]);
-        assert!(found.len() == 1 && found[0].contains(UNKNOWN), "{kind}: {found:?}");
+        let (code, _, err) = ran;
+        assert_eq!(code, Some(1), "{err}");
+        let message =
+            "error: this is an EnvoyFilter, which changes a configuration that is not here";
+        assert!(err.contains(message), "{err}");
+        assert!(err.contains(
+            "`istioctl proxy-config all POD -n NAMESPACE -o json | weir check RULES --envoy -`"
+        ));
+        assert!(!err.contains("never asks"), "{err}");
     }
-}
-
-#[test]
-fn a_patch_with_an_unknown_target_is_named() {
-    let gateway = example("gateway.yaml");
-    let misspelled = gateway.replacen("applyTo: VIRTUAL_HOST", "applyTo: VIRTUALHOST", 1);
-    let line = misspelled.lines().position(|line| line.contains("VIRTUALHOST")).unwrap() + 1;
-    let found = findings(&istio_rules("gateway"), &[("gateway.yaml", &misspelled)]);
-    let wanted =
-        format!("gateway.yaml:{line}: unknown applyTo 'VIRTUALHOST': the patch is ignored");
-    assert!(found.contains(&wanted), "{found:?}");
-}
-
-/// A filter, or actions, for these proxies.
-fn resource(namespace: &str, app: &str, context: &str, patch: &str) -> String {
-    format!(
-        "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
-         metadata: {{ name: a, namespace: {namespace} }}\n\
-         spec:\n  workloadSelector: {{ labels: {{ app: {app} }} }}\n  configPatches:\n\
-         \x20 - match: {{ context: {context} }}\n    {patch}\n"
-    )
-}
-
-const FILTER: &str = "{ applyTo: HTTP_FILTER, patch: { operation: INSERT_FIRST, value: { name: r, typed_config: \
-                      { '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, \
-                      domain: DOMAIN } } } }";
-const ACTIONS: &str = "{ applyTo: VIRTUAL_HOST, patch: { operation: MERGE, value: { rate_limits: \
-                       [{ actions: [{ request_headers: { header_name: x, descriptor_key: KEY } }] }] } } }";
-
-/// A patch in flow style as a part of a resource.
-fn inline(patch: &str) -> String {
-    let patch = patch.strip_prefix("{ ").unwrap().strip_suffix(" }").unwrap();
-    let (apply, rest) = patch.split_once(", patch: ").unwrap();
-    format!("{apply}\n    patch: {rest}")
-}
-
-#[test]
-fn patches_of_several_files_belong_together_by_their_proxies() {
-    let filter = |domain: &str| inline(&FILTER.replace("DOMAIN", domain));
-    let actions = |key: &str| inline(&ACTIONS.replace("KEY", key));
-    let rules = "domain: d\ndescriptors:\n- { key: user, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
-    let of = |actions: &str, filter: &str| {
-        let mut found = findings(rules, &[("actions.yaml", actions), ("filter.yaml", filter)]);
-        found.retain(|found| !found.contains(UNKNOWN));
-        found
-    };
-    let at = |namespace, app, context, patch: &str| resource(namespace, app, context, patch);
-    let gateway = at("shop", "a", "GATEWAY", &filter("d"));
-    assert_eq!(of(&at("shop", "a", "GATEWAY", &actions("user")), &gateway), [""; 0]);
-    assert_eq!(of(&at("shop", "a", "ANY", &actions("user")), &gateway), [""; 0]);
-    assert_eq!(of(&at("istio-system", "a", "GATEWAY", &actions("user")), &gateway), [""; 0]);
-    let list = format!(
-        "apiVersion: v1\nkind: List\nitems:\n- {}\n- {}\n",
-        at("shop", "a", "GATEWAY", &actions("user")).trim().replace('\n', "\n  "),
-        gateway.trim().replace('\n', "\n  ")
-    );
-    assert_eq!(of(&list, "static_resources: { clusters: [] }"), [""; 0]);
-    let both = format!("{gateway}---\n{}", at("shop", "a", "GATEWAY", &actions("user")));
-    assert_eq!(of(&both, "static_resources: { clusters: [] }"), [""; 0]);
-    for other in [
-        at("shop", "b", "GATEWAY", &actions("user")),
-        at("cart", "a", "GATEWAY", &actions("user")),
-        at("shop", "a", "SIDECAR_INBOUND", &actions("user")),
-    ] {
-        let found = of(&other, &gateway);
-        assert_eq!(found.len(), 3, "{found:?}");
-        assert!(found[0].starts_with("actions.yaml:9: this item is never used: "), "{found:?}");
-        assert!(found[1].starts_with("filter.yaml:9: this filter never asks weir"), "{found:?}");
-        assert_eq!(found[2], "rules.yaml:3: Envoy never asks about the domain 'd'");
-    }
-}
-
-#[test]
-fn patches_of_routes_in_the_files_are_applied_to_them() {
-    let dump = fs::read_to_string(root().join("tests/envoy_dumps/istioctl-proxy-config-all.json"))
-        .unwrap();
-    let patch = "applyTo: HTTP_ROUTE\n    patch: { operation: MERGE, value: { route: { rate_limits: \
-                 [{ actions: [{ destination_cluster: {} }] }] } } }";
-    let resource = resource("istio-system", "a", "GATEWAY", patch).replace(
-        "GATEWAY }",
-        "GATEWAY, routeConfiguration: { vhost: { route: { name: search } } } }",
-    );
-    let rules = istio_rules("gateway");
-    assert_eq!(
-        findings(&rules, &[("dump.json", &dump), ("filter.yaml", &resource)]),
-        ["filter.yaml:9: no rule of the domain 'gateway' matches \
-          'destination_cluster=outbound|80||cart.shop.svc.cluster.local'"]
-    );
-    let unknown = resource.replace("name: search", "name: serach");
-    let found = findings(&rules, &[("dump.json", &dump), ("filter.yaml", &unknown)]);
-    assert_eq!(
-        found,
-        [
-            "filter.yaml:9: no rule of the domain 'gateway' matches 'destination_cluster=…'"
-                .to_owned(),
-            format!("filter.yaml:7:5: the routes of a patch are not in these files: {UNKNOWN}"),
-        ]
-    );
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use crate::support::program::{Ended, weir};
+
 const RULES: &str = "\
 domain: shop
 descriptors:
@@ -209,6 +211,65 @@ fn json_goes_in_and_out() {
     assert_eq!(sent["sent_limit"], "3 per hour");
     assert_eq!(sent["metric"], "shop.any");
     assert_eq!((&sent["matched"], &sent["rule"]), (&true.into(), &serde_json::Value::Null));
+}
+
+/// The items that are printed for the rule `budget`, whose `reserve` is changed, and what `weir check` finds in them.
+fn envoy_actions(reserve: &str) -> (String, Ended) {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = format!(
+        "domain: shop\ndescriptors:\n- key: team\n  value: a\n  descriptors:\n  - {{ key: remote_address, \
+         rate_limit: {{ unit: day, requests_per_unit: 9 }}, reserve: {{ {reserve} }} }}\n"
+    );
+    fs::write(directory.path().join("rules.yaml"), rules).unwrap();
+    let args = ["explain", "rules.yaml", "--envoy-actions", "team_a.remote_address"];
+    let (code, items, err) = weir(directory.path(), &args);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let mutation = items.lines().find_map(|line| line.strip_prefix("#   append: ")).unwrap();
+    let block: String = items.lines().map(|line| format!("      {line}\n")).collect();
+    let types = "type.googleapis.com/envoy.extensions.filters";
+    let envoy = format!(
+        "http_filters:\n\
+         - name: m\n  typed_config: {{ '@type': {types}.http.header_mutation.v3.HeaderMutation, mutations: \
+         {{ request_mutations: [{{ append: {mutation} }}] }} }}\n\
+         - name: r\n  typed_config:\n      '@type': {types}.http.ratelimit.v3.RateLimit\n      domain: shop\n{block}\
+         route_config: {{ virtual_hosts: [{{ routes: [{{ route: {{ cluster: c }} }}] }}] }}\n"
+    );
+    fs::write(directory.path().join("envoy.yaml"), envoy).unwrap();
+    let check = ["check", "rules.yaml", "--deny-warnings", "--envoy", "envoy.yaml"];
+    (items, weir(directory.path(), &check))
+}
+
+#[test]
+fn the_items_of_envoy_are_printed() {
+    let (items, (code, _, err)) = envoy_actions("id: call, settle: end, estimate: 3");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{items}");
+    let (_, items) = items.split_once("rate_limits:\n").unwrap();
+    let wanted = r#"  # At the start of a request: reserves 3.
+  - actions:
+      - generic_key: { descriptor_key: "team", descriptor_value: "a" }
+      - remote_address: {}
+      - request_headers: { header_name: "x-reservation-id", descriptor_key: "call" }
+  # At its end: nothing for a request that weir has denied, 0 for an error, the number `tokens` in the metadata
+  # `llm` of an answer, or 3 without it.
+  - actions:
+      - generic_key: { descriptor_key: "team", descriptor_value: "a" }
+      - remote_address: {}
+      - request_headers: { header_name: "x-reservation-id", descriptor_key: "call" }
+      - generic_key: { descriptor_key: "end", descriptor_value: "1" }
+    apply_on_stream_done: true
+    hits_addend:
+"#;
+    assert_eq!(&items[..wanted.len()], wanted);
+    let (items, (code, _, err)) = envoy_actions("id: call, estimate: 3");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{items}");
+    assert_eq!(items.matches("hits_addend: { number: 0 }").count(), 1, "{items}");
+    for (rule, error) in [
+        ("budgte", "no rule 'budgte' has `reserve`: did you mean 'budget'?"),
+        ("user.path", "no rule 'user.path' has `reserve`: name one as `weir check` lists it"),
+    ] {
+        let (code, out, err) = explain(&["shop.yaml", "--envoy-actions", rule]);
+        assert_eq!((code, out, err), (Some(2), String::new(), format!("error: {error}\n")));
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The program as people run it on files: check, convert, explain, overlays, replay and tests of rules.
+//! The program as people run it on files: check, explain, overlays, replay and tests of rules.
 
 #![allow(
     clippy::disallowed_methods,

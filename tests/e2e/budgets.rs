@@ -8,6 +8,7 @@ mod ids;
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 
 use serde_json::json;
@@ -203,6 +204,21 @@ fn half_of_the_clients_hang_up() {
     let counts = budget.wait_for_ends(10);
     assert_eq!((counts.settlements, counts.unknown), (10, 0));
     assert_eq!(budget.remaining(), BUDGET - 5 * ESTIMATE - 5 * 123);
+}
+
+#[test]
+fn the_items_that_explain_prints_reserve_and_settle() {
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    weir.args(["explain", "examples/rules/tokens.yaml", "--envoy-actions", "user"]);
+    let printed = weir.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap().stdout;
+    let printed = String::from_utf8(printed).unwrap();
+    let items: String = printed.lines().map(|line| format!("{:22}{line}\n", "")).collect();
+    let (before, rest) = EXAMPLE.split_once("                      rate_limits:\n").unwrap();
+    let (_, after) = rest.split_once("                      rate_limit_service:\n").unwrap();
+    let config = format!("{before}{items}                      rate_limit_service:\n{after}");
+    let budget = Budget::with(&config);
+    assert_eq!(budget.cost("/json/123", BODY), (200, ESTIMATE, 123));
+    assert_eq!(budget.remaining(), BUDGET - 123);
 }
 
 #[test]

@@ -3,6 +3,9 @@
 mod envoy_filter;
 mod proxy;
 
+use std::fs;
+use std::process::Command;
+
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -36,6 +39,21 @@ fn over_tls(identity: &Identity) -> Weir {
         .env("WEIR__GRPC__TLS__CERT", cert)
         .env("WEIR__GRPC__TLS__KEY", key)
         .start()
+}
+
+/// Compares the rules of a domain of the example with what a proxy has, by `weir check`. Returns what it prints.
+fn check(envoy: &Envoy, domain: &str) -> (bool, String) {
+    let values = yaml::document(&example("weir-values.yaml"));
+    let rules = values["rules"]["files"][format!("{domain}.yaml")].as_str().expect("a rule file");
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, text) in [("rules.yaml", rules), ("dump.json", &envoy.config_dump())] {
+        fs::write(directory.path().join(name), text).expect("a file");
+    }
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    weir.args(["check", "rules.yaml", "--deny-warnings", "--envoy", "dump.json"]);
+    let output = weir.current_dir(directory.path()).output().expect("weir runs");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).expect("text"))
 }
 
 /// Sends requests to a host of the gateway. Returns how many were answered with each status, in order.
@@ -95,6 +113,27 @@ fn the_gateway_limits_clients_and_routes() {
     assert_eq!(statuses(&envoy, 90, "shop.example.com", "/"), [(200, 87), (429, 3)]);
     assert_eq!(statuses(&envoy, 1, "blog.example.com", "/"), [(429, 1)]);
     assert_eq!(envoy.backend.seen(), 98);
+}
+
+#[test]
+fn the_rules_fit_what_the_resources_make_of_a_proxy() {
+    let (weir, mesh) = (setup().start(), Mesh::new());
+    let start = |mut proxy: Proxy, resources: &str, listener: &str| {
+        proxy.apply_text(resources);
+        proxy.start(listener)
+    };
+    let gateway = || Proxy::gateway(&mesh, weir.grpc);
+    let envoy = start(gateway(), &example("gateway.yaml"), "0.0.0.0_8080");
+    let (fits, printed) = check(&envoy, "gateway");
+    assert!(fits && printed.contains("2 rules in 1 domain of 1 file, 0 warnings"), "{printed}");
+    let envoy = start(Proxy::cart(&mesh, weir.grpc), &example("sidecar.yaml"), "virtualInbound");
+    let (fits, printed) = check(&envoy, "cart");
+    assert!(fits && printed.contains("3 rules in 1 domain of 1 file, 0 warnings"), "{printed}");
+    let other =
+        example("gateway.yaml").replace("descriptor_value: search", "descriptor_value: serach");
+    let (fits, printed) = check(&start(gateway(), &other, "0.0.0.0_8080"), "gateway");
+    let message = "no rule of the domain 'gateway' matches 'route=serach,remote_address=…'";
+    assert!(!fits && printed.contains(message), "{printed}");
 }
 
 #[tokio::test]

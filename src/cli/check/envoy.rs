@@ -6,7 +6,6 @@ mod compare;
 mod config;
 mod filter;
 mod input;
-mod istio;
 mod nodes;
 mod reservations;
 mod resources;
@@ -19,7 +18,6 @@ use std::sync::Arc;
 
 use self::filter::{EnvoyConfig, Sent};
 use self::input::EnvoyFile;
-use self::istio::{Patches, Sources};
 use weir_rules::source::RuleFile;
 use weir_rules::{Loaded, Origin, Position, Problem, Problems, Severity, SourceFile};
 
@@ -30,10 +28,8 @@ const MAX_EFFORT: usize = 1 << 28;
 /// What is found about the configurations, and the rules that they use.
 pub(super) struct Findings {
     problems: Problems,
-    /// Where the positions are.
-    sources: Sources,
-    /// What is not compared, or not wholly.
-    notes: Vec<String>,
+    /// The file that is read.
+    file: Arc<str>,
     /// The places of values that are compared with paths and their query strings.
     exact_paths: HashSet<(Arc<str>, Position)>,
     /// The work that may still be done; none after more was needed.
@@ -43,7 +39,7 @@ pub(super) struct Findings {
 impl Findings {
     /// The file and the place of a position.
     fn origin(&self, position: Position) -> Origin {
-        self.sources.origin(position)
+        Origin { file: self.file.clone(), position }
     }
 
     /// Adds a warning about the configuration.
@@ -53,8 +49,7 @@ impl Findings {
 
     /// Adds an error about the configuration.
     fn add_error(&mut self, position: Position, message: String, help: &str) {
-        let Origin { file, position } = self.origin(position);
-        let problem = Problem::of_file(&file, message, help);
+        let problem = Problem::of_file(&self.file, message, help);
         self.problems.push(Problem { position: Some(position), ..problem });
     }
 
@@ -74,8 +69,7 @@ impl Findings {
         if self.effort.is_none() {
             let message = "the comparison with the rules takes too long, and was stopped here";
             let help = "compare fewer listeners or rules at once, with a command for each part";
-            let Origin { file, position } = self.origin(position);
-            let problem = Problem::of_file(&file, message, help);
+            let problem = Problem::of_file(&self.file, message, help);
             // It fits in, whatever else was found.
             self.problems.start_file();
             self.problems.push(Problem { position: Some(position), ..problem });
@@ -107,29 +101,29 @@ impl Findings {
 }
 
 /// Compares the configurations with the rules, and adds the findings to their problems. The files are
-/// added too, so that findings can show their lines. Returns what is not compared.
+/// added too, so that findings can show their lines.
 pub(super) fn check(
     loaded: &mut Loaded<SourceFile>,
     paths: &[PathBuf],
     max_file: u64,
     max_problems: usize,
-) -> Vec<String> {
-    let findings = Findings {
-        problems: Problems::new(max_problems),
-        sources: Sources::default(),
-        notes: Vec::new(),
-        exact_paths: HashSet::new(),
-        effort: Some(MAX_EFFORT),
-    };
-    check_into(findings, loaded, paths, max_file)
+) {
+    check_within(MAX_EFFORT, loaded, paths, max_file, max_problems);
 }
 
-fn check_into(
-    mut findings: Findings,
+fn check_within(
+    effort: usize,
     loaded: &mut Loaded<SourceFile>,
     paths: &[PathBuf],
     max_file: u64,
-) -> Vec<String> {
+    max_problems: usize,
+) {
+    let mut findings = Findings {
+        problems: Problems::new(max_problems),
+        file: "".into(),
+        exact_paths: HashSet::new(),
+        effort: Some(effort),
+    };
     let mut sent = Vec::new();
     let texts: Vec<RuleFile> = paths
         .iter()
@@ -138,13 +132,16 @@ fn check_into(
     let mut is_complete = texts.len() == paths.len();
     let files: Vec<EnvoyFile<'_>> =
         texts.iter().map(|file| EnvoyFile::parse(file, &mut findings.problems)).collect();
-    let sources = Sources::of(&texts);
     let documents = files.iter().flat_map(|file| &file.documents);
     let config = EnvoyConfig::new(&loaded.rules, documents);
     for file in &files {
         findings.problems.start_file();
-        findings.sources = Sources::one(file.name);
-        is_complete &= file.is_whole && file.has_any(&mut findings.problems);
+        findings.file = file.name.into();
+        is_complete &= file.is_whole;
+        if !file.is_configuration(&mut findings.problems) {
+            is_complete = false;
+            continue;
+        }
         for document in &file.documents {
             is_complete &= config.read(document, &mut findings, &mut sent);
         }
@@ -154,12 +151,6 @@ fn check_into(
         findings.problems.sort_file();
     }
     findings.problems.start_file();
-    findings.sources = sources;
-    let patches = Patches::of(&files, &mut findings);
-    let managers = patches.managers(&mut findings);
-    is_complete &= patches.read(&config, &managers, &mut findings, &mut sent);
-    findings.problems.sort_file();
-    findings.problems.start_file();
     if findings.effort.is_some() {
         compare::compare(&loaded.rules, &sent, is_complete, &mut findings);
     }
@@ -168,7 +159,6 @@ fn check_into(
     loaded.omitted.errors += omitted.errors;
     loaded.omitted.warnings += omitted.warnings;
     loaded.files.extend(texts.into_iter().map(SourceFile::from));
-    findings.notes
 }
 
 /// The descriptor that an item of `rate_limits` sends, with its place.
@@ -206,11 +196,7 @@ mod tests {
         let file = RuleFile { name: "rules.yaml".into(), text: rules };
         let none = Problems::new(DEFAULT_MAX_PROBLEMS);
         let mut loaded = Loaded::compile(vec![file.into()], none, &Options::default(), None);
-        let problems = Problems::new(DEFAULT_MAX_PROBLEMS);
-        let sources = Sources::default();
-        let (notes, exact_paths) = Default::default();
-        let findings = Findings { problems, sources, notes, exact_paths, effort: Some(effort) };
-        check_into(findings, &mut loaded, &[path], 1 << 20);
+        check_within(effort, &mut loaded, &[path], 1 << 20, DEFAULT_MAX_PROBLEMS);
         let shown = |problem: &Problem| {
             assert!(problem.is_error() && problem.position.is_some(), "{problem}");
             assert!(problem.help.contains("fewer"), "{problem}");

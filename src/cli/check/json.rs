@@ -6,16 +6,11 @@ use super::MANY_WILDCARDS;
 use weir_rules::{Loaded, Position, Problem, Rule, SourceFile};
 
 /// Returns the rules and problems as JSON.
-pub(super) fn as_json(
-    loaded: &Loaded<SourceFile>,
-    notes: &[String],
-    is_good: bool,
-) -> serde_json::Value {
+pub(super) fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json::Value {
     json!({
         "ok": is_good,
         "problems": loaded.problems.iter().map(problem_json).collect::<Vec<_>>(),
         "omitted": { "errors": loaded.omitted.errors, "warnings": loaded.omitted.warnings },
-        "notes": notes,
         "rules": match loaded.is_good() {
             true => loaded.rules.rules().map(Rule::describe).collect::<Vec<_>>(),
             false => Vec::new(),

@@ -257,6 +257,11 @@ impl Envoy {
         http::get(self.admin, "/stats").body
     }
 
+    /// Returns the whole configuration, as the admin interface prints it.
+    pub fn config_dump(&self) -> String {
+        http::get(self.admin, "/config_dump").body
+    }
+
     /// Returns a counter of Envoy; 0 if it has not counted anything yet.
     pub fn stat(&self, name: &str) -> u64 {
         let stats = self.stats();

@@ -95,7 +95,7 @@ fn report(
     };
     let key = written_entry(action).map(|(key, _)| key).unwrap_or_default();
     // An item that settles another reservation is an error already.
-    if findings.has_error(&findings.origin(action.position)) {
+    if findings.has_error(&findings.origin(end.position)) {
         return;
     }
     let place = findings.origin(asked.position);

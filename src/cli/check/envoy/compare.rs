@@ -86,7 +86,7 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
 }
 
 /// The identity of a rule.
-pub(super) fn address(rule: &Rule) -> usize {
+fn address(rule: &Rule) -> usize {
     std::ptr::from_ref(rule) as usize
 }
 

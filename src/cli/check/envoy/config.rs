@@ -20,7 +20,6 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
             route_configs: HashMap::new(),
             extensions: HashMap::new(),
             runtime_zeros: HashSet::new(),
-            retrying_clusters: HashSet::new(),
             rules,
             reserving_domains: reserving.map(Rule::domain).collect(),
         };
@@ -32,12 +31,6 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
                 }
                 if has_type(node, "core.v3.TypedExtensionConfig") {
                     config.extensions.extend(get(node, "typed_config").map(|it| (name, it)));
-                }
-                let options = get(node, "typed_extension_protocol_options");
-                if let Some(Content::Map(options)) = options.map(Node::content)
-                    && options.iter().any(|(_, options)| get(options, "retry_policy").is_some())
-                {
-                    config.retrying_clusters.insert(name);
                 }
                 if let Some(layer) = get(node, "static_layer") {
                     add_zeros(layer, "", &mut config.runtime_zeros);
@@ -112,7 +105,6 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
             domain_position: get(config, "domain").unwrap_or(config).position,
             stage: stage(config),
             rate_limits: list(config, "rate_limits"),
-            grpc_service: path(config, &["rate_limit_service", "grpc_service"]),
             is_disabled: is_true(node, "disabled"),
             is_off: is_off && !has_key,
         })

@@ -31,8 +31,6 @@ pub(super) struct Filter<'n, 'a> {
     pub domain_position: Position,
     pub stage: &'n str,
     pub rate_limits: &'n [Node<'a>],
-    /// How the filter calls the rate-limit service.
-    pub grpc_service: Option<&'n Node<'a>>,
     /// Whether the filter is off unless a route enables it.
     pub is_disabled: bool,
     /// Whether `filter_enabled` is 0.
@@ -48,8 +46,6 @@ pub(super) struct EnvoyConfig<'n, 'a> {
     pub extensions: HashMap<&'n str, &'n Node<'a>>,
     /// The keys of the static runtime layers that are 0.
     pub runtime_zeros: HashSet<String>,
-    /// The clusters with a retry policy.
-    pub retrying_clusters: HashSet<&'n str>,
     pub rules: &'n RuleSet,
     /// The domains with a rule that reserves.
     pub reserving_domains: HashSet<&'n str>,

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::nodes::{get, has_type, walk};
-use super::resources::{ENVOY_FILTER, HELP, binds, kinds, not_a_configuration};
+use super::resources::{HELP, binds, not_a_configuration, patches};
 use super::typed_struct::unwrapped;
 use crate::cli::rule_files::{STDIN, read_stdin};
 use weir_rules::source::RuleFile;
@@ -41,17 +41,16 @@ impl<'a> EnvoyFile<'a> {
         parsed
     }
 
-    /// Whether any of it is a configuration. If not, that is an error.
-    pub fn has_any(&self, problems: &mut Problems) -> bool {
-        let is_filter = |kind: &(&str, &str, Position)| kind.0 == ENVOY_FILTER;
+    /// Whether the file is a configuration. If not, that is an error.
+    pub fn is_configuration(&self, problems: &mut Problems) -> bool {
         // The listeners of agentgateway are no listeners of Envoy.
         let is_envoy = |root: &Node<'_>| binds(root).is_none() && has_config(root);
-        let has_any = self.documents.iter().any(is_envoy)
-            || self.documents.iter().flat_map(kinds).any(|kind| is_filter(&kind));
-        if !has_any && self.is_whole {
+        let has_patches = self.documents.iter().any(|root| patches(root).is_some());
+        let is_configuration = !has_patches && self.documents.iter().any(is_envoy);
+        if !is_configuration && (self.is_whole || has_patches) {
             problems.push(not_a_configuration(self.name, &self.documents));
         }
-        has_any
+        is_configuration
     }
 }
 

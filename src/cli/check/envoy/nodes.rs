@@ -82,7 +82,7 @@ fn walk_in<'n, 'a>(
 }
 
 /// Whether a name is that of a field, in either case.
-pub(super) fn is_field(name: &str, field: &str) -> bool {
+fn is_field(name: &str, field: &str) -> bool {
     name == field || is_camel_case_of(name, field)
 }
 

@@ -1,61 +1,57 @@
 //! Resources of Kubernetes that are no Envoy configuration, and the commands that give one.
 
-use super::nodes::{get, list, text};
+use super::nodes::{get, list, text, walk};
 use weir_rules::tree::Node;
 use weir_rules::{Position, Problem};
 
 /// What may be named.
 pub(super) const HELP: &str = "name an Envoy configuration in YAML or JSON";
 
-/// The kind of Istio's resources that patch the configuration of Envoy.
-pub(super) const ENVOY_FILTER: &str = "EnvoyFilter";
-
-/// The kind, the API version and the position of each resource of a document.
-pub(super) fn kinds<'n>(root: &'n Node<'_>) -> Vec<(&'n str, &'n str, Position)> {
+/// The kind, the API version and the position of each resource of a document: of itself, or of the items of a list.
+fn kinds<'n>(root: &'n Node<'_>) -> Vec<(&'n str, &'n str, Position)> {
+    let resources = match text(root, "kind").ends_with("List") {
+        true => list(root, "items"),
+        false => std::slice::from_ref(root),
+    };
     let kind = |node: &'n Node<'_>| (text(node, "kind"), text(node, "apiVersion"), node.position);
-    resources(root)
-        .into_iter()
-        .map(kind)
-        .filter(|(kind, version, _)| !kind.is_empty() && !version.is_empty())
-        .collect()
-}
-
-/// The resources of a document: itself, or the items of a list.
-pub(super) fn resources<'n, 'a>(root: &'n Node<'a>) -> Vec<&'n Node<'a>> {
-    match text(root, "kind").ends_with("List") {
-        true => list(root, "items").iter().collect(),
-        false => vec![root],
-    }
+    let kinds = resources.iter().map(kind);
+    kinds.filter(|(kind, version, _)| !kind.is_empty() && !version.is_empty()).collect()
 }
 
 /// The error of a file that is no configuration of Envoy.
 pub(super) fn not_a_configuration(file: &str, documents: &[Node<'_>]) -> Problem {
     let is_rule_file =
         |root: &Node<'_>| get(root, "domain").is_some() && get(root, "descriptors").is_some();
-    if let Some(binds) = documents.iter().find_map(binds) {
-        let message = "this is a configuration of agentgateway, not of Envoy";
+    let (position, message, help) = if let Some(binds) = documents.iter().find_map(binds) {
         let help = "try what the descriptors of `remoteRateLimit` send with `weir explain RULES -d DOMAIN key=value`";
-        return Problem { position: Some(binds), ..Problem::of_file(file, message, help) };
-    }
-    let (position, problem) = match documents.iter().flat_map(kinds).next() {
-        _ if documents.iter().any(is_rule_file) => {
-            let help = "write it before --envoy, and an Envoy configuration after it";
-            let message = "this is a rule file, not an Envoy configuration";
-            (Position::in_text(1, 1), Problem::of_file(file, message, help))
-        }
-        Some((kind, version, position)) => {
-            // As they are spoken: an HTTPRoute, a UDPRoute.
-            let is_vowel = kind.starts_with(['A', 'E', 'I', 'O', 'U']) && !kind.starts_with("UDP");
-            let article = if is_vowel || kind.starts_with("HTTP") { "an" } else { "a" };
-            let message = format!("this is {article} {kind}, not an Envoy configuration");
-            (position, Problem::of_file(file, message, command(kind, version, file)))
-        }
-        None => {
-            let message = "there is no listener, route or cluster in this file";
-            (Position::in_text(1, 1), Problem::of_file(file, message, HELP))
-        }
+        (binds, "this is a configuration of agentgateway, not of Envoy".to_owned(), help.to_owned())
+    } else if documents.iter().any(is_rule_file) {
+        let help = "write it before --envoy, and an Envoy configuration after it";
+        let message = "this is a rule file, not an Envoy configuration";
+        (Position::in_text(1, 1), message.to_owned(), help.to_owned())
+    } else if let Some(patches) = documents.iter().find_map(patches) {
+        let message = "this is an EnvoyFilter, which changes a configuration that is not here";
+        (patches, message.to_owned(), command("EnvoyFilter", "networking.istio.io", file))
+    } else if let Some((kind, version, position)) = documents.iter().flat_map(kinds).next() {
+        // As they are spoken: an HTTPRoute, a UDPRoute.
+        let is_vowel = kind.starts_with(['A', 'E', 'I', 'O', 'U']) && !kind.starts_with("UDP");
+        let article = if is_vowel || kind.starts_with("HTTP") { "an" } else { "a" };
+        let message = format!("this is {article} {kind}, not an Envoy configuration");
+        (position, message, command(kind, version, file))
+    } else {
+        let message = "there is no listener, route or cluster in this file";
+        (Position::in_text(1, 1), message.to_owned(), HELP.to_owned())
     };
-    Problem { position: Some(position), ..problem }
+    Problem { position: Some(position), ..Problem::of_file(file, message, help) }
+}
+
+/// Returns where Istio's EnvoyFilter has its patches.
+pub(super) fn patches(root: &Node<'_>) -> Option<Position> {
+    let mut found = None;
+    walk(root, &mut |node, _| {
+        found = found.or(get(node, "config_patches").map(|patches| patches.position));
+    });
+    found
 }
 
 /// Returns where a configuration of agentgateway has its ports.

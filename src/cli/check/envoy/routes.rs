@@ -11,7 +11,7 @@ use super::actions::{Values, descriptors, exact_path, size, unknown};
 use super::charges;
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text};
-use super::reservations::{Place, Reservations, Used};
+use super::reservations::{Place, Reservations};
 use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
 
@@ -23,7 +23,7 @@ const LOCAL_FILTER_TYPE: &str = "filters.http.local_ratelimit.v3.LocalRateLimit"
 
 pub(super) struct Routes<'c, 'n, 'a> {
     config: &'c EnvoyConfig<'n, 'a>,
-    /// The filters of all connection managers that are read together.
+    /// The filters of the connection manager.
     filters: Vec<Filter<'n, 'a>>,
     findings: &'c mut Findings,
     /// The filters, by index, that ask for some route.
@@ -78,7 +78,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
         }
     }
 
-    /// Adds what the filters of a connection manager send.
+    /// Adds what the filters of the connection manager send.
     pub fn read(
         &mut self,
         manager: &'n Node<'a>,
@@ -89,8 +89,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             get(filter, "typed_config").is_some_and(|config| has_type(config, LOCAL_FILTER_TYPE))
         };
         self.has_local |= list(manager, "http_filters").iter().any(is_local);
-        let filters: Vec<usize> =
-            self.config.filters(manager).into_iter().map(|filter| self.index(filter)).collect();
+        self.filters = self.config.filters(manager);
         self.is_complete &= get(route_config, "vhds").is_none();
         for host in list(route_config, "virtual_hosts") {
             self.is_complete &= get(host, "matcher").is_none();
@@ -111,25 +110,12 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                 };
                 for configs in configs(route_config, host, route, action) {
                     used.configs = configs;
-                    filters.iter().for_each(|filter| self.route(*filter, &used, sent));
-                    let (clusters, configs) = (&used.clusters, &used.configs);
-                    let place = Place { manager, route, action, clusters, configs };
+                    (0..self.filters.len()).for_each(|index| self.route(index, &used, sent));
+                    let place = Place { manager, route, configs: &used.configs };
                     self.reservations.check(&place, self.config, self.findings);
                 }
             }
         }
-    }
-
-    /// Returns the index of a filter, which it adds if it is new: patches put one filter into several managers.
-    fn index(&mut self, filter: Filter<'n, 'a>) -> usize {
-        let is_same = |other: &Filter<'_, '_>| {
-            (other.domain_position, other.name) == (filter.domain_position, filter.name)
-        };
-        if let Some(index) = self.filters.iter().position(is_same) {
-            return index;
-        }
-        self.filters.push(filter);
-        self.filters.len() - 1
     }
 
     /// Reports filters and items that are not used. Returns whether all that is sent is known.
@@ -138,11 +124,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             charges::check(items, self.findings);
         }
         for hits in self.items.values().filter_map(|item| item.hits) {
-            if !self.findings.has_error(&self.findings.origin(hits)) {
-                let message = "Envoy ignores `hits_addend` on routes and virtual hosts".to_owned();
-                let help = "move the item into the filter, or into `typed_per_filter_config`";
-                self.findings.add(hits, message, "", help);
-            }
+            let message = "Envoy ignores `hits_addend` on routes and virtual hosts".to_owned();
+            let help = "move the item into the filter, or into `typed_per_filter_config`";
+            self.findings.add(hits, message, "", help);
         }
         let is_complete = self.is_complete && self.findings.effort.is_some();
         if is_complete {
@@ -210,8 +194,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
         route: &Route<'n, 'a>,
         sent: &mut Vec<Sent>,
     ) {
-        let (of_filter, grpc_service) =
-            (self.filters[index].stage, self.filters[index].grpc_service);
+        let of_filter = self.filters[index].stage;
         let reserves = self.config.reserving_domains.contains(domain);
         // Elsewhere, Envoy ignores what an item charges.
         if !by_stage && let Some(first) = items.first() {
@@ -234,7 +217,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                 item.is_used = true;
             }
             if reserves {
-                self.reservations.add(Used { item, domain, ignores_hits: by_stage, grpc_service });
+                self.reservations.add(domain, item);
             }
             if let Some(header) = exact_path(item)
                 && self.reported.insert(header.position)
@@ -319,8 +302,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             } else {
                 let help = "the `rate_limits` of a route replace those of its virtual host, and those \
                             of the filter or of `typed_per_filter_config` replace both; routes \
-                            can also disable the filter. EnvoyFilter resources belong together if \
-                            they select the same proxies";
+                            can also disable the filter";
                 ("others replace it, or the filter is disabled".to_owned(), help)
             };
             self.findings.add(*position, format!("this item is never used: {message}"), "", help);

@@ -5,21 +5,19 @@ use super::super::actions::written_entry;
 use super::super::filter::{EnvoyConfig, FILTER_TYPE};
 use super::super::nodes::{get, has_type, is_true, list, path, text};
 use super::Place;
-use weir_rules::Rule;
 use weir_rules::tree::Node;
 
 const MUTATION_TYPE: &str = "filters.http.header_mutation.v3.HeaderMutation";
 const REQUEST_ID: &str = "x-request-id";
 
-/// Reports an item of a rule whose id a client can choose, or that has one id for all requests.
+/// Reports an item whose id a client can choose, or that has one id for all requests.
 pub(super) fn check(
-    rule: &Rule,
+    id: &str,
     item: &Node<'_>,
     place: &Place<'_, '_, '_>,
     config: &EnvoyConfig<'_, '_>,
     findings: &mut Findings,
 ) {
-    let Some(id) = rule.reserve.as_deref().map(|reserve| &*reserve.id) else { return };
     let is_id = |action: &&Node<'_>| written_entry(action).is_some_and(|(key, _)| key == id);
     if !findings.spend(item.position, list(item, "actions").len()) {
         return;
@@ -81,19 +79,17 @@ fn is_chosen_by_envoy(
     findings: &mut Findings,
 ) -> bool {
     let manager = place.manager;
-    // Of what patches of Istio are merged into, only they are known.
-    let is_known = get(manager, "@type").is_some();
     let is_edge =
         is_true(manager, "use_remote_address") && !is_true(manager, "preserve_external_request_id");
     let is_request_id = name.eq_ignore_ascii_case(REQUEST_ID);
-    if is_request_id && (is_edge || !is_known) {
+    if is_request_id && is_edge {
         return true;
     }
     let early = list(manager, "early_header_mutation_extensions");
     let early = early.iter().filter_map(|it| get(it, "typed_config"));
     let early = early.flat_map(|it| list(it, "mutations"));
     let is_before = |filter: &&Node<'_>| {
-        !config.typed_config(filter).is_some_and(|it| has_type(it, FILTER_TYPE)) || !is_known
+        !config.typed_config(filter).is_some_and(|it| has_type(it, FILTER_TYPE))
     };
     let filters = list(manager, "http_filters").iter().take_while(is_before);
     let filters = filters.flat_map(|filter| {
