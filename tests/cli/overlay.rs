@@ -29,7 +29,7 @@ fn the_overlays_fit_the_rules_that_they_are_about() {
 domain: shop
 descriptors:
   - key: api_key
-    rate_limits: [{ unit: second, requests_per_unit: 1 }, { unit: day, requests_per_unit: 9 }]
+    rate_limits: [{ unit: second, requests_per_unit: 1 }, { unit: day, requests_per_unit: 9, name: daily }]
   - { key: login, rate_limit: { unit: minute, requests_per_unit: 5 } }
   - { key: path, value: /export/all, rate_limit: { unit: minute, requests_per_unit: 5 } }
 ";

@@ -2,8 +2,8 @@
 //!
 //! Overlay files are validated as a whole, without rules. When rules are compiled, the reader asks the
 //! [`Patcher`] for the patches that match a descriptor, and reads the descriptor again with its keys
-//! as the patches change them. So one reader validates all rules. A patch after which a rule would be
-//! invalid is skipped for that rule, and reported.
+//! as the patches change them. So one reader validates all rules. A patch applies to a rule whole, or not at
+//! all and is reported.
 
 mod apply;
 mod patch;
@@ -11,8 +11,8 @@ mod patcher;
 mod report;
 
 pub(super) use apply::PatchedKeys;
-pub(super) use patch::{LimitSelector, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
-pub(super) use patcher::{Patcher, State};
+pub(super) use patch::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+pub(super) use patcher::Patcher;
 pub use report::OverlayReport;
 
 use std::collections::HashMap;

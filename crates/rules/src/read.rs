@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::keys::Section;
 use super::lists::ListReader;
 use super::matcher::{Group, MatcherNode as Tree, NodeFlags, ValueSet};
-use super::overlay::{Patcher, State};
+use super::overlay::Patcher;
 use super::position::Position;
 use super::problem::{Problem, Severity};
 use super::problems::Problems;
@@ -124,8 +124,6 @@ struct Above<'a> {
     domain: &'a str,
     entries: &'a [(Arc<str>, Arc<str>)],
     value_to_metric: bool,
-    /// The patches that these entries may match.
-    states: &'a [State],
 }
 
 /// The values of `rate_limit` and of `rate_limits` among the fields of a descriptor.
@@ -295,7 +293,7 @@ impl Reader<'_> {
         }
         let depth = above.entries.len() + 1;
         self.spend(node.position, budget::rule_bytes(&name, depth, read.limit_bytes()));
-        let (states, patches) = self.apply_patches(node, above.states, &mut read, &name);
+        let patches = self.apply_patches(node, above.entries, &mut read, &name);
         if let Some(set) = &set {
             read.value.clone_from(&set.value);
         }
@@ -370,13 +368,7 @@ impl Reader<'_> {
             self.rules.push(built.clone());
             *rule = Some(built);
         }
-        let above = Above {
-            name: &name,
-            domain: above.domain,
-            entries: &entries,
-            value_to_metric,
-            states: &states,
-        };
+        let above = Above { name: &name, domain: above.domain, entries: &entries, value_to_metric };
         for child in &node.below.nodes {
             self.descriptor(child, &above, below);
         }

@@ -8,7 +8,7 @@ use super::super::problem::{Problem, Severity};
 use super::super::read::{KeyNodes, LimitMaps};
 use super::super::tree::Value;
 use super::super::tree::{Node, Style};
-use super::patch::{LimitSelector, Patch};
+use super::patch::Patch;
 
 /// The keys of a descriptor, and separately those of its limits.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl<'n> PatchedKeys<'n> {
         let keys = &patch.limit_keys;
         let limits = match &mut self.limits {
             None => return Err(no_limit(patch, place, 0)),
-            Some(LimitMaps::One(limit)) if selects(patch, 1, limit) => {
+            Some(LimitMaps::One(limit)) if selects(patch, limit) => {
                 // The mode of an only limit is that of its rule.
                 for key in keys {
                     let of_rule = key.0 == "shadow_mode";
@@ -60,8 +60,8 @@ impl<'n> PatchedKeys<'n> {
             Some(LimitMaps::Several(limits)) => limits,
         };
         let mut selected = 0;
-        for (number, limit) in (1..).zip(limits.iter_mut()) {
-            if selects(patch, number, limit) {
+        for limit in limits.iter_mut() {
+            if selects(patch, limit) {
                 set(limit, keys);
                 selected += 1;
             }
@@ -119,24 +119,17 @@ fn set<'n>(
     }
 }
 
-/// Whether a patch selects the limit of this number.
-fn selects(patch: &Patch, number: usize, limit: &KeyNodes<'_>) -> bool {
-    match &patch.limit {
-        None => true,
-        Some((LimitSelector::Number(wanted), _)) => *wanted == number,
-        Some((LimitSelector::Name(wanted), _)) => {
-            let name = limit.iter().find(|(key, _)| *key == "name");
-            name.and_then(|(_, node)| node.text()) == Some(wanted)
-        }
-    }
+/// Whether a patch selects this limit.
+fn selects(patch: &Patch, limit: &KeyNodes<'_>) -> bool {
+    let name = limit.iter().find(|(key, _)| *key == "name").and_then(|(_, node)| node.text());
+    patch.limit.as_ref().is_none_or(|(wanted, _)| name == Some(wanted))
 }
 
 /// The error of a patch that selects none of the limits of a rule.
 fn no_limit(patch: &Patch, place: Option<&Origin>, limits: usize) -> Box<Problem> {
     let what = match &patch.limit {
         None => String::new(),
-        Some((LimitSelector::Number(number), _)) => format!(" number {number}"),
-        Some((LimitSelector::Name(name), _)) => format!(" named '{name}'"),
+        Some((name, _)) => format!(" named '{name}'"),
     };
     let has = match limits {
         0 => "none".to_owned(),
@@ -152,7 +145,6 @@ fn no_limit(patch: &Patch, place: Option<&Origin>, limits: usize) -> Box<Problem
         message: format!("there is no limit{what}, the rule has {has}"),
         text: String::new(),
         first: None,
-        help: "write the number or the name of one of its limits, or a `match` without this rule"
-            .to_owned(),
+        help: "write the name of one of its limits, or a `match` without this rule".to_owned(),
     })
 }

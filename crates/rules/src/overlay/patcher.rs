@@ -1,7 +1,4 @@
 //! Finds the patches that match a rule, and records their outcomes.
-//!
-//! The progress of each patch along a path is carried from a descriptor to those below it, so each
-//! descriptor is compared once with the patches that its parents still allow.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,13 +7,6 @@ use super::super::problem::Problem;
 use super::super::{Domain, Origin};
 use super::patch::Patch;
 use super::report::{Failures, OverlayReport};
-
-/// The progress of a patch along the path of a descriptor.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct State {
-    patch: u32,
-    progress: u128,
-}
 
 /// The overlay of one compilation.
 #[derive(Debug)]
@@ -111,26 +101,10 @@ impl Patcher {
         self.domain.charge.map(|(_, together)| together)
     }
 
-    /// The states before the first entry of a path.
-    pub fn start(&self) -> Vec<State> {
-        let state = |&patch: &u32| State { patch, progress: self.patch(patch).start() };
-        self.domain.of_rules.iter().map(state).collect()
-    }
-
-    /// Advances states by an entry. Returns also the patches that match the path with it.
-    pub fn advance(&self, states: &[State], key: &str, value: &str) -> (Vec<State>, Vec<u32>) {
-        let (mut next, mut matched) = (Vec::new(), Vec::new());
-        for state in states {
-            let patch = self.patch(state.patch);
-            let progress = patch.advance(state.progress, key, value);
-            if patch.accepts(progress) {
-                matched.push(state.patch);
-            }
-            if progress != 0 {
-                next.push(State { progress, ..*state });
-            }
-        }
-        (next, matched)
+    /// The patches of rules of the current domain that match a path.
+    pub fn matching(&self, path: &[(Arc<str>, Arc<str>)]) -> Vec<u32> {
+        let of_rules = self.domain.of_rules.iter().copied();
+        of_rules.filter(|&index| self.patch(index).matches(path)).collect()
     }
 
     pub fn patch(&self, index: u32) -> &Patch {

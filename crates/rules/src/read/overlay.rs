@@ -2,7 +2,7 @@
 
 use super::super::Origin;
 use super::super::keys::{Section, known_keys};
-use super::super::overlay::{LimitSelector, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+use super::super::overlay::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 use super::super::position::Position;
 use super::super::problem::Severity;
 use super::super::tree::{Content, Node, Value};
@@ -88,7 +88,7 @@ impl Reader<'_> {
             let value = Some(value).filter(|value| !is_null(value));
             match key {
                 "match" => matched = value,
-                "limit" => patch.limit = value.and_then(|value| self.limit_selector(value)),
+                "limit" => patch.limit = value.and_then(|value| self.limit_name(value)),
                 "set" => set = value,
                 _ => set_domain = value,
             }
@@ -126,20 +126,17 @@ impl Reader<'_> {
         patch
     }
 
-    fn limit_selector(&mut self, node: &Node<'_>) -> Option<(LimitSelector, Position)> {
-        let selector = match node.value() {
-            Some(Value::Int(number)) if number >= 1 => {
-                usize::try_from(number).ok().map(LimitSelector::Number)
+    /// Reads the name of a limit.
+    fn limit_name(&mut self, node: &Node<'_>) -> Option<(Box<str>, Position)> {
+        match node.value() {
+            Some(Value::Text(name)) if !name.is_empty() => Some((name.into(), node.position)),
+            _ => {
+                let message = format!("`limit` is {}", describe(node));
+                let help = "write the `name` of a limit; without `limit`, `set` changes all limits";
+                self.error(node.position, message, &text_of(node), help);
+                None
             }
-            Some(Value::Text(name)) if !name.is_empty() => Some(LimitSelector::Name(name.into())),
-            _ => None,
-        };
-        if selector.is_none() {
-            let message = format!("`limit` is {}", describe(node));
-            let help = "write the number of a limit, from 1, or its name";
-            self.error(node.position, message, &text_of(node), help);
         }
-        selector.map(|selector| (selector, node.position))
     }
 
     /// Reads `match`; returns the position of its entries.
@@ -151,7 +148,7 @@ impl Reader<'_> {
                 "domain" => patch.domain = Glob::new(&self.string(value, key)),
                 _ => {
                     position = Some(value.position);
-                    patch.set_steps(self.steps(value));
+                    patch.steps = self.steps(value);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::Origin;
-use super::super::overlay::{PatchedKeys, Patcher, State};
+use super::super::overlay::{PatchedKeys, Patcher};
 use super::super::position::Position;
 use super::super::problem::Problem;
 use super::super::problems::Problems;
@@ -18,10 +18,6 @@ type FieldNodes<'f, 'n> = &'f [(&'static str, &'n Node<'n>)];
 
 /// The number of problems of a patched rule that are reported, errors and warnings each.
 const MAX_PROBLEMS: usize = 10;
-
-/// The number of patches of a rule that are tried a second time. Each is then applied with all that fit:
-/// with thousands of both, this would take seconds for each rule.
-const MAX_RETRIES: usize = 100;
 
 /// A rule as it was delivered.
 struct Delivered<'t, 'n> {
@@ -41,24 +37,25 @@ struct Patched {
 }
 
 impl Reader<'_> {
-    /// Applies the patches that match a descriptor, whose path in the domain is `name`. Returns the
-    /// states of the patches for the descriptors below it, and the patches that changed it.
+    /// Applies the patches that match a descriptor below these entries, whose path in the domain is `name`. Returns
+    /// those that changed it.
     pub(super) fn apply_patches<'n>(
         &mut self,
         node: &DescriptorNode<'n>,
-        states: &[State],
+        above: &[(Arc<str>, Arc<str>)],
         read: &mut Descriptor,
         name: &str,
-    ) -> (Vec<State>, Arc<[Origin]>) {
-        let Some(patcher) = self.patcher.take() else { return Default::default() };
-        let (next, matched) = patcher.advance(states, &read.key, &read.value);
+    ) -> Arc<[Origin]> {
+        // A set with an error is rejected, whatever its patches do.
+        if read.rate_limit.is_none() || self.problems.has_errors() {
+            return Arc::default();
+        }
+        let Some(patcher) = self.patcher.take() else { return Arc::default() };
+        let entry = (read.key.as_str().into(), read.value.as_str().into());
+        let matched = patcher.matching(&[above, &[entry][..]].concat());
         let mut origins = Arc::default();
         let charge = patcher.together().filter(|together| *together != self.together);
-        // A set with an error is rejected, whatever its patches do.
-        if read.rate_limit.is_some()
-            && (!matched.is_empty() || charge.is_some())
-            && !self.problems.has_errors()
-        {
+        if !matched.is_empty() || charge.is_some() {
             let bytes = rule_bytes(name, 0, read.limit_bytes());
             let keys = self.patched_keys(&node.fields);
             let (position, below) = (node.position, &node.below);
@@ -66,7 +63,7 @@ impl Reader<'_> {
             origins = self.fit(patcher, &rule, matched, charge.unwrap_or(self.together), read);
         }
         self.patcher = Some(patcher);
-        (next, origins)
+        origins
     }
 
     /// The keys of a valid descriptor that patches change. Metadata is read again only if a patch sets
@@ -94,12 +91,13 @@ impl Reader<'_> {
         read: &mut Descriptor,
     ) -> Arc<[Origin]> {
         patcher.set_matched(&matched);
-        let mut all = self.attempt(patcher, rule, &matched, together);
+        let mut all = self.attempt(patcher, rule, &rule.keys, &matched, together);
         if together != self.together
             && let Err(errors) = &mut all
         {
-            let bare = self.attempt(patcher, rule, &[], together);
-            let with_delivered_charge = self.attempt(patcher, rule, &matched, self.together);
+            let bare = self.attempt(patcher, rule, &rule.keys, &[], together);
+            let with_delivered_charge =
+                self.attempt(patcher, rule, &rule.keys, &matched, self.together);
             if bare.is_err() || with_delivered_charge.is_ok() {
                 let errors = bare.err().unwrap_or(mem::take(errors));
                 patcher.fail_domain(&self.described(rule), errors);
@@ -115,7 +113,7 @@ impl Reader<'_> {
         };
         let Patched { read: mut patched, mut warnings, budget } = patched;
         if !warnings.is_empty() {
-            let delivered = self.attempt(patcher, rule, &[], self.together);
+            let delivered = self.attempt(patcher, rule, &rule.keys, &[], self.together);
             for known in delivered.iter().flat_map(|delivered| &delivered.warnings) {
                 warnings.retain(|warning| warning.message != known.message);
             }
@@ -138,40 +136,24 @@ impl Reader<'_> {
         matched: Vec<u32>,
         together: bool,
     ) -> Option<(Vec<u32>, Patched)> {
-        let mut patched = self.attempt(patcher, rule, &[], together).ok()?;
-        let (mut fitting, mut unfit) = (Vec::new(), Vec::new());
+        let mut patched = self.attempt(patcher, rule, &rule.keys, &[], together).ok()?;
+        let mut fitting = Vec::new();
         let mut keys = rule.keys.clone();
         for patch in matched {
-            match self.attempt_on(patcher, rule, &keys, &[patch], Some(patch), together) {
+            match self.attempt(patcher, rule, &keys, &[patch], together) {
                 Ok(better) => {
                     patched = better;
                     fitting.push(patch);
                     // It was applied to a copy before, so it can be.
                     let _ = keys.apply(patcher.patch(patch), None);
                 }
-                Err(errors) => unfit.push((patch, errors)),
+                Err(errors) => patcher.failures.add(patch, &self.described(rule), errors),
             }
-        }
-        // A patch may need a later one, as `burst` needs `algorithm: gcra`.
-        for (patch, errors) in unfit.iter_mut().take(MAX_RETRIES) {
-            let place = fitting.partition_point(|known| known < patch);
-            fitting.insert(place, *patch);
-            match self.attempt_on(patcher, rule, &rule.keys, &fitting, Some(*patch), together) {
-                Ok(better) => (patched, *errors) = (better, Vec::new()),
-                Err(newer) => {
-                    *errors = newer;
-                    fitting.remove(place);
-                }
-            }
-        }
-        let described = self.described(rule);
-        for (patch, errors) in unfit.into_iter().filter(|(_, errors)| !errors.is_empty()) {
-            patcher.failures.add(patch, &described, errors);
         }
         Some((fitting, patched))
     }
 
-    /// Reads a rule with patches. The positions of all problems are in the last one, if there is one.
+    /// Reads the keys of a rule with patches. The positions of all problems are in the last patch, if there is one.
     ///
     /// # Errors
     /// The rule is invalid with the patches.
@@ -179,31 +161,16 @@ impl Reader<'_> {
         &self,
         patcher: &Patcher,
         rule: &Delivered<'_, '_>,
-        patches: &[u32],
-        together: bool,
-    ) -> Result<Patched, Vec<Problem>> {
-        self.attempt_on(patcher, rule, &rule.keys, patches, patches.last().copied(), together)
-    }
-
-    /// Reads the keys of a rule with patches. The positions of all problems are in the patch `blamed`, if
-    /// there is one.
-    ///
-    /// # Errors
-    /// The rule is invalid with the patches.
-    fn attempt_on(
-        &self,
-        patcher: &Patcher,
-        rule: &Delivered<'_, '_>,
         keys: &PatchedKeys<'_>,
         patches: &[u32],
-        blamed: Option<u32>,
         together: bool,
     ) -> Result<Patched, Vec<Problem>> {
-        let origin = blamed.map(|blamed| &patcher.patch(blamed).origin);
+        let last = patches.last().copied();
+        let origin = last.map(|last| &patcher.patch(last).origin);
         let place = origin.map(|origin| origin.position);
         let mut keys = place.map_or_else(|| keys.clone(), |position| keys.moved(position));
         for &patch in patches {
-            let place = origin.filter(|_| Some(patch) != blamed);
+            let place = origin.filter(|_| Some(patch) != last);
             keys.apply(patcher.patch(patch), place).map_err(|problem| vec![*problem])?;
         }
         let position = place.unwrap_or(rule.position);

@@ -74,13 +74,11 @@ impl Reader<'_> {
 
     /// Reads the descriptors of a root into a domain's tree.
     pub fn descriptors(&mut self, root: &Root<'_>, tree: &mut Tree) {
-        let states = self.patcher.as_ref().map(|patcher| patcher.start()).unwrap_or_default();
         let above = Above {
             name: &root.domain,
             domain: &root.domain,
             entries: &[],
             value_to_metric: false,
-            states: &states,
         };
         // A merged domain has those of other files, which are compared with each other already.
         let known = tree.children().len();

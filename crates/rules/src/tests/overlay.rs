@@ -58,7 +58,7 @@ descriptors:
   descriptors:
   - key: b
     value: x
-    rate_limit: { unit: hour, requests_per_unit: 7 }
+    rate_limit: { unit: hour, requests_per_unit: 7, name: seven }
 - key: several
   rate_limits:
   - { unit: second, requests_per_unit: 1, name: fast }
@@ -88,7 +88,7 @@ fn keys_of_limits_are_set_and_removed() {
 }
 
 #[test]
-fn a_limit_is_selected_by_its_number_or_its_name() {
+fn a_limit_is_selected_by_its_name() {
     let several = |limit: &str| {
         let patches = format!(
             "patches: [{{ match: {{ entries: [{{ key: several }}] }}, limit: {limit}, \
@@ -96,8 +96,7 @@ fn a_limit_is_selected_by_its_number_or_its_name() {
         );
         limits(&fitted(RULES, &patches)).pop().unwrap()
     };
-    assert_eq!(several("1"), "several: 9 per second + 100 per day");
-    assert_eq!(several("2"), "several: 1 per second + 9 per day");
+    assert_eq!(several("fast"), "several: 9 per second + 100 per day");
     assert_eq!(several("daily"), "several: 1 per second + 9 per day");
     assert_eq!(several("null"), "several: 9 per second + 9 per day");
 }
@@ -130,7 +129,7 @@ patches:
 - match: { entries: [{ key: a }] }
   set: { shadow_mode: true, detailed_metric: yes, replaces: [{ name: daily }], metadata: { team: x } }
 - match: { entries: [{ key: a }, { key: b }] }
-  limit: 1
+  limit: seven
   set: { shadow_mode: true }
 - match: { entries: [{ key: several }] }
   limit: fast

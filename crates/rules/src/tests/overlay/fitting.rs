@@ -71,7 +71,7 @@ fn read(charge: &str, keys: &Keys) -> Option<Vec<String>> {
     loaded.is_good().then(|| limits(&loaded.rules))
 }
 
-/// The patches that fit: all, or one by one those that do, and then those that do beside them.
+/// The patches that fit: all, or one by one those that do.
 fn model(charge: &str, delivered: &Keys, patches: &[Keys]) -> Vec<usize> {
     let fits = |fitting: &[usize]| read(charge, &merged(delivered, patches, fitting)).is_some();
     let all: Vec<usize> = (0..patches.len()).collect();
@@ -79,11 +79,9 @@ fn model(charge: &str, delivered: &Keys, patches: &[Keys]) -> Vec<usize> {
         return all;
     }
     let mut fitting = Vec::new();
-    for index in all.iter().chain(&all) {
+    for index in all {
         let mut more = fitting.clone();
-        more.push(*index);
-        more.sort_unstable();
-        more.dedup();
+        more.push(index);
         if fits(&more) {
             fitting = more;
         }

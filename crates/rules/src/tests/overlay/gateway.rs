@@ -11,7 +11,6 @@ use crate::{Loaded, Options, OverlayReport, Problems, RuleSet};
 const PATCHES: &str = "
 patches:
 - match: { domain: '*', entries: [{ key: '*' }, { key: 'rule-*-match-*', value: '*' }] }
-  limit: 1
   set: { algorithm: gcra, burst: 20 }
 ";
 
