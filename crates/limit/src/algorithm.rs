@@ -6,7 +6,6 @@
 use std::fmt;
 
 use super::hit_log::HitLog;
-use super::idle::Spans;
 use super::{
     HoldLevels, Levels, Micros, NumbersChange, NumbersError, SavedNumbers, SpanCount, Undo, Verdict,
 };
@@ -182,24 +181,6 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Adds the parameters, besides the number and the period, by their names in rule files.
     fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>));
 
-    /// Returns the most hits that are admitted in one of these spans, if no clock steps back; none if
-    /// that is not known.
-    fn most_admitted(&self, _: Spans) -> Option<u128> {
-        None
-    }
-
-    /// Returns the spans of which one has more than `n` hits whenever hits are denied; none if there
-    /// are no such spans.
-    fn denies_by(&self) -> Option<Spans> {
-        None
-    }
-
-    /// Returns whether it is certain, by their states alone, that this limit denies whatever the other
-    /// denies.
-    fn is_as_strict(&self, _: &Self) -> bool {
-        false
-    }
-
     /// Appends what an old state would be misread without. It becomes a part of keys: readable,
     /// without braces, periods in seconds.
     fn write_shape(&self, shape: &mut String);
@@ -322,16 +303,6 @@ macro_rules! define_algorithms {
             pub(super) fn unpack(&self, packed: Packed, now: Micros) -> LimitState {
                 match self {
                     $(Algorithm::$name(limit) => LimitState::$name(limit.unpack(packed, now).into()),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::is_as_strict`]. Limits of two algorithms are not compared.
-            pub(super) fn is_as_strict(&self, other: &Algorithm) -> bool {
-                match (self, other) {
-                    $((Algorithm::$name(limit), Algorithm::$name(other)) => {
-                        limit.is_as_strict(other)
-                    })*
-                    _ => false,
                 }
             }
 

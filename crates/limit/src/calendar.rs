@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use super::{Micros, SECOND, Unit};
+use super::{Micros, Unit};
 
 /// The windows of one unit in one time zone.
 #[derive(Debug)]
@@ -56,17 +56,6 @@ impl Calendar {
     /// Returns the zone's IANA name, as configured.
     pub fn zone(&self) -> &str {
         &self.name
-    }
-
-    /// Returns a length that no window exceeds, also where a zone repeats a day.
-    pub(crate) fn longest_window(&self) -> Micros {
-        let days = match self.unit {
-            Unit::Week => 8,
-            Unit::Month => 32,
-            Unit::Year => 367,
-            _ => 2,
-        };
-        days * 86_400 * SECOND
     }
 
     /// Returns the start and the end of the window of `t`. The calendar ends with the year 9999: one
@@ -129,6 +118,7 @@ impl Calendar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SECOND;
 
     fn at(text: &str) -> Micros {
         text.parse::<Timestamp>().unwrap().as_microsecond() as Micros

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::hit_log::HitLog;
-use super::idle::Spans;
 use super::{
     Algorithm, ChargeOutcome, Hits, HoldLevels, Levels, Limit, LimitAlgorithm, LimitState, Micros,
     NumbersChange, NumbersError, Op, Packed, Parameter, SpanCount, Undo, Verdict, packed,
@@ -70,8 +69,6 @@ methods! {
     fn log_period() -> Option<Micros>;
     fn longest_span() -> Option<Micros>;
     fn write_text(text: &mut fmt::Formatter<'_>) -> fmt::Result;
-    fn most_admitted(spans: Spans) -> Option<u128>;
-    fn denies_by() -> Option<Spans>;
     fn write_shape(shape: &mut String) -> ();
 }
 

@@ -2,7 +2,6 @@
 
 mod add;
 mod examples;
-mod idle;
 mod inspect;
 mod model;
 mod packed;

@@ -10,7 +10,6 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use super::position::Position;
-pub(crate) use scalar::base_60;
 pub use scalar::{Style, Value};
 
 /// Bytes of text that count as one more node in the size of a scalar.

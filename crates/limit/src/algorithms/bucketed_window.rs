@@ -10,7 +10,6 @@
 use std::fmt::Write;
 
 use crate::hit_log::HitLog;
-use crate::idle::Spans;
 use crate::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
     SavedNumbers, SpanCount, Undo, Verdict, saved, wait,
@@ -207,14 +206,6 @@ impl LimitAlgorithm for BucketedWindow {
 
     fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
         add("buckets", Parameter::Number(self.buckets.into()));
-    }
-
-    fn most_admitted(&self, spans: Spans) -> Option<u128> {
-        Some(spans.most_by_spans(self.n, self.period))
-    }
-
-    fn denies_by(&self) -> Option<Spans> {
-        Some(Spans::Any(self.span() * u64::from(self.slots())))
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
-use crate::idle::Spans;
 use crate::{
     Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter,
     SECOND, SavedNumbers, Undo, Verdict, saved, wait,
@@ -132,17 +131,6 @@ impl LimitAlgorithm for FixedWindow {
             add("align", Parameter::Text(Some("calendar")));
             add("time_zone", Parameter::Text(Some(calendar.zone())));
         }
-    }
-
-    fn most_admitted(&self, spans: Spans) -> Option<u128> {
-        self.calendar.is_none().then(|| spans.most_by_windows(self.n, self.period))
-    }
-
-    fn denies_by(&self) -> Option<Spans> {
-        Some(match &self.calendar {
-            Some(calendar) => Spans::Any(calendar.longest_window()),
-            None => Spans::Epoch(self.period),
-        })
     }
 
     fn write_shape(&self, shape: &mut String) {

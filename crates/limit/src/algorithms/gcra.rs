@@ -24,7 +24,6 @@ use std::fmt::{self, Write};
 pub use self::state::State;
 use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
-use crate::idle::Spans;
 use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
     NumbersChange, NumbersError, Packed, Parameter, SECOND, SavedNumbers, Verdict, saved,
@@ -276,18 +275,6 @@ impl LimitAlgorithm for Gcra {
 
     fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
         add("burst", Parameter::Number(self.burst));
-    }
-
-    fn most_admitted(&self, spans: Spans) -> Option<u128> {
-        let [burst, n, p, tick, _] = self.numbers().map(u128::from);
-        Some(burst + ((u128::from(spans.length()) / tick + 1) * n).div_ceil(p))
-    }
-
-    /// The level of the faster one is never higher.
-    fn is_as_strict(&self, other: &Gcra) -> bool {
-        let product = |n: u64, p: u64| u128::from(n) * u128::from(p);
-        let is_slower = product(self.n, other.p) <= product(other.n, self.p);
-        self.tick == other.tick && is_slower && self.burst <= other.burst
     }
 
     fn write_shape(&self, shape: &mut String) {

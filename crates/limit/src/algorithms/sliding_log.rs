@@ -11,7 +11,6 @@
 use std::fmt::Write;
 
 use crate::hit_log::{HitLog, LimitSummary, LogSummary};
-use crate::idle::Spans;
 use crate::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
     SavedNumbers, SpanCount, Undo, Verdict, wait,
@@ -110,14 +109,6 @@ impl LimitAlgorithm for SlidingLog {
     }
 
     fn parameters(&self, _: &mut dyn FnMut(&'static str, Parameter<'_>)) {}
-
-    fn most_admitted(&self, spans: Spans) -> Option<u128> {
-        Some(spans.most_by_spans(self.n, self.period))
-    }
-
-    fn denies_by(&self) -> Option<Spans> {
-        Some(Spans::Any(self.period))
-    }
 
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.

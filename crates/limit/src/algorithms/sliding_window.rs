@@ -13,7 +13,6 @@
 use std::fmt::Write;
 
 use crate::hit_log::HitLog;
-use crate::idle::Spans;
 use crate::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
     SavedNumbers, Undo, Verdict, saved, wait,
@@ -170,15 +169,6 @@ impl LimitAlgorithm for SlidingWindow {
     }
 
     fn parameters(&self, _: &mut dyn FnMut(&'static str, Parameter<'_>)) {}
-
-    fn most_admitted(&self, spans: Spans) -> Option<u128> {
-        Some(spans.most_by_windows(self.n, self.period))
-    }
-
-    /// The state does not depend on `n`.
-    fn is_as_strict(&self, other: &SlidingWindow) -> bool {
-        self.period == other.period && self.n <= other.n
-    }
 
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.

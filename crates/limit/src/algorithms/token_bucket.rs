@@ -13,7 +13,6 @@ use std::fmt::{self, Write};
 
 use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
-use crate::idle::Spans;
 use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
     NumbersError, Packed, Parameter, SECOND, SavedNumbers, Verdict, saved, wait,
@@ -152,18 +151,6 @@ impl LimitAlgorithm for TokenBucket {
         add("refill_interval_seconds", Parameter::Duration(self.interval));
         add("strict", Parameter::Flag(self.strict));
         add("max_debt", Parameter::Number(self.max_debt.into()));
-    }
-
-    fn most_admitted(&self, spans: Spans) -> Option<u128> {
-        let steps = u128::from(spans.length() / self.interval + 1);
-        Some(u128::from(self.capacity) + u128::from(self.amount) * steps)
-    }
-
-    /// Returns whether the other bucket refills alike and holds as many tokens or more: then as many tokens are
-    /// missing from both at any time.
-    fn is_as_strict(&self, other: &TokenBucket) -> bool {
-        let steps = (self.interval, self.amount) == (other.interval, other.amount);
-        steps && !self.strict && !other.strict && self.capacity <= other.capacity
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -6,11 +6,10 @@ use std::collections::HashMap;
 
 use super::super::keys::is_known;
 use super::super::problem::{Problem, Severity};
-use super::super::tree::{Node, Value, base_60};
+use super::super::tree::{Node, Value};
 use super::super::{Origin, Position};
 use super::Reader;
 use super::limits::{LimitFields, ReplacedName};
-use weir_limit::idle_limits;
 
 /// The keys whose values are any text.
 const TEXTS: [&str; 5] = ["domain", "key", "value", "name", "hold_id"];
@@ -30,10 +29,6 @@ impl Reader<'_> {
         let (meaning, printed) = match value {
             Value::Bool(value) => ("boolean", value.to_string()),
             Value::Int(value) => ("number", value.to_string()),
-            Value::Text(_) if node.is_plain() => match base_60(text) {
-                Some(value) => ("number", value.to_string()),
-                None => return,
-            },
             _ => return,
         };
         if printed != text && TEXTS.contains(&field) {
@@ -91,7 +86,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns about limits of a rule that deny everything or never, and notes its `replaces`. Patches may
+    /// Warns about limits of a rule that deny everything, and notes its `replaces`. Patches may
     /// come from elsewhere: the warnings about a rule with any are at `patched`.
     pub(super) fn lint_limits(&mut self, fields: &LimitFields, patched: Option<Position>) {
         if !self.lint {
@@ -107,18 +102,6 @@ impl Reader<'_> {
             name: item.name.clone(),
             position: patched.unwrap_or(item.position),
         }));
-        // An invalid limit has a place only.
-        if fields.limits.len() != fields.places.len() {
-            return;
-        }
-        for (idle, by) in idle_limits(&fields.limits) {
-            let message = format!(
-                "this limit never decides: whatever '{}' allows, '{}' allows too",
-                fields.limits[by], fields.limits[idle]
-            );
-            let help = "remove it, or allow less";
-            self.warn(patched.unwrap_or(fields.places[idle].position), message, "", help);
-        }
     }
 
     /// Warns about keys that occur twice in a map. Unknown ones are errors.

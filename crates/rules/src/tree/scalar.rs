@@ -71,26 +71,6 @@ fn number(text: &str) -> Value<'_> {
     if is_float(&digits) { Value::Other } else { Value::Text(text) }
 }
 
-/// Returns the number that YAML 1.1 reads in base 60, such as 750 for `12:30`. The reference's parser
-/// reads text, and so does [`Style::value`].
-pub(crate) fn base_60(text: &str) -> Option<i64> {
-    let (sign, unsigned) = match text.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let (first, rest) = unsigned.split_once(':')?;
-    if !first.starts_with(|c: char| matches!(c, '1'..='9')) {
-        return None;
-    }
-    let mut number = first.replace('_', "").parse::<i64>().ok()?;
-    for part in rest.split(':') {
-        let is_digits = part.len() <= 2 && part.bytes().all(|digit| digit.is_ascii_digit());
-        let digits = part.parse().ok().filter(|digits| is_digits && *digits < 60)?;
-        number = number.checked_mul(60)?.checked_add(digits)?;
-    }
-    Some(sign * number)
-}
-
 fn is_float(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     matches!(unsigned, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN")
@@ -101,31 +81,7 @@ fn is_float(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::base_60;
     use crate::yaml::tests::value;
-
-    #[test]
-    fn times_are_numbers_in_base_60() {
-        for (text, wanted) in [
-            ("12:30", Some(750)),
-            ("1:2:3", Some(3_723)),
-            ("-1_0:5", Some(-605)),
-            ("+190:20:30", Some(685_230)),
-            // None of these is an integer of YAML 1.1.
-            ("08:30", None),
-            ("12:60", None),
-            ("12:305", None),
-            ("12:", None),
-            ("12:+3", None),
-            ("12:30:ab", None),
-            ("_1:30", None),
-            ("::1", None),
-            ("1", None),
-            ("9223372036854775807:0", None),
-        ] {
-            assert_eq!(base_60(text), wanted, "{text}");
-        }
-    }
 
     #[test]
     fn scalars_follow_yaml_1_1() {
