@@ -412,6 +412,7 @@ fn standard_input_and_manifests_are_read() {
     let manifest = "\
 apiVersion: v1
 kind: ConfigMap
+metadata: { name: rules }
 data:
   a.yaml: |
     domain: a
@@ -426,9 +427,9 @@ data:
     let ran = check_stdin(directory.path(), manifest, &["-"]);
     assert_eq!(ran.code, Some(1));
     let wanted = "\
-<stdin>:6:5: error: config error, unknown key 'uint'
- 6 |     uint: day
-   |     ^^^^
+<stdin>#rules/a.yaml:2:1: error: config error, unknown key 'uint'
+ 2 | uint: day
+   | ^^^^
   help: the keys of the root of the file are: domain, charge, on_store_failure, descriptors
 1 error, 0 warnings
 ";
@@ -438,7 +439,7 @@ data:
     assert_eq!(ran.code, Some(0), "{}", ran.out);
     let place =
         |rule: usize| (json["rules"][rule]["file"].clone(), json["rules"][rule]["line"].clone());
-    assert_eq!(place(0), ("m.yaml".into(), 9.into()));
+    assert_eq!(place(0), ("m.yaml#rules/b.yaml".into(), 3.into()));
     assert_eq!(place(1), ("<stdin>".into(), 3.into()));
     let ran = check_stdin(directory.path(), &"x".repeat(200), &["-", "--max-file", "100"]);
     assert!(

@@ -33,7 +33,6 @@ mod render;
 mod reserve;
 mod rule;
 pub mod source;
-mod source_map;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -99,7 +99,7 @@ impl ListReader {
             }
         };
         if let Some(lists) = self.embedded.clone() {
-            return self.embedded_list(&lists, rule_file, name, report);
+            return self.embedded_list(&lists, name, report);
         }
         if let Some(known) = self.read.get(&path) {
             return known.clone();
@@ -152,12 +152,10 @@ impl ListReader {
         list
     }
 
-    /// Reads a list of the manifest that has the rule file. Errors have the lines of the manifest; values that are
-    /// found have those of the list.
+    /// Reads a list of the ConfigMap that has the rule file.
     fn embedded_list(
         &mut self,
         lists: &[EmbeddedList],
-        rule_file: &str,
         name: &str,
         report: &mut dyn FnMut(ListError),
     ) -> Arc<ValueList> {
@@ -168,14 +166,12 @@ impl ListReader {
             report(ListError::Whole(message, help.to_owned()));
             return Arc::default();
         };
-        let (line, column) = list.map.locate(1, 1);
-        // No path of a file has this character.
-        let place = PathBuf::from(format!("{rule_file}\0{line}:{column}"));
+        // No path of a file has this character, and each ConfigMap has a list of its own.
+        let place = PathBuf::from(format!("{:p}\0{name}", lists.as_ptr()));
         let parse = || {
             Arc::new(ValueList::parse(&list.text, |error| {
                 let LineError { position, text, message, help } = error;
-                let (path, text) = (rule_file.to_owned(), text.to_owned());
-                let position = list.map.position(position);
+                let (path, text) = (list.path.clone(), text.to_owned());
                 report(ListError::Line { path, position, text, message, help })
             }))
         };

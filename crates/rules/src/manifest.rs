@@ -4,82 +4,57 @@ use std::sync::Arc;
 
 use super::document::Document;
 use super::embedded_list::EmbeddedList;
-use super::position::Position;
 use super::problem::{Problem, lines};
-use super::source::{RuleFile, all_documents, first_document};
-use super::source_map::SourceMap;
-use super::to_yaml::YAML_HEADER;
+use super::source::RuleFile;
 use super::tree::{Content, Node};
 use super::yaml::Documents;
 use super::yaml_help;
 
-/// A rule file whose positions are those in the file that has it.
+/// A rule file, or one in a ConfigMap of a manifest: then its name is `MANIFEST#CONFIGMAP/ENTRY`.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// The path, as problems show it.
-    pub name: String,
-    /// The text of the whole file.
-    pub text: Arc<str>,
-    embedded: Option<Embedded>,
-}
-
-/// A rule file within a manifest.
-#[derive(Clone, Debug)]
-struct Embedded {
-    text: String,
-    map: SourceMap,
+    file: RuleFile,
     /// The other entries of its ConfigMap.
-    lists: Arc<[EmbeddedList]>,
+    lists: Option<Arc<[EmbeddedList]>>,
 }
 
 impl From<RuleFile> for SourceFile {
     fn from(file: RuleFile) -> SourceFile {
-        SourceFile { name: file.name, text: file.text.into(), embedded: None }
+        SourceFile { file, lists: None }
     }
 }
 
 impl Document for SourceFile {
     fn name(&self) -> &str {
-        &self.name
+        self.file.name()
     }
 
     fn text_bytes(&self) -> usize {
-        self.embedded.as_ref().map_or(self.text.len(), |embedded| embedded.text.len())
+        self.file.text_bytes()
     }
 
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
-        first_document(&self.name, &self.text, self.documents(), warn)
+        self.file.tree(warn)
     }
 
     fn trees(&self, warn: &mut dyn FnMut(Problem)) -> Result<Vec<Option<Node<'_>>>, Problem> {
-        let text = self.embedded.as_ref().map_or(&*self.text, |embedded| &embedded.text);
-        match text.starts_with(YAML_HEADER) {
-            true => all_documents(&self.name, &self.text, self.documents()),
-            false => self.tree(warn).map(|tree| vec![tree]),
-        }
+        self.file.trees(warn)
     }
 
     fn lists(&self) -> Option<Arc<[EmbeddedList]>> {
-        self.embedded.as_ref().map(|embedded| embedded.lists.clone())
+        self.lists.clone()
     }
 
     fn source_text(&self) -> Option<&str> {
-        Some(&self.text)
+        self.file.source_text()
     }
 
     fn locate<'l>(_: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
-        problems.iter().map(|problem| (problem.place(), *problem)).collect()
+        RuleFile::locate(&[], problems)
     }
 }
 
 impl SourceFile {
-    fn documents(&self) -> Documents<'_> {
-        match &self.embedded {
-            Some(embedded) => Documents::within(&embedded.text, &embedded.map),
-            None => Documents::new(&self.text),
-        }
-    }
-
     /// Returns the rule files of a manifest; of any other file, the file.
     pub fn unpack(file: RuleFile, problems: &mut Vec<Problem>) -> Vec<SourceFile> {
         match unpack(&file) {
@@ -88,24 +63,15 @@ impl SourceFile {
                 problems.push(problem);
                 Vec::new()
             }
-            Some(Ok(found)) => {
-                let text: Arc<str> = file.text.into();
-                let source = |embedded| SourceFile {
-                    name: file.name.clone(),
-                    text: text.clone(),
-                    embedded: Some(embedded),
-                };
-                found.into_iter().map(source).collect()
-            }
+            Some(Ok(found)) => found,
         }
     }
 }
 
 /// Returns the rule files in the ConfigMaps of a manifest; none if the file is no manifest.
-fn unpack(file: &RuleFile) -> Option<Result<Vec<Embedded>, Problem>> {
+fn unpack(file: &RuleFile) -> Option<Result<Vec<SourceFile>, Problem>> {
     // Most files are no manifests: they are not parsed for that.
     memchr::memmem::find(file.text.as_bytes(), b"apiVersion")?;
-    let lines: Vec<&str> = lines(&file.text).collect();
     let mut found = Vec::new();
     for (i, document) in Documents::new(&file.text).enumerate() {
         let root = match document {
@@ -118,7 +84,7 @@ fn unpack(file: &RuleFile) -> Option<Result<Vec<Embedded>, Problem>> {
         if !is_object && i == 0 {
             return None;
         }
-        add(&root, &lines, &mut found);
+        add(&root, &file.name, &mut found);
     }
     Some(match found.is_empty() {
         false => Ok(found),
@@ -132,34 +98,34 @@ fn unpack(file: &RuleFile) -> Option<Result<Vec<Embedded>, Problem>> {
 }
 
 /// Adds the rule files of one object: a ConfigMap, or a list of objects.
-fn add(object: &Node<'_>, lines: &[&str], found: &mut Vec<Embedded>) {
+fn add(object: &Node<'_>, manifest: &str, found: &mut Vec<SourceFile>) {
     let kind = get(object, "kind").and_then(Node::text).unwrap_or_default();
     if kind == "List" || kind == "ConfigMapList" {
         let items = get(object, "items").map(Node::content);
         if let Some(Content::List(items)) = items {
-            items.iter().for_each(|item| add(item, lines, found));
+            items.iter().for_each(|item| add(item, manifest, found));
         }
     }
     let Some(Content::Map(data)) = get(object, "data").map(Node::content) else { return };
     if kind != "ConfigMap" {
         return;
     }
+    let config_map = get(object, "metadata").and_then(|metadata| get(metadata, "name"));
+    let config_map = config_map.and_then(Node::text).unwrap_or_default();
     let (mut rules, mut lists) = (Vec::new(), Vec::new());
     for (name, value) in data {
-        if let (Some(name), Some(text)) = (name.text(), value.text())
-            && let Position::Line { line, column } = value.position
-        {
-            let map = SourceMap::of_scalar(lines, line.get(), column, text);
+        if let (Some(name), Some(text)) = (name.text(), value.text()) {
+            let path = format!("{manifest}#{config_map}/{name}");
             match is_rule_file(name, text) {
-                true => rules.push((text.to_owned(), map)),
+                true => rules.push(RuleFile { name: path, text: text.to_owned() }),
                 false => {
-                    lists.push(EmbeddedList { name: name.to_owned(), text: text.to_owned(), map });
+                    lists.push(EmbeddedList { name: name.to_owned(), path, text: text.to_owned() });
                 }
             }
         }
     }
     let lists: Arc<[EmbeddedList]> = lists.into();
-    found.extend(rules.into_iter().map(|(text, map)| Embedded { text, map, lists: lists.clone() }));
+    found.extend(rules.into_iter().map(|file| SourceFile { file, lists: Some(lists.clone()) }));
 }
 
 /// The keys at the top of a rule file.

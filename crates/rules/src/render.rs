@@ -32,7 +32,7 @@ fn lines<'l>(
     let key = |problem: &&'l Problem| Some((problem.file.as_str(), problem.position?.line()?));
     let mut found: BTreeMap<(&str, u32), Option<&str>> =
         problems.iter().filter_map(key).map(|key| (key, None)).collect();
-    // A manifest is the text of several files.
+    // ConfigMaps of one name may have entries of one name.
     let mut seen = HashSet::new();
     for file in files {
         let name = file.name();

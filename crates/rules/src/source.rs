@@ -52,7 +52,7 @@ impl Document for RuleFile {
 }
 
 /// Builds the tree of the first document, and warns about further ones.
-pub(super) fn first_document<'d>(
+fn first_document<'d>(
     name: &str,
     text: &str,
     mut documents: Documents<'d>,
@@ -71,7 +71,7 @@ pub(super) fn first_document<'d>(
 }
 
 /// Builds the trees of all documents, of which there is at least one.
-pub(super) fn all_documents<'d>(
+fn all_documents<'d>(
     name: &str,
     text: &str,
     documents: Documents<'d>,

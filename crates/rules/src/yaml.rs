@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Span, StrInput};
 
 use super::position::Position;
-use super::source_map::SourceMap;
 use super::tree::Node;
 use tags::resolve;
 
@@ -44,7 +43,6 @@ pub fn parse(text: &str) -> Result<Option<Node<'_>>, SyntaxError> {
 pub struct Documents<'a> {
     /// The parser; none after an error, and at the end.
     parser: Option<Parser<'a, StrInput<'a>>>,
-    map: Option<&'a SourceMap>,
 }
 
 impl<'a> Documents<'a> {
@@ -54,18 +52,12 @@ impl<'a> Documents<'a> {
         options.set_emit_comments(false);
         options.block_nesting_limit = MAX_DEPTH;
         options.flow_nesting_limit = MAX_DEPTH;
-        Documents { parser: Some(Parser::new_from_str_with_options(text, options)), map: None }
-    }
-
-    /// The documents of a scalar's value, with positions in the file that has it.
-    pub(super) fn within(text: &'a str, map: &'a SourceMap) -> Documents<'a> {
-        Documents { map: Some(map), ..Documents::new(text) }
+        Documents { parser: Some(Parser::new_from_str_with_options(text, options)) }
     }
 
     /// Returns the position of the next node or syntax error: what comes after the documents that were
     /// read. An empty document has none.
     pub fn rest(mut self) -> Option<Position> {
-        let map = self.map;
         for event in self.parser.as_mut()? {
             match event {
                 Ok((Event::Scalar(text, ScalarStyle::Plain, ..), _))
@@ -73,21 +65,21 @@ impl<'a> Documents<'a> {
                 Ok((
                     Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..),
                     span,
-                )) => return Some(position(span.start, map)),
+                )) => return Some(position(span.start)),
                 Ok(_) => {}
-                Err(error) => return Some(position(*error.marker(), map)),
+                Err(error) => return Some(position(*error.marker())),
             }
         }
         None
     }
 
     fn read(&mut self) -> Option<Result<Option<Node<'a>>, SyntaxError>> {
-        let mut tree = TreeBuilder { map: self.map, ..TreeBuilder::default() };
+        let mut tree = TreeBuilder::default();
         for event in self.parser.as_mut()? {
             let (event, span) = match event {
                 Ok(event) => event,
                 Err(error) => {
-                    let (line, column) = line_column(*error.marker(), self.map);
+                    let (line, column) = line_column(*error.marker());
                     return Some(Err(SyntaxError { line, column, message: error.info() }));
                 }
             };
@@ -116,15 +108,14 @@ impl<'a> Iterator for Documents<'a> {
     }
 }
 
-fn position(marker: Marker, map: Option<&SourceMap>) -> Position {
-    let (line, column) = line_column(marker, map);
+fn position(marker: Marker) -> Position {
+    let (line, column) = line_column(marker);
     Position::in_text(line, column)
 }
 
 /// The line and column of a marker, counted from 1.
-fn line_column(marker: Marker, map: Option<&SourceMap>) -> (u32, u32) {
-    let (line, column) = (marker.line() as u32, marker.col() as u32 + 1);
-    map.map_or((line, column), |map| map.locate(line, column))
+fn line_column(marker: Marker) -> (u32, u32) {
+    (marker.line() as u32, marker.col() as u32 + 1)
 }
 
 /// A list or map that is not complete.
@@ -145,7 +136,6 @@ impl<'a> Open<'a> {
 
 #[derive(Default)]
 struct TreeBuilder<'a> {
-    map: Option<&'a SourceMap>,
     open: Vec<Open<'a>>,
     anchors: HashMap<usize, Node<'a>>,
     root: Option<Node<'a>>,
@@ -156,7 +146,7 @@ struct TreeBuilder<'a> {
 
 impl<'a> TreeBuilder<'a> {
     fn add(&mut self, event: Event<'a>, span: &Span) -> Result<(), SyntaxError> {
-        let (line, column) = line_column(span.start, self.map);
+        let (line, column) = line_column(span.start);
         let position = Position::in_text(line, column);
         let error_here = |message: &str| SyntaxError { line, column, message: message.to_owned() };
         let (mut node, anchor) = match event {

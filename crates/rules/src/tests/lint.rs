@@ -324,21 +324,21 @@ items:
 "#;
 
 #[test]
-fn manifests_are_unpacked_with_their_positions() {
+fn manifests_are_unpacked_with_positions_in_their_entries() {
     let mut problems = Vec::new();
     let files = SourceFile::unpack(file("m.yaml", MANIFEST), &mut problems);
     assert!(problems.is_empty());
-    assert_eq!(files.iter().map(|file| file.name()).collect::<Vec<_>>(), ["m.yaml", "m.yaml"]);
+    assert_eq!(files.iter().map(|file| file.name()).collect::<Vec<_>>(), ["m.yaml#rules/shop.yaml", "m.yaml#/api.yml"]);
     let loaded = Loaded::compile(files, Problems::default(), &options(), None);
-    let wanted = r#"m.yaml:10:21: warning: no `requests_per_unit`: this limit denies everything
- 10 |         rate_limit: { unit: minute }
-    |                     ^
+    let wanted = r"m.yaml#rules/shop.yaml:5:17: warning: no `requests_per_unit`: this limit denies everything
+ 5 |     rate_limit: { unit: minute }
+   |                 ^
   help: write `requests_per_unit: N`, or 0 to deny everything
-m.yaml:25:32: error: invalid rate limit unit 'fortnight'
- 25 |         \  rate_limit: { unit: fortnight, requests_per_unit: 1 }\n"
-    |                                ^^^^^^^^^
+m.yaml#/api.yml:5:23: error: invalid rate limit unit 'fortnight'
+ 5 |   rate_limit: { unit: fortnight, requests_per_unit: 1 }
+   |                       ^^^^^^^^^
   help: write one of second, minute, hour, day, week, month, year
-"#;
+";
     let rendered = loaded.render(loaded.problems.iter());
     assert_eq!(rendered, wanted);
 }
@@ -372,8 +372,8 @@ fn the_lists_of_a_manifest_are_other_entries_of_the_config_map() {
     assert_eq!(
         reported,
         [
-            "m.yaml:10:5: error: config error, '10.0.0.1/8' has bits set after its prefix",
-            "m.yaml:18:31: error: config error, the ConfigMap has no list 'blocked.txt'",
+            "m.yaml#/blocked.txt:2:1: error: config error, '10.0.0.1/8' has bits set after its prefix",
+            "m.yaml#/r.yaml:3:27: error: config error, the ConfigMap has no list 'blocked.txt'",
         ]
     );
 }
@@ -409,7 +409,7 @@ fn manifests_without_rules_and_broken_ones_are_errors() {
         "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n    domain: d\n    descriptors: [\n";
     let files = SourceFile::unpack(file("m.yaml", text), &mut problems);
     let loaded = Loaded::compile(files, Problems::default(), &options(), None);
-    assert!(loaded.problems[0].to_string().starts_with("m.yaml:6:"), "{:?}", loaded.problems);
+    assert!(loaded.problems[0].to_string().starts_with("m.yaml#/a.yaml:2:"), "{:?}", loaded.problems);
     // A rule file that only mentions the word stays one.
     let rules = "domain: d # apiVersion\n";
     assert_eq!(SourceFile::unpack(file("r.yaml", rules), &mut problems).len(), 1);
