@@ -21,7 +21,7 @@ use weir_limit::{
     Algorithm, Calendar, FixedWindow, Gcra, Limit, Op, Plan, SECOND, SlidingLog, SlidingWindow,
     Unit,
 };
-use weir_store::redis::{Access, Clock, Endpoint, Layout, Login, Options, RedisStore, Topology};
+use weir_store::redis::{Access, Clock, Endpoint, Login, Options, RedisStore, Topology};
 use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 /// Returns the CPU time of the main thread of a process, in nanoseconds.
@@ -132,12 +132,10 @@ fn store(topology: Topology) -> RedisStore {
         sentinel_access: access.clone(),
         access,
         prefix: "weir:".into(),
-        layout: Layout::Weir,
         clock: Clock::Server,
         wall: Arc::new(SystemClock::new()),
         slow_after: timeout,
         caller_deadline_below: Duration::ZERO,
-        probe_max: timeout,
         connections: 1,
     })
 }

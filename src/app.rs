@@ -158,10 +158,6 @@ impl App {
             let limiter = limiter.clone();
             flushers.add("store.leases", async move { limiter.store().drained().await });
         }
-        if *settings.store.count_replicas && limiter.store().replica_register().is_some() {
-            let limiter = limiter.clone();
-            flushers.add("store.replicas", async move { limiter.store().withdraw().await });
-        }
         if is_shared {
             health = health.with_shared_controls();
         }

@@ -106,7 +106,7 @@ impl Settings {
         settings.warnings.extend(reference::contradicted(&inputs.env, &settings));
         settings.choose_store(&redis_variables);
         settings.check_disk(&mut errors);
-        redis::check_replicas(&mut settings, &mut errors);
+        redis::check_top_share(&mut settings);
         redis::check_leases(&settings, &mut errors);
         settings.choose_statsd();
         settings.mogrifiers = statsd::check(&settings, &inputs.env, &mut errors);

@@ -3,7 +3,6 @@
 mod configured;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(super) use self::configured::ConfiguredStore;
 use crate::settings::Settings;
@@ -17,7 +16,7 @@ use weir_store::guard::Guard;
 use weir_store::leases::Leases;
 use weir_store::memory::MemoryStore;
 use weir_store::per_second::PerSecond;
-use weir_store::redis::{Layout, RedisStore, Topology};
+use weir_store::redis::{RedisStore, Topology};
 
 /// Denials cached at a time, about 100 bytes each.
 const CACHED_DENIALS: usize = 64 * 1024;
@@ -65,21 +64,14 @@ pub(super) fn make(
             "replicas share no controls and no lists of top keys: store.redis.topology is proxy"
         );
     }
-    let leases_for = match redis.layout {
-        Layout::Weir => *store.leases_for,
-        Layout::Reference => Duration::ZERO,
-    };
     let stores = PerSecond::new(RedisStore::new(redis), per_second.map(RedisStore::new));
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
-    let leases = Leases::new(stores, BootClock, leases_for);
+    let leases = Leases::new(stores, BootClock, *store.leases_for);
     let denying =
         DenyLocally::new(leases, clock.clone(), deny_for, cached).forgetting_where_leased();
-    let mut guard = Guard::new(denying, clock, on_failure, replicas, max_keys)
+    let guard = Guard::new(denying, clock, on_failure, replicas, max_keys)
         .with_max_reservations(max_reservations);
-    if *store.count_replicas {
-        guard = guard.counting_replicas();
-    }
     Ok(ConfiguredStore::Redis(Box::new(guard)))
 }
 

@@ -21,7 +21,6 @@ use weir_limiter::controls;
 use weir_limiter::top;
 use weir_rules::Lists;
 use weir_rules::source::Selection;
-use weir_store::redis::Layout;
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
 const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
@@ -54,8 +53,6 @@ impl Settings {
             max_series: *self.metrics.max_series,
             lint: false,
             near_limit_ratio: (*self.top.entries > 0).then_some(*self.metrics.near_limit_ratio),
-            reference_layout: *self.store.kind == StoreKind::Redis
-                && *self.store.redis.layout == Layout::Reference,
             calendar_months: *self.rules.calendar_months,
             lists: self.lists(),
             watched_lists: None,

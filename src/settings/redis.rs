@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::setting::Resolved;
-use super::table::{self, StoreKind, TopologyKind};
+use super::table::{StoreKind, TopologyKind};
 use super::{SettingError, Settings};
 use crate::service::caller_deadline_below;
 use url::Url;
 use weir_common::clock::WallClock;
-use weir_store::redis::{Access, Endpoint, Layout, Login, Options, PasswordFile, Topology};
+use weir_store::redis::{Access, Endpoint, Login, Options, PasswordFile, Topology};
 
 /// The settings that both groups have, of one of them.
 #[derive(Clone, Copy, Debug)]
@@ -109,44 +109,19 @@ pub fn check_leases(settings: &Settings, errors: &mut Vec<SettingError>) {
     }
 }
 
-/// Checks that replicas can be counted and can share their lists, if they are to.
-pub fn check_replicas(settings: &mut Settings, errors: &mut Vec<SettingError>) {
-    let (kind, layout) = (&settings.store.kind, *settings.store.redis.layout);
-    let mut warnings = Vec::new();
-    for (switch, help) in [
-        (&settings.store.count_replicas, "remove it, and set store.replicas"),
-        (&settings.top.share, "remove it: each replica lists its own keys"),
-    ] {
-        if !**switch {
-            continue;
-        }
-        if **kind != StoreKind::Redis {
-            let (name, origin, kind) = (switch.setting.name, &switch.origin, &kind.text);
-            warnings.push(format!("{name} ({origin}) has no effect: store.kind is {kind}"));
-        } else if layout == Layout::Reference {
-            errors.push(switch.error(
-                "is true, but store.redis.layout is reference, with which weir writes the reference's keys alone",
-                help,
-            ));
-        }
-    }
-    let share = &settings.top.share;
-    if **share
-        && **kind == StoreKind::Redis
-        && *settings.store.redis.topology == TopologyKind::Proxy
-    {
+/// Warns where replicas cannot share their lists, but are to.
+pub fn check_top_share(settings: &mut Settings) {
+    let (share, kind) = (&settings.top.share, &settings.store.kind);
+    let because = if **kind != StoreKind::Redis {
+        format!("store.kind is {}", kind.text)
+    } else if *settings.store.redis.topology == TopologyKind::Proxy {
+        "store.redis.topology is proxy".to_owned()
+    } else {
+        return;
+    };
+    if **share {
         let (name, origin) = (share.setting.name, &share.origin);
-        warnings.push(format!("{name} ({origin}) has no effect: store.redis.topology is proxy"));
-    }
-    settings.warnings.extend(warnings);
-}
-
-/// Returns the prefix of keys.
-fn key_prefix(redis: &table::RedisSettings) -> String {
-    match *redis.layout {
-        // The reference's keys have no prefix by default.
-        Layout::Reference if redis.key_prefix.is_default() => String::new(),
-        _ => redis.key_prefix.to_string(),
+        settings.warnings.push(format!("{name} ({origin}) has no effect: {because}"));
     }
 }
 
@@ -181,13 +156,11 @@ impl Server<'_> {
             topology: self.servers(urls),
             access: Access { login, tls: tls.clone(), db: db.into(), timeout },
             sentinel_access: Access { login: sentinel_login, tls, db: 0, timeout },
-            prefix: key_prefix(redis),
-            layout: *redis.layout,
+            prefix: redis.key_prefix.to_string(),
             clock: *redis.clock,
             wall: Arc::new(WallClock),
             slow_after: *redis.slow_after,
             caller_deadline_below: caller_deadline_below(*settings.store.budget),
-            probe_max: *redis.breaker.probe_max,
             // One for each thread that serves gRPC, and one for the thread of `/json`.
             connections: settings.threads() + 1,
         }

@@ -30,30 +30,6 @@ fn shares_of_limits_follow_the_largest_number_of_replicas() {
 }
 
 #[test]
-fn replicas_are_counted_where_each_takes_its_share() {
-    let Some(helm) = Helm::newest() else { return };
-    let counted = |values: &str| {
-        every_secret(&helm.render(values)).settings()["store.count_replicas"] == "true"
-    };
-    let redis = "store: { kind: redis, redis: { url: 'redis:6379' }, onFailure: local }";
-    assert!(counted(redis));
-    assert!(counted("store: { onFailure: local }"), "in the chart's own Valkey");
-    for other in [
-        "{}",
-        "replicaCount: 1\nstore: { kind: memory, onFailure: local }",
-        &format!("{redis}\nsettings: {{ store: {{ count_replicas: false }} }}"),
-        &format!("{redis}\nsettings: {{ store: {{ redis: {{ layout: reference }} }} }}"),
-    ] {
-        assert!(!counted(other), "{other}");
-    }
-    // Where the chart does not see it, the two settings would contradict each other.
-    let values =
-        format!("{redis}\nextraEnv: [{{ name: WEIR__STORE__REDIS__LAYOUT, value: reference }}]");
-    let error = helm.chart().values(&values).try_text().unwrap_err();
-    assert!(error.contains("use settings.store.redis.layout"), "{error}");
-}
-
-#[test]
 fn a_disruption_budget_protects_several_replicas() {
     let Some(helm) = Helm::newest() else { return };
     let release = helm.render("");

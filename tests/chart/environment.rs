@@ -32,8 +32,6 @@ fn set_by_the_chart(release: &Manifests, file: &str) -> BTreeMap<String, Value> 
     let values = yaml::document(&read(format!("tests/chart/values/{file}.yaml")));
     let mut own = BTreeMap::new();
     leaves("", &values["settings"], &mut own);
-    // It has a default, which the value `settings` overrides.
-    own.insert("store.count_replicas".to_owned(), Value::Null);
     set.retain(|name, _| !own.contains_key(name));
     set
 }

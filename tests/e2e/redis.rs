@@ -8,7 +8,6 @@ mod lease_load;
 mod leases;
 mod log;
 mod policies;
-mod replicas;
 mod restarts;
 mod sharding;
 mod start;

@@ -10,8 +10,6 @@ mod outage;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
-use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
@@ -32,20 +30,6 @@ impl Build {
         old.map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
     }
 
-    /// Returns whether this build counts the replicas that share a Redis.
-    fn counts_replicas(self) -> bool {
-        static COUNT: LazyLock<[bool; 2]> = LazyLock::new(|| {
-            [Build::Old, Build::New].map(|build| {
-                let mut command = Command::new(build.program());
-                let printed = command.args(["serve", "--print-settings"]).env_clear().output();
-                let printed = String::from_utf8(printed.expect("it runs").stdout).expect("text");
-                assert!(printed.contains("key_prefix"), "{build:?} has no settings: {printed}");
-                printed.contains("count_replicas")
-            })
-        });
-        COUNT[usize::from(self == Build::New)]
-    }
-
     /// A service of this build that counts in memory.
     fn serving(self, rules: &str) -> Setup {
         let setup = serving(rules).build(self.program()).env("WEIR__DRAIN__DELAY", "0");
@@ -55,15 +39,6 @@ impl Build {
     /// A service of this build that counts in a Redis, which may be slow.
     fn on(self, redis: &Server, rules: &str) -> Setup {
         self.serving(rules).env("REDIS_URL", redis.addr())
-    }
-
-    /// As [`on`](Self::on); it announces itself to other replicas if it can.
-    fn counted_on(self, redis: &Server, rules: &str) -> Setup {
-        let setup = self.on(redis, rules);
-        match self.counts_replicas() {
-            true => setup.env("WEIR__STORE__COUNT_REPLICAS", "true"),
-            false => setup,
-        }
     }
 }
 

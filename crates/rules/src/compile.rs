@@ -67,7 +67,6 @@ impl RuleSet {
                 series: &set.series,
                 max_log_bytes: options.max_log_bytes,
                 near_limit_ratio: options.near_limit_ratio,
-                reference_layout: options.reference_layout,
                 calendar_months: options.calendar_months,
                 together: false,
                 lint: options.lint,

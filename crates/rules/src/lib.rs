@@ -118,8 +118,6 @@ pub struct Options {
     pub lint: bool,
     /// The part of n from which on decisions tell that a limit is near it; none if they need not.
     pub near_limit_ratio: Option<f32>,
-    /// Whether the store has the reference's layout of keys, which has no reservations.
-    pub reference_layout: bool,
     /// Whether fixed windows of a month are those of the calendar, in UTC, unless a rule says otherwise.
     pub calendar_months: bool,
     /// Where the lists are that rules name by `values_file`.
@@ -138,7 +136,6 @@ impl Default for Options {
             max_series: 10_000,
             lint: false,
             near_limit_ratio: None,
-            reference_layout: false,
             calendar_months: false,
             lists: Lists::None,
             watched_lists: None,

@@ -120,7 +120,6 @@ fn parse(files: &[RuleFile], options: &Options, problems: &mut Problems) -> Vec<
                 series: &Arc::default(),
                 max_log_bytes: options.max_log_bytes,
                 near_limit_ratio: options.near_limit_ratio,
-                reference_layout: options.reference_layout,
                 calendar_months: false,
                 together: false,
                 lint: false,

@@ -50,8 +50,6 @@ pub(super) struct Reader<'r> {
     pub max_log_bytes: u64,
     /// See [`Plan::with_near_limit_ratio`].
     pub near_limit_ratio: Option<f32>,
-    /// Whether keys have the reference's layout, which has no reservations.
-    pub reference_layout: bool,
     /// See [`Options::calendar_months`](crate::Options::calendar_months).
     pub calendar_months: bool,
     /// The `charge` of the domain; known once the root is read.

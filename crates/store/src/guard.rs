@@ -17,7 +17,6 @@ pub use self::counts::FailureCounts;
 use self::counts::kind_name;
 use self::outage::Outage;
 use super::memory::{KEYS_PER_RESERVATION, MemoryStore};
-use super::replicas::ReplicaCount;
 use super::{
     Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
 };
@@ -49,34 +48,21 @@ const RETRY_AFTER: Micros = SECOND;
 /// failed for ten seconds: part of a store may fail while the rest answers, and an unstable store does
 /// not reset everybody's counts each time.
 ///
-/// **Another number of replicas** during an outage changes the share at once where it continues the same
-/// state: what was counted stays counted, and a window admits at most the larger of the two shares. Where the
-/// share has states of its own, as those of `gcra` and some of `token_bucket` have, the number of the
-/// outage's start stays until the counts are dropped, or each change would start them over.
-///
 /// **Time.** The guard has no timer of its own: every store ends within the batch's budget.
 ///
-/// **Cost.** While the store answers: a look at each answer and one atomic load. The number of replicas is
-/// read only when a charge has failed.
+/// **Cost.** While the store answers: a look at each answer and one atomic load.
 #[derive(Debug)]
 pub struct Guard<S, C> {
     inner: S,
     clock: C,
     on_failure: OnStoreFailure,
-    replicas: ReplicaCount,
+    replicas: u32,
     max_keys: usize,
     max_reservations: usize,
-    local: ArcSwapOption<LocalCounts<C>>,
+    /// The counts during an outage.
+    local: ArcSwapOption<MemoryStore<C>>,
     outage: Outage,
     counts: FailureCounts,
-}
-
-/// Counts during an outage.
-#[derive(Debug)]
-struct LocalCounts<C> {
-    store: MemoryStore<C>,
-    /// The number of replicas when the outage began.
-    replicas: u32,
 }
 
 impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
@@ -93,7 +79,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             inner,
             clock,
             on_failure,
-            replicas: ReplicaCount::new(replicas),
+            replicas,
             max_keys,
             max_reservations: max_keys / KEYS_PER_RESERVATION,
             local: ArcSwapOption::empty(),
@@ -107,12 +93,6 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         Guard { max_reservations, ..self }
     }
 
-    /// Counts the replicas in the store's register, as part of its maintenance. The number given to
-    /// [`new`](Self::new) is used until some have been counted.
-    pub fn counting_replicas(self) -> Guard<S, C> {
-        Guard { replicas: self.replicas.following(), ..self }
-    }
-
     /// The charges that failed, by policy and by kind.
     pub fn counts(&self) -> &FailureCounts {
         &self.counts
@@ -121,11 +101,6 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     /// Returns the store inside.
     pub fn inner(&self) -> &S {
         &self.inner
-    }
-
-    #[cfg(test)]
-    pub(crate) fn replica_count(&self) -> &ReplicaCount {
-        &self.replicas
     }
 
     /// Returns the batch with the policy that is to answer for it.
@@ -167,9 +142,9 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             let is_elsewhere = match charge.op {
                 Op::Undo(_) => true,
                 Op::Reservation(op) => {
-                    let plan = &self.local_plan(&counts, charge.plan);
+                    let plan = &self.share(charge.plan);
                     let local = Charge { plan, ..*charge };
-                    op.reserve().is_none() && counts.store.reservation_now(&local).is_none()
+                    op.reserve().is_none() && counts.reservation_now(&local).is_none()
                 }
                 Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } => false,
             };
@@ -179,7 +154,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         }
         let failed = || zip(batch.charges, &*answers).filter(|(_, answer)| answer.is_err());
         let shares: SmallVec<[Arc<Plan>; 4]> =
-            failed().map(|(charge, _)| self.local_plan(&counts, charge.plan)).collect();
+            failed().map(|(charge, _)| self.share(charge.plan)).collect();
         let charges: SmallVec<[Charge<'_>; 4]> =
             zip(failed(), &shares).map(|((charge, _), plan)| Charge { plan, ..*charge }).collect();
         let allows_quota = |(charge, answer): (&Charge<'_>, &Answer)| {
@@ -188,7 +163,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let quota_passes = batch.quota_passes || zip(batch.charges, &*answers).any(allows_quota);
         let local_batch = Batch { charges: &charges, quota_passes, ..batch };
         let mut local = Answers::new();
-        counts.store.charge_now(local_batch, &mut local);
+        counts.charge_now(local_batch, &mut local);
 
         let mut local = zip(local.into_iter().flatten(), &shares);
         replace(&batch, answers, |charge| {
@@ -210,27 +185,23 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         });
     }
 
-    /// Returns what this replica limits by on its own: the share by the number of replicas now, if its states
-    /// are those of the number at the start of the outage; else the share by that.
-    fn local_plan(&self, counts: &LocalCounts<C>, plan: &Arc<Plan>) -> Arc<Plan> {
-        let (first, now) = (share(plan, counts.replicas), self.replicas.get());
-        if now == counts.replicas {
-            return first;
+    /// Returns what this replica limits by on its own: its share.
+    fn share(&self, plan: &Arc<Plan>) -> Arc<Plan> {
+        match self.replicas {
+            0 | 1 => plan.clone(),
+            replicas => Arc::new(plan.replica_share(replicas)),
         }
-        let now = share(plan, now);
-        if now.shape() == first.shape() { now } else { first }
     }
 
-    fn local_counts(&self) -> Arc<LocalCounts<C>> {
+    fn local_counts(&self) -> Arc<MemoryStore<C>> {
         loop {
             if let Some(local) = self.local.load_full() {
                 return local;
             }
-            let store = MemoryStore::new(self.clock.clone(), self.max_keys)
+            let fresh = MemoryStore::new(self.clock.clone(), self.max_keys)
                 .with_max_reservations(self.max_reservations);
-            let fresh = LocalCounts { store, replicas: self.replicas.get() };
             // If two threads make a store at the same time, one is kept.
-            self.local.compare_and_swap(&None::<Arc<LocalCounts<C>>>, Some(Arc::new(fresh)));
+            self.local.compare_and_swap(&None::<Arc<MemoryStore<C>>>, Some(Arc::new(fresh)));
         }
     }
 
@@ -282,18 +253,10 @@ impl<S: States, C: Clock + Monotonic + Clone> States for Guard<S, C> {
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
         let reset = self.inner.reset(key, budget).await;
         if let Some(local) = &*self.local.load() {
-            let plan = self.local_plan(local, key.plan);
-            local.store.reset_now(StateKey { plan: &plan, ..key });
+            let plan = self.share(key.plan);
+            local.reset_now(StateKey { plan: &plan, ..key });
         }
         reset
-    }
-}
-
-/// Returns the share of one of `replicas` replicas.
-fn share(plan: &Arc<Plan>, replicas: u32) -> Arc<Plan> {
-    match replicas {
-        0 | 1 => plan.clone(),
-        replicas => Arc::new(plan.replica_share(replicas)),
     }
 }
 

@@ -18,7 +18,6 @@ pub mod recording;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod replica_texts;
-pub mod replicas;
 mod shared_table;
 mod split;
 mod states;

@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::replica_texts::ReplicaTexts;
-use super::replicas::ReplicaRegister;
 use super::{SharedTable, StoreError};
 use weir_common::metrics::MetricSink;
 
@@ -105,19 +104,9 @@ pub trait Operations: Send + Sync {
         self.inner()?.shared_table()
     }
 
-    /// Returns the register of the replicas that share the states; none if they are this process's own.
-    fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
-        self.inner()?.replica_register()
-    }
-
     /// Returns the texts of the replicas that share the states; none if they are this process's own.
     fn replica_texts(&self) -> Option<&dyn ReplicaTexts> {
         self.inner()?.replica_texts()
-    }
-
-    /// Removes this replica from the register of replicas: it serves no more requests.
-    fn withdraw(&self) -> BoxFuture<'_, ()> {
-        self.inner().map_or_else(|| ready(()).boxed(), Operations::withdraw)
     }
 
     /// Returns hits that were charged early and not used, and charges no more of them: the service is about to

@@ -18,7 +18,6 @@ use super::{
 };
 use crate::leases::{LeaseCharge, Leasing};
 use crate::replica_texts::ReplicaTexts;
-use crate::replicas::ReplicaRegister;
 use weir_common::metrics::{MergedFamilies, MetricSink};
 use weir_limit::{KeyState, Micros, Op, Plan, Undo};
 
@@ -244,11 +243,6 @@ impl<S: Undoable + Operations> Operations for PerSecond<S> {
     /// Returns the shared table of the main store.
     fn shared_table(&self) -> Option<&dyn SharedTable> {
         self.main.shared_table()
-    }
-
-    /// Returns the register of the main store.
-    fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
-        self.main.replica_register()
     }
 
     /// Returns the texts in the main store.

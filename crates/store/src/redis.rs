@@ -32,7 +32,6 @@ mod master;
 mod open_windows;
 mod operations;
 mod options;
-mod replica_register;
 mod replica_texts;
 mod reply;
 mod round_trip;
@@ -59,7 +58,7 @@ use self::connections::ThreadConnections;
 use self::context::RedisContext;
 pub use self::counts::RedisCounts;
 use self::direct::DirectConnections;
-pub use self::options::{Clock, Layout, Options, Topology};
+pub use self::options::{Clock, Options, Topology};
 use self::reply::{AllAnswers, AnswersWithUndos, Reply};
 use super::leases::{LeaseCharge, Leasing};
 use super::per_second::{Undoable, Undos, undoing};
@@ -75,7 +74,7 @@ pub struct RedisStore {
     next_group: AtomicU32,
     /// The connections over which states are read and reset.
     direct: DirectConnections,
-    /// The name of this process in the register of replicas, and of its text.
+    /// The name of this process's text among those of replicas.
     replica_id: String,
 }
 
@@ -85,7 +84,7 @@ impl RedisStore {
         let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
         let (next_group, direct) = (AtomicU32::new(1), DirectConnections::new());
-        let replica_id = replica_register::random_id();
+        let replica_id = replica_texts::random_id();
         RedisStore { shared, connections, next_group, direct, replica_id }
     }
 
@@ -195,16 +194,12 @@ impl RedisStore {
             false => StoreError::TimedOut,
         };
         let reply = Reply::recorded(batch.charges.len(), unanswered, deadline, batch.span);
-        let wall = match self.shared.options.layout {
-            Layout::Reference => self.shared.options.wall.now(),
-            Layout::Weir => 0,
-        };
         let options = &self.shared.options;
         let pending = batch
             .charges
             .iter()
             .enumerate()
-            .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index, wall));
+            .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index));
         // The call of each charge, where a batch charged together needs several.
         let mut calls: SmallVec<[u16; 8]> = SmallVec::new();
         if batch.together {
@@ -249,7 +244,7 @@ impl Undoable for RedisStore {
         let pending = undoing
             .iter()
             .enumerate()
-            .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index, 0));
+            .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index));
         self.connections().push(pending);
     }
 }
@@ -257,7 +252,7 @@ impl Undoable for RedisStore {
 impl Leasing for RedisStore {
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
         let (options, reply) = (&self.shared.options, Reply::to_lease(lease.clone()));
-        let pending = lease.with_charge(|charge| PendingCharge::new(options, charge, &reply, 0, 0));
+        let pending = lease.with_charge(|charge| PendingCharge::new(options, charge, &reply, 0));
         self.connections().push([pending]);
     }
 }

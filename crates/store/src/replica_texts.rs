@@ -4,7 +4,17 @@ use std::fmt::Debug;
 
 use futures_util::future::BoxFuture;
 
-use super::replicas::AnnounceError;
+use super::StoreError;
+
+/// Why the texts of replicas cannot be written or read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplicaTextError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store does not permit it, and will not.
+    #[error("{0}")]
+    Refused(String),
+}
 
 /// The largest text.
 pub const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -21,9 +31,9 @@ pub trait ReplicaTexts: Debug + Send + Sync {
         &'a self,
         secret: &'a str,
         text: &'a str,
-    ) -> BoxFuture<'a, Result<String, AnnounceError>>;
+    ) -> BoxFuture<'a, Result<String, ReplicaTextError>>;
 
     /// Returns the texts of the other replicas, up to a bound. Each may be anything: others can write to
     /// the store, too.
-    fn others(&self) -> BoxFuture<'_, Result<Vec<String>, AnnounceError>>;
+    fn others(&self) -> BoxFuture<'_, Result<Vec<String>, ReplicaTextError>>;
 }

@@ -67,9 +67,6 @@ store:
   kind: {{ ternary "redis" .Values.store.kind (eq .Values.store.kind "bundled") }}
   on_failure: {{ .Values.store.onFailure }}
   replicas: {{ max 1 (include "weir.maxReplicas" . | int64) }}
-  {{- if include "weir.countsReplicas" . }}
-  count_replicas: true
-  {{- end }}
   memory:
     max_keys: {{ .Values.store.memory.maxKeys | int64 }}
   {{- if eq .Values.store.kind "disk" }}
@@ -101,18 +98,6 @@ store:
     {{- end }}
   {{- end }}
   {{- end }}
-{{- end -}}
-
-{{/*
-Returns whether the chart lets replicas count each other in Redis, so that each takes its share of the limits while Redis fails. The
-value `settings` has the last word.
-*/}}
-{{- define "weir.countsReplicas" -}}
-{{- $isSet := hasKey (dig "store" dict .Values.settings) "count_replicas" -}}
-{{- $layout := dig "store" "redis" "layout" "weir" .Values.settings -}}
-{{- if and (has .Values.store.kind (list "bundled" "redis")) (eq .Values.store.onFailure "local") (ne $layout "reference") (not $isSet) -}}
-true
-{{- end -}}
 {{- end -}}
 
 {{/* Returns the TLS settings of a listener. Takes a list: `grpc`, `http` or `resp`, its values. */}}

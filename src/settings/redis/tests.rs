@@ -82,10 +82,9 @@ fn defaults_are_weirs_own() {
     assert!(per_second(&env).is_none());
     let redis = redis(&env);
     assert_eq!(server(&redis), tcp("h", 6379));
-    assert_eq!((redis.layout, redis.clock), (Layout::Weir, Clock::Server));
+    assert_eq!(redis.clock, Clock::Server);
     assert_eq!((redis.access.db, redis.prefix.as_str()), (0, "weir:"));
     assert_eq!(redis.access.timeout, Duration::from_secs(1));
-    assert_eq!(redis.probe_max, Duration::from_millis(500));
     assert_eq!(redis.access.login.username.as_deref(), Some("ann"));
     assert_eq!(redis.access.login.password.as_deref(), Some("p@w"));
     let tls = redis.access.tls.unwrap();
@@ -199,15 +198,6 @@ fn limits_per_second_have_their_own_store_if_enabled() {
 }
 
 #[test]
-fn the_references_layout_has_the_references_prefix() {
-    let layout = ("WEIR__STORE__REDIS__LAYOUT", "reference");
-    let prefix = |env: &[(&str, &str)]| redis(env).prefix;
-    assert_eq!(prefix(&[(URL, "h:1"), layout]), "");
-    assert_eq!(prefix(&[(URL, "h:1"), layout, ("CACHE_KEY_PREFIX", "x")]), "x");
-    assert_eq!(prefix(&[(URL, "h:1"), ("CACHE_KEY_PREFIX", "")]), "weir:");
-}
-
-#[test]
 fn contradictions_are_errors() {
     for (env, wanted) in [
         (&[("URL", "redis")][..], "has \"redis\": it is not an address"),
@@ -264,30 +254,10 @@ fn the_sentinels_password_may_be_in_a_file() {
 }
 
 #[test]
-fn replicas_are_counted_in_weirs_own_layout_of_a_redis() {
-    let count = ("WEIR__STORE__COUNT_REPLICAS", "true");
-    assert!(*load(&[(URL, "h:1"), count]).store.count_replicas);
-    assert!(!*load(&[(URL, "h:1")]).store.count_replicas);
-    let reference = ("WEIR__STORE__REDIS__LAYOUT", "reference");
-    let messages = errors_of(&[(URL, "h:1"), count, reference]);
-    let wanted = "WEIR__STORE__COUNT_REPLICAS: store.count_replicas is true, but store.redis.layout is reference";
-    assert!(messages.len() == 1 && messages[0].starts_with(wanted), "{messages:#?}");
-    let messages = errors_of(&[(URL, "h:1"), (count.0, "maybe")]);
-    assert!(messages.len() == 1 && messages[0].contains("maybe"), "{messages:#?}");
-    let warnings = &load(&[count]).warnings;
-    let wanted =
-        "store.count_replicas (WEIR__STORE__COUNT_REPLICAS) has no effect: store.kind is memory";
-    assert_eq!(warnings, &[wanted]);
-}
-
-#[test]
-fn lists_are_shared_in_weirs_own_layout_of_a_redis() {
+fn lists_are_shared_in_a_redis() {
     let share = ("WEIR__TOP__SHARE", "true");
     let shares = |env: &[(&str, &str)]| load(env).top_options().unwrap().share;
     assert!(shares(&[(URL, "h:1"), share]) && !shares(&[(URL, "h:1")]));
-    let messages = errors_of(&[(URL, "h:1"), share, ("WEIR__STORE__REDIS__LAYOUT", "reference")]);
-    let wanted = "WEIR__TOP__SHARE: top.share is true, but store.redis.layout is reference";
-    assert!(messages.len() == 1 && messages[0].starts_with(wanted), "{messages:#?}");
     let warnings = &load(&[share]).warnings;
     assert_eq!(warnings, &["top.share (WEIR__TOP__SHARE) has no effect: store.kind is memory"]);
 }
@@ -337,13 +307,4 @@ fn errors_about_urls_show_no_passwords() {
             assert!(!messages.iter().any(|messages| shows(messages)), "{messages:?}");
         }
     }
-}
-
-#[test]
-fn rules_know_of_the_references_layout_of_a_redis() {
-    let known = |env: &[(&str, &str)]| load(env).rule_options().reference_layout;
-    let reference = ("WEIR__STORE__REDIS__LAYOUT", "reference");
-    assert!(known(&[(URL, "h:1"), reference]));
-    assert!(!known(&[(URL, "h:1")]));
-    assert!(!known(&[(URL, "h:1"), reference, ("WEIR__STORE__KIND", "memory")]));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::group;
 use crate::settings::format::{Choice, Int, Secret};
-use weir_store::redis::{Clock, Layout};
+use weir_store::redis::Clock;
 
 /// How the servers are organized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,6 @@ impl Choice for TopologyKind {
         ("cluster", TopologyKind::Cluster),
         ("proxy", TopologyKind::Proxy),
     ];
-}
-
-impl Choice for Layout {
-    const CHOICES: &'static [(&'static str, Layout)] =
-        &[("weir", Layout::Weir), ("reference", Layout::Reference)];
 }
 
 impl Choice for Clock {
@@ -52,11 +47,8 @@ group! {
         password_file: Option<PathBuf> = "", reference ["REDIS_AUTH_FILE"];
         /// Database number; a cluster and a proxy have only 0.
         db: Int<u32, 0, 1_000_000> = "0";
-        /// Prefix of all keys, without braces. With layout = reference it is empty unless set.
+        /// Prefix of all keys, without braces.
         key_prefix: String = "weir:", reference ["CACHE_KEY_PREFIX"];
-        /// With reference, rules with a single fixed window use the reference's keys, so that both
-        /// services share their counters.
-        layout: Layout = "weir";
         /// The clock that counts: `server` is that of Redis; `caller` is that of each replica, for servers
         /// that do not let scripts read the time.
         clock: Clock = "server";
@@ -67,7 +59,7 @@ group! {
         /// time.
         slow_after: Duration = "20ms";
     }
-    groups { tls: RedisTlsSettings; sentinel: SentinelSettings; breaker: BreakerSettings; per_second: PerSecondSettings; }
+    groups { tls: RedisTlsSettings; sentinel: SentinelSettings; per_second: PerSecondSettings; }
 }
 
 group! {
@@ -97,14 +89,6 @@ group! {
         password: Option<Secret> = "", reference ["REDIS_SENTINEL_AUTH"];
         /// File with the password for the sentinels, read for each new connection. It may be missing at first.
         password_file: Option<PathBuf> = "";
-    }
-}
-
-group! {
-    /// The circuit breaker.
-    BreakerSettings "store.redis.breaker" {
-        /// The longest wait before a failed Redis is tried again.
-        probe_max: Duration = "500ms";
     }
 }
 

@@ -47,15 +47,10 @@ group! {
         on_failure: OnStoreFailure = "error";
         /// Replicas that share the limits while each counts separately, with on_failure = local.
         replicas: Int<u32, 1, 1_000_000> = "1";
-        /// Whether replicas count each other in Redis, with one command a second each. The policy `local`
-        /// then divides by the number seen last, and by `store.replicas` until some were seen. Not with
-        /// store.redis.layout = reference.
-        count_replicas: bool = "false";
         /// How long a known denial is repeated without a call to Redis; 0: never.
         deny_locally_for: Duration = "250ms";
         /// How long a lease lasts, at most 1s: hits of a hot key that a replica charges in Redis before they
-        /// are asked for, and then admits without a call; 0: never. Off with store.redis.layout =
-        /// reference.
+        /// are asked for, and then admits without a call; 0: never.
         leases_for: Duration = "100ms";
     }
     groups { memory: MemorySettings; disk: DiskSettings; redis: RedisSettings; }

@@ -13,7 +13,7 @@ group! {
         /// api_key.
         redact: Vec<String> = "";
         /// Whether replicas share their lists in Redis, with one command a second each, so that each shows those of
-        /// all. Not with store.redis.layout = reference.
+        /// all.
         share: bool = "false";
     }
 }

@@ -107,7 +107,7 @@ fn assert_no_warnings(weir: &Weir) {
 #[test]
 fn controls_of_each_build_apply_at_the_other() {
     let redis = Server::start();
-    let [old, new] = [Build::Old, Build::New].map(|it| it.counted_on(&redis, RULES).start());
+    let [old, new] = [Build::Old, Build::New].map(|it| it.on(&redis, RULES).start());
     put_each_kind(&old, "old");
     put_each_kind(&new, "new");
     wait_until_same(&old, &new, 8);
@@ -140,7 +140,7 @@ fn controls_of_each_build_apply_at_the_other() {
 #[test]
 fn no_control_is_lost_in_an_upgrade_and_a_rollback() {
     let redis = Server::start();
-    let start = |build: Build| build.counted_on(&redis, RULES).start();
+    let start = |build: Build| build.on(&redis, RULES).start();
     let old = start(Build::Old);
     put_each_kind(&old, "first");
     let new = start(Build::New);

@@ -84,15 +84,7 @@ fn both_continue(setup: impl Fn(Build) -> Setup) {
 #[test]
 fn both_builds_count_together() {
     let redis = Server::start();
-    both_continue(|build| build.counted_on(&redis, &rules()));
-}
-
-#[test]
-fn both_builds_count_together_with_the_references_keys() {
-    let redis = Server::start();
-    both_continue(|build| {
-        build.on(&redis, &rules()).env("WEIR__STORE__REDIS__LAYOUT", "reference")
-    });
+    both_continue(|build| build.on(&redis, &rules()));
 }
 
 #[test]
@@ -100,7 +92,7 @@ fn counters_outlive_an_upgrade_and_a_rollback() {
     let redis = Server::start();
     let mut left = HITS;
     for (build, hits) in [(Build::Old, 2), (Build::New, 2), (Build::Old, 1), (Build::New, 1)] {
-        let weir = build.counted_on(&redis, &rules()).start();
+        let weir = build.on(&redis, &rules()).start();
         for _ in 0..hits {
             left -= 1;
             all(&weir, Answer::Ok(left));
@@ -109,7 +101,7 @@ fn counters_outlive_an_upgrade_and_a_rollback() {
     }
     assert_eq!(left, 0);
     for build in [Build::Old, Build::New] {
-        all(&build.counted_on(&redis, &rules()).start(), Answer::Denied);
+        all(&build.on(&redis, &rules()).start(), Answer::Denied);
     }
 }
 
@@ -123,7 +115,7 @@ descriptors:
       - key: id
         rate_limit: { requests_per_unit: 2, algorithm: concurrency, hold_id: id, hold_timeout: 1h }
 ";
-    let [old, new] = [Build::Old, Build::New].map(|it| it.counted_on(&redis, rules).start());
+    let [old, new] = [Build::Old, Build::New].map(|it| it.on(&redis, rules).start());
     let job = |id| [("job", "report"), ("id", id)];
     let is_admitted = |weir, id| matches!(hit(weir, &job(id)), Answer::Ok(_));
     assert!(is_admitted(&old, "a") && is_admitted(&new, "b"));
@@ -142,7 +134,7 @@ fn both_builds_admit_no_hit_too_many_at_the_same_time() {
     const TRIES: u64 = 60;
     let redis = Server::start();
     let rules = rules().replace("requests_per_unit: 6", "requests_per_unit: 100");
-    let replicas = [Build::Old, Build::New].map(|it| it.counted_on(&redis, &rules).start());
+    let replicas = [Build::Old, Build::New].map(|it| it.on(&redis, &rules).start());
     for (key, _) in LIMITS.iter().filter(|(key, _)| *key != "several") {
         let admitted: u64 = thread::scope(|scope| {
             let tries = |weir| {

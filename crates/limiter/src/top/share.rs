@@ -23,7 +23,7 @@ use weir_common::entry::OwnedEntry;
 use weir_common::threads::run_blocking;
 use weir_store::StoreError;
 use weir_store::replica_texts::{MAX_TEXT_BYTES, ReplicaTexts};
-use weir_store::replicas::AnnounceError;
+use weir_store::replica_texts::ReplicaTextError;
 
 /// How often lists are written, and how long those of others are used that were read.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -144,8 +144,8 @@ impl Top {
                 // The next text is made with it.
                 Ok(shared) if self.redaction.adopt(&shared) => continue,
                 Ok(_) => "the secret of the replicas is none".to_owned(),
-                Err(AnnounceError::Store(_)) => continue,
-                Err(AnnounceError::Refused(error)) => error,
+                Err(ReplicaTextError::Store(_)) => continue,
+                Err(ReplicaTextError::Refused(error)) => error,
             };
             share.set(State::Refused);
             tracing::warn!(error, "top keys are not shared any more: redis refuses the commands");
@@ -175,8 +175,8 @@ impl Top {
         }
         let read = match texts.others().await {
             Ok(texts) => Ok(Arc::new(Others::read(&texts))),
-            Err(AnnounceError::Store(error)) => Err(error.into()),
-            Err(AnnounceError::Refused(error)) => {
+            Err(ReplicaTextError::Store(error)) => Err(error.into()),
+            Err(ReplicaTextError::Refused(error)) => {
                 tracing::debug!(error, "the lists of replicas cannot be read");
                 Err(NotShared::Refused)
             }

@@ -217,7 +217,6 @@ impl Reader<'_> {
             series: self.series,
             max_log_bytes: self.max_log_bytes,
             near_limit_ratio: self.near_limit_ratio,
-            reference_layout: self.reference_layout,
             calendar_months: self.calendar_months,
             together,
             lint: false,

@@ -135,12 +135,6 @@ impl Reader<'_> {
         limits: Option<&LimitFields>,
     ) -> Option<Box<Reserve>> {
         let read = self.reserve_fields(node);
-        if self.reference_layout {
-            let message = "config error, `reserve` with the reference's layout of keys";
-            let help = "set store.redis.layout to weir, or remove `reserve`: the reference keeps no \
-                        reservations";
-            self.error(node.position, message, "", help);
-        }
         self.check_keys_below(&read, descriptor);
         let Some(limits) = limits else {
             let help = "write `rate_limit` or `rate_limits` beside it, or remove it";

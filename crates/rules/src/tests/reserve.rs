@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{find, good, reported};
-use crate::{Options, Reserve, ReserveStep, Rule, RuleSet};
+use crate::{Reserve, ReserveStep, Rule, RuleSet};
 
 const DAY: &str = "rate_limit: { unit: day, requests_per_unit: 1000 }";
 
@@ -249,17 +249,6 @@ fn a_descriptor_below_may_not_have_a_key_of_the_reservation() {
     assert_eq!(below("{ id: i, settle: s }", "i_2 j"), [""; 0]);
     let settle = "5:32: error: config error, `settle` is 's', the key of a descriptor below «s»";
     assert_eq!(below("{ id: user, settle: s }", "s"), [settle]);
-}
-
-#[test]
-fn the_reference_keeps_no_reservations() {
-    let files = [super::file("rules.yaml", &text(DAY, "{ id: i, settle: s }"))];
-    let options = Options { reference_layout: true, ..Options::default() };
-    let problems = RuleSet::compile(&files, &options, None).1;
-    assert_eq!(
-        problems.iter().map(super::describe).collect::<Vec<_>>(),
-        ["5:12: error: config error, `reserve` with the reference's layout of keys «»"]
-    );
 }
 
 #[test]

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join};
-
 use super::{Guard, kind_name};
-use crate::replicas::ReplicaRegister;
 use crate::{BackendStatus, FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
 use weir_common::clock::{Clock, Monotonic};
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
@@ -29,7 +25,7 @@ const OUTAGE: MetricFamily = MetricFamily::gauge(
 
 const REPLICAS: MetricFamily = MetricFamily::gauge(
     "store_replicas",
-    "Replicas among which the policy local divides limits, counted or as set",
+    "Replicas among which the policy local divides limits",
     &[],
 );
 
@@ -41,23 +37,6 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
     /// With any policy but `error`, requests get answers without the inner store.
     fn is_ready(&self) -> bool {
         self.on_failure != OnStoreFailure::Error || self.inner.is_ready()
-    }
-
-    /// Counts the replicas too, where that is asked for.
-    fn maintain(&self) -> BoxFuture<'_, ()> {
-        match self.register() {
-            Some(register) => {
-                join(self.inner.maintain(), self.replicas.follow(register)).map(drop).boxed()
-            }
-            None => self.inner.maintain(),
-        }
-    }
-
-    fn withdraw(&self) -> BoxFuture<'_, ()> {
-        match self.register() {
-            Some(register) => self.replicas.withdraw(register).boxed(),
-            None => self.inner.withdraw(),
-        }
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {
@@ -74,7 +53,7 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         let mut status = StoreStatus::default();
         self.inner.status(&mut status);
         sink.gauge(OUTAGE, f64::from(self.failing_for(&status.backends).is_some()));
-        sink.gauge(REPLICAS, f64::from(self.replicas.get()));
+        sink.gauge(REPLICAS, f64::from(self.replicas));
         self.inner.collect(sink);
     }
 
@@ -99,12 +78,5 @@ impl<S: Operations, C: Monotonic> Guard<S, C> {
         let down = backends.iter().find(|backend| backend.down_because.is_some());
         let down = down.filter(|_| !self.inner.is_connected());
         failed.max(down.map(|backend| backend.down_for.unwrap_or_default()))
-    }
-}
-
-impl<S: Operations, C> Guard<S, C> {
-    /// Returns the register in which this replica announces itself; none if replicas are not counted.
-    fn register(&self) -> Option<&dyn ReplicaRegister> {
-        self.inner.replica_register().filter(|_| self.replicas.follows())
     }
 }

@@ -6,9 +6,7 @@ use crate::conformance::fakes::{Fake, Never};
 use crate::conformance::{self, DAWN, plan, take, try_read, try_reset};
 use crate::{Entry, Key};
 use weir_common::clock::ManualClock;
-use weir_limit::{
-    Algorithm, Gcra, ReduceBucket, ReservationOp, Reserve, TokenBucket, Undo, Unit, UpTo,
-};
+use weir_limit::{ReduceBucket, ReservationOp, Reserve, Undo, Unit, UpTo};
 
 mod local;
 

@@ -39,13 +39,13 @@ impl Drop for CancelOnDrop<'_> {
             zip(charges, answers).enumerate().filter_map(|(index, (charge, (answer, _)))| {
                 if let Some(cancelling) = charge.cancelling(&answer) {
                     let cancelling =
-                        PendingCharge::new(self.options, &cancelling, &reply, index, 0);
+                        PendingCharge::new(self.options, &cancelling, &reply, index);
                     return reserved(index).then_some(cancelling);
                 }
                 let hits = charge.held(&answer).filter(|_| charge.hold.is_some())?;
                 Some(PendingCharge {
                     op: ChargeOp::Op(Op::Refund(hits)),
-                    ..PendingCharge::new(self.options, charge, &reply, index, 0)
+                    ..PendingCharge::new(self.options, charge, &reply, index)
                 })
             });
         self.connections.push(refunds);

@@ -23,7 +23,7 @@ use super::access::Endpoint;
 use super::batch::{PendingCharge, fail_all};
 use super::connection::error::ConnectError;
 use super::connection::handshake;
-use super::connection::{self, ClusterEvent, Connection, Target};
+use super::connection::{self, ClusterEvent, Connection, MAX_BACKOFF, Target};
 use super::context::RedisContext;
 use super::key::SLOTS;
 use super::round_trip::{Redirect, RedirectKind};
@@ -295,8 +295,7 @@ async fn refresh(cluster: Weak<Cluster>) {
         if !strong.read_once.swap(true, Ordering::Relaxed) {
             strong.shared.changed.send_replace(());
         }
-        let retry = strong.shared.options.probe_max.min(REFRESH_INTERVAL);
-        let wait = if failed { retry } else { REFRESH_INTERVAL };
+        let wait = if failed { MAX_BACKOFF } else { REFRESH_INTERVAL };
         let _ = timeout(wait, strong.stale.notified()).await;
         drop(strong);
         sleep_until(earliest).await;

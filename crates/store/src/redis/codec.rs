@@ -248,9 +248,8 @@ impl<'p> PlanCodec<'p> {
         }
     }
 
-    /// Appends the rule for the script that charges any rule. `now` is the caller's time. `in_key`:
-    /// the windows of counters are part of their keys, and are those of the caller's time.
-    pub(super) fn write_rule(self, now: Micros, in_key: bool, out: &mut Vec<u8>) {
+    /// Appends the rule for the script that charges any rule. `now` is the caller's time.
+    pub(super) fn write_rule(self, now: Micros, out: &mut Vec<u8>) {
         out.push(self.0.limits().len() as u8);
         let is_counter = self.counter().is_some();
         for limit in self.0.limits() {
@@ -258,9 +257,6 @@ impl<'p> PlanCodec<'p> {
             out.push(if is_counter { counter::MODULE.number } else { module.number });
             out.push(flags(limit));
             each!(&limit.algorithm, codec => codec.write_numbers(now, out));
-            if is_counter {
-                put(out, if in_key { now } else { 0 });
-            }
         }
     }
 
@@ -277,19 +273,17 @@ impl<'p> PlanCodec<'p> {
         self.max_reply().saturating_add(logs.fold(log, usize::max))
     }
 
-    /// Reads the state of a key from a reply; `None` if it is invalid. `in_key`: see
-    /// [`write_rule`](Self::write_rule).
+    /// Reads the state of a key from a reply; `None` if it is invalid.
     pub(super) fn read_state(
         self,
         len: u32,
         reply: &mut Reader<'_>,
         now: Micros,
-        in_key: bool,
     ) -> Option<State> {
         let text = reply.bytes(len as usize)?;
         if self.counter().is_some() {
             let number = if text.is_empty() { "0" } else { std::str::from_utf8(text).ok()? };
-            return self.read_counter(number.parse().ok()?, now, in_key);
+            return self.read_counter(number.parse().ok()?, now);
         }
         let own_key = match self.0.hold_id() {
             None => &[][..],
@@ -310,17 +304,16 @@ impl<'p> PlanCodec<'p> {
     }
 
     /// Reads the values of a key and of its holds, as they are in Redis: none if the key does not
-    /// exist. `None` if they are invalid. `in_key`: see [`write_rule`](Self::write_rule).
+    /// exist. `None` if they are invalid.
     pub(super) fn read_stored(
         self,
         text: Option<&[u8]>,
         holds: Option<&[u8]>,
         now: Micros,
-        in_key: bool,
     ) -> Option<State> {
         if self.counter().is_some() {
             let number = std::str::from_utf8(text.unwrap_or(b"0")).ok()?.parse().ok()?;
-            return self.read_counter(counter_number(number)?, now, in_key);
+            return self.read_counter(counter_number(number)?, now);
         }
         let (text, holds) = (text.unwrap_or_default(), holds.unwrap_or_default());
         let (states, head, rest) = self.read_states(text, holds)?;

@@ -26,6 +26,7 @@ use std::sync::Arc;
 pub(super) use self::driver::{ClusterEvent, ClusterEvents};
 pub(super) use self::examine::parse_time;
 pub(super) use self::handle::Connection;
+pub(super) use self::health::MAX_BACKOFF;
 pub(super) use self::link::Link;
 pub(super) use self::replies::{ADMIN_BYTES, SHORT_BYTES};
 pub(super) use self::sentinel::{NamedMaster, Sentinel};

@@ -1,33 +1,9 @@
-//! The keys of the reference, keys in the log, and slots of a cluster.
+//! Keys in the log, and slots of a cluster.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
-use crate::Key;
-use weir_limit::Micros;
-
-/// The most bytes of a key in a log line: enough for every key but those of the reference's layout and
-/// those with a long prefix.
+/// The most bytes of a key in a log line: enough for every key but those with a long prefix.
 const MAX_LOGGED: usize = 256;
-
-/// Returns the key under which the reference counts the window of `period` that `now` is in; with all its
-/// ambiguities, so that both find the same number.
-pub(super) fn write_reference(
-    prefix: &str,
-    key: &Key<'_>,
-    period: Micros,
-    now: Micros,
-) -> Box<[u8]> {
-    let mut text = format!("{prefix}{}_", key.domain);
-    for (name, value) in key.entries {
-        text.push_str(name);
-        text.push('_');
-        text.push_str(value);
-        text.push('_');
-    }
-    // Writing to a string cannot fail.
-    let _ = write!(text, "{}", (now - now % period) / weir_limit::SECOND);
-    text.into_bytes().into()
-}
 
 /// Bytes for a log line: truncated, and escaped so that they cannot end the line or move the cursor.
 #[derive(Debug)]
@@ -77,26 +53,6 @@ mod tests {
         assert_eq!(logged("weir:{a|b=é}f60".as_bytes()), "\"weir:{a|b=é}f60\"");
         assert_eq!(logged(b"a\n\x1b[2J\"\xff"), "\"a\\n\\u{1b}[2J\\\"\u{fffd}\"");
         assert_eq!(logged(&[b'x'; 300]), format!("\"{}\"…", "x".repeat(256)));
-    }
-
-    #[test]
-    fn writes_the_keys_of_the_reference() {
-        let of = |domain, entries: &[(&str, &str)], period, now| {
-            let key = write_reference("", &Key { domain, entries }, period, now);
-            String::from_utf8(key.into()).unwrap()
-        };
-        let second = weir_limit::SECOND;
-        assert_eq!(
-            of("domain", &[("key", "value")], second, 1_234 * second),
-            "domain_key_value_1234"
-        );
-        let entries = [("key2", "value2"), ("subkey2", "subvalue2")];
-        let now = 1_234 * second + 5;
-        assert_eq!(
-            of("domain", &entries, 60 * second, now),
-            "domain_key2_value2_subkey2_subvalue2_1200"
-        );
-        assert_eq!(of("d", &[("k", "")], second, now), "d_k__1234");
     }
 
     #[test]

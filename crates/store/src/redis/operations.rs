@@ -10,7 +10,6 @@ use futures_util::future::{BoxFuture, join};
 use super::connections::ThreadConnections;
 use super::{RedisCounts, RedisStore};
 use crate::replica_texts::ReplicaTexts;
-use crate::replicas::ReplicaRegister;
 use crate::{BackendStatus, Operations, SharedTable, StoreStatus};
 use weir_common::metrics::{MetricFamily, MetricSink};
 
@@ -102,10 +101,6 @@ impl Operations for RedisStore {
     /// None behind a proxy, which does not pass on what reads it.
     fn shared_table(&self) -> Option<&dyn SharedTable> {
         (!self.shared.options.is_proxy()).then_some(self as _)
-    }
-
-    fn replica_register(&self) -> Option<&dyn ReplicaRegister> {
-        Some(self)
     }
 
     /// None behind a proxy, which does not pass on what reads them.

@@ -47,14 +47,6 @@ pub enum Clock {
     Caller,
 }
 
-/// The layout of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    Weir,
-    /// Rules of one fixed window use the reference's keys, so that both programs count together.
-    Reference,
-}
-
 /// How to count in Redis.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -64,7 +56,6 @@ pub struct Options {
     pub sentinel_access: Access,
     /// The start of every key; without braces.
     pub prefix: String,
-    pub layout: Layout,
     pub clock: Clock,
     /// The clock of this process.
     pub wall: Arc<dyn clock::Clock>,
@@ -72,8 +63,6 @@ pub struct Options {
     pub slow_after: Duration,
     /// A request with a smaller budget that gets no answer failed by its caller's deadline.
     pub caller_deadline_below: Duration,
-    /// The longest wait between attempts to reach a server that fails.
-    pub probe_max: Duration,
     /// The number of connections per server: one per serving thread.
     pub connections: usize,
 }
@@ -88,12 +77,10 @@ impl Options {
             sentinel_access: access.clone(),
             access,
             prefix: "weir:".to_owned(),
-            layout: Layout::Weir,
             clock: Clock::Server,
             wall: Arc::new(clock::SystemClock::new()),
             slow_after: Duration::from_millis(20),
             caller_deadline_below: Duration::ZERO,
-            probe_max: Duration::from_millis(500),
             connections: 1,
         }
     }

@@ -10,15 +10,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult};
+use redis::{Cmd, Pipeline, RedisError, RedisResult};
 
 use super::connection::SHORT_BYTES;
 use super::options::{Clock, Options};
-use super::replica_register::announce_error;
 use super::{RedisStore, key};
 use crate::StoreError;
-use crate::replica_texts::{MAX_TEXT_BYTES, ReplicaTexts};
-use crate::replicas::AnnounceError;
+use crate::replica_texts::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
+use weir_common::random::random_bytes;
 
 /// How long a text is kept unless it is written again.
 const TEXT_KEPT_FOR: Duration = Duration::from_secs(10);
@@ -40,6 +39,11 @@ const SECRET: &str = "secret";
 
 const SCRIPT: &str = include_str!("lua/texts.lua");
 
+/// Draws the id of a replica: a process that starts again is another replica until its old text expires.
+pub(super) fn random_id() -> String {
+    format!("{:016x}", u64::from_le_bytes(random_bytes()))
+}
+
 /// Returns the name of the hash; the key of a text is that with the replica's id. No state has such a name.
 fn hash_key(options: &Options) -> String {
     format!("{}{{top}}", options.prefix)
@@ -52,7 +56,8 @@ impl RedisStore {
 
     /// Returns the command that writes a text.
     ///
-    /// The text of the script is sent each time, as that of the register of replicas is.
+    /// The text of the script is sent each time: it is short, and no second command is needed where the server
+    /// does not know its hash.
     fn text_command(&self, secret: &str, text: &str) -> Cmd {
         let options = &self.shared.options;
         let now = match options.clock {
@@ -67,14 +72,14 @@ impl RedisStore {
         command
     }
 
-    async fn write_text(&self, secret: &str, text: &str) -> Result<String, AnnounceError> {
+    async fn write_text(&self, secret: &str, text: &str) -> Result<String, ReplicaTextError> {
         let command = self.text_command(secret, text);
         let ask = |mut link| async move { command.query_async(&mut link).await };
         let asked = self.ask_server(self.texts_slot(), (1, SHORT_BYTES), ask).await?;
-        asked.map_err(|error| announce_error(&error))
+        asked.map_err(|error| text_error(&error))
     }
 
-    async fn read_texts(&self) -> Result<Vec<String>, AnnounceError> {
+    async fn read_texts(&self) -> Result<Vec<String>, ReplicaTextError> {
         let connections = self.connections.iter().find_map(OnceLock::get);
         let Some(connections) = connections else { return Err(StoreError::Unavailable.into()) };
         let reading = async {
@@ -85,11 +90,40 @@ impl RedisStore {
                 .ask(MAX_SCANS + MAX_TEXTS, bytes, |link| read_texts(link, hash, &self.replica_id));
             let texts = read.await.map_err(|error| {
                 connections.refresh_soon();
-                announce_error(&error)
+                text_error(&error)
             })?;
             Ok(texts)
         };
         tokio::time::timeout(READ_TIMEOUT, reading).await.map_err(|_| StoreError::TimedOut)?
+    }
+}
+
+/// Errors of a server that may accept the command later. Redis 6 wraps them in errors of the script.
+const PASSING: [&str; 12] = [
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOAUTH",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+];
+
+/// Returns what an error means for later texts: other replies of the server, such as that the user has no
+/// permission or that the key holds something else, stay.
+fn text_error(error: &RedisError) -> ReplicaTextError {
+    let text = error.to_string();
+    let is_word = |char: char| char.is_ascii_alphanumeric();
+    let has = |code: &str| text.split(|char| !is_word(char)).any(|word| word == code);
+    let is_passing = |code: &str| PASSING.iter().any(|it| *it == code || has(it));
+    match error.code() {
+        Some(code) if !is_passing(code) => ReplicaTextError::Refused(text),
+        _ => StoreError::Unavailable.into(),
     }
 }
 
@@ -143,11 +177,11 @@ impl ReplicaTexts for RedisStore {
         &'a self,
         secret: &'a str,
         text: &'a str,
-    ) -> BoxFuture<'a, Result<String, AnnounceError>> {
+    ) -> BoxFuture<'a, Result<String, ReplicaTextError>> {
         self.write_text(secret, text).boxed()
     }
 
-    fn others(&self) -> BoxFuture<'_, Result<Vec<String>, AnnounceError>> {
+    fn others(&self) -> BoxFuture<'_, Result<Vec<String>, ReplicaTextError>> {
         self.read_texts().boxed()
     }
 }

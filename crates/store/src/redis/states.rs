@@ -21,16 +21,16 @@ const RESERVED_MS: u64 =
     (Reservation::MAX_TIMEOUT as u64 + 1) * 1_000 + CALLER_CLOCK_SLACK_MS as u64;
 
 impl RedisStore {
-    /// Returns a key as it is in Redis for a request at `wall`.
-    fn stored_key(&self, key: &StateKey<'_>, wall: Micros) -> StoredKey {
-        StoredKey::new(&self.shared.options, &key.key, key.plan, wall)
+    /// Returns a key as it is in Redis.
+    fn stored_key(&self, key: &StateKey<'_>) -> StoredKey {
+        StoredKey::new(&self.shared.options, &key.key, key.plan)
     }
 
     /// Returns the time that scripts go by; 0 for that of the server.
-    fn script_time(&self, wall: Micros) -> Micros {
+    fn script_time(&self) -> Micros {
         match self.shared.options.clock {
             Clock::Server => 0,
-            Clock::Caller => wall,
+            Clock::Caller => self.shared.options.wall.now(),
         }
     }
 
@@ -58,12 +58,10 @@ impl States for RedisStore {
         spans: &[Micros],
         budget: Duration,
     ) -> Result<KeyState, StoreError> {
-        let options = &self.shared.options;
-        let wall = options.wall.now();
-        let stored = self.stored_key(&key, wall);
+        let stored = self.stored_key(&key);
         let mut keys = keys(&stored, key.plan);
         keys.extend(key.id.map(|id| record_key(&stored.text, id).to_vec()));
-        let now = self.script_time(wall);
+        let now = self.script_time();
         let mut command = redis::cmd("EVAL");
         command.arg(READ).arg(keys.len()).arg(&keys);
         command.arg(now / SECOND).arg(now % SECOND);
@@ -72,9 +70,9 @@ impl States for RedisStore {
             .await?;
         let read = Reading::parse(reply, &key);
         let state = read.and_then(|read| {
-            let (now, state) = read.state(&stored, key.plan, wall)?;
+            let state = read.state(key.plan)?;
             let reserved = read.reservation()?.filter(|it| it.is_live(read.now));
-            Some((now, state, reserved))
+            Some((read.now, state, reserved))
         });
         let Some((now, state, reservation)) = state else {
             self.shared.log.key_failed(StoreError::Corrupt, &stored.text, &[]);
@@ -84,11 +82,11 @@ impl States for RedisStore {
     }
 
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        let stored = self.stored_key(&key, self.shared.options.wall.now());
+        let stored = self.stored_key(&key);
         let keys = keys(&stored, key.plan);
         let mut command = redis::cmd("DEL");
         if key.plan.can_reserve() {
-            let now = self.script_time(self.shared.options.wall.now());
+            let now = self.script_time();
             command = redis::cmd("EVAL");
             command.arg(RESET).arg(1 + keys.len()).arg(reset_key(&stored.text));
             command.arg(keys).arg(now).arg(RESERVED_MS);
@@ -136,10 +134,8 @@ impl Reading {
         }
     }
 
-    /// Returns the state, and the time that it goes by.
-    fn state(&self, key: &StoredKey, plan: &Plan, wall: Micros) -> Option<(Micros, State)> {
-        let now = if key.window_in_key { wall } else { self.now };
+    fn state(&self, plan: &Plan) -> Option<State> {
         let (text, holds) = (self.text.as_deref(), self.holds.as_deref());
-        Some((now, PlanCodec(plan).read_stored(text, holds, now, key.window_in_key)?))
+        PlanCodec(plan).read_stored(text, holds, self.now)
     }
 }

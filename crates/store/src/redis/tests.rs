@@ -7,12 +7,10 @@ mod increments;
 mod keys;
 mod leases;
 mod logins;
-mod migration;
 mod nodes;
 mod permissions;
 mod redirects;
 mod reduce;
-mod replicas;
 mod replies;
 mod reservations;
 mod sentinels;
@@ -52,7 +50,7 @@ fn options(topology: Topology) -> Options {
     let mut options = Options::new(topology);
     options.access.timeout = timeout;
     options.sentinel_access.timeout = timeout;
-    Options { slow_after: timeout, probe_max: Duration::from_millis(100), ..options }
+    Options { slow_after: timeout, ..options }
 }
 
 fn single(server: &Server) -> Topology {

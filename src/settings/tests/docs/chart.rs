@@ -75,7 +75,6 @@ const READ_BY_CHART: &[(&str, &str)] = &[
     ("store.redis.password_file", "use the value store.redis.existingSecret or settings.store.redis.password_file"),
     ("store.redis.sentinel.password_file", "use the value store.redis.sentinel.existingSecret or settings.store.redis.sentinel.password_file"),
     ("store.redis.per_second.url", "use settings.store.redis.per_second.url"),
-    ("store.redis.layout", "use settings.store.redis.layout, so that the chart leaves out store.count_replicas, which another layout does not have"),
 ];
 
 /// Settings that a variable may set whose value is from a secret.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use weir_store::StoreError;
 use weir_store::replica_texts::{MAX_TEXT_BYTES, ReplicaTexts};
-use weir_store::replicas::AnnounceError;
+use weir_store::replica_texts::ReplicaTextError;
 
 /// What replicas have written, as one of them sees it.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ struct Texts {
 struct Written {
     secret: Option<String>,
     texts: HashMap<usize, String>,
-    error: Option<AnnounceError>,
+    error: Option<ReplicaTextError>,
 }
 
 impl Texts {
@@ -49,7 +49,7 @@ impl ReplicaTexts for Texts {
         &'a self,
         secret: &'a str,
         text: &'a str,
-    ) -> BoxFuture<'a, Result<String, AnnounceError>> {
+    ) -> BoxFuture<'a, Result<String, ReplicaTextError>> {
         self.published.fetch_add(1, Ordering::Relaxed);
         let mut shared = self.shared.lock();
         if let Some(error) = &shared.error {
@@ -62,7 +62,7 @@ impl ReplicaTexts for Texts {
         ready(Ok(of_all)).boxed()
     }
 
-    fn others(&self) -> BoxFuture<'_, Result<Vec<String>, AnnounceError>> {
+    fn others(&self) -> BoxFuture<'_, Result<Vec<String>, ReplicaTextError>> {
         self.read.fetch_add(1, Ordering::Relaxed);
         let shared = self.shared.lock();
         if let Some(error) = &shared.error {
@@ -173,7 +173,7 @@ async fn where_the_store_refuses_or_fails_each_replica_has_its_own_lists() {
     fail(Some(StoreError::TimedOut.into()));
     let failed = NotShared::Store(StoreError::TimedOut);
     assert_eq!(top.others(Some(&texts[0])).await.unwrap_err(), failed);
-    fail(Some(AnnounceError::Refused("NOPERM".into())));
+    fail(Some(ReplicaTextError::Refused("NOPERM".into())));
     texts[0].published.store(0, Ordering::Relaxed);
     share(&replicas, texts, 30).await;
     assert_eq!(texts[0].published.load(Ordering::Relaxed), 1, "it is off");

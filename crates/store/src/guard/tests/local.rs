@@ -97,48 +97,6 @@ async fn what_was_reserved_in_the_store_is_not_settled_locally() {
 }
 
 #[tokio::test]
-async fn another_number_of_replicas_changes_the_share_of_a_window_during_an_outage() {
-    let hour = Limit::fixed_window(12, Unit::Hour, 1).unwrap();
-    let plan = Arc::new(Plan::new(vec![Limit { charge_denied: false, ..hour }]));
-    let (guard, _) = guarded(OnStoreFailure::Local, 2);
-    down(&guard);
-    assert!(take(&guard, "d", "a", &plan, 3).await.allowed);
-    for (replicas, allowed) in [(6, false), (4, false), (3, true), (3, false), (2, true), (1, true)]
-    {
-        guard.replicas.set(replicas);
-        assert_eq!(take(&guard, "d", "a", &plan, 1).await.allowed, allowed, "{replicas}");
-    }
-    assert_eq!(take(&guard, "d", "a", &plan, 0).await.used_before, 6);
-}
-
-#[tokio::test]
-async fn another_number_of_replicas_never_starts_a_count_over() {
-    let interval = Unit::Hour.period(1).unwrap();
-    let gcra = Algorithm::Gcra(Gcra::new(12, interval, 12, 0).unwrap());
-    // One token cannot be divided, so each share is refilled at intervals of its own.
-    let (capacity, amount, strict, max_debt) = (12, 1, false, 0);
-    let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
-    for algorithm in [gcra, Algorithm::TokenBucket(bucket)] {
-        let hour = Limit::fixed_window(12, Unit::Hour, 1).unwrap();
-        let plan = Arc::new(Plan::new(vec![Limit { algorithm, ..hour }]));
-        let (guard, clock) = guarded(OnStoreFailure::Local, 2);
-        down(&guard);
-        assert!(take(&guard, "d", "a", &plan, 6).await.allowed);
-        for replicas in [3, 5, 1, 7, 2, 4] {
-            guard.replicas.set(replicas);
-            assert!(!take(&guard, "d", "a", &plan, 1).await.allowed, "{replicas}");
-        }
-        up(&guard);
-        clock.advance(outage::QUIET);
-        take(&guard, "d", "a", &plan, 0).await;
-        down(&guard);
-        // The next outage begins with four.
-        assert!(take(&guard, "d", "a", &plan, 3).await.allowed);
-        assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
-    }
-}
-
-#[tokio::test]
 async fn local_windows_follow_steps_of_the_wall_clock_and_the_outage_does_not() {
     let plan = plan(1, Unit::Hour);
     let (guard, clock) = guarded(OnStoreFailure::Local, 1);
@@ -196,7 +154,7 @@ async fn local_memory_is_bounded() {
     for i in 0..1_000 {
         assert!(take(&guard, "d", &i.to_string(), &plan, 1).await.allowed);
     }
-    assert_eq!(guard.local.load_full().unwrap().store.stats().keys, 100);
+    assert_eq!(guard.local.load_full().unwrap().stats().keys, 100);
 }
 
 #[test]

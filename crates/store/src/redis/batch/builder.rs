@@ -150,7 +150,7 @@ impl BatchBuilder<'_> {
             None if counter_op(&charge).is_some() => ScriptKind::Counter,
             None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
             None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
-            None if charge.record().is_some() && !charge.window_in_key => {
+            None if charge.record().is_some() => {
                 ScriptKind::Reserve(PlanCodec(&charge.plan).algorithms())
             }
             _ => {

@@ -71,13 +71,8 @@ pub(super) fn merge_counters(
         // A look beside hits that are all counted, or beside another look.
         (counter_op::LOOK | counter_op::TAKE, ChargeOp::Op(Op::Take(0))) => true,
         (counter_op::TAKE, ChargeOp::Op(Op::Take(_))) => {
-            // A count saturates at u32::MAX; with the window in the key it would not.
-            let sum = u64::from(short(body)) + u64::from(hits(charge.op));
-            let Ok(sum) =
-                u32::try_from(if charge.window_in_key { sum } else { sum.min(u32::MAX.into()) })
-            else {
-                return false;
-            };
+            // A count saturates at u32::MAX, too.
+            let sum = short(body).saturating_add(hits(charge.op));
             body[..4].copy_from_slice(&sum.to_le_bytes());
             true
         }

@@ -94,7 +94,7 @@ impl Increment {
         };
         let ahead = windows_ahead(number, period, now);
         if let Some(ahead @ 0..) = ahead
-            && let Some(mut state) = PlanCodec(&first.plan).read_counter(number, now, false)
+            && let Some(mut state) = PlanCodec(&first.plan).read_counter(number, now)
         {
             let mut left = SmallVec::new();
             if ahead > 1 || is_overfull(after) {
@@ -121,7 +121,7 @@ impl Increment {
 /// Returns the hits of a charge that `INCRBY` can make, 0 for a look.
 pub(super) fn hits(charge: &PendingCharge) -> Option<u32> {
     let hits = charge.op.takes()?;
-    let plain = charge.group.is_none() && !charge.alone && !charge.asking && !charge.window_in_key;
+    let plain = charge.group.is_none() && !charge.alone && !charge.asking;
     let counts_all =
         PlanCodec(&charge.plan).counter().is_some_and(|(limit, _)| limit.charge_denied);
     u32::try_from(hits).ok().filter(|&hits| plain && counts_all && hits <= MAX_HITS)

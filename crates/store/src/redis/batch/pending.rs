@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::key_text;
 use crate::leases::LeaseCharge;
-use crate::redis::codec::PlanCodec;
 use crate::redis::key;
-use crate::redis::options::{Layout, Options, Topology};
+use crate::redis::options::{Options, Topology};
 use crate::redis::reply::Reply;
 use crate::{Charge, Key, Role, StoreError, reserved};
 use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, Undo, hash_hold_id};
@@ -27,10 +26,6 @@ pub(in super::super) struct PendingCharge {
     pub group: Option<Group>,
     /// Whether what undoes the charge is recorded.
     pub undoable: bool,
-    /// The key contains the start of the window.
-    pub window_in_key: bool,
-    /// The time of the request where the window is part of the key: the charge is decided as of then.
-    pub at: Micros,
     /// How many redirects the charge has followed.
     pub hops: u8,
     /// Preceded by `ASKING`: the node answers although the slot is still being moved to it.
@@ -56,8 +51,6 @@ pub(in super::super) struct StoredKey {
     pub text: Box<[u8]>,
     /// The slot of the key; 0 on a single server.
     pub slot: u16,
-    /// Whether the key contains the start of the window.
-    pub window_in_key: bool,
 }
 
 /// Returns the key of the holds that belong to a key.
@@ -133,42 +126,26 @@ pub(in super::super) struct Group {
 }
 
 impl StoredKey {
-    /// Returns the key for requests at `wall`; only the reference's keys depend on it.
     #[inline]
-    pub fn new(options: &Options, key: &Key<'_>, plan: &Plan, wall: Micros) -> StoredKey {
-        let mut window_in_key = false;
-        let text = match (options.layout, PlanCodec(plan).counter()) {
-            (Layout::Reference, Some((_, window))) => {
-                window_in_key = true;
-                key::write_reference(&options.prefix, key, window.period, wall)
-            }
-            _ => key_text::write(&options.prefix, key, plan),
-        };
+    pub fn new(options: &Options, key: &Key<'_>, plan: &Plan) -> StoredKey {
+        let text = key_text::write(&options.prefix, key, plan);
         let slot = match options.topology {
             Topology::Cluster(_) | Topology::Proxy(_) => key::slot(&text),
             Topology::Single(_) | Topology::Sentinel { .. } => 0,
         };
-        StoredKey { text, slot, window_in_key }
+        StoredKey { text, slot }
     }
 }
 
 impl PendingCharge {
-    /// Prepares a charge for sending. `wall` is the time of the request; only the reference's keys
-    /// depend on it.
+    /// Prepares a charge for sending.
     pub fn new(
         options: &Options,
         charge: &Charge<'_>,
         reply: &Arc<Reply>,
         index: usize,
-        wall: Micros,
     ) -> PendingCharge {
-        // A window in the key is the one in which the hits were taken.
-        let wall = match charge.op {
-            Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_) => wall,
-            Op::Undo(undo) => undo.taken,
-        };
-        let StoredKey { text, slot, window_in_key } =
-            StoredKey::new(options, &charge.key, charge.plan, wall);
+        let StoredKey { text, slot } = StoredKey::new(options, &charge.key, charge.plan);
         let id = match (charge.op, charge.hold) {
             (Op::Reservation(_), Some(id)) => ChargeId::Record(record_key(&text, id)),
             (_, id) => ChargeId::Hold(id.map_or(0, hash_hold_id)),
@@ -183,8 +160,6 @@ impl PendingCharge {
             denial_where_failed: None,
             group: None,
             undoable: false,
-            window_in_key,
-            at: wall,
             hops: 0,
             asking: false,
             alone: false,

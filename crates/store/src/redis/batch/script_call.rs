@@ -108,17 +108,11 @@ impl ScriptCall {
             ScriptKind::Counter => {
                 let window = PlanCodec(&charge.plan).counter().map(|(_, window)| window);
                 if let Some((window, op)) = window.zip(counter_op(&charge)) {
-                    let period = if charge.window_in_key { 0 } else { window.period };
-                    // Periods may differ where the window is in the key.
-                    let header =
-                        (if charge.window_in_key { window.period + 1 } else { period }, op);
+                    let header = (window.period, op);
                     if self.starts_row(header) {
-                        put(&mut self.body, period);
+                        put(&mut self.body, window.period);
                         self.body.extend_from_slice(&[op, 1]);
                         self.row = Some((self.body.len() - 1, header));
-                        if charge.window_in_key {
-                            put(&mut self.body, window.period / 1_000);
-                        }
                     }
                     runs = self.body.len();
                     write_counter(&charge, op, window.n, &mut self.body);
@@ -228,10 +222,7 @@ impl ScriptCall {
 
     /// Assembles the arguments.
     pub(super) fn finish(&mut self, BatchContext { now, wall, slack, .. }: BatchContext) {
-        // A window in the key is the caller's, and so is the time: the server's is not needed.
-        let window_in_key = self.entries.iter().any(|entry| entry.charges[0].window_in_key);
-        let all_in_key = self.entries.iter().all(|entry| entry.charges[0].window_in_key);
-        put(&mut self.args, if all_in_key { wall } else { now });
+        put(&mut self.args, now);
         self.args.extend_from_slice(&slack.to_le_bytes());
         if let ScriptKind::Gcra | ScriptKind::Windows = self.kind {
             self.args.push(self.rules.len() as u8);
@@ -240,7 +231,7 @@ impl ScriptCall {
         if let ScriptKind::Charge(_) | ScriptKind::Reserve(_) = self.kind {
             self.args.extend_from_slice(&(self.rules.len() as u32).to_le_bytes());
             for rule in &self.rules {
-                PlanCodec(rule).write_rule(wall, window_in_key, &mut self.args);
+                PlanCodec(rule).write_rule(wall, &mut self.args);
             }
             let quota_passes = |it: Group| if it.quota_passes { QUOTA_PASSES } else { 0 };
             let together = self.group.map_or(0, |it| TOGETHER | quota_passes(it));
@@ -300,8 +291,6 @@ impl ScriptCall {
         }
         let (mut failures, mut orphans, mut denials) = <(SmallVec<_>, Vec<_>, Denials)>::default();
         for entry in self.entries {
-            let now = now
-                .map(|now| if entry.charges[0].window_in_key { entry.charges[0].at } else { now });
             let state = match now {
                 Some(now) => read(self.kind, &entry.charges[0], &mut reader, now),
                 None => Err(StoreError::Corrupt),
@@ -360,14 +349,14 @@ fn read(
             if let Some(failure) = counter_failure(number) {
                 return Err(failure);
             }
-            PlanCodec(&charge.plan).read_counter(number, now, charge.window_in_key)
+            PlanCodec(&charge.plan).read_counter(number, now)
         }
         ScriptKind::Gcra | ScriptKind::Windows | ScriptKind::Charge(_) | ScriptKind::Reserve(_) => {
             let len = reader.short().ok_or(StoreError::Corrupt)?;
             if let Some(failure) = failure(len) {
                 return Err(failure);
             }
-            PlanCodec(&charge.plan).read_state(len, reader, now, charge.window_in_key)
+            PlanCodec(&charge.plan).read_state(len, reader, now)
         }
     };
     let state = state.ok_or(StoreError::Corrupt)?;

@@ -1,7 +1,7 @@
 //! Counters: the state of a plan that is one fixed window aligned to the epoch is one number.
 //!
 //! It is 1 + the window modulo [`WINDOWS`], times 2^[`COUNT_BITS`], plus the count. A number below
-//! that is of no window. If the window is part of the key, the number is the count alone.
+//! that is of no window.
 
 use super::{LuaModule, PlanCodec};
 use weir_limit::algorithms::fixed_window;
@@ -47,29 +47,16 @@ pub(in super::super) fn counter_number(number: i64) -> Option<u64> {
 }
 
 impl PlanCodec<'_> {
-    /// Returns the state of a counter at `now`; `None` if it is not a counter. `in_key`: the window
-    /// is part of the key, and the number is the count alone.
-    pub(in super::super) fn read_counter(
-        self,
-        number: u64,
-        now: Micros,
-        in_key: bool,
-    ) -> Option<State> {
+    /// Returns the state of a counter at `now`; `None` if it is not a counter.
+    pub(in super::super) fn read_counter(self, number: u64, now: Micros) -> Option<State> {
         let (_, window) = self.counter()?;
-        let state = match number {
-            0 => fixed_window::State::default(),
-            _ if in_key => fixed_window::State {
-                window: now - now % window.period,
-                count: u32::try_from(number).unwrap_or(u32::MAX),
-            },
-            _ => match windows_ahead(number, window.period, now) {
-                None => fixed_window::State::default(),
-                Some(ahead) => {
-                    let index = (now / window.period).checked_add_signed(ahead)?;
-                    let count = u32::try_from(number % COUNTS).unwrap_or(u32::MAX);
-                    fixed_window::State { window: index * window.period, count }
-                }
-            },
+        let state = match windows_ahead(number, window.period, now) {
+            None => fixed_window::State::default(),
+            Some(ahead) => {
+                let index = (now / window.period).checked_add_signed(ahead)?;
+                let count = u32::try_from(number % COUNTS).unwrap_or(u32::MAX);
+                fixed_window::State { window: index * window.period, count }
+            }
         };
         Some(State::new(Box::new([LimitState::FixedWindow(state)]), HitLog::default()))
     }

@@ -119,7 +119,7 @@ struct Driver {
 /// Drives a connection until it is closed.
 pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
     let options = &connection.shared.options;
-    let (probe, backoff) = (Probe::new(options), ProbeBackoff::new(options.probe_max));
+    let (probe, backoff) = (Probe::new(options), ProbeBackoff::new());
     let log = &connection.shared.log;
     let outage = log.outages.member(&connection.target);
     let slow_lines = log.slow.of_server(&connection.target);
@@ -336,7 +336,7 @@ impl Driver {
                 self.outage.down(Failure::Refusing, server, &error);
             }
         }
-        let mut backoff = ProbeBackoff::new(self.shared().options.probe_max);
+        let mut backoff = ProbeBackoff::new();
         loop {
             match self.probe.send_timed(&mut session.link, self.slow_after()).await {
                 Timed::InTime(_) => break,

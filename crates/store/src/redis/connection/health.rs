@@ -17,6 +17,9 @@ pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The first wait between two attempts.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 
+/// The longest wait between two attempts.
+pub(in super::super) const MAX_BACKOFF: Duration = Duration::from_millis(500);
+
 /// A reply, by when it came.
 pub(super) enum Timed<T> {
     InTime(T),
@@ -84,24 +87,21 @@ impl Probe {
     }
 }
 
-/// Waits between attempts that double from [`MIN_BACKOFF`] up to a maximum.
+/// Waits between attempts that double from [`MIN_BACKOFF`] up to [`MAX_BACKOFF`].
 #[derive(Debug)]
-pub(super) struct ProbeBackoff {
-    next: Duration,
-    max: Duration,
-}
+pub(super) struct ProbeBackoff(Duration);
 
 impl ProbeBackoff {
-    pub fn new(max: Duration) -> ProbeBackoff {
-        ProbeBackoff { next: MIN_BACKOFF, max }
+    pub fn new() -> ProbeBackoff {
+        ProbeBackoff(MIN_BACKOFF)
     }
 
     pub fn reset(&mut self) {
-        self.next = MIN_BACKOFF;
+        self.0 = MIN_BACKOFF;
     }
 
     pub async fn wait(&mut self) {
-        sleep(self.next).await;
-        self.next = (self.next * 2).min(self.max);
+        sleep(self.0).await;
+        self.0 = (self.0 * 2).min(MAX_BACKOFF);
     }
 }

@@ -12,7 +12,7 @@ use super::proxy;
 use super::sentinel::Sentinel;
 use crate::redis::access::Endpoint;
 use crate::redis::context::RedisContext;
-use crate::redis::options::{Clock, Layout};
+use crate::redis::options::Clock;
 
 /// The server that a connection goes to.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ async fn connect_to(
         let server = examine(&mut connection, may_be_replica, &options.prefix).await?;
         shared.log.permissions(&endpoint, &options.prefix, &server.missing);
         if let Some(theirs) = server.time
-            && (options.clock == Clock::Caller || options.layout == Layout::Reference)
+            && options.clock == Clock::Caller
         {
             shared.log.clock_skew(&endpoint, theirs, options.wall.now());
         }

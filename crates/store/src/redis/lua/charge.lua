@@ -197,8 +197,6 @@ local function entry(again)
   local rule, role, runs, holds_key
   rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
-  -- A window in the key goes by the caller's clock, whatever the others go by.
-  t = rule.t or call_time
   local if_failed = floor(role / ROLES)
   role = role % ROLES
   local key, holds = KEYS[key_at], rule.holds

@@ -14,15 +14,13 @@
 --                        window
 --             SETTLE     I4 hits: repairs the number that a plain INCRBY of these hits met, without
 --                        charging more; see open_windows.rs. Subtracts them from what is not a state
---           A period of 0: the window is part of the key; the number of entries is then followed by
---           I7, the expiry in milliseconds
 -- Reply   packed: I7 now, and for each entry I7, the number before the call (0 for none). From
 --         FAILURES on it is a failure, in units of STEP
 -- State   1 + the window mod 2^20 - 2, times 2^33, plus the count. A number below 2^33 is of no window
 --         and counts nothing: a plain INCRBY found no key. A count above 2^32 - 1 means 2^32 - 1; there
 --         are never enough plain hits in flight to overflow the rest. 2^19 windows can be distinguished:
 --         a state farther away, possible only after a step of a clock, is taken for a past or a future
---         one. With the window in the key: the count, up to 2^52
+--         one
 -- Cost    one command per key; a second one where a window starts
 -- Expiry  with the window, rounded up; set when the window starts
 local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, type
@@ -37,7 +35,7 @@ end
 local incremented
 if #args == 24 then
   local p, op, _, hits = read('<I7BBI4', args, at)
-  if op == TAKE and p > 0 then
+  if op == TAKE then
     local new, low = try('INCRBY', KEYS[1], hits == 1 and '1' or hits), ((t - t % p) / p % WINDOWS + 1) * COUNTS
     if type(new) == 'number' and new - hits > low and new <= low + MAX_COUNT then
       return struct.pack('<I7I7', t, new - hits)
@@ -66,7 +64,6 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
     end
     return FAILURES + code * STEP
   end
-  local most = p > 0 and MAX_COUNT or 2 ^ 52
   local old
   if op == TAKE then
     if type(new) == 'table' then return failed(new) end
@@ -95,11 +92,11 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
 
   -- The window of the number. A clock that stepped back by one window stays in the newest one; where that
   -- is further ahead, its count moves to the current window.
-  local was = p > 0 and floor(old / COUNTS) or 0
+  local was = floor(old / COUNTS)
   local count, keep, moved = old - was * COUNTS, old > 0, false
   local ahead = (was - window) % WINDOWS
-  if count > most then count = most end
-  if p > 0 and was == 0 then
+  if count > MAX_COUNT then count = MAX_COUNT end
+  if was == 0 then
     count, keep = 0, false
   elseif ahead == 1 then
     window = was
@@ -109,11 +106,11 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
   end
 
   -- By how many windows this is later than that of the hits to undo.
-  local later = op == UNDO and p > 0 and (window - 1 - floor(taken / p)) % WINDOWS or 0
+  local later = op == UNDO and (window - 1 - floor(taken / p)) % WINDOWS or 0
   local sum
   if op == TAKE then
     sum = count + hits
-    if sum > most then sum = most end
+    if sum > MAX_COUNT then sum = MAX_COUNT end
   elseif op == ADMIT then
     local fit = n < count and 0 or floor((n - count) / hits)
     sum = count + hits * (fit < times and fit or times)
@@ -143,18 +140,12 @@ local out, i, last = { t }, 0, #args
 while at <= last do
   local p, op, count, window, ttl
   p, op, count, at = read('<I7BB', args, at)
-  if p > 0 then
-    local passed = t % p
-    window = (t - passed) / p % WINDOWS + 1
-    ttl = (p - passed) / 1000
-    ttl = ttl - ttl % 1 + 1 + slack
-  else
-    window = 0
-    ttl, at = read('<I7', args, at)
-  end
+  local passed = t % p
+  window = (t - passed) / p % WINDOWS + 1
+  ttl = (p - passed) / 1000
+  ttl = ttl - ttl % 1 + 1 + slack
   if op == TAKE then
     local low, high = window * COUNTS, window * COUNTS + MAX_COUNT
-    if p == 0 then low, high = 0, 2 ^ 52 end
     for _ = 1, count do
       i = i + 1
       local key, hits = KEYS[i], nil

@@ -8,7 +8,7 @@ local WINDOWS, COUNTS, STATES, SHADOW, NEVER = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53, 2, 8
 local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
 local RECORD, RECORD_BYTES, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 23, 2 ^ 16 - 1
 -- Where the rules are, and the bytes of each.
-local RULES, RULE_BYTES = 16, 24
+local RULES, RULE_BYTES = 16, 17
 local t, slack, count, at = read('<I7I4I4', args)
 if t == 0 then
   local now = call('TIME')

@@ -1,7 +1,7 @@
 -- A rule of one fixed window aligned to the epoch, charged together with other keys: the algorithm of
 -- fixed_window.lua on the state of counter.lua.
 --
--- Numbers  n, period, the caller's time where the window is in the key, else 0 (I7 each)
+-- Numbers  n, period (I7 each)
 -- State    see counter.lua
 -- Cost     constant
 -- Expiry   with the window
@@ -12,7 +12,7 @@ local fixed_window = algorithms[FIXED_WINDOW]
 algorithms[NUMBER] = {
   keeps = 'counter',
   answers_looks_if_n_is_zero = true,
-  numbers = '<I7I7I7',
+  numbers = '<I7I7',
   format = 'I7I4',
   width = 2,
   window_unit = 0,
@@ -28,14 +28,12 @@ algorithms[NUMBER] = {
     local number, p = tonumber(text), limit[2]
     if not number or number < 0 or number >= STATES or number % 1 > 0 then return end
     local near = floor(t / p)
-    if limit[3] > 0 then return { LAYOUT, near * p, number < MAX_COUNT and number or MAX_COUNT } end
     if number < COUNTS then return 0 end
     local ahead, count = (floor(number / COUNTS) - 1 - near) % WINDOWS, number % COUNTS
     if ahead >= WINDOWS / 2 then ahead = ahead - WINDOWS end
     return { LAYOUT, (near + ahead) * p, count < MAX_COUNT and count or MAX_COUNT }
   end,
   encode = function(limit, v)
-    if limit[3] > 0 then return v[3] end
     return (v[2] / limit[2] % WINDOWS + 1) * COUNTS + v[3]
   end,
 }

@@ -7,15 +7,13 @@ if t == 0 then
   t = now[1] * 1000000 + now[2]
 end
 
-local call_time = t
-
 -- Flags of a limit: each is one bit.
 local COUNTS_DENIED, SHADOW, STRICT, NEVER = 1, 2, 4, 8
 
 local rules = {}
 for i = 1, count do
   -- Fields that are declared at once cost less than those that a table grows by.
-  local rule = { format = '', width = 1, size = 0, rings = nil, log = nil, holds = nil, lone = nil, t = nil }
+  local rule = { format = '', width = 1, size = 0, rings = nil, log = nil, holds = nil, lone = nil }
   local format, width, rings, log = '<B', 1, nil, nil
   count, at = read('B', args, at)
   for j = 1, count do
@@ -56,7 +54,6 @@ for i = 1, count do
       rule.holds = limit
     elseif keeps == 'counter' then
       rule.lone = limit
-      if limit[3] > 0 then rule.t = limit[3] end
     end
   end
   if log then

@@ -1,8 +1,38 @@
 //! Permissions that the user of Redis lacks.
 
-use super::replicas::{documented_commands, documented_user, with_login};
+use super::servers::Config;
 use super::servers::cluster::Cluster;
 use super::*;
+
+/// The commands of the user of docs/redis.md.
+fn documented_commands() -> String {
+    let page = include_str!("../../../../../docs/redis.md");
+    let lines = page.lines().map(str::trim).filter(|line| line.starts_with('+'));
+    let commands: String = lines.map(|line| line.trim_end_matches('\\')).collect();
+    assert!(commands.contains("+eval ") && commands.contains("+hset "), "{commands}");
+    commands
+}
+
+/// The user of docs/redis.md.
+pub(super) fn documented_user() -> (Server, Login) {
+    let commands = documented_commands();
+    let server = Server::with(Config {
+        lines: vec![
+            "user default on >root ~* &* +@all".into(),
+            format!("user weir on >secret ~weir:* {commands}"),
+        ],
+        password: Some("root".into()),
+        ..Config::default()
+    });
+    let [username, password] = ["weir", "secret"].map(|text| Some(text.to_owned()));
+    (server, Login { username, password, password_file: None })
+}
+
+pub(super) fn with_login(server: &Server, login: &Login) -> Options {
+    let mut options = options(single(server));
+    options.access.login = login.clone();
+    options
+}
 
 async fn missing(options: &Options, is_node: bool) -> Vec<String> {
     let Topology::Single(endpoint) = &options.topology else { panic!("{options:?}") };

@@ -1,6 +1,6 @@
 //! States that are read and reset, on servers that fail, move keys and hold foreign values.
 
-use super::replicas::{documented_user, with_login};
+use super::permissions::{documented_user, with_login};
 use super::servers::Server;
 use super::servers::cluster::Cluster;
 use super::topologies::values;
@@ -186,26 +186,6 @@ fn a_user_with_the_documented_permissions_is_enough() {
         let row = RowChange { name: "block".into(), at: 1, text: Some("text".into()) };
         store.write(&[row]).await.unwrap();
         assert_eq!(store.rows().await.unwrap(), [("block".to_owned(), "text".to_owned())]);
-    });
-}
-
-#[test]
-fn keys_of_the_reference_are_read_and_reset() {
-    let server = Server::start();
-    let clock = Arc::new(ManualClock::new(DAWN + 12 * SECOND));
-    let (layout, wall) = (Layout::Reference, clock.clone());
-    runtime().block_on(async {
-        let store = connected(Options { layout, wall, ..options(single(&server)) }).await;
-        let (plan, key) = (plan(5, Unit::Minute), Key { domain: DOMAIN, entries: &[("key", "a")] });
-        try_take(&store, "a", &plan).await.unwrap();
-        let state = try_read(&store, key, &plan, &[]).await.unwrap();
-        assert_eq!((state.now, state.limits[0].reset_after), (DAWN + 12 * SECOND, 48 * SECOND));
-        assert_eq!(state.limits[0].used, 1);
-        clock.advance(48 * SECOND);
-        assert_eq!(used(try_read(&store, key, &plan, &[]).await), Ok(0), "another window");
-        try_take(&store, "a", &plan).await.unwrap();
-        try_reset(&store, key, &plan).await.unwrap();
-        assert_eq!(used(try_read(&store, key, &plan, &[]).await), Ok(0));
     });
 }
 

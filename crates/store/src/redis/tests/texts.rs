@@ -1,12 +1,11 @@
 //! The texts that replicas write to Redis and read of each other.
 
-use super::replicas::{documented_user, with_login};
+use super::permissions::{documented_user, with_login};
 use super::servers::Server;
 use super::servers::cluster::Cluster;
 use super::*;
 use crate::SharedTable;
-use crate::replica_texts::{MAX_TEXT_BYTES, ReplicaTexts};
-use crate::replicas::AnnounceError;
+use crate::replica_texts::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
 
 const SECRET: &str = "0123";
 
@@ -85,8 +84,25 @@ fn the_documented_permissions_are_enough_for_texts_and_without_them_they_are_ref
         for missing in ["-eval", "-time", "-hset", "resetkeys"] {
             server.command(&["ACL", "SETUSER", "weir", "~weir:*", "+@all", missing]);
             let refused = store.publish(SECRET, "text").await;
-            assert!(matches!(refused, Err(AnnounceError::Refused(_))), "{missing}: {refused:?}");
+            assert!(matches!(refused, Err(ReplicaTextError::Refused(_))), "{missing}: {refused:?}");
         }
+    });
+}
+
+#[test]
+fn a_redis_that_is_full_or_read_only_is_asked_again() {
+    let server = Server::configured(&["maxmemory-policy noeviction"]);
+    runtime().block_on(async {
+        let store = connected(options(single(&server))).await;
+        let unavailable = Err(StoreError::Unavailable.into());
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        assert_eq!(store.publish(SECRET, "text").await, unavailable);
+        server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        assert_eq!(store.publish(SECRET, "text").await.as_deref(), Ok(SECRET));
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        assert_eq!(store.publish(SECRET, "text").await, unavailable);
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        until("it to be written", async || store.publish(SECRET, "text").await.is_ok()).await;
     });
 }
 

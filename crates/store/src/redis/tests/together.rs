@@ -7,7 +7,6 @@ use crate::OnStoreFailure::{self, Allow, Deny, Error, Local};
 use crate::Operations;
 use crate::Role::{Enforced, Quota, Shadow};
 use crate::per_second::PerSecond;
-use weir_limit::{Algorithm, Gcra};
 
 async fn together(
     store: &impl Store,
@@ -142,37 +141,5 @@ fn a_failed_key_denies_its_batch_across_servers_and_undo_stays_in_its_window() {
         for _ in 0..3 {
             assert_eq!(used(store.main(), &minute, 0).await, 2);
         }
-    });
-}
-
-/// A key that contains its window goes by the caller's clock; the others do not.
-#[test]
-fn each_key_of_a_batch_has_its_own_clock() {
-    let server = Server::start();
-    // Far behind the server's.
-    let clock = Arc::new(ManualClock::new(DAWN));
-    runtime().block_on(async {
-        let (layout, wall) = (Layout::Reference, clock.clone());
-        let store = connected(Options { layout, wall, ..options(single(&server)) }).await;
-        let window = plan(50, Unit::Minute);
-        let slow = Algorithm::Gcra(Gcra::new(1, 3_600 * SECOND, 1, 0).unwrap());
-        let limit = Limit::fixed_window(1, Unit::Hour, 1).unwrap();
-        let gcra =
-            Arc::new(Plan::new(vec![Limit { algorithm: slow, charge_denied: false, ..limit }]));
-        let (a, b) = ([("key", "a")], [("key", "b")]);
-        let decision = charge(&store, &[of(&a, &window), of(&b, &gcra)], true).await;
-        assert!(decision.iter().all(|decision| decision.allowed));
-        // The server's clock, in a batch and alone.
-        let decision = charge(&store, &[of(&b, &gcra)], false).await;
-        assert!(!decision[0].allowed, "{decision:?}");
-        let left = |key: &str| server.command(&["PTTL", key]).int();
-        let start = (DAWN - DAWN % (60 * SECOND)) / SECOND;
-        let key = format!("weir:test_key_a_{start}");
-        assert!((1..=60_001).contains(&left(&key)), "{key} for {} ms", left(&key));
-        let left = left("weir:{test|key=b}g3600/1");
-        assert!((3_590_000..=3_601_000).contains(&left), "{left}");
-        // A batch of keys that all contain their window.
-        let decision = charge(&store, &[of(&a, &window), of(&b, &window)], true).await;
-        assert_eq!((decision[0].used_before, decision[1].used_before), (1, 0));
     });
 }
