@@ -15,4 +15,4 @@ pub(super) use self::increment::Increment;
 pub(super) use self::pending::{
     ChargeOp, Group, PendingCharge, StoredKey, fail_all, holds_key, record_key, reset_key,
 };
-pub(super) use self::script_call::{BatchContext, ScriptCall};
+pub(super) use self::script_call::BatchContext;

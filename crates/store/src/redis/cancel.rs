@@ -38,8 +38,7 @@ impl Drop for CancelOnDrop<'_> {
         let refunds =
             zip(charges, answers).enumerate().filter_map(|(index, (charge, (answer, _)))| {
                 if let Some(cancelling) = charge.cancelling(&answer) {
-                    let cancelling =
-                        PendingCharge::new(self.options, &cancelling, &reply, index);
+                    let cancelling = PendingCharge::new(self.options, &cancelling, &reply, index);
                     return reserved(index).then_some(cancelling);
                 }
                 let hits = charge.held(&answer).filter(|_| charge.hold.is_some())?;

@@ -93,16 +93,6 @@ trait Codec {
     /// Reads the state among the numbers of all limits; `None` if it is invalid.
     fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState>;
 
-    /// Returns the most bytes of a state in a reply, besides its numbers.
-    fn more_bytes(&self) -> usize {
-        0
-    }
-
-    /// Returns the most bytes of the log in Redis, which all limits of a rule share.
-    fn log_bytes(&self) -> usize {
-        0
-    }
-
     /// Reads what comes after the numbers of all limits.
     fn read_rest(&self, _state: &mut LimitState, _rest: &mut Reader<'_>) -> Option<()> {
         Some(())
@@ -161,26 +151,6 @@ impl<'a> Reader<'a> {
         wide[..5].copy_from_slice(self.bytes(5)?);
         Some(u64::from_le_bytes(wide))
     }
-}
-
-/// The most bytes of a limit's numbers, and of what a reply says about its log.
-const NUMBERS_BYTES: usize = 128;
-
-/// The most bytes of a key in a reply, besides its limits: lengths, layout, the head of a log, and the record of
-/// a reservation.
-const HEAD_BYTES: usize = 128;
-
-/// The bytes that holds and logs may always have: more than the rule allows now may be left from before.
-const MIN_LONG_STATE: usize = 16 << 20;
-
-/// Returns the most bytes of a limit in a reply of the scripts that charge it.
-fn max_charged(limit: &Limit) -> usize {
-    let more = each!(&limit.algorithm, codec => codec.more_bytes());
-    NUMBERS_BYTES.saturating_add(more)
-}
-
-fn bytes(count: u32, each: usize) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(each)
 }
 
 /// The states of all limits, the head of their log, and the unread rest.
@@ -260,26 +230,8 @@ impl<'p> PlanCodec<'p> {
         }
     }
 
-    /// Returns the most bytes of a key in a reply of the scripts that charge it.
-    pub(super) fn max_reply(self) -> usize {
-        HEAD_BYTES + self.0.limits().iter().map(max_charged).sum::<usize>()
-    }
-
-    /// Returns the most bytes of the values of a key and of its holds.
-    pub(super) fn max_stored(self) -> usize {
-        let log = if self.has_log() { MIN_LONG_STATE } else { 0 };
-        let limits = self.0.limits().iter();
-        let logs = limits.map(|limit| each!(&limit.algorithm, codec => codec.log_bytes()));
-        self.max_reply().saturating_add(logs.fold(log, usize::max))
-    }
-
     /// Reads the state of a key from a reply; `None` if it is invalid.
-    pub(super) fn read_state(
-        self,
-        len: u32,
-        reply: &mut Reader<'_>,
-        now: Micros,
-    ) -> Option<State> {
+    pub(super) fn read_state(self, len: u32, reply: &mut Reader<'_>, now: Micros) -> Option<State> {
         let text = reply.bytes(len as usize)?;
         if self.counter().is_some() {
             let number = if text.is_empty() { "0" } else { std::str::from_utf8(text).ok()? };

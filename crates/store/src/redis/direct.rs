@@ -61,7 +61,7 @@ impl DirectConnections {
         DirectConnections(Semaphore::new(MAX_CONNECTIONS))
     }
 
-    /// Sends a command, and follows redirects within a cluster. Returns its reply, of up to `bytes`.
+    /// Sends a command, and follows redirects within a cluster. Returns its reply.
     ///
     /// # Errors
     ///
@@ -71,13 +71,12 @@ impl DirectConnections {
         shared: &RedisContext,
         to: Destination<'_>,
         command: &Cmd,
-        bytes: usize,
         budget: Duration,
     ) -> Result<Value, StoreError> {
         let replied = async {
             // It is never closed.
             let _permit = self.0.acquire().await.map_err(|_| StoreError::Unavailable)?;
-            follow(shared, &to, command, bytes).await
+            follow(shared, &to, command).await
         };
         timeout(budget, replied).await.unwrap_or(Err(StoreError::TimedOut))
     }
@@ -89,11 +88,10 @@ async fn follow(
     shared: &RedisContext,
     to: &Destination<'_>,
     command: &Cmd,
-    bytes: usize,
 ) -> Result<Value, StoreError> {
     let (mut target, mut asking, mut hops) = (to.target()?, false, 0);
     loop {
-        let error = match send(shared, &target, command, bytes, asking).await? {
+        let error = match send(shared, &target, command, asking).await? {
             Value::ServerError(error) => error,
             reply => return Ok(reply),
         };
@@ -144,7 +142,6 @@ async fn send(
     shared: &RedisContext,
     target: &Target,
     command: &Cmd,
-    bytes: usize,
     asking: bool,
 ) -> Result<Value, StoreError> {
     let mut link = connect(shared, target).await?;
@@ -153,7 +150,7 @@ async fn send(
         pipeline.cmd("ASKING");
     }
     pipeline.add_command(command.clone());
-    let replies = link.send_all(bytes, &pipeline).await;
+    let replies = link.send_all(&pipeline).await;
     let mut replies = replies.map_err(|error| {
         shared.log.command_failed(&error);
         StoreError::Unavailable

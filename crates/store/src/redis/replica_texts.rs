@@ -12,7 +12,6 @@ use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, RedisResult};
 
-use super::connection::SHORT_BYTES;
 use super::options::{Clock, Options};
 use super::{RedisStore, key};
 use crate::StoreError;
@@ -75,7 +74,7 @@ impl RedisStore {
     async fn write_text(&self, secret: &str, text: &str) -> Result<String, ReplicaTextError> {
         let command = self.text_command(secret, text);
         let ask = |mut link| async move { command.query_async(&mut link).await };
-        let asked = self.ask_server(self.texts_slot(), (1, SHORT_BYTES), ask).await?;
+        let asked = self.ask_server(self.texts_slot(), ask).await?;
         asked.map_err(|error| text_error(&error))
     }
 
@@ -84,10 +83,8 @@ impl RedisStore {
         let Some(connections) = connections else { return Err(StoreError::Unavailable.into()) };
         let reading = async {
             let link = connections.destination(self.texts_slot()).connect(&self.shared).await?;
-            let bytes = MAX_TEXTS * (MAX_TEXT_BYTES + SHORT_BYTES) + MAX_SCANS * SHORT_BYTES;
             let hash = hash_key(&self.shared.options);
-            let read = link
-                .ask(MAX_SCANS + MAX_TEXTS, bytes, |link| read_texts(link, hash, &self.replica_id));
+            let read = link.ask(|link| read_texts(link, hash, &self.replica_id));
             let texts = read.await.map_err(|error| {
                 connections.refresh_soon();
                 text_error(&error)

@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use self::spans::{TripInfo, TripSpans};
 use super::access::Endpoint;
-use super::batch::{BatchContext, CommandBatch, PendingCharge, ScriptCall, fail_all};
-use super::connection::{Link, SHORT_BYTES, parse_time};
+use super::batch::{BatchContext, CommandBatch, PendingCharge, fail_all};
+use super::connection::{Link, parse_time};
 use super::context::RedisContext;
 use super::open_windows::OpenWindows;
 use super::options::Clock;
@@ -129,7 +129,7 @@ pub(super) async fn run(
         false => start_spans(batch, &pipeline, endpoint),
     };
     let sent = Instant::now();
-    let replies = link.send_all(reply_bytes(&pipeline, batch), &pipeline).await;
+    let replies = link.send_all(&pipeline).await;
     shared.counts.trip_times.record(sent.elapsed().as_micros() as u64);
     let mut replies = match replies {
         Ok(replies) => replies,
@@ -188,12 +188,6 @@ fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipe
         pipeline.cmd("TIME");
     }
     pipeline
-}
-
-/// Returns the bound of the replies to a batch.
-fn reply_bytes(pipeline: &Pipeline, batch: &CommandBatch) -> usize {
-    let states: usize = batch.calls.iter().map(ScriptCall::reply_bytes).sum();
-    pipeline.len() * SHORT_BYTES + states
 }
 
 /// Answers the charges of a batch from the replies to its commands; `now` is the time after the

@@ -2,7 +2,7 @@
 //!
 //! Commands go over a connection that is open for charges, so nothing has to connect first. Rows may be
 //! megabytes: they are written in parts, so that no charge waits for long, and read in parts over a
-//! connection of their own, so that a row that is too large ends no other.
+//! connection of their own.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
-use super::connection::{SHORT_BYTES, parse_time};
+use super::connection::parse_time;
 use super::connections::ThreadConnections;
 use super::options::{Clock, Options};
 use super::{RedisStore, key};
@@ -29,16 +29,6 @@ const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Rows written by one script call, and about as many as are read by one command: a longer call would
 /// delay charges.
 const ROWS_PER_CALL: usize = 50;
-
-/// The most commands of one exchange: the version and the time.
-const MAX_COMMANDS: usize = 2;
-
-/// The most commands that read all rows.
-const MAX_SCANS: usize = 100_000;
-
-/// The bound of all rows: as many controls as there may be, of the documented size, twice, because a scan may return
-/// a row again and text may be escaped.
-const ROWS_BYTES: usize = 128 << 20;
 
 /// The most digits of a version.
 const VERSION_DIGITS: usize = 64;
@@ -63,8 +53,8 @@ impl Names {
 }
 
 impl RedisStore {
-    /// Sends what `ask` sends to the server of a slot, over a connection that is up: up to `commands`, whose
-    /// replies together take up to `bytes`. Returns the reply, or an error of the server.
+    /// Sends what `ask` sends to the server of a slot, over a connection that is up. Returns the reply, or an error
+    /// of the server.
     ///
     /// # Errors
     ///
@@ -72,13 +62,12 @@ impl RedisStore {
     pub(super) async fn ask_server<T, F: Future<Output = RedisResult<T>>>(
         &self,
         slot: u16,
-        (commands, bytes): (usize, usize),
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<RedisResult<T>, StoreError> {
         let all = || self.connections.iter().filter_map(OnceLock::get);
         let link = all().find_map(|connections| connections.serving(slot)?.link());
         let Some(link) = link else { return Err(StoreError::Unavailable) };
-        let asked = tokio::time::timeout(TIMEOUT, link.ask(commands, bytes, ask)).await;
+        let asked = tokio::time::timeout(TIMEOUT, link.ask(ask)).await;
         let reply = asked.map_err(|_| StoreError::TimedOut)?;
         let moved = |error: &RedisError| error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
         if reply.as_ref().is_err_and(moved) {
@@ -87,14 +76,14 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// Sends up to [`MAX_COMMANDS`] commands to the server of the table.
+    /// Sends what `ask` sends to the server of the table.
     async fn ask_table<T, F: Future<Output = RedisResult<T>>>(
         &self,
         names: &Names,
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, TableError> {
         let slot = key::slot(names.rows.as_bytes());
-        let asked = self.ask_server(slot, (MAX_COMMANDS, SHORT_BYTES), ask).await?;
+        let asked = self.ask_server(slot, ask).await?;
         asked.map_err(|error| self.table_failed(&error))
     }
 
@@ -160,7 +149,7 @@ impl RedisStore {
         };
         let reading = async {
             let link = destination.connect(&self.shared).await?;
-            let read = link.ask(MAX_SCANS, ROWS_BYTES, scan).await;
+            let read = link.ask(scan).await;
             read.map_err(|error| {
                 if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
                     connections.refresh_soon();

@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 
 use super::RedisStore;
 use super::batch::{StoredKey, holds_key, record_key, reset_key};
-use super::connection::{SHORT_BYTES, parse_time};
+use super::connection::parse_time;
 use super::options::Clock;
 use super::round_trip::CALLER_CLOCK_SLACK_MS;
 use super::script::{READ, RESET};
@@ -34,19 +34,18 @@ impl RedisStore {
         }
     }
 
-    /// Sends a command about a key, with a reply of up to `bytes`, over a connection of its own.
+    /// Sends a command about a key, over a connection of its own.
     pub(super) async fn send_directly(
         &self,
         slot: u16,
         command: &Cmd,
-        bytes: usize,
         budget: Duration,
     ) -> Result<Value, StoreError> {
         // Those of any thread know the server.
         let connected = self.connections.iter().find_map(OnceLock::get);
         let connections = connected.unwrap_or_else(|| self.connections());
         let destination = connections.destination(slot);
-        self.direct.send(&self.shared, destination, command, bytes, budget).await
+        self.direct.send(&self.shared, destination, command, budget).await
     }
 }
 
@@ -65,9 +64,7 @@ impl States for RedisStore {
         let mut command = redis::cmd("EVAL");
         command.arg(READ).arg(keys.len()).arg(&keys);
         command.arg(now / SECOND).arg(now % SECOND);
-        let reply = self
-            .send_directly(stored.slot, &command, PlanCodec(key.plan).max_stored(), budget)
-            .await?;
+        let reply = self.send_directly(stored.slot, &command, budget).await?;
         let read = Reading::parse(reply, &key);
         let state = read.and_then(|read| {
             let state = read.state(key.plan)?;
@@ -93,7 +90,7 @@ impl States for RedisStore {
         } else {
             command.arg(keys);
         }
-        self.send_directly(stored.slot, &command, SHORT_BYTES, budget).await?;
+        self.send_directly(stored.slot, &command, budget).await?;
         Ok(())
     }
 }

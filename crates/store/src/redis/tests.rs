@@ -11,7 +11,6 @@ mod nodes;
 mod permissions;
 mod redirects;
 mod reduce;
-mod replies;
 mod reservations;
 mod sentinels;
 #[path = "../../../../tests/support/redis.rs"]

@@ -30,9 +30,6 @@ pub(in super::super) struct BatchContext {
     pub is_proxy: bool,
 }
 
-/// The bytes of a number in the reply about counters.
-const COUNTER_BYTES: usize = 7;
-
 /// A call of a script.
 #[derive(Debug)]
 pub(in super::super) struct ScriptCall {
@@ -265,16 +262,6 @@ impl ScriptCall {
     /// Returns how many charges it makes, and under how many keys.
     pub fn len(&self) -> (usize, usize) {
         (self.entries.iter().map(|entry| entry.charges.len()).sum(), self.entries.len())
-    }
-
-    /// Returns the bound of its reply: for each entry that of the largest state of its rules.
-    pub fn reply_bytes(&self) -> usize {
-        let state = match self.kind {
-            // A number each.
-            ScriptKind::Counter => COUNTER_BYTES,
-            _ => self.rules.iter().map(|rule| PlanCodec(rule).max_reply()).max().unwrap_or(0),
-        };
-        self.entries.len().saturating_mul(state)
     }
 
     /// Returns the charges of the call, to send elsewhere or to fail.

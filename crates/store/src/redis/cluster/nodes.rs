@@ -5,12 +5,8 @@ use std::collections::HashSet;
 use redis::{FromRedisValue, Value};
 
 use crate::redis::access::Endpoint;
+use crate::redis::connection::Link;
 use crate::redis::connection::error::ConnectError;
-use crate::redis::connection::{ADMIN_BYTES, Link};
-
-/// The bound of a reply to `CLUSTER SLOTS`: each slot a range of its own, with three servers each, by address. Most of it is
-/// what the parser makes of it.
-const SLOTS_BYTES: usize = 32 << 20;
 
 /// Ranges of slots, first and last, and the master that serves each.
 pub(super) type Slots = Vec<(u16, u16, Endpoint)>;
@@ -123,11 +119,11 @@ pub(super) async fn read_view(
     connection: &mut Link,
     node: &Endpoint,
 ) -> Result<ClusterView, ConnectError> {
-    let slots: Value = connection.query(SLOTS_BYTES, redis::cmd("CLUSTER").arg("SLOTS")).await?;
+    let slots: Value = connection.query(redis::cmd("CLUSTER").arg("SLOTS")).await?;
     let mut view = ClusterView::default();
     view.add_slots(&slots, node).ok_or(ConnectError::NoSlots)?;
     // CLUSTER SLOTS does not list masters without slots.
-    match connection.query::<String>(ADMIN_BYTES, redis::cmd("CLUSTER").arg("NODES")).await {
+    match connection.query::<String>(redis::cmd("CLUSTER").arg("NODES")).await {
         Ok(lines) => view.nodes.add_lines(&lines, node),
         Err(error) if error.is_unrecoverable_error() => return Err(error.into()),
         // An access list may forbid it.

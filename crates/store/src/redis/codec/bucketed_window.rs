@@ -1,6 +1,6 @@
 //! Bucketed windows. Their rings come after the numbers of all limits.
 
-use super::{Codec, LuaModule, Reader, bytes, put_all};
+use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::bucketed_window::State;
 use weir_limit::{BucketedWindow, LimitState, Micros};
 
@@ -22,10 +22,6 @@ impl Codec for BucketedWindow {
         let (index, _sum) = (numbers.wide()?, numbers.wide()?);
         let state = State::from_ring(index, Box::default());
         Some(LimitState::BucketedWindow(Box::new(state)))
-    }
-
-    fn more_bytes(&self) -> usize {
-        bytes(self.slots(), 4)
     }
 
     fn read_rest(&self, state: &mut LimitState, rest: &mut Reader<'_>) -> Option<()> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::numbers::LAYOUT;
-use super::{Codec, LuaModule, MIN_LONG_STATE, Reader, bytes, put_all};
+use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::concurrency::{Hold, State};
 use weir_limit::{Concurrency, LimitState, Micros};
 
@@ -12,9 +12,6 @@ pub(super) const MODULE: LuaModule =
 
 pub(super) const HOLDS_MODULE: LuaModule =
     LuaModule { number: 9, borrows_from: None, text: include_str!("../lua/holds.lua") };
-
-/// The bytes of a hold.
-const HOLD_BYTES: usize = 19;
 
 impl Codec for Concurrency {
     const MODULES: &'static [&'static LuaModule] = &[&MODULE, &HOLDS_MODULE];
@@ -30,13 +27,6 @@ impl Codec for Concurrency {
     fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState> {
         let state = State::from_count(numbers.wide()?, numbers.wide()?);
         Some(LimitState::Concurrency(Box::new(state)))
-    }
-
-    fn more_bytes(&self) -> usize {
-        match self.hold_id {
-            Some(_) => bytes(self.n, HOLD_BYTES).max(MIN_LONG_STATE),
-            None => 0,
-        }
     }
 
     fn read_own_key(&self, text: &[u8]) -> Option<Option<LimitState>> {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Codec, LuaModule, Reader, bytes, put_all};
+use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::hit_log::{HitLog, LimitSummary, LogSummary};
 use weir_limit::{Algorithm, Limit, LimitState, Micros, SlidingLog};
 
@@ -26,11 +26,6 @@ impl Codec for SlidingLog {
 
     fn read_state(&self, _: &mut Reader<'_>) -> Option<LimitState> {
         Some(LimitState::SlidingLog(()))
-    }
-
-    /// The ring doubles, and does not shrink.
-    fn log_bytes(&self) -> usize {
-        bytes(self.n, 2 * STAMP_BYTES)
     }
 }
 

@@ -5,7 +5,6 @@ use redis::{Pipeline, RedisError, RedisResult, Value, cmd, from_redis_value_ref}
 use super::error::ConnectError;
 use super::handshake::needs_login;
 use super::link::Link;
-use super::replies::{ADMIN_BYTES, SHORT_BYTES};
 use weir_limit::{Micros, SECOND};
 
 /// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.
@@ -53,8 +52,7 @@ pub(in super::super) async fn examine(
     }
     add_permission_checks(&mut commands, prefix, false);
     names.extend(PERMISSION_CHECKS);
-    let bytes = ADMIN_BYTES + commands.len() * SHORT_BYTES;
-    let replies = link.send_all(bytes, &commands).await.map_err(closed)?;
+    let replies = link.send_all(&commands).await.map_err(closed)?;
     let replies: Vec<RedisResult<Value>> =
         replies.into_iter().skip(2).map(Value::extract_error).collect();
     let missing = missing_permissions(&names, &replies);
@@ -103,7 +101,7 @@ pub(in super::super) async fn examine(
 
 /// Checks that a server is no node of a cluster. `claims_one`: it reports that it is.
 async fn check_no_cluster(link: &mut Link, claims_one: bool) -> Result<(), ConnectError> {
-    let slots = link.query::<Value>(ADMIN_BYTES, cmd("CLUSTER").arg("SLOTS")).await;
+    let slots = link.query::<Value>(cmd("CLUSTER").arg("SLOTS")).await;
     match slots {
         Ok(Value::Array(_)) => Err(ConnectError::Cluster),
         Err(error) if error.code() == Some("NOPERM") && claims_one => Err(ConnectError::Cluster),

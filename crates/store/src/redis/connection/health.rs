@@ -8,7 +8,6 @@ use redis::Cmd;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::link::Link;
-use super::replies::SHORT_BYTES;
 use crate::redis::options::Options;
 
 /// A server that has not answered for this long is disconnected.
@@ -65,7 +64,7 @@ impl Probe {
     }
 
     pub async fn send(&self, link: &mut Link) -> redis::RedisResult<()> {
-        match link.query(SHORT_BYTES, &self.command).await {
+        match link.query(&self.command).await {
             // One of several servers fails, and its keys with it.
             Err(error) if self.is_proxy && error.code().is_some() => Ok(()),
             replied => replied,

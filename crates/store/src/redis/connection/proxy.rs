@@ -9,7 +9,6 @@ use weir_common::random::random_bytes;
 use super::error::ConnectError;
 use super::examine::{PERMISSION_CHECKS, add_permission_checks, missing_permissions};
 use super::link::Link;
-use super::replies::SHORT_BYTES;
 
 /// Tags that are tried: some may be of servers that fail.
 const TAGS: usize = 8;
@@ -37,7 +36,7 @@ pub(super) async fn examine(link: &mut Link, prefix: &str) -> Result<Vec<String>
         writes.cmd("EVAL").arg(WRITE).arg(1).arg(tag);
     }
     add_permission_checks(&mut writes, prefix, true);
-    let replies = link.send_all(writes.len() * SHORT_BYTES, &writes).await?;
+    let replies = link.send_all(&writes).await?;
     let mut replies: Vec<_> = replies.into_iter().map(Value::extract_error).collect();
     let missing = missing_permissions(&PERMISSION_CHECKS, &replies.split_off(TAGS));
 
@@ -58,7 +57,7 @@ pub(super) async fn examine(link: &mut Link, prefix: &str) -> Result<Vec<String>
             reads.cmd("EVAL").arg(READ).arg(2).arg(format!("{tag}{}", random_hex())).arg(tag);
         }
     }
-    for reply in link.send_all(reads.len() * SHORT_BYTES, &reads).await? {
+    for reply in link.send_all(&reads).await? {
         if reply.extract_error()? == Value::Nil {
             return Err(ConnectError::HashTags);
         }

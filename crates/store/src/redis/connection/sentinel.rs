@@ -8,7 +8,6 @@ use tokio::time::timeout;
 use super::error::ConnectError;
 use super::handshake::connect;
 use super::link::Link;
-use super::replies::ADMIN_BYTES;
 use crate::redis::access::{Access, Endpoint};
 
 /// A master, as a sentinel names it.
@@ -53,7 +52,7 @@ impl Sentinel {
             // While it fails over, this names the new master before `SENTINEL MASTER` and `+switch-master` do.
             commands.cmd("SENTINEL").arg("get-master-addr-by-name").arg(master);
             commands.cmd("SENTINEL").arg("master").arg(master);
-            let replies = link.send_all(ADMIN_BYTES, &commands).await?;
+            let replies = link.send_all(&commands).await?;
             let named = read(replies)?;
             self.link = Some(link);
             Ok(named)

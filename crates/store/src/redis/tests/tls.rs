@@ -38,7 +38,7 @@ async fn ping(server: &Server, host: &str, tls: &Tls) -> Result<String, String> 
     let Topology::Single(endpoint) = &options.topology else { unreachable!() };
     let connection = handshake::connect(&options.access, endpoint).await;
     let mut connection = connection.map_err(|error| error.to_string())?;
-    let pong = connection.query::<String>(1_024, &redis::cmd("PING")).await;
+    let pong = connection.query::<String>(&redis::cmd("PING")).await;
     pong.map_err(|error| error.to_string())
 }
 
