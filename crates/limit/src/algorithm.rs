@@ -97,24 +97,14 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Refunds hits, newest first.
     fn refund(&self, state: &mut Self::State, now: Micros, hits: Hits);
 
-    /// Returns what undoes the charge that turned an advanced state into `after`, for `hold`; none if it
-    /// changed nothing. Limits of a sliding_log share a log, so the plan undoes them.
-    fn undo_of(
-        &self,
-        before: &Self::State,
-        after: &Self::State,
-        now: Micros,
-        _hold: u64,
-    ) -> Option<Undo> {
-        let used = |state: &Self::State| self.levels(state, &HitLog::default(), now).used;
-        Undo::new(used(after).saturating_sub(used(before)), now)
+    /// Returns what undoes the charge that turned an advanced state into `after`; none if it changed nothing, and
+    /// without windows.
+    fn undo_of(&self, _: &Self::State, _: &Self::State, _now: Micros) -> Option<Undo> {
+        None
     }
 
-    /// Makes what a charge did as if it had not been made, where the hits still count. By default a refund:
-    /// exact for a bucket that has not been empty since.
-    fn undo(&self, state: &mut Self::State, now: Micros, undo: &Undo, hold: u64) {
-        self.refund(state, now, Hits { count: undo.hits, hold });
-    }
+    /// Makes what a charge did as if it had not been made, in the window of its hits.
+    fn undo(&self, _: &mut Self::State, _: &Undo) {}
 
     /// Returns whether a denial may be repeated until its wait is over without charging again:
     /// charging would only deny again, and change nothing that anyone sees. `alone`: the rule has no

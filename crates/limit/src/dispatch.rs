@@ -83,7 +83,7 @@ state_methods! {
     #[inline(always)]
     fn charge(state: &mut LimitState, now: Micros, hits: Hits, charge_denied: bool) -> (), else ();
     fn deny(state: &mut LimitState, now: Micros) -> (), else ();
-    fn undo(state: &mut LimitState, now: Micros, undo: &Undo, hold: u64) -> (), else ();
+    fn undo(state: &mut LimitState, undo: &Undo) -> (), else ();
     fn refund(state: &mut LimitState, now: Micros, hits: Hits) -> (), else ();
 }
 
@@ -141,11 +141,10 @@ impl Algorithm {
         before: &LimitState,
         after: &LimitState,
         now: Micros,
-        hold: u64,
     ) -> Option<Undo> {
         each!(
             (self, before, after),
-            (limit, before, after) => limit.undo_of(before, after, now, hold),
+            (limit, before, after) => limit.undo_of(before, after, now),
             _ => None
         )
     }

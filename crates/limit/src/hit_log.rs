@@ -165,18 +165,6 @@ impl HitLog {
         }
     }
 
-    /// Removes stamps of that time. The hits of a summary are those afterwards.
-    pub fn undo(&mut self, hits: u32, taken: Micros) {
-        match self {
-            HitLog::Stamps(stamps) => {
-                let from = stamps.partition_point(|&stamp| stamp < taken);
-                let to = stamps.partition_point(|&stamp| stamp <= taken);
-                stamps.drain(from..to.min(from.saturating_add(hits as usize)));
-            }
-            HitLog::Summary(summary) => summary.newest = summary.newest_after_refund,
-        }
-    }
-
     /// Appends the log as it is saved. A summary has nothing to save: its log is kept elsewhere.
     pub fn save(&self, out: &mut Vec<u8>) {
         let HitLog::Stamps(stamps) = self else { return saved::put(out, 0) };

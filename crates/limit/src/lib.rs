@@ -38,7 +38,7 @@ pub use plan::{CountError, KeyState, LeasedHits, LimitReading, Op, Plan, State, 
 pub use plan::{Reservation, ReservationOp, Reserve, smallest_capacity};
 pub(crate) use saved::SavedNumbers;
 pub use saved::log_copy::{LogCopy, NextPart};
-pub use undo::{Replaced, Undo};
+pub use undo::Undo;
 pub use unit::Unit;
 pub use verdict::{
     ChargeOutcome, Decision, Fill, HoldLevels, Levels, NearLimit, NearLimits, ReservationResult,

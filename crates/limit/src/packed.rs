@@ -72,7 +72,7 @@ fn charge_otherwise<A: LimitAlgorithm>(
         Op::Take(_) | Op::Add { .. } | Op::Reservation(_) => {}
         Op::UpTo(up_to) => granted = self::granted(limit, algorithm, state, now, up_to),
         Op::Refund(_) => algorithm.refund(state, now, hits),
-        Op::Undo(undo) if undo.limits & 1 > 0 => algorithm.undo(state, now, &undo, hits.hold),
+        Op::Undo(undo) if undo.limits & 1 > 0 => algorithm.undo(state, &undo),
         Op::Undo(_) => {}
     }
     let used_before = algorithm.levels(state, &HitLog::default(), now).used;

@@ -1,18 +1,9 @@
 //! Undoing charges: what a charge did becomes as if it had not been made.
 //!
-//! A batch that is charged together on several nodes is charged on each, and undone where another
-//! denies. Unlike a client's refund, which is newest first, an undo touches only the limits that charged
-//! the hits, and only where these hits still count. It is made at most once, and by the plan that charged.
-//!
-//! An undo of fewer hits undoes a part: what was reserved and not used. Hits still count
-//!
-//! - for windows in the window or sub-window of their time, for `sliding_window` also when it is the
-//!   previous one
-//! - for `sliding_log` as long as their stamps do
-//! - for buckets until they are full again: a bucket that was empty meanwhile may admit as many hits more
-//!   as were charged and not undone at that time
-//!
-//! A hold is undone as a whole.
+//! So leases and reservations return hits that were not used. Unlike a client's refund, which is newest first,
+//! an undo touches only the limits that charged the hits, and only where these hits still count: in the window
+//! or sub-window of their time, for `sliding_window` also when it is the previous one. It is made at most once,
+//! and by the plan that charged. Limits without windows ignore it.
 
 use super::Micros;
 
@@ -27,29 +18,13 @@ pub struct Undo {
     pub taken: Micros,
     /// The limits that charged them, one bit each.
     pub limits: u16,
-    /// What the charge replaced, if anything.
-    pub replaced: Option<Replaced>,
-}
-
-/// What a charge replaced in a state: a hold of the same id, or the time when hits in flight last changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replaced {
-    /// The start of the hold, or the time.
-    pub at: Micros,
-    /// The hits of the hold, or those that were in flight.
-    pub hits: u32,
 }
 
 impl Undo {
     /// Returns the undo of hits added for a time; none if nothing was added.
     pub(super) fn new(hits: u64, taken: Micros) -> Option<Undo> {
-        Undo::replacing(hits, taken, None)
-    }
-
-    /// Returns the undo of hits that also replaced something; none if neither.
-    pub(super) fn replacing(hits: u64, taken: Micros, replaced: Option<Replaced>) -> Option<Undo> {
         let hits = u32::try_from(hits).unwrap_or(u32::MAX);
-        (hits > 0 || replaced.is_some()).then_some(Undo { hits, taken, limits: 0, replaced })
+        (hits > 0).then_some(Undo { hits, taken, limits: 0 })
     }
 
     pub(super) fn has(&self, limit: usize) -> bool {

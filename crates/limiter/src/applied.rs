@@ -77,12 +77,13 @@ impl<'s> Applied<'s> {
         matched: &Matched<'s, '_>,
     ) -> Applied<'s> {
         let (rule, plan) = (matched.applies.rule(), matched.counted_plan());
+        let together = domain.is_some_and(|domain| domain.together);
         let entries = matched.descriptor.entries;
         Applied {
             rule,
             effect: matched.effect,
             plan: plan.cloned(),
-            key: plan.map(|plan| key_text(&key(request.domain, matched, plan).0, plan)),
+            key: plan.map(|plan| key_text(&key(request.domain, matched, plan).0, plan, together)),
             metric_path: match (&matched.applies, domain) {
                 (Match::Rule(found), Some(domain)) if found.rule.series.is_some() => {
                     Some(domain.metric_path(found.rule, entries))

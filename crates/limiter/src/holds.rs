@@ -21,6 +21,7 @@ pub struct Holds(Option<Box<Taken>>);
 #[derive(Debug)]
 struct Taken {
     domain: Box<str>,
+    together: bool,
     on_failure: Option<OnStoreFailure>,
     holds: Vec<TakenHold>,
     /// The reservations of a request that is denied.
@@ -88,9 +89,10 @@ impl Holds {
 
     fn taken(&mut self, batch: &Batch<'_>, charge: &Charge<'_>) -> &mut Taken {
         self.0.get_or_insert_with(|| {
-            let (domain, on_failure) = (charge.key.domain.into(), batch.on_failure);
             let (holds, denied, unknown) = Default::default();
-            Box::new(Taken { domain, on_failure, holds, denied, unknown })
+            let Batch { together, on_failure, .. } = *batch;
+            let domain = charge.key.domain.into();
+            Box::new(Taken { domain, together, on_failure, holds, denied, unknown })
         })
     }
 
@@ -116,9 +118,10 @@ impl Holds {
     /// once.
     pub fn denied(&mut self) -> Option<Holds> {
         let taken = self.0.as_mut().filter(|taken| !taken.denied.is_empty())?;
-        let (domain, on_failure) = (taken.domain.clone(), taken.on_failure);
+        let Taken { together, on_failure, .. } = **taken;
         let (holds, denied, unknown) = (mem::take(&mut taken.denied), Vec::new(), Vec::new());
-        Some(Holds(Some(Box::new(Taken { domain, on_failure, holds, denied, unknown }))))
+        let domain = taken.domain.clone();
+        Some(Holds(Some(Box::new(Taken { domain, together, on_failure, holds, denied, unknown }))))
     }
 
     /// Releases all holds, and cancels all reservations. If the store fails, holds expire after their time-out, and what was reserved
@@ -162,7 +165,8 @@ impl Taken {
     }
 
     fn batch<'a>(&self, charges: &'a [Charge<'a>]) -> Batch<'a> {
-        Batch { on_failure: self.on_failure, ..Batch::new(charges, BUDGET) }
+        let Taken { together, on_failure, .. } = *self;
+        Batch { together, on_failure, ..Batch::new(charges, BUDGET) }
     }
 }
 

@@ -105,7 +105,8 @@ fn state_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey
     let matched = lookup.matched.first()?;
     let plan = matched.counted_plan()?;
     let (key, id) = key(domain, matched, plan);
-    Some(StateKey { key, plan, id: id.filter(|_| matched.reserves) })
+    let (id, together) = (id.filter(|_| matched.reserves), lookup.is_together());
+    Some(StateKey { key, plan, together, id })
 }
 
 fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>) -> Applied<'s> {

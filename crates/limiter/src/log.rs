@@ -99,7 +99,9 @@ fn line<'a>(
         domain: shortened(request.domain),
         descriptor: descriptor(matched.descriptor.entries),
         rule: rule.map(|rule| rule.path()),
-        key: plan.map(|plan| key_text(&key(request.domain, matched, plan).0, plan)),
+        key: plan.map(|plan| {
+            key_text(&key(request.domain, matched, plan).0, plan, lookup.is_together())
+        }),
         limit: None,
         hits: plan.map(|_| match matched.op {
             Op::Take(hits) => i64::try_from(hits).unwrap_or(i64::MAX),

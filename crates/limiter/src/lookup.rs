@@ -161,6 +161,13 @@ impl<'s, 'r> Matched<'s, 'r> {
     }
 }
 
+impl Lookup<'_, '_> {
+    /// Whether all descriptors are charged, or none.
+    pub fn is_together(&self) -> bool {
+        self.domain.is_some_and(|domain| domain.together)
+    }
+}
+
 impl<'s: 'r, 'r> Lookup<'s, 'r> {
     #[inline]
     pub fn new() -> Lookup<'s, 'r> {
@@ -273,7 +280,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         // In the global shadow mode a block denies nothing.
         let is_blocked = || self.matched.iter().any(Matched::is_blocked);
         self.is_blocked = !options.shadow_mode && is_blocked();
-        if self.is_blocked && self.domain.is_some_and(|domain| domain.together) {
+        if self.is_blocked && self.is_together() {
             // Charged all or none: the others only look.
             for matched in &mut self.matched {
                 if !matched.is_blocked() && !matched.op.is_unconditional() {

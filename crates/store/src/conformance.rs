@@ -107,7 +107,7 @@ pub async fn try_read(
     plan: &Arc<Plan>,
     spans: &[Micros],
 ) -> Result<KeyState, StoreError> {
-    store.read(StateKey { key, plan, id: None }, spans, BUDGET).await
+    store.read(StateKey { key, plan, together: false, id: None }, spans, BUDGET).await
 }
 
 /// Resets the state of a key; the outcome may be an error.
@@ -116,7 +116,7 @@ pub async fn try_reset(
     key: Key<'_>,
     plan: &Arc<Plan>,
 ) -> Result<(), StoreError> {
-    store.reset(StateKey { key, plan, id: None }, BUDGET).await
+    store.reset(StateKey { key, plan, together: false, id: None }, BUDGET).await
 }
 
 /// Runs all of the suite that one thread can: everything but [`admits_exactly_n_of_racing`] and the like of
@@ -363,16 +363,16 @@ pub async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualClock) {
 /// A batch charged together is charged whole or not at all.
 pub async fn charges_all_or_none(store: &impl Store) {
     let (wide, narrow) = (plan(10, Unit::Hour), plan(1, Unit::Hour));
-    let of = |entries, plan, op, role| Charge {
-        key: Key { domain: "all", entries },
-        plan,
-        op,
-        hold: None,
-        role,
-    };
+    fn of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, op: Op, role: Role) -> Charge<'a> {
+        Charge { key: Key { domain: "all", entries }, plan, op, hold: None, role }
+    }
     let (a, b, c): (&[Entry<'_>], &[Entry<'_>], &[Entry<'_>]) =
         (&[("key", "a")], &[("key", "b")], &[("key", "c")]);
-    let used = async |value, plan: &Arc<Plan>| take(store, "all", value, plan, 0).await.used_before;
+    let used = async |value, plan: &Arc<Plan>| {
+        let entries = [("key", value)];
+        let look = of(&entries, plan, Op::Take(0), Role::Enforced);
+        charge(store, &[look], true).await.swap_remove(0).used_before
+    };
 
     let both =
         [of(a, &wide, Op::Take(1), Role::Enforced), of(b, &narrow, Op::Take(1), Role::Enforced)];
@@ -455,14 +455,17 @@ pub fn admits_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
                 .fold([0; 2], |sum, admitted| [sum[0] + admitted[0], sum[1] + admitted[1]])
         })
     };
-    let used = |value| {
-        runtime()
-            .block_on(async { take(&stores().await, "race", value, &large, 0).await.used_before })
+    let used = |value, together| {
+        let key = Key { domain: "race", entries: &[("key", value)] };
+        let (op, role) = (Op::Take(0), Role::Enforced);
+        let look = Charge { key, plan: &large, op, hold: None, role };
+        let looked = async { charge(&stores().await, &[look], together).await };
+        runtime().block_on(looked).swap_remove(0).used_before
     };
 
     assert_eq!(race(["a", "b"], false), [1_234, THREADS * EACH]);
-    assert_eq!(used("b"), THREADS * EACH);
+    assert_eq!(used("b", false), THREADS * EACH);
     // Together, the second is charged only as often as the first is admitted.
     assert_eq!(race(["c", "d"], true)[0], 1_234);
-    assert_eq!(used("d"), 1_234);
+    assert_eq!(used("d", true), 1_234);
 }

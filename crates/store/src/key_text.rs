@@ -1,7 +1,8 @@
 //! The text of a key, as Redis has it.
 //!
-//! `weir:{shop|api_key=alice}f60`: prefix, domain, entries and the plan's shape. The part in braces
-//! decides a key's slot on a cluster. The characters that structure the text are escaped in values
+//! `weir:{shop|api_key=alice}f60`: prefix, domain, entries and the plan's shape. In a domain with `charge:
+//! together` it is `weir:{shop}|api_key=alice|f60`. The part in braces decides a key's slot on a cluster, so
+//! that all keys of such a domain are in one. The characters that structure the text are escaped in values
 //! (`%7B`), and control characters too, so that no value can close the braces, move a key to another slot,
 //! or produce the key of other entries.
 
@@ -10,22 +11,28 @@ use std::fmt::Write;
 use super::Key;
 use weir_limit::Plan;
 
-/// The longest name in braces. A longer one keeps a readable start and ends in a hash of the whole.
+/// The longest name in braces, or of entries behind them. A longer one keeps a readable start and ends in a hash of the whole.
 const MAX_NAME: usize = 200;
 const HASH_HEX: usize = 32;
 
-/// Returns the key of `key` and `plan` without its prefix, for the log.
-pub fn key_text(key: &Key<'_>, plan: &Plan) -> String {
-    String::from_utf8_lossy(&write("", key, plan)).into_owned()
+/// Returns the key of `key` and `plan` without its prefix, for the log. `together`: whether its domain has
+/// `charge: together`.
+pub fn key_text(key: &Key<'_>, plan: &Plan, together: bool) -> String {
+    String::from_utf8_lossy(&write("", key, plan, together)).into_owned()
 }
 
-/// Returns the key of `key` and `plan`.
-pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
+/// Returns the key of `key` and `plan`, as [`key_text`] does, with its prefix.
+pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> Box<[u8]> {
     let mut text = String::with_capacity(96);
     text.push_str(prefix);
     text.push('{');
-    let start = text.len();
+    let mut start = text.len();
     escape(&mut text, key.domain);
+    if together {
+        shorten(&mut text, start);
+        text.push('}');
+        start = text.len();
+    }
     for (name, value) in key.entries {
         text.push('|');
         escape(&mut text, name);
@@ -33,7 +40,7 @@ pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
         escape(&mut text, value);
     }
     shorten(&mut text, start);
-    text.push('}');
+    text.push(if together { '|' } else { '}' });
     text.push_str(plan.shape());
     text.into_bytes().into()
 }
@@ -92,7 +99,11 @@ mod tests {
     }
 
     fn text(domain: &str, entries: &[(&str, &str)]) -> String {
-        let key = write("weir:", &Key { domain, entries }, &plan(Unit::Minute));
+        text_of(domain, entries, false)
+    }
+
+    fn text_of(domain: &str, entries: &[(&str, &str)], together: bool) -> String {
+        let key = write("weir:", &Key { domain, entries }, &plan(Unit::Minute), together);
         String::from_utf8(key.into()).unwrap()
     }
 
@@ -100,6 +111,9 @@ mod tests {
     fn keys_are_readable() {
         assert_eq!(text("shop", &[("api_key", "alice")]), "weir:{shop|api_key=alice}f60");
         assert_eq!(text("shop", &[("käse", ""), ("a", "b")]), "weir:{shop|käse=|a=b}f60");
+        let together = |entries| text_of("shop", entries, true);
+        assert_eq!(together(&[("käse", ""), ("a", "b")]), "weir:{shop}|käse=|a=b|f60");
+        assert_eq!(together(&[]), "weir:{shop}|f60");
     }
 
     #[test]
@@ -111,12 +125,14 @@ mod tests {
         let parts: Vec<&str> = parts.into_iter().chain([long.as_str(), other.as_str()]).collect();
         let mut seen = HashMap::new();
         let mut check = |domain, entries: &[(&str, &str)]| {
-            let key = text(domain, entries);
-            assert!(key.len() < 260 && key.matches('{').count() == 1, "{key}");
-            assert_eq!(key.matches('}').count(), 1, "{key}");
-            let written = format!("{domain:?}{entries:?}");
-            if let Some(other) = seen.insert(key.clone(), written.clone()) {
-                panic!("{key}: {other:.99} and {written:.99}");
+            for together in [false, true] {
+                let key = text_of(domain, entries, together);
+                assert!(key.len() < 460 && key.matches('{').count() == 1, "{key}");
+                assert_eq!(key.matches('}').count(), 1, "{key}");
+                let written = format!("{domain:?}{entries:?}{together}");
+                if let Some(other) = seen.insert(key.clone(), written.clone()) {
+                    panic!("{key}: {other:.99} and {written:.99}");
+                }
             }
         };
         for a in &parts {
@@ -149,6 +165,9 @@ mod tests {
     #[test]
     fn keys_differ_by_shape() {
         let key = Key { domain: "d", entries: &[] };
-        assert_ne!(write("", &key, &plan(Unit::Minute)), write("", &key, &plan(Unit::Hour)),);
+        assert_ne!(
+            key_text(&key, &plan(Unit::Minute), false),
+            key_text(&key, &plan(Unit::Hour), false)
+        );
     }
 }

@@ -70,7 +70,8 @@ pub struct Charge<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub charges: &'a [Charge<'a>],
-    /// Charge all or none: none if the batch is denied.
+    /// Charge all or none: none if the batch is denied. All batches of a domain are charged so, or none: in Redis
+    /// its keys depend on it.
     pub together: bool,
     /// For a batch charged together: another quota of the request passes, so that the quotas do not
     /// all deny.

@@ -3,63 +3,26 @@
 #[cfg(test)]
 mod tests;
 
-use std::future::Future;
-use std::iter::{self, zip};
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
-use smallvec::SmallVec;
 
 use super::{
-    Answer, Answers, Batch, Charge, Operations, Role, SharedTable, StateKey, States, Store,
-    StoreError, StoreStatus,
+    Answers, Batch, Operations, SharedTable, StateKey, States, Store, StoreError, StoreStatus,
 };
 use crate::leases::{LeaseCharge, Leasing};
 use crate::replica_texts::ReplicaTexts;
 use weir_common::metrics::{MergedFamilies, MetricSink};
-use weir_limit::{KeyState, Micros, Op, Plan, Undo};
-
-/// What undoes each charge of a batch, in order: nothing where nothing was charged.
-pub type Undos = SmallVec<[Vec<Undo>; 4]>;
-
-/// A store whose charges can be undone.
-pub trait Undoable: Store {
-    /// Charges a batch, and adds to `undos` what undoes each charge.
-    fn charge_undoable(
-        &self,
-        batch: Batch<'_>,
-        answers: &mut Answers,
-        undos: &mut Undos,
-    ) -> impl Future<Output = ()> + Send;
-
-    /// Makes charges that [undo](Op::Undo) others, at most once. Nothing waits for it: if it fails, the
-    /// hits stay charged until they no longer count.
-    fn undo(&self, undoing: &[Charge<'_>]);
-}
-
-/// A charge that was made, its answer, and what undoes it.
-pub(crate) type Made<'u, 'a> = (&'u Charge<'a>, &'u Answer, &'u Vec<Undo>);
-
-/// Returns the charges that undo others, last to first. What was reserved is cancelled by its id.
-pub(crate) fn undoing<'a: 'u, 'u>(
-    made: impl DoubleEndedIterator<Item = Made<'u, 'a>>,
-) -> Vec<Charge<'a>> {
-    let undo = |(charge, answer, undos): Made<'u, 'a>| {
-        let undos = undos.iter().rev().map(move |undo| Charge { op: Op::Undo(*undo), ..*charge });
-        charge.cancelling(answer).into_iter().chain(undos)
-    };
-    made.rev().flat_map(undo).collect()
-}
+use weir_limit::{KeyState, Micros, Plan};
 
 /// One or two stores. With two, charges whose plan is [per second](weir_limit::Plan::per_second) go
 /// to one and all others to the other, at the same time.
 ///
-/// **Charged together.** A batch that needs both stores is first charged in each. If the result is a
-/// denial, what was charged is undone. Until then other requests see it as charged, so for about one
-/// round trip they may be denied hits that they would otherwise get; no request is allowed more. A store
-/// that failed may or may not have charged: nothing is undone there.
+/// **Charged together.** All keys of a domain with `charge: together` are in the main store, also those of limits
+/// of one second: they are charged in one call.
 #[derive(Debug)]
 pub struct PerSecond<S> {
     main: S,
@@ -73,37 +36,7 @@ enum StoresOf<'a, S> {
     Both { main: &'a S, per_second: &'a S },
 }
 
-/// The charges for one of the stores, with their answers.
-struct Part<'a> {
-    charges: SmallVec<[Charge<'a>; 4]>,
-    answers: Answers,
-    undos: Undos,
-}
-
-impl<'a> Part<'a> {
-    fn of(batch: &Batch<'a>, per_second: bool) -> Part<'a> {
-        let here = |charge: &&Charge<'_>| charge.plan.per_second() == per_second;
-        let charges = batch.charges.iter().filter(here).copied().collect();
-        Part { charges, answers: Answers::new(), undos: Undos::new() }
-    }
-
-    fn has_quota(&self) -> bool {
-        self.charges.iter().any(|charge| charge.role == Role::Quota)
-    }
-
-    /// Returns what to do after the whole batch was denied.
-    fn undoing(&self, batch: &Batch<'_>) -> Vec<Charge<'a>> {
-        let unknown = |answer: &Answer| matches!(answer, Err(failed) if !failed.is_refusal());
-        let complete = self.answers.len() == self.charges.len();
-        if !complete || self.answers.iter().any(unknown) || batch.is_denied(&self.answers) {
-            return Vec::new();
-        }
-        let made = zip(zip(&self.charges, &self.answers), &self.undos);
-        undoing(made.map(|((charge, answer), undos)| (charge, answer, undos)))
-    }
-}
-
-impl<S: Undoable> PerSecond<S> {
+impl<S> PerSecond<S> {
     /// Keeps limits of one second in `per_second`, all others in `main`. Without `per_second`, `main`
     /// keeps all.
     pub fn new(main: S, per_second: Option<S>) -> PerSecond<S> {
@@ -119,65 +52,47 @@ impl<S: Undoable> PerSecond<S> {
         iter::once(&self.main).chain(&self.per_second)
     }
 
-    /// Returns the store that keeps the states of a plan.
-    fn store_of(&self, plan: &Plan) -> &S {
-        self.per_second.as_ref().filter(|_| plan.per_second()).unwrap_or(&self.main)
+    /// Returns the store that keeps the states of a plan, in a domain with `charge: together` or not.
+    fn store_of(&self, plan: &Plan, together: bool) -> &S {
+        let is_second = plan.per_second() && !together;
+        self.per_second.as_ref().filter(|_| is_second).unwrap_or(&self.main)
     }
 
     fn stores_of(&self, batch: &Batch<'_>) -> StoresOf<'_, S> {
-        let Some(per_second) = &self.per_second else { return StoresOf::One(&self.main) };
+        let per_second = self.per_second.as_ref().filter(|_| !batch.together);
+        let Some(per_second) = per_second else { return StoresOf::One(&self.main) };
         match batch.charges.iter().filter(|charge| charge.plan.per_second()).count() {
             0 => StoresOf::One(&self.main),
             all if all == batch.charges.len() => StoresOf::One(per_second),
             _ => StoresOf::Both { main: &self.main, per_second },
         }
     }
+}
 
+impl<S: Store> PerSecond<S> {
+    /// Charges each store with its part of a batch, at the same time.
     async fn charge_both(
         main_store: &S,
         second_store: &S,
         batch: Batch<'_>,
         answers: &mut Answers,
     ) {
-        let (mut main, mut second) = (Part::of(&batch, false), Part::of(&batch, true));
-        let (main_quota, second_quota) = (main.has_quota(), second.has_quota());
-        // Quotas deny only if all do, and no store knows the quotas of the other.
-        let main_batch = Batch {
-            charges: &main.charges,
-            quota_passes: batch.quota_passes || second_quota,
-            ..batch
-        };
-        let second_batch = Batch {
-            charges: &second.charges,
-            quota_passes: batch.quota_passes || main_quota,
-            ..batch
-        };
+        let (second_part, main_part): (Vec<_>, Vec<_>) =
+            batch.charges.iter().partition(|charge| charge.plan.per_second());
+        let (mut main, mut second) = (Answers::new(), Answers::new());
         tokio::join!(
-            main_store.charge_undoable(main_batch, &mut main.answers, &mut main.undos),
-            second_store.charge_undoable(second_batch, &mut second.answers, &mut second.undos),
+            main_store.charge(Batch { charges: &main_part, ..batch }, &mut main),
+            second_store.charge(Batch { charges: &second_part, ..batch }, &mut second),
         );
-
-        let first = answers.len();
-        let (mut of_main, mut of_second) =
-            (main.answers.iter().cloned(), second.answers.iter().cloned());
-        for charge in batch.charges {
-            let of_store = if charge.plan.per_second() { &mut of_second } else { &mut of_main };
-            answers.push(of_store.next().unwrap_or(Err(StoreError::Unavailable)));
-        }
-        if !batch.together || !batch.is_denied(&answers[first..]) {
-            return;
-        }
-        for (store, undoing) in
-            [(main_store, main.undoing(&main_batch)), (second_store, second.undoing(&second_batch))]
-        {
-            if !undoing.is_empty() {
-                store.undo(&undoing);
-            }
-        }
+        let (mut main, mut second) = (main.into_iter(), second.into_iter());
+        answers.extend(batch.charges.iter().map(|charge| {
+            let answer = if charge.plan.per_second() { second.next() } else { main.next() };
+            answer.unwrap_or(Err(StoreError::Unavailable))
+        }));
     }
 }
 
-impl<S: Undoable> Store for PerSecond<S> {
+impl<S: Store> Store for PerSecond<S> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         match self.stores_of(&batch) {
             StoresOf::One(store) => store.charge(batch, answers).await,
@@ -201,28 +116,28 @@ impl<S: Undoable> Store for PerSecond<S> {
     }
 }
 
-impl<S: Undoable + Leasing> Leasing for PerSecond<S> {
+impl<S: Leasing> Leasing for PerSecond<S> {
     fn charge_lease(&self, charge: Arc<LeaseCharge>) {
-        self.store_of(charge.plan()).charge_lease(charge);
+        self.store_of(charge.plan(), false).charge_lease(charge);
     }
 }
 
-impl<S: Undoable + States> States for PerSecond<S> {
+impl<S: States> States for PerSecond<S> {
     async fn read(
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
         budget: Duration,
     ) -> Result<KeyState, StoreError> {
-        self.store_of(key.plan).read(key, spans, budget).await
+        self.store_of(key.plan, key.together).read(key, spans, budget).await
     }
 
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        self.store_of(key.plan).reset(key, budget).await
+        self.store_of(key.plan, key.together).reset(key, budget).await
     }
 }
 
-impl<S: Undoable + Operations> Operations for PerSecond<S> {
+impl<S: Operations> Operations for PerSecond<S> {
     fn connect(&self) -> BoxFuture<'_, ()> {
         join_all(self.stores().map(Operations::connect)).map(drop).boxed()
     }

@@ -47,7 +47,6 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 pub use self::access::{Access, Endpoint, Login, PasswordFile, Tls};
@@ -59,10 +58,9 @@ use self::context::RedisContext;
 pub use self::counts::RedisCounts;
 use self::direct::DirectConnections;
 pub use self::options::{Clock, Options, Topology};
-use self::reply::{AllAnswers, AnswersWithUndos, Reply};
+use self::reply::{AllAnswers, Reply};
 use super::leases::{LeaseCharge, Leasing};
-use super::per_second::{Undoable, Undos, undoing};
-use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
+use super::{Answers, Batch, Store, StoreError};
 use weir_common::threads;
 
 /// Keeps states in Redis.
@@ -136,56 +134,14 @@ impl RedisStore {
         of_thread.get_or_init(|| ThreadConnections::start(self.shared.clone()))
     }
 
-    fn new_group(&self, quota_passes: bool) -> Option<Group> {
+    fn new_group(&self, quota_passes: bool) -> Group {
         let id = NonZeroU32::new(self.next_group.fetch_add(1, Ordering::Relaxed));
-        Some(Group { id: id.unwrap_or(NonZeroU32::MIN), quota_passes })
-    }
-
-    /// Groups the charges of a batch whose keys one call may have. Where several calls are needed, adds that of each
-    /// charge to `calls`.
-    fn group_by_call(
-        &self,
-        batch: &Batch<'_>,
-        pending: &mut [PendingCharge],
-        calls: &mut SmallVec<[u16; 8]>,
-    ) {
-        let is_proxy = self.shared.options.is_proxy();
-        let mut groups = Vec::<(Box<[u8]>, _)>::new();
-        for (pending, charge) in pending.iter_mut().zip(batch.charges) {
-            pending.denial_where_failed = charge.denial_where_failed(batch.on_failure);
-            let place = if is_proxy { key::tag(&pending.key) } else { &pending.slot.to_le_bytes() };
-            let call = groups.iter().position(|group| *group.0 == *place).unwrap_or_else(|| {
-                groups.push((place.into(), self.new_group(batch.quota_passes)));
-                groups.len() - 1
-            });
-            pending.group = groups[call].1;
-            calls.push(call as u16);
-        }
-        if groups.len() == 1 {
-            return calls.clear();
-        }
-        // Whether all quotas deny is known only when all calls are answered.
-        for pending in pending {
-            pending.undoable = true;
-            pending.group = pending.group.map(|it| Group { quota_passes: true, ..it });
-        }
+        Group { id: id.unwrap_or(NonZeroU32::MIN), quota_passes }
     }
 }
 
 impl Store for RedisStore {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        self.charge_batch(batch, answers, None).await;
-    }
-}
-
-impl RedisStore {
-    /// Charges a batch; adds to `undos` what undoes each charge.
-    async fn charge_batch(
-        &self,
-        batch: Batch<'_>,
-        answers: &mut Answers,
-        undos: Option<&mut Undos>,
-    ) {
         let connections = self.connections();
         let deadline = Instant::now().checked_add(batch.budget);
         let whole = batch.budget.saturating_add(batch.waited);
@@ -195,88 +151,32 @@ impl RedisStore {
         };
         let reply = Reply::recorded(batch.charges.len(), unanswered, deadline, batch.span);
         let options = &self.shared.options;
-        let pending = batch
-            .charges
-            .iter()
-            .enumerate()
-            .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index));
-        // The call of each charge, where a batch charged together needs several.
-        let mut calls: SmallVec<[u16; 8]> = SmallVec::new();
+        let pending = batch.charges.iter().enumerate().map(|(index, charge)| {
+            PendingCharge::new(options, charge, &reply, index, batch.together)
+        });
         if batch.together {
-            let undoable = undos.is_some();
-            let pending = pending.map(|pending| PendingCharge { undoable, ..pending });
-            let mut pending: Vec<PendingCharge> = pending.collect();
-            self.group_by_call(&batch, &mut pending, &mut calls);
-            connections.push(pending);
+            let group = self.new_group(batch.quota_passes);
+            connections.push(zip(pending, batch.charges).map(|(pending, charge)| PendingCharge {
+                group: Some(group),
+                denial_where_failed: charge.denial_where_failed(batch.on_failure),
+                ..pending
+            }));
         } else {
             connections.push(pending);
         }
-        let _cancel =
-            CancelOnDrop { options, connections, batch: &batch, calls: &calls, reply: &reply };
+        let _cancel = CancelOnDrop { options, connections, batch: &batch, reply: &reply };
         let _ = tokio::time::timeout(batch.budget, AllAnswers(&reply)).await;
-        let replied = reply.take();
-        let first = answers.len();
-        answers.extend(replied.iter().map(|(answer, _)| answer.clone()));
-
-        // Some nodes may have charged a batch that others deny. Where an outcome is unknown, nothing is
-        // released.
-        let known =
-            |answer: &Answer| answer.as_ref().err().is_none_or(|failed| failed.is_refusal());
-        let answers = &answers[first..];
-        if !calls.is_empty() && answers.iter().all(known) && batch.is_denied(answers) {
-            self.undo(&undoing_made(&batch, &replied, &calls));
-        }
-        if let Some(undos) = undos {
-            undos.extend(replied.into_iter().map(|(_, undos)| undos));
-        }
-    }
-}
-
-impl Undoable for RedisStore {
-    async fn charge_undoable(&self, batch: Batch<'_>, answers: &mut Answers, undos: &mut Undos) {
-        self.charge_batch(batch, answers, Some(undos)).await;
-    }
-
-    fn undo(&self, undoing: &[Charge<'_>]) {
-        // Nobody waits for it, so it has no deadline.
-        let reply = Reply::new(undoing.len(), StoreError::TimedOut, None);
-        let options = &self.shared.options;
-        let pending = undoing
-            .iter()
-            .enumerate()
-            .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index));
-        self.connections().push(pending);
+        answers.extend(reply.take());
     }
 }
 
 impl Leasing for RedisStore {
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
         let (options, reply) = (&self.shared.options, Reply::to_lease(lease.clone()));
-        let pending = lease.with_charge(|charge| PendingCharge::new(options, charge, &reply, 0));
+        let pending =
+            lease.with_charge(|charge| PendingCharge::new(options, charge, &reply, 0, false));
         self.connections().push([pending]);
     }
-}
-
-/// Returns the charges that undo those that were made by their calls.
-fn undoing_made<'a>(
-    batch: &Batch<'a>,
-    replied: &AnswersWithUndos,
-    calls: &[u16],
-) -> Vec<Charge<'a>> {
-    let denied = denied_calls(batch, replied, calls);
-    let made: Vec<_> = zip(zip(batch.charges, replied), calls)
-        .filter(|(_, call)| !denied.contains(call))
-        .map(|((charge, (answer, undos)), _)| (charge, answer, undos))
-        .collect();
-    undoing(made.into_iter())
-}
-
-/// Returns the calls that charged nothing because of an enforced denial.
-fn denied_calls(batch: &Batch<'_>, replied: &AnswersWithUndos, calls: &[u16]) -> Vec<u16> {
-    zip(zip(batch.charges, replied), calls)
-        .filter(|((charge, (answer, _)), _)| batch.denial(charge, answer) == Some(Role::Enforced))
-        .map(|(_, call)| *call)
-        .collect()
 }
 
 impl Drop for RedisStore {

@@ -12,6 +12,8 @@ use weir_limit::{KeyState, Micros, Op, Plan};
 pub struct StateKey<'a> {
     pub key: Key<'a>,
     pub plan: &'a Arc<Plan>,
+    /// Whether the key's domain has `charge: together`.
+    pub together: bool,
     /// The id whose reservation is read, too.
     pub id: Option<&'a str>,
 }
@@ -19,7 +21,7 @@ pub struct StateKey<'a> {
 impl<'a> StateKey<'a> {
     /// Returns a charge of the key, for what is computed from charges.
     pub(super) fn charge(&self) -> Charge<'a> {
-        let StateKey { key, plan, id } = *self;
+        let StateKey { key, plan, id, .. } = *self;
         Charge { key, plan, op: Op::Take(1), hold: id, role: Role::Enforced }
     }
 }

@@ -29,7 +29,12 @@ struct MapStore {
 
 impl Maps {
     fn charge(&mut self, charge: &Charge<'_>, now: Micros) -> Answer {
-        let key = MapStore::map_key(StateKey { key: charge.key, plan: charge.plan, id: None });
+        let key = MapStore::map_key(StateKey {
+            key: charge.key,
+            plan: charge.plan,
+            together: false,
+            id: None,
+        });
         let state = self.states.entry(key.clone()).or_default();
         let outcome = match (charge.op, charge.hold) {
             (Op::Reservation(op), Some(id)) => {

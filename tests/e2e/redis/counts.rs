@@ -6,6 +6,7 @@ use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateL
 
 use super::*;
 use crate::support::api::channel;
+use crate::support::control_api::ControlApi;
 use crate::support::redis::Server;
 
 /// One rule for each algorithm, with 60 per year: nothing refills during a test.
@@ -98,4 +99,26 @@ async fn no_period_of_a_sliding_log_exceeds_the_limit() {
         let count = all.iter().filter(within).count();
         assert!(count <= LIMIT, "{count} admitted within {PERIOD:?}");
     }
+}
+
+/// State and reset are of the key that requests charge, and show it.
+#[tokio::test]
+async fn keys_of_a_domain_charged_together_are_shown_and_reset() {
+    let redis = Server::start();
+    let rules = "domain: billing
+charge: together
+descriptors:
+  - key: account
+    rate_limit: { unit: year, requests_per_unit: 5 }
+";
+    let weir = with_redis(redis.port(), rules).start();
+    let exists = || redis.command(&["EXISTS", "weir:{billing}|account=7|f31536000"]).int() == 1;
+    wait_for_code(weir.grpc, request("billing", &[("account", "7")]), Code::Ok).await;
+    assert!(exists());
+    let api = ControlApi::new(&weir);
+    let state = api.good("/v1/state?domain=billing&descriptor=account=7");
+    assert_eq!(state["key"], "{billing}|account=7|f31536000");
+    assert!(state["limits"][0]["used"].as_u64() >= Some(1), "{state}");
+    assert_eq!(api.delete("/v1/state?domain=billing&descriptor=account=7").0, 200);
+    assert!(!exists());
 }

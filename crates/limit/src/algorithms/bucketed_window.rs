@@ -169,11 +169,11 @@ impl LimitAlgorithm for BucketedWindow {
         Some((t / self.span() + 1).saturating_mul(self.span()))
     }
 
-    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+    fn undo_of(&self, before: &State, after: &State, now: Micros) -> Option<Undo> {
         Undo::new(after.sum - before.sum, now.max(self.newest_window(after)))
     }
 
-    fn undo(&self, state: &mut State, _: Micros, undo: &Undo, _: u64) {
+    fn undo(&self, state: &mut State, undo: &Undo) {
         let slots = state.ring.len() as u64;
         let age = state.index.saturating_sub(undo.taken / self.span());
         if age < slots {

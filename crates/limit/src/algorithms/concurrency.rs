@@ -18,7 +18,7 @@ use siphasher::sip::SipHasher13;
 use crate::hit_log::HitLog;
 use crate::{
     Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
-    Parameter, Replaced, SavedNumbers, Undo, Verdict, saved, wait,
+    Parameter, SavedNumbers, Verdict, saved, wait,
 };
 
 /// The largest count of hits in flight: integers up to it are exact in every store.
@@ -68,11 +68,6 @@ impl State {
     fn held(&self, id: u64) -> u64 {
         let of_id = self.holds.iter().filter(|hold| hold.id == id);
         of_id.map(|hold| u64::from(hold.hits)).sum()
-    }
-
-    /// Returns the hold of an id.
-    fn hold(&self, id: u64) -> Option<Hold> {
-        self.holds.iter().rfind(|hold| hold.id == id).copied()
     }
 
     /// Returns the state of holds in order of their starts.
@@ -200,54 +195,6 @@ impl LimitAlgorithm for Concurrency {
         }
         if left < hits {
             state.holds.retain(|held| held.hits > 0);
-        }
-    }
-
-    fn undo_of(&self, before: &State, after: &State, _: Micros, hold: u64) -> Option<Undo> {
-        if self.hold_id.is_none() {
-            let changed = after.last != before.last;
-            let in_flight = u32::try_from(before.count).unwrap_or(u32::MAX);
-            let replaced = changed.then_some(Replaced { at: before.last, hits: in_flight });
-            let hits = after.count - before.count;
-            return Undo::replacing(hits, after.last, replaced.filter(|_| hits > 0));
-        }
-        let (replaced, made) = (before.hold(hold), after.hold(hold)?);
-        let replaced_as = |hold: Hold| Replaced { at: hold.start, hits: hold.hits };
-        let undo = || Undo::replacing(made.hits.into(), made.start, replaced.map(replaced_as));
-        (replaced != Some(made)).then(undo).flatten()
-    }
-
-    /// Removes the hold that the charge made, and puts back the one that it replaced, unless the hold was
-    /// ended or replaced since. Without ids, hits that were cleared since stay away.
-    fn undo(&self, state: &mut State, now: Micros, undo: &Undo, hold: u64) {
-        if self.hold_id.is_none() {
-            if undo.taken.saturating_add(self.timeout) <= now {
-                return;
-            }
-            state.count = state.count.saturating_sub(undo.hits.into());
-            if let Some(replaced) = undo.replaced
-                && state.last == undo.taken
-                // Others may have taken hits at the same time, which count from it.
-                && (state.count <= u64::from(replaced.hits) || replaced.hits == u32::MAX)
-            {
-                state.last = replaced.at;
-                self.advance(state, now);
-            }
-            return;
-        }
-        let made = |other: &Hold| other.id == hold && other.start == undo.taken;
-        let Some(made) = state.holds.iter().rposition(made).and_then(|at| state.holds.remove(at))
-        else {
-            return;
-        };
-        state.count = state.count.saturating_sub(made.hits.into());
-        if let Some(Replaced { at: start, hits }) = undo.replaced
-            && hits > 0
-            && start.saturating_add(self.timeout) > now.max(state.last)
-        {
-            let at = state.holds.partition_point(|other| other.start <= start);
-            state.holds.insert(at, Hold { id: hold, start, hits });
-            state.count += u64::from(hits);
         }
     }
 

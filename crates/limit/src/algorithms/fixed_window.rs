@@ -103,11 +103,11 @@ impl LimitAlgorithm for FixedWindow {
         Some(self.window(t).1)
     }
 
-    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+    fn undo_of(&self, before: &State, after: &State, now: Micros) -> Option<Undo> {
         Undo::new((after.count - before.count).into(), now.max(after.window))
     }
 
-    fn undo(&self, state: &mut State, _: Micros, undo: &Undo, _: u64) {
+    fn undo(&self, state: &mut State, undo: &Undo) {
         if state.window <= undo.taken {
             state.count = state.count.saturating_sub(undo.hits);
         }

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use crate::hit_log::{HitLog, LimitSummary, LogSummary};
 use crate::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
-    SavedNumbers, SpanCount, Undo, Verdict, wait,
+    SavedNumbers, SpanCount, Verdict, wait,
 };
 
 /// `n` hits in any span of `period`.
@@ -49,12 +49,6 @@ impl LimitAlgorithm for SlidingLog {
     fn charge(&self, _: &mut (), _: Micros, _: Hits, _: bool) {}
 
     fn refund(&self, _: &mut (), _: Micros, _: Hits) {}
-
-    fn undo_of(&self, (): &(), (): &(), _: Micros, _: u64) -> Option<Undo> {
-        None
-    }
-
-    fn undo(&self, (): &mut (), _: Micros, _: &Undo, _: u64) {}
 
     fn verdict(&self, (): &(), log: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let Some(others) = u64::from(self.n).checked_sub(hits.count.into()) else {

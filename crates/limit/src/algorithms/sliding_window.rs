@@ -150,12 +150,12 @@ impl LimitAlgorithm for SlidingWindow {
         Some((t / self.period + 1).saturating_mul(self.period))
     }
 
-    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+    fn undo_of(&self, before: &State, after: &State, now: Micros) -> Option<Undo> {
         let hits = after.current - before.current;
         Undo::new(hits.into(), now.max(self.newest_window(after)))
     }
 
-    fn undo(&self, state: &mut State, _: Micros, undo: &Undo, _: u64) {
+    fn undo(&self, state: &mut State, undo: &Undo) {
         let count = match state.index.saturating_sub(undo.taken / self.period) {
             0 => &mut state.current,
             1 => &mut state.previous,

@@ -52,7 +52,7 @@ impl Plan {
             Op::UpTo(up_to) => return self.up_to::<true>(states, log, now, up_to, hold),
             Op::Add { limits, .. } => return self.add(states, log, now, hits, limits),
             Op::Refund(_) => self.refund(states, log, now, hits),
-            Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
+            Op::Undo(undo) => self.undo(states, &undo),
             Op::Take(_) | Op::Reservation(_) => {
                 return self.take::<true>(states, log, now, hits);
             }

@@ -124,7 +124,7 @@ impl Reservation {
     fn undo(&self, hits: u32) -> Op {
         match self.taken {
             0 => Op::Add { hits: 0, limits: 0 },
-            taken => Op::Undo(Undo { hits, taken, limits: self.limits, replaced: None }),
+            taken => Op::Undo(Undo { hits, taken, limits: self.limits }),
         }
     }
 

@@ -231,7 +231,7 @@ proptest! {
             naive.now += wait / 2;
             prop_assert_eq!(key.settle(0, used), decision.granted);
             let op = match decision.granted.checked_sub(used) {
-                Some(hits @ 1..) => Op::Undo(Undo { hits, taken, limits, replaced: None }),
+                Some(hits @ 1..) => Op::Undo(Undo { hits, taken, limits }),
                 _ => Op::Add { hits: used - decision.granted, limits },
             };
             let made = naive.charge(op);
@@ -265,7 +265,7 @@ proptest! {
             stepped_back |= wait < 0;
             let up_to = UpTo { least: 1, most, share: std::num::NonZeroU32::MIN };
             let mut alone = key.ids.counts.clone();
-            let (_, undos) = plan.charge_undoable(&mut alone, key.now, Op::UpTo(up_to), 0);
+            let (_, undos) = plan.charge_undoable(&mut alone, key.now, Op::UpTo(up_to));
             if key.make(i as u8, reserve(1, most)).allowed {
                 open.push((i + after, i as u8, used, undos));
             }

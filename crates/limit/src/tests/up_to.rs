@@ -195,20 +195,21 @@ fn limits_near_their_n_are_those_after_what_was_granted() {
 }
 
 #[test]
-fn what_was_granted_is_undone() {
-    let minute = [log(9, MINUTE), fixed(9, MINUTE), gcra(60, MINUTE, 9), bucket(9, 1, MINUTE)];
-    for limit in minute {
+fn what_was_granted_is_undone_in_windows() {
+    let others = [log(9, MINUTE), gcra(60, MINUTE, 9), bucket(9, 1, MINUTE)];
+    let limits = [(fixed(9, MINUTE), 4)].into_iter().chain(others.map(|limit| (limit, 7)));
+    for (limit, left) in limits {
         let mut driver = Driver::new(vec![limit, fixed(7, 60 * MINUTE)]);
         driver.take(2);
         let op = Op::UpTo(UpTo { least: 1, most: 20, share: NonZeroU32::MIN });
         let Driver { plan, state, now } = &mut driver;
-        let (outcome, undos) = plan.charge_undoable(state, *now, op, 0);
+        let (outcome, undos) = plan.charge_undoable(state, *now, op);
         assert_eq!(outcome.decision.granted, 5);
         assert!(undos.iter().all(|undo| undo.hits == 5), "{undos:?}");
         // A part is returned, as where less was used than reserved.
         for undo in undos {
             driver.charge(Op::Undo(Undo { hits: 3, ..undo }));
         }
-        assert_eq!(driver.used(), [4, 4], "{:?}", driver.plan);
+        assert_eq!(driver.used(), [left, 4], "{:?}", driver.plan);
     }
 }

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use super::limits::entry;
 use super::*;
 use weir_limit::{Decision, NearLimits, Op, ReservationResult, Source, UpTo};
-use weir_store::{Charge, Key, Role};
+use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -121,6 +121,22 @@ descriptors:
     let denied = [entry(&id, Some(1), false), entry(&[("none", "")], Some(1), false)];
     let taken = holds(&bench, &denied);
     assert!(taken.is_empty(), "the hold of the first request stays");
+    // The keys of such a domain are others in Redis.
+    let released = Released::default();
+    take(&bench, &id).release(&released).now_or_never().expect("it answers now");
+    let other = Bench::new(RULES);
+    take(&other, &id).release(&released).now_or_never().expect("it answers now");
+    assert_eq!(*released.0.lock(), [true, false]);
+}
+
+/// Notes whether what is released is of a domain whose charges are made together.
+#[derive(Default)]
+struct Released(parking_lot::Mutex<Vec<bool>>);
+
+impl Store for Released {
+    async fn charge(&self, batch: Batch<'_>, _: &mut Answers) {
+        self.0.lock().push(batch.together);
+    }
 }
 
 #[test]

@@ -14,9 +14,7 @@ use self::plans::{PLANS, plans};
 use super::{charge, try_read};
 use crate::{Charge, Key, Role, States, Store};
 use weir_common::clock::{Clock, ManualClock};
-use weir_limit::{
-    Algorithm, Decision, Limit, Micros, Op, Plan, Replaced, SECOND, State, Undo, UpTo,
-};
+use weir_limit::{Decision, Micros, Op, Plan, SECOND, State, Undo, UpTo};
 
 /// Time passes, then a batch is charged.
 #[derive(Clone, Debug)]
@@ -31,8 +29,7 @@ pub(crate) struct Step {
 struct ModelCharge {
     key: usize,
     plan: usize,
-    /// To undo a charge, how long ago it was instead of its time; and for what it replaced, how much
-    /// longer.
+    /// To undo a charge, how long ago it was instead of its time.
     op: Op,
     hold: usize,
     role: Role,
@@ -72,50 +69,11 @@ pub(crate) fn long_schedules(
     schedules_of(pass.boxed(), which, together)
 }
 
-/// Schedules whose batches may be charged on several nodes, and undone where one denies. Without those of
-/// which something stays: see docs/redis.md.
-pub(crate) fn spread_schedules() -> impl Strategy<Value = Vec<Step>> {
-    let plans = plans();
-    let charges_debt =
-        |limit: &Limit| limit.charge_denied && matches!(limit.algorithm, Algorithm::Gcra(_));
-    let in_debt = plans.each_ref().map(|plan| plan.limits().iter().any(charges_debt));
-    let is_gcra = |limit: &Limit| matches!(limit.algorithm, Algorithm::Gcra(_));
-    let waits =
-        |limit: &Limit| matches!(&limit.algorithm, Algorithm::TokenBucket(bucket) if bucket.strict);
-    let waits = plans.each_ref().map(|plan| plan.limits().iter().any(waits));
-    let shapes =
-        plans.map(|plan| plan.limits().iter().any(is_gcra).then(|| plan.shape().to_owned()));
-    schedules(true).prop_map(move |mut steps| {
-        let mut first_of_shape = HashMap::new();
-        for asked in steps.iter_mut().flat_map(|step| &mut step.charges) {
-            // Other numbers round to a tick of their own.
-            if let Some(shape) = &shapes[asked.plan] {
-                asked.plan = *first_of_shape.entry(shape).or_insert(asked.plan);
-            }
-        }
-        for step in steps.iter_mut().filter(|step| step.together) {
-            let takes = |asked: &&ModelCharge| {
-                !asked.op.is_unconditional() && asked.op.takes().is_some_and(|hits| hits > 0)
-            };
-            let taken: Vec<usize> =
-                step.charges.iter().filter(takes).map(|asked| asked.key).collect();
-            for asked in &mut step.charges {
-                // The newest hits would be those of the same batch, and a count that is full takes less.
-                if asked.op.is_unconditional() && taken.contains(&asked.key) {
-                    asked.op = Op::Take(0);
-                }
-                // A wait that a denial has restarted stays so.
-                if waits[asked.plan] {
-                    asked.op = Op::Take(0);
-                }
-                // A part of a hit.
-                if in_debt[asked.plan] {
-                    asked.role = Role::Enforced;
-                }
-            }
-        }
-        steps
-    })
+/// Returns the steps of a schedule as those of one domain: all batches are charged together, or none is.
+pub(crate) fn of_one_domain(mut steps: Vec<Step>) -> Vec<Step> {
+    let together = steps.first().is_some_and(|step| step.together);
+    steps.iter_mut().for_each(|step| step.together = together);
+    steps
 }
 
 /// The end of time: all times are below it.
@@ -158,12 +116,8 @@ fn step(
 /// Returns the undo of hits that may have been taken.
 fn undo() -> impl Strategy<Value = Undo> {
     let hits = prop_oneof![9 => 1_u32..4, 1 => Just(u32::MAX)];
-    let ago = || prop_oneof![3 => Just(0), 2 => 0..20 * SECOND, 1 => 0..200 * SECOND];
-    let replaced = prop::option::of((ago(), 0_u32..4));
-    (hits, ago(), any::<u16>(), replaced).prop_map(|(hits, taken, limits, replaced)| {
-        let replaced = replaced.map(|(at, hits)| Replaced { at, hits });
-        Undo { hits, taken, limits, replaced }
-    })
+    let ago = prop_oneof![3 => Just(0), 2 => 0..20 * SECOND, 1 => 0..200 * SECOND];
+    (hits, ago, any::<u16>()).prop_map(|(hits, taken, limits)| Undo { hits, taken, limits })
 }
 
 /// Returns hits to take, and more where they are allowed.
@@ -202,11 +156,7 @@ impl ModelCharge {
             Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_) => {
                 self.op
             }
-            Op::Undo(undo) => {
-                let taken = now.saturating_sub(undo.taken);
-                let before = |it: Replaced| Replaced { at: taken.saturating_sub(it.at), ..it };
-                Op::Undo(Undo { taken, replaced: undo.replaced.map(before), ..undo })
-            }
+            Op::Undo(undo) => Op::Undo(Undo { taken: now.saturating_sub(undo.taken), ..undo }),
         }
     }
 }
@@ -345,12 +295,11 @@ pub(crate) async fn agrees(
         let actual = of_step(store, domain, &plans, step, now).await;
         assert_eq!(actual, expected, "{step:?}");
         if step.together {
-            // Sent after what undoes its charges, which is so made before time passes.
             let look = |asked: &ModelCharge| ModelCharge { op: Op::Take(0), ..asked.clone() };
             let charges: Vec<ModelCharge> = step.charges.iter().map(look).collect();
             let looked = |asked: &ModelCharge| model.charge(asked, &plans[asked.plan], now);
             let expected: Vec<Decision> = charges.iter().map(looked).collect();
-            let looks = Step { pass: 0, together: false, charges };
+            let looks = Step { pass: 0, together: true, charges };
             let actual = of_step(store, domain, &plans, &looks, now).await;
             assert_eq!(actual, expected, "after {step:?}");
         }

@@ -7,7 +7,7 @@ use std::thread;
 
 use futures_util::future::join_all;
 
-use super::{charge, hourly, plan, take};
+use super::{charge, hourly, plan};
 use crate::{Charge, Key, Role, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
@@ -48,10 +48,20 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
 
 /// Charges one key, with `hold` for a plan that has holds.
 async fn one(store: &impl Store, value: &str, plan: &Arc<Plan>, op: Op, hold: &str) -> Decision {
+    one_of(store, value, plan, (op, hold), false).await
+}
+
+async fn one_of(
+    store: &impl Store,
+    value: &str,
+    plan: &Arc<Plan>,
+    (op, hold): (Op, &str),
+    together: bool,
+) -> Decision {
     let key = Key { domain: "operations", entries: &[("key", value)] };
     let hold = plan.hold_id().map(|_| hold);
     let one = Charge { key, plan, op, hold, role: Role::Enforced };
-    charge(store, &[one], false).await.swap_remove(0)
+    charge(store, &[one], together).await.swap_remove(0)
 }
 
 fn up_to(least: u32, most: u32, share: u32) -> Op {
@@ -104,8 +114,11 @@ pub async fn undoes_a_part_where_it_still_counts(store: &impl Store, clock: &Man
     for (i, plan) in plans().iter().enumerate() {
         let algorithm = &plan.limits()[0].algorithm;
         match algorithm {
-            // A hold is undone as a whole, and buckets refund what is undone at once.
-            Algorithm::Concurrency(_) | Algorithm::TokenBucket(_) | Algorithm::Gcra(_) => continue,
+            // They have no windows.
+            Algorithm::Concurrency(_)
+            | Algorithm::TokenBucket(_)
+            | Algorithm::Gcra(_)
+            | Algorithm::SlidingLog(_) => continue,
             _ => {}
         }
         // Its hits count longer than its window, and weigh as much at its end.
@@ -121,7 +134,7 @@ pub async fn undoes_a_part_where_it_still_counts(store: &impl Store, clock: &Man
             if !counts {
                 assert!(one(store, &value, plan, Op::Take(N.into()), "").await.allowed);
             }
-            let undo = Op::Undo(Undo { hits: 4, taken, limits: u16::MAX, replaced: None });
+            let undo = Op::Undo(Undo { hits: 4, taken, limits: u16::MAX });
             let undone = one(store, &value, plan, undo, "").await;
             let left = if counts { 4 } else { 0 };
             assert_eq!((undone.allowed, undone.remaining), (true, left), "{}", plan.shape());
@@ -133,7 +146,6 @@ pub async fn undoes_a_part_where_it_still_counts(store: &impl Store, clock: &Man
 
 /// However many requests are denied for another descriptor, all of what they share is left for others.
 pub async fn starves_nobody_by_denied_batches(store: &impl Store, clock: &ManualClock) {
-    // Where limits of a second are kept separately, it is.
     let none = &plan(0, Unit::Second);
     for (i, plan) in plans().iter().enumerate() {
         for round in 0..4 {
@@ -154,9 +166,9 @@ pub async fn starves_nobody_by_denied_batches(store: &impl Store, clock: &Manual
                 }
                 clock.advance(SECOND);
             }
-            let look = one(store, &values[0], plan, Op::Take(0), "look").await;
+            let look = one_of(store, &values[0], plan, (Op::Take(0), "look"), true).await;
             assert_eq!(look.remaining, u64::from(N), "{}", plan.shape());
-            let all = one(store, &values[0], plan, Op::Take(N.into()), "all").await;
+            let all = one_of(store, &values[0], plan, (Op::Take(N.into()), "all"), true).await;
             assert!(all.allowed, "{}", plan.shape());
         }
     }
@@ -265,7 +277,7 @@ pub async fn adds_even_if_the_batch_is_denied(store: &impl Store) {
     let decisions = charge(store, &charges, true).await;
     let answers: Vec<_> = decisions.iter().map(|it| (it.allowed, it.granted)).collect();
     assert_eq!(answers, [(true, 0), (true, 4), (false, 0)]);
-    let used = async |value| take(store, "operations", value, &wide, 0).await.used_before;
+    let used = async |value| one_of(store, value, &wide, (Op::Take(0), ""), true).await.used_before;
     assert_eq!([used("added").await, used("taken").await], [3, 0]);
 }
 
@@ -296,7 +308,7 @@ pub fn grants_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
                 let back = if returns_hits { decision.granted / 2 } else { 0 };
                 if back > 0 {
                     let taken = weir_common::clock::SystemClock::new().now();
-                    let undo = Undo { hits: back, taken, limits: u16::MAX, replaced: None };
+                    let undo = Undo { hits: back, taken, limits: u16::MAX };
                     one(&store, name, plan, Op::Undo(undo), "").await;
                 }
                 kept += u64::from(decision.granted - back);

@@ -8,7 +8,7 @@ mod resets;
 use std::sync::Arc;
 
 pub use self::racing::reserves_at_most_n_of_racing;
-use super::{BUDGET, charge, plan, take, try_read, try_reset};
+use super::{BUDGET, charge, plan, take};
 use crate::{Charge, Entry, Key, Role, StateKey, States, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
@@ -35,21 +35,21 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     forgets_what_has_lapsed(store, clock).await;
     reserves_nothing_in_a_denied_batch(store).await;
     settles_in_a_denied_batch(store).await;
-    random::agrees(store, clock, ("reserve", STEPS), false, async |_, _| None).await;
+    random::agrees(store, clock, ("reserve", STEPS), false, async |_| None).await;
 }
 
 /// Runs all of the suite about reservations, and the states that they leave.
 pub async fn states_conform(store: &impl States, clock: &ManualClock) {
     keeps_reservations_of_a_reset_key(store).await;
     resets::returns_nothing_of_before_a_reset(store, clock).await;
-    let used = async |key: Key<'_>, plan: &Arc<Plan>| Some(used(store, key, plan).await);
+    let used = async |key: StateKey<'_>| Some(used(store, key).await);
     random::agrees(store, clock, ("reserve-read", READ_STEPS), true, used).await;
 }
 
 /// Runs the random schedules at length. The store needs room for 10,000 keys.
 pub async fn conforms_at_length(store: &impl States, clock: &ManualClock) {
-    random::agrees(store, clock, ("long", LONG_STEPS), false, async |_, _| None).await;
-    let used = async |key: Key<'_>, plan: &Arc<Plan>| Some(used(store, key, plan).await);
+    random::agrees(store, clock, ("long", LONG_STEPS), false, async |_| None).await;
+    let used = async |key: StateKey<'_>| Some(used(store, key).await);
     random::agrees(store, clock, ("long-read", LONG_STEPS), true, used).await;
 }
 
@@ -95,14 +95,31 @@ async fn make(store: &impl Store, value: &str, plan: &Arc<Plan>, op: Op, id: &st
     charge(store, &[charge_of(&entries, plan, op, id)], false).await.swap_remove(0)
 }
 
+/// Makes one operation in a domain with `charge: together`.
+async fn make_together(
+    store: &impl Store,
+    value: &str,
+    plan: &Arc<Plan>,
+    op: Op,
+    id: &str,
+) -> Decision {
+    let entries = [("key", value)];
+    charge(store, &[charge_of(&entries, plan, op, id)], true).await.swap_remove(0)
+}
+
+/// Returns the hits that the first limit of a key of such a domain has counted.
+async fn counted_together(store: &impl Store, value: &str, plan: &Arc<Plan>) -> u64 {
+    make_together(store, value, plan, Op::Take(0), "").await.used_before
+}
+
 /// Returns the hits that the first limit of a key has counted.
 async fn counted(store: &impl Store, value: &str, plan: &Arc<Plan>) -> u64 {
     take(store, "reservations", value, plan, 0).await.used_before
 }
 
 /// Returns the hits that the limits of a key have counted.
-async fn used(store: &impl States, key: Key<'_>, plan: &Arc<Plan>) -> Vec<u64> {
-    let read = try_read(store, key, plan, &[]).await.expect("a state");
+async fn used(store: &impl States, key: StateKey<'_>) -> Vec<u64> {
+    let read = store.read(key, &[], BUDGET).await.expect("a state");
     read.limits.iter().map(|limit| limit.used).collect()
 }
 
@@ -251,12 +268,11 @@ pub async fn forgets_what_has_lapsed(store: &impl Store, clock: &ManualClock) {
 /// Of a batch that is denied as a whole, nothing is charged and nothing reserved, and what was reserved
 /// before stays as it was.
 pub async fn reserves_nothing_in_a_denied_batch(store: &impl Store) {
-    // Where limits of a second are kept separately, it is.
     let none = plan(0, Unit::Second);
     for (i, plan) in days(20).iter().enumerate() {
         let values = [format!("denied {i}"), format!("denying {i}")];
         let entries = values.each_ref().map(|value| [("key", value.as_str())]);
-        assert!(make(store, &values[0], plan, reserve(1, 6), "old").await.allowed);
+        assert!(make_together(store, &values[0], plan, reserve(1, 6), "old").await.allowed);
         for id in ["old", "new"] {
             for op in [reserve(1, 5), settle_or_reserve(0, 5)] {
                 if op.may_settle() && id == "old" {
@@ -268,31 +284,34 @@ pub async fn reserves_nothing_in_a_denied_batch(store: &impl Store) {
                     for batch in [[first, second], [second, first]] {
                         let decisions = charge(store, &batch, true).await;
                         assert!(decisions.iter().any(|decision| !decision.allowed));
-                        assert_eq!(counted(store, &values[0], plan).await, 6, "{op:?} of {id}");
+                        assert_eq!(
+                            counted_together(store, &values[0], plan).await,
+                            6,
+                            "{op:?} of {id}"
+                        );
                     }
                 }
             }
         }
-        let unknown = make(store, &values[0], plan, cancel(5), "new").await;
+        let unknown = make_together(store, &values[0], plan, cancel(5), "new").await;
         assert_eq!(unknown.reservation, ReservationResult::Unknown);
-        let old = make(store, &values[0], plan, settle(2), "old").await;
+        let old = make_together(store, &values[0], plan, settle(2), "old").await;
         assert_eq!((old.reservation, old.reserved), (ReservationResult::Settled, 6));
-        let again = make(store, &values[0], plan, settle(0), "old").await;
+        let again = make_together(store, &values[0], plan, settle(0), "old").await;
         assert_eq!(again.reservation, ReservationResult::Unknown);
-        assert_eq!(counted(store, &values[0], plan).await, 2);
+        assert_eq!(counted_together(store, &values[0], plan).await, 2);
 
         // Where it is allowed, all of it is kept.
         let batch = [0, 1].map(|i| charge_of(&entries[i], plan, reserve(1, 4), "both"));
         assert!(charge(store, &batch, true).await.iter().all(|it| it.granted == 4));
         for value in &values {
-            assert_eq!(make(store, value, plan, settle(0), "both").await.reserved, 4);
+            assert_eq!(make_together(store, value, plan, settle(0), "both").await.reserved, 4);
         }
     }
 }
 
 /// What is settled or cancelled in a batch that is denied as a whole is settled, exactly once.
 pub async fn settles_in_a_denied_batch(store: &impl Store) {
-    // Where limits of a second are kept separately, it is.
     let none = plan(0, Unit::Second);
     for (i, plan) in days(50).iter().enumerate() {
         let values = [format!("settled {i}"), format!("unsettled {i}")];
@@ -307,17 +326,20 @@ pub async fn settles_in_a_denied_batch(store: &impl Store) {
         ] {
             for has_reserved in [true, false] {
                 if has_reserved {
-                    assert_eq!(make(store, &values[0], plan, reserve(1, 6), "id").await.granted, 6);
+                    assert_eq!(
+                        make_together(store, &values[0], plan, reserve(1, 6), "id").await.granted,
+                        6
+                    );
                 }
-                let before = counted(store, &values[0], plan).await;
+                let before = counted_together(store, &values[0], plan).await;
                 let settling = charge_of(&entries[0], plan, op, "id");
                 let denied = charge_of(&entries[1], &none, Op::Take(1), "");
                 let decisions = charge(store, &[settling, denied], true).await;
                 assert_eq!(decisions[0].reserved, if has_reserved { 6 } else { 0 }, "{op:?}");
-                let after = counted(store, &values[0], plan).await;
+                let after = counted_together(store, &values[0], plan).await;
                 let expected = if has_reserved { before - 6 + known } else { before + unknown };
                 assert_eq!(after, expected, "{op:?}");
-                let again = make(store, &values[0], plan, cancel(1), "id").await;
+                let again = make_together(store, &values[0], plan, cancel(1), "id").await;
                 assert_eq!(again.reservation, ReservationResult::Unknown, "{op:?}");
             }
         }
@@ -330,11 +352,12 @@ pub async fn keeps_reservations_of_a_reset_key(store: &impl States) {
         let value = format!("reset {i}");
         let entries = [("key", value.as_str())];
         let key = Key { domain: "reservations", entries: &entries };
+        let key = StateKey { key, plan, together: false, id: None };
         assert!(make(store, &value, plan, reserve(1, 8), "id").await.allowed);
-        assert_eq!(try_reset(store, key, plan).await, Ok(()));
-        assert!(used(store, key, plan).await.iter().all(|used| *used == 0));
+        assert_eq!(store.reset(key, BUDGET).await, Ok(()));
+        assert!(used(store, key).await.iter().all(|used| *used == 0));
         for (id, hits) in [("id", Some(8)), ("none", None)] {
-            let read = store.read(StateKey { key, plan, id: Some(id) }, &[], BUDGET).await;
+            let read = store.read(StateKey { id: Some(id), ..key }, &[], BUDGET).await;
             let (now, reservation) =
                 read.map(|state| (state.now, state.reservation)).expect("a state");
             assert_eq!(reservation.map(|reservation| reservation.hits), hits);
@@ -344,7 +367,7 @@ pub async fn keeps_reservations_of_a_reset_key(store: &impl States) {
         assert_eq!(make(store, &value, plan, reserve(1, 30), "other").await.granted, 20);
         let settled = make(store, &value, plan, settle(9), "id").await;
         assert_eq!((settled.reservation, settled.reserved), (ReservationResult::Settled, 8));
-        assert!(used(store, key, plan).await.iter().all(|used| *used == 21));
+        assert!(used(store, key).await.iter().all(|used| *used == 21));
     }
 }
 

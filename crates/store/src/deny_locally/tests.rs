@@ -317,7 +317,7 @@ async fn refunds_made_here_are_noticed_immediately_and_elsewhere_in_time() {
     assert!(!take(&there, "d", "a", &plan, 1).await.allowed);
     assert!(take(&here, "d", "a", &plan, 1).await.allowed);
     let taken = clock.monotonic();
-    make(&here, &plan, Op::Undo(Undo { hits: 1, taken, limits: 1, replaced: None })).await;
+    make(&here, &plan, Op::Undo(Undo { hits: 1, taken, limits: 1 })).await;
     clock.advance(1);
     assert!(take(&there, "d", "a", &plan, 1).await.allowed);
 }

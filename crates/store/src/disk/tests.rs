@@ -211,7 +211,12 @@ async fn hits_that_were_refunded_do_not_return() {
     let store = home.open();
     let back = Charge { key, plan: &hour, op: Op::Refund(5), hold: None, role: Role::Enforced };
     charge(&store, &[back], false).await;
-    let reset = StateKey { key: Key { entries: &[("key", "b")], ..key }, plan: &hour, id: None };
+    let reset = StateKey {
+        key: Key { entries: &[("key", "b")], ..key },
+        plan: &hour,
+        together: false,
+        id: None,
+    };
     store.reset(reset, Duration::ZERO).await.unwrap();
     store.finish().await;
     drop(store);

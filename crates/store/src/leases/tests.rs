@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::table::SWEEP_INTERVAL;
 use super::*;
-use crate::per_second::{PerSecond, Undoable, Undos};
+use crate::per_second::PerSecond;
 use crate::{Key, Role};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
@@ -72,7 +72,7 @@ impl Shared {
         let mut states = self.states.lock();
         let state = states.entry(Shared::name(charge)).or_default();
         let before = state.clone();
-        let (outcome, undos) = charge.plan.charge_undoable(state, self.clock.now(), charge.op, 0);
+        let (outcome, undos) = charge.plan.charge_undoable(state, self.clock.now(), charge.op);
         (before, outcome.decision, undos)
     }
 
@@ -120,16 +120,6 @@ impl Store for Shared {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         self.make_all(Some(self.thread()));
         answers.extend(batch.charges.iter().map(|charge| Ok(self.charge_one(charge).1)));
-    }
-}
-
-impl Undoable for Shared {
-    async fn charge_undoable(&self, batch: Batch<'_>, answers: &mut Answers, _: &mut Undos) {
-        self.charge(batch, answers).await;
-    }
-
-    fn undo(&self, _: &[Charge<'_>]) {
-        panic!("nothing is charged together");
     }
 }
 

@@ -1,39 +1,15 @@
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::*;
 use crate::conformance::fakes::Fake;
 use crate::conformance::{self, DAWN, charge, plan, take, try_read, try_reset};
 use crate::memory::MemoryStore;
-use crate::{Answer, Entry, Key};
+use crate::{Charge, Entry, Key, Role};
 use weir_common::clock::ManualClock;
 use weir_limit::{Limit, Op, Plan, Unit};
 
 type Inner = Arc<Fake<MemoryStore<Arc<ManualClock>>>>;
-
-impl Undoable for Inner {
-    async fn charge_undoable(&self, batch: Batch<'_>, answers: &mut Answers, undos: &mut Undos) {
-        self.charge(batch, answers).await;
-        undos.extend(zip(batch.charges, answers.iter()).map(|(charge, answer)| {
-            let denied_too = charge.plan.limits()[0].charge_denied;
-            let is_made = answer.as_ref().is_ok_and(|it| it.allowed || denied_too);
-            // What was reserved is cancelled by its id.
-            let made = charge.op.takes().filter(|_| is_made && charge.hold.is_none());
-            let hits = made.map_or(0, |hits| hits as u32);
-            let undo = Undo { hits, taken: DAWN, limits: 1, replaced: None };
-            (hits > 0).then_some(undo).into_iter().collect()
-        }));
-    }
-
-    fn undo(&self, charges: &[Charge<'_>]) {
-        let budget = Duration::from_millis(8);
-        let mut answers = Answers::new();
-        let made = pin!(self.charge(Batch::new(charges, budget), &mut answers));
-        assert!(made.poll(&mut Context::from_waker(Waker::noop())).is_ready());
-    }
-}
 
 fn store() -> (PerSecond<Inner>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(DAWN));
@@ -47,10 +23,6 @@ fn of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, role: Role) -> Charge<'
 
 fn per_second_store(store: &PerSecond<Inner>) -> &Inner {
     store.per_second.as_ref().unwrap()
-}
-
-async fn used(store: &PerSecond<Inner>, value: &str, plan: &Arc<Plan>) -> u64 {
-    take(store, "d", value, plan, 0).await.used_before
 }
 
 #[test]
@@ -122,91 +94,22 @@ async fn each_charge_goes_to_its_store_and_answers_keep_their_order() {
 }
 
 #[tokio::test]
-async fn together_neither_store_keeps_what_the_other_denies() {
-    let (store, _) = store();
-    let entries = [("key", "a")];
-    // By default a batch charged together does not charge denied hits.
-    let plan = |n, unit| {
-        let mut limit = Limit::fixed_window(n, unit, 1).unwrap();
-        limit.charge_denied = false;
-        Arc::new(Plan::new(vec![limit]))
-    };
-    for (second, minute) in [(1, 10), (10, 1)] {
-        let (second, minute) = (plan(second, Unit::Second), plan(minute, Unit::Minute));
-        let value = [("key", if second.limits()[0].requests_per_unit == 1 { "a" } else { "b" })];
-        let both = [of(&value, &second, Role::Enforced), of(&value, &minute, Role::Enforced)];
-        for _ in 0..3 {
-            charge(&store, &both, true).await;
-        }
-        assert_eq!(used(&store, value[0].1, &second).await, 1);
-        assert_eq!(used(&store, value[0].1, &minute).await, 1);
-    }
-    // Looks refund nothing, and refunded hits are not taken again.
-    let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
-    let look = Charge { op: Op::Take(0), ..of(&entries, &minute, Role::Enforced) };
-    charge(&store, &[of(&entries, &second, Role::Enforced), look], true).await;
-    assert_eq!(used(&store, "a", &minute).await, 1);
-    let back = Charge { op: Op::Refund(1), ..look };
-    charge(&store, &[of(&entries, &second, Role::Enforced), back], true).await;
-    assert_eq!(used(&store, "a", &minute).await, 0);
-}
-
-#[tokio::test]
-async fn quotas_of_both_stores_deny_only_all_together() {
+async fn what_is_charged_together_is_in_the_main_store() {
     let (store, _) = store();
     let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
     let entries = [("key", "a")];
-    let quotas = [of(&entries, &second, Role::Quota), of(&entries, &minute, Role::Quota)];
-    for _ in 0..3 {
-        charge(&store, &quotas, true).await;
+    let both = [of(&entries, &second, Role::Enforced), of(&entries, &minute, Role::Enforced)];
+    for (decisions, used) in [([true, true], [0, 0]), ([false, true], [1, 1])] {
+        let decided = charge(&store, &both, true).await;
+        assert_eq!([decided[0].allowed, decided[1].allowed], decisions);
+        assert_eq!([decided[0].used_before, decided[1].used_before], used);
     }
-    assert_eq!(used(&store, "a", &minute).await, 3);
-    let full = plan(0, Unit::Minute);
-    let denied = [of(&entries, &second, Role::Quota), of(&entries, &full, Role::Quota)];
-    let minute_too = [denied[0], denied[1], of(&entries, &minute, Role::Enforced)];
-    charge(&store, &minute_too, true).await;
-    assert_eq!(
-        used(&store, "a", &minute).await,
-        3,
-        "all quotas denied: the enforced charge is refunded"
-    );
-}
-
-#[tokio::test]
-async fn nothing_is_undone_where_the_outcome_is_not_known() {
-    let (store, _) = store();
-    let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
-    let (a, b) = ([("key", "a")], [("key", "b")]);
-    take(&store, "d", "a", &second, 1).await;
-    let charges = [
-        of(&a, &second, Role::Enforced),
-        of(&a, &minute, Role::Enforced),
-        of(&b, &minute, Role::Enforced),
-    ];
-    store.main.fail(|charge| (charge.key.entries[0].1 == "b").then_some(StoreError::TimedOut));
-    let ask = async || {
-        let mut answers = Answers::new();
-        let budget = Duration::from_millis(8);
-        let batch = Batch { together: true, ..Batch::new(&charges, budget) };
-        store.charge(batch, &mut answers).await;
-        answers
-    };
-    let answers = ask().await;
-    let allowed = |answer: &Answer| answer.clone().map(|decision| decision.allowed);
-    let actual: Vec<_> = answers.iter().map(allowed).collect();
-    assert_eq!(actual, [Ok(false), Ok(true), Err(StoreError::TimedOut)]);
-    assert_eq!(used(&store, "a", &minute).await, 1, "it stays charged");
-
-    // A key of another type is certainly not charged, so the rest must not be either.
-    store.main.fail(|_| None);
-    per_second_store(&store).fail(|_| Some(StoreError::WrongType));
-    ask().await;
-    assert_eq!(used(&store, "a", &minute).await, 1, "it was refunded");
-    per_second_store(&store).fail(|_| None);
-
-    // A denial in one store and an unknown outcome in the other.
-    store.main.fail(|_| Some(StoreError::Unavailable));
-    store.main.asked();
-    ask().await;
-    assert_eq!(store.main.asked(), 2, "no more calls than the charge itself");
+    let looks = both.map(|charge| Charge { op: Op::Take(0), ..charge });
+    assert!(charge(&store, &looks, true).await.iter().all(|look| look.used_before == 1));
+    assert_eq!((store.main.asked(), per_second_store(&store).asked()), (6, 0));
+    let key = StateKey { key: both[0].key, plan: &second, together: true, id: None };
+    let budget = Duration::from_millis(8);
+    assert_eq!(store.read(key, &[], budget).await.unwrap().limits[0].used, 1);
+    store.reset(key, budget).await.unwrap();
+    assert_eq!(charge(&store, &looks, true).await[0].used_before, 0);
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The most bytes of a key in a log line: enough for every key but those with a long prefix.
+/// The most bytes of a key in a log line: enough for every key but those with a long prefix, and long ones of domains
+/// with `charge: together`.
 const MAX_LOGGED: usize = 256;
 
 /// Bytes for a log line: truncated, and escaped so that they cannot end the line or move the cursor.

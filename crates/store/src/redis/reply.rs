@@ -7,14 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use tokio::time::Instant;
 use tracing::Span;
 
 use super::trip_span::TripSpan;
 use crate::leases::LeaseCharge;
-use crate::{Answer, StoreError};
-use weir_limit::Undo;
+use crate::{Answer, Answers, StoreError};
 
 /// The answers to the charges of one request, filled in as they come.
 #[derive(Debug)]
@@ -40,15 +38,12 @@ struct ReplySpans {
 
 #[derive(Debug)]
 struct Inner {
-    answers: AnswersWithUndos,
+    answers: Answers,
     missing: usize,
     /// The request was dropped before it had all answers.
     dropped: bool,
     waker: Option<Waker>,
 }
-
-/// Each answer with what undoes its charge, if that is recorded.
-pub(super) type AnswersWithUndos = SmallVec<[(Answer, Vec<Undo>); 4]>;
 
 impl Reply {
     /// Returns the replies of a number of charges. A charge that is not answered by the deadline fails with `unanswered`.
@@ -63,7 +58,7 @@ impl Reply {
         deadline: Option<Instant>,
         span: Option<&Span>,
     ) -> Arc<Reply> {
-        let answers = SmallVec::from_elem((Err(unanswered), Vec::new()), charges);
+        let answers = Answers::from_elem(Err(unanswered), charges);
         let inner = Inner { answers, missing: charges, dropped: false, waker: None };
         let abandoned = AtomicBool::new(false);
         let spans = span.map(|span| {
@@ -74,7 +69,7 @@ impl Reply {
 
     /// Returns the reply to a charge of a lease. Nobody waits for it, so it has no deadline.
     pub fn to_lease(lease: Arc<LeaseCharge>) -> Arc<Reply> {
-        let inner = Inner { answers: SmallVec::new(), missing: 1, dropped: false, waker: None };
+        let inner = Inner { answers: Answers::new(), missing: 1, dropped: false, waker: None };
         let (abandoned, deadline, spans) = (AtomicBool::new(false), None, None);
         Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline, spans, lease: Some(lease) })
     }
@@ -113,11 +108,11 @@ impl Reply {
 
     /// Sets the answer to one charge; called once for each. Returns whether the request was not dropped
     /// before.
-    pub fn set(&self, index: usize, answer: Answer, undos: Vec<Undo>) -> bool {
+    pub fn set(&self, index: usize, answer: Answer) -> bool {
         let mut inner = self.inner.lock();
         // A request that stopped waiting has taken the answers.
         let Some(place) = inner.answers.get_mut(index) else { return !inner.dropped };
-        *place = (answer, undos);
+        *place = answer;
         inner.missing = inner.missing.saturating_sub(1);
         if inner.missing == 0
             && let Some(waker) = inner.waker.take()
@@ -130,7 +125,7 @@ impl Reply {
 
     /// Stops waiting because the request was dropped. Returns the answers so far; none where it had
     /// stopped waiting before.
-    pub fn cancel(&self) -> Option<AnswersWithUndos> {
+    pub fn cancel(&self) -> Option<Answers> {
         let stopped = self.abandoned.swap(true, Ordering::Relaxed);
         self.end_trips(Some("cancelled"));
         (!stopped).then(|| {
@@ -146,12 +141,12 @@ impl Reply {
     }
 
     /// Stops waiting and returns the answers.
-    pub fn take(&self) -> AnswersWithUndos {
+    pub fn take(&self) -> Answers {
         self.abandoned.store(true, Ordering::Relaxed);
         let answers = std::mem::take(&mut self.inner.lock().answers);
         if self.is_recorded() {
             // A missing answer is the error of the deadline.
-            let error = answers.iter().find_map(|(answer, _)| answer.as_ref().err());
+            let error = answers.iter().find_map(|answer| answer.as_ref().err());
             self.end_trips(error.map(|error| format!("{error:?}")).as_deref());
         }
         answers

@@ -23,7 +23,7 @@ const RESERVED_MS: u64 =
 impl RedisStore {
     /// Returns a key as it is in Redis.
     fn stored_key(&self, key: &StateKey<'_>) -> StoredKey {
-        StoredKey::new(&self.shared.options, &key.key, key.plan)
+        StoredKey::new(&self.shared.options, &key.key, key.plan, key.together)
     }
 
     /// Returns the time that scripts go by; 0 for that of the server.

@@ -23,7 +23,6 @@ mod texts;
 mod tls;
 mod together;
 mod topologies;
-mod undo;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ use self::servers::{Server, until};
 use super::connection::{examine, handshake};
 use super::*;
 use crate::conformance::{DAWN, charge, plan, take};
-use crate::{Entry, Key, Role};
+use crate::{Answer, Charge, Entry, Key, Role};
 use weir_common::clock::{ManualClock, SystemClock};
 use weir_limit::{Decision, Limit, Micros, Op, Plan, SECOND, Unit};
 

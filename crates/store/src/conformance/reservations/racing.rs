@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::{cancel, make, of, reserve, settle, used};
-use crate::{Key, States};
+use crate::{Key, StateKey, States};
 use weir_limit::{
     Algorithm, BucketedWindow, FixedWindow, Limit, Micros, Plan, ReservationResult, SlidingWindow,
     Unit,
@@ -59,7 +59,7 @@ pub fn reserves_at_most_n_of_racing<S: States, F: Future<Output = S>>(
         });
         let read = runtime().block_on(async {
             let key = Key { domain: "reservations", entries: &[("key", name)] };
-            used(&stores().await, key, plan).await
+            used(&stores().await, StateKey { key, plan, together: false, id: None }).await
         });
         assert!(read.iter().all(|used| *used == sum), "{read:?} of {sum}: {plan:?}");
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ledger::{Answer, Ledger};
 use super::of;
 use crate::conformance::charge;
-use crate::{Charge, Key, Role, Store};
+use crate::{Charge, Key, Role, StateKey, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, FixedWindow, Limit, Micros, Op, Plan, ReservationOp,
@@ -130,6 +130,8 @@ struct Schedule<'a> {
     names: usize,
     /// The latest time that the clock has shown.
     latest: Micros,
+    /// Whether batches are charged together.
+    together: bool,
 }
 
 /// Random schedules are answered, and count, as the ledger says. `used` returns what the limits of a key
@@ -139,34 +141,28 @@ pub(super) async fn agrees(
     clock: &ManualClock,
     (domain, steps): (&str, usize),
     steps_back: bool,
-    used: impl AsyncFn(Key<'_>, &Arc<Plan>) -> Option<Vec<u64>>,
+    used: impl AsyncFn(StateKey<'_>) -> Option<Vec<u64>>,
 ) {
-    for (i, plan) in plans().iter().enumerate() {
+    let plans = plans();
+    let cases = plans.iter().flat_map(|plan| [(plan, false), (plan, true)]);
+    for (i, (plan, together)) in cases.enumerate() {
         set_before_the_end_of_a_month(clock);
-        let mut schedule = Schedule::new(plan, format!("{domain}-{i}"), i as u64);
-        for step in 0..steps {
+        let mut schedule = Schedule::new(plan, format!("{domain}-{i}"), i as u64, together);
+        for step in 0..steps / 2 {
             let pass = schedule.random.pass(clock.now(), steps_back);
             if pass < 0 {
                 schedule.step_back(store, clock, pass).await;
             } else {
                 clock.step(pass);
             }
-            let (asked, together) = schedule.batch(clock.now());
-            let expected = schedule.expected(&asked, together, clock.now());
-            let actual = schedule.charge(store, &asked, together).await;
+            let asked = schedule.batch(clock.now());
+            let expected = schedule.expected(&asked, clock.now());
+            let actual = schedule.charge(store, &asked).await;
             assert_eq!(actual, expected, "{step} of {plan:?}, {together}: {asked:?}");
-            if together {
-                // Sent after what undoes charges of other nodes.
-                let looks: Vec<Asked> =
-                    asked.iter().map(|asked| Asked { op: Op::Take(0), ..*asked }).collect();
-                let expected = schedule.expected(&looks, false, clock.now());
-                let actual = schedule.charge(store, &looks, false).await;
-                assert_eq!(actual, expected, "after {step} of {plan:?}: {asked:?}");
-            }
             let at = asked[0].key;
             let entries = [("key", schedule.keys[at].as_str())];
             let key = Key { domain: &schedule.domain, entries: &entries };
-            if let Some(used) = used(key, plan).await {
+            if let Some(used) = used(StateKey { key, plan, together, id: None }).await {
                 let expected = schedule.ledgers[at].used(clock.now());
                 assert_eq!(used, expected, "{step} of {plan:?}: {asked:?}");
             }
@@ -184,7 +180,7 @@ fn set_before_the_end_of_a_month(clock: &ManualClock) {
 }
 
 impl<'a> Schedule<'a> {
-    fn new(plan: &'a Arc<Plan>, domain: String, seed: u64) -> Schedule<'a> {
+    fn new(plan: &'a Arc<Plan>, domain: String, seed: u64, together: bool) -> Schedule<'a> {
         let names = |kind, count| (0..count).map(|i| format!("{kind}{i}")).collect();
         Schedule {
             plan,
@@ -195,56 +191,29 @@ impl<'a> Schedule<'a> {
             ids: names("id", IDS),
             names: KEYS.max(IDS),
             latest: 0,
+            together,
         }
     }
 
-    /// Returns a batch, and whether it is charged together.
-    fn batch(&mut self, now: Micros) -> (Vec<Asked>, bool) {
+    /// Returns a batch: of one charge if it is charged together after the clock has stepped back.
+    fn batch(&mut self, now: Micros) -> Vec<Asked> {
         self.latest = self.latest.max(now);
-        let together = self.random.below(4) == 0 && now == self.latest;
-        let count = 1 + self.random.below(3);
-        let mut batch: Vec<Asked> = Vec::new();
-        for _ in 0..count {
+        let most = if self.together && now < self.latest { 1 } else { 3 };
+        let count = 1 + self.random.below(most);
+        let asked = |_| {
             let (key, id) = (self.random.below(KEYS as u64), self.random.below(IDS as u64));
-            let asked = Asked { key: key as usize, id: id as usize, op: self.random.op() };
-            batch.push(asked);
-        }
-        if together {
-            self.simplify(&mut batch, now);
-        }
-        (batch, together)
-    }
-
-    /// Leaves a batch that is charged together what is undone exactly, also where it is charged on several
-    /// nodes: new reservations, and beside these nothing that is made even if the batch is denied.
-    fn simplify(&self, batch: &mut [Asked], now: Micros) {
-        let mut takes = [false; KEYS];
-        let mut seen: Vec<(usize, usize)> = Vec::new();
-        for asked in &mut *batch {
-            let is_open = self.ledgers[asked.key].is_open(now, &self.ids[asked.id]);
-            let is_repeated = seen.contains(&(asked.key, asked.id));
-            seen.push((asked.key, asked.id));
-            if is_repeated || reserves(asked.op, false) && is_open {
-                asked.op = Op::Take(0);
-            }
-            takes[asked.key] |= reserves(asked.op, is_open) || matches!(asked.op, Op::Take(1..));
-        }
-        for asked in batch {
-            let is_open = self.ledgers[asked.key].is_open(now, &self.ids[asked.id]);
-            let keeps = reserves(asked.op, is_open) || matches!(asked.op, Op::Take(_));
-            if takes[asked.key] && !keeps {
-                asked.op = Op::Take(0);
-            }
-        }
+            Asked { key: key as usize, id: id as usize, op: self.random.op() }
+        };
+        (0..count).map(asked).collect()
     }
 
     /// Makes a batch in the ledgers.
-    fn expected(&mut self, batch: &[Asked], together: bool, now: Micros) -> Vec<Answer> {
+    fn expected(&mut self, batch: &[Asked], now: Micros) -> Vec<Answer> {
         let before = self.ledgers.clone();
         let mut make =
             |asked: &Asked| self.ledgers[asked.key].make(now, asked.op, &self.ids[asked.id]);
         let answers: Vec<Answer> = batch.iter().map(&mut make).collect();
-        if together && answers.iter().any(|answer| !answer.allowed) {
+        if self.together && answers.iter().any(|answer| !answer.allowed) {
             self.ledgers = before;
             for (asked, answer) in batch.iter().zip(&answers) {
                 let ledger = &mut self.ledgers[asked.key];
@@ -258,7 +227,7 @@ impl<'a> Schedule<'a> {
         answers
     }
 
-    async fn charge(&self, store: &impl Store, batch: &[Asked], together: bool) -> Vec<Answer> {
+    async fn charge(&self, store: &impl Store, batch: &[Asked]) -> Vec<Answer> {
         let entries: Vec<_> = self.keys.iter().map(|key| [("key", key.as_str())]).collect();
         let of = |asked: &Asked| Charge {
             key: Key { domain: &self.domain, entries: &entries[asked.key] },
@@ -268,7 +237,7 @@ impl<'a> Schedule<'a> {
             role: Role::Enforced,
         };
         let charges: Vec<Charge<'_>> = batch.iter().map(of).collect();
-        charge(store, &charges, together).await.iter().map(Answer::of).collect()
+        charge(store, &charges, self.together).await.iter().map(Answer::of).collect()
     }
 
     /// Lets the clock step back. Keys whose state is not of this time, and ids that have lapsed, begin
@@ -306,16 +275,7 @@ impl<'a> Schedule<'a> {
                 hold: Some(id),
                 role: Role::Enforced,
             };
-            charge(store, &vec![cancel; count as usize], false).await;
+            charge(store, &vec![cancel; count as usize], self.together).await;
         }
-    }
-}
-
-/// Returns whether an operation reserves hits of an id, unless it has some.
-fn reserves(op: Op, is_open: bool) -> bool {
-    match op {
-        Op::Reservation(ReservationOp::Reserve(_)) => true,
-        Op::Reservation(op) => op.reserve().is_some() && !is_open,
-        _ => false,
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{cancel, charge_of, make, of, reserve, settle, settle_or_reserve, used};
-use crate::conformance::{charge, try_reset};
-use crate::{Key, States};
+use super::{cancel, charge_of, of, reserve, settle, settle_or_reserve, used};
+use crate::conformance::{BUDGET, charge};
+use crate::{Key, StateKey, States};
 use weir_common::clock::ManualClock;
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, FixedWindow, Limit, Op, Plan, ReservationResult, SECOND,
@@ -36,13 +36,18 @@ fn plans() -> Vec<Arc<Plan>> {
 /// returns what is not used.
 pub async fn returns_nothing_of_before_a_reset(store: &impl States, clock: &ManualClock) {
     use ReservationResult::Settled;
-    for (i, plan) in plans().iter().enumerate() {
+    let plans = plans();
+    let cases = plans.iter().flat_map(|plan| [(plan, false), (plan, true)]);
+    for (i, (plan, together)) in cases.enumerate() {
         let value = format!("resets {i}");
         let entries = [("key", value.as_str())];
         let key = Key { domain: "reservations", entries: &entries };
-        let make = async |op, id| make(store, &value, plan, op, id).await;
+        let key = StateKey { key, plan, together, id: None };
+        let make = async |op, id| {
+            charge(store, &[charge_of(&entries, plan, op, id)], together).await.swap_remove(0)
+        };
         let counts = async |expected: u64| {
-            let used = used(store, key, plan).await;
+            let used = used(store, key).await;
             assert!(used.iter().all(|used| *used == expected), "{}: {used:?}", plan.shape());
         };
         for id in ["settled", "cancelled", "marked", "more", "grouped", "added", "left"] {
@@ -52,7 +57,7 @@ pub async fn returns_nothing_of_before_a_reset(store: &impl States, clock: &Manu
         assert!(make(reserve(1, 9), "added twice").await.allowed);
         counts(81).await;
         clock.advance(SECOND);
-        assert_eq!(try_reset(store, key, plan).await, Ok(()));
+        assert_eq!(store.reset(key, BUDGET).await, Ok(()));
         clock.advance(SECOND);
         counts(0).await;
 
@@ -68,7 +73,7 @@ pub async fn returns_nothing_of_before_a_reset(store: &impl States, clock: &Manu
             charge_of(&entries, plan, settle(0), "grouped"),
             charge_of(&entries, plan, Op::Take(1), ""),
         ];
-        charge(store, &grouped, true).await;
+        charge(store, &grouped, together).await;
         counts(71).await;
         // What was used beyond is charged.
         assert_eq!(make(settle(12), "more").await.reserved, 9);
@@ -87,7 +92,7 @@ pub async fn returns_nothing_of_before_a_reset(store: &impl States, clock: &Manu
         // A reset after that is one, too.
         assert!(make(reserve(1, 9), "between").await.allowed);
         clock.advance(SECOND);
-        assert_eq!(try_reset(store, key, plan).await, Ok(()));
+        assert_eq!(store.reset(key, BUDGET).await, Ok(()));
         assert!(make(Op::Take(50), "").await.allowed);
         for id in ["left", "between"] {
             assert_eq!(make(settle(0), id).await.reserved, 9);

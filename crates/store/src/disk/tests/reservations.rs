@@ -81,7 +81,8 @@ fn small_keys() -> Vec<String> {
 fn check(store: &Disk, plan: &Arc<Plan>, ids: &[String]) -> Result<Vec<u64>, String> {
     let checked = |key: &str, ids: &[String]| {
         let key_of = Key { domain: "d", entries: &[("key", key)] };
-        let read = store.memory.read_now(StateKey { key: key_of, plan, id: None }, &[]);
+        let read =
+            store.memory.read_now(StateKey { key: key_of, plan, together: false, id: None }, &[]);
         let (used, reserved) = (read.limits[0].used, reserved(store, plan, key, ids));
         let error = || format!("{key}: {used} used, {reserved} reserved");
         if used == reserved { Ok(used) } else { Err(error()) }
@@ -404,7 +405,7 @@ fn a_reset_is_known_after_a_restart() {
         make(&store, &plan, "a", "before", reserve(100));
         make(&store, &plan, "b", "before", reserve(100));
         home.clock.advance(SECOND);
-        store.memory.reset_now(StateKey { key, plan: &plan, id: None });
+        store.memory.reset_now(StateKey { key, plan: &plan, together: false, id: None });
         home.clock.advance(SECOND);
         make(&store, &plan, "a", "after", reserve(30));
         store_finish(store);

@@ -217,7 +217,10 @@ async fn a_reset_of_an_evicted_key_lasts() {
         let key = key(i);
         let entries = [("key", key.as_str())];
         let key = Key { domain: "d", entries: &entries };
-        store.reset(StateKey { key, plan: &hour, id: None }, Duration::ZERO).await.unwrap();
+        store
+            .reset(StateKey { key, plan: &hour, together: false, id: None }, Duration::ZERO)
+            .await
+            .unwrap();
     }
     store.finish().await;
     drop(store);

@@ -43,7 +43,7 @@ async fn nothing_is_undone_locally() {
     let (plan, entries) = (plan(5, Unit::Hour), [("key", "a")]);
     down(&guard);
     ask(&guard, &[charge_of(&entries, &plan, Op::Take(2))], false, None).await;
-    let undo = Op::Undo(Undo { hits: 2, taken: DAWN, limits: 1, replaced: None });
+    let undo = Op::Undo(Undo { hits: 2, taken: DAWN, limits: 1 });
     let answers = ask(&guard, &[charge_of(&entries, &plan, undo)], false, None).await;
     assert!(answers[0].as_ref().unwrap().allowed);
     let answers = ask(&guard, &[charge_of(&entries, &plan, Op::Take(0))], false, None).await;

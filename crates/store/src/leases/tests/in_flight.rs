@@ -138,7 +138,12 @@ fn what_is_leased_of_a_state_that_is_reset_is_lost() {
     use futures_util::FutureExt as _;
     let entries = [("key", "a")];
     let reset = |replica: &Leases<Shared>, plan: &Arc<Plan>| {
-        let key = StateKey { key: Key { domain: "d", entries: &entries }, plan, id: None };
+        let key = StateKey {
+            key: Key { domain: "d", entries: &entries },
+            plan,
+            together: false,
+            id: None,
+        };
         replica.reset(key, Duration::from_secs(1)).now_or_never().expect("an answer").unwrap();
     };
     let lost = |replica: &Leases<Shared>| replica.table.counts.lost.load(Ordering::Relaxed);

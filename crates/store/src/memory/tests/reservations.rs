@@ -80,7 +80,7 @@ async fn a_reset_is_kept_until_what_was_reserved_before_has_lapsed() {
     let plan = budget(10, Unit::Hour, 1);
     let entries = [("key", "a")];
     let key = Key { domain: "d", entries: &entries };
-    let reset = || store.reset_now(StateKey { key, plan: &plan, id: None });
+    let reset = || store.reset_now(StateKey { key, plan: &plan, together: false, id: None });
     take(&store, "d", "a", &plan, 5).await;
     reset();
     // Nothing was ever reserved.

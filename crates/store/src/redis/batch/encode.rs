@@ -133,11 +133,9 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
     if charge.plan.hold_id().is_some() {
         out.extend_from_slice(&charge.hold().to_le_bytes());
     }
-    if let Some(Undo { taken, limits, replaced, .. }) = made.undo() {
+    if let Some(Undo { taken, limits, .. }) = made.undo() {
         put(out, *taken);
         out.extend_from_slice(&limits.to_le_bytes());
-        put(out, replaced.map_or(0, |replaced| replaced.at + 1));
-        out.extend_from_slice(&replaced.map_or(0, |replaced| replaced.hits).to_le_bytes());
     }
     if let ChargeOp::Op(Op::UpTo(UpTo { least, most, share })) = made {
         out.extend_from_slice(&most.saturating_sub(least).to_le_bytes());

@@ -24,8 +24,6 @@ pub(in super::super) struct PendingCharge {
     /// The role in which a failure of this charge denies its group; none where it does not.
     pub denial_where_failed: Option<Role>,
     pub group: Option<Group>,
-    /// Whether what undoes the charge is recorded.
-    pub undoable: bool,
     /// How many redirects the charge has followed.
     pub hops: u8,
     /// Preceded by `ASKING`: the node answers although the slot is still being moved to it.
@@ -127,8 +125,8 @@ pub(in super::super) struct Group {
 
 impl StoredKey {
     #[inline]
-    pub fn new(options: &Options, key: &Key<'_>, plan: &Plan) -> StoredKey {
-        let text = key_text::write(&options.prefix, key, plan);
+    pub fn new(options: &Options, key: &Key<'_>, plan: &Plan, together: bool) -> StoredKey {
+        let text = key_text::write(&options.prefix, key, plan, together);
         let slot = match options.topology {
             Topology::Cluster(_) | Topology::Proxy(_) => key::slot(&text),
             Topology::Single(_) | Topology::Sentinel { .. } => 0,
@@ -138,14 +136,15 @@ impl StoredKey {
 }
 
 impl PendingCharge {
-    /// Prepares a charge for sending.
+    /// Prepares a charge for sending. `together`: of a domain with `charge: together`.
     pub fn new(
         options: &Options,
         charge: &Charge<'_>,
         reply: &Arc<Reply>,
         index: usize,
+        together: bool,
     ) -> PendingCharge {
-        let StoredKey { text, slot } = StoredKey::new(options, &charge.key, charge.plan);
+        let StoredKey { text, slot } = StoredKey::new(options, &charge.key, charge.plan, together);
         let id = match (charge.op, charge.hold) {
             (Op::Reservation(_), Some(id)) => ChargeId::Record(record_key(&text, id)),
             (_, id) => ChargeId::Hold(id.map_or(0, hash_hold_id)),
@@ -159,7 +158,6 @@ impl PendingCharge {
             role: charge.role,
             denial_where_failed: None,
             group: None,
-            undoable: false,
             hops: 0,
             asking: false,
             alone: false,
@@ -198,15 +196,12 @@ impl PendingCharge {
         if let Some(lease) = self.reply.lease() {
             return Decided { allowed: true, returning: self.decide_lease(lease, state, op, now) };
         }
-        let (outcome, undos) = match (op, self.undoable) {
-            (Op::Reservation(op), _) => {
-                (self.plan.charge_reservation(state, &mut reservation, now, op), Vec::new())
-            }
-            (op, true) => self.plan.charge_undoable(state, now, op, self.hold()),
-            (op, false) => (self.plan.charge_hashed(state, now, op, self.hold()), Vec::new()),
+        let outcome = match op {
+            Op::Reservation(op) => self.plan.charge_reservation(state, &mut reservation, now, op),
+            op => self.plan.charge_hashed(state, now, op, self.hold()),
         };
         let (allowed, reserved) = (outcome.decision.allowed, reserved(&outcome.decision));
-        let answered = self.reply.set(self.index as usize, Ok(outcome.decision), undos);
+        let answered = self.reply.set(self.index as usize, Ok(outcome.decision));
         let orphaned = reserved.filter(|_| !answered);
         Decided {
             allowed,
@@ -224,7 +219,7 @@ impl PendingCharge {
         now: Micros,
     ) -> Vec<PendingCharge> {
         let before = state.clone();
-        let (_, undos) = self.plan.charge_undoable(state, now, op, 0);
+        let (_, undos) = self.plan.charge_undoable(state, now, op);
         let returning = |lease: Arc<LeaseCharge>| PendingCharge {
             op: ChargeOp::Op(lease.op()),
             reply: Reply::to_lease(lease),
@@ -246,7 +241,7 @@ impl PendingCharge {
 
     /// Answers with an error.
     pub fn fail(&self, error: StoreError) {
-        self.reply.set(self.index as usize, Err(error), Vec::new());
+        self.reply.set(self.index as usize, Err(error));
     }
 }
 

@@ -11,8 +11,7 @@
 --           for each entry I4 the index of its rule, B its role plus ROLES times what its failure means,
 --             B the number of its runs; and for each run B the operation, I4 hits, I4 times, the 8
 --             bytes of a hold id if the rule has hold ids, and for UNDO I7 the time for which the hits
---             were taken, I2 the limits that took them, one bit each, I7 1 + the start of the hold or
---             the time that the charge replaced, or 0, and I4 the hits of that hold; for ADD I2 the limits
+--             were taken, I2 the limits that took them, one bit each; for ADD I2 the limits
 --             that are charged, one bit each; for UPTO, whose hits are the least, I4 the most of further
 --             hits, and I4 the number of parts of what is left, of which these may be one, but not one of fewer
 --             hits than this number; from RESERVE on,
@@ -145,37 +144,22 @@ local function refund(rule, v, hits, id)
   return changed, grows
 end
 
--- Undoes a charge by the limits whose bits are set: it becomes as if it had not been made. Returns
+-- Undoes a charge by the limits with windows whose bits are set: it becomes as if it had not been made. Returns
 -- whether the state changed, and an error.
-local function undo(rule, v, hits, id, taken, limits, was, was_hits)
-  local changed, log, in_log = false, rule.log, false
+local function undo(rule, v, hits, taken, limits)
+  local changed = false
   for i = 1, #rule do
     local limit = rule[i]
-    if limits % 2 > 0 then
-      -- A bucket refunds them.
-      local algorithm = limit.algorithm
-      local undo = algorithm.undo or algorithm.refund
-      undo(limit, v, t, hits, taken, id, was, was_hits)
-      in_log = in_log or limit.log
-      changed = changed or algorithm.width > 0
+    -- The reply about the log describes the state before the call.
+    if limit.log then limit.room(limit, v, t) end
+    local undo = limit.algorithm.undo
+    if limits % 2 > 0 and undo then
+      undo(limit, v, t, hits, taken)
+      changed = true
     end
     limits = floor(limits / 2)
   end
-  if not log then return changed end
-  -- The reply describes the log afterwards.
-  for i = 1, #rule do
-    if rule[i].log then rule[i].room(rule[i], v, t) end
-  end
-  local less, newest, err = 0, 0, nil
-  if in_log then less, newest, err = sliding_log.undo(log, v, hits, taken) end
-  for i = 1, #rule do
-    local limit = rule[i]
-    if limit.log then
-      if taken + limit[2] > log.now then limit.used = limit.used - less end
-      limit.blocked = newest
-    end
-  end
-  return changed or less > 0, err or log.broken and INVALID
+  return changed, rule.log and rule.log.broken and INVALID
 end
 
 -- What to write where the call is denied as a whole, newest last.
@@ -211,11 +195,11 @@ local function entry(again)
   local admitted, changed, grows = true, moved and not again, moved
   local record_key, record
   for _ = 1, runs do
-    local op, hits, times, id, taken, limits, was, was_hits, more, share
+    local op, hits, times, id, taken, limits, more, share
     op, hits, times, at = read('<BI4I4', args, at)
     if holds then id, at = read('c8', args, at) end
     if op == UNDO then
-      taken, limits, was, was_hits, at = read('<I7I2I7I4', args, at)
+      taken, limits, at = read('<I7I2', args, at)
     elseif op == ADD then
       limits, at = read('<I2', args, at)
     elseif op == UPTO then
@@ -255,7 +239,7 @@ local function entry(again)
       -- Without a state there is nothing to refund.
       local changes, grow
       if op == UNDO then
-        changes, err = undo(rule, v, hits, id, taken, limits, was, was_hits)
+        changes, err = undo(rule, v, hits, taken, limits)
       else
         changes, grow, err = refund(rule, v, hits * times, id)
       end

@@ -29,16 +29,5 @@ algorithms[NUMBER] = {
     if v[a + 1] < t then v[a + 1] = t end
     return true
   end,
-  undo = function(limit, v, t, hits, taken, _, was, was_hits)
-    local a = limit.at
-    -- They may have been cleared since.
-    if taken + limit[2] <= t then return end
-    v[a] = v[a] > hits and v[a] - hits or 0
-    -- Others may have taken hits at the same time, which count from it.
-    if was > 0 and v[a + 1] == taken and (v[a] <= was_hits or was_hits == 2 ^ 32 - 1) then
-      v[a + 1] = was - 1
-      limit.settle(limit, v, t)
-    end
-  end,
   ends = function(limit, v) return v[limit.at] > 0 and v[limit.at + 1] + limit[2] or 0 end,
 }

@@ -84,25 +84,6 @@ algorithms[NUMBER] = {
     end
     if limit.changed then limit.holds = table.concat(kept) end
   end,
-  -- Removes the hold that was made, unless it was ended or replaced since, and puts back the one before.
-  undo = function(limit, _, t, _, taken, id, was, hits)
-    local holds = limit.holds
-    for at = 1, #holds, HOLD do
-      local other, start, held = read('<c8I7I4', holds, at)
-      if other == id and start == taken then
-        holds = holds:sub(1, at - 1) .. holds:sub(at + HOLD)
-        limit.sum = limit.sum - held
-        local before, now, to = was - 1, t > limit.last and t or limit.last, 1
-        if hits > 0 and before + limit[2] > now then
-          while to <= #holds and read('<I7', holds, to + 8) <= before do to = to + HOLD end
-          holds = holds:sub(1, to - 1) .. pack('<c8I7I4', id, before, hits) .. holds:sub(to)
-          limit.sum = limit.sum + hits
-        end
-        limit.holds, limit.changed = holds, true
-        return
-      end
-    end
-  end,
   ends = function() return 0 end,
   -- Writes the holds.
   close = function(limit, t, slack)

@@ -131,7 +131,7 @@ algorithms[NUMBER] = {
         if bits % 2 > 0 then
           changed = true
           if returned > 0 then
-            limit.algorithm.undo(limit, v, t, returned, taken, nil, 0, 0)
+            limit.algorithm.undo(limit, v, t, returned, taken)
           else
             -- Whatever the limit says: as one that counts what it denies.
             local counts_denied = limit.counts_denied

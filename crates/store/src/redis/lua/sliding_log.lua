@@ -6,10 +6,9 @@
 --          number of timestamps, I4 the capacity of the ring, I7 the newest timestamp, I7 by how much
 --          all are too late (after a clock stepped back); then the ring, I7 each
 -- Reply    for each limit I7 the hits counted, I7 the timestamp that must leave before the same hits are
---          allowed again; where hits were refunded, the newest one left; where they were undone, the
---          hits counted afterwards and the newest one left
+--          allowed again; where hits were refunded, the newest one left
 -- Cost     a binary search per limit, within what came with the state where the log is short; one more
---          command to charge; to undo, a few more, and 7 bytes for each newer timestamp
+--          command to charge
 -- Expiry   the longest period after the newest timestamp
 local WIDE = 7
 
@@ -24,16 +23,6 @@ local function stamp(log, v, rank)
     return 0
   end
   return read('<I7', text, at) - v[a + 4]
-end
-
--- Returns the rank of the oldest timestamp that is not older than a time; 0 for none.
-local function rank_since(log, v, time)
-  local low, high = 0, v[log.at + 1] + 1
-  while high - low > 1 do
-    local rank = floor((low + high) / 2)
-    if stamp(log, v, rank) >= time then low = rank else high = rank end
-  end
-  return low
 end
 
 sliding_log = {
@@ -86,37 +75,6 @@ sliding_log = {
     v[a + 1], v[a + 3] = left, left > 0 and newest + v[a + 4] or 0
     return newest
   end,
-  -- Removes timestamps of a time; the newer ones move to their places. Returns how many, the newest one
-  -- left, and an error.
-  undo = function(log, v, hits, taken)
-    local a = log.at
-    local head, len, cap = v[a], v[a + 1], v[a + 2]
-    local newer, newest = rank_since(log, v, taken + 1), len > 0 and v[a + 3] - v[a + 4] or 0
-    local less = rank_since(log, v, taken) - newer
-    if hits < less then less = hits end
-    if less == 0 then return 0, newest end
-    if newer == 0 then
-      newest = len > less and stamp(log, v, less + 1) or 0
-      v[a + 3] = len > less and newest + v[a + 4] or 0
-    end
-    local text, from, to = '', (head + len - newer) % cap, (head + len - newer - less) % cap
-    while #text < newer * WIDE do
-      local count = newer - #text / WIDE
-      if count > cap - from then count = cap - from end
-      local part = try('GETRANGE', log.key, log.base + from * WIDE, log.base + (from + count) * WIDE - 1)
-      if type(part) == 'table' then return 0, newest, failed(part) end
-      if #part < count * WIDE then return 0, newest, INVALID end
-      text, from = text .. part, 0
-    end
-    while #text > 0 do
-      local part = text:sub(1, (cap - to) * WIDE)
-      local set = try('SETRANGE', log.key, log.base + to * WIDE, part)
-      if type(set) == 'table' then return 0, newest, failed(set) end
-      text, to = text:sub(#part + 1), 0
-    end
-    v[a + 1] = len - less
-    return less, newest
-  end,
   ends = function(log, v)
     local a = log.at
     return v[a + 1] > 0 and v[a + 3] - v[a + 4] + log.longest or 0
@@ -153,6 +111,5 @@ algorithms[NUMBER] = {
   end,
   take = function() end,
   refund = function() end,
-  undo = function() end,
   ends = function() return 0 end,
 }

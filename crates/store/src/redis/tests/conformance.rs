@@ -87,6 +87,11 @@ fn store_agrees(
     run.unwrap();
 }
 
+/// Schedules of domains with `charge: together`, and of others.
+pub(super) fn domains() -> BoxedStrategy<Vec<model::Step>> {
+    model::schedules(true).prop_map(model::of_one_domain).boxed()
+}
+
 #[test]
 fn a_single_server_conforms() {
     conforms(single(&Server::start()));
@@ -113,7 +118,7 @@ fn reservations_conform_at_length() {
 
 #[test]
 fn a_single_server_agrees_with_the_model() {
-    agrees(single(&Server::start()), 200, model::schedules(true).boxed());
+    agrees(single(&Server::start()), 200, domains());
 }
 
 /// From the beginning of time to its end.
@@ -133,7 +138,7 @@ fn a_single_server_agrees_with_the_model_at_all_times() {
     // A number distinguishes half a million windows; a real key has expired by then, but not here.
     let holds =
         |plan: &Plan| PlanCodec(plan).counter().is_none_or(|(_, window)| window.period > 1 << 50);
-    let schedules = (from, model::long_schedules(true, holds));
+    let schedules = (from, model::long_schedules(true, holds).prop_map(model::of_one_domain));
     let run = runner.run(&schedules, |(from, steps)| {
         clock.set(from);
         domains.set(domains.get() + 1);
@@ -160,8 +165,7 @@ fn a_cluster_conforms() {
 #[test]
 fn a_cluster_agrees_with_the_model() {
     let cluster = Cluster::start(3, 0);
-    let schedules = model::spread_schedules().boxed();
-    agrees(Topology::Cluster(endpoints(&cluster.addresses())), 120, schedules);
+    agrees(Topology::Cluster(endpoints(&cluster.addresses())), 120, domains());
 }
 
 #[test]
@@ -172,7 +176,7 @@ fn two_servers_agree_with_the_model() {
     let store = |server| manual(single(server), &clock);
     let store = PerSecond::new(store(&main), Some(store(&second)));
     runtime.block_on(store.connect());
-    store_agrees(&runtime, &store, &clock, 120, model::spread_schedules().boxed());
+    store_agrees(&runtime, &store, &clock, 120, domains());
 }
 
 /// Eight threads, each with its own store and connection, like eight replicas.
@@ -214,7 +218,9 @@ fn a_batch_is_never_split_between_trips() {
         }
         asking.join_all().await;
         for value in ["a", "b"] {
-            assert_eq!(take(&*store, "test", value, &wide, 0).await.used_before, 50, "{value}");
+            let entries = [("key", value)];
+            let look = charge_of(&entries, &wide, Op::Take(0));
+            assert_eq!(charge(&*store, &[look], true).await[0].used_before, 50, "{value}");
         }
     });
 }
@@ -248,9 +254,8 @@ fn batches_may_be_large() {
                     .collect();
                 let decision = charge(&store, &charges, together).await;
                 for (n, decision) in (1..).zip(decision) {
-                    let used = u64::from(!together);
-                    assert_eq!(decision.used_before, used, "{n}");
-                    assert_eq!(decision.remaining, u64::saturating_sub(n, used + 1));
+                    assert_eq!(decision.used_before, 0, "{n}");
+                    assert_eq!(decision.remaining, u64::saturating_sub(n, 1));
                 }
             }
         }

@@ -129,7 +129,7 @@ fn looks_and_refunds_create_no_keys() {
             let back = Charge { key, plan, op: Op::Refund(3), hold: None, role: Role::Enforced };
             charge(&store, &[back, back], false).await;
             charge(&store, &[back, back], true).await;
-            let undo = Undo { hits: 3, taken: DAWN, limits: 3, replaced: None };
+            let undo = Undo { hits: 3, taken: DAWN, limits: 3 };
             let none = UpTo { least: 0, most: 0, share: NonZeroU32::MIN };
             let nothing = Op::Add { hits: 0, limits: 3 };
             for op in [Op::Undo(undo), Op::UpTo(none), nothing] {

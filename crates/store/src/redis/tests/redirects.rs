@@ -77,6 +77,7 @@ fn slot_of(value: &str, plan: &Plan) -> u16 {
         "weir:",
         &Key { domain: "test", entries: &[("key", value)] },
         plan,
+        false,
     ))
 }
 

@@ -2,7 +2,6 @@
 
 mod faults;
 mod model;
-mod spread;
 
 use super::*;
 use crate::conformance::try_reset;

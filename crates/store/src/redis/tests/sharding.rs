@@ -1,15 +1,14 @@
 //! Several servers behind a proxy that shards keys: Envoy's redis_proxy with two workers, and twemproxy.
 
 use futures_util::future::join_all;
-use proptest::strategy::Strategy;
 
-use super::conformance::{agrees, conforms};
+use super::conformance::{agrees, conforms, domains};
 use super::servers::cluster::Cluster;
 use super::servers::sentinel::Sentinels;
 use super::servers::sharding::{PATIENT, Sharding};
 use super::*;
 use crate::Operations;
-use crate::conformance::{model, operations, reservations};
+use crate::conformance::{operations, reservations};
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, ReduceBucket, SlidingLog,
     SlidingWindow, TokenBucket,
@@ -49,7 +48,7 @@ fn conform() {
         let servers = two_servers();
         let proxy = start(&servers, true, PATIENT);
         conforms(behind(&proxy));
-        agrees(behind(&proxy), 40, model::spread_schedules().boxed());
+        agrees(behind(&proxy), 40, domains());
         let keys = servers.each_ref().map(|server| server.command(&["DBSIZE"]).int());
         assert!(keys.iter().all(|keys| *keys > 100), "{keys:?}");
     }

@@ -22,7 +22,7 @@ fn used(read: Result<KeyState, StoreError>) -> Result<u64, StoreError> {
 /// Reads and resets a key within a short budget.
 async fn outcomes(store: &RedisStore, plan: &Arc<Plan>) -> [Result<(), StoreError>; 2] {
     let key = Key { domain: DOMAIN, entries: &[("key", "a")] };
-    let state_key = StateKey { key, plan, id: None };
+    let state_key = StateKey { key, plan, together: false, id: None };
     let budget = Duration::from_millis(300);
     let read = store.read(state_key, &[], budget).await.map(drop);
     [read, store.reset(state_key, budget).await]
@@ -116,8 +116,8 @@ fn foreign_values_are_errors_until_they_are_reset() {
         let store = connected(options(single(&server))).await;
         let key = Key { domain: DOMAIN, entries: &[("key", "a")] };
         for plan in plans() {
-            let own =
-                String::from_utf8(crate::key_text::write("weir:", &key, &plan).into()).unwrap();
+            let own = String::from_utf8(crate::key_text::write("weir:", &key, &plan, false).into())
+                .unwrap();
             // A plan of holds alone has no other key.
             let own = if PlanCodec(&plan).has_only_holds() { format!("{own}:holds") } else { own };
             // Another layout, too short, a log of another length, and a ring that is cut off.

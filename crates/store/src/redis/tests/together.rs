@@ -1,12 +1,10 @@
 //! Batches that are charged together when one of their keys fails.
 
+use super::nodes::domain_on;
 use super::servers::cluster::Cluster;
-use super::servers::proxy::Proxy;
 use super::*;
 use crate::OnStoreFailure::{self, Allow, Deny, Error, Local};
-use crate::Operations;
 use crate::Role::{Enforced, Quota, Shadow};
-use crate::per_second::PerSecond;
 
 async fn together(
     store: &impl Store,
@@ -23,6 +21,11 @@ async fn together(
 fn of<'a>(entries: &'a [crate::Entry<'a>], plan: &'a Arc<Plan>) -> Charge<'a> {
     let key = Key { domain: "test", entries };
     Charge { key, plan, op: Op::Take(1), hold: None, role: Enforced }
+}
+
+async fn used(store: &impl Store, entries: &[crate::Entry<'_>], plan: &Arc<Plan>) -> u64 {
+    let look = Charge { op: Op::Take(0), ..of(entries, plan) };
+    together(store, &[look], None).await.swap_remove(0).unwrap().used_before
 }
 
 /// Whether the other keys of a batch stay charged: where the failed key does not deny the request.
@@ -47,8 +50,8 @@ fn a_failed_key_denies_its_batch_by_policy() {
         let limit = |unit| Limit::fixed_window(50, unit, 1).unwrap();
         let several = Arc::new(Plan::new(vec![limit(Unit::Minute), limit(Unit::Hour)]));
         for shape in ["f60", "f60+f3600"] {
-            server.command(&["RPUSH", &format!("weir:{{test|key=type}}{shape}"), "x"]);
-            server.command(&["SET", &format!("weir:{{test|key=text}}{shape}"), "no number"]);
+            server.command(&["RPUSH", &format!("weir:{{test}}|key=type|{shape}"), "x"]);
+            server.command(&["SET", &format!("weir:{{test}}|key=text|{shape}"), "no number"]);
         }
         let good = [[("key", "a")], [("key", "b")]];
         let failed = [("type", StoreError::WrongType), ("text", StoreError::Corrupt)];
@@ -62,7 +65,7 @@ fn a_failed_key_denies_its_batch_by_policy() {
                     let answers = together(&store, &charges, on_failure).await;
                     assert_eq!(answers[1], Err(wanted));
                     kept_so_far += if kept { 2 } else { 0 };
-                    let used = take(&store, "test", good[i][0].1, plan, 0).await.used_before;
+                    let used = used(&store, &good[i], plan).await;
                     assert_eq!(used, kept_so_far, "{on_failure:?} {role:?} {value}");
                 }
             }
@@ -70,76 +73,55 @@ fn a_failed_key_denies_its_batch_by_policy() {
             let (bad, op) = ([("key", "type")], Op::Refund(3));
             let back = Charge { op, ..of(&good[i], plan) };
             together(&store, &[back, of(&bad, plan)], None).await;
-            let used = take(&store, "test", good[i][0].1, plan, 0).await.used_before;
-            assert_eq!(used, kept_so_far - 3);
+            assert_eq!(used(&store, &good[i], plan).await, kept_so_far - 3);
         }
     });
 }
 
+/// All keys of a domain are on one node. Another one may fail.
 #[test]
-fn a_failed_key_denies_its_batch_across_nodes() {
-    let cluster = Cluster::start(3, 0);
+fn one_node_of_a_cluster_serves_a_domain() {
+    let mut cluster = Cluster::start(3, 0);
     runtime().block_on(async {
         let store = RedisStore::new(options(Topology::Cluster(endpoints(&cluster.addresses()))));
-        let plan = plan(100, Unit::Day);
-        let values = topologies::values(&cluster, &plan);
-        for (value, _) in &values {
-            let up = async || try_take(&store, value, &plan).await.is_ok();
-            until("the store to be up", up).await;
-        }
-        let entries: Vec<_> = values.iter().map(|(value, _)| [("key", value.as_str())]).collect();
-        let charges: Vec<_> = entries.iter().map(|entries| of(entries, &plan)).collect();
-        let master = &cluster.masters[cluster.master_of(values[1].1)];
-        let key = crate::key_text::write("weir:", &charges[1].key, &plan);
-        master.command(&["SET", std::str::from_utf8(&key).unwrap(), "no number"]);
-        let used = async |i: usize| take(&store, "test", &values[i].0, &plan, 0).await.used_before;
-        let before = [used(0).await, used(2).await];
-        for on_failure in [None, Some(Deny)] {
-            let answers = together(&store, &charges, on_failure).await;
-            assert_eq!(answers[1], Err(StoreError::Corrupt));
-            for (i, before) in [(0, before[0]), (2, before[1])] {
-                until("it to be refunded", async || used(i).await == before).await;
+        let (wide, narrow) = (plan(100, Unit::Day), plan(1, Unit::Day));
+        let entries: Vec<[_; 1]> =
+            ["a", "b", "c", "d", "e", "f"].map(|value| [("key", value)]).into();
+        for master in 0..3 {
+            let domain = domain_on(&cluster, master);
+            let of = |i: usize, plan, op| Charge {
+                key: Key { domain: &domain, entries: &entries[i] },
+                op,
+                ..of(&entries[i], plan)
+            };
+            until("the node to be up", async || {
+                together(&store, &[of(0, &wide, Op::Take(0))], None).await[0].is_ok()
+            })
+            .await;
+            let wide = |i| of(i, &wide, Op::Take(1));
+            let batch = [wide(0), wide(1), wide(2), wide(3), wide(4), of(5, &narrow, Op::Take(1))];
+            let allowed = async || {
+                let answers = together(&store, &batch, None).await;
+                answers.into_iter().all(|answer| answer.unwrap().allowed)
+            };
+            assert!(allowed().await);
+            assert!(!allowed().await);
+            let looks = batch.map(|charge| Charge { op: Op::Take(0), ..charge });
+            for answer in together(&store, &looks, None).await {
+                assert_eq!(answer.unwrap().used_before, 1);
             }
+            let keys = cluster.masters.iter().map(|server| server.command(&["DBSIZE"]).int());
+            assert_eq!(keys.sum::<i64>(), 6 * (master as i64 + 1));
+            assert_eq!(cluster.masters[master].command(&["DBSIZE"]).int(), 6);
         }
-        together(&store, &charges, Some(Allow)).await;
-        assert_eq!([used(0).await, used(2).await], before.map(|before| before + 1));
-    });
-}
-
-#[test]
-fn a_failed_key_denies_its_batch_across_servers_and_undo_stays_in_its_window() {
-    let (main, other) = (Server::start(), Server::start());
-    let proxy = Proxy::start(other.port());
-    runtime().block_on(async {
-        let clock = Arc::new(ManualClock::new(DAWN));
-        let through = local(proxy.port());
-        let store = PerSecond::new(manual(single(&main), &clock), Some(manual(through, &clock)));
-        store.connect().await;
-        let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
-        let entries = [("key", "a")];
-        let used = async |store: &RedisStore, plan: &Arc<Plan>, hits| {
-            take(store, "test", "a", plan, hits).await.used_before
+        let (gone, stays) = (domain_on(&cluster, 0), domain_on(&cluster, 1));
+        cluster.masters[0].kill();
+        let fails = async |domain: &str| {
+            let key = Key { domain, entries: &entries[0] };
+            let take = Charge { key, ..of(&entries[0], &wide) };
+            together(&store, &[take], None).await[0].is_err()
         };
-        other.command(&["SET", "weir:{test|key=a}f1", "no number"]);
-        let both = [of(&entries, &minute), of(&entries, &second)];
-        let answers = together(&store, &both, None).await;
-        assert_eq!(answers[1], Err(StoreError::Corrupt));
-        let none = async || used(store.main(), &minute, 0).await == 0;
-        until("it to be refunded", none).await;
-
-        // The next window starts while one answer is delayed.
-        proxy.stall();
-        let asking = together(&store, &both, None);
-        let turning = async {
-            until("the other to count", async || used(store.main(), &minute, 0).await == 1).await;
-            clock.advance(60 * SECOND);
-            assert_eq!(used(store.main(), &minute, 2).await, 0);
-            proxy.resume();
-        };
-        tokio::join!(asking, turning);
-        // Everything sent before is made by then.
-        for _ in 0..3 {
-            assert_eq!(used(store.main(), &minute, 0).await, 2);
-        }
+        until("its domain to fail", async || fails(&gone).await).await;
+        assert!(!fails(&stays).await);
     });
 }

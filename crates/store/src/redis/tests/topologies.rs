@@ -4,6 +4,7 @@ use super::servers::cluster::Cluster;
 use super::servers::sentinel::{MASTER, Sentinels};
 use super::servers::{Config, Server};
 use super::*;
+use crate::{StateKey, States};
 
 #[test]
 fn follows_a_failover_reported_by_sentinels() {
@@ -98,7 +99,12 @@ pub(super) fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
     for i in 0.. {
         let value = format!("v{i}");
         let entries = [("key", value.as_str())];
-        let key = crate::key_text::write("weir:", &Key { domain: "test", entries: &entries }, plan);
+        let key = crate::key_text::write(
+            "weir:",
+            &Key { domain: "test", entries: &entries },
+            plan,
+            false,
+        );
         let slot = key::slot(&key);
         values[cluster.master_of(slot)].get_or_insert((value, slot));
         if values.iter().all(Option::is_some) {
@@ -154,40 +160,6 @@ fn a_failed_node_fails_only_its_own_keys_until_its_replica_takes_over() {
             try_take(&store, &values[0].0, &plan).await.is_ok()
         })
         .await;
-    });
-}
-
-/// Nodes that charged their part of a batch undo it where others deny.
-#[test]
-fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
-    let cluster = Cluster::start(3, 0);
-    runtime().block_on(async {
-        let store = RedisStore::new(options(Topology::Cluster(endpoints(&cluster.addresses()))));
-        let (wide, narrow) = (plan(100, Unit::Day), plan(1, Unit::Day));
-        let values = values(&cluster, &wide);
-        for (value, _) in &values {
-            until("the store to be up", async || {
-                let entries = [("key", value.as_str())];
-                let look = charge_of(&entries, &wide, Op::Take(0));
-                charge_within(&store, look, Duration::from_secs(1)).await.is_ok()
-            })
-            .await;
-        }
-        let entries: Vec<_> = values.iter().map(|(value, _)| [("key", value.as_str())]).collect();
-        let of = |i: usize, plan| Charge {
-            key: Key { domain: "test", entries: &entries[i] },
-            plan,
-            op: Op::Take(1),
-            hold: None,
-            role: Role::Enforced,
-        };
-        let batch = [of(0, &wide), of(1, &wide), of(2, &narrow)];
-        assert!(charge(&store, &batch, true).await.iter().all(|decision| decision.allowed));
-        assert!(!charge(&store, &batch, true).await[2].allowed);
-        for (value, _) in &values[..2] {
-            let used = async || take(&store, "test", value, &wide, 0).await.used_before;
-            until("the charge to be undone", async || used().await == 1).await;
-        }
     });
 }
 
@@ -268,6 +240,19 @@ fn per_second_limits_may_use_a_separate_server() {
         assert_eq!(count(&main, "weir:{test|key=a}f60"), 1);
         assert_eq!(count(&main, "weir:{test|key=a}f1"), 0);
         assert_eq!(count(&other, "weir:{test|key=a}f60"), 0);
+        // One call charges a domain with `charge: together`.
+        let of = |plan, op| Charge { op, ..of(plan) };
+        let none = plan(0, Unit::Minute);
+        let denied =
+            charge(&store, &[of(&second, Op::Take(1)), of(&none, Op::Take(1))], true).await;
+        assert!(denied[0].allowed && !denied[1].allowed);
+        let both = [of(&second, Op::Take(1)), of(&minute, Op::Take(1))];
+        assert!(charge(&store, &both, true).await.iter().all(|decision| decision.used_before == 0));
+        assert_eq!(count(&main, "weir:{test}|key=a|f60"), 1);
+        assert_eq!(count(&other, "weir:{test}|key=a|f1"), 0);
+        let key = StateKey { key, plan: &second, together: true, id: None };
+        let budget = Duration::from_secs(10);
+        assert!(store.read(key, &[], budget).await.is_ok_and(|state| state.limits[0].used <= 1));
     });
 }
 

@@ -1,9 +1,10 @@
-//! Reservations whose request is dropped, and those whose outcome is unknown.
+//! Reservations whose request is dropped, those whose outcome is unknown, and those that a node redirects.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 
+use super::super::servers::cluster::Cluster;
 use super::super::servers::proxy::Proxy;
 use super::*;
 
@@ -139,5 +140,34 @@ fn a_reservation_without_a_reply_stays_charged() {
             sum = used(&direct, &plan).await;
             assert_eq!(sum, after);
         }
+    });
+}
+
+/// A node that redirects has reserved nothing: what it was asked is sent on, once.
+#[test]
+fn redirected_charges_are_made_once() {
+    let cluster = Cluster::start(2, 0);
+    runtime().block_on(async {
+        let store = RedisStore::new(options(Topology::Cluster(endpoints(&cluster.addresses()))));
+        let plan = budget(100);
+        let (value, slot) = topologies::values(&cluster, &plan)[0].clone();
+        let entries = [("key", value.as_str())];
+        let make = async |op, id| {
+            let one = Charge { hold: Some(id), ..charge_of(&entries, &plan, op) };
+            charge_within(&store, one, Duration::from_secs(10)).await
+        };
+        until("the store to be up", async || make(Op::Take(0), "").await.is_ok()).await;
+        assert_eq!(make(reserve(1, 9), "a").await.unwrap().granted, 9);
+        let to = 1 - cluster.master_of(slot);
+        cluster.begin_to_move(slot, to);
+        cluster.move_keys(slot, to);
+        // Both keys are on the other node.
+        assert_eq!(make(settle(4), "a").await.unwrap().reserved, 9);
+        // A record that exists on neither node: the slot has to arrive first.
+        assert_eq!(make(reserve(1, 9), "b").await, Err(StoreError::Unavailable));
+        cluster.end_the_move(slot, to);
+        assert_eq!(make(reserve(1, 9), "b").await.unwrap().granted, 9);
+        assert_eq!(make(settle(1), "b").await.unwrap().reserved, 9);
+        assert_eq!(make(Op::Take(0), "").await.unwrap().used_before, 5);
     });
 }

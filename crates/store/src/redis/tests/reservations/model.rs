@@ -111,7 +111,12 @@ fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
             let pass = if has_counter { pass.max(0) } else { pass };
             Step { pass, together: it && together, charges }
         });
-        prop::collection::vec(step, 1..40)
+        // As in a domain: all batches are charged together, or none is.
+        prop::collection::vec(step, 1..40).prop_map(|mut steps| {
+            let together = steps[0].together;
+            steps.iter_mut().for_each(|step| step.together = together);
+            steps
+        })
     })
 }
 
