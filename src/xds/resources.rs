@@ -4,7 +4,7 @@ use prost::Message;
 use prost_types::Any;
 
 use crate::proto::envoy::service::discovery::v3::Resource;
-use weir_rules::xds::{self, Unreadable};
+use weir_rules::xds;
 use weir_rules::{Problem, truncate};
 
 /// The type of the resources.
@@ -47,10 +47,8 @@ fn unwrapped(resource: Any, name: &str) -> Result<xds::Resource, Problem> {
         let message = format!("the resource is a {:?}", resource.type_url);
         return Err(Problem::of_file(name, message, format!("send resources of {TYPE_URL}")));
     }
-    let mut resource = xds::Resource::decode(resource.value.into(), name).map_err(|error| {
-        let message = format!("the resource cannot be read as {wanted}: {error}");
-        Problem::of_file(name, message, Unreadable::HELP)
-    })?;
+    let mut resource =
+        xds::Resource::decode(resource.value.into(), name).map_err(|error| error.problem(name))?;
     truncate(&mut resource.name, MAX_NAME_BYTES);
     Ok(resource)
 }

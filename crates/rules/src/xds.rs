@@ -10,7 +10,7 @@ mod field_path;
 mod message;
 mod metadata;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use bytes::Bytes;
 use prost::{DecodeError, Message};
@@ -21,7 +21,7 @@ use super::tree::{Node, Style};
 use crate::proto as pb;
 use builder::{Builder, MAX_FIELDS, Map};
 pub use field_path::render_errors;
-use message::{Config, Descriptor};
+use message::{Config, Descriptor, Named};
 
 /// The maximum nesting of messages: the default of Protobuf's decoders.
 const MAX_LEVELS: u32 = 100;
@@ -39,9 +39,20 @@ pub enum Unreadable {
 
 impl Unreadable {
     /// What to send instead.
-    pub const HELP: &str = "send the message as Protobuf encodes it, with at most 100 levels, or \
-                            split it into several";
+    const HELP: &str = "send the message as Protobuf encodes it, with at most 100 levels, or \
+                        split it into several";
+
+    /// Returns the problem of the resource of that name.
+    pub fn problem(&self, resource: &str) -> Problem {
+        let message = format!(
+            "the resource cannot be read as ratelimit.config.ratelimit.v3.RateLimitConfig: {self}"
+        );
+        Problem::of_file(resource, message, Unreadable::HELP)
+    }
 }
+
+/// About how long a YAML text is for each byte of a message with the same content.
+const TEXT_BYTES_PER_BYTE: usize = 3;
 
 /// A `RateLimitConfig` message. It is kept encoded, which takes far less memory than its tree.
 #[derive(Clone, Debug)]
@@ -49,24 +60,18 @@ pub struct Resource {
     /// The name in problems.
     pub name: String,
     message: Bytes,
-    text_bytes: usize,
-    content_hash: u64,
 }
 
 impl Resource {
-    /// Checks that a message can be read. Its name is the one in the message, or `name` if that is
-    /// empty.
+    /// Reads the name of a message: the one in it, or `name` if that is empty. The rest is decoded when its tree is
+    /// built.
     ///
     /// # Errors
-    /// The message cannot be decoded, nests too deep or has too many fields.
+    /// The message cannot be decoded.
     pub fn decode(message: Bytes, name: &str) -> Result<Resource, Unreadable> {
-        let config = Config::decode(message.clone())?;
-        let name = if config.name.is_empty() { name.to_owned() } else { config.name.clone() };
-        let mut builder = Builder::default();
-        let mut hasher = DefaultHasher::new();
-        root(&mut builder, config)?.hash(&mut hasher);
-        let (text_bytes, content_hash) = (builder.text_bytes(), hasher.finish());
-        Ok(Resource { name, message, text_bytes, content_hash })
+        let found = Named::decode(&*message)?.name;
+        let name = if found.is_empty() { name.to_owned() } else { found };
+        Ok(Resource { name, message })
     }
 }
 
@@ -74,7 +79,10 @@ impl Resource {
 /// maps in any order.
 impl Hash for Resource {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.name, self.content_hash).hash(state);
+        self.name.hash(state);
+        if let Ok(root) = self.tree(&mut |_| {}) {
+            root.hash(state);
+        }
     }
 }
 
@@ -84,15 +92,13 @@ impl Document for Resource {
     }
 
     fn text_bytes(&self) -> usize {
-        self.text_bytes
+        self.message.len().saturating_mul(TEXT_BYTES_PER_BYTE)
     }
 
     fn tree(&self, _: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
         let config = Config::decode(self.message.clone()).map_err(Unreadable::from);
         let root = config.and_then(|config| root(&mut Builder::default(), config));
-        let problem =
-            |error: Unreadable| Problem::of_file(&self.name, error.to_string(), Unreadable::HELP);
-        root.map(Some).map_err(problem)
+        root.map(Some).map_err(|error| error.problem(&self.name))
     }
 
     fn source_text(&self) -> Option<&str> {

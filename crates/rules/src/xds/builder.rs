@@ -10,27 +10,18 @@ use crate::tree::{Node, Style};
 /// nodes.
 pub(super) const MAX_FIELDS: u32 = (1 << 23) - 1;
 
-/// Bytes of YAML that a node takes beside its text: quotes, brackets, colons and commas.
-const SYNTAX_BYTES: usize = 3;
-
 /// The entries of a map.
 pub(super) type Map = Vec<(Node<'static>, Node<'static>)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     fields: u32,
-    text_bytes: usize,
 }
 
 impl Builder {
     /// The position of the last field, for its value.
     pub fn position(&self) -> Position {
         Position::Field(self.fields)
-    }
-
-    /// The approximate length of a YAML text with the same content.
-    pub fn text_bytes(&self) -> usize {
-        self.text_bytes
     }
 
     /// Counts a list item and returns its position.
@@ -40,7 +31,6 @@ impl Builder {
     /// The resource has too many nodes.
     pub fn item(&mut self) -> Result<Position, Unreadable> {
         self.fields += 1;
-        self.text_bytes += SYNTAX_BYTES;
         if self.fields > MAX_FIELDS { Err(Unreadable::TooManyFields) } else { Ok(self.position()) }
     }
 
@@ -55,10 +45,8 @@ impl Builder {
     }
 
     /// A scalar at the position of the last field.
-    pub fn scalar(&mut self, text: impl Into<Cow<'static, str>>, style: Style) -> Node<'static> {
-        let text = text.into();
-        self.text_bytes += text.len() + SYNTAX_BYTES;
-        Node::scalar(self.position(), text, style)
+    pub fn scalar(&self, text: impl Into<Cow<'static, str>>, style: Style) -> Node<'static> {
+        Node::scalar(self.position(), text.into(), style)
     }
 
     pub fn text(
@@ -141,7 +129,7 @@ mod tests {
 
     #[test]
     fn fields_are_limited_in_number() {
-        let mut builder = Builder { fields: MAX_FIELDS - 1, text_bytes: 0 };
+        let mut builder = Builder { fields: MAX_FIELDS - 1 };
         assert_eq!(builder.item(), Ok(Position::Field(MAX_FIELDS)));
         assert_eq!(builder.item(), Err(Unreadable::TooManyFields));
     }

@@ -5,6 +5,13 @@ use bytes::Bytes;
 
 use crate::proto::{RateLimitGroup, RateLimitPolicy, RateLimitReserve};
 
+/// The name of a `RateLimitConfig`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Named {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
 /// A `RateLimitConfig`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Config {
