@@ -283,15 +283,8 @@ impl App {
         self.log_levels = Some(levels);
     }
 
-    /// The clock of the limits.
-    #[cfg(feature = "otlp")]
-    pub fn clock(&self) -> Arc<SystemClock> {
-        self.clock.clone()
-    }
-
     /// Adds work to do after the last request, such as sending telemetry. It may take what is left
     /// of `drain.timeout`; requests in flight leave it two seconds. `name` is for the log.
-    #[cfg(any(feature = "otlp", feature = "statsd"))]
     pub fn flush_at_end(
         &mut self,
         name: &'static str,

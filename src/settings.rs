@@ -36,6 +36,7 @@ use table::{
     LogSettings, MetricsSettings, OtlpSettings, RespSettings, ResponseSettings, RulesSettings,
     RuntimeSettings, SettingGroup, StoreKind, StoreSettings, TopSettings, TracingSettings,
 };
+use weir_telemetry::statsd::Mogrifier;
 
 /// The longest path of a Unix socket.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
@@ -87,7 +88,7 @@ pub struct Settings {
     pub otlp: OtlpSettings,
     pub log: LogSettings,
     /// What replaces the names of metrics in DogStatsD.
-    mogrifiers: statsd::Mogrifiers,
+    mogrifiers: Vec<Mogrifier>,
     /// Settings and variables without effect, for the log.
     pub warnings: Vec<String>,
 }

@@ -12,43 +12,29 @@
 //! | `certificate` | what a certificate says about itself |
 //! | `identities` | all certificates that weir serves or presents |
 //! | `expiry` | when to log that one of them expires |
-//! | `absent` | what remains in builds without the feature `tls` |
 
-#[cfg(not(feature = "tls"))]
-mod absent;
 mod certificate;
-#[cfg(feature = "tls")]
 mod certificates;
-#[cfg(feature = "tls")]
 mod client_verifier;
-#[cfg(feature = "tls")]
 mod config;
 mod expiry;
-#[cfg(feature = "tls")]
 mod handshake;
 mod identities;
 mod metrics;
 mod open;
-#[cfg(feature = "tls")]
 mod queue;
-#[cfg(feature = "tls")]
 mod stream;
-#[cfg(all(test, feature = "tls"))]
+#[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 
-#[cfg(not(feature = "tls"))]
-pub use absent::{Certificates, Handshakes, TlsStream};
 pub use certificate::Certificate;
-#[cfg(feature = "tls")]
 pub use certificates::Certificates;
-#[cfg(feature = "tls")]
 pub use handshake::Handshakes;
 pub use identities::{CertificateProblem, CertificateTime, Identities};
 pub use metrics::{TlsListeners, TlsMetrics};
 pub use open::Opener;
-#[cfg(feature = "tls")]
 pub use stream::TlsStream;
 
 /// The TLS of one listener. Files are in PEM format.

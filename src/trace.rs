@@ -12,9 +12,12 @@ pub mod context;
 use std::net::SocketAddr;
 
 use http::HeaderMap;
+use opentelemetry::Context;
+use opentelemetry::trace::TraceContextExt;
 use tonic::Code;
 use tracing::field::{Empty, display};
 use tracing::{Span, info_span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use self::context::Caller;
 use weir_common::random::random;
@@ -139,27 +142,15 @@ fn start(ratio: f64, headers: &HeaderMap, span: impl FnOnce() -> Span) -> Reques
 }
 
 /// Makes a span the child of the caller's.
-#[cfg(feature = "otlp")]
 fn continue_trace(span: &Span, caller: &Caller<'_>, headers: &HeaderMap) {
-    use opentelemetry::Context;
-    use opentelemetry::trace::TraceContextExt;
-    use tracing_opentelemetry::OpenTelemetrySpanExt;
-
     if let Some(parent) = caller.span_context(headers) {
         // It fails only if no spans are exported.
         let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     }
 }
 
-#[cfg(not(feature = "otlp"))]
-fn continue_trace(_: &Span, _: &Caller<'_>, _: &HeaderMap) {}
-
 /// Returns the ids of a span that has its parent; none if no spans are exported.
-#[cfg(feature = "otlp")]
 fn ids(span: &Span) -> Option<TraceIds> {
-    use opentelemetry::trace::TraceContextExt;
-    use tracing_opentelemetry::OpenTelemetrySpanExt;
-
     let context = span.context();
     let span = context.span();
     let ids = span.span_context();
@@ -167,11 +158,6 @@ fn ids(span: &Span) -> Option<TraceIds> {
         trace: u128::from_be_bytes(ids.trace_id().to_bytes()),
         span: u64::from_be_bytes(ids.span_id().to_bytes()),
     })
-}
-
-#[cfg(not(feature = "otlp"))]
-fn ids(_: &Span) -> Option<TraceIds> {
-    None
 }
 
 /// The span of a request; none if the request is not recorded. A request that is dropped before its

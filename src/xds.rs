@@ -25,8 +25,9 @@ use tonic::metadata::MetadataMap;
 
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
+use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use backoff::Backoff;
-use exchange::{Acknowledgement, Delta, Exchange, Outcome, Sotw};
+use exchange::{Acknowledgement, Exchange, Outcome};
 use report::Report;
 use weir_common::causes::with_causes;
 use weir_common::client_tls::ClientCertificates;
@@ -50,8 +51,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 pub struct Options {
     /// `host:port`.
     pub url: SecretUrl,
-    /// Whether the server sends only changes.
-    pub delta: bool,
     pub node_id: String,
     /// Pairs `key=value`.
     pub node_metadata: Vec<String>,
@@ -93,7 +92,7 @@ pub struct Client {
 /// An option is invalid, or a file is unusable. The message names the setting and the fix.
 pub fn check(options: &Options) -> Result<(), SetupError> {
     server::headers(&options.headers).map_err(SetupError::Invalid)?;
-    server::server(options).map(drop)
+    server::endpoint(options).map(drop)
 }
 
 impl Client {
@@ -109,17 +108,11 @@ impl Client {
 
     /// Receives and loads rules. Never returns.
     pub async fn follow(&self) {
-        let receive = async {
-            match self.options.delta {
-                false => self.run(Sotw::new(self.node())).await,
-                true => self.run(Delta::new(self.node())).await,
-            }
-        };
-        tokio::join!(receive, self.options.tls.certificates.follow());
+        tokio::join!(self.run(), self.options.tls.certificates.follow());
     }
 
-    async fn run<E: Exchange>(&self, exchange: E) {
-        let exchange = Arc::new(Mutex::new(exchange));
+    async fn run(&self) {
+        let exchange = Arc::new(Mutex::new(Exchange::new(self.node())));
         let Options { backoff_min, backoff_max, backoff_jitter, .. } = *self.options;
         let mut backoff = Backoff::new(backoff_min, backoff_max, backoff_jitter);
         loop {
@@ -136,28 +129,28 @@ impl Client {
     }
 
     /// Runs one connection with its stream; returns why it ended. Sets `good` once rules were accepted.
-    async fn stream<E: Exchange>(&self, exchange: &Arc<Mutex<E>>, good: &mut bool) -> String {
+    async fn stream(&self, exchange: &Arc<Mutex<Exchange>>, good: &mut bool) -> String {
         match self.try_stream(exchange, good).await {
             Ok(()) => "the server ended the stream".to_owned(),
             Err(failure) => failure,
         }
     }
 
-    async fn try_stream<E: Exchange>(
+    async fn try_stream(
         &self,
-        exchange: &Arc<Mutex<E>>,
+        exchange: &Arc<Mutex<Exchange>>,
         good: &mut bool,
     ) -> Result<(), String> {
         let options = self.options.clone();
-        let server = blocking(move || server::server(&options)).await??;
-        let connect = timeout(self.options.connect_timeout, server.connect()).await;
+        let endpoint = blocking(move || server::endpoint(&options)).await??;
+        let connect = timeout(self.options.connect_timeout, endpoint.connect()).await;
         let channel = match connect {
             Ok(channel) => channel.map_err(|error| with_causes(&error))?,
             Err(_) => {
                 return Err("timeout of the connection (rules.xds.connect_timeout)".to_owned());
             }
         };
-        let mut client = exchange::DiscoveryClient::new(channel)
+        let mut client = AggregatedDiscoveryServiceClient::new(channel)
             .max_decoding_message_size(self.options.max_message);
 
         let (requests, sent) = mpsc::channel(1);
@@ -171,7 +164,7 @@ impl Client {
         *request.metadata_mut() = self.headers.clone();
         // The channel is empty, so this cannot fail.
         let _ = requests.try_send(first);
-        let open = E::open(&mut client, request);
+        let open = client.stream_aggregated_resources(request);
         tokio::pin!(open);
         let opened = match timeout(SETTLE_TIME, &mut open).await {
             Ok(opened) => opened,

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use super::tls_mismatch::{is_not_tls, uses_tls};
 use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_common::duration::{MAX_DURATION, read_duration};
-use weir_common::http_client::{Body, HttpClient, HttpError, Target, Version};
+use weir_common::http_client::{Body, HttpClient, HttpError, Target};
 
 /// How to verify a server with TLS.
 #[derive(Debug, Default, Args)]
@@ -114,7 +114,7 @@ fn server_uses_tls(target: &Target) -> bool {
 
 async fn ask(call: Call<'_>) -> Result<Answer, FetchError> {
     let certificates = Arc::new(call.tls.certificates());
-    let mut client = HttpClient::new(call.target.clone(), Version::Http1, certificates);
+    let mut client = HttpClient::new(call.target.clone(), certificates);
     let mut request = Request::builder()
         .method(call.method)
         .uri(call.target.path())

@@ -1,12 +1,12 @@
 //! `weir serve`: runs the service.
 
 mod args;
-mod otlp;
 mod signals;
 
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -19,7 +19,6 @@ use crate::sockets::Address;
 use crate::watch::{RuleFiles, WatchKind, WatchMetrics};
 use crate::xds;
 pub use args::ServeArgs;
-use otlp::Otlp;
 use signals::stop_signal;
 use weir_common::escape::escape;
 use weir_common::random;
@@ -28,7 +27,7 @@ use weir_common::threads::{Failures, lower_priority, run_blocking};
 use weir_rules::RuleSet;
 use weir_rules::source::Selection;
 use weir_telemetry::log::{self, Log};
-#[cfg(feature = "statsd")]
+use weir_telemetry::otlp::Otlp;
 use weir_telemetry::statsd;
 
 /// Below this size of the address space, the allocator aborts the process when threads have taken the rest.
@@ -36,6 +35,9 @@ const MIN_ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 
 /// The stack of a thread.
 const STACK_BYTES: u64 = 2 << 20;
+
+/// How long the process waits at its end until the last spans are sent.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The exit code for invalid settings: EX_USAGE of sysexits.
 const EXIT_USAGE: u8 = 64;
@@ -73,7 +75,10 @@ pub fn run(args: ServeArgs, is_reference: bool) -> ExitCode {
         eprintln!("weir cannot start: {error}");
         return ExitCode::FAILURE;
     }
-    let otlp = match Otlp::new(&settings) {
+    let failures = Failures::default();
+    // Before the log, which shares its subscriber with spans.
+    let otlp = settings.otlp_options().map(|options| Otlp::start(options, &failures)).transpose();
+    let otlp = match otlp {
         Ok(otlp) => otlp,
         Err(error) => {
             eprintln!("weir cannot start: {}", escape(&error.to_string()));
@@ -82,8 +87,8 @@ pub fn run(args: ServeArgs, is_reference: bool) -> ExitCode {
     };
     // Dropping it writes its last lines.
     let (levels, format) = (settings.log.level.clone(), *settings.log.format);
-    let failures = Failures::default();
-    let log = match log::start(levels, format, otlp.span_layer(), &failures) {
+    let spans = otlp.as_ref().map(Otlp::span_layer);
+    let log = match log::start(levels, format, spans, &failures) {
         Ok(log) => log,
         Err(error) => {
             eprintln!("weir cannot start: logging failed: {error}");
@@ -202,7 +207,7 @@ fn serve(
     source: RuleSource,
     log: &Log,
     failures: Failures,
-    otlp: Otlp,
+    otlp: Option<Otlp>,
     announced: Level,
 ) -> anyhow::Result<()> {
     // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
@@ -231,7 +236,7 @@ async fn start(
     source: RuleSource,
     log: &Log,
     failures: Failures,
-    otlp: Otlp,
+    otlp: Option<Otlp>,
     announced: Level,
 ) -> Result<App, SetupError> {
     let descriptors = raise_descriptor_limit();
@@ -243,7 +248,6 @@ async fn start(
     app.metrics().add(Arc::new(log.metrics()));
     let watch_metrics = Arc::new(WatchMetrics::default());
     app.metrics().add(watch_metrics.clone());
-    #[cfg(feature = "statsd")]
     start_statsd(settings, &mut app, &failures).map_err(SetupError::unavailable)?;
     let addresses = app.addresses().map_err(SetupError::unavailable)?;
     announce(&addresses, announced, settings.debug.address.is_default());
@@ -273,12 +277,15 @@ async fn start(
             });
         }
     }
-    otlp.start(&mut app, &failures).map_err(SetupError::unavailable)?;
+    if let Some(otlp) = otlp {
+        app.add_presented("otlp", otlp.certificates());
+        app.metrics().add(Arc::new(otlp.counts()));
+        app.flush_at_end("otlp", otlp.flush(FLUSH_TIMEOUT));
+    }
     Ok(app)
 }
 
 /// Starts the exporters to StatsD and DogStatsD that the settings enable.
-#[cfg(feature = "statsd")]
 fn start_statsd(settings: &Settings, app: &mut App, failures: &Failures) -> anyhow::Result<()> {
     for options in settings.statsd_options() {
         let metrics = app.metrics();

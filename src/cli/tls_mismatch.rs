@@ -48,17 +48,11 @@ pub(super) fn uses_tls(addresses: impl Iterator<Item = SocketAddr>) -> bool {
 }
 
 /// Whether a handshake failed because the server answered something else than TLS.
-#[cfg(feature = "tls")]
 pub(super) fn is_not_tls(error: &io::Error) -> bool {
     use rustls::{Error, InvalidMessage};
 
     let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
     matches!(error, Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)))
-}
-
-#[cfg(not(feature = "tls"))]
-pub(super) fn is_not_tls(_: &io::Error) -> bool {
-    false
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::setting::Resolved;
-use super::table::{RulesSource, SettingGroup, StoreKind, XdsMode};
+use super::table::{RulesSource, SettingGroup, StoreKind};
 use super::{Settings, redis, reference};
 use crate::grpc;
 use crate::http;
@@ -136,7 +136,6 @@ impl Settings {
         let xds = &self.rules.xds;
         (*self.rules.source == RulesSource::Xds).then(|| xds::Options {
             url: xds.url.to_string().into(),
-            delta: *xds.mode == XdsMode::Delta,
             node_id: xds.node_id.to_string(),
             node_metadata: xds.node_metadata.to_vec(),
             headers: xds.headers.to_vec(),

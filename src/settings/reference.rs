@@ -94,8 +94,6 @@ pub enum Meaning {
     Bytes,
     /// Whether a number is greater than 0.
     IsPositive,
-    /// A whole number of milliseconds.
-    Milliseconds,
     /// A number that is moved to the nearest from 0 to 1.
     Clamped,
     /// Whether to listen: the default address if no other is set.
@@ -135,8 +133,6 @@ impl Meaning {
             Meaning::Bytes => {
                 go::read_int(text).map_or_else(|| text.to_owned(), |bytes| bytes.to_string())
             }
-            Meaning::Milliseconds if text.is_empty() => without.to_owned(),
-            Meaning::Milliseconds => format!("{text}ms"),
             Meaning::Clamped => text
                 .parse()
                 .map_or_else(|_| text.to_owned(), |n: f64| n.clamp(0.0, 1.0).to_string()),

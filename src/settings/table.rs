@@ -30,12 +30,12 @@ pub use log::LogSettings;
 pub use metrics::{
     DogStatsdSettings, MetricsSettings, PrometheusSettings, StatsdProtocol, StatsdSettings,
 };
-pub use otlp::{OtlpCompression, OtlpProtocol, OtlpSettings};
+pub use otlp::{OtlpProtocol, OtlpSettings};
 pub use process::{DrainSettings, HealthSettings, RuntimeSettings};
 pub use redis::{RedisSettings, TopologyKind};
 pub use resp::RespSettings;
 pub use response::ResponseSettings;
-pub use rules::{RulesSettings, RulesSource, XdsMode};
+pub use rules::{RulesSettings, RulesSource};
 pub use store::{StoreKind, StoreSettings};
 pub use tls::{GrpcTlsSettings, HttpTlsSettings, RespTlsSettings};
 pub use top::TopSettings;

@@ -1,13 +1,12 @@
 //! What a certificate says about itself: whose it is, and when it is valid.
 
-#[cfg(feature = "tls")]
 mod der;
-#[cfg(feature = "tls")]
 mod read;
-#[cfg(feature = "tls")]
 mod subject;
 
 use jiff::Timestamp;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 
 /// The facts of a certificate that operators need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,16 +22,8 @@ pub struct Certificate {
 
 impl Certificate {
     /// Returns the first certificate of a PEM file; none if it is malformed.
-    #[cfg(feature = "tls")]
     pub fn from_pem(pem: &[u8]) -> Option<Certificate> {
-        use rustls_pki_types::CertificateDer;
-        use rustls_pki_types::pem::PemObject;
         Certificate::from_der(&CertificateDer::from_pem_slice(pem).ok()?)
-    }
-
-    #[cfg(not(feature = "tls"))]
-    pub fn from_pem(_: &[u8]) -> Option<Certificate> {
-        None
     }
 
     /// Returns the end, for people; none if it is no date.

@@ -3,6 +3,7 @@
 //! `traceparent` wins over B3. An invalid header is ignored, as if it were not there.
 
 use http::HeaderMap;
+use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
 /// The length of `00-<trace id>-<span id>-<flags>`.
 const TRACEPARENT_BYTES: usize = 55;
@@ -48,10 +49,7 @@ impl<'a> Caller<'a> {
     }
 
     /// The context of the caller's span, if it sent one.
-    #[cfg(feature = "otlp")]
-    pub fn span_context(&self, headers: &HeaderMap) -> Option<opentelemetry::trace::SpanContext> {
-        use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
-
+    pub fn span_context(&self, headers: &HeaderMap) -> Option<SpanContext> {
         let Parent { trace_id, span_id, is_w3c } = self.parent?;
         let text = |digits| std::str::from_utf8(digits).ok();
         let trace_id = TraceId::from(u128::from_str_radix(text(trace_id)?, 16).ok()?);
@@ -314,7 +312,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "otlp")]
     #[test]
     fn the_callers_span_is_the_parent_with_its_state() {
         let w3c = format!("00-{TRACE}-{SPAN}-01");

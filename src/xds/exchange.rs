@@ -1,54 +1,28 @@
-//! The two variants of the protocol: all resources in each response, or only changes.
-
-mod delta;
-mod sotw;
-
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
-use tonic::{Response, Status, Streaming};
+//! The state-of-the-world variant of the protocol: each response has all resources.
 
 use crate::loader::{Loader, Rejection};
-use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use crate::proto::envoy::config::core::v3::Node;
+use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use crate::proto::google;
 use crate::watch::fingerprint;
-pub use delta::Delta;
-pub use sotw::Sotw;
+use crate::xds::resources::{self, TYPE_URL};
 use weir_rules::Problems;
 use weir_rules::truncate;
 use weir_rules::xds::Resource;
 
-/// The generated client.
-pub type DiscoveryClient = AggregatedDiscoveryServiceClient<Channel>;
-
-/// A variant of the protocol, with the state that outlives a stream.
-pub trait Exchange: Send + 'static {
-    type Request: Send + 'static;
-    type Response: Send + 'static;
-
-    /// Creates the first request of a stream, with the versions of the active resources.
-    fn first(&mut self) -> Self::Request;
-
-    /// Loads the resources of a response and creates the answer. Compiling many rules takes long.
-    fn handle(
-        &mut self,
-        response: Self::Response,
-        loader: &Loader,
-    ) -> Acknowledgement<Self::Request>;
-
-    /// Creates the acknowledgement of a set that was rejected and has become active since; none if there is none.
-    fn loaded_late(&mut self, loader: &Loader) -> Option<Acknowledgement<Self::Request>>;
-
-    /// Opens a stream.
-    fn open(
-        client: &mut DiscoveryClient,
-        requests: tonic::Request<ReceiverStream<Self::Request>>,
-    ) -> impl Future<Output = Result<Response<Streaming<Self::Response>>, Status>> + Send;
+/// The state that outlives a stream.
+#[derive(Debug)]
+pub struct Exchange {
+    node: Node,
+    /// The version of the last accepted response; empty before the first one.
+    version: String,
+    rejected: Option<RejectedSet>,
 }
 
 /// The answer to a response.
 #[derive(Debug)]
-pub struct Acknowledgement<R> {
-    pub request: R,
+pub struct Acknowledgement {
+    pub request: DiscoveryRequest,
     pub outcome: Outcome,
 }
 
@@ -59,12 +33,6 @@ pub enum Outcome {
     Rejected,
     /// The set was rejected before. Some servers resend a rejected set immediately and continuously.
     RejectedAgain,
-}
-
-/// Loads rules, except a set that was just rejected.
-#[derive(Debug, Default)]
-struct Intake {
-    rejected: Option<RejectedSet>,
 }
 
 /// The last rejected set.
@@ -78,8 +46,48 @@ struct RejectedSet {
     nonce: String,
 }
 
-impl Intake {
-    /// Loads a set; returns the outcome and, after a rejection, the status to send.
+impl Exchange {
+    pub fn new(node: Node) -> Exchange {
+        Exchange { node, version: String::new(), rejected: None }
+    }
+
+    /// Creates the first request of a stream, with the version of the active resources.
+    pub fn first(&self) -> DiscoveryRequest {
+        DiscoveryRequest {
+            version_info: self.version.clone(),
+            node: Some(self.node.clone()),
+            type_url: TYPE_URL.to_owned(),
+            ..Default::default()
+        }
+    }
+
+    /// Loads the resources of a response and creates the answer. Compiling many rules takes long.
+    pub fn handle(&mut self, response: DiscoveryResponse, loader: &Loader) -> Acknowledgement {
+        let mut resources = Vec::new();
+        let mut problems = loader.new_problems();
+        problems.of_files(resources::wrong_type(&response.type_url));
+        let mut received = response.resources;
+        if let Some(problem) = resources::too_many(received.len()) {
+            problems.of_files([problem]);
+            received.clear();
+        }
+        for (number, resource) in received.into_iter().enumerate() {
+            match resources::decode(resource, &format!("resource {}", number + 1)) {
+                Ok(resource) => resources.push(resource),
+                Err(problem) => problems.of_files([problem]),
+            }
+        }
+        let set = (response.version_info, &*response.nonce);
+        let (outcome, error_detail) = self.load(resources, problems, set, loader);
+        if let Outcome::Accepted(version) = &outcome {
+            self.version.clone_from(version);
+        }
+        let response_nonce = response.nonce;
+        let request = DiscoveryRequest { response_nonce, error_detail, ..self.first() };
+        Acknowledgement { request, outcome }
+    }
+
+    /// Loads a set, except one that was just rejected; returns the outcome and, after a rejection, the status to send.
     fn load(
         &mut self,
         resources: Vec<Resource>,
@@ -87,14 +95,15 @@ impl Intake {
         (version, nonce): (String, &str),
         loader: &Loader,
     ) -> (Outcome, Option<google::rpc::Status>) {
-        let fingerprint = fingerprint(&resources, problems.list());
-        if let Some(last) = self.rejected.as_mut().filter(|last| last.fingerprint == fingerprint)
+        let found = problems.list().to_vec();
+        if let Some(last) = &mut self.rejected
+            && last.fingerprint == fingerprint(&resources, &found)
             && loader.is_still_rejected()
         {
             (last.version, last.nonce) = (version, nonce.to_owned());
             return (Outcome::RejectedAgain, Some(last.status.clone()));
         }
-        match loader.load_resources(resources, problems) {
+        match loader.load_resources(resources.clone(), problems) {
             Ok(_) => {
                 self.rejected = None;
                 (Outcome::Accepted(version), None)
@@ -102,16 +111,20 @@ impl Intake {
             Err(rejection) => {
                 let (status, nonce) = (status(&rejection), nonce.to_owned());
                 let sent = status.clone();
+                let fingerprint = fingerprint(&resources, &found);
                 self.rejected = Some(RejectedSet { fingerprint, status, version, nonce });
                 (Outcome::Rejected, Some(sent))
             }
         }
     }
 
-    /// Returns the version and the nonce of the rejected set if it has become active since: its lists have changed.
-    fn loaded_late(&mut self, loader: &Loader) -> Option<(String, String)> {
+    /// Creates the acknowledgement of a set that was rejected and has become active since, as its lists have changed;
+    /// none if there is none.
+    pub fn loaded_late(&mut self, loader: &Loader) -> Option<Acknowledgement> {
         let set = self.rejected.take_if(|_| !loader.is_newest_rejected())?;
-        Some((set.version, set.nonce))
+        self.version.clone_from(&set.version);
+        let request = DiscoveryRequest { response_nonce: set.nonce, ..self.first() };
+        Some(Acknowledgement { request, outcome: Outcome::Accepted(set.version) })
     }
 }
 

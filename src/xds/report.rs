@@ -24,7 +24,6 @@ pub struct Report {
     loader: Arc<Loader>,
     metrics: XdsMetrics,
     url: String,
-    mode: &'static str,
     connected_line: Throttle,
     state: Mutex<State>,
 }
@@ -78,7 +77,6 @@ impl Report {
             loader,
             metrics: counts,
             url: options.url.to_string(),
-            mode: if options.delta { "delta" } else { "sotw" },
             connected_line: Throttle::new(LOG_INTERVAL),
             state: Mutex::default(),
         };
@@ -151,7 +149,6 @@ impl Report {
         self.loader.set_source(json!({
             "kind": "xds",
             "server": self.url,
-            "mode": self.mode,
             "connected": state.connected,
             "version": state.version,
             "last_failure": failure,

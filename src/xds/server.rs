@@ -1,13 +1,13 @@
 //! The management server: URL, TLS and headers.
 
-mod tls;
-
 use std::time::Duration;
 
 use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
+use tonic::transport::Endpoint;
 
-use super::Options;
-use crate::grpc_client::{self, Server};
+use super::{Options, Tls};
+use crate::grpc_client::{self, TlsError};
+use weir_common::causes::with_causes;
 use weir_common::setup_error::SetupError;
 
 /// The interval of TCP keepalive probes. Unlike HTTP/2 pings, no server objects to them.
@@ -19,7 +19,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// A setting is invalid, or a file is unusable. The message names the setting and the fix.
-pub fn server(options: &Options) -> Result<Server, SetupError> {
+pub fn endpoint(options: &Options) -> Result<Endpoint, SetupError> {
     let url = &options.url;
     let (scheme, host) = match url.expose().split_once("://") {
         Some(("http", host)) => ("http", host),
@@ -57,10 +57,31 @@ pub fn server(options: &Options) -> Result<Server, SetupError> {
             .http2_keep_alive_interval(options.keepalive)
             .keep_alive_timeout(options.keepalive.min(PING_TIMEOUT));
     }
-    let name = endpoint.uri().host().unwrap_or_default();
-    let tls = if tls { Some(tls::configure(name, &options.tls)?) } else { None };
-    // One stream a connection.
-    Ok(Server { endpoint, unix: None, tls, parallel: 1 })
+    if tls { with_tls(endpoint, &options.tls) } else { Ok(endpoint) }
+}
+
+/// Adds TLS.
+///
+/// # Errors
+/// A setting is invalid, or a file is unusable. The message names the setting and the fix.
+fn with_tls(endpoint: Endpoint, tls: &Tls) -> Result<Endpoint, SetupError> {
+    let pem = tls.certificates.read().map_err(|error| {
+        error.map(|error| match error.starts_with("rules.xds.") {
+            true => error,
+            false => format!("rules.xds.tls: {error}"),
+        })
+    })?;
+    let name = &tls.server_name;
+    grpc_client::with_tls(endpoint, &pem, name).map_err(|error| {
+        SetupError::Invalid(match error {
+            TlsError::ServerName => format!(
+                "rules.xds.tls.server_name is {name:?}; write a DNS name of the server's certificate"
+            ),
+            TlsError::Other(error) => {
+                format!("rules.xds.tls: {}; see rules.xds.url", with_causes(&error))
+            }
+        })
+    })
 }
 
 /// Parses headers, `name: value`.
@@ -101,7 +122,7 @@ mod tests {
     }
 
     fn uri(options: &Options) -> Result<String, String> {
-        Ok(server(options)?.endpoint.uri().to_string())
+        Ok(endpoint(options)?.uri().to_string())
     }
 
     #[test]

@@ -286,7 +286,7 @@ fn a_network_policy_lets_traffic_through_that_weir_needs() {
     let release = helm.render(
         "networkPolicy: { enabled: true }\n\
          settings: { store: { redis: { per_second: { url: 'a:6390,[fd00::1]:6391' } } }, \
-         otlp: { endpoint: 'http://collector:4317' }, \
+         tracing: { endpoint: 'http://collector:4317' }, \
          metrics: { statsd: { enabled: true, address: 'statsd:9125' } } }",
     );
     let egress = ports(&release.find("NetworkPolicy/weir")["spec"]["egress"]);

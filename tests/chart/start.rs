@@ -237,11 +237,8 @@ fn xds_starts() {
         .client_ca_root(Certificate::from_pem(&authority.pem));
     let server = tonic::transport::Server::builder().tls_config(tls).unwrap();
     let management = Management::start_on("127.0.0.1:0".parse().unwrap(), server);
-    let release = helm
-        .chart()
-        .file("xds")
-        .values("rules: { xds: { mode: sotw } }\nreplicaCount: 1\nstore: { kind: memory }")
-        .render();
+    let release =
+        helm.chart().file("xds").values("replicaCount: 1\nstore: { kind: memory }").render();
     let client = authority.sign(&["weir"]);
     let node = Node::new(&release)
         .address("management.infra:18000", &management.address.to_string())

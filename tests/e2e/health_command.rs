@@ -152,7 +152,6 @@ fn wrong_arguments_are_explained() {
     }
 }
 
-#[cfg(feature = "tls")]
 #[test]
 fn https_is_verified_and_the_debug_port_needs_no_certificate() {
     use crate::support::certificates::Authority;
@@ -191,12 +190,4 @@ fn https_is_verified_and_the_debug_port_needs_no_certificate() {
     // Unusable files are named.
     let (code, output) = health(&["--url", &https, "--ca", "/none"]);
     assert_eq!((code, output.starts_with("--ca names /none: ")), (Some(1), true), "{output}");
-}
-
-#[cfg(not(feature = "tls"))]
-#[test]
-fn https_needs_a_build_with_tls() {
-    let (code, output) = health(&["--url", "https://127.0.0.1:1/readyz"]);
-    assert_eq!(code, Some(1));
-    assert!(output.contains("cargo feature `tls`"), "{output}");
 }

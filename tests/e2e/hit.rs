@@ -149,7 +149,6 @@ fn it_stops_when_the_reader_of_its_output_is_gone() {
     assert_eq!(String::from_utf8(ran.stdout).unwrap().lines().count(), 2);
 }
 
-#[cfg(feature = "tls")]
 #[test]
 fn tls_verifies_the_server_and_shows_a_certificate() {
     use std::path::Path;

@@ -29,7 +29,6 @@ mod documents;
 mod drain;
 mod envoy;
 mod envoy_docs;
-#[cfg(feature = "tls")]
 mod envoy_gateway;
 mod gateway_costs;
 mod health;
@@ -38,8 +37,6 @@ mod history;
 mod hit;
 mod holds;
 mod http_connections;
-mod interim_responses;
-#[cfg(feature = "tls")]
 mod istio;
 mod library;
 mod lists;
@@ -54,20 +51,16 @@ mod reload;
 mod resp;
 mod rolling_restart;
 mod scarce;
-#[cfg(feature = "otlp")]
 mod secrets;
 mod service;
 mod settings;
 mod start_errors;
 mod starvation;
-#[cfg(feature = "statsd")]
 mod statsd;
 mod support;
 mod systemd;
-#[cfg(feature = "tls")]
 mod tls;
 mod top_replicas;
-#[cfg(feature = "otlp")]
 mod traces;
 mod unix_socket;
 mod upgrade;

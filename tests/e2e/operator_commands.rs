@@ -439,7 +439,6 @@ fn a_server_that_cannot_be_reached_is_named_with_a_fix() {
     assert!(ran.err.starts_with("error: WEIR_SERVER is \"nowhere\": "), "{}", ran.err);
 }
 
-#[cfg(feature = "tls")]
 #[test]
 fn a_server_behind_tls_is_verified() {
     use crate::support::certificates::Authority;

@@ -4,7 +4,6 @@ mod cell;
 mod clients;
 mod hostile;
 mod reduce;
-#[cfg(feature = "tls")]
 mod tls;
 
 use std::io::{BufRead, BufReader, Read, Write};

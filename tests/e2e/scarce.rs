@@ -52,7 +52,7 @@ fn descriptors_that_do_not_suffice_are_an_error_at_the_start() {
 }
 
 /// Settings that threads add to the current time.
-const DURATIONS: [&str; 15] = [
+const DURATIONS: [&str; 13] = [
     "WEIR__CONTROLS__POLL",
     "WEIR__DRAIN__TIMEOUT",
     "WEIR__GRPC__KEEPALIVE",
@@ -61,8 +61,6 @@ const DURATIONS: [&str; 15] = [
     "WEIR__GRPC__TIMEOUT",
     "WEIR__HTTP__TIMEOUT",
     "WEIR__METRICS__FLUSH_INTERVAL",
-    "WEIR__METRICS__OTLP__INTERVAL",
-    "WEIR__OTLP__TIMEOUT",
     "WEIR__RESP__TIMEOUT",
     "WEIR__RULES__POLL",
     "WEIR__STORE__BUDGET",
@@ -75,7 +73,8 @@ fn with_durations(setup: Setup, duration: &str) -> Setup {
     let setup = DURATIONS.iter().fold(setup, |setup, name| setup.env(name, duration));
     setup
         .env("WEIR__METRICS__STATSD__ADDRESS", server.local_addr().unwrap().to_string())
-        .env("WEIR__METRICS__OTLP__ENABLED", "true")
+        .env("TRACING_ENABLED", "true")
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", u64::MAX.to_string())
         .env("WEIR__METRICS__STATSD__ENABLED", "true")
 }
 

@@ -54,7 +54,7 @@ fn a_file_that_is_missing_may_come_and_a_wrong_one_has_to_be_changed() {
     }
     let redis = "store.kind=redis store.redis.url=localhost:1 store.redis.tls.enabled=true";
     let xds = "rules.source=xds rules.xds.url=localhost:1 rules.xds.tls.enabled=true";
-    let otlp = "tracing.enabled=true otlp.endpoint=https://localhost:1";
+    let otlp = "tracing.enabled=true tracing.endpoint=https://localhost:1";
     for (server, tls) in [(redis, "store.redis.tls"), (xds, "rules.xds.tls"), (otlp, "otlp")] {
         cases.push(format!("{server} {tls}.ca="));
         cases.push(format!("{server} {tls}.ca=@crt {tls}.key=@key {tls}.cert="));

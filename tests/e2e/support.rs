@@ -6,7 +6,6 @@ pub mod backend;
 pub mod browser;
 #[path = "../support/certificates.rs"]
 pub mod certificates;
-#[cfg(feature = "otlp")]
 pub mod collector;
 #[path = "../support/console.rs"]
 pub mod console;
@@ -14,7 +13,6 @@ pub mod control_api;
 pub mod envoy;
 #[path = "../support/files.rs"]
 pub mod files;
-pub mod hostile;
 pub mod http;
 pub mod load;
 pub mod management;
@@ -31,9 +29,7 @@ pub mod redis;
 #[path = "../support/schemas.rs"]
 pub mod schemas;
 pub mod service_address;
-#[cfg(feature = "statsd")]
 pub mod statsd;
-#[cfg(feature = "tls")]
 pub mod tls;
 #[path = "../support/tools.rs"]
 pub mod tools;

@@ -1,4 +1,4 @@
-//! Spans and metrics at a collector, by OTLP.
+//! Spans at a collector, by OTLP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
@@ -19,9 +19,7 @@ use crate::support::{api, envoy, http};
 
 mod exit;
 mod lines;
-mod metrics;
 mod round_trips;
-#[cfg(feature = "tls")]
 mod tls;
 mod variables;
 
@@ -337,45 +335,44 @@ fn spans_are_sent_again_when_the_collector_recovers() {
         ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
         collector.wait_until_refused();
         collector.trace(&trace_id(1), 3);
-        assert!(weir.said().contains("cannot export telemetry"), "{}", weir.said());
+        assert_eq!(weir.metric("weir_trace_batches_failed_total"), 0);
     }
 }
 
 #[test]
-fn a_collector_that_asks_to_wait_gets_metrics_and_no_spans() {
-    let collector = Collector::http();
-    let metrics = Collector::http();
-    let weir = traced(&collector)
-        .env("WEIR__METRICS__OTLP__ENABLED", "true")
-        .env("WEIR__METRICS__OTLP__INTERVAL", "200ms")
-        .env("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", format!("{}/v1/metrics", metrics.url()))
-        .start();
-    let wait = Duration::from_secs(7);
-    collector.refuse_for(wait);
-    ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
-    collector.wait_until_refused();
-    let exports = metrics.metrics().len();
-    collector.trace(&trace_id(1), 3);
-    let attempts = collector.attempts();
-    let [first, second] = attempts[..] else { panic!("{attempts:?}") };
-    assert!(second - first >= wait, "{:?}", second - first);
-    // Those of the first second show nothing.
-    assert!(metrics.metrics().len() > exports + 10);
+fn batches_are_counted_and_failures_are_logged() {
+    for collector in [Collector::http(), Collector::grpc(None)] {
+        let protocol = if collector.is_http { "http" } else { "grpc" };
+        let mut weir = traced(&collector).env("TRACING_EXPORTER_PROTOCOL", protocol).start();
+        collector.refuse(100);
+        ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
+        let said = weir.until_said("cannot export telemetry").expect("it runs");
+        let cause = if collector.is_http { "status 503" } else { "Unavailable" };
+        assert!(said.contains(cause) && said.contains("suppressed=0"), "{said}");
+        collector.refuse(0);
+        ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(2))]);
+        collector.trace(&trace_id(2), 3);
+        crate::support::wait_for("both are counted", || {
+            let count = |name: &str| weir.metric(&format!("weir_trace_batches_{name}_total"));
+            ((count("failed"), count("sent")) == (1, 1)).then_some(())
+        });
+    }
 }
 
 #[test]
-fn a_collector_of_grpc_that_asks_to_wait_gets_no_spans() {
-    let collector = Collector::grpc(None);
-    let weir = traced(&collector).env("TRACING_EXPORTER_PROTOCOL", "grpc").start();
-    // Longer than any wait that it does not ask for.
-    let wait = Duration::from_secs(3);
-    collector.refuse_for(wait);
-    ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
-    collector.wait_until_refused();
-    collector.trace(&trace_id(1), 3);
-    let attempts = collector.attempts();
-    let [first, second] = attempts[..] else { panic!("{attempts:?}") };
-    assert!(second - first >= wait, "{:?}", second - first);
+fn a_collector_that_asks_to_wait_gets_no_spans() {
+    for (collector, protocol) in [(Collector::http(), "http"), (Collector::grpc(None), "grpc")] {
+        let weir = traced(&collector).env("TRACING_EXPORTER_PROTOCOL", protocol).start();
+        // Longer than any wait that it does not ask for.
+        let wait = Duration::from_secs(3);
+        collector.refuse_for(wait);
+        ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
+        collector.wait_until_refused();
+        collector.trace(&trace_id(1), 3);
+        let attempts = collector.attempts();
+        let [first, second] = attempts[..] else { panic!("{attempts:?}") };
+        assert!(second - first >= wait, "{:?}", second - first);
+    }
 }
 
 #[test]
@@ -415,16 +412,10 @@ fn messages_are_compressed_on_request() {
 #[test]
 fn tracing_off_sends_nothing() {
     let collector = Collector::http();
-    let weir = traced(&collector)
-        .env("TRACING_ENABLED", "false")
-        .env("WEIR__METRICS__OTLP__ENABLED", "true")
-        .env("WEIR__METRICS__OTLP__INTERVAL", "10ms")
-        .start();
+    let weir = traced(&collector).env("TRACING_ENABLED", "false").start();
     ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
-    let exports = collector.metrics().len();
-    // Two more, so that at least one was made after the request.
-    crate::support::wait_for("metrics", || (collector.metrics().len() > exports + 2).then_some(()));
-    assert!(collector.spans().is_empty());
+    stop(weir);
+    assert!(collector.attempts().is_empty());
 }
 
 /// Stops a service, which must end by itself.

@@ -1,11 +1,8 @@
 //! TLS of connections to servers. The files are read again before each connection and from
 //! time to time; the last good set stays in use while a new one is unusable.
 
-#[cfg(feature = "tls")]
 mod config;
-#[cfg(feature = "tls")]
 mod connect;
-#[cfg(feature = "tls")]
 mod pem;
 #[cfg(test)]
 mod tests;
@@ -23,7 +20,6 @@ use crate::file_reads::FileReads;
 use crate::setup_error::SetupError;
 use crate::threads;
 use crate::throttle::Throttle;
-#[cfg(feature = "tls")]
 pub use connect::{ClientTls, ClientTlsError};
 
 /// How often the files are checked between connections, so that an unusable new set is reported before
@@ -192,7 +188,6 @@ impl ClientCertificates {
 }
 
 /// Reads and checks all files; the first time, also the system's roots if they are used.
-#[cfg(feature = "tls")]
 fn read(files: &ClientFiles, reads: &FileReads, first: bool) -> Result<ClientPem, SetupError> {
     if first && files.ca.is_none() {
         pem::check_system_roots()?;
@@ -214,12 +209,3 @@ fn read(files: &ClientFiles, reads: &FileReads, first: bool) -> Result<ClientPem
     };
     Ok(ClientPem { ca, identity })
 }
-
-#[cfg(not(feature = "tls"))]
-fn read(_: &ClientFiles, _: &FileReads, _first: bool) -> Result<ClientPem, SetupError> {
-    Err(SetupError::Invalid(NO_TLS.to_owned()))
-}
-
-/// The error of a build without TLS.
-#[cfg(not(feature = "tls"))]
-pub const NO_TLS: &str = "this build of weir has no TLS; use one with the cargo feature `tls`";

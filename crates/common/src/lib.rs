@@ -7,6 +7,7 @@
 
 pub mod bounded_work;
 pub mod causes;
+#[cfg(feature = "tls")]
 pub mod client_tls;
 pub mod clock;
 pub mod descriptor;
@@ -18,8 +19,6 @@ pub mod file_reads;
 pub mod glob;
 #[cfg(feature = "http-client")]
 pub mod http_client;
-#[cfg(feature = "http-client")]
-pub mod interim_responses;
 pub mod metrics;
 pub mod network;
 pub mod number;

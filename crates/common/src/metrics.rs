@@ -1,7 +1,7 @@
 //! Counters, gauges and histograms, and the interface that exporters read them by.
 //!
-//! Whatever has metrics is a [`MetricSource`], which lists them for a [`MetricSink`]; Prometheus,
-//! StatsD and OTLP are sinks. Recording never waits, and nothing is copied until an exporter asks.
+//! Whatever has metrics is a [`MetricSource`], which lists them for a [`MetricSink`]; Prometheus
+//! and StatsD are sinks. Recording never waits, and nothing is copied until an exporter asks.
 
 mod capped;
 mod histogram;

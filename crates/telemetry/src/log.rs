@@ -1,10 +1,10 @@
 //! The log, written to standard error.
 
 mod format;
+mod json;
 mod levels;
 mod metrics;
 mod queue;
-mod reference;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io;
@@ -16,6 +16,7 @@ use tracing_subscriber::filter::{FilterExt, FilterFn, LevelFilter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, registry};
 
+use self::json::Names;
 pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
 pub use self::metrics::LogMetrics;
 pub use self::queue::Queue;
@@ -67,8 +68,8 @@ pub fn start(
     let out = queue.clone();
     let events = match format {
         LogFormat::Text => format::text(out, has_colors(&io::stderr())).boxed(),
-        LogFormat::Json => format::json(out).boxed(),
-        LogFormat::ReferenceJson => reference::json(out).boxed(),
+        LogFormat::Json => json::json(Names::Own, out).boxed(),
+        LogFormat::ReferenceJson => json::json(Names::Reference, out).boxed(),
     };
     // Each layer has a filter of its own.
     // With a hint, so that what is less severe than all levels keeps costing one comparison.

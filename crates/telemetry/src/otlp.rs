@@ -1,60 +1,61 @@
-//! Traces and metrics by OTLP, to an OpenTelemetry collector.
+//! Traces by OTLP, to an OpenTelemetry collector.
 //!
 //! ```text
-//! request ──span──▶ queue ──┐
-//!                           ├──▶ thread "weir-otlp": batches, requests, retries ──HTTP or gRPC──▶ collector
-//! counters ──each interval──┘
+//! request ──span──▶ queue of the SDK ──batch──▶ thread "weir-otlp": requests, retries ──HTTP or gRPC──▶ collector
 //! ```
 //!
-//! Serving threads only append finished spans to a bounded queue. The SDK's batch processor would need
-//! a blocking HTTP client on a thread of its own, and its `shutdown` waits for work that only the
-//! waiting runtime can do. Here one thread with a runtime batches, sends and retries, and
-//! [`Exporter::flush`] waits for it for a bounded time.
-//!
-//! Requests are OTLP's own messages over [`HttpClient`](weir_common::http_client::HttpClient), for both
-//! signals and both protocols: histograms that are recorded elsewhere cannot be expressed as instruments
-//! of the SDK. The exporter of `opentelemetry-otlp` could send only the spans, so that two
-//! implementations would remain; it hides the attempts that fail, which are counted here, reads `OTEL_…`
-//! variables over weir's own settings, and has one timeout for a request and all its retries.
+//! The SDK's batch processor has a thread without a runtime, which connections need. [`BatchSender`] therefore spawns
+//! each export on the runtime of another thread; it also bounds and counts exports.
 
-mod client;
-mod metrics;
-mod retry_after;
-mod spans;
+mod send;
 
-use std::io;
+use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
 use opentelemetry::KeyValue;
-use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::resource::{
     EnvResourceDetector, ResourceDetector, TelemetryResourceDetector,
 };
-use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider,
+};
+use tokio::runtime::Handle;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{FilterFn, LevelFilter};
 
-use self::client::Client;
-use self::metrics::MetricsExporter;
-use self::spans::{SpanExporter, SpanQueue};
+use self::send::BatchSender;
 use super::log::SpanLayer;
 use weir_common::client_tls::ClientCertificates;
-use weir_common::clock::Clock;
 use weir_common::http_client::Target;
-use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
 use weir_common::random::random_bytes;
 use weir_common::secret_url::SecretUrl;
 use weir_common::setup_error::SetupError;
+use weir_common::spans::TARGET;
 use weir_common::threads::{self, Failures};
 
-/// What is sent, and where to.
+/// Spans that wait to be sent, about 1 KiB each; more are dropped.
+const MAX_QUEUED_SPANS: usize = 4_096;
+
+/// Spans in one request.
+const MAX_BATCH_SPANS: usize = 512;
+
+/// How long a span waits for others.
+const BATCH_DELAY: Duration = Duration::from_secs(1);
+
+/// Where spans are sent to.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub resource: Resource,
-    pub traces: Option<Destination>,
-    pub metrics: Option<MetricsOptions>,
-    /// The certificates for URLs of https.
+    pub protocol: Protocol,
+    /// The URL, for HTTP with its path; gRPC adds that of its method.
+    pub url: SecretUrl,
+    pub headers: HeaderMap,
+    /// The certificates for a URL of https.
     pub certificates: Arc<ClientCertificates>,
 }
 
@@ -67,34 +68,6 @@ pub struct Resource {
     pub set: Vec<(&'static str, String)>,
 }
 
-/// Where metrics are sent to, and how often.
-#[derive(Clone, Debug)]
-pub struct MetricsOptions {
-    pub to: Destination,
-    /// The interval between two exports.
-    pub interval: Duration,
-}
-
-/// Where one signal is sent to.
-#[derive(Clone, Debug)]
-pub struct Destination {
-    pub protocol: Protocol,
-    /// The URL, for HTTP with its path; gRPC adds that of its method.
-    pub url: SecretUrl,
-    pub headers: HeaderMap,
-    /// The timeout of one request.
-    pub timeout: Duration,
-    /// Whether messages are compressed.
-    pub gzip: bool,
-}
-
-impl Destination {
-    fn target(&self) -> Result<Target, String> {
-        let url: Uri = self.url.expose().parse().map_err(|error| format!("{error}"))?;
-        Target::try_from(url)
-    }
-}
-
 /// The protocol of OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -105,175 +78,120 @@ pub enum Protocol {
 /// Counts of what was sent.
 #[derive(Clone, Debug, Default)]
 pub struct OtlpCounts {
-    spans_sent: Counter,
-    /// Spans that the queue had no room for.
-    spans_overflowed: Counter,
-    /// Spans that the collector did not accept in time.
-    spans_undelivered: Counter,
-    trace_failures: Counter,
-    metric_failures: Counter,
+    sent: Counter,
+    failed: Counter,
 }
 
-const SPANS_EXPORTED: MetricFamily = MetricFamily::counter(
-    "trace_spans_exported",
-    "Spans accepted by the OpenTelemetry collector",
+const BATCHES_SENT: MetricFamily = MetricFamily::counter(
+    "trace_batches_sent",
+    "Batches of spans accepted by the OpenTelemetry collector",
     &[],
 );
-const SPANS_DROPPED: MetricFamily = MetricFamily::counter(
-    "trace_spans_dropped",
-    "Spans dropped because the queue was full or the collector did not accept them",
-    &["reason"],
-);
-const EXPORT_FAILURES: MetricFamily = MetricFamily::counter(
-    "otlp_export_failures",
-    "Failed requests to the OpenTelemetry collector, including those retried",
-    &["signal"],
+const BATCHES_FAILED: MetricFamily = MetricFamily::counter(
+    "trace_batches_failed",
+    "Batches of spans dropped because the OpenTelemetry collector did not accept them in time",
+    &[],
 );
 
 impl MetricSource for OtlpCounts {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        sink.counter(SPANS_EXPORTED, self.spans_sent.get());
-        for (family, samples) in [
-            (
-                SPANS_DROPPED,
-                [("queue_full", &self.spans_overflowed), ("undelivered", &self.spans_undelivered)],
-            ),
-            (
-                EXPORT_FAILURES,
-                [("metrics", &self.metric_failures), ("traces", &self.trace_failures)],
-            ),
-        ] {
-            sink.family(family);
-            for (value, count) in samples {
-                let labels = family.labels.iter().map(|label| (*label, value));
-                let labels: Vec<_> = labels.collect();
-                sink.sample(&labels, SampleValue::Counter(count.get()));
-            }
-        }
+        sink.counter(BATCHES_SENT, self.sent.get());
+        sink.counter(BATCHES_FAILED, self.failed.get());
     }
 }
 
-/// OTLP before its thread has started: spans are queued, and nothing is sent.
+/// Records spans and sends them.
 #[derive(Debug)]
 pub struct Otlp {
-    traces: Option<(Client, Arc<SpanQueue>)>,
-    metrics: Option<(Client, Duration)>,
-    certificates: Arc<ClientCertificates>,
-    resource: opentelemetry_sdk::Resource,
+    provider: SdkTracerProvider,
     counts: OtlpCounts,
+    certificates: Arc<ClientCertificates>,
 }
 
 impl Otlp {
-    /// Prepares what the options ask for.
+    /// Starts the threads.
     ///
     /// # Errors
     ///
-    /// A certificate or key cannot be used.
-    pub fn new(options: Options) -> Result<Otlp, SetupError> {
+    /// The URL, a certificate or a key cannot be used, or the system cannot start a thread.
+    pub fn start(options: Options, failures: &Failures) -> Result<Otlp, SetupError> {
+        let url: Result<Uri, _> = options.url.expose().parse();
+        let target = url.map_err(|error| SetupError::Invalid(error.to_string()))?;
+        let target = Target::try_from(target).map_err(SetupError::Invalid)?;
+        if target.is_tls {
+            options.certificates.read()?;
+        }
+        let certificates = options.certificates.clone();
+        let runtime = start_thread(certificates.clone(), failures)?;
+        let resource = resource(options.resource.clone(), Box::new(EnvResourceDetector::new()));
         let counts = OtlpCounts::default();
-        let certificates = options.certificates;
-        let client = |to, failures: &Counter| Client::new(to, &certificates, failures.clone());
-        let queue = || Arc::new(SpanQueue::new(counts.spans_overflowed.clone()));
-        let traces = match options.traces {
-            Some(to) => Some((client(to, &counts.trace_failures)?, queue())),
-            None => None,
-        };
-        let metrics = match options.metrics {
-            Some(MetricsOptions { to, interval }) => {
-                Some((client(to, &counts.metric_failures)?, interval))
-            }
-            None => None,
-        };
-        let environment = Box::new(EnvResourceDetector::new());
-        let resource = resource(options.resource, environment);
-        Ok(Otlp { traces, metrics, certificates, resource, counts })
+        let sender = BatchSender::new(options, target, runtime, counts.clone())?;
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(MAX_QUEUED_SPANS)
+            .with_max_export_batch_size(MAX_BATCH_SPANS)
+            .with_scheduled_delay(BATCH_DELAY);
+        let processor = BatchSpanProcessor::builder(sender).with_batch_config(batches.build());
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(processor.build())
+            // Spans exist only for requests that are recorded.
+            .with_sampler(Sampler::AlwaysOn)
+            .with_resource(resource)
+            .build();
+        Ok(Otlp { provider, counts, certificates })
     }
 
-    /// Returns the layer of the log's subscriber that records spans; none if tracing is off.
-    pub fn span_layer(&self) -> Option<SpanLayer> {
-        self.traces.as_ref().map(|(_, queue)| spans::layer(queue, self.resource.clone()))
+    /// Returns the layer of the log's subscriber that records the spans of requests, and nothing else.
+    pub fn span_layer(&self) -> SpanLayer {
+        let only_requests =
+            FilterFn::new(|metadata| metadata.is_span() && metadata.target() == TARGET);
+        let layer = tracing_opentelemetry::layer()
+            .with_tracer(self.provider.tracer("weir"))
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_tracked_inactivity(false)
+            .with_context_activation(false)
+            .with_filter(only_requests.with_max_level_hint(LevelFilter::INFO));
+        Box::new(layer)
     }
 
-    /// Returns the counts of what is sent; none if nothing is.
-    pub fn counts(&self) -> Option<OtlpCounts> {
-        (self.traces.is_some() || self.metrics.is_some()).then(|| self.counts.clone())
+    /// Returns the counts of what is sent.
+    pub fn counts(&self) -> OtlpCounts {
+        self.counts.clone()
     }
 
-    /// Starts the thread. `collect` lists the metrics.
-    ///
-    /// # Errors
-    ///
-    /// The system cannot start a thread.
-    pub fn start(
-        self,
-        collect: impl Fn(&mut dyn MetricSink) + Send + Sync + 'static,
-        clock: Arc<dyn Clock>,
-        failures: &Failures,
-    ) -> io::Result<Exporter> {
-        let (stop, stopped) = watch::channel(None);
-        let resource = ResourceAttributesWithSchema::from(&self.resource);
-        let resource = Arc::new(resource);
-        let spans = self.traces.map(|(client, queue)| {
-            SpanExporter::new(client, queue, resource.clone(), self.counts, stopped.clone())
-        });
-        let metrics = self.metrics.map(|(client, interval)| {
-            let collect = Arc::new(collect);
-            MetricsExporter::new(client, collect, interval, clock, resource, stopped.clone())
-        });
-        let certificates = self.certificates;
-        let ended = threads::start_background("weir-otlp", failures, move || {
-            let (spans, metrics, stopped) = (spans.clone(), metrics.clone(), stopped.clone());
-            let spans = async {
-                if let Some(spans) = spans {
-                    spans.run().await;
-                }
-            };
-            let metrics = async {
-                if let Some(metrics) = metrics {
-                    metrics.run().await;
-                }
-            };
-            let certificates = certificates.clone();
-            async move {
-                tokio::select! {
-                    _ = async { tokio::join!(spans, metrics) } => {}
-                    // Reports an unusable new file before a connection needs it.
-                    () = certificates.follow() => {}
-                    // Whatever hangs then is abandoned.
-                    () = deadline(stopped) => {}
-                }
-            }
-        })?;
-        Ok(Exporter { stop, ended })
+    /// Returns the certificates for a URL of https.
+    pub fn certificates(&self) -> Arc<ClientCertificates> {
+        self.certificates.clone()
     }
-}
 
-/// The running thread.
-#[derive(Debug)]
-pub struct Exporter {
-    stop: watch::Sender<Option<Instant>>,
-    ended: oneshot::Receiver<()>,
-}
-
-impl Exporter {
     /// Sends what is left, and stops; at the latest after `timeout`.
     pub async fn flush(self, timeout: Duration) {
-        let deadline = Instant::now() + timeout;
-        self.stop.send_replace(Some(deadline));
-        let in_time = tokio::time::timeout_at(deadline, self.ended).await.is_ok();
-        if !in_time {
-            tracing::warn!(?timeout, "telemetry was not sent in time");
-        }
+        // It blocks. The SDK logs its errors.
+        let stop = move || self.provider.shutdown_with_timeout(timeout);
+        let _ = threads::run_blocking(stop).await;
     }
 }
 
-/// Resolves when the exporter has to end.
-async fn deadline(mut stop: watch::Receiver<Option<Instant>>) {
-    let end = stop.wait_for(Option::is_some).await.ok().and_then(|end| *end);
-    // None: the exporter was dropped without flushing, as the process ends.
-    if let Some(end) = end {
-        tokio::time::sleep_until(end).await;
-    }
+/// Starts the thread that sends. Returns its runtime.
+fn start_thread(
+    certificates: Arc<ClientCertificates>,
+    failures: &Failures,
+) -> Result<Handle, SetupError> {
+    let (runtimes, runtime) = sync_channel(1);
+    let started = threads::start_background("weir-otlp", failures, move || {
+        // Full after a panic: the runtime is the same.
+        let _ = runtimes.try_send(Handle::current());
+        let certificates = certificates.clone();
+        // Reports an unusable new file before a connection needs it, and never ends.
+        async move { certificates.follow().await }
+    });
+    started.map_err(unavailable)?;
+    runtime.recv().map_err(unavailable)
+}
+
+fn unavailable(error: impl Display) -> SetupError {
+    SetupError::Unavailable(error.to_string())
 }
 
 /// Returns the attributes of the process. `environment` reads `OTEL_RESOURCE_ATTRIBUTES`.
@@ -358,24 +276,18 @@ mod tests {
     fn an_unusable_certificate_is_an_error_that_names_its_setting() {
         let ca = PemFile { setting: "otlp.ca", path: "/no/ca.pem".into() };
         let files = ClientFiles { ca: Some(ca), ..ClientFiles::default() };
-        let options = |url: &str| Options {
-            resource: Resource::default(),
-            traces: Some(Destination {
+        let start = |url: &str| {
+            let options = Options {
+                resource: Resource::default(),
                 protocol: Protocol::Grpc,
                 url: url.to_owned().into(),
                 headers: HeaderMap::new(),
-                timeout: Duration::from_secs(1),
-                gzip: false,
-            }),
-            metrics: None,
-            certificates: Arc::new(ClientCertificates::new(files.clone())),
+                certificates: Arc::new(ClientCertificates::new(files.clone())),
+            };
+            Otlp::start(options, &Failures::default())
         };
-        assert!(Otlp::new(options("http://localhost:4317")).is_ok());
-        let error = Otlp::new(options("https://localhost:4317")).unwrap_err().to_string();
-        // A build without TLS has another reason.
-        assert!(
-            error.starts_with("otlp.ca names /no/ca.pem: ") || error.contains("no TLS"),
-            "{error}"
-        );
+        assert!(start("http://localhost:4317").is_ok());
+        let error = start("https://localhost:4317").unwrap_err().to_string();
+        assert!(error.starts_with("otlp.ca names /no/ca.pem: "), "{error}");
     }
 }

@@ -72,7 +72,7 @@ protocol.
 {{- $lists = append $lists (include "weir.ports" (list (.url | default "") (ternary 26379 6379 $isSentinel))) -}}
 {{- $lists = append $lists (ternary "\n- 6379" "" $isSentinel) -}}
 {{- end -}}
-{{- range list (dig "otlp" "endpoint" "" $settings) (dig "tracing" "endpoint" "" $settings) (dig "metrics" "otlp" "endpoint" "" $settings) -}}
+{{- with dig "tracing" "endpoint" "" $settings -}}
 {{- $lists = append $lists (include "weir.ports" (list . (ternary 443 4318 (hasPrefix "https:" .)))) -}}
 {{- end -}}
 {{- range list "statsd" "dogstatsd" -}}

@@ -12,7 +12,6 @@ rules:
   source: xds
   xds:
     url: {{ quote .Values.rules.xds.url }}
-    mode: {{ .Values.rules.xds.mode }}
     {{- with .Values.rules.xds.tls }}
     {{- if .enabled }}
     tls:

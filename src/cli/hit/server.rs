@@ -2,18 +2,16 @@
 
 use std::error::Error;
 use std::net::ToSocketAddrs;
-use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::{io, iter};
 
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::HitArgs;
 use crate::cli::tls_mismatch::{is_not_tls, uses_tls};
-use crate::grpc_client::{self, GrpcTls, Server};
+use crate::grpc_client::{self, TlsError};
 use weir_common::causes::with_causes;
-use weir_common::interim_responses::TooMany;
 
 /// Connects.
 ///
@@ -22,18 +20,17 @@ use weir_common::interim_responses::TooMany;
 /// A certificate or key is unusable, or the server cannot be reached. The message names the address.
 pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
     let (authority, is_tls) = (&args.address.authority, is_tls(args));
-    let unix = authority.strip_prefix("unix:").map(PathBuf::from);
-    if unix.is_some() && is_tls {
-        return Err("a Unix socket has no TLS".to_owned());
-    }
-    let host_and_port = if unix.is_some() { "localhost" } else { authority };
-    let endpoint = grpc_client::endpoint(host_and_port, is_tls);
+    let endpoint = match authority.starts_with("unix:") {
+        true if is_tls => return Err("a Unix socket has no TLS".to_owned()),
+        true => Endpoint::from_shared(authority.clone()),
+        false => grpc_client::endpoint(authority, is_tls),
+    };
     let endpoint = endpoint.map_err(|error| with_causes(&error))?;
-    let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
-    let host = endpoint.uri().host().unwrap_or_default();
-    let tls = if is_tls { Some(read_tls(host, args)?) } else { None };
-    let server = Server { endpoint, unix, tls, parallel: 1 };
-    let connected = server.connect().await;
+    let mut endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
+    if is_tls {
+        endpoint = with_tls(endpoint, args)?;
+    }
+    let connected = endpoint.connect().await;
     connected.map_err(|error| format!("cannot connect to {authority}: {}", connect_error(&error)))
 }
 
@@ -75,11 +72,6 @@ pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
     if !matches!(error.code(), Code::Unknown | Code::Internal) || !causes(&error).any(is_other) {
         return error;
     }
-    // h2 keeps only the text of an error of the connection.
-    let too_many = TooMany.to_string();
-    if with_causes(&error).contains(&too_many) {
-        return Status::new(error.code(), too_many);
-    }
     let address = &args.address.authority;
     let message = match server_uses_tls(args) {
         true => format!("{address} uses TLS: write --tls, and --ca if its certificate needs it"),
@@ -95,21 +87,13 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
     iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (**error).source())
 }
 
-#[cfg(feature = "tls")]
-fn read_tls(host: &str, args: &HitArgs) -> Result<GrpcTls, String> {
-    use crate::grpc_client::GrpcTlsError;
-
+fn with_tls(endpoint: Endpoint, args: &HitArgs) -> Result<Endpoint, String> {
     let pem = args.files.certificates().read()?;
     let name = args.server_name.as_deref().unwrap_or_default();
-    GrpcTls::new(&pem, host, name).map_err(|error| match error {
-        GrpcTlsError::ServerName => {
+    grpc_client::with_tls(endpoint, &pem, name).map_err(|error| match error {
+        TlsError::ServerName => {
             format!("--server-name is {name:?}; write a DNS name of the server's certificate")
         }
-        GrpcTlsError::Other(error) => error,
+        TlsError::Other(error) => with_causes(&error),
     })
-}
-
-#[cfg(not(feature = "tls"))]
-fn read_tls(_: &str, _: &HitArgs) -> Result<GrpcTls, String> {
-    Err(weir_common::client_tls::NO_TLS.to_owned())
 }

@@ -9,11 +9,6 @@ use crate::settings::options::pem_file;
 use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_store::redis::{Endpoint, Tls};
 
-#[cfg(not(feature = "tls"))]
-const ASKS: &str = "asks for TLS, but this build of weir has none";
-#[cfg(not(feature = "tls"))]
-const HELP: &str = "use a build with the cargo feature `tls`, or connect without TLS";
-
 impl Server<'_> {
     /// Returns how connections are encrypted; none if they are not.
     pub(super) fn tls(
@@ -40,13 +35,7 @@ impl Server<'_> {
         let (cert, key) = self.client_certificate(main, errors);
         let skip = self.tls.skip_hostname_verification;
         let skip = if skip.is_default() { main.tls.skip_hostname_verification } else { skip };
-        let is_encrypted = in_url || **enabled;
-        #[cfg(not(feature = "tls"))]
-        if is_encrypted {
-            let asks = if in_url { self.url.error(ASKS, HELP) } else { enabled.error(ASKS, HELP) };
-            errors.push(asks);
-        }
-        is_encrypted.then(|| {
+        (in_url || **enabled).then(|| {
             let ca = or_main(self.tls.ca, main.tls.ca);
             let files = ClientFiles { ca, cert, key };
             let certificates = Arc::new(ClientCertificates::new(files));

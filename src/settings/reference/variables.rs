@@ -6,7 +6,7 @@ use super::Effect::{
 };
 use super::Meaning::{
     AddressIfSet, Bytes, Clamped, Host, IsPositive, ListenHost, ListenOn, LogFormat, LogLevel,
-    Milliseconds, Port, Same, Source,
+    Port, Same, Source,
 };
 use super::go::VariableKind;
 use super::{OTHERS, RedisEffect, Variable, otel};
@@ -22,12 +22,17 @@ const fn variable(
 
 const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
-const OTLP: Effect = NotYet("values for traces or metrics alone, other than their endpoints");
+const OTLP: Effect = NotYet("values for traces alone: protocol, security and certificates");
 const TRACES: Effect = Unused("only TRACING_ENABLED turns traces on and off; they leave by OTLP");
-const METRICS: Effect = Unused(
-    "only metrics.otlp.enabled turns metrics by OTLP on and off; Prometheus can always scrape",
-);
-const OTLP_IS_SENT: Effect = Ignored("it is the only exporter");
+const METRICS: Effect =
+    Unused("metrics do not leave by OTLP; the collector's Prometheus receiver can read /metrics");
+const TIMEOUT: Effect =
+    Defines("the timeout of a batch of spans with its retries, in milliseconds");
+const COMPRESSION: Effect = ByValue(&[
+    ("gzip", Defines("messages are compressed")),
+    ("none", Ignored("it is the default")),
+    (OTHERS, Unused("weir can compress by gzip only")),
+]);
 const SAMPLER: Effect =
     Unused("callers decide about their traces, and TRACING_SAMPLING_RATE about others");
 const USE_MEMCACHED: Effect =
@@ -186,28 +191,25 @@ pub const VARIABLES: &[Variable] = &[
     variable("TRACING_SAMPLING_RATE", VariableKind::Float, "1", Set(Clamped)),
     variable("OTEL_EXPORTER_OTLP_ENDPOINT", VariableKind::Text, "", SetText),
     variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", VariableKind::Text, "", SetText),
-    variable("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", VariableKind::Text, "", SetText),
     variable("OTEL_EXPORTER_OTLP_HEADERS", VariableKind::Text, "", SetText),
-    variable("OTEL_EXPORTER_OTLP_TIMEOUT", VariableKind::Text, "10000", Set(Milliseconds)),
+    variable("OTEL_EXPORTER_OTLP_TRACES_HEADERS", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_TIMEOUT", VariableKind::Text, "10000", TIMEOUT),
+    variable("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", VariableKind::Text, "", TIMEOUT),
     variable("OTEL_EXPORTER_OTLP_CERTIFICATE", VariableKind::Text, "", SetText),
     variable("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", VariableKind::Text, "", SetText),
     variable("OTEL_EXPORTER_OTLP_CLIENT_KEY", VariableKind::Text, "", SetText),
-    variable("OTEL_EXPORTER_OTLP_PROTOCOL", VariableKind::Text, "", UnusedIf(otel::asks_for_other_protocol, "TRACING_EXPORTER_PROTOCOL sets the protocol of traces, as in the reference, and metrics.otlp.protocol that of metrics")),
+    variable("OTEL_EXPORTER_OTLP_PROTOCOL", VariableKind::Text, "", UnusedIf(otel::asks_for_other_protocol, "TRACING_EXPORTER_PROTOCOL sets the protocol, as in the reference")),
     variable("OTEL_EXPORTER_OTLP_INSECURE", VariableKind::Text, "", UnusedIf(otel::asks_for_other_security, "the URL decides: https is TLS")),
-    variable("OTEL_EXPORTER_OTLP_COMPRESSION", VariableKind::Text, "", ByValue(&[
-        ("gzip", SetText),
-        ("none", SetText),
-        (OTHERS, Unused("weir can compress by gzip only")),
-    ])),
-    variable("OTEL_METRIC_EXPORT_INTERVAL", VariableKind::Text, "60000", Set(Milliseconds)),
-    variable("OTEL_RESOURCE_ATTRIBUTES", VariableKind::Text, "", Defines("attributes of spans and metrics; settings and variables that name one win")),
+    variable("OTEL_EXPORTER_OTLP_COMPRESSION", VariableKind::Text, "", COMPRESSION),
+    variable("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", VariableKind::Text, "", COMPRESSION),
+    variable("OTEL_RESOURCE_ATTRIBUTES", VariableKind::Text, "", Defines("attributes of spans; settings and variables that name one win")),
     variable("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", VariableKind::Text, "128", Defines("how many attributes a span has")),
     variable("OTEL_SPAN_EVENT_COUNT_LIMIT", VariableKind::Text, "128", Ignored("spans have no events")),
     variable("OTEL_SPAN_LINK_COUNT_LIMIT", VariableKind::Text, "128", Ignored("spans have no links")),
 
     variable("OTEL_SDK_DISABLED", VariableKind::Text, "", ByValue(&[("true", TRACES)])),
-    variable("OTEL_TRACES_EXPORTER", VariableKind::Text, "", ByValue(&[("otlp", OTLP_IS_SENT), (OTHERS, TRACES)])),
-    variable("OTEL_METRICS_EXPORTER", VariableKind::Text, "", ByValue(&[("otlp", OTLP_IS_SENT), (OTHERS, METRICS)])),
+    variable("OTEL_TRACES_EXPORTER", VariableKind::Text, "", ByValue(&[("otlp", Ignored("it is the only exporter")), (OTHERS, TRACES)])),
+    variable("OTEL_METRICS_EXPORTER", VariableKind::Text, "", METRICS),
     variable("OTEL_PROPAGATORS", VariableKind::Text, "", UnusedIf(otel::asks_for_other_propagator, "weir reads traceparent and B3 headers, whichever a request has")),
     variable("OTEL_TRACES_SAMPLER", VariableKind::Text, "", SAMPLER),
     variable("OTEL_TRACES_SAMPLER_ARG", VariableKind::Text, "", SAMPLER),
@@ -220,6 +222,8 @@ pub const VARIABLES: &[Variable] = &[
 #[rustfmt::skip]
 pub const FAMILIES: &[Variable] = &[
     variable("DOG_STATSD_MOGRIFIER_", VariableKind::Text, "", Defines("`…_PATTERN`, `…_NAME` and `…_TAGS` of each name in `metrics.dogstatsd.mogrifiers`")),
+    variable("OTEL_EXPORTER_OTLP_METRICS_", VariableKind::Text, "", METRICS),
+    variable("OTEL_METRIC_", VariableKind::Text, "", METRICS),
     variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", OTLP),
     variable("OTEL_BSP_", VariableKind::Text, "", NotYet("the batches of spans: up to 512, at the latest after a second, of a queue of 4,096")),
     variable("OTEL_", VariableKind::Text, "", Unused("weir reads only the variables that its settings list")),

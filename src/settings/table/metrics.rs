@@ -1,6 +1,5 @@
 //! `metrics`: what is counted, and where it is sent.
 
-mod otlp;
 mod prometheus;
 mod statsd;
 
@@ -8,7 +7,6 @@ use std::time::Duration;
 
 use super::group;
 use crate::settings::format::{Int, Ratio};
-pub use otlp::MetricsOtlpSettings;
 pub use prometheus::PrometheusSettings;
 pub use statsd::{DogStatsdSettings, StatsdProtocol, StatsdSettings};
 
@@ -33,7 +31,6 @@ group! {
         local_cache: bool = "false", reference ["LOCAL_CACHE_SIZE_IN_BYTES"];
     }
     groups {
-        otlp: MetricsOtlpSettings;
         prometheus: PrometheusSettings;
         statsd: StatsdSettings;
         dogstatsd: DogStatsdSettings;

@@ -18,18 +18,6 @@ impl Choice for RulesSource {
         &[("files", RulesSource::Files), ("xds", RulesSource::Xds)];
 }
 
-/// The variant of the xDS protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdsMode {
-    StateOfTheWorld,
-    Delta,
-}
-
-impl Choice for XdsMode {
-    const CHOICES: &'static [(&'static str, XdsMode)] =
-        &[("sotw", XdsMode::StateOfTheWorld), ("delta", XdsMode::Delta)];
-}
-
 group! {
     /// Where rules come from.
     RulesSettings "rules" {
@@ -84,17 +72,15 @@ group! {
     XdsSettings "rules.xds" {
         /// The management server, as host:port.
         url: String = "localhost:18000", reference ["CONFIG_GRPC_XDS_SERVER_URL"];
-        /// Whether the server sends all resources each time (state of the world), or only changes.
-        mode: XdsMode = "sotw";
         /// The node ID that weir sends.
         node_id: String = "default", reference ["CONFIG_GRPC_XDS_NODE_ID"];
         /// The node metadata that weir sends: `key=value` each; parts without = are ignored.
         node_metadata: Vec<String> = "", reference ["CONFIG_GRPC_XDS_NODE_METADATA"];
         /// Request headers: `name:value` each.
         headers: Vec<Secret> = "", reference ["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"];
-        // As for a rule file; gRPC's own 4 MiB hold some 40 000 rules.
+        // gRPC's own 4 MiB hold some 40 000 rules.
         /// The largest response that is accepted; 0: 4MiB.
-        max_message: Bytes<usize> = "64MiB", reference ["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"];
+        max_message: Bytes<usize> = "16MiB", reference ["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"];
         /// Timeout for connecting.
         connect_timeout: Duration = "10s";
         // Go's servers close a connection that is pinged more often than every five minutes, unless

@@ -10,8 +10,10 @@ group! {
         enabled: bool = "false", reference ["TRACING_ENABLED"];
         /// The protocol of OTLP.
         protocol: OtlpProtocol = "http", reference ["TRACING_EXPORTER_PROTOCOL"];
-        /// URL for spans, used as it is; empty: that of otlp.endpoint.
-        endpoint: Option<String> = "", reference ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+        /// URL of the collector; https is TLS. Empty: http://localhost:4318/v1/traces for HTTP,
+        /// http://localhost:4317 for gRPC. To the URL of OTEL_EXPORTER_OTLP_ENDPOINT, /v1/traces is added for HTTP.
+        endpoint: Option<String> = "",
+            reference ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
         /// The fraction of traces that are recorded, of those that start at weir. Callers decide about
         /// theirs.
         sampling: Ratio = "1", reference ["TRACING_SAMPLING_RATE"];

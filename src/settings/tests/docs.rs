@@ -97,7 +97,7 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
     let mut setting = || settings.next().unwrap_or_default();
     match effect_of {
         Effect::Set(meaning) => match meaning {
-            Meaning::Same | Meaning::Bytes | Meaning::Milliseconds | Meaning::Clamped => setting(),
+            Meaning::Same | Meaning::Bytes | Meaning::Clamped => setting(),
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
             Meaning::Host => format!("the host of {}", setting()),
             Meaning::ListenHost => {

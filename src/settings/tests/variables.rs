@@ -88,12 +88,12 @@ fn unused_variables_cause_a_warning() {
 fn variables_without_effect_are_checked_and_named() {
     let settings = Settings::load(&inputs(&[
         ("USE_STATSD", "false"),
-        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b"),
+        ("OTEL_EXPORTER_OTLP_TRACES_INSECURE", "true"),
         ("CACHE_KEY_PREFIX", "x"),
         ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable"),
     ]))
     .unwrap();
-    let name = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
+    let name = "OTEL_EXPORTER_OTLP_TRACES_INSECURE";
     assert_eq!(settings.warnings, [format!("{name} is set but not effective yet")]);
     for (name, text, shown) in [
         ("GRPC_MAX_CONNECTION_AGE", "10", "10"),
@@ -135,7 +135,8 @@ fn variables_of_the_sdks_have_a_warning_if_weir_does_something_else() {
         ("OTEL_TRACES_EXPORTER", "none"),
         ("OTEL_TRACES_EXPORTER", "Jaeger"),
         ("OTEL_TRACES_EXPORTER", "logging"),
-        ("OTEL_METRICS_EXPORTER", "prometheus"),
+        ("OTEL_METRICS_EXPORTER", "otlp"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "100"),
         ("OTEL_PROPAGATORS", "tracecontext,jaeger"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "deflate"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
@@ -159,11 +160,12 @@ fn variables_of_the_sdks_have_a_warning_if_weir_does_something_else() {
         ("OTEL_TRACES_EXPORTER", "otlp"),
         ("OTEL_TRACES_EXPORTER", "OTLP"),
         ("OTEL_TRACES_EXPORTER", ""),
-        ("OTEL_METRICS_EXPORTER", "otlp"),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "100"),
         ("OTEL_PROPAGATORS", "tracecontext, baggage"),
         ("OTEL_PROPAGATORS", "b3multi"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "GZIP"),
+        ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "none"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "100"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "100"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
         ("OTEL_EXPORTER_OTLP_INSECURE", "true"),
         ("OTEL_SERVICE_NAME", "limits"),
@@ -177,18 +179,14 @@ fn variables_of_the_sdks_have_a_warning_if_weir_does_something_else() {
 fn variables_of_the_sdks_are_compared_with_the_settings() {
     let protocol = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
     let insecure = ("OTEL_EXPORTER_OTLP_INSECURE", "true");
-    let metrics = ("WEIR__METRICS__OTLP__ENABLED", "true");
     let traces_by_grpc = ("TRACING_EXPORTER_PROTOCOL", "grpc");
-    let metrics_by_grpc = ("WEIR__METRICS__OTLP__PROTOCOL", "grpc");
     let collector = ("OTEL_EXPORTER_OTLP_ENDPOINT", "HTTPS://collector:4317");
     let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector:4317");
     for (env, warnings) in [
         (&[protocol, traces_by_grpc][..], 0),
-        (&[protocol, traces_by_grpc, metrics], 1),
-        (&[protocol, traces_by_grpc, metrics, metrics_by_grpc], 0),
+        (&[protocol], 1),
         (&[insecure, collector], 1),
         (&[insecure, collector, traces], 0),
-        (&[insecure, collector, traces, metrics], 1),
         (&[("OTEL_EXPORTER_OTLP_INSECURE", "false"), collector], 0),
     ] {
         let found = Settings::load(&inputs(env)).unwrap().warnings;
@@ -211,16 +209,10 @@ fn variables_of_the_sdks_set_what_settings_and_the_references_variables_do_not()
         assert_eq!(*settings.tracing.service_name, name, "{env:?}");
         assert_eq!(settings.tracing.service_name.is_default(), env.is_empty());
     }
-    let interval =
-        |env: &[(&str, &str)]| *Settings::load(&inputs(env)).unwrap().metrics.otlp.interval;
-    let sdk = ("OTEL_METRIC_EXPORT_INTERVAL", "1500");
-    assert_eq!(interval(&[sdk]), Duration::from_millis(1_500));
-    let ours = ("WEIR__METRICS__OTLP__INTERVAL", "2s");
-    assert_eq!(interval(&[sdk, ours]), Duration::from_secs(2));
 }
 
 #[test]
-fn no_variable_of_the_sdks_turns_traces_or_metrics_on() {
+fn no_variable_of_the_sdks_turns_traces_on() {
     use crate::settings::reference::variables::VARIABLES;
 
     let names = VARIABLES.iter().map(|variable| variable.name);
@@ -236,11 +228,29 @@ fn no_variable_of_the_sdks_turns_traces_or_metrics_on() {
     });
     let env: Vec<_> = env.collect();
     let settings = Settings::load(&inputs(&env)).unwrap();
-    assert!(!*settings.tracing.enabled && !*settings.metrics.otlp.enabled);
-    #[cfg(feature = "otlp")]
-    {
-        let options = settings.otlp_options();
-        assert!(options.traces.is_none() && options.metrics.is_none());
+    assert!(settings.otlp_options().is_none());
+}
+
+#[test]
+fn the_variable_of_all_signals_has_a_path_added_for_http() {
+    let url = |env: &[(&str, &str)]| {
+        let env = [&[("TRACING_ENABLED", "true")], env].concat();
+        let options = Settings::load(&inputs(&env)).unwrap().otlp_options().unwrap();
+        options.url.expose().to_owned()
+    };
+    let grpc = ("TRACING_EXPORTER_PROTOCOL", "grpc");
+    let all = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1/");
+    let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://t:1/a");
+    let ours = ("WEIR__TRACING__ENDPOINT", "http://w:1/b");
+    for (env, wanted) in [
+        (&[][..], "http://localhost:4318/v1/traces"),
+        (&[grpc], "http://localhost:4317"),
+        (&[all], "http://c:1/v1/traces"),
+        (&[all, grpc], "http://c:1/"),
+        (&[all, traces], "http://t:1/a"),
+        (&[all, traces, ours], "http://w:1/b"),
+    ] {
+        assert_eq!(url(env), wanted, "{env:?}");
     }
 }
 
@@ -272,7 +282,6 @@ fn metrics_are_sent_to_statsd_if_it_is_asked_for() {
     }
 }
 
-#[cfg(feature = "statsd")]
 #[test]
 fn statsd_and_dogstatsd_have_their_options() {
     use weir_telemetry::statsd::{Dialect, Protocol};
@@ -333,9 +342,9 @@ fn the_references_variables_name_a_management_server() {
     };
     let default = xds(&[]);
     assert_eq!((default.url.expose(), default.node_id.as_str()), ("localhost:18000", "default"));
-    assert!(!default.delta && !default.tls.enabled);
+    assert!(!default.tls.enabled);
     assert_eq!(*default.tls.certificates.files(), ClientFiles::default());
-    assert_eq!(default.max_message, 64 << 20);
+    assert_eq!(default.max_message, 16 << 20);
     let all = xds(&[
         ("CONFIG_GRPC_XDS_NODE_ID", "edge"),
         ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a=b,skipped,team=x"),
@@ -352,9 +361,8 @@ fn the_references_variables_name_a_management_server() {
         ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5"),
         ("XDS_CLIENT_BACKOFF_JITTER", "F"),
         ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0x100"),
-        ("WEIR__RULES__XDS__MODE", "delta"),
     ]);
-    assert_eq!((all.url.expose(), all.node_id.as_str(), all.delta), ("xds:1", "edge", true));
+    assert_eq!((all.url.expose(), all.node_id.as_str()), ("xds:1", "edge"));
     assert_eq!(all.node_metadata, ["zone=a=b", "skipped", "team=x"]);
     assert_eq!(all.headers, ["authorization:x", "team:y"]);
     assert_eq!((all.backoff_min.as_secs(), all.backoff_max.as_secs()), (2, 60));

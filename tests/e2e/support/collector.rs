@@ -11,12 +11,6 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::routing::post;
 use flate2::read::GzDecoder;
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
-    MetricsService, MetricsServiceServer,
-};
-use opentelemetry_proto::tonic::collector::metrics::v1::{
-    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
-};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -25,7 +19,6 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::metrics::v1::{Metric, metric};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use tokio::runtime::Runtime;
@@ -49,7 +42,6 @@ pub struct Collector {
 #[derive(Clone, Debug, Default)]
 struct Received {
     traces: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
-    metrics: Arc<Mutex<Vec<ExportMetricsServiceRequest>>>,
     /// The `authorization` header of each request.
     authorizations: Arc<Mutex<Vec<String>>>,
     /// Requests still to be refused as if the collector were overloaded.
@@ -66,10 +58,8 @@ impl Collector {
     /// Starts a collector for HTTP.
     pub fn http() -> Collector {
         Collector::start(true, |listener, received| async move {
-            let routes = axum::Router::new()
-                .route("/v1/traces", post(http_traces))
-                .route("/v1/metrics", post(http_metrics))
-                .with_state(received);
+            let routes =
+                axum::Router::new().route("/v1/traces", post(http_traces)).with_state(received);
             axum::serve(listener, routes).await.expect("serves");
         })
     }
@@ -81,15 +71,9 @@ impl Collector {
             if let Some(tls) = tls {
                 server = server.tls_config(tls).expect("good certificates");
             }
-            let serving = server
-                .add_service(
-                    TraceServiceServer::new(received.clone())
-                        .accept_compressed(CompressionEncoding::Gzip),
-                )
-                .add_service(
-                    MetricsServiceServer::new(received)
-                        .accept_compressed(CompressionEncoding::Gzip),
-                );
+            let service =
+                TraceServiceServer::new(received).accept_compressed(CompressionEncoding::Gzip);
+            let serving = server.add_service(service);
             serving.serve_with_incoming(TcpIncoming::from(listener)).await.expect("serves");
         })
     }
@@ -166,11 +150,6 @@ impl Collector {
         })
     }
 
-    /// The metrics requests received so far.
-    pub fn metrics(&self) -> Vec<ExportMetricsServiceRequest> {
-        self.received.metrics.lock().unwrap().clone()
-    }
-
     /// How the requests received so far were compressed; nothing of others.
     pub fn encodings(&self) -> Vec<String> {
         self.received.encodings.lock().unwrap().clone()
@@ -235,7 +214,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Returns an attribute as text; empty if there is none.
-pub fn attribute(attributes: &[KeyValue], key: &str) -> String {
+fn attribute(attributes: &[KeyValue], key: &str) -> String {
     let value = attributes.iter().find(|attribute| attribute.key == key);
     let value = value.and_then(|attribute| attribute.value.clone());
     match value {
@@ -244,24 +223,6 @@ pub fn attribute(attributes: &[KeyValue], key: &str) -> String {
         Some(AnyValue { value: Some(Value::BoolValue(is)) }) => is.to_string(),
         other => other.map(|value| format!("{value:?}")).unwrap_or_default(),
     }
-}
-
-/// Returns the metric of that name in a request.
-pub fn find_metric<'a>(request: &'a ExportMetricsServiceRequest, name: &str) -> Option<&'a Metric> {
-    let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
-    scopes.flat_map(|scope| &scope.metrics).find(|metric| metric.name == name)
-}
-
-/// Returns the sum of a counter's points.
-pub fn sum(metric: &Metric) -> i64 {
-    use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
-    let Some(metric::Data::Sum(sum)) = &metric.data else { panic!("{metric:?}") };
-    assert!(sum.is_monotonic, "{metric:?}");
-    let counts = sum.data_points.iter().map(|point| match point.value {
-        Some(Value::AsInt(count)) => count,
-        _ => panic!("{point:?}"),
-    });
-    counts.sum()
 }
 
 impl Received {
@@ -353,12 +314,6 @@ async fn http_traces(State(to): State<Received>, headers: HeaderMap, body: Bytes
     Ok(ExportTraceServiceResponse::default().encode_to_vec())
 }
 
-async fn http_metrics(State(to): State<Received>, headers: HeaderMap, body: Bytes) -> HttpAnswer {
-    to.admit_http(&headers)?;
-    to.metrics.lock().unwrap().push(message(&headers, &body));
-    Ok(ExportMetricsServiceResponse::default().encode_to_vec())
-}
-
 #[tonic::async_trait]
 impl TraceService for Received {
     async fn export(
@@ -368,17 +323,5 @@ impl TraceService for Received {
         self.admit_grpc(&request)?;
         self.traces.lock().unwrap().push(request.into_inner());
         Ok(Response::new(ExportTraceServiceResponse::default()))
-    }
-}
-
-#[tonic::async_trait]
-impl MetricsService for Received {
-    async fn export(
-        &self,
-        request: Request<ExportMetricsServiceRequest>,
-    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        self.admit_grpc(&request)?;
-        self.metrics.lock().unwrap().push(request.into_inner());
-        Ok(Response::new(ExportMetricsServiceResponse::default()))
     }
 }

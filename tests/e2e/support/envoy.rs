@@ -9,7 +9,6 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::backend::Backend;
-#[cfg(feature = "tls")]
 use super::certificates::{Authority, Identity};
 use super::program::Program;
 use super::weir::Weir;
@@ -61,7 +60,6 @@ pub fn with_default_timeout(weir: &Weir) -> Envoy {
 }
 
 /// As [`in_front_of`], over TLS with this certificate; both sides trust the authority.
-#[cfg(feature = "tls")]
 pub fn over_tls(weir: &Weir, filter: &str, authority: &Authority, client: &Identity) -> Envoy {
     let inline = |pem: &str| format!("{{ inline_string: {pem:?} }}");
     let tls = format!(
@@ -94,7 +92,6 @@ pub fn over_tls(weir: &Weir, filter: &str, authority: &Authority, client: &Ident
 }
 
 /// Starts an Envoy that sends its spans to a collector by gRPC.
-#[cfg(feature = "otlp")]
 pub fn tracing_to(weir: &Weir, collector: SocketAddr) -> Envoy {
     let route = "                route_config:\n";
     let tracing = format!(

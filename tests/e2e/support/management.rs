@@ -31,17 +31,16 @@ pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.Ra
 #[derive(Debug)]
 pub struct Management {
     pub address: SocketAddr,
-    pub sotw: Arc<Side<DiscoveryRequest, DiscoveryResponse>>,
-    pub delta: Arc<Side<DeltaDiscoveryRequest, DeltaDiscoveryResponse>>,
+    pub sotw: Arc<Side>,
     runtime: Option<Runtime>,
 }
 
-/// A method of the server: what it was asked, and its answers.
+/// What the server was asked, and its answers.
 #[derive(Debug)]
-pub struct Side<Q, P> {
-    asked: (Mutex<Sender<Q>>, Mutex<Receiver<Q>>),
+pub struct Side {
+    asked: (Mutex<Sender<DiscoveryRequest>>, Mutex<Receiver<DiscoveryRequest>>),
     /// The answers of the newest stream.
-    answers: Mutex<Option<UnboundedSender<Result<P, Status>>>>,
+    answers: Mutex<Option<UnboundedSender<Result<DiscoveryResponse, Status>>>>,
     headers: Mutex<MetadataMap>,
     streams: AtomicUsize,
 }
@@ -64,14 +63,14 @@ impl Management {
         let address = listener.local_addr().expect("an address");
         listener.set_nonblocking(true).expect("a listener");
         let service = Service::default();
-        let (sotw, delta) = (service.sotw.clone(), service.delta.clone());
+        let sotw = service.sotw.clone();
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
             let service = AggregatedDiscoveryServiceServer::new(service);
             let serving = server.add_service(service);
             serving.serve_with_incoming(TcpIncoming::from(listener)).await.expect("serves");
         });
-        Management { address, sotw, delta, runtime: Some(runtime) }
+        Management { address, sotw, runtime: Some(runtime) }
     }
 
     /// Sends a complete set of resources. Returns the request that answers it.
@@ -115,8 +114,8 @@ impl Drop for Management {
     }
 }
 
-impl<Q, P> Default for Side<Q, P> {
-    fn default() -> Side<Q, P> {
+impl Default for Side {
+    fn default() -> Side {
         let (sender, receiver) = channel();
         Side {
             asked: (Mutex::new(sender), Mutex::new(receiver)),
@@ -127,14 +126,14 @@ impl<Q, P> Default for Side<Q, P> {
     }
 }
 
-impl<Q: Send + 'static, P: Send + 'static> Side<Q, P> {
+impl Side {
     /// Waits for the next request of any stream.
-    pub fn next(&self) -> Q {
+    pub fn next(&self) -> DiscoveryRequest {
         self.asked.1.lock().unwrap().recv_timeout(PATIENCE).expect("a request")
     }
 
     /// Sends a response on the newest stream.
-    pub fn send(&self, response: P) {
+    pub fn send(&self, response: DiscoveryResponse) {
         self.say(Ok(response));
     }
 
@@ -148,7 +147,7 @@ impl<Q: Send + 'static, P: Send + 'static> Side<Q, P> {
         *self.answers.lock().unwrap() = None;
     }
 
-    fn say(&self, said: Result<P, Status>) {
+    fn say(&self, said: Result<DiscoveryResponse, Status>) {
         let answers = self.answers.lock().unwrap();
         let sent = answers.as_ref().expect("a stream").send(said);
         assert!(sent.is_ok(), "the stream is open");
@@ -167,8 +166,8 @@ impl<Q: Send + 'static, P: Send + 'static> Side<Q, P> {
 
     fn open(
         self: Arc<Self>,
-        request: Request<Streaming<Q>>,
-    ) -> Response<UnboundedReceiverStream<Result<P, Status>>> {
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Response<UnboundedReceiverStream<Result<DiscoveryResponse, Status>>> {
         let (answers, sent) = unbounded_channel();
         *self.answers.lock().unwrap() = Some(answers);
         *self.headers.lock().unwrap() = request.metadata().clone();
@@ -185,8 +184,7 @@ impl<Q: Send + 'static, P: Send + 'static> Side<Q, P> {
 
 #[derive(Debug, Default)]
 struct Service {
-    sotw: Arc<Side<DiscoveryRequest, DiscoveryResponse>>,
-    delta: Arc<Side<DeltaDiscoveryRequest, DeltaDiscoveryResponse>>,
+    sotw: Arc<Side>,
 }
 
 #[tonic::async_trait]
@@ -205,9 +203,9 @@ impl AggregatedDiscoveryService for Service {
 
     async fn delta_aggregated_resources(
         &self,
-        request: Request<Streaming<DeltaDiscoveryRequest>>,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        Ok(self.delta.clone().open(request))
+        Err(Status::unimplemented("state of the world only"))
     }
 }
 

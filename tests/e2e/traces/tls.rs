@@ -53,5 +53,6 @@ fn certificates_are_read_again_before_a_connection() {
     ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
     weir.until_said("cannot export telemetry").expect("it runs");
     std::fs::write(ca, &authority.pem).unwrap();
-    check_chain(&collector.trace(&trace_id(1), 3), CALL);
+    ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(2))]);
+    check_chain(&collector.trace(&trace_id(2), 3), CALL);
 }

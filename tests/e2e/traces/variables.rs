@@ -46,7 +46,7 @@ fn variables_without_effect_are_named_at_the_start() {
         .env("OTEL_BSP_SCHEDULE_DELAY", "100")
         .env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
         .env("OTEL_EXPORTER_OTLP_COMPRESSION", "deflate")
-        .env("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b")
+        .env("OTEL_EXPORTER_OTLP_TRACES_INSECURE", "true")
         .env("OTEL_LOG_LEVEL", "debug")
         .start();
     let said = weir.said();
@@ -58,7 +58,7 @@ fn variables_without_effect_are_named_at_the_start() {
         "OTEL_BSP_SCHEDULE_DELAY",
         "OTEL_EXPORTER_OTLP_PROTOCOL has no effect",
         "OTEL_EXPORTER_OTLP_COMPRESSION has no effect",
-        "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+        "OTEL_EXPORTER_OTLP_TRACES_INSECURE",
         "OTEL_LOG_LEVEL has no effect",
     ] {
         let lines = said.lines().filter(|line| line.contains("settings without effect"));
@@ -82,4 +82,18 @@ fn they_do_not_turn_traces_on() {
     // It sends what it has.
     stop(weir);
     assert!(collector.spans().is_empty() && collector.attempts().is_empty());
+}
+
+#[test]
+fn headers_of_traces_win_over_those_of_all_signals() {
+    for (collector, protocol) in [(Collector::http(), "http"), (Collector::grpc(None), "grpc")] {
+        let weir = traced(&collector)
+            .env("TRACING_EXPORTER_PROTOCOL", protocol)
+            .env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=all")
+            .env("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "authorization=traces")
+            .start();
+        ask(weir.grpc, api::user_request(), &[traceparent(&trace_id(1))]);
+        collector.trace(&trace_id(1), 3);
+        assert_eq!(collector.authorizations(), ["traces"], "{protocol}");
+    }
 }

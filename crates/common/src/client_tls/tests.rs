@@ -1,5 +1,3 @@
-#![cfg(feature = "tls")]
-
 use std::fs;
 use std::path::Path;
 
@@ -135,7 +133,7 @@ async fn a_server_of_http2_has_to_choose_it() {
     use rustls_pki_types::pem::PemObject;
     use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-    use crate::http_client::{Body, HttpClient, Version};
+    use crate::http_client::{Target, connect};
 
     let (directory, files) = written();
     let pem = |name: &str| directory.path().join(name);
@@ -147,14 +145,15 @@ async fn a_server_of_http2_has_to_choose_it() {
     let config = builder.with_single_cert(vec![certificate], key).unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
+    let port = listener.local_addr().unwrap().port();
+    let target: Target = format!("https://localhost:{port}/").parse().unwrap();
     let server = tokio::spawn(async move {
         let (socket, _) = listener.accept().await.unwrap();
         drop(acceptor.accept(socket).await.unwrap());
     });
     let certificates = Arc::new(ClientCertificates::new(files));
-    let mut client = HttpClient::new(target.parse().unwrap(), Version::Http2, certificates);
-    let error = client.send(http::Request::new(Body::default())).await.unwrap_err().to_string();
+    let connected = connect(&target, &certificates, true).await;
+    let error = connected.map(drop).unwrap_err().to_string();
     assert!(error.contains("does not offer HTTP/2 (ALPN h2)"), "{error}");
     server.await.unwrap();
 }

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use http::Uri;
-use http::uri::PathAndQuery;
 
 /// A URL of scheme `http` or `https`, with a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,17 +44,6 @@ impl Target {
     /// The host and the port, for the header `host`.
     pub fn authority(&self) -> &str {
         authority(&self.url)
-    }
-
-    /// Returns the URL of another path of the server.
-    ///
-    /// # Errors
-    ///
-    /// It is not a URL.
-    pub(super) fn with_path(&self, path: Option<PathAndQuery>) -> Result<Uri, http::Error> {
-        let scheme = if self.is_tls { "https" } else { "http" };
-        let url = Uri::builder().scheme(scheme).authority(self.authority());
-        url.path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/"))).build()
     }
 }
 

@@ -19,7 +19,6 @@ mod sharding;
 mod states;
 mod table;
 mod texts;
-#[cfg(feature = "tls")]
 mod tls;
 mod together;
 mod topologies;

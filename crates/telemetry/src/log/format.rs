@@ -1,4 +1,4 @@
-//! Formats events as text or JSON, with control characters escaped.
+//! Formats events as text, with control characters escaped.
 //!
 //! Logged values may come from clients and files. They are escaped here, so that no value can forge a
 //! line or control a terminal.
@@ -6,10 +6,11 @@
 use std::fmt::{self, Debug, Write};
 
 use tracing::field::Field;
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::field::{MakeExt, RecordFields};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, debug_fn};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter, layer};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -20,100 +21,101 @@ use weir_common::spans;
 const NEXT_LINE: &str = "\n    ";
 
 /// Returns a layer that writes events as text.
-pub(super) fn text<S, W>(out: W, color: bool) -> impl Layer<S> + Send + Sync
+pub(super) fn text<S, W>(out: W, has_colors: bool) -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    let style = Style { has_colors };
+    let fields = debug_fn(move |out, field, value| style.write_field(out, field, value));
     layer()
         .log_internal_errors(false)
-        .with_target(false)
-        .with_ansi(color)
-        .fmt_fields(WithTrace(debug_fn(write_field).delimited(" ")))
+        .event_format(style)
+        .fmt_fields(WithTrace { fields: fields.delimited(" "), style })
         .with_writer(out)
 }
 
 /// Writes the fields of an event, and after them the ids of the recorded request that it belongs to.
-struct WithTrace<F>(F);
+struct WithTrace<F> {
+    fields: F,
+    style: Style,
+}
 
 impl<'w, F> FormatFields<'w> for WithTrace<F>
 where
     F: for<'a> FormatFields<'a>,
 {
     fn format_fields<R: RecordFields>(&self, mut out: Writer<'w>, fields: R) -> fmt::Result {
-        self.0.format_fields(out.by_ref(), fields)?;
+        self.fields.format_fields(out.by_ref(), fields)?;
         let Some(ids) = spans::current() else { return Ok(()) };
         for (name, id) in [("trace_id", ids.trace_id()), ("span_id", ids.span_id())] {
             out.write_char(' ')?;
-            write_name(&mut out, name)?;
+            self.style.write_name(&mut out, name)?;
             out.write_str(&id)?;
         }
         Ok(())
     }
 }
 
-fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
-    match field.name() {
-        "message" => write!(Escaping::new(out, NEXT_LINE), "{value:?}"),
-        // The errors of rules are lines of text; the field comes last.
-        "problems" => write!(Escaping::new(out, NEXT_LINE), "\n{value:?}"),
-        "backtrace" => write!(Escaping::new(out, NEXT_LINE), "backtrace=\n{value:?}"),
-        name => {
-            write_name(out, name)?;
-            write!(Escaping::new(out, r"\n"), "{value:?}")
-        }
-    }
+/// Writes the time and the level before the fields.
+#[derive(Clone, Copy)]
+struct Style {
+    has_colors: bool,
 }
 
-fn write_name(out: &mut Writer<'_>, name: &str) -> fmt::Result {
-    match out.has_ansi_escapes() {
-        true => write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m"),
-        false => write!(out, "{name}="),
-    }
-}
-
-/// Returns a layer that writes events as lines of JSON.
-pub(super) fn json<S, W>(out: W) -> impl Layer<S> + Send + Sync
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
-    layer()
-        .log_internal_errors(false)
-        .with_target(false)
-        .json()
-        .flatten_event(true)
-        .map_event_format(EscapedJson)
-        .with_writer(out)
-}
-
-/// Escapes the control characters that JSON does not, those outside ASCII, and adds the ids of the recorded
-/// request that an event belongs to.
-pub(super) struct EscapedJson<F>(pub F);
-
-impl<S, N, F> FormatEvent<S, N> for EscapedJson<F>
+impl<S, N> FormatEvent<S, N> for Style
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
-    F: FormatEvent<S, N>,
 {
     fn format_event(
         &self,
         context: &FmtContext<'_, S, N>,
-        out: Writer<'_>,
+        mut out: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        // The only newline is the one that ends the line.
-        let mut out = Escaping::new(out, "\n");
-        let Some(ids) = spans::current() else {
-            return self.0.format_event(context, Writer::new(&mut out), event);
+        let level = *event.metadata().level();
+        let (dimmed, color, reset) = match self.has_colors {
+            true => ("\x1b[2m", color(level), "\x1b[0m"),
+            false => ("", "", ""),
         };
-        let mut line = String::new();
-        self.0.format_event(context, Writer::new(&mut line), event)?;
-        let line = line.trim_end();
-        let fields = line.strip_suffix('}').unwrap_or(line);
-        let (trace, span) = (ids.trace_id(), ids.span_id());
-        writeln!(out, r#"{fields},"trace_id":"{trace}","span_id":"{span}"}}"#)
+        out.write_str(dimmed)?;
+        SystemTime.format_time(&mut out)?;
+        write!(out, "{reset} {color}{level:>5}{reset} ")?;
+        context.format_fields(out.by_ref(), event)?;
+        writeln!(out)
+    }
+}
+
+fn color(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "\x1b[31m",
+        Level::WARN => "\x1b[33m",
+        Level::INFO => "\x1b[32m",
+        Level::DEBUG => "\x1b[34m",
+        Level::TRACE => "\x1b[35m",
+    }
+}
+
+impl Style {
+    fn write_field(self, out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+        match field.name() {
+            "message" => write!(Escaping::new(out, NEXT_LINE), "{value:?}"),
+            // The errors of rules are lines of text; the field comes last.
+            "problems" => write!(Escaping::new(out, NEXT_LINE), "\n{value:?}"),
+            "backtrace" => write!(Escaping::new(out, NEXT_LINE), "backtrace=\n{value:?}"),
+            name => {
+                self.write_name(out, name)?;
+                write!(Escaping::new(out, r"\n"), "{value:?}")
+            }
+        }
+    }
+
+    fn write_name(self, out: &mut Writer<'_>, name: &str) -> fmt::Result {
+        match self.has_colors {
+            true => write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m"),
+            false => write!(out, "{name}="),
+        }
     }
 }
 
@@ -126,7 +128,7 @@ mod tests {
     use tracing_subscriber::Registry;
     use tracing_subscriber::layer::SubscriberExt;
 
-    use super::super::reference;
+    use super::super::json::{Names, json};
     use super::*;
 
     const HOSTILE: &str = "a\n2026 ERROR forged\r\u{1b}[2J\u{9b}31m\u{7f}\u{2028}\u{202e}z";
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn json_has_no_control_characters_and_keeps_the_values() {
-        let logged = logged(json);
+        let logged = logged(|out| json(Names::Own, out));
         let line = logged.strip_suffix('\n').unwrap();
         assert!(is_plain(line), "{logged:?}");
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -213,13 +215,17 @@ mod tests {
         for has_colors in [false, true] {
             assert!(!logged(|out| text(out, has_colors)).contains("trace_id"));
         }
-        for logged in [logged(json), logged(reference::json)] {
+        for logged in
+            [logged(|out| json(Names::Own, out)), logged(|out| json(Names::Reference, out))]
+        {
             assert!(!logged.contains("trace_id"), "{logged}");
         }
         let _entered = spans::enter(ids);
         let text = logged(|out| text(out, false));
         assert!(text.ends_with(&end), "{text:?}");
-        for logged in [logged(json), logged(reference::json)] {
+        for logged in
+            [logged(|out| json(Names::Own, out)), logged(|out| json(Names::Reference, out))]
+        {
             let line = logged.strip_suffix('\n').unwrap();
             assert!(is_plain(line), "{logged:?}");
             let event: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -230,7 +236,7 @@ mod tests {
 
     #[test]
     fn json_of_the_reference_has_its_names_and_keeps_the_values() {
-        let logged = logged(reference::json);
+        let logged = logged(|out| json(Names::Reference, out));
         let line = logged.strip_suffix('\n').unwrap();
         assert!(is_plain(line), "{logged:?}");
         let event: serde_json::Value = serde_json::from_str(line).unwrap();

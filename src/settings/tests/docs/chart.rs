@@ -18,7 +18,6 @@ const SET_BY_CHART: &[(&str, &str)] = &[
     ("rules.runtime", "use the value rules.files or rules.existingConfigMap"),
     ("rules.overlay", "use the value rules.overlay.files or rules.overlay.existingConfigMap"),
     ("rules.xds.url", "use the value rules.xds.url"),
-    ("rules.xds.mode", "use the value rules.xds.mode"),
     ("rules.xds.headers", "they may be secret; set WEIR__RULES__XDS__HEADERS in the value extraEnv, from a secret"),
     ("rules.xds.tls.enabled", "use the value rules.xds.tls.enabled"),
     ("rules.xds.tls.ca", "use the value rules.xds.tls.caSecret"),

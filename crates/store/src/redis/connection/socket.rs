@@ -9,6 +9,7 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::error::ConnectError;
 use crate::redis::access::{Access, Endpoint, Tls};
+use weir_common::client_tls::{ClientTls, ClientTlsError};
 
 /// What can be read and written.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
@@ -45,10 +46,7 @@ async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-#[cfg(feature = "tls")]
 async fn encrypted(tls: &Tls, host: &str, port: u16) -> Result<Socket, ConnectError> {
-    use weir_common::client_tls::{ClientTls, ClientTlsError};
-
     let pem = tls.certificates.read_in_background().await;
     let pem = pem.map_err(|error| ConnectError::Certificates(error.to_string()))?;
     let client = ClientTls::new(&pem, host, tls.skip_hostname_verification);
@@ -58,11 +56,6 @@ async fn encrypted(tls: &Tls, host: &str, port: u16) -> Result<Socket, ConnectEr
     })?;
     let stream = connect(host, port).await.map_err(redis)?;
     Ok(Box::pin(client.connect(stream).await.map_err(redis)?))
-}
-
-#[cfg(not(feature = "tls"))]
-async fn encrypted(_: &Tls, _: &str, _: u16) -> Result<Socket, ConnectError> {
-    Err(ConnectError::Certificates(weir_common::client_tls::NO_TLS.to_owned()))
 }
 
 fn redis(error: io::Error) -> ConnectError {
