@@ -50,7 +50,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("store: { onFailure: ignore }", &["onFailure"]),
     ("store: { redis: { topology: ring } }", &["topology"]),
     ("rules: { source: git }", &["source"]),
-    ("rules: { xds: { mode: rest } }", &["mode"]),
     // Unknown settings, and settings that the chart sets.
     ("settings: { logs: { level: debug } }", &["logs"]),
     ("settings: { log: { levle: debug } }", &["levle"]),

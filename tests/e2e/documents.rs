@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::rc::Rc;
 
 use serde_json::{Value, json};
 
 use crate::support::files::{read, root};
 use crate::support::markdown;
+use crate::support::tools::promtool;
 use crate::support::weir::Setup;
 use crate::support::{console, envoy, schemas, yaml};
 
@@ -131,6 +133,9 @@ fn check(place: &str, text: &str, context: &Context) -> Result<Vec<&'static str>
     if has("static_resources") {
         return envoy::validate(text).map(|()| vec!["Envoy"]);
     }
+    if has("receivers") {
+        return check_collector(&documents[0]).map(|()| vec!["OpenTelemetry collector"]);
+    }
     if has("mappings") {
         return check_mapper(text).map(|()| vec!["names of metrics"]);
     }
@@ -197,6 +202,24 @@ fn check_mapper(text: &str) -> Result<(), String> {
     let setup = setup.env("PROMETHEUS_MAPPER_YAML", mapper).env("GRPC_PORT", "0").env("PORT", "0");
     let setup = setup.env("DEBUG_PORT", "0").arg("serve").arg("--rules").arg("rules.yaml");
     setup.try_start().map(drop)
+}
+
+/// Checks what a collector's Prometheus receiver scrapes, if there is promtool, and that a pipeline has it.
+fn check_collector(config: &Value) -> Result<(), String> {
+    let receivers = &config["service"]["pipelines"]["metrics"]["receivers"];
+    if *receivers != json!(["prometheus"]) {
+        return Err(format!("the receivers of metrics are {receivers}"));
+    }
+    let Some(promtool) = promtool() else { return Ok(()) };
+    let scrapes = config["receivers"]["prometheus"]["config"].to_string();
+    let setup = Setup::new().file("prometheus.yaml", &scrapes);
+    let file = setup.path("prometheus.yaml");
+    let output = Command::new(promtool).args(["check", "config"]).arg(file).output();
+    let output = output.map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
 }
 
 /// Checks that values of the chart exist in helm/weir/values.yaml with the same type, and their rules.
