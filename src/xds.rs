@@ -23,6 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
+use crate::grpc_client;
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -143,7 +144,7 @@ impl Client {
     ) -> Result<(), String> {
         let options = self.options.clone();
         let endpoint = blocking(move || server::endpoint(&options)).await??;
-        let connect = timeout(self.options.connect_timeout, endpoint.connect()).await;
+        let connect = timeout(self.options.connect_timeout, grpc_client::connect(&endpoint)).await;
         let channel = match connect {
             Ok(channel) => channel.map_err(|error| with_causes(&error))?,
             Err(_) => {

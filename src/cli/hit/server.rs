@@ -20,7 +20,8 @@ use weir_common::causes::with_causes;
 /// A certificate or key is unusable, or the server cannot be reached. The message names the address.
 pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
     let (authority, is_tls) = (&args.address.authority, is_tls(args));
-    let endpoint = match authority.starts_with("unix:") {
+    let is_unix = authority.starts_with("unix:");
+    let endpoint = match is_unix {
         true if is_tls => return Err("a Unix socket has no TLS".to_owned()),
         true => Endpoint::from_shared(authority.clone()),
         false => grpc_client::endpoint(authority, is_tls),
@@ -30,7 +31,10 @@ pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
     if is_tls {
         endpoint = with_tls(endpoint, args)?;
     }
-    let connected = endpoint.connect().await;
+    let connected = match is_unix {
+        true => endpoint.connect().await,
+        false => grpc_client::connect(&endpoint).await,
+    };
     connected.map_err(|error| format!("cannot connect to {authority}: {}", connect_error(&error)))
 }
 
