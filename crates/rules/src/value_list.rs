@@ -154,8 +154,7 @@ fn text_error(value: &str) -> Option<(String, String)> {
     if is_meant_as_network(value.trim_end_matches([',', ';'])) {
         return Some(network_problem(&NetworkError::Invalid(value.to_owned())));
     }
-    let is_network =
-        |part: &&str| Network::from_value(part).is_some() || is_meant_as_network(part);
+    let is_network = |part: &&str| Network::from_value(part).is_some() || is_meant_as_network(part);
     let first = value.split_whitespace().next().filter(|first| first.len() < value.len());
     // Texts may have commas, but only lists of networks have networks between them.
     let mut parts = value.split([',', ';']).map(str::trim);

@@ -328,7 +328,10 @@ fn manifests_are_unpacked_with_positions_in_their_entries() {
     let mut problems = Vec::new();
     let files = SourceFile::unpack(file("m.yaml", MANIFEST), &mut problems);
     assert!(problems.is_empty());
-    assert_eq!(files.iter().map(|file| file.name()).collect::<Vec<_>>(), ["m.yaml#rules/shop.yaml", "m.yaml#/api.yml"]);
+    assert_eq!(
+        files.iter().map(|file| file.name()).collect::<Vec<_>>(),
+        ["m.yaml#rules/shop.yaml", "m.yaml#/api.yml"]
+    );
     let loaded = Loaded::compile(files, Problems::default(), &options(), None);
     let wanted = r"m.yaml#rules/shop.yaml:5:17: warning: no `requests_per_unit`: this limit denies everything
  5 |     rate_limit: { unit: minute }
@@ -409,7 +412,11 @@ fn manifests_without_rules_and_broken_ones_are_errors() {
         "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n    domain: d\n    descriptors: [\n";
     let files = SourceFile::unpack(file("m.yaml", text), &mut problems);
     let loaded = Loaded::compile(files, Problems::default(), &options(), None);
-    assert!(loaded.problems[0].to_string().starts_with("m.yaml#/a.yaml:2:"), "{:?}", loaded.problems);
+    assert!(
+        loaded.problems[0].to_string().starts_with("m.yaml#/a.yaml:2:"),
+        "{:?}",
+        loaded.problems
+    );
     // A rule file that only mentions the word stays one.
     let rules = "domain: d # apiVersion\n";
     assert_eq!(SourceFile::unpack(file("r.yaml", rules), &mut problems).len(), 1);

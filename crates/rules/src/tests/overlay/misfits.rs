@@ -75,7 +75,7 @@ patches:
 - { match: {}, set: { algorithm: gcra, requests_per_unit: 7 } }
 ",
     );
-    assert_eq!(limits(&rules)[0], "a: 7 per minute, gcra");
+    assert_eq!(limits(&rules)[0], "a: 7 per minute, gcra with a burst of 7");
     assert_eq!(report.failed_patches, 2);
     let places =
         ["1.overlay.yaml:3:30: error: rule 'd.a'", "1.overlay.yaml:4:32: error: rule 'd.a'"];
