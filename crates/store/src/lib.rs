@@ -181,18 +181,14 @@ impl<'a> Batch<'a> {
     pub fn is_denied(&self, answers: &[Answer]) -> bool {
         let mut denials = Denials::default();
         for (charge, answer) in self.charges.iter().zip(answers) {
-            denials.add(charge.role, self.denial(charge, answer));
+            let denial = match answer {
+                Ok(decision) => (!decision.allowed).then_some(charge.role),
+                Err(failed) if failed.is_refusal() => charge.denial_where_failed(self.on_failure),
+                Err(_) => None,
+            };
+            denials.add(charge.role, denial);
         }
         denials.deny(self.quota_passes)
-    }
-
-    /// Returns the role in which an answer denies the batch; none if it is no denial.
-    pub fn denial(&self, charge: &Charge<'_>, answer: &Answer) -> Option<Role> {
-        match answer {
-            Ok(decision) => (!decision.allowed).then_some(charge.role),
-            Err(failed) if failed.is_refusal() => charge.denial_where_failed(self.on_failure),
-            Err(_) => None,
-        }
     }
 }
 

@@ -136,6 +136,8 @@ while at <= #args do
       set = try('SET', key, number, 'KEEPTTL')
     else
       local ends = count > 0 and (window + 1) * p or 0
+      -- A number of no window: a plain INCRBY must not count in one that expires now.
+      if ends <= t then number = 0 end
       set = try('SET', key, number, 'PX', ends > t and ceil((ends - t) / 1000) + slack or 1)
     end
     if set.err then

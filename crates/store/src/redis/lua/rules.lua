@@ -140,6 +140,8 @@ local function close(rule, key, state, v, grows)
       local e = sliding_log.ends(log, v)
       if e > ends then ends = e end
     end
+    -- A number of no window: a plain INCRBY must not count in one that expires now.
+    if lone and ends <= t then text = 0 end
     ends = ends > t and ceil((ends - t) / 1000) + slack or 1
     if ends > MAX_EXPIRY then ends = MAX_EXPIRY end
   end

@@ -189,6 +189,26 @@ fn a_number_of_no_window_counts_nothing() {
     });
 }
 
+/// A key whose hits are refunded in the call that wrote it expires at once: what is taken before that stays.
+#[test]
+fn hits_behind_refunded_ones_outlive_them() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let store = connected(options(single(&server))).await;
+        let plan = plan(5, Unit::Day);
+        for i in 0..100 {
+            let (value, nothing) = (i.to_string(), Op::Add { hits: 0, limits: 1 });
+            let entries = [("key", value.as_str())];
+            let refunded =
+                [nothing, Op::Take(1), Op::Refund(1)].map(|op| charge_of(&entries, &plan, op));
+            charge(&store, &refunded, false).await;
+            assert_eq!(try_take(&store, &value, &plan).await.unwrap().used_before, 0);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            assert_eq!(take(&store, "test", &value, &plan, 0).await.used_before, 1, "{value}");
+        }
+    });
+}
+
 #[test]
 fn foreign_values_fail_and_stay() {
     let server = Server::start();
