@@ -216,7 +216,10 @@ impl Pattern {
             return end.or_else(|| memchr::memchr(b' ', rest));
         }
         if !self.escapes {
-            return memmem::find(rest, after);
+            return match after {
+                [byte] => memchr::memchr(*byte, rest),
+                _ => memmem::find(rest, after),
+            };
         }
         let backslashes =
             |at: usize| rest[..at].iter().rev().take_while(|it| **it == b'\\').count();
