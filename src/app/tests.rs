@@ -1,2 +1,1 @@
-#[cfg(feature = "otlp")]
 mod metrics_docs;
