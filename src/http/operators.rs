@@ -8,7 +8,7 @@ mod history;
 mod index;
 mod problems;
 pub mod query;
-mod status;
+mod sources;
 mod store_state;
 pub mod v1;
 
@@ -16,6 +16,6 @@ pub use self::access::{Access, AccessOptions};
 pub use self::change_log::ChangeLog;
 pub use self::debug::{DebugPages, debug};
 pub use self::history::{History, RecorderSources, record};
-pub use self::status::Sources;
+pub use self::sources::Sources;
 pub use self::store_state::StoreState;
 pub use self::v1::{V1, v1};

@@ -9,6 +9,7 @@ pub mod messages;
 mod names;
 mod rules;
 mod state;
+mod status;
 #[cfg(test)]
 mod tests;
 mod top;
@@ -27,11 +28,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 
+use self::status::LastStatus;
 use super::access::{Access, is_write};
 use super::error::{ApiError, shortened};
 use super::history::History;
 use super::query::Query;
-use super::status::{self, LastStatus, Sources};
+use super::sources::Sources;
 use crate::http::budget::{self, BufferBudget};
 use crate::http::page::Page;
 use crate::service::Rules;
@@ -59,8 +61,8 @@ pub struct V1<S> {
 
 /// What handlers share.
 pub(super) struct Api<S> {
-    pub sources: Arc<Sources<S>>,
-    pub last_status: LastStatus,
+    sources: Arc<Sources<S>>,
+    last_status: LastStatus,
     limiter: Arc<Limiter<S>>,
     rules: Rules,
     controls: Arc<Controls>,

@@ -6,7 +6,7 @@ use std::mem::replace;
 use serde_json::{Value, json};
 
 use crate::http::operators::problems::Problem;
-use crate::http::operators::status::Sources;
+use crate::http::operators::sources::Sources;
 use crate::http::operators::store_state::StoreState;
 use weir_store::{Operations, Store};
 

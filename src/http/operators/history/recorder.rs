@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::observer::Observer;
 use super::{Counts, History, Sample};
-use crate::http::operators::status::Sources;
+use crate::http::operators::sources::Sources;
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::LimiterCounts;

@@ -6,12 +6,15 @@ use tokio::sync::watch;
 use tokio::time;
 
 use super::*;
+use crate::health::Health;
+use crate::http::operators::change_log::ChangeLog;
 use crate::http::operators::history::{History, RecorderSources, record};
+use crate::loader::Loader;
 use weir_common::clock::ManualClock;
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::SECOND;
-use weir_limiter::controls::{ActiveRules, ControlClock, Draft, Options, PutOptions};
-use weir_limiter::{Descriptor, Holds, Request};
+use weir_limiter::controls::{ActiveRules, ControlClock, Controls, Draft, Options, PutOptions};
+use weir_limiter::{Descriptor, Holds, Limiter, Request};
 use weir_rules::RuleSet;
 use weir_rules::source::RuleFile;
 use weir_store::memory::MemoryStore;

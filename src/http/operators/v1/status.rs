@@ -7,7 +7,6 @@
 mod tests;
 mod traffic;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,21 +22,16 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use self::traffic::Traffic;
-use super::change_log::{ChangeLog, time_text};
-use super::error::ApiError;
-use super::problems::{Problem, ProblemSources, problems};
-use super::query::Query;
-use super::store_state::StoreState;
-use super::v1::{Answer, Api, JSON, json};
-use crate::health::Health;
-use crate::loader::Loader;
-use crate::service::Rules;
-use crate::tls::Identities;
+use super::{Answer, Api, JSON, json};
+use crate::http::operators::change_log::time_text;
+use crate::http::operators::error::ApiError;
+use crate::http::operators::query::Query;
+use crate::http::operators::sources::Sources;
+use crate::http::operators::store_state::StoreState;
 use crate::version::{COMMIT, VERSION};
 use weir_common::threads::run_for_client;
-use weir_limiter::controls::Controls;
+use weir_limiter::LimiterCounts;
 use weir_limiter::top::{self, By, Others, Top, Window};
-use weir_limiter::{Limiter, LimiterCounts};
 use weir_store::{Operations, Store};
 
 /// How long a status is not made again.
@@ -45,32 +39,6 @@ const SHARED_FOR: Duration = Duration::from_millis(500);
 
 /// The most rows of each list of top keys.
 const MAX_TOP_ROWS: usize = 20;
-
-/// What operators see.
-pub struct Sources<S> {
-    pub limiter: Arc<Limiter<S>>,
-    pub rules: Rules,
-    pub controls: Arc<Controls>,
-    pub loader: Arc<Loader>,
-    pub health: Arc<Health>,
-    pub identities: Arc<Identities>,
-    pub log: Arc<ChangeLog>,
-    pub started: std::time::Instant,
-}
-
-impl<S> fmt::Debug for Sources<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources").finish_non_exhaustive()
-    }
-}
-
-impl<S: Store> Sources<S> {
-    /// Returns all problems, with the store in this state.
-    pub(super) fn problems(&self, store: &StoreState) -> Vec<Problem> {
-        let Sources { loader, controls, identities, .. } = self;
-        problems(&ProblemSources { loader, controls, identities, store })
-    }
-}
 
 /// The last status.
 #[derive(Default)]
@@ -205,6 +173,7 @@ fn status<S: Store + Operations>(
         },
     })
 }
+
 /// Returns the requests by outcome. Those that the global shadow mode let pass are ok, too.
 fn requests(counts: &LimiterCounts) -> Value {
     json!({
