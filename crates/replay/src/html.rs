@@ -28,6 +28,7 @@ const START: &str = concat!(
 /// The page after the JSON.
 const END: &str = concat!(
     "</script>\n<script type=\"module\" nonce=\"{nonce}\">\n",
+    include_str!("../../common/src/page/elements.js"),
     include_str!("../../common/src/page/plot.js"),
     include_str!("html/report.js"),
     "</script>\n</body></html>\n",

@@ -42,6 +42,7 @@ const PAGE: &str = concat!(
     include_str!("index/views.html"),
     include_str!("index/dialogs.html"),
     "<script type=\"module\" nonce=\"{nonce}\">\n",
+    include_str!("../../../crates/common/src/page/elements.js"),
     include_str!("index/dom.js"),
     include_str!("index/text.js"),
     include_str!("index/network.js"),

@@ -1,14 +1,8 @@
 // A plot of counts over time: a bar for each step, its parts on top of one another. A pointer and the arrow
-// keys read it. The page that includes this has the functions of elements: make, setText, show, svg.
+// keys read it. It needs elements.js.
 
 /** The share of a step that a bar takes where there are few of them, and that of the plot that it takes at most. */
 const BAR_SHARE = 0.84, WIDEST_BAR = 0.08;
-
-/** The smallest round number that is at least `value`. */
-function roundUp(value) {
-  const unit = 10 ** Math.floor(Math.log10(Math.max(value, Number.MIN_VALUE)));
-  return [1, 2, 3, 4, 5, 6, 8, 10].find(step => step * unit >= value * 0.999999) * unit;
-}
 
 /** Numbers beside a plot, from 0 at the bottom to the top, in so many steps. */
 function showScale(element, top, text, steps = 2) {

@@ -1,7 +1,6 @@
 // The report, drawn from what `--output json` has. Names and keys come from clients and files: they become texts,
 // never markup.
 
-const NBSP = '\u00a0';
 const MINUTE = 60000, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
 /** Steps of a tick, in milliseconds and in months. */
 const STEPS = [1, 2, 5, 10, 15, 30].flatMap(n => [n * 1000, n * MINUTE]).concat([1, 2, 3, 6, 12].map(n => n * HOUR), [1, 2, 4, 7, 14].map(n => n * DAY)).sort((a, b) => a - b);
@@ -11,32 +10,6 @@ const MAX_TICKS = 8, MAX_SMALL_STEPS = 72, MAX_OPEN = 5;
 /** The least height of what is not 0, in percent: one denied request of a million is seen. */
 const LEAST = 1.4;
 
-const byId = id => document.getElementById(id);
-
-function make(tag, className, ...children) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  element.append(...children.filter(child => child !== null && child !== undefined));
-  return element;
-}
-
-function svg(tag, attributes) {
-  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return element;
-}
-
-function setText(element, text) {
-  element.textContent = text;
-}
-
-function show(element, isShown) {
-  element.hidden = !isShown;
-}
-
-/** Shows what is invisible: two keys could look the same. */
-const visible = text => text.replace(/[\p{Cf}\p{Cn}\p{Co}]/gu, c => `\\u{${c.codePointAt(0).toString(16)}}`);
-
 const { traffic, rules: today, comparison, series } = JSON.parse(byId('data').textContent, (_, value) => (typeof value === 'string' ? visible(value) : value));
 const { requests } = traffic;
 const [first, last] = [traffic.first, traffic.last].map(Date.parse);
@@ -44,10 +17,7 @@ const start = Date.parse(series.start), width = series.bucket_seconds * 1000;
 
 // Numbers and names.
 
-const grouped = new Intl.NumberFormat('en-US');
 const compact = new Intl.NumberFormat('en-US', { notation: 'compact' });
-const number = value => grouped.format(value);
-const counted = (value, noun) => `${number(value)}${NBSP}${noun}${value === 1 ? '' : 's'}`;
 const code = text => make('code', '', text);
 const note = (...children) => make('span', 'note', ...children);
 const hint = (...children) => make('p', 'hint', ...children);

@@ -1,15 +1,4 @@
-// Elements. Whatever a client chose becomes text, never markup: nothing here parses HTML, and the
-// browser is told to refuse it.
-
-const byId = id => document.getElementById(id);
-
-/** Makes an element with a class and children, which are elements or texts. */
-function make(tag, className, ...children) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  element.append(...children.filter(child => child !== null && child !== undefined));
-  return element;
-}
+// Elements that are kept while a page changes, and tasks that leave time to others.
 
 /** Makes a button. With a `name` the focus finds it again when its row has been made again. */
 function button(text, className, onClick, name = null) {
@@ -27,21 +16,6 @@ function onPress(element, action) {
     element.focus();
     action(event);
   });
-}
-
-/** Changes a text only if it differs, so that selections and screen readers are left alone. */
-function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
-
-function show(element, isShown) {
-  element.hidden = !isShown;
-}
-
-function svg(tag, attributes) {
-  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return element;
 }
 
 /**

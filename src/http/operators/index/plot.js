@@ -3,6 +3,12 @@
 /** The parts of a bar, from the bottom: what is over the limit is there, where it can be compared. */
 const PARTS = [['error', 'failed', 'errors'], ['over', 'denied', 'over limit'], ['would', 'would', 'would be over'], ['ok', 'passed', 'within limit']];
 
+/** The smallest round number that is at least `value`. */
+function roundUp(value) {
+  const unit = 10 ** Math.floor(Math.log10(Math.max(value, Number.MIN_VALUE)));
+  return [1, 2, 3, 4, 5, 6, 8, 10].find(step => step * unit >= value * 0.999999) * unit;
+}
+
 class Plot extends BarPlot {
   now = 0;
 

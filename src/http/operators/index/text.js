@@ -1,10 +1,6 @@
 // Numbers, times and keys as text.
 
-const NBSP = '\u00a0';
-const grouped = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const fraction = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
-
-const number = value => grouped.format(value);
 
 /** A number a second: exact enough to see one in ten seconds. */
 function rate(value) {
@@ -15,10 +11,6 @@ function percent(share) {
   const value = share * 100;
   if (value > 0 && value < 0.01) return `<0.01${NBSP}%`;
   return `${value.toFixed(value >= 9.95 || value === 0 ? 0 : value >= 0.995 ? 1 : 2)}${NBSP}%`;
-}
-
-function counted(value, noun) {
-  return `${number(value)}${NBSP}${noun}${value === 1 ? '' : 's'}`;
 }
 
 /** A duration with its largest units. */
@@ -53,14 +45,6 @@ function dayAndTime(ms, length = 8) {
   const date = new Date(ms);
   const isToday = date.toISOString().slice(0, 10) === new Date().toISOString().slice(0, 10);
   return isToday ? timeOfDay(ms).slice(0, length) : `${MONTHS[date.getUTCMonth()]}${NBSP}${date.getUTCDate()} ${timeOfDay(ms).slice(0, 5)}`;
-}
-
-/** A text as one line in which nothing is invisible or reverses what follows. */
-function visible(text) {
-  return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cn}\p{Co}]/gu, c => {
-    const short = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }[c];
-    return short ?? `\\u{${c.codePointAt(0).toString(16)}}`;
-  });
 }
 
 /** As `visible`. A long text loses its middle. */
