@@ -314,6 +314,10 @@ impl App {
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             close,
+            answered: {
+                let limiter = self.limiter.clone();
+                Box::pin(async move { limiter.store().drained().await })
+            },
             flushers: std::mem::take(&mut self.flushers),
         };
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());

@@ -10,7 +10,7 @@
 //! | --- | --- | --- | --- |
 //! | Starting | not serving | bound: clients queue | when all threads have started |
 //! | Serving | serving, once there are rules and the store has answered | open | at a signal to stop |
-//! | Draining | not serving | open | after `drain.delay`; at once for [`Stop::Now`] |
+//! | Draining | not serving | open | after `drain.delay`; for [`Stop::Now`] once the store has answered what no request waits for |
 //! | Closing | not serving | closed; connections get GOAWAY | when all requests have ended, or [`FLUSH_TIME`] before `drain.timeout` |
 //! | Flushing | | | when the [`Flushers`] have ended, at the latest at `drain.timeout` |
 //! | Stopped | | | |
@@ -77,14 +77,22 @@ enum Phase {
 }
 
 /// What the phases act on.
-#[derive(Debug)]
 pub(super) struct Lifecycle {
     pub health: Arc<Health>,
     pub drain_delay: Duration,
     pub drain_timeout: Duration,
     /// Turns true to close the listeners.
     pub close: watch::Sender<bool>,
+    /// Completes once the store has answered what no request waits for. A thread that has sent some ends with its last
+    /// connection, whether or not there is an answer.
+    pub answered: BoxFuture<'static, ()>,
     pub flushers: Flushers,
+}
+
+impl fmt::Debug for Lifecycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lifecycle").field("flushers", &self.flushers).finish_non_exhaustive()
+    }
 }
 
 impl Lifecycle {
@@ -95,7 +103,7 @@ impl Lifecycle {
     ///
     /// A server failed.
     pub async fn run(
-        self,
+        mut self,
         servers: impl Future<Output = anyhow::Result<()>>,
         stop: impl Future<Output = Stop>,
     ) -> anyhow::Result<()> {
@@ -124,19 +132,26 @@ impl Lifecycle {
 
     /// Lets load balancers notice that the service stops, while requests are still served.
     async fn drain(
-        &self,
+        &mut self,
         servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
         stop: Stop,
         signaled: Instant,
     ) -> anyhow::Result<Phase> {
         self.health.drain();
-        if stop == Stop::Now {
-            return Ok(Phase::Closing(signaled));
-        }
-        tracing::info!(delay = ?self.drain_delay, "draining: health reports not serving");
+        let answered = timeout(FLUSH_TIME.min(self.drain_timeout / 4), &mut self.answered);
+        let delay = async {
+            match stop {
+                Stop::Now => drop(answered.await),
+                Stop::Drain => {
+                    let delay = self.drain_delay;
+                    tracing::info!(?delay, "draining: health reports not serving");
+                    sleep(delay).await;
+                }
+            }
+        };
         tokio::select! {
             ended = servers => ended.map(|()| Phase::Ended),
-            () = sleep(self.drain_delay) => Ok(Phase::Closing(signaled)),
+            () = delay => Ok(Phase::Closing(signaled)),
         }
     }
 
@@ -176,6 +191,7 @@ mod tests {
     use std::future::{pending, ready};
     use std::time::Duration;
 
+    use futures_util::FutureExt;
     use tokio::time::Instant;
 
     use super::*;
@@ -188,7 +204,8 @@ mod tests {
         let health = Arc::new(Health::new(false, false));
         health.store_answers();
         let (drain_delay, drain_timeout, flushers) = (DELAY, TIMEOUT, Flushers::default());
-        (Lifecycle { health, drain_delay, drain_timeout, close, flushers }, closed)
+        let answered = ready(()).boxed();
+        (Lifecycle { health, drain_delay, drain_timeout, close, answered, flushers }, closed)
     }
 
     #[tokio::test(start_paused = true)]
@@ -214,6 +231,23 @@ mod tests {
         lifecycle.run(pending(), ready(Stop::Now)).await.unwrap();
         assert_eq!(start.elapsed(), TIMEOUT);
         assert!(*closed.borrow() && !health.is_serving());
+    }
+
+    /// Hits that were asked for are known then, and returned.
+    #[tokio::test(start_paused = true)]
+    async fn stopping_now_waits_a_little_for_what_the_store_has_not_answered() {
+        let millis = Duration::from_millis;
+        for (answer, wanted) in [(millis(300), millis(300)), (Duration::MAX, FLUSH_TIME)] {
+            let (mut lifecycle, mut closed) = lifecycle();
+            lifecycle.answered = sleep(answer).boxed();
+            let servers = async move {
+                closed.wait_for(|closed| *closed).await?;
+                Ok(())
+            };
+            let start = Instant::now();
+            lifecycle.run(servers, ready(Stop::Now)).await.unwrap();
+            assert_eq!(start.elapsed(), wanted);
+        }
     }
 
     #[tokio::test(start_paused = true)]
