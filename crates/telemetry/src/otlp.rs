@@ -4,7 +4,7 @@
 //! request ──span──▶ queue of the SDK ──batch──▶ thread "weir-otlp": requests, retries ──HTTP or gRPC──▶ collector
 //! ```
 //!
-//! The SDK's batch processor has a thread without a runtime, which connections need. [`BatchSender`] therefore spawns
+//! The SDK's batch processor has a thread without a runtime, which connections need. `BatchSender` therefore spawns
 //! each export on the runtime of another thread; it also bounds and counts exports.
 
 mod send;
