@@ -88,7 +88,12 @@ pub(in super::super) async fn examine(
     if !server.version.is_empty() && version < MIN_REDIS_VERSION {
         return Err(ConnectError::TooOld(server.version, MIN_REDIS_VERSION.0, MIN_REDIS_VERSION.1));
     }
-    match field("redis_mode") {
+    let mode = match field("redis_mode") {
+        // Valkey's name.
+        "" => field("server_mode"),
+        mode => mode,
+    };
+    match mode {
         "sentinel" => return Err(ConnectError::Sentinel),
         mode @ ("cluster" | "") if !is_node => check_no_cluster(link, mode == "cluster").await?,
         _ => {}
