@@ -278,6 +278,8 @@ fn a_click_blocks_a_key_of_the_top_list_and_other_actions_work() {
     page.wait_for("document.querySelector('#preview').textContent.includes('Limit shop path=/slow* to 1 for 1\\u00a0h')");
     page.click("#editor-next");
     page.wait_for("document.querySelectorAll('#control-rows tr').length == 2");
+    // The row may be there before the answer that closes the dialog.
+    page.wait_for("!document.querySelector('#editor').open");
     let codes = [(); 2].map(|()| decide(&page.weir, "path", "/slower"));
     assert_eq!(codes, [Code::Ok, Code::OverLimit]);
 

@@ -118,7 +118,8 @@ fn assert_one_replica_answers_as_without_leases(
     let mut leased = 0;
     for round in 0..400_usize {
         let op = match below(100) {
-            0..3 => Op::Take(1 + below(n)),
+            // Not at first: where denied hits count, a window may be used up before its key is hot.
+            0..3 if leased > 0 => Op::Take(1 + below(n)),
             3..7 => Op::Take(0),
             7..10 => Op::Refund(1 + below(n)),
             10..20 => Op::Take(1 + below(3)),
