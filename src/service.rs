@@ -290,8 +290,9 @@ impl<S: Store + States> RateLimit<S> {
     ) -> Result<T, RequestError> {
         let rules = self.rules.load();
         let active = rules.as_deref().ok_or(RequestError::NoRules)?;
-        let (store, budget) = (self.limiter.store(), store_budget(self.options.budget, None));
-        let inspection = Box::pin(inspect(store, active, domain, descriptor, spans, budget)).await;
+        let (limiter, budget) = (&self.limiter, store_budget(self.options.budget, None));
+        let inspection =
+            Box::pin(inspect(limiter, active, domain, descriptor, spans, budget)).await;
         let inspection = inspection.map_err(|why| RequestError::BadDescriptor(0, why))?;
         Ok(then(&inspection))
     }

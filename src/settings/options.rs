@@ -223,6 +223,7 @@ impl Settings {
             max_descriptors: *self.grpc.max_descriptors,
             logged_denials: *self.log.denials,
             max_series: *self.metrics.max_series,
+            key_prefix: self.store.redis.key_prefix.as_str().into(),
         }
     }
 

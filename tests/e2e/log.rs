@@ -155,7 +155,8 @@ async fn the_json_of_the_reference_has_its_fields() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_decision_is_one_line_at_debug_and_libraries_are_silent() {
     let long = "x".repeat(5_000);
-    let log = log_of(&[("LOG_LEVEL", "debug")], &["ann", "ann", &long]).await;
+    let log =
+        log_of(&[("LOG_LEVEL", "debug"), ("CACHE_KEY_PREFIX", "w:")], &["ann", "ann", &long]).await;
     // A connection that ends may have a line too.
     assert!(log.matches(" DEBUG ").count() <= 6, "{log}");
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("DEBUG decision ")).collect();
@@ -165,7 +166,7 @@ async fn each_decision_is_one_line_at_debug_and_libraries_are_silent() {
         (lines[1], "result=\"over_limit\" overall=\"over_limit\""),
     ] {
         let start = "decision domain=\"shop\" descriptor=\"user=ann\" rule=\"user\" \
-                     key=\"{shop|user=ann}f31536000\" limit=1 per year hits=1 used_before=";
+                     key=\"w:{shop|user=ann}f31536000\" limit=1 per year hits=1 used_before=";
         assert!(line.contains(start) && line.ends_with(rest), "{line}");
     }
     assert!(lines[1].contains(" used_before=1 remaining=0 retry_after_ms="), "{}", lines[1]);

@@ -306,7 +306,7 @@ async fn states_are_shown_counted_and_reset() {
         assert_eq!((ran.code, ran.err.as_str()), (Some(1), wanted));
     }
 
-    assert!(good(&weir, "reset -d shop user=ann").contains("  reset:  {shop|user=ann}"));
+    assert!(good(&weir, "reset -d shop user=ann").contains("  reset:  weir:{shop|user=ann}"));
     assert_eq!(user(&weir, "ann").await, Code::Ok);
     let ran = at(weir.debug, "state -d shop other=1");
     assert!(ran.code == Some(1) && ran.err.starts_with("error: nothing is counted"), "{}", ran.err);

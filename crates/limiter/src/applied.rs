@@ -7,7 +7,7 @@ use super::lookup::{KeyValues, Lookup, Match, Matched};
 use super::{Options, Override, Request};
 use crate::controls::{ActiveView, Effect};
 use weir_limit::Plan;
-use weir_rules::{Domain, Rule, override_path};
+use weir_rules::{Rule, override_path};
 use weir_store::key_text;
 
 /// What applies to one descriptor.
@@ -20,7 +20,7 @@ pub struct Applied<'s> {
     /// The limits of the key, if any; with the numbers of a control that changes them. A control that
     /// blocks or allows leaves them as they are.
     pub plan: Option<Arc<Plan>>,
-    /// The key in Redis, without its prefix.
+    /// The key in Redis.
     pub key: Option<String>,
     /// The path in metrics.
     pub metric_path: Option<String>,
@@ -32,15 +32,15 @@ pub struct Applied<'s> {
 /// # Errors
 ///
 /// The index of a descriptor whose own limit is invalid, and why.
-pub fn applied<'s>(
+pub(super) fn applied<'s>(
     active: impl Into<ActiveView<'s>>,
     request: &Request<'_>,
+    key_prefix: &str,
 ) -> Result<Vec<Applied<'s>>, (usize, &'static str)> {
     let mut key_values: KeyValues<'_> = None;
     let lookup = look_up(active.into(), request, &mut key_values)?;
-    let domain = lookup.domain;
-    let applied = lookup.matched.iter().map(|matched| Applied::new(request, domain, matched));
-    Ok(applied.collect())
+    let applied = |matched| Applied::new(request, &lookup, matched, key_prefix);
+    Ok(lookup.matched.iter().map(applied).collect())
 }
 
 /// Looks up the descriptors of a request as decisions do.
@@ -73,18 +73,22 @@ pub(super) fn look_up<'s: 'r, 'r>(
 impl<'s> Applied<'s> {
     pub(super) fn new(
         request: &Request<'_>,
-        domain: Option<&Domain>,
+        lookup: &Lookup<'s, '_>,
         matched: &Matched<'s, '_>,
+        key_prefix: &str,
     ) -> Applied<'s> {
         let (rule, plan) = (matched.applies.rule(), matched.counted_plan());
-        let together = domain.is_some_and(|domain| domain.together);
         let entries = matched.descriptor.entries;
+        let text = |plan| {
+            let key = key(request.domain, matched, plan).0;
+            key_text(key_prefix, &key, plan, lookup.is_together())
+        };
         Applied {
             rule,
             effect: matched.effect,
             plan: plan.cloned(),
-            key: plan.map(|plan| key_text(&key(request.domain, matched, plan).0, plan, together)),
-            metric_path: match (&matched.applies, domain) {
+            key: plan.map(|plan| text(plan)),
+            metric_path: match (&matched.applies, lookup.domain) {
                 (Match::Rule(found), Some(domain)) if found.rule.series.is_some() => {
                     Some(domain.metric_path(found.rule, entries))
                 }

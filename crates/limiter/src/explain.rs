@@ -11,8 +11,9 @@ pub use self::live::{LiveDescriptor, explain_live};
 use serde::{Deserialize, Serialize};
 
 use self::near::describe;
+use crate::Request;
+use crate::applied::{Applied, applied};
 use crate::controls::{ActiveView, Control};
-use crate::{Applied, Request, applied};
 use weir_common::entry::OwnedEntry;
 use weir_limit::Limit;
 use weir_rules::{Candidate, MatchKind, Origin, ReserveStep, Rule, RuleDescription, Step};
@@ -117,7 +118,7 @@ pub fn explain<'s>(
     let active = active.into();
     let rules = active.rules;
     let domain = rules.domain(request.domain);
-    let all = applied(active, request)
+    let all = applied(active, request, key_prefix)
         .map_err(|(i, why)| format!("descriptor {} has an invalid limit: {why}", i + 1))?;
     let found: Vec<Option<&Rule>> = request
         .descriptors
@@ -174,7 +175,7 @@ pub fn explain<'s>(
             control: effect.map(|effect| effect.control().clone()),
             sent_limit: sent.map(ToString::to_string),
             limits: limits.flat_map(|plan| plan.limits()).map(Limit::to_string).collect(),
-            key: key.map(|key| format!("{key_prefix}{key}")),
+            key,
             metric: metric_path.map(|path| format!("{}.{path}", request.domain)),
             quota: is_quota,
             near_misses: near

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::applied::{Applied, look_up};
 use super::charges::key;
 use super::lookup::{KeyValues, Lookup};
-use super::{Descriptor, Request};
+use super::{Descriptor, Limiter, Request};
 use crate::controls::ActiveView;
 use weir_common::entry::OwnedEntry;
 use weir_limit::{KeyState, Micros};
@@ -48,7 +48,7 @@ pub enum ResetError {
 /// The descriptor's own limit is invalid; the error says why. Failures of the store are part of the
 /// result.
 pub async fn inspect<'s>(
-    store: &impl States,
+    limiter: &Limiter<impl States>,
     active: impl Into<ActiveView<'s>>,
     domain: &str,
     descriptor: &Descriptor<'_>,
@@ -59,13 +59,13 @@ pub async fn inspect<'s>(
     let mut key_values: KeyValues<'_> = None;
     let lookup = look_up(active.into(), &request, &mut key_values).map_err(|(_, why)| why)?;
     let state = match state_key(domain, &lookup) {
-        Some(key) => Some(store.read(key, spans, budget).await),
+        Some(key) => Some(limiter.store.read(key, spans, budget).await),
         None => None,
     };
     Ok(Inspection {
         domain: domain.to_owned(),
         entries: OwnedEntry::copied(descriptor.entries.iter().copied()),
-        applied: applied(&request, &lookup),
+        applied: applied(&request, &lookup, &limiter.options.key_prefix),
         state,
         spans: spans.to_vec(),
     })
@@ -78,7 +78,7 @@ pub async fn inspect<'s>(
 ///
 /// The descriptor's own limit is invalid, or the store failed.
 pub async fn reset<'s>(
-    store: &impl States,
+    limiter: &Limiter<impl States>,
     active: impl Into<ActiveView<'s>>,
     domain: &str,
     descriptor: &Descriptor<'_>,
@@ -89,9 +89,9 @@ pub async fn reset<'s>(
     let lookup = look_up(active.into(), &request, &mut key_values);
     let lookup = lookup.map_err(|(_, why)| ResetError::BadDescriptor(why))?;
     if let Some(key) = state_key(domain, &lookup) {
-        store.reset(key, budget).await.map_err(ResetError::Store)?;
+        limiter.store.reset(key, budget).await.map_err(ResetError::Store)?;
     }
-    Ok(applied(&request, &lookup))
+    Ok(applied(&request, &lookup, &limiter.options.key_prefix))
 }
 
 /// Returns a request with one descriptor.
@@ -109,10 +109,10 @@ fn state_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey
     Some(StateKey { key, plan, together, id })
 }
 
-fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>) -> Applied<'s> {
+fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>, key_prefix: &str) -> Applied<'s> {
     lookup
         .matched
         .first()
-        .map(|matched| Applied::new(request, lookup.domain, matched))
+        .map(|matched| Applied::new(request, lookup, matched, key_prefix))
         .unwrap_or_default()
 }

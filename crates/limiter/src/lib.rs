@@ -33,7 +33,7 @@ mod tests;
 pub mod top;
 mod top_keys;
 
-pub use applied::{Applied, applied};
+pub use applied::Applied;
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialSample, Denials, rule_id};
 pub use holds::Holds;
@@ -64,7 +64,7 @@ const REFUND_LOG_INTERVAL: Duration = Duration::from_secs(60);
 struct LibraryPage;
 
 /// How requests are decided, besides the rules.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Every request passes; statuses are as without it.
     pub shadow_mode: bool,
@@ -77,6 +77,8 @@ pub struct Options {
     pub logged_denials: u32,
     /// The maximum number of unknown domains that are counted separately.
     pub max_series: usize,
+    /// The prefix of keys in Redis, for the log and for what operators see.
+    pub key_prefix: Box<str>,
 }
 
 impl Default for Options {
@@ -88,6 +90,7 @@ impl Default for Options {
             max_descriptors: 256,
             logged_denials: 0,
             max_series: 10_000,
+            key_prefix: "weir:".into(),
         }
     }
 }

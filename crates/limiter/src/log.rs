@@ -23,7 +23,7 @@ struct Line<'a> {
     domain: String,
     descriptor: String,
     rule: Option<&'a str>,
-    /// The key in Redis, without its prefix.
+    /// The key in Redis.
     key: Option<String>,
     limit: Option<&'a Limit>,
     hits: Option<i64>,
@@ -53,15 +53,20 @@ macro_rules! write_line {
     }};
 }
 
-/// Logs the decision on each descriptor. An answer that is missing was not needed.
+/// A request with its answers. An answer that is missing was not needed.
+#[derive(Clone, Copy)]
+pub(super) struct Decided<'a, 's, 'r> {
+    pub request: &'a Request<'a>,
+    pub lookup: &'a Lookup<'s, 'r>,
+    pub answers: &'a [Answer],
+    /// The prefix of keys in Redis.
+    pub key_prefix: &'a str,
+}
+
+/// Logs the decision on each descriptor.
 #[cold]
-pub(super) fn decisions(
-    request: &Request<'_>,
-    lookup: &Lookup<'_, '_>,
-    answers: &[Answer],
-    overall: &'static str,
-) {
-    for line in lines(request, lookup, answers, overall) {
+pub(super) fn decisions(decided: Decided<'_, '_, '_>, overall: &'static str) {
+    for line in lines(decided, overall) {
         write_line!(debug, "decision", &line,);
     }
 }
@@ -74,33 +79,32 @@ pub(super) fn invalid(domain: &str, error: &RequestError) {
     }
 }
 
-fn lines<'a>(
-    request: &'a Request<'_>,
-    lookup: &'a Lookup<'_, '_>,
-    answers: &'a [Answer],
+fn lines<'a, 's, 'r>(
+    decided: Decided<'a, 's, 'r>,
     overall: &'static str,
 ) -> impl Iterator<Item = Line<'a>> {
-    let mut answers = answers.iter();
-    lookup.matched.iter().map(move |matched| {
+    let mut answers = decided.answers.iter();
+    decided.lookup.matched.iter().map(move |matched| {
         let answer = matched.plan().and_then(|_| answers.next());
-        line(request, lookup, matched, answer, overall)
+        line(decided, matched, answer, overall)
     })
 }
 
 fn line<'a>(
-    request: &Request<'_>,
-    lookup: &Lookup<'_, '_>,
+    decided: Decided<'a, '_, '_>,
     matched: &'a Matched<'_, '_>,
     answer: Option<&Answer>,
     overall: &'static str,
 ) -> Line<'a> {
+    let Decided { request, lookup, key_prefix, .. } = decided;
     let (plan, rule) = (matched.plan(), matched.applies.rule());
     let mut line = Line {
         domain: shortened(request.domain),
         descriptor: descriptor(matched.descriptor.entries),
         rule: rule.map(|rule| rule.path()),
         key: plan.map(|plan| {
-            key_text(&key(request.domain, matched, plan).0, plan, lookup.is_together())
+            let key = key(request.domain, matched, plan).0;
+            key_text(key_prefix, &key, plan, lookup.is_together())
         }),
         limit: None,
         hits: plan.map(|_| match matched.op {
@@ -226,19 +230,13 @@ impl DenialLog {
 
     /// Logs the denial of a request by the first descriptor that is over its limit.
     #[cold]
-    pub fn log(
-        &self,
-        request: &Request<'_>,
-        lookup: &Lookup<'_, '_>,
-        answers: &[Answer],
-        statuses: &[Status<'_>],
-    ) {
+    pub fn log(&self, decided: Decided<'_, '_, '_>, statuses: &[Status<'_>]) {
         // At level debug there is a line about every decision.
         if tracing::enabled!(tracing::Level::DEBUG) || !tracing::enabled!(tracing::Level::INFO) {
             return;
         }
         let Some(suppressed) = self.sample.pass() else { return };
-        let lines = lines(request, lookup, answers, "over_limit");
+        let lines = lines(decided, "over_limit");
         let denied = zip(lines, statuses).find(|(_, status)| status.over_limit);
         if let Some((line, _)) = denied {
             write_line!(info, "request denied", &line, suppressed,);

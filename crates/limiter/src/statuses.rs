@@ -1,6 +1,7 @@
 //! Makes the statuses and the overall decision of a request from the answers of the store, and counts them.
 
 use super::charges::Charges;
+use super::log::Decided;
 use super::lookup::{Lookup, Matched};
 use super::metrics::add;
 use super::stats::CountedHits;
@@ -81,14 +82,15 @@ impl<S: Store> Limiter<S> {
         add(if over { &self.counts.over_limit } else { &self.counts.ok });
         if over {
             if self.denial_log.is_on() {
-                self.denial_log.log(request, lookup, answers, statuses);
+                self.denial_log.log(self.decided(request, lookup, answers), statuses);
             }
             if self.denials.are_wanted() {
                 self.denials.add(request, lookup, answers, statuses);
             }
         }
         if tracing::enabled!(tracing::Level::DEBUG) {
-            log::decisions(request, lookup, answers, if over { "over_limit" } else { "ok" });
+            let overall = if over { "over_limit" } else { "ok" };
+            log::decisions(self.decided(request, lookup, answers), overall);
         }
         *over_limit = over;
         Ok(())
@@ -229,9 +231,19 @@ impl<S: Store> Limiter<S> {
         add(&self.counts.store_error);
         stats::count_errors(lookup, answers);
         if tracing::enabled!(tracing::Level::DEBUG) {
-            log::decisions(request, lookup, answers, "error");
+            log::decisions(self.decided(request, lookup, answers), "error");
         }
         error.into()
+    }
+
+    /// Returns what the log says about a request.
+    fn decided<'a, 's, 'r>(
+        &'a self,
+        request: &'a Request<'_>,
+        lookup: &'a Lookup<'s, 'r>,
+        answers: &'a [Answer],
+    ) -> Decided<'a, 's, 'r> {
+        Decided { request, lookup, answers, key_prefix: &self.options.key_prefix }
     }
 }
 

@@ -15,13 +15,12 @@ use weir_limit::Plan;
 const MAX_NAME: usize = 200;
 const HASH_HEX: usize = 32;
 
-/// Returns the key of `key` and `plan` without its prefix, for the log. `together`: whether its domain has
-/// `charge: together`.
-pub fn key_text(key: &Key<'_>, plan: &Plan, together: bool) -> String {
-    String::from_utf8_lossy(&write("", key, plan, together)).into_owned()
+/// Returns the key of `key` and `plan`, for people. `together`: whether its domain has `charge: together`.
+pub fn key_text(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> String {
+    String::from_utf8_lossy(&write(prefix, key, plan, together)).into_owned()
 }
 
-/// Returns the key of `key` and `plan`, as [`key_text`] does, with its prefix.
+/// Returns the key of `key` and `plan`, as [`key_text`] does, as Redis gets it.
 pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> Box<[u8]> {
     let mut text = String::with_capacity(96);
     text.push_str(prefix);
@@ -166,8 +165,8 @@ mod tests {
     fn keys_differ_by_shape() {
         let key = Key { domain: "d", entries: &[] };
         assert_ne!(
-            key_text(&key, &plan(Unit::Minute), false),
-            key_text(&key, &plan(Unit::Hour), false)
+            key_text("weir:", &key, &plan(Unit::Minute), false),
+            key_text("weir:", &key, &plan(Unit::Hour), false)
         );
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Explained, ExplainedDescriptor, explain};
 use crate::controls::ActiveView;
-use crate::{Descriptor, ReadState, Request, inspect};
+use crate::{Descriptor, Limiter, ReadState, Request, inspect};
 use weir_common::entry::Entry;
 use weir_store::States;
 
@@ -23,7 +23,7 @@ pub struct LiveDescriptor {
 }
 
 /// Explains a request with these descriptors, and reads what the key of each has counted. Changes
-/// nothing. Ends within `budget`. Keys have no prefix.
+/// nothing. Ends within `budget`.
 ///
 /// A handler parses each parameter `descriptor` as a
 /// [`DescriptorArg`](weir_common::descriptor::DescriptorArg), whose error is one for the client, and passes
@@ -34,7 +34,7 @@ pub struct LiveDescriptor {
 /// The domain is empty, or there are no descriptors or too many; the error is one for the client.
 /// Failures of the store are part of the result.
 pub async fn explain_live<'s>(
-    store: &impl States,
+    limiter: &Limiter<impl States>,
     active: impl Into<ActiveView<'s>>,
     domain: &str,
     descriptors: &[Vec<Entry<'_>>],
@@ -51,13 +51,14 @@ pub async fn explain_live<'s>(
     let descriptors: Vec<Descriptor<'_>> =
         descriptors.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
     let request = Request { domain, descriptors: &descriptors, ..Request::default() };
-    let Explained { domain, descriptors: explained } = explain(active, &request, "")?;
+    let Explained { domain, descriptors: explained } =
+        explain(active, &request, &limiter.options.key_prefix)?;
     let mut live = Vec::with_capacity(explained.len());
     for (descriptor, explained) in std::iter::zip(&descriptors, explained) {
         let rest = end.saturating_duration_since(Instant::now());
         let state = match explained.key {
             Some(_) => {
-                Some(inspect(store, active, &domain, descriptor, &[], rest).await?.describe())
+                Some(inspect(limiter, active, &domain, descriptor, &[], rest).await?.describe())
             }
             None => None,
         };

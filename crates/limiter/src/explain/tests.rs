@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::super::Limiter;
 use super::live::{MAX_DESCRIPTORS, explain_live};
 use crate::controls::{ActiveRules, Control};
 use weir_common::clock::ManualClock;
@@ -38,8 +39,9 @@ async fn explained(domain: &str, descriptors: &[&[(&str, &str)]]) -> Result<Valu
     let snapshot = active.load();
     let descriptors: Vec<_> = descriptors.iter().map(|entries| entries.to_vec()).collect();
     let store = MemoryStore::new(Arc::new(ManualClock::new(1_700_049_600 * SECOND)), 1_000);
+    let limiter = Limiter::new(store, crate::Options::default());
     let view = &**snapshot.as_ref().unwrap();
-    let explained = explain_live(&store, view, domain, &descriptors, BUDGET).await?;
+    let explained = explain_live(&limiter, view, domain, &descriptors, BUDGET).await?;
     Ok(serde_json::to_value(explained).unwrap())
 }
 
@@ -52,6 +54,8 @@ async fn each_descriptor_has_its_control_and_its_state() {
     assert_eq!(limited["limits"][0], "5 per day");
     assert_eq!(limited["state"]["limits"][0]["text"], "9 per day");
     assert_eq!(limited["state"]["limits"][0]["remaining"], 9);
+    assert_eq!(limited["key"], "weir:{d|user=ann}f86400");
+    assert_eq!(limited["state"]["key"], limited["key"]);
     assert_eq!(blocked["control"]["id"], "b");
     assert_eq!((&blocked["matched"], &blocked["state"]), (&Value::Bool(false), &Value::Null));
 }

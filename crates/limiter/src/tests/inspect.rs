@@ -34,14 +34,14 @@ impl Bench {
         spans: &[u64],
     ) -> Inspection<'_> {
         let descriptor = Descriptor { entries, limit, ..Default::default() };
-        let (store, rules) = (self.limiter.store(), &self.rules);
-        inspect(store, rules, "d", &descriptor, spans, BUDGET).await.unwrap()
+        let (limiter, rules) = (&self.limiter, &self.rules);
+        inspect(limiter, rules, "d", &descriptor, spans, BUDGET).await.unwrap()
     }
 
     async fn reset(&self, entries: &[Entry<'_>]) -> Applied<'_> {
         let descriptor = Descriptor { entries, ..Default::default() };
-        let (store, rules) = (self.limiter.store(), &self.rules);
-        reset(store, rules, "d", &descriptor, BUDGET).await.unwrap()
+        let (limiter, rules) = (&self.limiter, &self.rules);
+        reset(limiter, rules, "d", &descriptor, BUDGET).await.unwrap()
     }
 }
 
@@ -68,7 +68,7 @@ async fn all_limits_of_a_key_are_shown_as_json() {
         "entries": [{ "key": "a", "value": "x" }],
         "rule": rule.describe(),
         "control": null,
-        "key": "{d|a=x}f60+l600",
+        "key": "weir:{d|a=x}f60+l600",
         "limits": [
             {
                 "name": "burst", "algorithm": "fixed_window", "n": 3, "text": "3 per minute",
@@ -111,7 +111,7 @@ async fn the_key_is_that_of_decisions() {
     // The rule shares its threshold.
     let shared = bench.inspect(&[("path", "/api/3")], &[]).await;
     assert_eq!(used(&shared), [2]);
-    assert_eq!(shared.applied.key.as_deref(), Some("{d|path=/api/*}f3600"));
+    assert_eq!(shared.applied.key.as_deref(), Some("weir:{d|path=/api/*}f3600"));
 
     // The entry of the hold id is not part of the key.
     let descriptor = |id| [("user", "ann"), ("id", id)];
@@ -131,8 +131,8 @@ async fn the_key_is_that_of_decisions() {
     assert_eq!((used(&sent), sent.applied.rule.is_none()), (vec![2], true));
     assert_eq!(serde_json::to_value(sent.describe()).unwrap()["limits"][0]["remaining"], 7);
     let descriptor = Descriptor { limit: Some(Override::default()), ..Default::default() };
-    let (store, rules) = (bench.limiter.store(), &bench.rules);
-    let invalid = inspect(store, rules, "d", &descriptor, &[], BUDGET).await;
+    let (limiter, rules) = (&bench.limiter, &bench.rules);
+    let invalid = inspect(limiter, rules, "d", &descriptor, &[], BUDGET).await;
     assert!(invalid.is_err_and(|error| error.contains("limit.unit is unknown")));
 }
 
@@ -146,9 +146,9 @@ async fn what_is_not_counted_has_no_state() {
         assert!(json["limits"] == serde_json::json!([]) && json["error"].is_null());
         assert!(bench.reset(&[(key, "x")]).await.key.is_none());
     }
-    let (store, rules) = (bench.limiter.store(), &bench.rules);
+    let (limiter, rules) = (&bench.limiter, &bench.rules);
     let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
-    let elsewhere = inspect(store, rules, "e", &descriptor, &[], BUDGET).await.unwrap();
+    let elsewhere = inspect(limiter, rules, "e", &descriptor, &[], BUDGET).await.unwrap();
     assert!(elsewhere.state.is_none() && elsewhere.applied.rule.is_none());
 }
 
@@ -162,7 +162,7 @@ async fn a_reset_descriptor_starts_over() {
     }
     let over = |value| bench.ask(&[("a", value)]).0;
     assert!(over("x") && over("y"));
-    assert_eq!(bench.reset(&[("a", "x")]).await.key.as_deref(), Some("{d|a=x}f60+l600"));
+    assert_eq!(bench.reset(&[("a", "x")]).await.key.as_deref(), Some("weir:{d|a=x}f60+l600"));
     assert_eq!(used(&bench.inspect(&[("a", "x")], &[]).await), [0, 0]);
     assert!(!over("x") && over("y"));
 }
@@ -174,13 +174,14 @@ async fn a_failing_store_is_shown_as_such() {
     let store = Fake::new(MemoryStore::new(clock.clone(), 10));
     store.fail(|_| Some(StoreError::TimedOut));
     let guard = Guard::new(store, clock, OnStoreFailure::Allow, 1, 10);
+    let limiter = Limiter::new(guard, crate::Options::default());
     let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
-    let json = inspect(&guard, &bench.rules, "d", &descriptor, &[SECOND], BUDGET).await;
+    let json = inspect(&limiter, &bench.rules, "d", &descriptor, &[SECOND], BUDGET).await;
     let json = serde_json::to_value(json.unwrap().describe()).unwrap();
     assert_eq!(json["error"], "the store did not answer in time");
     assert!(json["limits"][0]["n"] == 3 && json["limits"][0]["used"].is_null());
     assert!(json["counts"].is_null());
-    let failed = reset(&guard, &bench.rules, "d", &descriptor, BUDGET).await;
+    let failed = reset(&limiter, &bench.rules, "d", &descriptor, BUDGET).await;
     assert_eq!(failed.err(), Some(ResetError::Store(StoreError::TimedOut)));
 }
 
@@ -190,6 +191,6 @@ fn inspecting_may_move_between_threads() {
     fn is_send(_: impl Send) {}
     let bench = Bench::new(RULES);
     let descriptor = Descriptor::default();
-    is_send(inspect(bench.limiter.store(), &bench.rules, "d", &descriptor, &[], BUDGET));
-    is_send(reset(bench.limiter.store(), &bench.rules, "d", &descriptor, BUDGET));
+    is_send(inspect(&bench.limiter, &bench.rules, "d", &descriptor, &[], BUDGET));
+    is_send(reset(&bench.limiter, &bench.rules, "d", &descriptor, BUDGET));
 }
