@@ -13,7 +13,6 @@ use super::output::{Output, finish};
 use super::rule_files::{self, RuleFileArgs};
 use super::size::parse_size;
 use json::as_json;
-pub(super) use json::problem_json;
 use weir_common::escape::escape;
 use weir_common::number::count;
 use weir_rules::{DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Rule, Severity, SourceFile};

@@ -103,7 +103,8 @@ fn a_manifest_may_be_one_line() {
 fn replays_have_a_bounded_number_of_fields() {
     let replay = |descriptors: &str| {
         let command = format!("replay rules.yaml --traffic log.jsonl -d d {descriptors}");
-        let (good, printed) = weir(&[("log.jsonl", "{\"time\": 1767225600, \"a\": 1}\n")], &command);
+        let (good, printed) =
+            weir(&[("log.jsonl", "{\"time\": 1767225600, \"a\": 1}\n")], &command);
         assert!(!good, "{printed}");
         printed
     };

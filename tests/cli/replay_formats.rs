@@ -131,8 +131,7 @@ fn errors_name_the_place_and_what_to_write() {
         "{out}"
     );
     let format = "%START_TIME% %REQ(:METHOD)% %REQ(:PATH)%";
-    let (_, out, _) =
-        replay(&["--log-format", format, "--descriptor", "client={path}"], "GET /\n");
+    let (_, out, _) = replay(&["--log-format", format, "--descriptor", "client={path}"], "GET /\n");
     assert!(
         out.contains("line 1: not in the format of --log-format: copy the format from"),
         "{out}"

@@ -10,7 +10,10 @@ const HELP: [(&str, &str); 11] = [
     ("!!binary", "write text encoded as base64, padded with `=`, or remove the tag"),
     ("tab", "indent with spaces, not with a tab"),
     ("anchor or alias", OTHER_HELP),
-    ("mapping values are not allowed", "indent as the siblings are, and quote a value with `: ` in it"),
+    (
+        "mapping values are not allowed",
+        "indent as the siblings are, and quote a value with `: ` in it",
+    ),
     ("unclosed bracket", "close it with a ] or }"),
     ("quoted scalar", "close the quote that is open above"),
     ("indentation", "indent the line with as many spaces as its siblings"),

@@ -18,7 +18,7 @@ pub(super) fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json:
 }
 
 /// Returns a problem as JSON.
-pub(in crate::cli) fn problem_json(problem: &Problem) -> serde_json::Value {
+fn problem_json(problem: &Problem) -> serde_json::Value {
     json!({
         "severity": if problem.is_error() { "error" } else { "warning" },
         "file": problem.file,

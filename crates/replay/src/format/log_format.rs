@@ -133,7 +133,8 @@ pub(crate) fn parse(format: &str) -> Result<Pattern, String> {
     push(&mut pattern, rest);
     match pattern.columns.is_empty() {
         true => {
-            Err("there is no value in it: write Envoy's operators, such as `%REQ(:PATH)%`".to_owned())
+            Err("there is no value in it: write Envoy's operators, such as `%REQ(:PATH)%`"
+                .to_owned())
         }
         false => Ok(pattern),
     }
@@ -153,9 +154,11 @@ fn operator(text: &str) -> Result<(Column, &str), String> {
     let end = text[1..].find(|c| !is_name(c)).map_or(text.len(), |at| at + 1);
     let (name, mut rest) = (&text[1..end], &text[end..]);
     if name.is_empty() {
-        return Err("`%` starts no operator: write one of Envoy's, such as `%REQ(:PATH)%`, or `%%` for a \
+        return Err(
+            "`%` starts no operator: write one of Envoy's, such as `%REQ(:PATH)%`, or `%%` for a \
                     percent sign"
-            .to_owned());
+                .to_owned(),
+        );
     }
     let mut argument = None;
     if let Some(inner) = rest.strip_prefix('(') {

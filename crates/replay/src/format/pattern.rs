@@ -36,11 +36,8 @@ pub(crate) enum Content {
 const REQUEST: [&str; 3] = ["method", "path", "protocol"];
 
 /// The fields that have the address of the client, if a proxy wrote the log.
-const REMOTE: [&str; 3] = [
-    "downstream_remote_address",
-    "downstream_remote_address_without_port",
-    "remote_host",
-];
+const REMOTE: [&str; 3] =
+    ["downstream_remote_address", "downstream_remote_address_without_port", "remote_host"];
 
 /// A format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -319,7 +316,9 @@ mod tests {
         let found = values(&parse(ENVOY).unwrap(), None, &names, line).unwrap();
         assert_eq!(found, [time, "none", "DPE", "none", "none", "none"]);
         let list = "10.0.0.1, 10.0.0.2";
-        let found = values(&parse(ENVOY).unwrap(), None, &names, &ENVOY_LINE.replace("10.0.0.1", list)).unwrap();
+        let found =
+            values(&parse(ENVOY).unwrap(), None, &names, &ENVOY_LINE.replace("10.0.0.1", list))
+                .unwrap();
         assert_eq!(found, [time, "/a?b=c", "none", list, "none", "10.0.0.2"]);
         let cut = &ENVOY_LINE[..ENVOY_LINE.len() - 1];
         for line in ["GET / 200", "[2026] \"GET / HTTP/1.1\" 200", "[]", cut] {
@@ -360,7 +359,8 @@ mod tests {
             "none",
         ];
         assert_eq!(values(&parse(ISTIO).unwrap(), None, &names, ISTIO_LINE).unwrap(), expected);
-        let hops = values(&parse(ISTIO).unwrap(), Some(1), &["client_address"], ISTIO_LINE).unwrap();
+        let hops =
+            values(&parse(ISTIO).unwrap(), Some(1), &["client_address"], ISTIO_LINE).unwrap();
         assert_eq!(hops, ["192.0.2.1"]);
         let cut = &ISTIO_LINE[..ISTIO_LINE.len() - 20];
         assert_eq!(values(&parse(ISTIO).unwrap(), None, &names, cut), None);

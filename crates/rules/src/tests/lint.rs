@@ -211,7 +211,9 @@ fn values_that_are_networks() {
         let found = of(&text);
         assert!(found.len() == 1 && found[0].ends_with(warned), "{value} {at}: {found:?}");
     }
-    for value in ["'*'", "10.0.*", "10/8", "1.2.3/8", "10.0.0.0/33", "10.0.0.1", "/a", "''", "'^/a'"] {
+    for value in
+        ["'*'", "10.0.*", "10/8", "1.2.3/8", "10.0.0.0/33", "10.0.0.1", "/a", "''", "'^/a'"]
+    {
         assert_eq!(of(&format!("- {{ key: ip, value: {value}, L }}\n")), [""; 0], "{value}");
     }
     assert_eq!(of("- { key: masked_remote_address, value: 10.0.0.0/8, L }\n"), [""; 0]);

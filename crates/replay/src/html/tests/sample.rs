@@ -308,11 +308,8 @@ pub(super) fn hostile() -> Report {
     }
     let traffic = &mut report.traffic;
     (traffic.name, traffic.domain) = (text(0), text(1));
-    let descriptor = |i| DescriptorReport {
-        text: text(i),
-        missing: u64::MAX,
-        missing_field: Some(text(i)),
-    };
+    let descriptor =
+        |i| DescriptorReport { text: text(i), missing: u64::MAX, missing_field: Some(text(i)) };
     traffic.descriptors = (0..140).map(descriptor).collect();
     traffic.examples = (0..5).map(|i| InvalidLine { line: u64::MAX, error: text(i) }).collect();
     traffic.invalid = u64::MAX;

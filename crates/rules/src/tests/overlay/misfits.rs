@@ -155,7 +155,8 @@ descriptors:
 - { key: a, rate_limit: { unit: day, charge_denied: true } }
 - { key: b, rate_limit: { unit: day } }
 ";
-    let together = "patches: [{ match: {}, set_domain: { charge: together, on_store_failure: deny } }]";
+    let together =
+        "patches: [{ match: {}, set_domain: { charge: together, on_store_failure: deny } }]";
     for merged in [false, true] {
         let loaded = load(vec![file("rules.yaml", rules)], &[together], merged);
         let [problem] = &loaded.problems[..] else { panic!("{:?}", loaded.problems) };
@@ -171,7 +172,10 @@ descriptors:
     let (set, report) = patched(&rules.replace(", charge_denied: true", ""), patches);
     assert!(set.domain("d").unwrap().together);
     let [failed] = &lines(&report)[..] else { panic!("{report:?}") };
-    assert!(failed.contains("error: rule 'd.b' (rules.yaml:5:3) loads without this patch"), "{failed}");
+    assert!(
+        failed.contains("error: rule 'd.b' (rules.yaml:5:3) loads without this patch"),
+        "{failed}"
+    );
     let mut limits = set.rules().flat_map(|rule| rule.plan.as_ref().unwrap().limits().to_vec());
     assert!(limits.all(|limit| !limit.charge_denied));
     assert_eq!((report.failed_patches, report.patched_rules), (1, 0));
