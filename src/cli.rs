@@ -8,8 +8,6 @@ mod explain;
 mod health;
 mod hit;
 mod http_client;
-mod json_body;
-mod man;
 mod operator;
 mod output;
 mod print;
@@ -21,7 +19,6 @@ mod size;
 mod test;
 #[cfg(test)]
 mod tests;
-mod tls_mismatch;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -95,8 +92,6 @@ enum Command {
     Settings,
     /// Print a completion script for a shell.
     Completions(completions::CompletionsArgs),
-    /// Write the manual pages.
-    Man(man::ManArgs),
 }
 
 /// The tip for `weir convert`, which weir does not have: a conversion can limit nothing without an error.
@@ -131,7 +126,6 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Reset(args) => state::reset(&args),
         Command::Settings => settings::run(),
         Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
     }
 }
 

@@ -13,13 +13,9 @@ use super::output::{Output, finish};
 use super::rule_files::{self, RuleFileArgs};
 use super::size::parse_size;
 use json::as_json;
-pub(super) use json::problem_json;
 use weir_common::escape::escape;
 use weir_common::number::count;
 use weir_rules::{DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Rule, Severity, SourceFile};
-
-/// Wildcards of one node that slow its look-ups noticeably: each takes 20 ns to 50 ns.
-const MANY_WILDCARDS: usize = 64;
 
 /// Characters of the widest column that is padded: one long key does not widen every row.
 const MAX_COLUMN_WIDTH: usize = 100;
@@ -135,14 +131,6 @@ fn print_text(
     for [domain, rule, limit, flags] in &rows {
         let [a, b, c] = widths;
         writeln!(out, "{}", format!("{domain:a$}  {rule:b$}  {limit:c$}  {flags}").trim_end())?;
-    }
-    for (node, count) in loaded.rules.wildcards(MANY_WILDCARDS) {
-        let node = escape(&node);
-        writeln!(
-            out,
-            "note: {node} has {count} wildcards, tried one by one in file order: \
-             use exact values, or a common prefix in the key, where you can"
-        )?;
     }
     writeln!(
         out,

@@ -13,9 +13,8 @@ use serde_json::Value;
 use super::descriptor_args::parse_request;
 use super::operator::api_client::{ApiClient, ClientError, ServerArgs, read, with_query};
 use super::output::{Output, finish};
+use super::print;
 use super::rule_files::{self, RuleFileArgs};
-use super::{json_body, print};
-use crate::service::{Descriptors, RequestView};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_limiter::explain::{Explained, LiveDescriptor, explain};
 use weir_limiter::{Descriptor, Request};
@@ -45,14 +44,11 @@ pub struct ExplainArgs {
     paths: Vec<PathBuf>,
     /// The domain, and the descriptors of one request, each as `key=value,key2=value2`. Write it last.
     #[arg(short, long, num_args = 2.., value_names = ["DOMAIN", "DESCRIPTOR"])]
-    #[arg(required_unless_present_any = ["json", "envoy_actions"])]
+    #[arg(required_unless_present = "envoy_actions")]
     domain: Vec<String>,
-    /// Instead of -d: the request as the body of `/json`; `-` reads it from standard input.
-    #[arg(long, value_name = "BODY", conflicts_with_all = ["domain", "server"])]
-    json: Option<String>,
     /// Instead of -d: print the items of Envoy's `rate_limits` that reserve hits of a rule with `reserve`, and settle
     /// them.
-    #[arg(long, value_name = "RULE", conflicts_with_all = ["domain", "json", "server", "output"])]
+    #[arg(long, value_name = "RULE", conflicts_with_all = ["domain", "server", "output"])]
     envoy_actions: Option<String>,
     #[command(flatten)]
     rule_files: RuleFileArgs,
@@ -123,23 +119,11 @@ fn explain_there(args: &ExplainArgs) -> Result<Value, ClientError> {
 
 /// Explains by rule files.
 fn explain_here(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String> {
-    let explained = |request: &Request<'_>| {
-        let explained = explain(rules, request, &args.key_prefix)?;
-        serde_json::to_value(explained).map_err(|error| error.to_string())
-    };
-    if let Some(body) = &args.json {
-        let message = json_body::decode(body)?;
-        let view = RequestView::decode(&message, usize::MAX).map_err(|error| error.to_string())?;
-        let mut descriptors = Descriptors::new();
-        let request = view.request(&mut descriptors);
-        if request.domain.is_empty() || request.descriptors.is_empty() {
-            return Err("--json has no `domain`, or no `descriptors`".to_owned());
-        }
-        return explained(&request);
-    }
     let (domain, parsed) = parse_request(&args.domain)?;
     let entries: Vec<_> = parsed.iter().map(DescriptorArg::entries).collect();
     let descriptors: Vec<Descriptor<'_>> =
         entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
-    explained(&Request { domain, descriptors: &descriptors, ..Request::default() })
+    let request = Request { domain, descriptors: &descriptors, ..Request::default() };
+    let explained = explain(rules, &request, &args.key_prefix)?;
+    serde_json::to_value(explained).map_err(|error| error.to_string())
 }

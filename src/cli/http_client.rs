@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +13,6 @@ use http::{Method, Request, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::tls_mismatch::{is_not_tls, uses_tls};
 use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::http_client::{Body, HttpClient, HttpError, Target};
@@ -58,8 +56,8 @@ pub(super) struct Answer {
 pub(super) enum FetchError {
     #[error(transparent)]
     Http(#[from] HttpError),
-    #[error("the server uses TLS: write https:// in the URL")]
-    NeedsTls,
+    #[error("{0}; if the server uses TLS, write https:// in the URL")]
+    WithoutTls(HttpError),
     #[error("the server does not use TLS: write http:// in the URL")]
     NoTls,
     #[error("not within {0:?}: raise --timeout")]
@@ -101,15 +99,19 @@ pub(super) fn send(call: Call<'_>) -> Result<Answer, FetchError> {
         Err(FetchError::Http(HttpError::Connect(error))) if is_not_tls(&error) => {
             Err(FetchError::NoTls)
         }
-        Err(FetchError::Http(HttpError::Http(_))) if !target.is_tls && server_uses_tls(target) => {
-            Err(FetchError::NeedsTls)
+        Err(FetchError::Http(error @ HttpError::Http(_))) if !target.is_tls => {
+            Err(FetchError::WithoutTls(error))
         }
         answered => answered,
     }
 }
 
-fn server_uses_tls(target: &Target) -> bool {
-    (target.host.as_str(), target.port).to_socket_addrs().is_ok_and(uses_tls)
+/// Whether a handshake failed because the server answered something else than TLS.
+pub(super) fn is_not_tls(error: &io::Error) -> bool {
+    use rustls::{Error, InvalidMessage};
+
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    matches!(error, Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)))
 }
 
 async fn ask(call: Call<'_>) -> Result<Answer, FetchError> {

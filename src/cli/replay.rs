@@ -17,8 +17,8 @@ use weir_rules::{Rule, RuleSet};
 const EXAMPLES: &str = "\
 Examples:
   weir replay rules/ --traffic access.log -d shop --descriptor 'remote_address={x_forwarded_for}'
-  weir replay rules/ --traffic access.jsonl.gz --mapping mapping.yaml --output html > report.html
-  weir replay rules/ --compare new-rules/ --traffic access.csv --mapping mapping.yaml
+  weir replay rules/ --traffic access.jsonl.gz -d shop --descriptor 'path={path}' --output html > report.html
+  weir replay rules/ --compare new-rules/ --traffic access.csv -d shop --descriptor 'user={user}'
 
 Exits 0 whatever was denied, 1 if a file has an error or no line is a request.";
 

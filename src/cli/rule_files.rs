@@ -1,6 +1,5 @@
 //! Rule files as commands take them: files, directories, manifests and standard input.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -70,26 +69,11 @@ pub fn load(
     let files = files.into_iter().flat_map(|file| SourceFile::unpack(file, &mut found)).collect();
     let mut problems = Problems::new(options.max_problems);
     problems.of_files(found);
-    let mut loaded = match overlay.roots.is_empty() {
+    match overlay.roots.is_empty() {
         true => Loaded::compile(files, problems, options, None),
         false => {
             let overlay = Overlay::read(&overlay, options);
             Loaded::compile_with(files, problems, overlay, options, None)
-        }
-    };
-    hint_at_replay(&mut loaded.problems);
-    loaded
-}
-
-/// Adds a hint to the first error of each file that is a log by its name.
-fn hint_at_replay(problems: &mut [Problem]) {
-    let mut seen = HashSet::new();
-    for problem in problems.iter_mut().filter(|problem| problem.is_error()) {
-        let name = &problem.file;
-        let is_log = [".log", ".jsonl", ".csv", ".gz"].iter().any(|end| name.ends_with(end));
-        if is_log && Path::new(name).is_file() && seen.insert(name.clone()) {
-            let help = format!("; to replay this file, write `weir replay RULES --traffic {name}`");
-            problem.help.push_str(&help);
         }
     }
 }
@@ -118,32 +102,5 @@ pub(super) fn read_stdin(max_bytes: u64) -> Result<RuleFile, Problem> {
     match String::from_utf8(text) {
         Ok(text) => Ok(RuleFile { name: STDIN_NAME.to_owned(), text }),
         Err(_) => Err(problem("the text is not UTF-8".to_owned(), "write it as UTF-8")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn a_log_among_the_rules_has_a_hint() {
-        let directory = tempfile::tempdir().unwrap();
-        for (name, text, is_log) in [
-            ("access.log", "[2026-01-01T00:00:00.000Z] \"GET / HTTP/1.1\" 200\n".as_bytes(), true),
-            ("a.jsonl", b"{\"path\": \"/\"}\n{\"path\": \"/\"}\n", true),
-            ("missing.log", b"", false),
-            ("a.log.gz", b"\x1f\x8b\x08", true),
-            ("a.yaml", b"domain: [", false),
-        ] {
-            let path = directory.path().join(name);
-            if !text.is_empty() {
-                fs::write(&path, text).unwrap();
-            }
-            let loaded = load(&[path], &[], 1 << 20, &Options::default());
-            let help = &loaded.problems[0].help;
-            assert_eq!(help.contains("weir replay RULES --traffic"), is_log, "{name}: {help}");
-        }
     }
 }

@@ -2,7 +2,6 @@
 
 mod compare;
 mod file;
-mod json;
 mod junit;
 mod read;
 mod report;
@@ -59,7 +58,6 @@ pub struct TestArgs {
 enum Output {
     Text,
     Junit,
-    Json,
 }
 
 /// Runs all tests and prints their results. Exits 1 unless all pass.
@@ -72,7 +70,6 @@ pub fn run(args: &TestArgs) -> ExitCode {
             text::print(&report, is_colored, &mut out, &mut io::stderr().lock())
         }
         Output::Junit => junit::print(&report, &mut out),
-        Output::Json => json::print(&report, &mut out),
     };
     finish(printed, if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -2,8 +2,8 @@
 
 mod json;
 
+pub(crate) use self::json::encode_json;
 pub use self::json::{Json, JsonErrors, JsonStats};
-pub(crate) use self::json::{decode_json, encode_json};
 
 use std::sync::Arc;
 

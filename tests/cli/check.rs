@@ -335,21 +335,6 @@ fn domains_are_merged_if_requested() {
 }
 
 #[test]
-fn many_wildcards_on_one_level_are_noted() {
-    let mut text = "domain: d\ndescriptors:\n".to_owned();
-    for i in 0..64 {
-        let _ = writeln!(text, "- {{ key: k, value: '{i}-*', rate_limit: {{ unit: day }} }}");
-    }
-    let directory = directory(&[("a.yaml", &text)]);
-    let ran = check(directory.path(), &["a.yaml"]);
-    assert_eq!(ran.code, Some(0));
-    assert!(ran.out.contains("note: d has 64 wildcards, tried one by one"), "{}", ran.out);
-    let ran = check(directory.path(), &["a.yaml", "--output", "json"]);
-    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!(json["many_wildcards"], serde_json::json!([{ "node": "d", "wildcards": 64 }]));
-}
-
-#[test]
 fn a_file_of_50_mib_is_read_in_seconds() {
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     let limit = "rate_limit: { unit: day, requests_per_unit: 5 }";

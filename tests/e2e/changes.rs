@@ -176,8 +176,8 @@ fn operators_see_denials_reloads_controls_and_the_store() {
     );
     let text = controls["text"].as_str().unwrap();
     assert!(text.contains("changes apply to this replica only"), "{all}");
-    let text = http::get(weir.debug, "/status?format=text").body;
-    assert!(text.contains("\nproblems[1].kind: store\n"), "{text}");
+    let status = http::get(weir.debug, "/status").json();
+    assert_eq!(status["problems"][1]["kind"], "store", "{status}");
     wait_for("the history has them", || {
         let history = http::get_with(weir.debug, "/v1/history", &[("host", "localhost")]).json();
         let recorded = history["events"].as_array().unwrap().iter();

@@ -151,15 +151,6 @@ fn the_status_shows_version_store_and_health_as_json_and_text() {
         assert_eq!(status["store"]["failing"], has_store_problem(&status), "{status}");
         (status["store"]["failing"] == false).then_some(())
     });
-
-    for (path, accept) in [("/status?format=text", "*/*"), ("/status", "text/html,*/*;q=0.8")] {
-        let text = http::ask(weir.debug, "GET", path, &[("accept", accept)], b"").unwrap();
-        assert_eq!(text.header("content-type"), Some("text/plain; charset=utf-8"));
-        let version = format!("version: {}\n", env!("CARGO_PKG_VERSION"));
-        assert!(text.body.starts_with("serving: true\n"), "{}", text.body);
-        assert!(text.body.contains(&version), "{}", text.body);
-        assert!(text.body.contains("store.backends[0].kind: redis\n"), "{}", text.body);
-    }
 }
 
 fn has_store_problem(status: &Value) -> bool {
@@ -174,8 +165,6 @@ fn the_last_error_of_rules_stays_after_it_is_fixed() {
     });
     assert_eq!(refused["refused"]["problems"], refused["last_error"]["problems"]);
     assert_eq!(refused["not_serving_because"], json!(["no rules are loaded"]));
-    let text = http::get(weir.debug, "/status?format=text").body;
-    assert!(text.contains("not_serving_because[0]: no rules are loaded\n"), "{text}");
     std::fs::write(weir.path("rules.yaml"), RULES).unwrap();
     let fixed = wait_for("the rules are loaded", || {
         Some(status(&weir)).filter(|status| !status["rules"].is_null())

@@ -112,9 +112,6 @@ fn check(place: &str, text: &str, context: &Context) -> Result<Vec<&'static str>
     if has("tests") || name.ends_with(".test.yaml") {
         return check_test(name, text, context).map(|()| vec!["test of rules"]);
     }
-    if has("domain") && documents[0]["descriptors"][0].is_string() {
-        return check_mapping(text).map(|()| vec!["mapping of a log"]);
-    }
     if has("access_log") {
         return envoy::validate(&in_listener(&documents[0])).map(|()| vec!["part of a listener"]);
     }
@@ -317,20 +314,6 @@ fn check_config_map(map: &Value) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Checks that `weir replay` takes a mapping: it then misses only requests.
-fn check_mapping(text: &str) -> Result<(), String> {
-    let limit = json!({ "key": "a", "rate_limit": { "unlimited": true } });
-    let rules = json!({ "domain": yaml::document(text)["domain"], "descriptors": [limit] });
-    let setup = Setup::new().file("mapping.yaml", text).file("rules.yaml", &rules.to_string());
-    let setup = setup.file("log", "");
-    let setup = setup.arg("replay").arg("rules.yaml").arg("--mapping").arg("mapping.yaml");
-    let (_, output) = setup.arg("--traffic").arg("log").run();
-    match output.contains(" is empty") {
-        true => Ok(()),
-        false => Err(output),
-    }
 }
 
 /// Makes a configuration of Envoy of a part of an HTTP connection manager.

@@ -3,9 +3,8 @@
 
 mod partly;
 
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -160,10 +159,8 @@ async fn warnings_prevent_a_change_only_if_they_are_denied() {
         }
         let ran = at(weir.debug, &line("--dry-run"));
         assert!(ran.code == Some(0) && ran.err.contains(warning), "{}", ran.err);
-        // Nobody is asked where there is no terminal.
         let ran = at(weir.debug, &line("--id c"));
         assert!(ran.code == Some(0) && ran.err.contains(warning), "{}", ran.err);
-        assert!(!ran.err.contains("[y/N]"), "{}", ran.err);
         good(&weir, "unblock c");
     }
     let ran = at(weir.debug, "block -d shpo user=m1 --deny-warnings --output json");
@@ -173,47 +170,6 @@ async fn warnings_prevent_a_change_only_if_they_are_denied() {
     // What is only not kept and not shared is no warning about the control.
     good(&weir, "block -d shop user=m1 --deny-warnings");
     assert_eq!(user(&weir, "m1").await, Code::OverLimit);
-}
-
-/// Runs a command in a terminal where a user types a line. Returns the exit code and all that is printed; none
-/// if there is no `script` of util-linux.
-fn in_terminal(debug: SocketAddr, args: &str, typed: &str) -> Option<(Option<i32>, String)> {
-    use std::io::Write;
-    use std::process::Stdio;
-
-    let version = Command::new("script").arg("--version").output().ok()?;
-    if !String::from_utf8_lossy(&version.stdout).contains("util-linux") {
-        return None;
-    }
-    let command = format!("{} {args}", env!("CARGO_BIN_EXE_weir"));
-    let mut script = Command::new("script")
-        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
-        .env("WEIR_SERVER", format!("http://{debug}"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("script runs");
-    script.stdin.take().expect("a pipe").write_all(typed.as_bytes()).expect("it reads");
-    let Output { status, stdout, .. } = script.wait_with_output().expect("script ends");
-    Some((status.code(), String::from_utf8_lossy(&stdout).into_owned()))
-}
-
-#[test]
-fn a_user_at_a_terminal_is_asked_after_a_warning() {
-    let weir = serving(RULES).start();
-    let block = "block -d shop usr=m1";
-    let Some((code, output)) = in_terminal(weir.debug, block, "n\n") else { return };
-    assert_eq!(code, Some(1), "{output}");
-    assert!(output.contains("did you mean 'user'?") && output.contains("[y/N]"), "{output}");
-    assert!(output.contains("nothing has changed"), "{output}");
-    assert_eq!(good(&weir, "controls"), "no controls\n");
-    let (code, output) = in_terminal(weir.debug, block, "y\n").expect("script");
-    assert_eq!(code, Some(0), "{output}");
-    assert_eq!(output.matches("did you mean").count(), 1, "{output}");
-    assert!(good(&weir, "controls").contains("shop usr=m1"));
-    // Without a warning about the control nobody is asked.
-    let (code, output) = in_terminal(weir.debug, "block -d shop user=m1", "").expect("script");
-    assert!(code == Some(0) && !output.contains("[y/N]"), "{output}");
 }
 
 #[tokio::test]
@@ -405,25 +361,6 @@ fn tokens_come_from_a_file_or_the_environment() {
     assert!(ran.code == Some(2) && ran.err.contains("none cannot be read"), "{}", ran.err);
 }
 
-#[tokio::test]
-async fn a_watched_list_is_printed_again_with_what_was_counted_meanwhile() {
-    let weir = serving(RULES).start();
-    assert_eq!(user(&weir, "ann").await, Code::Ok);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let server = format!("http://{}", weir.debug);
-    command.args(["top", "--watch"]).env_clear().env("WEIR_SERVER", server);
-    let mut watching = command.stdout(Stdio::piped()).spawn().expect("weir runs");
-    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let row = |line: &String| line.ends_with("user=ann");
-    assert_eq!(lines.find(row).unwrap().split_whitespace().next(), Some("1"));
-    assert_eq!(user(&weir, "ann").await, Code::Ok);
-    // The second list may have been read before.
-    let counts = lines.filter(row).map(|line| line.split_whitespace().next().unwrap().to_owned());
-    assert!(counts.take(2).any(|count| count == "2"));
-    watching.kill().unwrap();
-    watching.wait().unwrap();
-}
-
 #[test]
 fn a_server_that_cannot_be_reached_is_named_with_a_fix() {
     let nobody = format!("http://127.0.0.1:{}", free_port());
@@ -463,7 +400,7 @@ fn a_server_behind_tls_is_verified() {
         ran.err
     );
     // Each side may expect the other to use TLS or not.
-    let needed = "the server uses TLS: write https:// in the URL";
+    let needed = "; if the server uses TLS, write https:// in the URL";
     let ran = run(&format!("top --server http://{}", weir.http), &[]);
     assert!(ran.code == Some(1) && ran.err.contains(needed), "{}", ran.err);
     let ran = run(&format!("health --url http://{}/readyz", weir.http), &[]);
@@ -491,7 +428,6 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         ("top --sort-by most", "near"),
         ("top --rule user", "--domain"),
         ("top --window 2h", "1m, 1h, start"),
-        ("top --watch --output json", "cannot be used with"),
         ("explain -d shop a=b", "RULES"),
     ] {
         let ran = run(args, &[]);

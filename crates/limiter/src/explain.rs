@@ -11,9 +11,9 @@ pub use self::live::{LiveDescriptor, explain_live};
 use serde::{Deserialize, Serialize};
 
 use self::near::describe;
-use crate::Request;
 use crate::applied::{Applied, applied};
 use crate::controls::{ActiveView, Control};
+use crate::{Descriptor, Request};
 use weir_common::entry::OwnedEntry;
 use weir_limit::Limit;
 use weir_rules::{Candidate, MatchKind, Origin, ReserveStep, Rule, RuleDescription, Step};
@@ -29,7 +29,7 @@ pub struct Explained<D = ExplainedDescriptor> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExplainedDescriptor {
     pub entries: Vec<OwnedEntry>,
-    /// Whether a rule or a limit of its own applies to it, or would but for another rule of the request.
+    /// Whether a rule applies to it, or would but for another rule of the request.
     pub matched: bool,
     pub steps: Vec<ExplainedStep>,
     /// The rule that all entries match, replaced or not.
@@ -37,8 +37,6 @@ pub struct ExplainedDescriptor {
     /// The rule of the request that replaces it.
     pub replaced_by: Option<ReplacedBy>,
     pub control: Option<Control>,
-    /// The limit that was sent with the descriptor, in words; it is used instead of the rules.
-    pub sent_limit: Option<String>,
     /// The limits of the rule, in words.
     pub limits: Vec<String>,
     /// The key in Redis.
@@ -66,7 +64,6 @@ pub struct ExplainedStep {
     pub matched: Option<ExplainedCandidate>,
     /// What matches too, with a lower precedence.
     pub later: Vec<ExplainedCandidate>,
-    pub wildcards_tried: usize,
     /// The part of an entry in a reservation, if it comes after those of the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<ReserveStep>,
@@ -105,7 +102,7 @@ pub struct Near {
     pub message: String,
 }
 
-/// Explains a request. `key_prefix` is that of keys in Redis.
+/// Explains a request whose descriptors have no limits of their own. `key_prefix` is that of keys in Redis.
 ///
 /// # Errors
 ///
@@ -120,23 +117,13 @@ pub fn explain<'s>(
     let domain = rules.domain(request.domain);
     let all = applied(active, request, key_prefix)
         .map_err(|(i, why)| format!("descriptor {} has an invalid limit: {why}", i + 1))?;
-    let found: Vec<Option<&Rule>> = request
-        .descriptors
-        .iter()
-        .map(|descriptor| match descriptor.limit {
-            Some(_) => None,
-            None => domain?.find(descriptor.entries).map(|found| found.rule),
-        })
-        .collect();
+    let find = |descriptor: &Descriptor<'_>| Some(domain?.find(descriptor.entries)?.rule);
+    let found: Vec<Option<&Rule>> = request.descriptors.iter().map(find).collect();
     let descriptors = std::iter::zip(request.descriptors, all).zip(&found);
     let descriptors = descriptors.map(|((descriptor, applied), rule)| {
-        let Applied { rule: used, effect, plan, key, metric_path, is_quota } = applied;
+        let Applied { rule: used, effect, plan: _, key, metric_path, is_quota } = applied;
         let entries = descriptor.entries;
-        let sent = descriptor.limit.and(plan.as_ref()).and_then(|plan| plan.limits().first());
-        let trace = match (domain, &sent) {
-            (Some(domain), None) => domain.trace(entries),
-            _ => Default::default(),
-        };
+        let trace = domain.map(|domain| domain.trace(entries)).unwrap_or_default();
         let replaced_by = rule.filter(|_| used.is_none()).and_then(|rule| {
             let replaces = |other: &Rule| {
                 let names: Vec<&str> = other.replaces.iter().map(AsRef::as_ref).collect();
@@ -150,30 +137,28 @@ pub fn explain<'s>(
             descriptor,
             rule: rule.path().to_owned(),
         });
-        let near = match (rule, &sent) {
-            (None, None) => rules.near_misses(request.domain, entries),
-            _ => Vec::new(),
+        let near = match rule {
+            None => rules.near_misses(request.domain, entries),
+            Some(_) => Vec::new(),
         };
         let shares = |step: &Step<'_>| step.matched.is_some_and(|matched| matched.share_threshold);
         let limits = rule.iter().filter_map(|rule| rule.plan.as_ref());
         let of_domain = domain.zip(*rule);
         ExplainedDescriptor {
             entries: OwnedEntry::copied(entries.iter().copied()),
-            matched: rule.is_some() || sent.is_some(),
+            matched: rule.is_some(),
             share_threshold: trace.steps.iter().any(shares),
             steps: std::iter::zip(entries, trace.steps)
                 .map(|(entry, step)| ExplainedStep {
                     entry: (*entry).into(),
                     matched: step.matched.map(candidate),
                     later: step.later.into_iter().map(candidate).collect(),
-                    wildcards_tried: step.wildcards_tried,
                     reserve: step.reserve,
                 })
                 .collect(),
             rule: rule.map(Rule::describe),
             replaced_by,
             control: effect.map(|effect| effect.control().clone()),
-            sent_limit: sent.map(ToString::to_string),
             limits: limits.flat_map(|plan| plan.limits()).map(Limit::to_string).collect(),
             key,
             metric: metric_path.map(|path| format!("{}.{path}", request.domain)),

@@ -15,7 +15,7 @@ use self::client::{Header, client};
 use self::csv::Csv;
 use self::json::Json;
 pub(super) use self::log_format::parse as parse_log_format;
-use self::log_format::{COMBINED, COMBINED_FORWARDED, ENVOY, ISTIO};
+use self::log_format::{ENVOY, ISTIO, combined};
 pub(super) use self::pattern::Pattern;
 use self::pattern::PatternReader;
 use super::rows::{Fields, Rows};
@@ -134,12 +134,13 @@ impl Format {
 impl LineReader {
     /// Returns a reader of these fields. `hops` are the trusted proxies before the one that wrote the log.
     pub fn new(format: Format, fields: &Fields, hops: Option<usize>) -> LineReader {
-        let patterns = |formats: &[&str], name: &str| {
-            let parsed = formats.iter().filter_map(|format| parse_log_format(format).ok());
-            let patterns = parsed.map(|pattern| PatternReader::new(pattern, fields, hops));
+        let patterns = |patterns: Vec<Pattern>, name: &str| {
+            let readers = patterns.into_iter();
+            let readers = readers.map(|pattern| PatternReader::new(pattern, fields, hops));
             let error = format!("not in {name}: write --log-format and the format that it has");
-            Patterns { patterns: patterns.collect(), json: None, error }
+            Patterns { patterns: readers.collect(), json: None, error }
         };
+        let parsed = |format: &str| parse_log_format(format).into_iter().collect();
         let json = || Some(Box::new(ProxyJson::new(format, fields, hops)));
         match format {
             Format::Jsonl => LineReader::Json(Json::default()),
@@ -148,18 +149,18 @@ impl LineReader {
                 error: "not in Envoy's default text format: write --format jsonl, csv, istio or combined if it \
                         is one of these, or --log-format and its format"
                     .to_owned(),
-                ..patterns(&[ENVOY], "")
+                ..patterns(parsed(ENVOY), "")
             }),
             Format::Istio => LineReader::Patterns(Patterns {
                 json: json(),
-                ..patterns(&[ISTIO], "Istio's default text format")
+                ..patterns(parsed(ISTIO), "Istio's default text format")
             }),
             Format::EnvoyGateway => LineReader::Patterns(Patterns {
                 json: json(),
-                ..patterns(&[], "the default JSON of Envoy Gateway")
+                ..patterns(Vec::new(), "the default JSON of Envoy Gateway")
             }),
             Format::Combined => LineReader::Patterns(patterns(
-                &[COMBINED_FORWARDED, COMBINED],
+                vec![combined(true), combined(false)],
                 "the combined format of Apache and nginx",
             )),
         }

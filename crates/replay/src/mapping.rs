@@ -1,7 +1,6 @@
-//! How the lines of a log become requests: flags, and the file of `--mapping`.
+//! How the lines of a log become requests.
 
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -12,40 +11,8 @@ use super::template::Template;
 use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::number::whole;
 use weir_limit::Micros;
-use weir_rules::source::{FileKind, Selection};
-use weir_rules::tree::Node;
-use weir_rules::values::{Reader, Section, is_null};
-use weir_rules::{
-    DEFAULT_MAX_PROBLEMS, Document, Loaded, OverlayReport, Problem, Problems, RuleSet, Severity,
-};
-
-static MAPPING: Section = Section {
-    what: "a mapping",
-    keys: &[
-        "domain",
-        "descriptors",
-        "time",
-        "hits",
-        "format",
-        "log_format",
-        "trusted_hops",
-        "reorder",
-    ],
-};
-
-static SECTIONS: &[&Section] = &[&MAPPING];
-
-/// The largest mapping file.
-const MAX_FILE_BYTES: u64 = 1 << 20;
-
-/// The field with the time, unless another is named.
-const TIME: &str = "time";
-
 /// The numbers of trusted proxies: Envoy's are of 32 bits.
 const HOPS: RangeInclusive<u64> = 0..=u32::MAX as u64;
-
-/// How long lines wait for earlier ones.
-const REORDER: Micros = 10_000_000;
 
 /// How lines become requests.
 #[derive(Debug)]
@@ -70,48 +37,31 @@ pub struct Mapping {
 #[derive(Debug, Args)]
 pub struct MappingArgs {
     /// The domain of all requests.
-    #[arg(short, long)]
-    domain: Option<String>,
+    #[arg(short, long, required = true)]
+    domain: String,
     /// A descriptor of each request, such as `path={path}`, where {FIELD} is a field of the log; can be repeated.
     /// A request whose line lacks the field is sent without the descriptor.
-    #[arg(long, value_name = "DESCRIPTOR")]
+    #[arg(long, value_name = "DESCRIPTOR", required = true)]
     descriptor: Vec<String>,
-    /// The field with the time of a request. Default: time.
-    #[arg(long, value_name = "FIELD")]
-    time: Option<String>,
+    /// The field with the time of a request.
+    #[arg(long, value_name = "FIELD", default_value = "time")]
+    time: String,
     /// The field with the number of hits. Default: 1 hit per request.
     #[arg(long, value_name = "FIELD")]
     hits: Option<String>,
     /// Format of the log. Default: by its name and first line.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// The format of each line, with Envoy's operators, such as `%REQ(:PATH)%`, or Apache's letters, such as `%h`.
+    /// The format of each line, with Envoy's operators, such as `%REQ(:PATH)%`.
     #[arg(long, value_name = "STRING", conflicts_with = "format")]
     log_format: Option<String>,
     /// Trusted proxies before the one that wrote the log, for {client_address}: xff_num_trusted_hops of Envoy.
     #[arg(long, value_name = "N", value_parser = whole::<usize>(HOPS), allow_negative_numbers = true)]
     trusted_hops: Option<usize>,
-    /// A YAML file with `domain`, `descriptors`, `time`, `hits`, `format`, `log_format`, `trusted_hops` and `reorder`;
-    /// flags win.
-    #[arg(long, value_name = "FILE")]
-    mapping: Option<PathBuf>,
-    /// How far out of order lines may be. Default: 10s.
-    #[arg(long, value_name = "DURATION", value_parser = parse_reorder)]
+    /// How far out of order lines may be.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_reorder)]
     #[arg(allow_hyphen_values = true)]
-    reorder: Option<Micros>,
-}
-
-/// The values of flags, or of a file.
-#[derive(Debug, Default)]
-struct Given {
-    domain: Option<String>,
-    descriptors: Vec<String>,
-    time: Option<String>,
-    hits: Option<String>,
-    format: Option<Format>,
-    log_format: Option<String>,
-    trusted_hops: Option<usize>,
-    reorder: Option<Micros>,
+    reorder: Micros,
 }
 
 impl Mapping {
@@ -120,54 +70,32 @@ impl Mapping {
         &self.domain
     }
 
-    /// Reads the mapping of the arguments. A flag replaces a key of the file.
+    /// Reads the mapping of the arguments.
     ///
     /// # Errors
     ///
-    /// What is invalid or missing.
+    /// What is invalid.
     pub fn read(args: &MappingArgs) -> Result<Mapping, Failure> {
-        let file = match &args.mapping {
-            Some(path) => read_file(path)?,
-            None => Given::default(),
-        };
-        let missing = |flag: &str, key: &str, example: &str| {
-            Failure::Usage(format!(
-                "error: no {flag}: write --{flag} {example}, or `{key}` in a file for --mapping\n"
-            ))
-        };
-        let domain = args.domain.clone().or(file.domain);
-        let domain = domain.ok_or_else(|| missing("domain", "domain", "NAME"))?;
-        let descriptors = match args.descriptor.is_empty() {
-            true => file.descriptors,
-            false => args.descriptor.clone(),
-        };
-        if descriptors.len() > weir_limiter::Options::default().max_descriptors {
-            return Err(Failure::Usage(format!("error: {}\n", too_many(descriptors.len()))));
+        let max = weir_limiter::Options::default().max_descriptors;
+        if args.descriptor.len() > max {
+            let descriptors = args.descriptor.len();
+            return Err(Failure::Usage(format!(
+                "error: there are {descriptors} descriptors: a request has up to {max}\n"
+            )));
         }
-        if descriptors.is_empty() {
-            return Err(missing("descriptor", "descriptors", "'path={path}'"));
-        }
-        let log_format = match args.format {
-            Some(_) => None,
-            None => args.log_format.clone().or(file.log_format),
-        };
-        let format = match &log_format {
-            Some(_) => None,
-            None => args.format.or(file.format),
-        };
-        let log_format = log_format.map(|text| {
-            parse_log_format(&text).map_err(|error| {
+        let log_format = args.log_format.as_ref().map(|text| {
+            parse_log_format(text).map_err(|error| {
                 Failure::Usage(format!("error: invalid log format '{text}': {error}\n"))
             })
         });
-        let log_format = log_format.transpose()?;
-        let trusted_hops = args.trusted_hops.or(file.trusted_hops);
+        let (format, log_format, trusted_hops) =
+            (args.format, log_format.transpose()?, args.trusted_hops);
         let mut fields = Fields::with_aliases(format.map_or(&[], Format::aliases));
-        let time = args.time.clone().or(file.time);
         // The first fields have room.
-        let time = fields.add(time.as_deref().unwrap_or(TIME)).unwrap_or_default();
-        let hits = args.hits.clone().or(file.hits).and_then(|name| fields.add(&name));
-        let descriptors = descriptors
+        let time = fields.add(&args.time).unwrap_or_default();
+        let hits = args.hits.as_ref().and_then(|name| fields.add(name));
+        let descriptors = args
+            .descriptor
             .iter()
             .map(|text| {
                 Template::parse(text, &mut fields).map_err(|error| {
@@ -183,7 +111,7 @@ impl Mapping {
             }
         }
         Ok(Mapping {
-            domain,
+            domain: args.domain.clone(),
             descriptors,
             fields,
             time,
@@ -191,7 +119,7 @@ impl Mapping {
             format,
             log_format,
             trusted_hops,
-            reorder: args.reorder.or(file.reorder).unwrap_or(REORDER),
+            reorder: args.reorder,
         })
     }
 }
@@ -229,100 +157,4 @@ fn check_fields(
 pub(super) fn parse_reorder(text: &str) -> Result<Micros, String> {
     let duration = read_duration(text).and_then(|time| Micros::try_from(time.as_micros()).ok());
     duration.ok_or_else(|| format!("write a duration such as 500ms or 10s, up to {MAX_DURATION}"))
-}
-
-fn read_file(path: &Path) -> Result<Given, Failure> {
-    let selection = Selection {
-        roots: vec![path.to_owned()],
-        prefix: None,
-        yaml_only: false,
-        ignore_dot_files: false,
-        max_file: MAX_FILE_BYTES,
-    };
-    let (files, found) = selection.read_kind(FileKind::Rules);
-    let mut problems = Problems::new(DEFAULT_MAX_PROBLEMS);
-    problems.of_files(found);
-    let mut given = Given::default();
-    for file in &files {
-        // A second document would be ignored.
-        let mut further = Vec::new();
-        let tree = file.tree(&mut |problem| further.push(problem));
-        for problem in further {
-            problems.push(Problem { severity: Severity::Error, ..problem });
-        }
-        match tree {
-            Ok(Some(root)) if !is_null(&root) => {
-                let mut reader =
-                    Reader { file: &file.name, problems: &mut problems, sections: SECTIONS };
-                given = read(&mut reader, &root);
-            }
-            Ok(_) => {}
-            Err(problem) => problems.push(problem),
-        }
-    }
-    if problems.has_errors() {
-        problems.sort_file();
-        let (problems, omitted) = problems.into_parts();
-        let (rules, overlay) = (RuleSet::default(), OverlayReport::default());
-        let lists = Vec::new();
-        let loaded = Loaded { rules, problems, omitted, files, overlay, lists };
-        return Err(Failure::File(loaded.render_errors()));
-    }
-    Ok(given)
-}
-
-fn too_many(descriptors: usize) -> String {
-    let max = weir_limiter::Options::default().max_descriptors;
-    format!("there are {descriptors} descriptors: a request has up to {max}")
-}
-
-fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Given {
-    let mut given = Given::default();
-    for (key, value) in reader.fields(root, &MAPPING) {
-        match key {
-            "domain" => given.domain = reader.name(value, key).map(str::to_owned),
-            "descriptors" => {
-                let items = reader.list(value, key, "descriptors, such as 'path={path}'");
-                if items.len() > weir_limiter::Options::default().max_descriptors {
-                    let help = "write those that one request has";
-                    reader.error(value.position, "", too_many(items.len()), help);
-                    continue;
-                }
-                let mut fields = Fields::default();
-                for item in items {
-                    let Some(text) = reader.name(item, key) else { continue };
-                    match Template::parse(text, &mut fields) {
-                        Ok(_) => given.descriptors.push(text.to_owned()),
-                        Err(error) => reader.invalid(item, key, &error),
-                    }
-                }
-            }
-            "time" => given.time = reader.name(value, key).map(str::to_owned),
-            "hits" => given.hits = reader.name(value, key).map(str::to_owned),
-            "format" => {
-                let words = [
-                    ("jsonl", Format::Jsonl),
-                    ("csv", Format::Csv),
-                    ("envoy", Format::Envoy),
-                    ("istio", Format::Istio),
-                    ("envoy-gateway", Format::EnvoyGateway),
-                    ("combined", Format::Combined),
-                ];
-                given.format = reader.choice(value, key, &words);
-            }
-            "log_format" => {
-                let text = reader.name(value, key);
-                if let Some(Err(error)) = text.map(parse_log_format) {
-                    reader.invalid(value, key, &error);
-                }
-                given.log_format = text.map(str::to_owned);
-            }
-            "trusted_hops" => {
-                let hops = whole(HOPS)(value.text().unwrap_or_default());
-                given.trusted_hops = hops.map_err(|help| reader.invalid(value, key, &help)).ok();
-            }
-            _ => given.reorder = reader.duration(value, key),
-        }
-    }
-    given
 }

@@ -102,15 +102,15 @@ impl RuleSet {
                 domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
                 if let Some(patcher) = &mut reader.patcher {
                     patcher.set_domain(&root.domain);
+                    patcher.patch_domain(domain);
                 }
+                // The rules have to fit the `charge` that a patch sets, too.
+                reader.together = domain.together;
                 // A repeated domain is read for its problems, into a tree that is dropped.
                 let mut dropped = matcher::MatcherNode::default();
                 let tree =
                     if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
                 reader.descriptors(&root, tree);
-                if let Some(patcher) = &reader.patcher {
-                    patcher.patch_domain(domain);
-                }
                 let file = reader.file.clone();
                 let names = reader.replaced.drain(..);
                 replaced.extend(names.map(|name| Replaced::new(&root.domain, file.clone(), name)));

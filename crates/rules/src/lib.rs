@@ -169,23 +169,6 @@ impl RuleSet {
         self.rules.get(position).map(AsRef::as_ref)
     }
 
-    /// Returns the nodes with at least `min` wildcards, with their number: wildcards are tried one by
-    /// one.
-    pub fn wildcards(&self, min: usize) -> Vec<(String, usize)> {
-        let mut found = Vec::new();
-        let mut open: Vec<(String, &matcher::MatcherNode)> =
-            self.domains.iter().map(|(name, domain)| (name.to_string(), &domain.root)).collect();
-        while let Some((name, node)) = open.pop() {
-            let children = node.children().iter();
-            open.extend(children.map(|child| (format!("{name}.{}", child.text), &child.below)));
-            if node.wildcards() >= min {
-                found.push((name, node.wildcards()));
-            }
-        }
-        found.sort();
-        found
-    }
-
     /// Lists the rules, one per line, in the format of the reference's `/rlconfig`; what that cannot
     /// show is appended.
     pub fn dump(&self) -> String {

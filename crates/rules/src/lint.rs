@@ -32,7 +32,6 @@ pub(super) fn lint(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems
     let mut comparisons = MAX_COMPARISONS;
     while let Some(node) = nodes.pop() {
         nodes.extend(node.children().iter().map(|child| &child.below));
-        lint_networks(node, problems);
         for shadowed in node.shadowed(&mut comparisons) {
             let message = match shadowed.any_value {
                 true => format!(
@@ -54,21 +53,6 @@ pub(super) fn lint(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems
         }
     }
     lint_replaced(set, replaced, problems);
-}
-
-/// Warns about values that are networks, and lie in a network or a list beside them.
-fn lint_networks(node: &MatcherNode, problems: &mut Problems) {
-    for (child, other) in node.values_in_sets() {
-        let message = format!(
-            "a request that sends '{}' matches this value, and not '{}' ({}), which has it too",
-            child.entry().1,
-            other.text,
-            other.origin
-        );
-        let help = "remove it, unless Envoy sends such networks (masked_remote_address) and they need a \
-                    limit of their own";
-        add(problems, &child.origin, message, help.to_owned(), None);
-    }
 }
 
 fn lint_replaced(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems) {

@@ -323,10 +323,6 @@ impl Reader<'_> {
             && !self.problems.has_errors()
         {
             let previous = self.previous.get(&*name).copied();
-            // One that a patch sets and that does not fit `together` is not used: nothing is leased then either.
-            // Every rule that fits `together` fits `each`.
-            let patched = self.patcher.as_ref().and_then(|patcher| patcher.together());
-            let together = patched.unwrap_or(self.together);
             let series = (read.detailed_metric || value_to_metric).then(|| {
                 let known = previous.and_then(|rule| rule.series.clone());
                 known.unwrap_or_else(|| Arc::new(RuleSeries::new(self.series.clone())))
@@ -345,7 +341,7 @@ impl Reader<'_> {
                 plan: (!rate_limit.limits.is_empty()).then(|| {
                     let plan = Plan::new(rate_limit.limits);
                     let plan = plan.with_near_limit_ratio(self.near_limit_ratio);
-                    let leases = read.lease && read.reserve.is_none() && !together;
+                    let leases = read.lease && read.reserve.is_none() && !self.together;
                     Arc::new(if leases { plan } else { plan.without_leases() })
                 }),
                 replaces: rate_limit.replaces.into_iter().map(|item| item.name).collect(),

@@ -4,42 +4,35 @@ use super::position::Position;
 use super::problem::{Problem, Severity, lines};
 use super::yaml::SyntaxError;
 
+/// What to write instead, by a part of the parser's message; the first that fits.
+const HELP: [(&str, &str); 11] = [
+    ("cannot decode", "write a value of the tag's type, or remove the tag"),
+    ("!!binary", "write text encoded as base64, padded with `=`, or remove the tag"),
+    ("tab", "indent with spaces, not with a tab"),
+    ("anchor or alias", OTHER_HELP),
+    (
+        "mapping values are not allowed",
+        "indent as the siblings are, and quote a value with `: ` in it",
+    ),
+    ("unclosed bracket", "close it with a ] or }"),
+    ("quoted scalar", "close the quote that is open above"),
+    ("indentation", "indent the line with as many spaces as its siblings"),
+    ("alias", "replace the alias with the value of its anchor"),
+    ("nested too deep", "use fewer levels: rule files never need that many"),
+    ("too many nodes", "split the file into several"),
+];
+
+/// The help for all other messages.
+const OTHER_HELP: &str = "fix the YAML here: put text with special characters in quotes";
+
 /// Describes the error that stopped the parser. The text after it was not checked.
 pub(super) fn problem(file: &str, text: &str, error: SyntaxError) -> Problem {
     let SyntaxError { mut line, mut column, message } = error;
-    let contains = |part: &str| message.contains(part);
-    let quote = "put the value in quotes: \"…\"";
-    let help = if contains("cannot decode") {
-        "write a value of the tag's type, or remove the tag"
-    } else if contains("!!binary") {
-        "write text encoded as base64, padded with `=`, or remove the tag"
-    } else if contains("tab") {
-        // The parser stops before the line that the tab indents.
+    if message.contains("tab") {
+        // The parser may stop before the line that the tab indents.
         (line, column) = indenting_tab(text, line).unwrap_or((line, column));
-        "indent with spaces, not with a tab"
-    } else if contains("anchor or alias") || contains("unexpected character") {
-        quote
-    } else if contains("mapping values are not allowed") {
-        if is_first_key(text, line, column) {
-            "indent the line with as many spaces as its siblings"
-        } else {
-            "put the value in quotes if a `: ` belongs to it: \"…\""
-        }
-    } else if contains("unclosed bracket") {
-        "close it with a ] or }"
-    } else if contains("quoted scalar") || contains("end of stream") {
-        "close the quote that is open above"
-    } else if contains("indentation") {
-        "indent the line with as many spaces as its siblings"
-    } else if contains("nested too deep") {
-        "use fewer levels: rule files never need that many"
-    } else if contains("alias") {
-        "replace the alias with the value of its anchor"
-    } else if contains("too many nodes") {
-        "split the file into several"
-    } else {
-        "fix the YAML here; the text after it was not checked"
-    };
+    }
+    let help = HELP.iter().find(|(part, _)| message.contains(part)).map(|(_, help)| *help);
     Problem {
         severity: Severity::Error,
         file: file.to_owned(),
@@ -47,13 +40,8 @@ pub(super) fn problem(file: &str, text: &str, error: SyntaxError) -> Problem {
         text: word_at(text, line, column),
         message: format!("error loading config file: yaml: line {line}: {message}"),
         first: None,
-        help: help.to_owned(),
+        help: help.unwrap_or(OTHER_HELP).to_owned(),
     }
-}
-
-/// Returns a line by its number, counted from 1; empty if there is none.
-fn line_at(text: &str, line: u32) -> &str {
-    lines(text).nth(line.saturating_sub(1) as usize).unwrap_or("")
 }
 
 /// Finds the first tab that indents this line or one of the next two; returns its line and column.
@@ -65,14 +53,9 @@ fn indenting_tab(text: &str, line: u32) -> Option<(u32, u32)> {
     })
 }
 
-/// Whether a position is in the first `key:` of its line, so that the indentation is the error.
-fn is_first_key(text: &str, line: u32, column: u32) -> bool {
-    let before = line_at(text, line).chars().take(column.saturating_sub(1) as usize);
-    !before.collect::<String>().contains(": ")
-}
-
 /// The word at a position.
 fn word_at(text: &str, line: u32, column: u32) -> String {
-    let rest = line_at(text, line).chars().skip(column.saturating_sub(1) as usize);
+    let line = lines(text).nth(line.saturating_sub(1) as usize).unwrap_or("");
+    let rest = line.chars().skip(column.saturating_sub(1) as usize);
     rest.take_while(|c| !c.is_whitespace()).take(80).collect()
 }

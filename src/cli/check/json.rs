@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::MANY_WILDCARDS;
 use weir_rules::{Loaded, Position, Problem, Rule, SourceFile};
 
 /// Returns the rules and problems as JSON.
@@ -15,14 +14,11 @@ pub(super) fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json:
             true => loaded.rules.rules().map(Rule::describe).collect::<Vec<_>>(),
             false => Vec::new(),
         },
-        "many_wildcards": loaded.rules.wildcards(MANY_WILDCARDS).iter()
-            .map(|(node, count)| json!({ "node": node, "wildcards": count }))
-            .collect::<Vec<_>>(),
     })
 }
 
 /// Returns a problem as JSON.
-pub(in crate::cli) fn problem_json(problem: &Problem) -> serde_json::Value {
+fn problem_json(problem: &Problem) -> serde_json::Value {
     json!({
         "severity": if problem.is_error() { "error" } else { "warning" },
         "file": problem.file,

@@ -59,11 +59,6 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
         MatchKind::Key => "by its key alone".to_owned(),
     };
     line(out, &format!("  {entry} matches {} {by}", candidate(matched)))?;
-    match step.wildcards_tried {
-        0 => {}
-        1 => line(out, "    after 1 wildcard that does not match")?,
-        tried => line(out, &format!("    after {tried} wildcards that do not match"))?,
-    }
     let count = step.later.len();
     let mut later: Vec<String> = step.later.iter().take(MAX_LATER).map(candidate).collect();
     if let more @ 1.. = count - later.len() {
@@ -79,10 +74,6 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
 fn print_result(descriptor: &ExplainedDescriptor, out: &mut dyn Write) -> io::Result<()> {
     if let Some(rule) = &descriptor.rule {
         print_rule(descriptor, rule, out)?;
-    } else if let Some(sent) = &descriptor.sent_limit {
-        line(out, "  no rule is used: the request has a limit for this descriptor")?;
-        // Such a limit is one of envoyproxy/ratelimit.
-        line(out, &format!("  limit:  {sent}; denied hits count too"))?;
     } else {
         let unlimited = if descriptor.control.is_none() { ": not limited" } else { "" };
         line(out, &format!("  no rule{unlimited}"))?;

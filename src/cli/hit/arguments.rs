@@ -31,12 +31,8 @@ pub struct HitArgs {
     #[arg(default_value = "127.0.0.1:8081")]
     pub(super) address: Address,
     /// The domain, and the descriptors of each request, each as `key=value,key2=value2`. Write it last.
-    #[arg(short, long, num_args = 1.., value_names = ["DOMAIN", "DESCRIPTOR"])]
-    #[arg(required_unless_present = "json")]
+    #[arg(short, long, required = true, num_args = 1.., value_names = ["DOMAIN", "DESCRIPTOR"])]
     pub(super) domain: Vec<String>,
-    /// Instead of -d: the request as the body of `/json`; `-` reads it from standard input.
-    #[arg(long, value_name = "BODY", conflicts_with = "domain")]
-    pub(super) json: Option<String>,
     /// Hits of each request; 0 reads the limits without counting.
     #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
     pub(super) hits: Option<u32>,

@@ -1,10 +1,7 @@
 //! The request that the arguments of `weir hit` describe.
 
-use prost::Message;
-
 use super::HitArgs;
 use super::address::Address;
-use crate::cli::json_body;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -14,12 +11,9 @@ use weir_common::descriptor::DescriptorArg;
 ///
 /// # Errors
 ///
-/// A descriptor or the body is invalid.
+/// A descriptor is invalid.
 pub(super) fn build(args: &HitArgs) -> Result<RateLimitRequest, String> {
-    let mut request = match &args.json {
-        Some(body) => from_json(body)?,
-        None => from_arguments(&args.domain)?,
-    };
+    let mut request = from_arguments(&args.domain)?;
     match args.hits {
         None => {}
         // The request's own 0 means one hit.
@@ -53,11 +47,6 @@ fn encode(descriptor: DescriptorArg) -> RateLimitDescriptor {
     RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
 }
 
-fn from_json(body: &str) -> Result<RateLimitRequest, String> {
-    let message = json_body::decode(body)?;
-    RateLimitRequest::decode(&message[..]).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -76,13 +65,16 @@ mod tests {
     }
 
     #[test]
-    fn arguments_and_json_give_the_same_request() {
-        let request = built(&["h:1", "-d", "shop", "user=ann,path=/a", "b=", "--hits", "3"]);
-        let json = r#"{"domain":"shop","descriptors":[
-            {"entries":[{"key":"user","value":"ann"},{"key":"path","value":"/a"}]},
-            {"entries":[{"key":"b"}]}]}"#;
-        assert_eq!(request, built(&["--json", json, "--hits", "3"]));
-        assert_eq!(request.unwrap().hits_addend, 3);
+    fn arguments_give_a_request() {
+        let request =
+            built(&["h:1", "-d", "shop", "user=ann,path=/a", "b=", "--hits", "3"]).unwrap();
+        let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
+        let entries: Vec<_> = request.descriptors.iter().map(|it| it.entries.clone()).collect();
+        assert_eq!(
+            entries,
+            [vec![entry("user", "ann"), entry("path", "/a")], vec![entry("b", "")]]
+        );
+        assert_eq!((request.domain.as_str(), request.hits_addend), ("shop", 3));
     }
 
     #[test]
@@ -100,8 +92,6 @@ mod tests {
             (&["-d", "shop", "user"], "write user=VALUE, or user= for the empty value"),
             (&["-d", "shop", "user=ann", "localhost:8081"], "write an address before -d"),
             (&["-d", "shop", "unix:/a"], "write an address before -d"),
-            (&["--json", "{"], "--json is not a valid request"),
-            (&["--json", "{}", "-d", "a", "b=c"], "cannot be used with"),
             (&[], "--domain"),
             (
                 &["--repeat", "0", "-d", "a", "b=c"],

@@ -1,15 +1,13 @@
 //! The server that requests are sent to.
 
 use std::error::Error;
-use std::net::ToSocketAddrs;
-use std::sync::OnceLock;
 use std::{io, iter};
 
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::HitArgs;
-use crate::cli::tls_mismatch::{is_not_tls, uses_tls};
+use crate::cli::http_client::is_not_tls;
 use crate::grpc_client::{self, TlsError};
 use weir_common::causes::with_causes;
 
@@ -43,15 +41,6 @@ fn is_tls(args: &HitArgs) -> bool {
     args.address.is_tls || args.tls || args.files.are_given() || args.server_name.is_some()
 }
 
-/// Whether a server that is asked without TLS uses it. All requests go to the same one, so it is asked once.
-fn server_uses_tls(args: &HitArgs) -> bool {
-    static USES_TLS: OnceLock<bool> = OnceLock::new();
-
-    let authority = &args.address.authority;
-    let ask = || authority.to_socket_addrs().is_ok_and(uses_tls);
-    !is_tls(args) && !authority.starts_with("unix:") && *USES_TLS.get_or_init(ask)
-}
-
 /// Returns the causes of a failed connection, and for a common one what to do.
 fn connect_error(error: &(dyn Error + 'static)) -> String {
     match causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()) {
@@ -77,12 +66,13 @@ pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
         return error;
     }
     let address = &args.address.authority;
-    let message = match server_uses_tls(args) {
-        true => format!("{address} uses TLS: write --tls, and --ca if its certificate needs it"),
-        false => format!(
-            "the connection failed: check that {address} is the address of gRPC, with port 8081 by default"
-        ),
+    let tls = match is_tls(args) || address.starts_with("unix:") {
+        true => "",
+        false => "; if it uses TLS, write --tls, and --ca if its certificate needs it",
     };
+    let message = format!(
+        "the connection failed: check that {address} is the address of gRPC, with port 8081 by default{tls}"
+    );
     Status::new(error.code(), message)
 }
 

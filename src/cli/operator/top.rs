@@ -1,30 +1,22 @@
 //! `weir top`: lists the keys with the most hits, the most denials, and near a limit.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
-use std::thread::sleep;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::api_client::{ApiClient, ServerArgs, read, with_query};
-use crate::cli::output::{Output, finish};
+use super::api_client::{ApiClient, ServerArgs, with_query};
+use crate::cli::output::Output;
 use crate::cli::print::{Column, counted, entries, line, table};
 use weir_common::duration::rounded;
 use weir_common::number::whole;
 use weir_limiter::top::{By, Scope, TopList, TopRow, Window};
 
-/// How often `--watch` asks.
-const WATCH_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Clears a terminal and moves to its start.
-const CLEAR: &str = "\x1b[2J\x1b[H";
-
 const EXAMPLES: &str = "\
 Examples:
   weir top
   weir top --sort-by denied --rows 10
-  weir top -d shop --rule user --window 1m --watch
+  weir top -d shop --rule user --window 1m
   weir top --sort-by would-be-denied
   weir top --sort-by near --output json
 
@@ -56,9 +48,6 @@ pub struct TopArgs {
     /// Only what this replica has counted, also where replicas share their lists.
     #[arg(long)]
     here: bool,
-    /// Asks every 2 seconds and replaces the list, until it is interrupted.
-    #[arg(long, conflicts_with = "output")]
-    watch: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -118,49 +107,12 @@ impl TopArgs {
         query.extend(self.here.then_some(("scope", "here")));
         with_query("/v1/top", &query)
     }
-
-    fn print(&self, list: &TopList, out: &mut dyn Write) -> io::Result<()> {
-        print_list(list, self.domain.is_some(), out)
-    }
 }
 
 /// Prints a list of keys.
 pub fn run(args: &TopArgs) -> ExitCode {
-    let client = match ApiClient::new(&args.server) {
-        Ok(client) => client,
-        Err(error) => return error.report(),
-    };
-    if args.watch {
-        return watch(args, &client);
-    }
-    args.output.show(client.get(&args.path()), |list, out| args.print(list, out))
-}
-
-/// Prints the list again and again, in place on a terminal.
-fn watch(args: &TopArgs, client: &ApiClient<'_>) -> ExitCode {
-    let mut out = io::stdout().lock();
-    let before = if out.is_terminal() { CLEAR } else { "" };
-    let (path, mut is_first) = (args.path(), true);
-    loop {
-        match client.get(&path).and_then(|answer| read(&answer)) {
-            Ok(list) => {
-                // In one piece, so that a terminal shows no half of it.
-                let mut text = before.as_bytes().to_vec();
-                let printed = args.print(&list, &mut text);
-                let printed =
-                    printed.and_then(|()| out.write_all(&text)).and_then(|()| out.flush());
-                if printed.is_err() {
-                    return finish(printed, ExitCode::SUCCESS);
-                }
-            }
-            Err(error) if is_first => return error.report(),
-            // It may come back.
-            Err(error) => _ = error.report(),
-        }
-        is_first = false;
-        #[expect(clippy::disallowed_methods, reason = "there is nothing else to do")]
-        sleep(WATCH_INTERVAL);
-    }
+    let answer = ApiClient::new(&args.server).and_then(|client| client.get(&args.path()));
+    args.output.show(answer, |list, out| print_list(list, args.domain.is_some(), out))
 }
 
 /// Prints a list. `is_part`: it has only the keys of some rules.

@@ -20,7 +20,6 @@ pub(super) struct FileReport {
     pub name: String,
     /// The errors of the file, or of its rules. No test runs if there is one.
     pub problems: Vec<Problem>,
-    pub omitted: Omitted,
     /// The errors in full.
     pub rendered: String,
     pub tests: Vec<TestReport>,
@@ -90,7 +89,7 @@ impl FileReport {
         let lists = Vec::new();
         let loaded = Loaded { rules, problems, omitted, files, overlay, lists };
         let rendered = loaded.render_errors();
-        FileReport { name, problems: loaded.problems, omitted, rendered, tests: Vec::new() }
+        FileReport { name, problems: loaded.problems, rendered, tests: Vec::new() }
     }
 
     pub fn unreadable(problem: Problem) -> FileReport {

@@ -22,7 +22,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-pub(crate) use self::codec::{decode as decode_json, encode as encode_json};
+pub(crate) use self::codec::encode as encode_json;
 use self::failure::Failure;
 pub use self::failure::JsonErrors;
 pub(super) use self::method::Method;

@@ -43,7 +43,7 @@ const INDEX: &str = "\
 /readyz: whether the service is ready; if not, why
 /rlconfig: print out the currently loaded configuration for debugging
 /rules: the active rules as JSON, with all limits and the place of each in its file
-/status: version, rules, store, controls, certificates and health, as JSON or, with ?format=text, as text
+/status: version, rules, store, controls, certificates and health, as JSON
 /v1/openapi.json: the API to see and change what is limited: state, counts, top keys, controls
 ";
 
@@ -76,13 +76,13 @@ pub fn debug(pages: DebugPages, v1: Router) -> Router {
     let pages = Arc::new(pages);
     let rlconfig = rules_page(pages.rules.clone(), TEXT, |rules| rules.dump(), "");
     let rules = rules_json(pages.rules.clone());
-    let status = Arc::new(status::StatusPages::new(&pages));
+    let status = status::page(&pages);
     Router::new()
         .route("/log_level", get(log_level::show).put(log_level::change).with_state(pages.clone()))
         .route("/metrics", get(metrics::answer).with_state(pages.metrics.clone()))
         .route("/rlconfig", get(page::answer).with_state(rlconfig))
         .route("/rules", get(page::answer).with_state(rules))
-        .route("/status", get(status::answer).with_state(status))
+        .route("/status", get(page::answer).with_state(status))
         .nest("/v1", v1)
         // Also here, because this port is never encrypted: for probes in the container.
         .merge(probes(pages.health.clone()))

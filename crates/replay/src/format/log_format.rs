@@ -1,4 +1,4 @@
-//! The formats of access logs: Envoy's operators (`%REQ(:PATH)%`) and Apache's letters (`%h`, `%{User-Agent}i`).
+//! The formats of access logs, with Envoy's operators (`%REQ(:PATH)%`).
 
 use super::pattern::{Column, Content, Pattern};
 use weir_common::suggest::nearest;
@@ -16,13 +16,6 @@ pub(crate) const ISTIO: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORI
      %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" \"%REQ(X-REQUEST-ID)%\" \
      \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\" %UPSTREAM_CLUSTER% %UPSTREAM_LOCAL_ADDRESS% \
      %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%";
-
-/// The combined format of Apache and nginx.
-pub(crate) const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
-
-/// The combined format with the header that proxies add, as in the configuration that nginx is shipped with.
-pub(crate) const COMBINED_FORWARDED: &str =
-    "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\" \"%{X-Forwarded-For}i\"";
 
 /// The most values of a line.
 const MAX_COLUMNS: usize = 200;
@@ -105,38 +98,6 @@ const WITH_NAMES: [&str; 11] = [
     "METADATA",
 ];
 
-/// Apache's letters, and the names of their fields.
-const LETTERS: [(char, &str); 25] = [
-    ('h', "remote_host"),
-    ('a', "remote_address"),
-    ('A', "local_address"),
-    ('l', "ident"),
-    ('u', "user"),
-    ('t', "time"),
-    ('r', "request"),
-    ('s', "status"),
-    ('b', "bytes_sent"),
-    ('B', "bytes_sent"),
-    ('O', "bytes_out"),
-    ('I', "bytes_in"),
-    ('D', "duration"),
-    ('T', "seconds"),
-    ('U', "path"),
-    ('q', "query"),
-    ('m', "method"),
-    ('H', "protocol"),
-    ('v', "authority"),
-    ('V', "authority"),
-    ('p', "port"),
-    ('P', "process"),
-    ('k', "keepalive"),
-    ('X', "connection"),
-    ('L', "request_id"),
-];
-
-/// Apache's letters with a name in braces before them, which is that of the field.
-const NAMED: &str = "ioenC^";
-
 /// Parses the format of a log.
 ///
 /// # Errors
@@ -157,11 +118,7 @@ pub(crate) fn parse(format: &str) -> Result<Pattern, String> {
             rest = after;
             continue;
         }
-        let (column, after) = match is_operator(&from[1..]) {
-            true => operator(from),
-            false => letter(from).inspect(|_| pattern.escapes = true),
-        }
-        .map_err(error)?;
+        let (column, after) = operator(from).map_err(error)?;
         if pattern.columns.last().is_some_and(|last| last.after.is_empty()) {
             let message =
                 "there is no text between this value and the one before it, so neither has an end";
@@ -170,18 +127,15 @@ pub(crate) fn parse(format: &str) -> Result<Pattern, String> {
         if pattern.columns.len() >= MAX_COLUMNS {
             return Err(error(format!("there are over {MAX_COLUMNS} values")));
         }
-        let is_time = column.names == ["time"] && column.after == "]";
-        if is_time {
-            push(&mut pattern, "[");
-        }
         pattern.columns.push(column);
         rest = after;
     }
     push(&mut pattern, rest);
     match pattern.columns.is_empty() {
-        true => Err("there is no value in it: write Envoy's operators, such as `%REQ(:PATH)%`, or Apache's \
-                     letters, such as `%h`"
-            .to_owned()),
+        true => {
+            Err("there is no value in it: write Envoy's operators, such as `%REQ(:PATH)%`"
+                .to_owned())
+        }
         false => Ok(pattern),
     }
 }
@@ -194,16 +148,18 @@ fn push(pattern: &mut Pattern, text: &str) {
     }
 }
 
-/// Whether an operator of Envoy starts here, not a letter of Apache.
-fn is_operator(text: &str) -> bool {
-    text.bytes().take_while(|byte| byte.is_ascii_uppercase() || *byte == b'_').count() > 1
-}
-
 /// Parses `%NAME%`, `%NAME(ARGUMENTS)%` and `%NAME(ARGUMENTS):LENGTH%`. Returns what follows too.
 fn operator(text: &str) -> Result<(Column, &str), String> {
     let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     let end = text[1..].find(|c| !is_name(c)).map_or(text.len(), |at| at + 1);
     let (name, mut rest) = (&text[1..end], &text[end..]);
+    if name.is_empty() {
+        return Err(
+            "`%` starts no operator: write one of Envoy's, such as `%REQ(:PATH)%`, or `%%` for a \
+                    percent sign"
+                .to_owned(),
+        );
+    }
     let mut argument = None;
     if let Some(inner) = rest.strip_prefix('(') {
         let (inside, after) = inner
@@ -241,54 +197,28 @@ fn operator(text: &str) -> Result<(Column, &str), String> {
     Ok((column(names), rest))
 }
 
-/// Parses `%h`, `%>s` and `%{User-Agent}i`. Returns what follows too.
-fn letter(text: &str) -> Result<(Column, &str), String> {
-    // Statuses of a condition, and the final or the original request.
-    let rest = text[1..].trim_start_matches(|c: char| c.is_ascii_digit() || "!,<>".contains(c));
-    let (argument, rest) = match rest.strip_prefix('{') {
-        Some(inner) => {
-            let (name, rest) = inner
-                .split_once('}')
-                .ok_or_else(|| "`%{` has no `}`: write `%{NAME}i` for a header".to_owned())?;
-            (Some(name), rest)
-        }
-        None => (None, rest),
-    };
-    let mut chars = rest.chars();
-    let letter = chars.next().ok_or("`%` has no letter after it: write `%%` for a percent sign")?;
-    let mut rest = chars.as_str();
-    // `%{NAME}^ti` is a trailer.
-    if letter == '^' {
-        rest = rest.strip_prefix("ti").or(rest.strip_prefix("to")).unwrap_or(rest);
+/// Returns the combined format of Apache and nginx. nginx is shipped with a configuration that adds the header
+/// of proxies.
+pub(crate) fn combined(has_forwarded: bool) -> Pattern {
+    let mut columns: Vec<Column> = [
+        ("remote_host", " "),
+        ("ident", " "),
+        ("user", " ["),
+        ("time", "] \""),
+        ("request", "\" "),
+        ("status", " "),
+        ("bytes_sent", " \""),
+        ("referer", "\" \""),
+        ("user_agent", "\" \""),
+        ("x_forwarded_for", "\""),
+    ]
+    .map(|(name, after)| Column { after: after.to_owned(), ..column(vec![name.to_owned()]) })
+    .into();
+    columns.truncate(if has_forwarded { 10 } else { 9 });
+    if let Some(last) = columns.last_mut() {
+        last.after = "\"".to_owned();
     }
-    let known = LETTERS.iter().find(|(known, _)| *known == letter);
-    match (known, argument) {
-        (
-            Some((_, name)),
-            None | Some("c" | "us" | "ms" | "s" | "remote" | "local" | "canonical"),
-        ) => {
-            let mut column = column(vec![(*name).to_owned()]);
-            if letter == 't' {
-                // With its brackets; the caller adds the first.
-                column.after = "]".to_owned();
-            }
-            Ok((column, rest))
-        }
-        (Some(('t', name)), Some(_)) => Ok((column(vec![(*name).to_owned()]), rest)),
-        (None, name) if NAMED.contains(letter) => match field_names(name.unwrap_or_default()) {
-            names if names.is_empty() => {
-                Err(format!("`%{letter}` needs a name: write `%{{NAME}}{letter}`"))
-            }
-            names => Ok((column(names), rest)),
-        },
-        _ => {
-            let letters: String = LETTERS.iter().map(|(letter, _)| *letter).collect();
-            Err(format!(
-                "unknown letter `%{letter}`: the letters of Apache are {letters}, and with a name in braces {}",
-                NAMED.trim_end_matches('^')
-            ))
-        }
-    }
+    Pattern { before: String::new(), columns, escapes: true }
 }
 
 fn column(names: Vec<String>) -> Column {
@@ -331,37 +261,25 @@ mod tests {
             pattern.names().into_iter().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(
-            names(COMBINED),
-            [
-                "remote_host",
-                "ident",
-                "user",
-                "time",
-                "method",
-                "path",
-                "protocol",
-                "status",
-                "bytes_sent",
-                "referer",
-                "user_agent"
-            ]
-        );
-        assert_eq!(parse(COMBINED).unwrap().columns[2].after, " [");
-        assert_eq!(
             names("%START_TIME(%s.%3f)% %REQ(X-Envoy-Original-Path?:PATH):90% 100%%"),
             ["time", "path"]
         );
         assert_eq!(
-            names("%DYNAMIC_METADATA(envoy.lb:tenant)% %{X-Api-Key}i %{ms}T"),
-            ["tenant", "x_api_key", "seconds"]
+            names("%DYNAMIC_METADATA(envoy.lb:tenant)% %REQ(X-Api-Key)% %GRPC_STATUS%"),
+            ["tenant", "x_api_key", "grpc_status"]
         );
         assert!(parse(ISTIO).unwrap().has_field("client_address"));
+        for name in ["method", "path", "protocol", "client_address"] {
+            assert!(combined(false).has_field(name), "{name}");
+        }
+        let after = |pattern: &Pattern| pattern.columns.last().unwrap().after.clone();
+        assert_eq!([false, true].map(|forwarded| after(&combined(forwarded))), ["\"", "\""]);
     }
 
     #[test]
     fn errors_have_a_place() {
         for (format, wanted) in [
-            ("%h %Z", "character 4: unknown letter `%Z`: the letters of Apache are h"),
+            ("a %h", "character 3: `%` starts no operator: write one of Envoy's"),
             (
                 "é %STRAT_TIME%",
                 "character 3: unknown operator `%STRAT_TIME%`: did you mean `%START_TIME%`?",
@@ -371,11 +289,9 @@ mod tests {
             ("%REQ%", "character 1: `%REQ%` needs a name"),
             ("%REQ()%", "character 1: `%REQ%` needs a name"),
             ("%REQ(?)%", "character 1: `%REQ%` needs a name"),
-            ("%{}i", "character 1: `%i` needs a name"),
-            ("%{User-Agent", "character 1: `%{` has no `}`"),
-            ("%i", "character 1: `%i` needs a name"),
-            ("%h%u", "character 3: there is no text between this value"),
-            ("%h %", "character 4: `%` has no letter after it"),
+            ("%{User-Agent}i", "character 1: `%` starts no operator"),
+            ("%PROTOCOL%%DURATION%", "character 11: there is no text between this value"),
+            ("%PROTOCOL% %", "character 12: `%` starts no operator"),
             ("$remote_addr", "there is no value in it"),
         ] {
             let error = parse(format).unwrap_err();

@@ -36,12 +36,8 @@ pub(crate) enum Content {
 const REQUEST: [&str; 3] = ["method", "path", "protocol"];
 
 /// The fields that have the address of the client, if a proxy wrote the log.
-const REMOTE: [&str; 4] = [
-    "downstream_remote_address",
-    "downstream_remote_address_without_port",
-    "remote_host",
-    "remote_address",
-];
+const REMOTE: [&str; 3] =
+    ["downstream_remote_address", "downstream_remote_address_without_port", "remote_host"];
 
 /// A format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,11 +82,8 @@ impl Pattern {
 
     /// Returns the names of the pattern's fields.
     pub fn names(&self) -> Vec<&str> {
-        let own = self.columns.iter().flat_map(|column| match column.content {
-            Content::Request => REQUEST.to_vec(),
-            _ => column.names.first().map(String::as_str).into_iter().collect(),
-        });
-        own.collect()
+        let names = self.columns.iter().filter_map(|column| column.names.first());
+        names.map(String::as_str).collect()
     }
 
     fn column(&self, name: &str) -> Option<usize> {
@@ -269,24 +262,23 @@ fn unescaped(value: &[u8]) -> Vec<u8> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::log_format::{COMBINED, ENVOY, ISTIO, parse};
+    use super::super::log_format::{ENVOY, ISTIO, combined, parse};
     use super::*;
 
     /// The values of these fields in a line.
     fn values(
-        format: &str,
+        pattern: &Pattern,
         hops: Option<usize>,
         names: &[&str],
         line: &str,
     ) -> Option<Vec<String>> {
-        let pattern = parse(format).unwrap();
         let mut fields = Fields::default();
         for name in names {
             fields.add(name);
         }
         let mut rows = Rows::new(names.len(), 0);
         rows.start();
-        let mut reader = PatternReader::new(pattern, &fields, hops);
+        let mut reader = PatternReader::new(pattern.clone(), &fields, hops);
         reader.read(line.as_bytes(), &mut rows).then(|| {
             let value = |field| rows.get(field).unwrap_or("none").to_owned();
             (0..names.len()).map(value).collect()
@@ -315,20 +307,22 @@ mod tests {
             ("authority", "shop.example"),
             ("upstream_host", "127.0.0.1:8080"),
         ];
-        let found = values(ENVOY, None, &fields.map(|(name, _)| name), ENVOY_LINE);
+        let found = values(&parse(ENVOY).unwrap(), None, &fields.map(|(name, _)| name), ENVOY_LINE);
         assert_eq!(found.unwrap(), fields.map(|(_, value)| value));
         let names = ["time", "path", "flags", "x_forwarded_for", "unknown", "client_address"];
         let line =
             "[2026-11-22T10:00:00.000Z] \"- - -\" 0 DPE 0 11 0 - \"-\" \"-\" \"-\" \"-\" \"-\"";
         let time = "2026-11-22T10:00:00.000Z";
-        let found = values(ENVOY, None, &names, line).unwrap();
+        let found = values(&parse(ENVOY).unwrap(), None, &names, line).unwrap();
         assert_eq!(found, [time, "none", "DPE", "none", "none", "none"]);
         let list = "10.0.0.1, 10.0.0.2";
-        let found = values(ENVOY, None, &names, &ENVOY_LINE.replace("10.0.0.1", list)).unwrap();
+        let found =
+            values(&parse(ENVOY).unwrap(), None, &names, &ENVOY_LINE.replace("10.0.0.1", list))
+                .unwrap();
         assert_eq!(found, [time, "/a?b=c", "none", list, "none", "10.0.0.2"]);
         let cut = &ENVOY_LINE[..ENVOY_LINE.len() - 1];
         for line in ["GET / 200", "[2026] \"GET / HTTP/1.1\" 200", "[]", cut] {
-            assert_eq!(values(ENVOY, None, &names, line), None, "{line}");
+            assert_eq!(values(&parse(ENVOY).unwrap(), None, &names, line), None, "{line}");
         }
     }
 
@@ -364,11 +358,12 @@ mod tests {
             "192.0.2.2",
             "none",
         ];
-        assert_eq!(values(ISTIO, None, &names, ISTIO_LINE).unwrap(), expected);
-        let hops = values(ISTIO, Some(1), &["client_address"], ISTIO_LINE).unwrap();
+        assert_eq!(values(&parse(ISTIO).unwrap(), None, &names, ISTIO_LINE).unwrap(), expected);
+        let hops =
+            values(&parse(ISTIO).unwrap(), Some(1), &["client_address"], ISTIO_LINE).unwrap();
         assert_eq!(hops, ["192.0.2.1"]);
         let cut = &ISTIO_LINE[..ISTIO_LINE.len() - 20];
-        assert_eq!(values(ISTIO, None, &names, cut), None);
+        assert_eq!(values(&parse(ISTIO).unwrap(), None, &names, cut), None);
     }
 
     #[test]
@@ -386,11 +381,11 @@ mod tests {
         let line = r#"192.0.2.7 - ann [22/Nov/2026:10:00:00 +0100] "GET /a b HTTP/1.1" 200 12 "-" "a \"b\" \\ \x22""#;
         let expected =
             ["192.0.2.7", "ann", "GET", "/a b", "HTTP/1.1", "200", "none", "a \"b\" \\ \""];
-        assert_eq!(values(COMBINED, None, &names, line).unwrap(), expected);
+        assert_eq!(values(&combined(false), None, &names, line).unwrap(), expected);
         let scan = r#"192.0.2.7 - - [22/Nov/2026:10:00:00 +0100] "\x16\x03" 400 0 "-" "-""#;
-        let found = values(COMBINED, None, &names, scan).unwrap();
+        let found = values(&combined(false), None, &names, scan).unwrap();
         assert_eq!(found[2..5], ["none", "none", "none"]);
-        let time = values(COMBINED, None, &["time"], line).unwrap();
+        let time = values(&combined(false), None, &["time"], line).unwrap();
         assert_eq!(time, ["22/Nov/2026:10:00:00 +0100"]);
     }
 
@@ -399,14 +394,15 @@ mod tests {
         fn hostile_agents_are_read(path in "/[a-z\"\\]\\[/-]{0,10}", agent in "[a-z\" /\\]\\[-]{2,12}") {
             for (format, line) in [(ENVOY, ENVOY_LINE), (ISTIO, ISTIO_LINE)] {
                 let line = line.replace("/a?b=c", &path).replace("curl/8.5.0", &agent);
-                let found = values(format, None, &["path", "user_agent", "authority"], &line);
+                let found = values(&parse(format).unwrap(), None, &["path", "user_agent", "authority"], &line);
                 prop_assert_eq!(found.unwrap(), [&path, &agent, "shop.example"]);
             }
         }
 
         #[test]
         fn no_line_panics(line in "[\\[\\]\" \\\\a-]{0,60}") {
-            for format in [ENVOY, ISTIO, COMBINED, "%h\"%r\"", "%REQ(A)%|%REQ(B)%"] {
+            let formats = [ENVOY, ISTIO, "%REQ(A)%|%REQ(B)%"].map(|format| parse(format).unwrap());
+            for format in formats.iter().chain(&[combined(false), combined(true)]) {
                 let _ = values(format, Some(1), &["path", "client_address", "user_agent"], &line);
             }
         }

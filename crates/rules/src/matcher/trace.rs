@@ -27,8 +27,6 @@ pub struct Step<'s> {
     pub matched: Option<Candidate<'s>>,
     /// Further descriptors of the level that match the entry, in the order in which they are tried.
     pub later: Vec<Candidate<'s>>,
-    /// The number of wildcards that were tried before the match.
-    pub wildcards_tried: usize,
     /// The part of an entry in a reservation, if it comes after those of the rule.
     pub reserve: Option<ReserveStep>,
     /// All descriptors of the level, in the order of the file.
@@ -165,7 +163,6 @@ impl Child {
         Step {
             matched: None,
             later: Vec::new(),
-            wildcards_tried: 0,
             reserve: self.rule.as_ref().and_then(|rule| rule.reserve_step(entries)),
             level: Level(&self.below),
         }
@@ -198,19 +195,7 @@ impl MatcherNode {
                 listed.unwrap_or_else(|| found.child.candidate(found.kind))
             });
             later.retain(|other| matched.is_some_and(|matched| matched.text != other.text));
-            let mut texts =
-                node.wildcards.iter().map(|wildcard| &*node.children[wildcard.child as usize].text);
-            let wildcards_tried = match matched {
-                Some(Candidate {
-                    kind: MatchKind::Value | MatchKind::Network | MatchKind::List,
-                    ..
-                }) => 0,
-                Some(matched) => {
-                    texts.position(|text| text == matched.text).unwrap_or(node.wildcards.len())
-                }
-                None => node.wildcards.len(),
-            };
-            trace.steps.push(Step { matched, later, wildcards_tried, reserve: None, level });
+            trace.steps.push(Step { matched, later, reserve: None, level });
             let Some(found) = found else { return trace };
             let (child, further) = (found.child, &entries[i + 1..]);
             if further.is_empty() {

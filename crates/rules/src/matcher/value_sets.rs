@@ -376,22 +376,6 @@ impl MatcherNode {
         found
     }
 
-    /// Returns the children whose value is the text of a network, each with the network or the list of
-    /// another one that has it too.
-    pub(crate) fn values_in_sets(&self) -> impl Iterator<Item = (&Child, &Child)> {
-        let sets = self.sets.iter();
-        sets.flat_map(move |sets| {
-            self.children.iter().filter_map(move |child| {
-                let (key, value) = child.entry();
-                Network::from_value(value)
-                    .filter(|_| child.set.is_none() && value.contains('/'))?;
-                let found = sets.all(&self.children, key, value).into_iter();
-                let mut others = found.filter_map(|it| self.children.get(it.child as usize));
-                Some((child, others.find(|other| other.set.is_some())?))
-            })
-        })
-    }
-
     /// Returns a child, and the line of its list: the number of a row in the table of a list, or of
     /// descriptors.
     fn place(&self, list: Option<u32>, number: u32) -> Option<(&Child, Option<u32>)> {

@@ -1,9 +1,8 @@
 //! Finds the patches that match a rule, and records their outcomes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::super::problem::Problem;
 use super::super::{Domain, Origin};
 use super::patch::Patch;
 use super::report::{Failures, OverlayReport};
@@ -16,8 +15,6 @@ pub(crate) struct Patcher {
     by_domain: HashMap<Box<str>, Vec<u32>>,
     by_glob: Vec<u32>,
     domain: DomainPatches,
-    /// The domains with a rule that does not fit the `charge` of the patches.
-    unfit_domains: HashSet<Box<str>>,
     matched: Vec<bool>,
     pub failures: Failures,
     patched_rules: usize,
@@ -28,13 +25,12 @@ pub(crate) struct Patcher {
 /// The patches of the current domain.
 #[derive(Debug, Default)]
 struct DomainPatches {
-    name: Box<str>,
     /// The patches that may change rules of the domain.
     of_rules: Vec<u32>,
     /// The patches that set keys of the domain.
     of_domain: Vec<u32>,
-    /// The last patch that sets `charge`.
-    charge: Option<(u32, bool)>,
+    /// The `charge` that the last of them sets.
+    together: Option<bool>,
 }
 
 impl Patcher {
@@ -53,7 +49,6 @@ impl Patcher {
             by_domain,
             by_glob,
             domain: DomainPatches::default(),
-            unfit_domains: HashSet::new(),
             failures: Failures::default(),
             patched_rules: 0,
             last: Default::default(),
@@ -67,10 +62,10 @@ impl Patcher {
             globs.filter(|&index| self.patch(index).domain.matches(name)).collect();
         matching.extend(self.by_domain.get(name).into_iter().flatten());
         matching.sort_unstable();
-        let mut domain = DomainPatches { name: name.into(), ..DomainPatches::default() };
+        let mut domain = DomainPatches::default();
         for index in matching {
             let patch = self.patch(index);
-            domain.charge = patch.charge.map(|charge| (index, charge)).or(domain.charge);
+            domain.together = patch.charge.or(domain.together);
             if patch.has_set {
                 domain.of_rules.push(index);
             }
@@ -82,23 +77,14 @@ impl Patcher {
         self.domain = domain;
     }
 
-    /// Sets the keys of the current domain that its patches set. Its rules are read before: `charge` has
-    /// to fit them all.
+    /// Sets the keys of the current domain that its patches set.
     pub fn patch_domain(&self, domain: &mut Domain) {
-        let charge_fits = !self.unfit_domains.contains(&self.domain.name);
         let patches = self.domain.of_domain.iter().map(|&index| self.patch(index));
-        let patches = patches.filter(|patch| charge_fits || patch.on_store_failure.is_some());
         domain.patches = patches.clone().map(|patch| patch.origin.clone()).collect();
+        domain.together = self.domain.together.unwrap_or(domain.together);
         for patch in patches {
-            let charge = patch.charge.filter(|_| charge_fits);
-            domain.together = charge.unwrap_or(domain.together);
             domain.on_store_failure = patch.on_store_failure.unwrap_or(domain.on_store_failure);
         }
-    }
-
-    /// The `charge` of the current domain, if a patch sets it.
-    pub fn together(&self) -> Option<bool> {
-        self.domain.charge.map(|(_, together)| together)
     }
 
     /// The patches of rules of the current domain that match a path.
@@ -125,15 +111,6 @@ impl Patcher {
             self.last = (patches, origins);
         }
         self.last.1.clone()
-    }
-
-    /// Records that a rule is invalid with the `charge` that a patch sets for the domain.
-    pub fn fail_domain(&mut self, rule: &str, problems: Vec<Problem>) {
-        let Some((patch, _)) = self.domain.charge else { return };
-        if self.unfit_domains.insert(self.domain.name.clone()) {
-            let origin = self.patch(patch).origin.clone();
-            self.failures.add_domain(patch, &origin, &self.domain.name, rule, problems);
-        }
     }
 
     /// Reports the outcomes of the patches.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::super::Origin;
 use super::super::problem::{Problem, Severity};
 use super::super::problems::{Omitted, Problems};
 use super::patch::Patch;
@@ -36,16 +35,15 @@ impl OverlayReport {
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     rules: BTreeMap<u32, Failure>,
-    domains: BTreeMap<u32, Failure>,
     warnings: Vec<Problem>,
 }
 
-/// What a patch does not fit.
+/// The rules that a patch does not fit.
 #[derive(Debug)]
 struct Failure {
-    /// The first rule or domain that the patch does not fit.
+    /// The first rule that the patch does not fit.
     first: String,
-    /// The problems of the first rule or domain with the patch.
+    /// The problems of the first rule with the patch.
     problems: Vec<Problem>,
     count: u64,
 }
@@ -56,22 +54,8 @@ const MAX_WARNINGS: usize = 100;
 impl Failures {
     /// Adds a rule that is invalid after a patch. `problems` are those of the rule.
     pub fn add(&mut self, patch: u32, rule: &str, problems: Vec<Problem>) {
-        add(&mut self.rules, patch, || format!("rule {rule}"), problems);
-    }
-
-    /// Adds a domain with a rule that is invalid with the `charge` of a patch, which is at `origin`.
-    pub fn add_domain(
-        &mut self,
-        patch: u32,
-        origin: &Origin,
-        domain: &str,
-        rule: &str,
-        mut problems: Vec<Problem>,
-    ) {
-        for problem in &mut problems {
-            (problem.file, problem.position) = (origin.file.to_string(), Some(origin.position));
-        }
-        add(&mut self.domains, patch, || format!("domain '{domain}' with rule {rule}"), problems);
+        let new = || Failure { first: rule.to_owned(), problems, count: 0 };
+        self.rules.entry(patch).or_insert_with(new).count += 1;
     }
 
     /// Adds warnings about a rule after its patches.
@@ -90,10 +74,9 @@ impl Failures {
         unmatched: impl Iterator<Item = &'p Patch>,
         max_problems: usize,
     ) -> OverlayReport {
-        let failed_patches = self.rules.len() + self.domains.len();
+        let failed_patches = self.rules.len();
         let mut list = self.warnings;
-        let failures = self.rules.into_values().chain(self.domains.into_values());
-        list.extend(failures.flat_map(Failure::into_problems));
+        list.extend(self.rules.into_values().flat_map(Failure::into_problems));
         let help = "compare `match` with the entries of the rules, which `weir check` prints; a \
                     descriptor without a limit is not matched";
         list.extend(unmatched.map(|patch| Problem {
@@ -120,16 +103,6 @@ impl Failures {
     }
 }
 
-fn add(
-    failures: &mut BTreeMap<u32, Failure>,
-    patch: u32,
-    first: impl FnOnce() -> String,
-    problems: Vec<Problem>,
-) {
-    let new = || Failure { first: first(), problems, count: 0 };
-    failures.entry(patch).or_insert_with(new).count += 1;
-}
-
 impl Failure {
     /// The problems of the first rule, with the number of the other rules.
     fn into_problems(self) -> impl Iterator<Item = Problem> {
@@ -138,9 +111,9 @@ impl Failure {
             let cause = &problem.message;
             let cause = cause.strip_prefix("config error, ").unwrap_or(cause);
             let loads = match count - 1 {
-                0 => format!("{first} loads without this patch"),
-                1 => format!("{first} and one more load without this patch"),
-                more => format!("{first} and {more} more load without this patch"),
+                0 => format!("rule {first} loads without this patch"),
+                1 => format!("rule {first} and one more load without this patch"),
+                more => format!("rule {first} and {more} more load without this patch"),
             };
             problem.message = format!("{loads}: {cause}");
             problem

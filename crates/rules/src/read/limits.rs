@@ -234,7 +234,8 @@ impl Reader<'_> {
                 ),
                 Some(_) => (
                     "config error, `charge_denied` under `charge: together`",
-                    "remove one of the two: under `together`, denied hits are not charged",
+                    "remove one of the two (`charge` may be in an overlay): under `together`, denied hits are \
+                     not charged",
                 ),
             };
             self.error(fields.position("charge_denied"), message, "", help);

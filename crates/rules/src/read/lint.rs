@@ -1,7 +1,5 @@
 //! Warns about what is valid, but probably not meant. Only `weir check` asks for it.
 
-mod patterns;
-
 use std::collections::HashMap;
 
 use super::super::keys::is_known;
@@ -10,9 +8,13 @@ use super::super::tree::{Node, Value};
 use super::super::{Origin, Position};
 use super::Reader;
 use super::limits::{LimitFields, ReplacedName};
+use weir_common::network::{Network, NetworkError};
 
 /// The keys whose values are any text.
 const TEXTS: [&str; 5] = ["domain", "key", "value", "name", "hold_id"];
+
+/// The key under which Envoy sends networks: its values are compared as text, as they should be.
+const NETWORK_KEY: &str = "masked_remote_address";
 
 impl Reader<'_> {
     /// Warns about text without quotes that YAML 1.1 reads as something else: other readers of the file
@@ -74,14 +76,17 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns about a value that is not compared as its author expects. One that repeats its key is a constant, which
+    /// Warns about a value that is a network, such as `10.0.0.0/8`. One that repeats its key is a constant, which
     /// gateways generate and send as it is written.
     pub(super) fn lint_value(&mut self, key: &str, value: &str, position: Position) {
-        if self.lint
-            && value != key
-            && let Some((what, help)) = patterns::looks_like(key, value)
+        if !self.lint || value == key || key == NETWORK_KEY || !value.contains('/') {
+            return;
+        }
+        if let Ok(network) | Err(NetworkError::HostBits { meant: network, .. }) =
+            Network::parse(value)
         {
-            let message = format!("this value looks like {what}, but it is compared as text");
+            let message = "this value is a network, but it is compared as text".to_owned();
+            let help = format!("write `network: {network}`, which matches the addresses in it");
             self.warn(position, message, value, &help);
         }
     }

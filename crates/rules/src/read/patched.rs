@@ -1,6 +1,5 @@
 //! Reads a rule again as the patches of an overlay change it.
 
-use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -54,13 +53,12 @@ impl Reader<'_> {
         let entry = (read.key.as_str().into(), read.value.as_str().into());
         let matched = patcher.matching(&[above, &[entry][..]].concat());
         let mut origins = Arc::default();
-        let charge = patcher.together().filter(|together| *together != self.together);
-        if !matched.is_empty() || charge.is_some() {
+        if !matched.is_empty() {
             let bytes = rule_bytes(name, 0, read.limit_bytes());
             let keys = self.patched_keys(&node.fields);
             let (position, below) = (node.position, &node.below);
             let rule = Delivered { keys, bytes, position, below, name };
-            origins = self.fit(patcher, &rule, matched, charge.unwrap_or(self.together), read);
+            origins = self.fit(patcher, &rule, matched, read);
         }
         self.patcher = Some(patcher);
         origins
@@ -75,7 +73,7 @@ impl Reader<'_> {
         let (rate_limit, rate_limits) = limit_nodes(fields);
         // Its problems were reported before.
         let mut problems = Problems::new(1);
-        let limits = self.quiet(&mut problems, &mut Vec::new(), self.together, |reader| {
+        let limits = self.quiet(&mut problems, &mut Vec::new(), |reader| {
             reader.limit_maps(&rate_limit, rate_limits)
         });
         PatchedKeys { rule, limits }
@@ -87,33 +85,19 @@ impl Reader<'_> {
         patcher: &mut Patcher,
         rule: &Delivered<'_, '_>,
         matched: Vec<u32>,
-        mut together: bool,
         read: &mut Descriptor,
     ) -> Arc<[Origin]> {
         patcher.set_matched(&matched);
-        let mut all = self.attempt(patcher, rule, &rule.keys, &matched, together);
-        if together != self.together
-            && let Err(errors) = &mut all
-        {
-            let bare = self.attempt(patcher, rule, &rule.keys, &[], together);
-            let with_delivered_charge =
-                self.attempt(patcher, rule, &rule.keys, &matched, self.together);
-            if bare.is_err() || with_delivered_charge.is_ok() {
-                let errors = bare.err().unwrap_or(mem::take(errors));
-                patcher.fail_domain(&self.described(rule), errors);
-                (all, together) = (with_delivered_charge, self.together);
-            }
-        }
-        let (patches, patched) = match all {
+        let (patches, patched) = match self.attempt(patcher, rule, &rule.keys, &matched) {
             Ok(patched) => (matched, patched),
-            Err(_) => match self.fit_one_by_one(patcher, rule, matched, together) {
+            Err(_) => match self.fit_one_by_one(patcher, rule, matched) {
                 Some(fitting) => fitting,
                 None => return Arc::default(),
             },
         };
         let Patched { read: mut patched, mut warnings, budget } = patched;
         if !warnings.is_empty() {
-            let delivered = self.attempt(patcher, rule, &rule.keys, &[], self.together);
+            let delivered = self.attempt(patcher, rule, &rule.keys, &[]);
             for known in delivered.iter().flat_map(|delivered| &delivered.warnings) {
                 warnings.retain(|warning| warning.message != known.message);
             }
@@ -134,13 +118,12 @@ impl Reader<'_> {
         patcher: &mut Patcher,
         rule: &Delivered<'_, '_>,
         matched: Vec<u32>,
-        together: bool,
     ) -> Option<(Vec<u32>, Patched)> {
-        let mut patched = self.attempt(patcher, rule, &rule.keys, &[], together).ok()?;
+        let mut patched = self.attempt(patcher, rule, &rule.keys, &[]).ok()?;
         let mut fitting = Vec::new();
         let mut keys = rule.keys.clone();
         for patch in matched {
-            match self.attempt(patcher, rule, &keys, &[patch], together) {
+            match self.attempt(patcher, rule, &keys, &[patch]) {
                 Ok(better) => {
                     patched = better;
                     fitting.push(patch);
@@ -163,7 +146,6 @@ impl Reader<'_> {
         rule: &Delivered<'_, '_>,
         keys: &PatchedKeys<'_>,
         patches: &[u32],
-        together: bool,
     ) -> Result<Patched, Vec<Problem>> {
         let last = patches.last().copied();
         let origin = last.map(|last| &patcher.patch(last).origin);
@@ -180,7 +162,7 @@ impl Reader<'_> {
         let (below, cuts_reserve) = (rule.below.clone(), !sets_reserve);
         let node = DescriptorNode { position, fields, below, cuts_reserve };
         let mut problems = Problems::new(MAX_PROBLEMS);
-        let (read, budget) = self.quiet(&mut problems, &mut Vec::new(), together, |reader| {
+        let (read, budget) = self.quiet(&mut problems, &mut Vec::new(), |reader| {
             if let Some(origin) = origin {
                 reader.file = origin.file.clone();
             }
@@ -205,7 +187,6 @@ impl Reader<'_> {
         &self,
         problems: &mut Problems,
         rules: &mut Vec<Arc<Rule>>,
-        together: bool,
         read: impl FnOnce(&mut Reader<'_>) -> T,
     ) -> T {
         let mut reader = Reader {
@@ -218,7 +199,7 @@ impl Reader<'_> {
             max_log_bytes: self.max_log_bytes,
             near_limit_ratio: self.near_limit_ratio,
             calendar_months: self.calendar_months,
-            together,
+            together: self.together,
             lint: false,
             replaced: Vec::new(),
             patcher: None,

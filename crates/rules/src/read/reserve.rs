@@ -198,7 +198,7 @@ impl Reader<'_> {
     }
     /// Returns the keys of descriptors. Their problems are reported when they are read.
     fn keys_of(&self, descriptors: &[&Node<'_>]) -> HashSet<String> {
-        self.quiet(&mut Problems::new(1), &mut Vec::new(), self.together, |reader| {
+        self.quiet(&mut Problems::new(1), &mut Vec::new(), |reader| {
             let mut key = |descriptor: &&Node<'_>| {
                 let fields = reader.fields(descriptor, Section::Descriptor);
                 let (_, node) = fields.into_iter().rev().find(|(field, _)| *field == "key")?;

@@ -163,8 +163,4 @@ fn the_charge_of_an_overlay_decides() {
         assert_eq!((leases(&set), report.problems.len()), ((true, wanted), 0));
         assert_eq!(set.domain("d").unwrap().together, !wanted);
     }
-    // A rule that asks for leases keeps its domain as it is.
-    let asks = text("each", &format!("{DAY}, lease: true"));
-    let (set, report) = patched(&asks, &patch("together"));
-    assert_eq!((set.domain("d").unwrap().together, report.problems.len()), (false, 1));
 }

@@ -203,22 +203,27 @@ descriptors:
 }
 
 #[test]
-fn values_that_look_like_patterns() {
-    assert_eq!(
-        of("- { key: k, value: '^/a', L }\n- { key: ip, value: 10.0.0.0/8, L }\n"),
-        [
-            "3:20: this value looks like a regular expression, but it is compared as text",
-            "4:21: this value looks like a network (CIDR), but it is compared as text",
-        ]
-    );
-    assert_eq!(
-        of(
-            "- { key: k, value: '/a/*', L }\n- { key: masked_remote_address, value: 10.0.0.0/8, L }\n"
-        ),
-        [""; 0]
-    );
-    // Envoy AI Gateway names a rule by the expression, and sends the name.
-    assert_eq!(of("- { key: 'rule-0-plan|^gold$', value: 'rule-0-plan|^gold$', L }\n"), [""; 0]);
+fn values_that_are_networks() {
+    let warned = "this value is a network, but it is compared as text";
+    for value in ["10.0.0.0/8", "10.1.2.3/32", "10.1.2.3/12", "'::/0'", "'2001:db8::/32'"] {
+        let text = format!("- {{ key: ip, value: {value}, L }}\n");
+        let at = if value.starts_with('\'') { 22 } else { 21 };
+        let found = of(&text);
+        assert!(found.len() == 1 && found[0].ends_with(warned), "{value} {at}: {found:?}");
+    }
+    for value in
+        ["'*'", "10.0.*", "10/8", "1.2.3/8", "10.0.0.0/33", "10.0.0.1", "/a", "''", "'^/a'"]
+    {
+        assert_eq!(of(&format!("- {{ key: ip, value: {value}, L }}\n")), [""; 0], "{value}");
+    }
+    assert_eq!(of("- { key: masked_remote_address, value: 10.0.0.0/8, L }\n"), [""; 0]);
+    // Envoy AI Gateway names a rule by what it matches, and sends the name.
+    assert_eq!(of("- { key: 10.0.0.0/8, value: 10.0.0.0/8, L }\n"), [""; 0]);
+    let text = format!("domain: d\ndescriptors: [{{ key: ip, value: 10.1.2.3/12,{LIMIT} }}]\n");
+    let files = vec![file("rules.yaml", &text)];
+    let problems = Loaded::compile(files, Problems::default(), &options(), None).problems;
+    assert!(problems[0].help.starts_with("write `network: 10.0.0.0/12`"), "{}", problems[0].help);
+    assert_eq!(problems[0].position.unwrap().column(), Some(33));
 }
 
 #[test]

@@ -91,12 +91,3 @@ fn the_dump_has_a_line_for_each_limit() {
          d.u: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false\n"
     );
 }
-
-#[test]
-fn many_wildcards_are_found_wherever_they_are() {
-    let wildcards: String =
-        (0..5).map(|i| format!("  - {{ key: k, value: \"{i}*\" }}\n")).collect();
-    let set = good(&format!("domain: d\ndescriptors:\n- key: a\n  descriptors:\n{wildcards}"));
-    assert_eq!(set.wildcards(5), [("d.a".to_owned(), 5)]);
-    assert!(set.wildcards(6).is_empty());
-}

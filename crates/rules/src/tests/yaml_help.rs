@@ -5,13 +5,14 @@ use crate::{Options, Position, RuleSet};
 
 #[test]
 fn every_syntax_error_suggests_a_fix() {
-    let quotes = "put the value in quotes";
+    let quotes = "fix the YAML here: put text with special characters in quotes";
+    let mapping = "indent as the siblings are, and quote a value with `: ` in it";
     for (text, line, column, help) in [
         ("domain: *\n", 1, 9, quotes),
         ("domain: @x\n", 1, 9, quotes),
         ("domain: %x\n", 1, 9, quotes),
-        ("domain: a: b\n", 1, 10, "put the value in quotes if a `: ` belongs to it"),
-        ("domain: a\n descriptors: []\n", 2, 13, "indent the line with as many spaces"),
+        ("domain: a: b\n", 1, 10, mapping),
+        ("domain: a\n descriptors: []\n", 2, 13, mapping),
         ("domain: \"a\ndescriptors: []\n", 2, 1, "close the quote that is open above"),
         ("domain: a\ndescriptors: [{\n", 2, 15, "close it with a ] or }"),
         // Where the tab is, not where the parser stopped.

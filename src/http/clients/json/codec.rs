@@ -19,15 +19,6 @@ fn message_type(name: &str) -> Result<MessageDescriptor, String> {
     found.ok_or_else(|| format!("the descriptor of {name} is missing"))
 }
 
-/// Converts a request to `/json` to the bytes that gRPC would send, as [`decode_message`] does.
-///
-/// # Errors
-///
-/// The cause, with its position in the body.
-pub(crate) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
-    decode_message(RATE_LIMIT_REQUEST, body)
-}
-
 /// Converts a message of this name from JSON to the bytes that gRPC would send. Field names may be in
 /// camelCase or snake_case; unknown ones are errors.
 ///
@@ -78,7 +69,7 @@ mod tests {
     use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
     fn decode(body: &[u8]) -> Result<RateLimitRequest, String> {
-        Ok(RateLimitRequest::decode(super::decode(body)?.as_slice()).unwrap())
+        Ok(RateLimitRequest::decode(decode_message(RATE_LIMIT_REQUEST, body)?.as_slice()).unwrap())
     }
 
     #[test]

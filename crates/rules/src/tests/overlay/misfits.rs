@@ -148,93 +148,37 @@ patches:
 }
 
 #[test]
-fn a_charge_that_does_not_fit_is_left_out_for_the_domain() {
+fn a_charge_counts_as_if_the_rule_file_had_it() {
     let rules = "
 domain: d
 descriptors:
 - { key: a, rate_limit: { unit: day, charge_denied: true } }
 - { key: b, rate_limit: { unit: day } }
 ";
-    let patches = "
-patches:
-- { match: {}, set_domain: { charge: together, on_store_failure: deny } }
-- { match: {}, set: { requests_per_unit: 4, burst: 1 } }
-- { match: {}, set: { requests_per_unit: 3 } }
-";
-    let (set, report) = patched(rules, patches);
-    let domain = set.domain("d").unwrap();
-    assert!(!domain.together && domain.on_store_failure.is_some());
-    assert_eq!(limits(&set), ["a: 3 per day", "b: 3 per day"]);
-    let [first, second] = &lines(&report)[..] else { panic!("{report:#?}") };
-    assert_eq!(
-        first,
-        "1.overlay.yaml:3:3: error: domain 'd' with rule 'd.a' (rules.yaml:4:3) loads without this \
-         patch: `charge_denied` under `charge: together`"
-    );
-    assert!(second.contains("4:52: error: rule 'd.a' (rules.yaml:4:3) and one more"), "{second}");
-    assert_eq!(report.failed_patches, 2);
-    assert_eq!(report.patched_rules, 2);
-    // Where a patch of the rule does not go with the charge of another patch, the domain is left too.
-    let charged = "patches: [{ match: {}, set_domain: { charge: together } }, \
+    let together =
+        "patches: [{ match: {}, set_domain: { charge: together, on_store_failure: deny } }]";
+    for merged in [false, true] {
+        let loaded = load(vec![file("rules.yaml", rules)], &[together], merged);
+        let [problem] = &loaded.problems[..] else { panic!("{:?}", loaded.problems) };
+        assert_eq!(
+            problem.to_string(),
+            "rules.yaml:4:53: error: config error, `charge_denied` under `charge: together`"
+        );
+        assert!(problem.help.contains("`charge` may be in an overlay"), "{problem:?}");
+    }
+    // A patch of a rule that does not go with it is skipped.
+    let patches = "patches: [{ match: {}, set_domain: { charge: together } }, \
                    { match: { entries: [{ key: b }] }, set: { charge_denied: true } }]";
-    let (set, report) = patched(&rules.replace(", charge_denied: true", ""), charged);
-    assert!(!set.domain("d").unwrap().together);
-    let denied: Vec<bool> =
-        set.rules().map(|rule| rule.plan.as_ref().unwrap().limits()[0].charge_denied).collect();
-    // The default of a rule that it fits is still that of `charge: together`.
-    assert_eq!((denied, report.patched_rules), (vec![false, true], 1));
-    assert!(lines(&report)[0].contains("error: domain 'd' with rule 'd.b'"), "{report:?}");
-    // A patch of the rule makes it fit.
-    let patches = "patches: [{ match: {}, set_domain: { charge: together } }, \
-                   { match: { entries: [{ key: a }] }, set: { charge_denied: null } }]";
-    assert!(fitted(rules, patches).domain("d").unwrap().together);
-}
-
-#[test]
-fn a_rule_that_no_patch_fits_has_the_charge_of_its_domain() {
-    let patches = "patches: [{ match: {}, set_domain: { charge: together } }, \
-                   { match: {}, set: { burst: 1 } }]";
-    let (set, report) = patched(RULES, patches);
-    assert_eq!((report.failed_patches, report.patched_rules), (1, 0));
+    let (set, report) = patched(&rules.replace(", charge_denied: true", ""), patches);
     assert!(set.domain("d").unwrap().together);
+    let [failed] = &lines(&report)[..] else { panic!("{report:?}") };
+    assert!(
+        failed.contains("error: rule 'd.b' (rules.yaml:5:3) loads without this patch"),
+        "{failed}"
+    );
     let mut limits = set.rules().flat_map(|rule| rule.plan.as_ref().unwrap().limits().to_vec());
     assert!(limits.all(|limit| !limit.charge_denied));
-}
-
-#[test]
-fn a_charge_has_to_fit_all_files_of_a_domain() {
-    let one = |key: &str, more: &str| {
-        let text = format!(
-            "domain: d\ndescriptors: [{{ key: {key}, rate_limit: {{ unit: day{more} }} }}]"
-        );
-        file(&format!("{key}.yaml"), &text)
-    };
-    let denied = ", charge_denied: true";
-    let patches = "patches: [{ match: {}, set_domain: { charge: together } }]";
-    for (first, second) in [(denied, ""), ("", denied)] {
-        let loaded = load(vec![one("a", first), one("b", second)], &[patches], true);
-        let domain = loaded.rules.domain("d").unwrap();
-        assert_eq!((domain.together, domain.patches.len()), (false, 0), "{first}{second}");
-        assert_eq!(loaded.overlay.failed_patches, 1, "{:?}", loaded.overlay);
-    }
-}
-
-#[test]
-fn other_domains_keep_a_charge_that_does_not_fit_one() {
-    let one = |domain: &str, more: &str| {
-        let text = format!(
-            "domain: {domain}\ndescriptors: [{{ key: a, rate_limit: {{ unit: day{more} }} }}]"
-        );
-        file(&format!("{domain}.yaml"), &text)
-    };
-    let files = vec![one("d", ", charge_denied: true"), one("e", "")];
-    let patches = "patches: [{ match: {}, set_domain: { charge: together } }]";
-    let loaded = load(files, &[patches], false);
-    assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
-    let together = |domain| loaded.rules.domain(domain).unwrap().together;
-    assert_eq!((together("d"), together("e")), (false, true));
-    assert_eq!(loaded.rules.rules().count(), 2);
-    assert_eq!(loaded.overlay.problems.len(), 1);
+    assert_eq!((report.failed_patches, report.patched_rules), (1, 0));
 }
 
 #[test]
