@@ -51,7 +51,7 @@ fuzz_target!(|input: &[u8]| {
     if log.starts_with(&[0x1f, 0x8b]) {
         return;
     }
-    let Ok(lines) = Input::new(Cursor::new(log.to_vec()), "log".to_owned()) else { return };
+    let Ok(lines) = Input::new(Cursor::new(log.to_vec()), "log".to_owned(), None) else { return };
     let (report, _) = Replay::new(mapping, rules, None, 1_000).run(lines);
     let mut text = Vec::new();
     for output in [Output::Text, Output::Html, Output::Json] {

@@ -169,6 +169,7 @@ descriptors:
     assert_eq!((&denied["requests"], &denied["keys"]), (&20.into(), &1.into()));
     assert_eq!(denied["worst_keys"][0]["key"], "user=ann");
     assert_eq!(report["rules"]["denied"]["worst_keys"][0]["key"], "user=ann");
+    assert_eq!(report["traffic"]["descriptors"][0]["nearly_distinct"], Value::Null);
     // Where the log has what was used, that is reserved. No more than n fit: the rest of 10,000 is granted last.
     let denied = replay(&format!("{user} --hits n"))["rules"]["denied"]["requests"].clone();
     assert_eq!(denied, 10);

@@ -12,6 +12,9 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 1 }
   - key: path
     rate_limit: { unit: hour, requests_per_unit: 100 }
+  - key: address
+    network: [0.0.0.0/0, '::/0']
+    rate_limit: { unit: hour, requests_per_unit: 1 }
 ";
 
 fn replay(args: &[&str], log: &str) -> Ended {
@@ -136,4 +139,21 @@ fn errors_name_the_place_and_what_to_write() {
         out.contains("line 1: not in the format of --log-format: copy the format from"),
         "{out}"
     );
+}
+
+#[test]
+fn values_that_nearly_all_differ_are_warned_about() {
+    let log: String = (0..4)
+        .map(|port| {
+            format!("{{\"time\": {}, \"peer\": \"192.0.2.7:{port}\"}}\n", 1_795_341_600 + port)
+        })
+        .collect();
+    let warning = "client={peer}: 4 lines, 4 keys: nearly every request has a counter of its own";
+    let (_, out, _) = replay(&["--descriptor", "client={peer}"], &log);
+    assert!(out.contains(warning) && out.contains("has it a port? `|host`"), "{out}");
+    let (_, out, _) = replay(&["--descriptor", "client={peer|host}"], &log);
+    assert!(!out.contains("counter of its own") && out.contains("3 denied"), "{out}");
+    // A rule with a network counts addresses without their ports.
+    let (_, out, _) = replay(&["--descriptor", "address={peer}"], &log);
+    assert!(!out.contains("counter of its own") && out.contains("3 denied"), "{out}");
 }

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 use memchr::memchr;
@@ -30,11 +32,15 @@ pub(super) enum NextLine<'l> {
     TooLong,
 }
 
-/// A log.
+/// A log, and how far it is read.
 pub struct Input {
     pub(crate) lines: Lines,
     /// The name for people.
     pub(crate) name: String,
+    /// The size of the file; none if it has none.
+    pub(crate) bytes: Option<u64>,
+    /// The bytes that are read. If the file is compressed, compressed ones.
+    pub(crate) read: Arc<AtomicU64>,
 }
 
 impl Input {
@@ -44,8 +50,8 @@ impl Input {
     ///
     /// It cannot be opened or read.
     pub fn open(path: &Path) -> Result<Input, String> {
-        let (file, name): (Box<dyn Read>, _) = if path.as_os_str() == "-" {
-            (Box::new(io::stdin()), "<stdin>".to_owned())
+        let (file, name, bytes): (Box<dyn Read>, _, _) = if path.as_os_str() == "-" {
+            (Box::new(io::stdin()), "<stdin>".to_owned(), None)
         } else {
             let name = path.display().to_string();
             let file = File::open(path).map_err(|error| format!("cannot open {name}: {error}"))?;
@@ -54,19 +60,25 @@ impl Input {
             if metadata.is_dir() {
                 return Err(format!("{name} is a directory: write the path of one log file"));
             }
-            (Box::new(file), name)
+            (Box::new(file), name, metadata.is_file().then_some(metadata.len()))
         };
-        Input::new(file, name)
+        Input::new(file, name, bytes)
     }
 
-    /// Reads a log of that name.
+    /// Reads a log of that name and size, if it has one.
     ///
     /// # Errors
     ///
     /// It cannot be read.
-    pub fn new(log: impl Read + 'static, name: String) -> Result<Input, String> {
+    pub fn new(
+        log: impl Read + 'static,
+        name: String,
+        bytes: Option<u64>,
+    ) -> Result<Input, String> {
+        let read = Arc::new(AtomicU64::new(0));
+        let log = Counted { input: log, read: read.clone() };
         let lines = Lines::new(log).map_err(|error| format!("cannot read {name}: {error}"))?;
-        Ok(Input { lines, name })
+        Ok(Input { lines, name, bytes, read })
     }
 }
 
@@ -153,6 +165,20 @@ impl Lines {
             }
             self.fill()?;
         }
+    }
+}
+
+/// Counts the bytes that are read.
+struct Counted<R> {
+    input: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
     }
 }
 

@@ -61,6 +61,9 @@ fn descriptor_json(descriptor: &DescriptorReport) -> Value {
         "descriptor": descriptor.text,
         "lines_without_it": descriptor.missing,
         "first_missing_field": descriptor.missing_field,
+        "nearly_distinct": descriptor.nearly_distinct.map(|(requests, keys)| {
+            json!({ "requests": requests, "keys": keys })
+        }),
     })
 }
 

@@ -7,12 +7,14 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+mod distinct;
 mod format;
 mod html;
 mod input;
 mod json;
 mod mapping;
 mod output;
+mod progress;
 mod report;
 mod rows;
 mod run;

@@ -1,5 +1,6 @@
 //! What a replay found, for all outputs.
 
+use super::distinct::SAMPLE;
 use weir_common::escape::escape;
 use weir_limit::Micros;
 use weir_rules::Origin;
@@ -78,6 +79,21 @@ pub(super) struct DescriptorReport {
     pub missing: u64,
     /// The field that the first line without one of its fields lacks.
     pub missing_field: Option<String>,
+    /// Requests at the start of the log, and their different values, if nearly all of these differ.
+    pub nearly_distinct: Option<(u64, u64)>,
+}
+
+impl DescriptorReport {
+    /// Returns a warning that nearly all values differ, if so.
+    pub fn warning(&self) -> Option<String> {
+        let (requests, keys) = self.nearly_distinct?;
+        let first = if requests >= SAMPLE { "the first " } else { "" };
+        let (lines, keys) = (counted(requests, "line"), counted(keys, "key"));
+        Some(format!(
+            "{first}{lines}, {keys}: nearly every request has a counter of its own, so little is denied; has it a \
+             port? `|host`"
+        ))
+    }
 }
 
 /// A line that cannot be read, and why.

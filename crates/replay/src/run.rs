@@ -6,9 +6,11 @@ use std::thread;
 
 use smallvec::SmallVec;
 
+use super::distinct::Distinct;
 use super::format::{Format, Line, LineReader, shown};
 use super::input::{Input, MAX_LINE_BYTES, NextLine};
 use super::mapping::Mapping;
+use super::progress::Progress;
 use super::report::{Comparison, DescriptorReport, Difference, InvalidLine, Report, Traffic};
 use super::rows::{Released, RowView, Rows};
 use super::side::{DifferenceTally, Outcome, Side};
@@ -51,6 +53,7 @@ struct Decider {
     without_descriptors: u64,
     /// The missing fields, one for each template.
     missing: Vec<Missing>,
+    distinct: Distinct,
 }
 
 /// The rules of `--compare`.
@@ -96,6 +99,7 @@ impl Replay {
         let decider = Decider {
             domain: mapping.domain.clone(),
             missing: vec![(0, None); templates.len()],
+            distinct: Distinct::new(&templates),
             joins: templates
                 .iter()
                 .flat_map(|template| &template.entries)
@@ -141,10 +145,12 @@ impl Replay {
         traffic.requests = decider.requests;
         let field = |field: usize| mapping.fields.names()[field].clone();
         traffic.descriptors = std::iter::zip(decider.templates, decider.missing)
-            .map(|(template, (missing, first))| DescriptorReport {
+            .enumerate()
+            .map(|(number, (template, (missing, first)))| DescriptorReport {
                 text: template.text,
                 missing,
                 missing_field: first.map(field),
+                nearly_distinct: decider.distinct.nearly_all(number),
             })
             .collect();
         traffic.without_descriptors = decider.without_descriptors;
@@ -203,6 +209,7 @@ fn read_lines(
         None => mapping.format.map(|format| LineReader::new(format, fields, hops)),
     };
     let mapping = &*mapping;
+    let progress = Progress::new(input);
     loop {
         let is_open_after = |is_open: bool, part: &[u8]| {
             reader.as_ref().is_some_and(|reader| reader.is_open_after(is_open, part))
@@ -212,6 +219,7 @@ fn read_lines(
         })?;
         let Some(line) = line else { return Ok(()) };
         traffic.lines += 1;
+        progress.show(traffic.lines);
         let read = match line {
             NextLine::Line(line) if line.trim_ascii().is_empty() => Ok(()),
             NextLine::Line(line) => {
@@ -341,10 +349,18 @@ impl Decider {
         let joined = if self.joins { join(&self.templates, &row) } else { Vec::new() };
         let (mut joined, mut entries) = (joined.iter(), Entries::new());
         let mut ends: SmallVec<[usize; 4]> = SmallVec::new();
-        for template in &self.templates {
+        for (number, template) in self.templates.iter().enumerate() {
             // As Envoy does, a descriptor with a missing value is not sent.
-            if add_entries(template, &row, &mut joined, &mut entries) {
+            let start = entries.len();
+            let is_sent = add_entries(template, &row, &mut joined, &mut entries);
+            if is_sent {
                 ends.push(entries.len());
+            }
+            if is_sent && self.distinct.is_open() {
+                let entries = &entries[start..];
+                let replaced = self.rules.key_values(&self.domain, entries);
+                let counted = self.rules.counted(&self.domain, entries);
+                self.distinct.add(number, counted, &replaced);
             }
         }
         if ends.len() < self.templates.len() {
@@ -362,6 +378,7 @@ impl Decider {
             start = end;
         }
         self.requests += 1;
+        self.distinct.next();
         let timeline = &mut self.timeline;
         timeline.advance(row.time);
         self.series.add(timeline);

@@ -1,5 +1,6 @@
 //! One set of rules, and what it decides.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +99,17 @@ impl Side {
             keys: KeyBudget(KEY_BYTES),
             key: String::new(),
         }
+    }
+
+    /// Returns the entries of a descriptor that are counted separately.
+    pub fn counted<'e, 'd>(&self, domain: &str, entries: &'e [Entry<'d>]) -> &'e [Entry<'d>] {
+        let found = self.rules.domain(domain).and_then(|domain| domain.find(entries));
+        found.map_or(entries, |found| &entries[..counted_entries(found.rule, entries.len())])
+    }
+
+    /// The values that the counter of a descriptor has in place of its own, with the indices of their entries.
+    pub fn key_values(&self, domain: &str, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
+        self.rules.domain(domain).map_or_else(Vec::new, |domain| domain.key_values(entries))
     }
 
     /// Decides a request at the time of the timeline, and counts it.

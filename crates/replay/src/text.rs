@@ -59,6 +59,11 @@ fn print_traffic(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "  {lines} without {text}: no field `{}`", escape(field))?;
         }
     }
+    for descriptor in &traffic.descriptors {
+        if let Some(warning) = descriptor.warning() {
+            writeln!(out, "  {}: {warning}", escape(&descriptor.text))?;
+        }
+    }
     if traffic.without_descriptors > 0 {
         let lines = counted(traffic.without_descriptors, "line");
         writeln!(out, "  {lines} without any descriptor: Envoy would send no request")?;

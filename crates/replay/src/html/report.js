@@ -390,11 +390,15 @@ function whyEmpty() {
   return [reasons.join(', and ') || `${counted(traffic.lines, 'line')} was read`, ': see ', link, '.'];
 }
 
-function descriptorText({ descriptor, lines_without_it: missing, first_missing_field: field }) {
+function descriptorText({ descriptor, lines_without_it: missing, first_missing_field: field, nearly_distinct: distinct }) {
   const parts = [code(descriptor)];
   if (missing) {
     const lines = requests + traffic.without_descriptors;
     parts.push(' ', make('span', 'note place', missing >= lines ? make('b', 'denied-text', 'no line has its fields') : `${number(missing)} of ${counted(lines, 'line')} lack${missing === 1 ? 's' : ''} a field`, ...(field === null ? [] : [', first missing: ', code(field)])));
+  }
+  if (distinct) {
+    const lines = `${distinct.requests < requests ? 'the first ' : ''}${counted(distinct.requests, 'line')}`;
+    parts.push(' ', make('span', 'note place', `${lines}, ${counted(distinct.keys, 'key')}: nearly every request has a counter of its own, so little is denied; has it a port? `, code('|host')));
   }
   return parts;
 }

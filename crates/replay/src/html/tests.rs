@@ -119,16 +119,18 @@ fn what_was_read_lists_what_is_odd() {
             "(5 h 59 min)",
         ],
     );
-    for absent in ["Counters dropped", "No line was skipped"] {
+    for absent in ["Counters dropped", "No line was skipped", "nearly every request"] {
         assert!(!plain.contains(absent), "{absent}: {plain}");
     }
     report.traffic.evicted = 1;
     report.traffic.descriptors[0].missing = 878_112;
+    report.traffic.descriptors[1].nearly_distinct = Some((4_096, 4_000));
     assert_has(
         &viewer.text(&report),
         &[
             "More counters were in use than --max-keys allows",
             "no line has its fields, first missing: x_forwarded_for",
+            "the first 4,096 lines, 4,000 keys: nearly every request has a counter of its own",
         ],
     );
     report.traffic.descriptors[0].missing = 0;

@@ -142,6 +142,7 @@ pub(super) fn plain() -> Report {
                 text: "remote_address={x_forwarded_for}".into(),
                 missing: 4_310,
                 missing_field: Some("x_forwarded_for".into()),
+                nearly_distinct: None,
             },
             DescriptorReport { text: "path={path}".into(), ..DescriptorReport::default() },
         ],
@@ -308,8 +309,12 @@ pub(super) fn hostile() -> Report {
     }
     let traffic = &mut report.traffic;
     (traffic.name, traffic.domain) = (text(0), text(1));
-    let descriptor =
-        |i| DescriptorReport { text: text(i), missing: u64::MAX, missing_field: Some(text(i)) };
+    let descriptor = |i| DescriptorReport {
+        text: text(i),
+        missing: u64::MAX,
+        missing_field: Some(text(i)),
+        nearly_distinct: Some((u64::MAX, u64::MAX)),
+    };
     traffic.descriptors = (0..140).map(descriptor).collect();
     traffic.examples = (0..5).map(|i| InvalidLine { line: u64::MAX, error: text(i) }).collect();
     traffic.invalid = u64::MAX;
