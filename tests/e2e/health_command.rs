@@ -114,7 +114,10 @@ fn other_answers_are_not_ready() {
             "answered 302 Found: name the URL that it redirects to\n",
         ),
         ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "answered 404 Not Found\n"),
-        ("hello\r\n\r\n", "invalid HTTP version parsed\n"),
+        (
+            "hello\r\n\r\n",
+            "invalid HTTP version parsed; if the server uses TLS, write https:// in the URL\n",
+        ),
     ] {
         let (code, output) = health(&["--url", &url(answering(head, [].into_iter()), "/readyz")]);
         assert_eq!(code, Some(1), "{head}");
