@@ -161,6 +161,8 @@ async fn warnings_prevent_a_change_only_if_they_are_denied() {
         assert!(ran.code == Some(0) && ran.err.contains(warning), "{}", ran.err);
         let ran = at(weir.debug, &line("--id c"));
         assert!(ran.code == Some(0) && ran.err.contains(warning), "{}", ran.err);
+        // Nobody is asked where there is no terminal.
+        assert!(!ran.err.contains("[y/N]"), "{}", ran.err);
         good(&weir, "unblock c");
     }
     let ran = at(weir.debug, "block -d shpo user=m1 --deny-warnings --output json");
@@ -170,6 +172,47 @@ async fn warnings_prevent_a_change_only_if_they_are_denied() {
     // What is only not kept and not shared is no warning about the control.
     good(&weir, "block -d shop user=m1 --deny-warnings");
     assert_eq!(user(&weir, "m1").await, Code::OverLimit);
+}
+
+/// Runs a command in a terminal where a user types a line. Returns the exit code and all that is printed; none
+/// if there is no `script` of util-linux.
+fn in_terminal(debug: SocketAddr, args: &str, typed: &str) -> Option<(Option<i32>, String)> {
+    use std::io::Write;
+    use std::process::Stdio;
+
+    let version = Command::new("script").arg("--version").output().ok()?;
+    if !String::from_utf8_lossy(&version.stdout).contains("util-linux") {
+        return None;
+    }
+    let command = format!("{} {args}", env!("CARGO_BIN_EXE_weir"));
+    let mut script = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .env("WEIR_SERVER", format!("http://{debug}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script runs");
+    script.stdin.take().expect("a pipe").write_all(typed.as_bytes()).expect("it reads");
+    let Output { status, stdout, .. } = script.wait_with_output().expect("script ends");
+    Some((status.code(), String::from_utf8_lossy(&stdout).into_owned()))
+}
+
+#[test]
+fn a_user_at_a_terminal_is_asked_after_a_warning() {
+    let weir = serving(RULES).start();
+    let block = "block -d shop usr=m1";
+    let Some((code, output)) = in_terminal(weir.debug, block, "n\n") else { return };
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("did you mean 'user'?") && output.contains("[y/N]"), "{output}");
+    assert!(output.contains("nothing has changed"), "{output}");
+    assert_eq!(good(&weir, "controls"), "no controls\n");
+    let (code, output) = in_terminal(weir.debug, block, "y\n").expect("script");
+    assert_eq!(code, Some(0), "{output}");
+    assert_eq!(output.matches("did you mean").count(), 1, "{output}");
+    assert!(good(&weir, "controls").contains("shop usr=m1"));
+    // Without a warning about the control nobody is asked.
+    let (code, output) = in_terminal(weir.debug, "block -d shop user=m1", "").expect("script");
+    assert!(code == Some(0) && !output.contains("[y/N]"), "{output}");
 }
 
 #[tokio::test]

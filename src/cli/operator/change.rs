@@ -1,7 +1,9 @@
 //! `weir block`, `weir allow` and `weir limit`: change what a running weir decides.
 
+mod consent;
 mod text;
 
+use self::consent::{OnWarnings, confirm};
 pub(super) use self::text::print_deleted;
 
 use std::io;
@@ -30,8 +32,8 @@ Examples:
   weir block -d shop --force --for 10m --reason 'incident 42'
 
 A value may have `*` for any text, or be a network, which matches the addresses in it. Without a duration a block lasts
-the longest period of the rules that it matches, else an hour. Exits 0 if the control is active, 1 if it is
-rejected or weir does not answer.";
+the longest period of the rules that it matches, else an hour. Exits 0 if the control is active, 1 if it is rejected or
+not confirmed, or weir does not answer.";
 
 const ALLOW_EXAMPLES: &str = "\
 Examples:
@@ -86,7 +88,8 @@ struct ControlArgs {
     /// Accept a control that matches everything.
     #[arg(long)]
     force: bool,
-    /// Change nothing if there is a warning about the control, and exit with 1.
+    /// Change nothing if there is a warning about the control, and exit with 1. Default: ask in a terminal, else go
+    /// on.
     #[arg(long)]
     deny_warnings: bool,
     /// Format of the answer.
@@ -158,27 +161,43 @@ impl LimitArgs {
 }
 
 fn run(args: &ControlArgs, action: Action) -> ExitCode {
-    let (answer, is_dry_run, code) = match put(args, action) {
-        Ok(Outcome::Put(answer)) => (answer, args.dry_run, None),
-        Ok(Outcome::Denied(answer)) => (answer, true, Some(ExitCode::FAILURE)),
-        Err(error) => return error.report(),
-    };
-    let shown = args.output.show(Ok(answer), |written: &WrittenControl, out| {
-        text::print(written, is_dry_run, out, &mut io::stderr())
-    });
-    code.unwrap_or(shown)
+    let err = &mut io::stderr();
+    let ask = |warnings: &[String]| confirm(warnings, io::stdin().lock(), &mut io::stderr());
+    let on_warnings = OnWarnings::new(args.deny_warnings, args.dry_run);
+    match put(args, action, on_warnings, ask) {
+        Ok(Outcome::Put { answer, shown }) => {
+            args.output.show(Ok(answer), |written: &WrittenControl, out| {
+                let mut written = written.clone();
+                written.warnings.retain(|warning| !shown.contains(warning));
+                text::print(&written, args.dry_run, out, err)
+            })
+        }
+        Ok(Outcome::Denied(answer)) => {
+            args.output.show(Ok(answer), |written, out| text::print(written, true, out, err));
+            ExitCode::FAILURE
+        }
+        Ok(Outcome::Declined) => ExitCode::FAILURE,
+        Err(error) => error.report(),
+    }
 }
 
 /// The outcome of setting a control.
 enum Outcome {
-    /// The answer, of a dry run if that is all that is wanted.
-    Put(Value),
+    /// The answer, of a dry run if that is all that is wanted, and the warnings that the user has seen.
+    Put { answer: Value, shown: Vec<String> },
     /// The answer of a dry run, whose warnings prevent the change.
     Denied(Value),
+    /// The user does not want it.
+    Declined,
 }
 
-/// Sends the control, unless warnings of a dry run are denied.
-fn put(args: &ControlArgs, action: Action) -> Result<Outcome, ClientError> {
+/// Sends the control, unless warnings of a dry run prevent it.
+fn put(
+    args: &ControlArgs,
+    action: Action,
+    on_warnings: OnWarnings,
+    ask: impl Fn(&[String]) -> bool,
+) -> Result<Outcome, ClientError> {
     let body = body(args, action, args.by.name()).map_err(ClientError::Usage)?;
     let (method, path) = match &args.id {
         Some(id) => (Method::PUT, format!("/v1/controls/{}", encode(id))),
@@ -193,13 +212,19 @@ fn put(args: &ControlArgs, action: Action) -> Result<Outcome, ClientError> {
         query.extend(args.force.then_some(("force", "1")));
         client.call(method.clone(), &with_query(&path, &query), body.clone())
     };
-    if args.deny_warnings {
-        let checked = send(true)?;
-        if !read::<WrittenControl>(&checked)?.warnings.is_empty() {
-            return Ok(Outcome::Denied(checked));
-        }
+    if on_warnings == OnWarnings::Continue {
+        return Ok(Outcome::Put { answer: send(args.dry_run)?, shown: Vec::new() });
     }
-    send(args.dry_run).map(Outcome::Put)
+    let checked = send(true)?;
+    let WrittenControl { warnings, .. } = read(&checked)?;
+    match on_warnings {
+        _ if warnings.is_empty() => {}
+        OnWarnings::Ask if ask(&warnings) => {}
+        OnWarnings::Ask => return Ok(Outcome::Declined),
+        _ => return Ok(Outcome::Denied(checked)),
+    }
+    let answer = if args.dry_run { checked } else { send(false)? };
+    Ok(Outcome::Put { answer, shown: warnings })
 }
 
 /// Returns the body of the request.
