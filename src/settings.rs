@@ -15,7 +15,6 @@ mod percent;
 mod reader;
 mod redis;
 pub mod reference;
-mod resp;
 mod secret;
 pub mod setting;
 mod statsd;
@@ -32,9 +31,10 @@ pub use error::SettingError;
 use reader::SettingReader;
 use setting::SettingEntry;
 use table::{
-    ControlsSettings, DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings,
-    LogSettings, MetricsSettings, OtlpSettings, RespSettings, ResponseSettings, RulesSettings,
-    RuntimeSettings, SettingGroup, StoreKind, StoreSettings, TopSettings, TracingSettings,
+    ClientsSettings, ControlsSettings, DebugSettings, DrainSettings, GrpcSettings, HealthSettings,
+    HttpSettings, LogSettings, MetricsSettings, OtlpSettings, RespSettings, ResponseSettings,
+    RulesSettings, RuntimeSettings, SettingGroup, StoreKind, StoreSettings, TopSettings,
+    TracingSettings,
 };
 use weir_telemetry::statsd::Mogrifier;
 
@@ -72,6 +72,7 @@ pub struct Inputs {
 #[derive(Debug)]
 pub struct Settings {
     pub rules: RulesSettings,
+    pub clients: ClientsSettings,
     pub grpc: GrpcSettings,
     pub http: HttpSettings,
     pub resp: RespSettings,
@@ -117,7 +118,6 @@ impl Settings {
         settings.check_socket(&mut errors);
         settings.check_drain(&mut errors);
         settings.check_debug(&mut errors);
-        settings.check_resp(&mut errors);
         otlp::check(&settings, &mut errors);
         settings.check_tls(&mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
@@ -140,6 +140,7 @@ impl Settings {
     fn read(reader: &mut SettingReader) -> Option<Settings> {
         Some(Settings {
             rules: RulesSettings::read(reader)?,
+            clients: ClientsSettings::read(reader)?,
             grpc: GrpcSettings::read(reader)?,
             http: HttpSettings::read(reader)?,
             resp: RespSettings::read(reader)?,
@@ -226,6 +227,7 @@ impl Settings {
     pub fn list(&self) -> Vec<SettingEntry<'_>> {
         let mut entries = Vec::new();
         self.rules.list(&mut entries);
+        self.clients.list(&mut entries);
         self.grpc.list(&mut entries);
         self.http.list(&mut entries);
         self.resp.list(&mut entries);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::setting::Resolved;
-use super::table::{StoreKind, TopologyKind};
+use super::table::{RedisTlsSettings, StoreKind, TopologyKind};
 use super::{SettingError, Settings};
 use crate::service::caller_deadline_below;
 use url::Url;
@@ -26,19 +26,9 @@ struct Server<'a> {
     username: &'a Resolved<Option<String>>,
     password: &'a Resolved<Option<String>>,
     password_file: &'a Resolved<Option<PathBuf>>,
-    db: &'a Resolved<u32>,
     connect_timeout: &'a Resolved<Duration>,
-    tls: ServerTls<'a>,
+    tls_enabled: &'a Resolved<bool>,
     sentinel: ServerSentinel<'a>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ServerTls<'a> {
-    enabled: &'a Resolved<bool>,
-    ca: &'a Resolved<Option<PathBuf>>,
-    cert: &'a Resolved<Option<PathBuf>>,
-    key: &'a Resolved<Option<PathBuf>>,
-    skip_hostname_verification: &'a Resolved<bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,15 +48,8 @@ macro_rules! server {
             username: &$settings.username,
             password: &$settings.password,
             password_file: &$settings.password_file,
-            db: &$settings.db,
             connect_timeout: &$settings.connect_timeout,
-            tls: ServerTls {
-                enabled: &$settings.tls.enabled,
-                ca: &$settings.tls.ca,
-                cert: &$settings.tls.cert,
-                key: &$settings.tls.key,
-                skip_hostname_verification: &$settings.tls.skip_hostname_verification,
-            },
+            tls_enabled: &$settings.tls.enabled,
             sentinel: ServerSentinel {
                 master_name: &$settings.sentinel.master_name,
                 username: &$settings.sentinel.username,
@@ -90,11 +73,21 @@ pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Op
         let help = "write a duration such as 20ms";
         errors.push(redis.slow_after.error("is 0: every connection would be down", help));
     }
-    let main = server!(redis);
+    check_client_certificate(&redis.tls, errors);
+    let options = server!(redis).options(settings, errors);
     let per_second = server!(redis.per_second);
-    let options = main.options(&main, settings, errors);
-    let has_own = per_second.url.is_some();
-    (options, has_own.then(|| per_second.options(&main, settings, errors)))
+    (options, per_second.url.is_some().then(|| per_second.options(settings, errors)))
+}
+
+/// Checks that a client certificate has its key.
+fn check_client_certificate(tls: &RedisTlsSettings, errors: &mut Vec<SettingError>) {
+    let half = match (tls.cert.is_some(), tls.key.is_some()) {
+        (true, false) => &tls.cert,
+        (false, true) => &tls.key,
+        _ => return,
+    };
+    let help = "set both tls.cert and tls.key, or neither";
+    errors.push(half.error("is set without its other half", help));
 }
 
 /// The longest lease: longer ones keep hits from other replicas without saving calls.
@@ -126,13 +119,8 @@ pub fn check_top_share(settings: &mut Settings) {
 }
 
 impl Server<'_> {
-    /// Returns the options of this group. `main` has what both share.
-    fn options(
-        &self,
-        main: &Server<'_>,
-        settings: &Settings,
-        errors: &mut Vec<SettingError>,
-    ) -> Options {
+    /// Returns the options of this group.
+    fn options(&self, settings: &Settings, errors: &mut Vec<SettingError>) -> Options {
         let redis = &settings.store.redis;
         let urls = self.urls(errors);
         let login = self.login(&urls, errors);
@@ -150,7 +138,7 @@ impl Server<'_> {
             let help = "write a timeout such as 1s";
             errors.push(self.connect_timeout.error("is 0: nothing could connect", help));
         }
-        let (db, tls) = (self.db(&urls, errors), self.tls(main, &urls, errors));
+        let (db, tls) = (self.db(&urls, errors), self.tls(&redis.tls, &urls, errors));
         let timeout = **self.connect_timeout;
         Options {
             topology: self.servers(urls),
@@ -169,8 +157,7 @@ impl Server<'_> {
     /// Returns the login of the servers: from the URL, or from settings of its own.
     fn login(&self, urls: &[Url], errors: &mut Vec<SettingError>) -> Login {
         let mut login = read_login(self.username, self.password, self.password_file, errors);
-        let with_login = |url: &&Url| url.username.is_some() || url.password.is_some();
-        if let Some(url) = urls.iter().find(with_login) {
+        if let Some(url) = urls.iter().find(|url| url.has_login()) {
             let has_another =
                 self.username.is_some() || self.password.is_some() || self.password_file.is_some();
             if has_another {
@@ -186,19 +173,11 @@ impl Server<'_> {
     }
 
     fn db(&self, urls: &[Url], errors: &mut Vec<SettingError>) -> u32 {
-        let in_url = urls.iter().find_map(|url| url.db);
-        if !self.db.is_default() && in_url.is_some_and(|db| db != **self.db) {
-            let help = "write it once";
-            errors.push(self.db.error("differs from the database in the URL", help));
-        }
-        let db = in_url.unwrap_or(**self.db);
+        let db = urls.iter().find_map(|url| url.db).unwrap_or_default();
         if matches!(**self.topology, TopologyKind::Cluster | TopologyKind::Proxy) && db != 0 {
-            let message = format!("is database {db}, but a cluster or a proxy has only 0");
+            let message = format!("names database {db}, but a cluster or a proxy has only 0");
             let help = "remove it; store.redis.key_prefix separates keys";
-            errors.push(match in_url {
-                Some(_) => self.url.error(&message, help),
-                None => self.db.error(&message, help),
-            });
+            errors.push(self.url.error(&message, help));
         }
         db
     }

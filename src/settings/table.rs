@@ -25,14 +25,14 @@ use super::error::SettingError;
 use super::reader::SettingReader;
 use super::setting::{Setting, SettingEntry};
 pub use controls::ControlsSettings;
-pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
+pub use listeners::{ClientsSettings, DebugSettings, GrpcSettings, HttpSettings};
 pub use log::LogSettings;
 pub use metrics::{
     DogStatsdSettings, MetricsSettings, PrometheusSettings, StatsdProtocol, StatsdSettings,
 };
 pub use otlp::{OtlpProtocol, OtlpSettings};
 pub use process::{DrainSettings, HealthSettings, RuntimeSettings};
-pub use redis::{RedisSettings, TopologyKind};
+pub use redis::{RedisSettings, RedisTlsSettings, TopologyKind};
 pub use resp::RespSettings;
 pub use response::ResponseSettings;
 pub use rules::{RulesSettings, RulesSource};
@@ -129,6 +129,7 @@ use group;
 pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     let mut settings = Vec::new();
     RulesSettings::declare(&mut settings);
+    ClientsSettings::declare(&mut settings);
     GrpcSettings::declare(&mut settings);
     HttpSettings::declare(&mut settings);
     RespSettings::declare(&mut settings);

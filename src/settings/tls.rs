@@ -18,8 +18,7 @@ struct TlsGroup<'a> {
     cert: &'a Resolved<Option<PathBuf>>,
     key: &'a Resolved<Option<PathBuf>>,
     client_ca: &'a Resolved<Option<PathBuf>>,
-    client_dns_sans: &'a Resolved<Vec<String>>,
-    client_uri_sans: &'a Resolved<Vec<String>>,
+    client_sans: &'a Resolved<Vec<String>>,
 }
 
 /// Borrows the settings of one of the groups.
@@ -33,8 +32,7 @@ macro_rules! tls_group {
             cert: &$settings.cert,
             key: &$settings.key,
             client_ca: &$settings.client_ca,
-            client_dns_sans: &$settings.client_dns_sans,
-            client_uri_sans: &$settings.client_uri_sans,
+            client_sans: &$settings.client_sans,
         }
     };
 }
@@ -80,15 +78,13 @@ impl TlsGroup<'_> {
                 errors.push(self.enabled.error(&message, help));
             }
         }
-        for sans in [self.client_dns_sans, self.client_uri_sans] {
-            if !sans.is_empty() && self.client_ca.is_none() {
-                let message = format!("is set without {}", self.client_ca.setting.name);
-                let help = format!(
-                    "name a PEM file with the CA of the clients in {}, or remove it",
-                    names(self.client_ca)
-                );
-                errors.push(sans.error(&message, help));
-            }
+        if !self.client_sans.is_empty() && self.client_ca.is_none() {
+            let message = format!("is set without {}", self.client_ca.setting.name);
+            let help = format!(
+                "name a PEM file with the CA of the clients in {}, or remove it",
+                names(self.client_ca)
+            );
+            errors.push(self.client_sans.error(&message, help));
         }
     }
 
@@ -102,8 +98,7 @@ impl TlsGroup<'_> {
             cert: cert.clone(),
             key: key.clone(),
             client_ca: self.client_ca.value.clone(),
-            client_dns_sans: self.client_dns_sans.to_vec(),
-            client_uri_sans: self.client_uri_sans.to_vec(),
+            client_sans: self.client_sans.to_vec(),
         })
     }
 }

@@ -35,9 +35,6 @@ static MAPPING: Section = Section {
 
 static SECTIONS: &[&Section] = &[&MAPPING];
 
-/// The largest mapping file.
-const MAX_FILE_BYTES: u64 = 1 << 20;
-
 /// The field with the time, unless another is named.
 const TIME: &str = "time";
 
@@ -232,14 +229,7 @@ pub(super) fn parse_reorder(text: &str) -> Result<Micros, String> {
 }
 
 fn read_file(path: &Path) -> Result<Given, Failure> {
-    let selection = Selection {
-        roots: vec![path.to_owned()],
-        prefix: None,
-        yaml_only: false,
-        ignore_dot_files: false,
-        max_file: MAX_FILE_BYTES,
-    };
-    let (files, found) = selection.read_kind(FileKind::Rules);
+    let (files, found) = Selection::of(path).read_kind(FileKind::Rules);
     let mut problems = Problems::new(DEFAULT_MAX_PROBLEMS);
     problems.of_files(found);
     let mut given = Given::default();

@@ -45,16 +45,16 @@ impl Server<'_> {
             "write host:port, with commas between several",
         );
         reject_if(
-            **self.topology == TopologyKind::Sentinel && urls.iter().any(Url::has_login_or_db),
-            "has a login or a database in the address of a sentinel",
-            "write those of the servers in username, password and db, those of the sentinels in \
+            **self.topology == TopologyKind::Sentinel && urls.iter().any(Url::has_login),
+            "has a login in the address of a sentinel",
+            "write that of the servers in username and password, that of the sentinels in \
              sentinel.username and sentinel.password",
         );
-        let logins = urls.iter().map(|url| (&url.username, &url.password));
+        let shared = urls.iter().map(|url| (&url.username, &url.password, url.db));
         reject_if(
-            logins.clone().zip(logins.skip(1)).any(|(one, next)| one != next),
-            "has different logins for nodes of one cluster",
-            "use one login for all",
+            shared.clone().zip(shared.skip(1)).any(|(one, next)| one != next),
+            "has different logins or databases for servers of one group",
+            "write the same for all",
         );
         urls
     }

@@ -14,6 +14,21 @@ impl Choice for JsonErrors {
 }
 
 group! {
+    /// What clients of any listener may take.
+    ClientsSettings "clients" {
+        /// Timeout for a client to open a connection, to send a complete request (over HTTP its head, then
+        /// its body), to read the response, and to answer a ping; 0: unlimited.
+        timeout: Duration = "10s";
+        // A body of HTTP counts until its response is sent.
+        /// Memory for partly received requests and unread responses, and for commands of Redis clients
+        /// that wait for Redis: of all clients of one listener, each listener separately. Some of each
+        /// connection is free: 128KiB over gRPC, 16KiB over HTTP, 64KiB of Redis clients. One connection
+        /// can use an eighth. At least 2MiB for Redis clients, and two bodies of the maximum size for HTTP.
+        max_buffered: Bytes<usize> = "64MiB";
+    }
+}
+
+group! {
     /// The gRPC listener.
     GrpcSettings "grpc" {
         /// Address of the gRPC listener.
@@ -26,24 +41,12 @@ group! {
         // 32 bytes once decoded, for a moment in a list half as long again.
         /// The largest request. Decoding a request may take 25 times its size in memory.
         max_message: Bytes<usize> = "1MiB";
-        // Envoy sends some 500 bytes.
-        /// The largest header list of a request.
-        max_headers: Bytes<u32> = "16KiB";
         // Envoy opens one stream for each request in flight.
         /// Requests in flight on one connection.
         max_streams: Int<u32, 1, 4_294_967_295> = "1024";
-        /// Memory for partly received requests and unread responses across all clients; the first
-        /// 128KiB of each connection is free, and one connection can use an eighth.
-        max_buffered: Bytes<usize> = "64MiB";
         /// Concurrent connections. Near the limit a new connection replaces one that has no request
         /// in progress: first one that never made a request, then the one idle for the longest time.
         max_connections: Int<usize, 1, 10_000_000> = "16_384";
-        /// The longest interval between pings to a client, which detect dead connections;
-        /// 0: never.
-        keepalive: Duration = "60s";
-        /// Timeout for a client to open a connection, to send a complete request, to read a
-        /// response, and to answer a ping; 0: unlimited.
-        timeout: Duration = "10s";
         // Connections find other replicas only when they are opened.
         /// The age, give or take 10 %, at which a connection is asked to close, so that clients
         /// reconnect and new replicas get their share; 0: unlimited.
@@ -68,13 +71,6 @@ group! {
         /// Concurrent HTTP connections, on each of http.address and debug.address. Near the limit a new
         /// connection replaces one that has no complete request in progress.
         max_connections: Int<usize, 1, 10_000_000> = "1_024";
-        /// Timeout for a client to send the head of a request, then its body, and then to receive
-        /// the whole response; 0: unlimited.
-        timeout: Duration = "10s";
-        // A body counts until its response is sent.
-        /// Memory for the bodies and responses of /json and /v1/budget across all clients; the first
-        /// 16 KiB of each is free. A request beyond it gets status 503.
-        max_buffered: Bytes<usize> = "16MiB";
         /// Whether the HTTP listener serves /metrics. False: it answers 404 there, so that clients of
         /// /json cannot read metrics; debug.address and metrics.prometheus.address serve them.
         metrics: bool = "true";

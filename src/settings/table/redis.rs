@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::group;
-use crate::settings::format::{Choice, Int, Secret};
+use crate::settings::format::{Choice, Secret};
 use weir_store::redis::Clock;
 
 /// How the servers are organized.
@@ -35,9 +35,9 @@ group! {
     RedisSettings "store.redis" {
         /// How the servers are organized. `proxy`: several behind Envoy's redis_proxy or twemproxy.
         topology: TopologyKind = "single", reference ["REDIS_TYPE"];
-        /// Address of Redis: host:port, redis://user:password@host:port/0, rediss://… for TLS, or the
-        /// path of a Unix socket. Several with commas: the sentinels, or some nodes of a cluster.
-        /// Setting it makes Redis the store.
+        /// Address of Redis: host:port, redis://user:password@host:port/0 with a database number,
+        /// rediss://… for TLS, or the path of a Unix socket. Several with commas: the sentinels, or some
+        /// nodes of a cluster. Setting it makes Redis the store.
         url: Option<String> = "", reference ["REDIS_URL"];
         /// User name; empty: Redis's default user.
         username: Option<String> = "", reference ["REDIS_AUTH"];
@@ -45,8 +45,6 @@ group! {
         password: Option<Secret> = "", reference ["REDIS_AUTH"];
         /// File with the password, read for each new connection. It may be missing at first.
         password_file: Option<PathBuf> = "", reference ["REDIS_AUTH_FILE"];
-        /// Database number; a cluster and a proxy have only 0.
-        db: Int<u32, 0, 1_000_000> = "0";
         /// Prefix of all keys, without braces.
         key_prefix: String = "weir:", reference ["CACHE_KEY_PREFIX"];
         /// The clock that counts: `server` is that of Redis; `caller` is that of each replica, for servers
@@ -105,8 +103,6 @@ group! {
         password: Option<Secret> = "", reference ["REDIS_PERSECOND_AUTH"];
         /// File with the password, read for each new connection. It may be missing at first.
         password_file: Option<PathBuf> = "", reference ["REDIS_PERSECOND_AUTH_FILE"];
-        /// Database number; a cluster and a proxy have only 0.
-        db: Int<u32, 0, 1_000_000> = "0";
         /// Timeout for connecting and logging in.
         connect_timeout: Duration = "1s", reference ["REDIS_PERSECOND_TIMEOUT"];
     }
@@ -116,17 +112,9 @@ group! {
 group! {
     /// TLS to the Redis of limits per second.
     PerSecondTlsSettings "store.redis.per_second.tls" {
-        /// Whether connections are encrypted; rediss:// means the same.
+        /// Whether connections are encrypted; rediss:// means the same. The other settings of store.redis.tls
+        /// apply to both.
         enabled: bool = "false", reference ["REDIS_PERSECOND_TLS"];
-        /// PEM file with the CA certificates to trust; empty: that of store.redis.tls.
-        ca: Option<PathBuf> = "";
-        /// PEM file with the client certificate; empty: that of store.redis.tls.
-        cert: Option<PathBuf> = "";
-        /// PEM file with the key of the client certificate; empty: that of store.redis.tls.
-        key: Option<PathBuf> = "";
-        /// Whether a valid certificate for another host is accepted; unless set, as in
-        /// store.redis.tls.
-        skip_hostname_verification: bool = "false";
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::group;
-use crate::settings::format::{Bytes, Choice, Int, Secret};
+use crate::settings::format::{Bytes, Choice, Secret};
 
 /// What rules are loaded from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,23 +32,16 @@ group! {
         /// Whether fixed windows of a month, also those of limits that clients send, are the months of the
         /// calendar in UTC, unless a rule has `align`. Otherwise a month is 30 days.
         calendar_months: bool = "false", reference ["USE_CALENDAR_MONTH_RATE_LIMIT"];
-        /// Whether changed rule files are reloaded while the service runs.
-        watch: bool = "true";
         // Some file systems, mostly network ones, send no notifications.
-        /// How often to check for changes without a notification; 0: never.
+        /// How often to check rule files for changes without a notification; 0: never.
         poll: Duration = "30s";
         /// Whether to skip files and directories with names that start with a dot.
         ignore_dot_files: bool = "true", reference ["RUNTIME_IGNOREDOTFILES"];
         /// Over xDS: the directory with the lists that rules name by values_file. Empty: such rules are
         /// rejected.
         values_dir: Option<PathBuf> = "";
-        /// The largest rule file, or list of values, that is loaded.
-        max_file: Bytes<u64> = "64MiB";
         /// The largest state of one key; a limit that may need more is rejected.
         max_log_bytes: Bytes<u64> = "16MiB";
-        /// Errors listed for each rule file, and as many warnings; ten times as many for all files
-        /// together. The rest are counted.
-        max_problems: Int<usize, 1, 10_000> = "100";
     }
     groups { runtime: RuntimeDirectorySettings; xds: XdsSettings; }
 }
@@ -81,13 +74,6 @@ group! {
         // gRPC's own 4 MiB hold some 40 000 rules.
         /// The largest response that is accepted; 0: 4MiB.
         max_message: Bytes<usize> = "16MiB", reference ["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"];
-        /// Timeout for connecting.
-        connect_timeout: Duration = "10s";
-        // Go's servers close a connection that is pinged more often than every five minutes, unless
-        // configured otherwise. TCP notices a machine that is gone sooner.
-        /// Interval of HTTP/2 pings to the server; 0: never. TCP keep-alive probes it every 30s in
-        /// any case.
-        keepalive: Duration = "6m";
         /// After a failure: the wait before the first retry. Each further wait is twice as long.
         backoff_min: Duration = "1s", reference ["XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"];
         /// The longest wait before a retry.

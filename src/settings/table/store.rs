@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{RedisSettings, group};
-use crate::settings::format::{AutoOrDuration, AutoOrInt, Choice, Int};
+use crate::settings::format::{AutoOrDuration, Choice, Int};
 use weir_common::failure::OnStoreFailure;
-use weir_store::memory::KEYS_PER_RESERVATION;
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,17 +69,9 @@ group! {
 group! {
     /// The memory store.
     MemorySettings "store.memory" {
-        /// Maximum number of keys; beyond it, the least valuable keys are evicted.
+        /// Maximum number of keys; beyond it, the least valuable keys are evicted. Open reservations, of up
+        /// to 64 bytes each, may be an eighth as many; beyond it, the first to lapse are evicted and stay
+        /// charged.
         max_keys: Int<usize, 1, 1_099_511_627_776> = "10_000_000";
-        /// Maximum number of open reservations, of up to 64 bytes each; beyond it, the first to lapse
-        /// are evicted and stay charged. `auto`: an eighth of max_keys.
-        max_reservations: AutoOrInt<usize, 1, 1_099_511_627_776> = "auto";
-    }
-}
-
-impl MemorySettings {
-    /// Returns the maximum number of open reservations.
-    pub fn reservations_bound(&self) -> usize {
-        self.max_reservations.unwrap_or(*self.max_keys / KEYS_PER_RESERVATION)
     }
 }

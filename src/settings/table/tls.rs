@@ -17,12 +17,10 @@ group! {
         /// PEM file with the CA certificates that a client's certificate must come from; clients then
         /// need one. Empty: clients need no certificate.
         client_ca: Option<PathBuf> = "", reference ["GRPC_CLIENT_TLS_CACERT"];
-        /// DNS names or IP addresses. A client's certificate must be valid for one of them, or match
-        /// client_uri_sans. Both empty: every certificate of client_ca is accepted.
-        client_dns_sans: Vec<String> = "", reference ["GRPC_CLIENT_TLS_SAN"];
-        /// URIs, such as SPIFFE IDs: a client's certificate must have one of them. A URI that ends
-        /// in /* means all that start so.
-        client_uri_sans: Vec<String> = "";
+        /// Names of clients, one of which a client's certificate must have: DNS names, IP addresses, and
+        /// URIs, such as SPIFFE IDs. A URI that ends in /* means all that start so. Empty: every
+        /// certificate of client_ca is accepted.
+        client_sans: Vec<String> = "", reference ["GRPC_CLIENT_TLS_SAN"];
     }
 }
 
@@ -39,10 +37,8 @@ group! {
         /// PEM file with the CA certificates that a client's certificate must come from, as
         /// grpc.tls.client_ca.
         client_ca: Option<PathBuf> = "";
-        /// DNS names or IP addresses of clients, as grpc.tls.client_dns_sans.
-        client_dns_sans: Vec<String> = "";
-        /// URIs of clients, as grpc.tls.client_uri_sans.
-        client_uri_sans: Vec<String> = "";
+        /// Names of clients, as grpc.tls.client_sans.
+        client_sans: Vec<String> = "";
     }
 }
 
@@ -58,9 +54,7 @@ group! {
         /// PEM file with the CA certificates that a client's certificate must come from, as
         /// grpc.tls.client_ca.
         client_ca: Option<PathBuf> = "";
-        /// DNS names or IP addresses of clients, as grpc.tls.client_dns_sans.
-        client_dns_sans: Vec<String> = "";
-        /// URIs of clients, as grpc.tls.client_uri_sans.
-        client_uri_sans: Vec<String> = "";
+        /// Names of clients, as grpc.tls.client_sans.
+        client_sans: Vec<String> = "";
     }
 }

@@ -63,7 +63,6 @@ fn kind(kind: FormatKind) -> String {
     match kind {
         FormatKind::Bool => "switch".into(),
         FormatKind::Int(min, max) => format!("number, {min} to {max}"),
-        FormatKind::AutoOrInt(min, max) => format!("`auto` or number, {min} to {max}"),
         FormatKind::Ratio => "0 to 1".into(),
         FormatKind::Text => "text".into(),
         FormatKind::Duration => "duration".into(),

@@ -129,9 +129,11 @@ fn errors_are_bounded() {
     let text = format!("{{rules: [d.yaml], domain: d, tests: [{}]}}", "{x: 1},\n".repeat(10_000));
     let report = run(&text);
     assert_eq!((report.problems.len(), report.omitted.errors), (100, 29_900));
-    assert!(report.rendered.ends_with(
-        "29900 more errors are not listed (setting rules.max_problems, or --max-problems)\n"
-    ));
+    assert!(
+        report.rendered.ends_with(
+            "29900 more errors are not listed (`weir check --max-problems` lists more)\n"
+        )
+    );
 }
 
 #[test]

@@ -31,10 +31,8 @@ group! {
 group! {
     /// DogStatsD.
     DogStatsdSettings "metrics.dogstatsd" {
-        /// Whether metrics are sent to DogStatsD, over UDP.
+        /// Whether metrics are sent to DogStatsD at metrics.statsd.address, over UDP.
         enabled: bool = "false", reference ["USE_DOG_STATSD"];
-        /// Address of the server; empty: that of metrics.statsd.
-        address: Option<Address> = "";
         /// Names of rules that replace names of metrics. The variables DOG_STATSD_MOGRIFIER_…_PATTERN,
         /// _NAME and _TAGS define each; the first one whose pattern matches applies.
         mogrifiers: Vec<String> = "", reference ["USE_DOG_STATSD_MOGRIFIERS"];
