@@ -3,10 +3,8 @@
 mod cpus;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::setting::Resolved;
 use super::table::{RulesSource, SettingGroup, StoreKind};
 use super::{Settings, redis, reference};
 use crate::grpc;
@@ -16,7 +14,6 @@ use crate::service;
 use crate::service::{HeaderNames, Permissions, Protocol};
 use crate::trace::Sampler;
 use crate::xds;
-use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_limiter::controls;
 use weir_limiter::top;
 use weir_rules::Lists;
@@ -35,12 +32,6 @@ const TOP_ENTRIES: usize = 1_024;
 /// Returns a timeout for which 0 means unlimited.
 fn timeout(setting: Duration) -> Duration {
     if setting.is_zero() { Duration::MAX } else { setting }
-}
-
-/// Returns the PEM file that a setting names.
-pub(super) fn pem_file(setting: &Resolved<Option<PathBuf>>) -> Option<PemFile> {
-    let path = setting.value.clone()?;
-    Some(PemFile { setting: setting.setting.name, path })
 }
 
 impl Settings {
@@ -133,11 +124,7 @@ impl Settings {
             backoff_jitter: *xds.backoff_jitter,
             tls: xds::Tls {
                 enabled: *xds.tls.enabled,
-                certificates: Arc::new(ClientCertificates::new(ClientFiles {
-                    ca: pem_file(&xds.tls.ca),
-                    cert: pem_file(&xds.tls.cert),
-                    key: pem_file(&xds.tls.key),
-                })),
+                certificates: xds.tls.files.certificates(),
                 server_name: xds.tls.server_name.to_string(),
             },
         })

@@ -54,7 +54,7 @@ fn memory_is_the_store_until_redis_is_named() {
     assert_eq!(settings.warnings, [warning]);
     let two = [("REDIS_SOCKET_TYPE", "tcp"), memory[0], memory[1]];
     let warnings = load(&two).warnings;
-    assert!(warnings[0].ends_with("REDIS_SOCKET_TYPE, REDIS_URL have no effect"), "{warnings:?}");
+    assert!(warnings[0].ends_with("REDIS_URL, REDIS_SOCKET_TYPE have no effect"), "{warnings:?}");
     let own = [(URL, "h:1"), ("WEIR__STORE__KIND", "memory")];
     let warnings = load(&own).warnings;
     assert!(warnings[0].ends_with("store.redis.url (WEIR__STORE__REDIS__URL) has no effect"));
@@ -67,7 +67,7 @@ fn without_a_url_redis_has_the_references_address() {
     for named in [("BACKEND_TYPE", "redis"), ("REDIS_TYPE", "single"), ("REDIS_TLS", "false")] {
         let socket = Endpoint::Unix("/var/run/nutcracker/ratelimit.sock".into());
         assert_eq!(server(&redis(&[named])), socket);
-        assert_eq!(load(&[named]).store.redis.url.origin, named.0);
+        assert_eq!(load(&[named]).store.redis.server.url.origin, named.0);
     }
     assert_eq!(server(&redis(&[("BACKEND_TYPE", "redis"), (URL, "h:1")])), tcp("h", 1));
 }
@@ -226,7 +226,7 @@ fn contradictions_are_errors() {
         (&[("URL", "rediss://h"), ("TLS__ENABLED", "false")], "is false, but the URL is rediss://"),
         (&[("URL", "/s"), ("TLS__ENABLED", "true")], "is true on a Unix socket"),
         (&[("URL", "rediss://h,i:1"), ("TOPOLOGY", "cluster")], "asks for TLS to some servers"),
-        (&[("URL", "h:1"), ("TLS__CERT", "/c")], "tls.cert is set without its other half"),
+        (&[("URL", "h:1"), ("TLS__CERT", "/c")], "tls.cert is set without store.redis.tls.key"),
         (&[("URL", "h:1"), ("CONNECT_TIMEOUT", "0")], "connect_timeout is 0"),
     ] {
         let env: Vec<_> =
