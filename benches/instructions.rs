@@ -224,10 +224,8 @@ fn serve(
     runtime.expect("a runtime").block_on(async {
         let limits = Limits {
             max_message: 1 << 20,
-            max_headers: 16 << 10,
             max_streams: 1024,
             max_buffered: 64 << 20,
-            keepalive: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
             max_age: Duration::from_secs(24 * 60 * 60),
             max_age_grace: Duration::from_secs(60 * 60),

@@ -12,7 +12,7 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
-use std::future::{Future, pending};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ use weir_common::setup_error::SetupError;
 use weir_common::threads::Failures;
 use weir_limiter::Limiter;
 use weir_limiter::controls::{ActiveRules, ControlClock, Controls};
-use weir_limiter::top::{Redaction, Top};
+use weir_limiter::top::Top;
 use weir_rules::WatchedLists;
 use weir_store::Operations;
 use weir_telemetry::log::ActiveLevels;
@@ -68,6 +68,7 @@ pub struct App {
     log: Arc<ChangeLog>,
     loader: Arc<Loader>,
     limiter: Arc<Limiter<ConfiguredStore>>,
+    top: Arc<Top>,
     clock: Arc<SystemClock>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
@@ -121,13 +122,9 @@ impl App {
         let clock = Arc::new(SystemClock::new());
         let mut identities = Identities::default();
         let store = stores::make(settings, clock.clone(), &thread_failures, &mut identities)?;
-        let top = settings.top_options().map(|options| Arc::new(Top::new(options, clock.clone())));
-        let redaction = match &top {
-            Some(top) => top.redaction().clone(),
-            None => Arc::new(Redaction::new(settings.top.redact.to_vec())),
-        };
-        let limiter = Limiter::new(store, settings.limiter_options()).with_top(top);
-        let limiter = Arc::new(limiter.with_redaction(redaction));
+        let top = Arc::new(Top::new(settings.top_options(), clock.clone()));
+        let limiter = Limiter::new(store, settings.limiter_options()).with_top(Some(top.clone()));
+        let limiter = Arc::new(limiter.with_redaction(top.redaction().clone()));
         let control_clock = ControlClock::new(clock.clone());
         let log = Arc::new(ChangeLog::new(control_clock.clone()));
         let rules: Rules = Arc::new(ActiveRules::new(control_clock, *settings.rules.max_log_bytes));
@@ -164,7 +161,7 @@ impl App {
         let health = Arc::new(health);
         metrics.add(health.clone());
         let mut options = settings.rule_options();
-        let lists = WatchedLists::new(options.lists.max_file(), QUIET_TIME);
+        let lists = WatchedLists::new(QUIET_TIME);
         options.watched_lists = Some(Arc::new(lists));
         let mut loader = Loader::new(rules.clone(), options, health.clone());
         if settings.overlay_files().is_some() {
@@ -214,6 +211,7 @@ impl App {
             log,
             loader,
             limiter,
+            top,
             clock,
             health,
             metrics,
@@ -321,7 +319,7 @@ impl App {
             flushers: std::mem::take(&mut self.flushers),
         };
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
-        let controls = self.controls.clone();
+        let (controls, top) = (self.controls.clone(), self.top.clone());
         let (health, follows_store) = (self.health.clone(), self.follows_store);
         for certificates in self.served() {
             tokio::spawn(certificates.follow());
@@ -353,13 +351,12 @@ impl App {
             () = limiter.store().maintain() => Ok(()),
             () = controls.run(limiter.store().shared_table()) => Ok(()),
             () = clock.follow() => Ok(()),
-            () = follow_top(limiter.top(), limiter.store()) => Ok(()),
+            () = follow_top(&top, limiter.store()) => Ok(()),
         }
     }
 }
 
 /// Lets windows of top keys go on, and shares their lists. Never ends.
-async fn follow_top(top: Option<&Arc<Top>>, store: &impl Operations) {
-    let Some(top) = top else { return pending().await };
+async fn follow_top(top: &Arc<Top>, store: &impl Operations) {
     tokio::join!(top.follow(), top.share(store.replica_texts()));
 }

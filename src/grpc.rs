@@ -45,15 +45,11 @@ use weir_store::Store;
 pub struct Limits {
     /// The largest request, in bytes.
     pub max_message: usize,
-    /// The largest header list of a request, in bytes.
-    pub max_headers: u32,
     /// Concurrent streams per connection.
     pub max_streams: u32,
     /// Bytes of partly received requests and unread responses across all connections. The first
     /// 128 KiB of each connection are free.
     pub max_buffered: usize,
-    /// The interval of keep-alive pings; zero turns them off.
-    pub keepalive: Duration,
     /// The timeout of a handshake, of the answer to a ping, of receiving a whole request, and of a
     /// client reading a response.
     pub timeout: Duration,
@@ -87,7 +83,7 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 impl<S: Store> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
         let budget = BudgetLimits {
-            setting: "grpc.max_buffered",
+            setting: "clients.max_buffered",
             max_bytes: limits.max_buffered,
             free_bytes: FREE_BYTES,
         };

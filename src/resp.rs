@@ -41,13 +41,12 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest interval between two log lines of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The bounds of [`Limits::max_request`].
-pub const MIN_REQUEST_BYTES: usize = 4 << 10;
-pub const MAX_REQUEST_BYTES: usize = 16 << 20;
+/// The largest request.
+pub const MAX_REQUEST_BYTES: usize = 64 << 10;
 
-/// The least [`Limits::max_buffered`], in requests of the largest size. One connection gets an eighth of it, for a request
-/// and a reply as large, each in a buffer of up to twice its length.
-pub const BUFFERED_REQUESTS: usize = 32;
+/// The least [`Limits::max_buffered`]: one connection gets an eighth of it, for the largest request and a reply as large,
+/// each in a buffer of up to twice its length.
+pub const MIN_BUFFERED_BYTES: usize = 32 * MAX_REQUEST_BYTES;
 
 /// Bytes per connection that do not count against [`Limits::max_buffered`]. Requests and replies below 16 KiB each always
 /// fit.
@@ -86,7 +85,7 @@ pub struct Resp<S> {
 impl<S: Store + States + 'static> Resp<S> {
     pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Password) -> Resp<S> {
         let budget = BudgetLimits {
-            setting: "resp.max_buffered",
+            setting: "clients.max_buffered",
             max_bytes: limits.max_buffered,
             free_bytes: FREE_BYTES,
         };

@@ -15,7 +15,6 @@ mod percent;
 mod reader;
 mod redis;
 pub mod reference;
-mod resp;
 mod secret;
 pub mod setting;
 mod statsd;
@@ -31,12 +30,8 @@ use config::ValueKind;
 pub use error::SettingError;
 use reader::SettingReader;
 use setting::SettingEntry;
-use table::{
-    ControlsSettings, DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings,
-    LogSettings, MetricsSettings, OtlpSettings, RespSettings, ResponseSettings, RulesSettings,
-    RuntimeSettings, SettingGroup, StoreKind, StoreSettings, TopSettings, TracingSettings,
-};
-use weir_telemetry::statsd::Mogrifier;
+pub use table::Settings;
+use table::{DebugSettings, DrainSettings, SettingGroup, StoreKind};
 
 /// The longest path of a Unix socket.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
@@ -52,47 +47,6 @@ pub struct Inputs {
     pub flags: Vec<(String, String, ValueKind)>,
 }
 
-/// All settings.
-///
-/// Each is a field of its own type:
-///
-/// ```
-/// # use weir::settings::{Inputs, Settings};
-/// let settings = Settings::load(&Inputs::default()).unwrap();
-/// let max_connections: usize = *settings.grpc.max_connections;
-/// ```
-///
-/// Reading it as another does not compile:
-///
-/// ```compile_fail
-/// # use weir::settings::{Inputs, Settings};
-/// let settings = Settings::load(&Inputs::default()).unwrap();
-/// let max_connections: bool = *settings.grpc.max_connections;
-/// ```
-#[derive(Debug)]
-pub struct Settings {
-    pub rules: RulesSettings,
-    pub grpc: GrpcSettings,
-    pub http: HttpSettings,
-    pub resp: RespSettings,
-    pub debug: DebugSettings,
-    pub response: ResponseSettings,
-    pub store: StoreSettings,
-    pub top: TopSettings,
-    pub controls: ControlsSettings,
-    pub health: HealthSettings,
-    pub drain: DrainSettings,
-    pub runtime: RuntimeSettings,
-    pub metrics: MetricsSettings,
-    pub tracing: TracingSettings,
-    pub otlp: OtlpSettings,
-    pub log: LogSettings,
-    /// What replaces the names of metrics in DogStatsD.
-    mogrifiers: Vec<Mogrifier>,
-    /// Settings and variables without effect, for the log.
-    pub warnings: Vec<String>,
-}
-
 impl Settings {
     /// Reads all settings.
     ///
@@ -101,10 +55,10 @@ impl Settings {
     /// Every error in them, not only the first.
     pub fn load(inputs: &Inputs) -> Result<Settings, Vec<SettingError>> {
         let mut reader = layers::read(inputs);
-        let Some(mut settings) = Settings::read(&mut reader) else { return Err(reader.errors) };
+        let Some(mut settings) = Settings::read("", &mut reader) else { return Err(reader.errors) };
         let SettingReader { mut errors, warnings, redis_variables, .. } = reader;
         settings.warnings = warnings;
-        settings.warnings.extend(reference::contradicted(&inputs.env, &settings));
+        settings.warnings.extend(reference::no_effect::warnings(&inputs.env, &settings));
         settings.choose_store(&redis_variables);
         settings.check_disk(&mut errors);
         redis::check_top_share(&mut settings);
@@ -117,7 +71,6 @@ impl Settings {
         settings.check_socket(&mut errors);
         settings.check_drain(&mut errors);
         settings.check_debug(&mut errors);
-        settings.check_resp(&mut errors);
         otlp::check(&settings, &mut errors);
         settings.check_tls(&mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
@@ -131,33 +84,10 @@ impl Settings {
     pub fn debug_address(inputs: &Inputs) -> Result<String, Vec<SettingError>> {
         let mut reader = layers::read(inputs);
         reader.errors.clear();
-        match DebugSettings::read(&mut reader) {
+        match DebugSettings::read("debug", &mut reader) {
             Some(debug) if reader.errors.is_empty() => Ok(debug.address.value),
             _ => Err(reader.errors),
         }
-    }
-
-    fn read(reader: &mut SettingReader) -> Option<Settings> {
-        Some(Settings {
-            rules: RulesSettings::read(reader)?,
-            grpc: GrpcSettings::read(reader)?,
-            http: HttpSettings::read(reader)?,
-            resp: RespSettings::read(reader)?,
-            debug: DebugSettings::read(reader)?,
-            response: ResponseSettings::read(reader)?,
-            store: StoreSettings::read(reader)?,
-            top: TopSettings::read(reader)?,
-            controls: ControlsSettings::read(reader)?,
-            health: HealthSettings::read(reader)?,
-            drain: DrainSettings::read(reader)?,
-            runtime: RuntimeSettings::read(reader)?,
-            metrics: MetricsSettings::read(reader)?,
-            tracing: TracingSettings::read(reader)?,
-            otlp: OtlpSettings::read(reader)?,
-            log: LogSettings::read(reader)?,
-            mogrifiers: Default::default(),
-            warnings: Vec::new(),
-        })
     }
 
     /// The system limits the path of a Unix socket.
@@ -196,7 +126,7 @@ impl Settings {
     /// Makes Redis the store if its URL is set and the kind of store is not: in memory, each replica
     /// would count separately and allow the whole limit. Warns if Redis is named and not used.
     fn choose_store(&mut self, redis_variables: &[&str]) {
-        let (kind, url) = (&mut self.store.kind, &self.store.redis.url);
+        let (kind, url) = (&mut self.store.kind, &self.store.redis.server.url);
         if kind.is_default() && url.is_some() {
             kind.value = StoreKind::Redis;
             kind.text = "redis".to_owned();
@@ -225,22 +155,7 @@ impl Settings {
     /// Returns every setting with its value and origin, in the order of the documentation.
     pub fn list(&self) -> Vec<SettingEntry<'_>> {
         let mut entries = Vec::new();
-        self.rules.list(&mut entries);
-        self.grpc.list(&mut entries);
-        self.http.list(&mut entries);
-        self.resp.list(&mut entries);
-        self.debug.list(&mut entries);
-        self.response.list(&mut entries);
-        self.store.list(&mut entries);
-        self.top.list(&mut entries);
-        self.controls.list(&mut entries);
-        self.health.list(&mut entries);
-        self.drain.list(&mut entries);
-        self.runtime.list(&mut entries);
-        self.metrics.list(&mut entries);
-        self.tracing.list(&mut entries);
-        self.otlp.list(&mut entries);
-        self.log.list(&mut entries);
+        SettingGroup::list(self, &mut entries);
         entries
     }
 }

@@ -50,7 +50,6 @@ pub struct Options {
     pub key: PathBuf,
     /// Where client certificates must come from; none if clients need no certificate.
     pub client_ca: Option<PathBuf>,
-    /// The allowed names: a client must have one of them. If both lists are empty, it may have any.
-    pub client_dns_sans: Vec<String>,
-    pub client_uri_sans: Vec<String>,
+    /// The allowed names: a client must have one of them. If there are none, it may have any.
+    pub client_sans: Vec<String>,
 }

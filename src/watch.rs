@@ -44,20 +44,12 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The minimum interval of log lines about each kind of failure.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How changes are detected.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Whether changes are loaded while the service runs.
-    pub watch: bool,
-    /// The interval of polling; zero disables it.
-    pub poll: Duration,
-}
-
 /// Loads rule files, or those of an overlay, and their changes.
 #[derive(Debug)]
 pub struct RuleFiles {
     shared: Arc<WatchState>,
-    options: Options,
+    /// The interval of polling; zero disables it.
+    poll: Duration,
 }
 
 /// What [`RuleFiles`] reads and watches.
@@ -173,7 +165,7 @@ impl RuleFiles {
     pub fn new(
         kind: WatchKind,
         selection: Selection,
-        options: Options,
+        poll: Duration,
         loader: Arc<Loader>,
         metrics: Arc<WatchMetrics>,
     ) -> RuleFiles {
@@ -202,7 +194,7 @@ impl RuleFiles {
             watches,
             state,
         };
-        RuleFiles { shared: Arc::new(shared), options }
+        RuleFiles { shared: Arc::new(shared), poll }
     }
 
     /// Reads the files, and loads them if they differ from those read before. Waits while one may be half written
@@ -215,9 +207,9 @@ impl RuleFiles {
     }
 
     async fn pass(&self, pass: Pass) {
-        let (shared, watch) = (self.shared.clone(), self.options.watch);
+        let shared = self.shared.clone();
         // Reading and compiling takes long, and the threads of the runtime serve requests.
-        let done = run_blocking(move || shared.load(pass, watch)).await;
+        let done = run_blocking(move || shared.load(pass)).await;
         if let Err(error) = done {
             self.shared.progress.lock().is_incomplete = true;
             self.shared.metrics.errors.inc();
@@ -227,12 +219,10 @@ impl RuleFiles {
         }
     }
 
-    /// Loads every change. Returns only if watching is off.
+    /// Loads every change. Never returns.
     pub async fn follow(&self) {
-        if self.options.watch {
-            loop {
-                self.next().await;
-            }
+        loop {
+            self.next().await;
         }
     }
 
@@ -240,7 +230,7 @@ impl RuleFiles {
     async fn next(&self) {
         let WatchState { changed, progress, .. } = &*self.shared;
         let Progress { is_incomplete, is_waiting, .. } = *progress.lock();
-        let poll = match self.options.poll {
+        let poll = match self.poll {
             Duration::ZERO if is_incomplete => RETRY_INTERVAL,
             poll if is_incomplete => poll.min(RETRY_INTERVAL),
             poll => poll,
@@ -272,9 +262,9 @@ async fn until_quiet(changed: &Notify) {
 }
 
 impl WatchState {
-    fn load(&self, pass: Pass, watch: bool) {
+    fn load(&self, pass: Pass) {
         let mut state = self.state.lock();
-        if watch && pass == Pass::All {
+        if pass == Pass::All {
             // Watching starts first, so that no change is missed between reading and watching.
             self.watch(&mut state);
         }
@@ -312,7 +302,7 @@ impl WatchState {
             || !lists.is_none_or(|lists| lists.are_settled());
         *self.progress.lock() = progress;
         self.report_unsettled(&mut state);
-        if watch && self.list_paths() != state.lists {
+        if self.list_paths() != state.lists {
             // The new rules name other lists. They may have changed before they were watched.
             self.watch(&mut state);
             self.changed.notify_one();

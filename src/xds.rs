@@ -59,9 +59,6 @@ pub struct Options {
     pub headers: Vec<String>,
     /// The maximum length of a response, in bytes.
     pub max_message: usize,
-    pub connect_timeout: Duration,
-    /// The interval of HTTP/2 pings; zero disables them.
-    pub keepalive: Duration,
     /// The first and the longest wait before weir reconnects.
     pub backoff_min: Duration,
     pub backoff_max: Duration,
@@ -144,11 +141,11 @@ impl Client {
     ) -> Result<(), String> {
         let options = self.options.clone();
         let endpoint = blocking(move || server::endpoint(&options)).await??;
-        let connect = timeout(self.options.connect_timeout, grpc_client::connect(&endpoint)).await;
+        let connect = timeout(server::CONNECT_TIMEOUT, grpc_client::connect(&endpoint)).await;
         let channel = match connect {
             Ok(channel) => channel.map_err(|error| with_causes(&error))?,
             Err(_) => {
-                return Err("timeout of the connection (rules.xds.connect_timeout)".to_owned());
+                return Err("timeout of the connection".to_owned());
             }
         };
         let mut client = AggregatedDiscoveryServiceClient::new(channel)

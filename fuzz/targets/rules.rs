@@ -36,14 +36,7 @@ fn no_text(bytes: &[u8]) {
         std::env::temp_dir().join(format!("weir-fuzz-{}.yaml", std::process::id()))
     });
     std::fs::write(&*FILE, bytes).expect("a file");
-    let selection = Selection {
-        roots: vec![FILE.clone()],
-        prefix: None,
-        yaml_only: true,
-        ignore_dot_files: true,
-        max_file: 1 << 20,
-    };
-    let loaded = Loaded::read(&selection, &Options::default(), None);
+    let loaded = Loaded::read(&Selection::of(&*FILE), &Options::default(), None);
     let _ = std::fs::remove_file(&*FILE);
     let [problem] = &loaded.problems[..] else { panic!("one problem: {:?}", loaded.problems) };
     ruled::is_in_text(problem, &String::from_utf8_lossy(bytes));

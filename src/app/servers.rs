@@ -85,6 +85,7 @@ impl App {
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let sources = Arc::new(Sources {
             limiter: self.limiter.clone(),
+            top: self.top.clone(),
             rules: self.rules.clone(),
             controls: self.controls.clone(),
             loader: self.loader.clone(),

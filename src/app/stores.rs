@@ -34,30 +34,22 @@ pub(super) fn make(
     identities: &mut Identities,
 ) -> Result<ConfiguredStore, SetupError> {
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
-    let max_reservations = store.memory.reservations_bound();
     let (on_failure, replicas) = (*store.on_failure, *store.replicas);
     if let Some(options) = settings.disk_options() {
         let disk = DiskStore::open(clock.clone(), options, failures).map_err(setup_error)?;
-        let guard = Guard::new(disk, clock, on_failure, replicas, max_keys)
-            .with_max_reservations(max_reservations);
+        let guard = Guard::new(disk, clock, on_failure, replicas, max_keys);
         return Ok(ConfiguredStore::Disk(Box::new(guard)));
     }
     let Some((redis, per_second)) = settings.redis_options() else {
-        let memory = MemoryStore::new(clock, max_keys).with_max_reservations(max_reservations);
-        return Ok(ConfiguredStore::Memory(memory));
+        return Ok(ConfiguredStore::Memory(MemoryStore::new(clock, max_keys)));
     };
     redis.check()?;
     per_second.as_ref().map_or(Ok(()), |redis| redis.check())?;
-    let main = redis.access.tls.as_ref().map(|tls| tls.certificates.clone());
-    let own = per_second.as_ref().and_then(|redis| redis.access.tls.as_ref());
-    let own = own.map(|tls| tls.certificates.clone()).filter(|own| {
-        // It may have those of the other.
-        main.as_ref().is_none_or(|main| main.files() != own.files())
-    });
-    for (name, certificates) in [("redis", main), ("redis_per_second", own)] {
-        if let Some(certificates) = certificates {
-            identities.present(name, certificates);
-        }
+    // Both have the same files.
+    let tls =
+        std::iter::once(&redis).chain(&per_second).find_map(|redis| redis.access.tls.as_ref());
+    if let Some(tls) = tls {
+        identities.present("redis", tls.certificates.clone());
     }
     if matches!(redis.topology, Topology::Proxy(_)) {
         tracing::warn!(
@@ -70,8 +62,7 @@ pub(super) fn make(
     let leases = Leases::new(stores, BootClock, *store.leases_for);
     let denying =
         DenyLocally::new(leases, clock.clone(), deny_for, cached).forgetting_where_leased();
-    let guard = Guard::new(denying, clock, on_failure, replicas, max_keys)
-        .with_max_reservations(max_reservations);
+    let guard = Guard::new(denying, clock, on_failure, replicas, max_keys);
     Ok(ConfiguredStore::Redis(Box::new(guard)))
 }
 

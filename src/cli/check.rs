@@ -48,10 +48,6 @@ pub struct CheckArgs {
     /// repeated.
     #[arg(long, value_name = "FILE")]
     envoy: Vec<PathBuf>,
-    /// Reject larger files.
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
-    #[arg(allow_hyphen_values = true)]
-    max_file: u64,
     /// Reject limits that may need more state per key.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     #[arg(allow_hyphen_values = true)]
@@ -76,14 +72,13 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         max_log_bytes: args.max_log_bytes,
         max_problems: args.max_problems,
         lint: true,
-        lists: Lists::BesideRules { max_file: args.max_file },
+        lists: Lists::BesideRules,
         ..Options::default()
     };
-    let mut loaded =
-        rule_files::load(&args.paths, &args.rule_files.overlay, args.max_file, &options);
+    let mut loaded = rule_files::load(&args.paths, &args.rule_files.overlay, &options);
     let files = loaded.files.len();
     if loaded.is_good() && !args.envoy.is_empty() {
-        envoy::check(&mut loaded, &args.envoy, args.max_file, args.max_problems);
+        envoy::check(&mut loaded, &args.envoy, args.max_problems);
     }
     let denied = match args.deny_warnings {
         true => loaded.count(Severity::Warning),

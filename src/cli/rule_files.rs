@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weir_rules::source::{RuleFile, Selection};
+use weir_rules::source::{MAX_FILE_BYTES, RuleFile, Selection};
 use weir_rules::{Lists, Loaded, Options, Overlay, Problem, Problems, SourceFile};
 
 /// The path that means standard input.
@@ -13,9 +13,6 @@ pub(super) const STDIN: &str = "-";
 
 /// The name of standard input in problems.
 const STDIN_NAME: &str = "<stdin>";
-
-/// The largest rule file of commands that have no setting for it.
-const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// What changes how rule files are read.
 #[derive(Debug, Args)]
@@ -34,33 +31,26 @@ pub fn load_default(
     overlays: &[PathBuf],
     merge_domains: bool,
 ) -> Loaded<SourceFile> {
-    let lists = Lists::BesideRules { max_file: MAX_FILE_BYTES };
-    let options = Options { merge_domains, lists, ..Options::default() };
-    load(paths, overlays, MAX_FILE_BYTES, &options)
+    let options = Options { merge_domains, lists: Lists::BesideRules, ..Options::default() };
+    load(paths, overlays, &options)
 }
 
 /// Reads and compiles rule files, also those in Kubernetes manifests, as overlays patch them.
-pub fn load(
-    paths: &[PathBuf],
-    overlays: &[PathBuf],
-    max_file: u64,
-    options: &Options,
-) -> Loaded<SourceFile> {
+pub fn load(paths: &[PathBuf], overlays: &[PathBuf], options: &Options) -> Loaded<SourceFile> {
     let is_stdin = |path: &&PathBuf| path.as_os_str() == STDIN;
     let (open, roots): (Vec<PathBuf>, Vec<PathBuf>) =
         paths.iter().filter(|path| !is_stdin(path)).cloned().partition(|path| is_open(path));
-    let selection =
-        Selection { roots, prefix: None, yaml_only: true, ignore_dot_files: true, max_file };
-    let overlay = Selection { roots: overlays.to_vec(), ..selection.clone() };
+    let selection = Selection::of_roots(roots);
+    let overlay = Selection::of_roots(overlays.to_vec());
     let (mut files, mut found) = selection.read();
     if paths.iter().any(|path| is_stdin(&path)) {
-        match read_stdin(max_file) {
+        match read_stdin() {
             Ok(file) => files.push(file),
             Err(problem) => found.push(problem),
         }
     }
     for path in open {
-        let read = File::open(&path).and_then(|file| read_all(file, max_file));
+        let read = File::open(&path).and_then(read_all);
         match selection.rule_file(&path, read) {
             Ok(file) => files.push(file),
             Err(problem) => found.push(problem),
@@ -83,21 +73,21 @@ fn is_open(path: &Path) -> bool {
     path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd")
 }
 
-/// Reads up to one byte beyond `max_bytes`, so that a longer text can be told.
-fn read_all(from: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
+/// Reads up to one byte beyond [`MAX_FILE_BYTES`], so that a longer text can be told.
+fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    from.take(max_bytes.saturating_add(1)).read_to_end(&mut text)?;
+    from.take(MAX_FILE_BYTES + 1).read_to_end(&mut text)?;
     Ok(text)
 }
 
 /// Reads standard input.
-pub(super) fn read_stdin(max_bytes: u64) -> Result<RuleFile, Problem> {
+pub(super) fn read_stdin() -> Result<RuleFile, Problem> {
     let problem = |message: String, help| Problem::of_file(STDIN_NAME, message, help);
-    let text = read_all(io::stdin().lock(), max_bytes)
+    let text = read_all(io::stdin().lock())
         .map_err(|error| problem(format!("cannot be read: {error}"), "redirect a file to it"))?;
-    if text.len() as u64 > max_bytes {
-        let message = format!("the text has more than {max_bytes} bytes");
-        return Err(problem(message, "split it, or raise --max-file"));
+    if text.len() as u64 > MAX_FILE_BYTES {
+        let message = format!("the text has more than {MAX_FILE_BYTES} bytes");
+        return Err(problem(message, "split it"));
     }
     match String::from_utf8(text) {
         Ok(text) => Ok(RuleFile { name: STDIN_NAME.to_owned(), text }),

@@ -251,9 +251,9 @@ async fn start(
     start_statsd(settings, &mut app, &failures).map_err(SetupError::unavailable)?;
     let addresses = app.addresses().map_err(SetupError::unavailable)?;
     announce(&addresses, announced, settings.debug.address.is_default());
+    let poll = *settings.rules.poll;
     let overlay = settings.overlay_files().map(|selection| {
-        let options = settings.watch_options();
-        RuleFiles::new(WatchKind::Overlay, selection, options, app.loader(), watch_metrics.clone())
+        RuleFiles::new(WatchKind::Overlay, selection, poll, app.loader(), watch_metrics.clone())
     });
     // The service listens before it has rules.
     match source {
@@ -267,8 +267,7 @@ async fn start(
             let client = xds::Client::new(*options, app.loader(), &app.metrics());
             let client = client.map_err(SetupError::Invalid)?;
             let lists = settings.list_files().map(|selection| {
-                let options = settings.watch_options();
-                RuleFiles::new(WatchKind::Lists, selection, options, app.loader(), watch_metrics)
+                RuleFiles::new(WatchKind::Lists, selection, poll, app.loader(), watch_metrics)
             });
             tokio::spawn(async move {
                 load(overlay.as_ref()).await;
@@ -328,8 +327,8 @@ fn follow_files(
         true => format!("-k https://localhost:{port}"),
         false => format!("localhost:{port}"),
     };
-    let options = settings.watch_options();
-    let files = RuleFiles::new(WatchKind::Rules, selection, options, app.loader(), watch_metrics);
+    let poll = *settings.rules.poll;
+    let files = RuleFiles::new(WatchKind::Rules, selection, poll, app.loader(), watch_metrics);
     let rules = app.rules().clone();
     tokio::spawn(async move {
         load(overlay.as_ref()).await;

@@ -40,10 +40,6 @@ pub struct TestArgs {
     /// Format of the results.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
-    /// Reject larger files.
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
-    #[arg(allow_hyphen_values = true)]
-    max_file: u64,
     /// Reject limits that may need more state per key.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     #[arg(allow_hyphen_values = true)]
@@ -75,13 +71,7 @@ pub fn run(args: &TestArgs) -> ExitCode {
 }
 
 fn report(args: &TestArgs) -> Report {
-    let selection = Selection {
-        roots: args.paths.clone(),
-        prefix: None,
-        yaml_only: true,
-        ignore_dot_files: true,
-        max_file: args.max_file,
-    };
+    let selection = Selection::of_roots(args.paths.clone());
     let options = Options {
         max_log_bytes: args.max_log_bytes,
         max_problems: args.max_problems,

@@ -93,7 +93,7 @@ impl PendingResponse {
 
 /// The status of a call that [`MemoryBudget`](crate::connections::MemoryBudget) has no room for.
 pub(super) fn memory_exceeded() -> Status {
-    let text = "buffered requests and responses use too much memory (setting grpc.max_buffered): \
+    let text = "buffered requests and responses use too much memory (setting clients.max_buffered): \
                 send smaller requests, complete them, or read the responses";
     Status::resource_exhausted(text)
 }

@@ -38,7 +38,7 @@ impl PartialRequest {
         let mut reservation = shared.budget.reservation();
         let receive = receive_message(first, &mut body, &mut reservation, limits);
         let received = tokio::time::timeout(limits.timeout, receive).await.unwrap_or_else(|_| {
-            let text = "the request was not received in time (setting grpc.timeout)";
+            let text = "the request was not received in time (setting clients.timeout)";
             Err(Status::deadline_exceeded(text))
         });
         let outcome = CallOutcome::Answered;

@@ -10,7 +10,7 @@
 //!
 //! | state      | event                                 | action                          | next       |
 //! | ---------- | ------------------------------------- | ------------------------------- | ---------- |
-//! | `Open`     | the service shuts down                | GOAWAY, deadline `grpc.timeout` | `Draining` |
+//! | `Open`     | the service shuts down                | GOAWAY, then `clients.timeout`  | `Draining` |
 //! | `Open`     | evicted, has made a request           | GOAWAY, deadline 100 ms         | `Draining` |
 //! | `Open`     | evicted, has never made a request     | final GOAWAY, deadline 100 ms   | `Draining` |
 //! | `Open`     | `grpc.max_connection_age` old         | GOAWAY, deadline                | `Aged`     |
@@ -20,8 +20,8 @@
 //! | `Draining` | the deadline passed, no call waits    |                                 | closed     |
 //! | all        | too many resets                       | log, GOAWAY `ENHANCE_YOUR_CALM` | closed     |
 //! | all        | h2 is done or reports an error        |                                 | closed     |
-//! | all        | responses unread for `grpc.timeout`   |                                 | closed     |
-//! | all        | a ping unanswered for `grpc.timeout`  |                                 | closed     |
+//! | all        | responses unread: `clients.timeout`   |                                 | closed     |
+//! | all        | a ping unanswered: `clients.timeout`  |                                 | closed     |
 //!
 //! GOAWAY is graceful unless it is final: first one that refuses no stream and a ping, then, when the
 //! client has answered that, one that names the last stream. The client's requests that cross the

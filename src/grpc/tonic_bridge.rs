@@ -111,8 +111,9 @@ async fn forward(
         Some(timeout) => match tokio::time::timeout(timeout, response).await {
             Ok(response) => response,
             Err(_) => {
-                let late =
-                    Status::deadline_exceeded("the request was not received within grpc.timeout");
+                let late = Status::deadline_exceeded(
+                    "the request was not received within clients.timeout",
+                );
                 trace.end_call(late.code(), late.message());
                 let _ = respond.send_response(late.into_http::<()>(), true);
                 return;

@@ -9,8 +9,6 @@ use super::*;
 use weir_rules::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy};
 use weir_rules::{Lists, WatchedLists};
 
-const MAX_FILE: u64 = 1 << 20;
-
 /// A list that is read, and one that is rejected.
 const GOOD: &str = "10.0.0.0/8\n";
 const BROKEN: &str = "10.0.0.1/8\n";
@@ -21,7 +19,7 @@ fn loader(lists: Lists, files: &[(&str, &str)], directory: &Path) -> Loader {
         fs::write(directory.join(name), text).unwrap();
     }
     // Each version is whole.
-    let watched_lists = Some(Arc::new(WatchedLists::new(MAX_FILE, Duration::ZERO)));
+    let watched_lists = Some(Arc::new(WatchedLists::new(Duration::ZERO)));
     let options = Options { lists, watched_lists, ..Options::default() };
     let mut loader = Loader::new(Arc::default(), options, Arc::new(Health::new(false, false)));
     loader.expect_overlay();
@@ -60,7 +58,7 @@ fn rejected(loader: &Loader) -> Vec<String> {
 #[test]
 fn an_overlay_is_loaded_once_rules_are_active_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let lists = Lists::BesideRules { max_file: MAX_FILE };
+    let lists = Lists::BesideRules;
     let loader = loader(lists, &[("a.txt", GOOD)], dir.path());
     loader.load(rules(dir.path(), "a.txt"), Vec::new()).unwrap();
     loader.load_overlay(overlay(2), Vec::new());
@@ -85,7 +83,7 @@ fn an_overlay_is_loaded_once_rules_are_active_with_it() {
 #[test]
 fn an_overlay_leaves_files_rejected_whose_list_is_broken() {
     let dir = tempfile::tempdir().unwrap();
-    let lists = Lists::BesideRules { max_file: MAX_FILE };
+    let lists = Lists::BesideRules;
     let loader = loader(lists, &[("a.txt", GOOD), ("b.txt", BROKEN)], dir.path());
     loader.load(rules(dir.path(), "a.txt"), Vec::new()).unwrap();
     loader.load(rules(dir.path(), "b.txt"), Vec::new()).unwrap_err();
@@ -124,7 +122,7 @@ fn resources(list: &str) -> Vec<Resource> {
 #[test]
 fn lists_leave_a_set_of_a_management_server_rejected() {
     let dir = tempfile::tempdir().unwrap();
-    let lists = Lists::InDirectory { directory: Some(dir.path().into()), max_file: MAX_FILE };
+    let lists = Lists::InDirectory(Some(dir.path().into()));
     let loader = loader(lists, &[("a.txt", GOOD), ("b.txt", BROKEN)], dir.path());
     let load = |list| loader.load_resources(resources(list), loader.new_problems());
     load("a.txt").unwrap();
@@ -159,7 +157,7 @@ fn lists_leave_a_set_of_a_management_server_rejected() {
 #[test]
 fn a_set_whose_list_is_missing_is_loaded_once_it_is_there() {
     let dir = tempfile::tempdir().unwrap();
-    let lists = Lists::InDirectory { directory: Some(dir.path().into()), max_file: MAX_FILE };
+    let lists = Lists::InDirectory(Some(dir.path().into()));
     let loader = loader(lists, &[], dir.path());
     let load = || loader.load_resources(resources("a.txt"), loader.new_problems());
     let errors = load().unwrap_err().problems;
@@ -186,7 +184,7 @@ fn a_set_whose_list_is_missing_is_loaded_once_it_is_there() {
 #[test]
 fn a_newer_set_takes_the_place_of_a_rejected_one() {
     let dir = tempfile::tempdir().unwrap();
-    let lists = Lists::InDirectory { directory: Some(dir.path().into()), max_file: MAX_FILE };
+    let lists = Lists::InDirectory(Some(dir.path().into()));
     let loader = loader(lists, &[("a.txt", GOOD)], dir.path());
     let load = |list| loader.load_resources(resources(list), loader.new_problems());
     load("b.txt").unwrap_err();

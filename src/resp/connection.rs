@@ -38,7 +38,7 @@ const WRITE_BYTES: usize = 16 << 10;
 const MAX_UNAUTHENTICATED_BYTES: usize = 16 << 10;
 
 const MEMORY_REFUSAL: &str =
-    "ERR buffered requests and replies use too much memory (setting resp.max_buffered)";
+    "ERR buffered requests and replies use too much memory (setting clients.max_buffered)";
 
 /// Requests of one connection that wait for the store at a time.
 const MAX_WAITING: usize = 256;

@@ -51,7 +51,7 @@ pub enum ProtocolError {
     LongNumber,
     #[error("Protocol error: unbalanced quotes or escapes in request")]
     Quotes,
-    #[error("Protocol error: the request is larger than resp.max_request")]
+    #[error("Protocol error: the request is larger than 64 KiB")]
     TooLarge,
     #[error("Protocol error: unauthenticated bulk length")]
     Unauthenticated,

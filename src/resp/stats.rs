@@ -26,7 +26,7 @@ const WRONG_PASSWORDS: MetricFamily = MetricFamily::counter(
 );
 const MEMORY_REFUSALS: MetricFamily = MetricFamily::counter(
     "resp_memory_refusals",
-    "Connections of Redis clients closed because of resp.max_buffered",
+    "Connections of Redis clients closed because of clients.max_buffered",
     &[],
 );
 

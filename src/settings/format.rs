@@ -10,7 +10,7 @@ use std::time::Duration;
 use config::{Value, ValueKind};
 
 pub use choice::Choice;
-pub use number::{AutoOrInt, Bytes, Int, Ratio};
+pub use number::{Bytes, Int, Ratio};
 use weir_common::duration::{MAX_DURATION, read_duration};
 
 /// How a setting is written. Plain types such as `bool` and `Duration` are formats of themselves.
@@ -41,8 +41,6 @@ pub enum FormatKind {
     Bool,
     /// The least and the greatest value.
     Int(u64, u64),
-    /// The least and the greatest value, besides which `auto` is allowed.
-    AutoOrInt(u64, u64),
     Ratio,
     Text,
     Duration,
@@ -65,9 +63,6 @@ impl FormatKind {
         match self {
             FormatKind::Bool => "true or false".into(),
             FormatKind::Int(min, max) => format!("a whole number from {min} to {max}"),
-            FormatKind::AutoOrInt(min, max) => {
-                format!("auto, or a whole number from {min} to {max}")
-            }
             FormatKind::Ratio => "a number from 0 to 1".into(),
             FormatKind::Text => "text".into(),
             FormatKind::Duration => {

@@ -12,7 +12,7 @@ use super::error::SettingError;
 use super::format::text;
 use super::reader::SettingReader;
 use super::setting::DEFAULT_ORIGIN;
-use super::table::{self, SETTINGS};
+use super::table::{self, SETTINGS, below};
 use super::{Inputs, reference};
 
 /// The prefix of weir's own variables. Two underscores, since Kubernetes sets variables with one
@@ -103,11 +103,6 @@ fn values(layers: ConfigBuilder<DefaultState>) -> BTreeMap<String, Value> {
     // Layers cannot fail to collect: files were read before, variables are text.
     flatten("", &layers.build().unwrap_or_default().cache, &mut values);
     values
-}
-
-/// Returns the name of a key below `group`, which is empty for none.
-fn below(group: &str, key: &str) -> String {
-    if group.is_empty() { key.to_owned() } else { format!("{group}.{key}") }
 }
 
 /// Adds the leaves of a tree by their dotted names.

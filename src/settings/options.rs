@@ -3,20 +3,17 @@
 mod cpus;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::setting::Resolved;
 use super::table::{RulesSource, SettingGroup, StoreKind};
 use super::{Settings, redis, reference};
 use crate::grpc;
 use crate::http;
+use crate::resp;
 use crate::service;
 use crate::service::{HeaderNames, Permissions, Protocol};
 use crate::trace::Sampler;
-use crate::watch;
 use crate::xds;
-use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_limiter::controls;
 use weir_limiter::top;
 use weir_rules::Lists;
@@ -29,18 +26,12 @@ const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
 /// millions of decisions per second.
 const MAX_AUTO_THREADS: usize = 16;
 
-/// The shortest interval at which changes of controls are read.
-const MIN_CONTROL_POLL: Duration = Duration::from_millis(10);
+/// Keys in each of the lists of top keys, on each thread.
+const TOP_ENTRIES: usize = 1_024;
 
 /// Returns a timeout for which 0 means unlimited.
-pub(super) fn timeout(setting: Duration) -> Duration {
+fn timeout(setting: Duration) -> Duration {
     if setting.is_zero() { Duration::MAX } else { setting }
-}
-
-/// Returns the PEM file that a setting names.
-pub(super) fn pem_file(setting: &Resolved<Option<PathBuf>>) -> Option<PemFile> {
-    let path = setting.value.clone()?;
-    Some(PemFile { setting: setting.setting.name, path })
 }
 
 impl Settings {
@@ -49,24 +40,19 @@ impl Settings {
         weir_rules::Options {
             merge_domains: *self.rules.merge_domains,
             max_log_bytes: *self.rules.max_log_bytes,
-            max_problems: *self.rules.max_problems,
             max_series: *self.metrics.max_series,
-            lint: false,
-            near_limit_ratio: (*self.top.entries > 0).then_some(*self.metrics.near_limit_ratio),
+            near_limit_ratio: Some(*self.metrics.near_limit_ratio),
             calendar_months: *self.rules.calendar_months,
             lists: self.lists(),
-            watched_lists: None,
+            ..weir_rules::Options::default()
         }
     }
 
     /// Returns where the lists of rules are.
     fn lists(&self) -> Lists {
-        let max_file = *self.rules.max_file;
         match *self.rules.source {
-            RulesSource::Files => Lists::BesideRules { max_file },
-            RulesSource::Xds => {
-                Lists::InDirectory { directory: self.rules.values_dir.clone(), max_file }
-            }
+            RulesSource::Files => Lists::BesideRules,
+            RulesSource::Xds => Lists::InDirectory(self.rules.values_dir.clone()),
         }
     }
 
@@ -83,7 +69,6 @@ impl Settings {
             // The reference reads every file, whatever its name.
             yaml_only: !paths.is_empty(),
             ignore_dot_files: *self.rules.ignore_dot_files,
-            max_file: *self.rules.max_file,
         })
     }
 
@@ -91,18 +76,14 @@ impl Settings {
     pub fn overlay_files(&self) -> Option<Selection> {
         let roots = self.rules.overlay.to_vec();
         (!roots.is_empty()).then(|| Selection {
-            roots,
-            prefix: None,
-            yaml_only: true,
             ignore_dot_files: *self.rules.ignore_dot_files,
-            max_file: *self.rules.max_file,
+            ..Selection::of_roots(roots)
         })
     }
 
     /// Returns the directory with the lists of a management server's rules; none if no setting names it.
     pub fn list_files(&self) -> Option<Selection> {
-        let directory = self.rules.values_dir.clone()?;
-        Some(Selection { max_file: *self.rules.max_file, ..Selection::of(directory) })
+        self.rules.values_dir.clone().map(Selection::of)
     }
 
     /// Returns the reference's directories and prefix of file names, if they are asked for: a file
@@ -126,11 +107,6 @@ impl Settings {
         })
     }
 
-    /// Returns how changes of rule files are found.
-    pub fn watch_options(&self) -> watch::Options {
-        watch::Options { watch: *self.rules.watch, poll: *self.rules.poll }
-    }
-
     /// Returns how to reach the management server, if rules come from one.
     pub fn xds_options(&self) -> Option<xds::Options> {
         let xds = &self.rules.xds;
@@ -143,18 +119,12 @@ impl Settings {
                 0 => DEFAULT_MAX_XDS_MESSAGE_BYTES,
                 bytes => bytes,
             },
-            connect_timeout: *xds.connect_timeout,
-            keepalive: *xds.keepalive,
             backoff_min: *xds.backoff_min,
             backoff_max: *xds.backoff_max,
             backoff_jitter: *xds.backoff_jitter,
             tls: xds::Tls {
                 enabled: *xds.tls.enabled,
-                certificates: Arc::new(ClientCertificates::new(ClientFiles {
-                    ca: pem_file(&xds.tls.ca),
-                    cert: pem_file(&xds.tls.cert),
-                    key: pem_file(&xds.tls.key),
-                })),
+                certificates: xds.tls.files.certificates(),
                 server_name: xds.tls.server_name.to_string(),
             },
         })
@@ -164,11 +134,9 @@ impl Settings {
         let grpc = &self.grpc;
         grpc::Limits {
             max_message: *grpc.max_message,
-            max_headers: *grpc.max_headers,
             max_streams: *grpc.max_streams,
-            max_buffered: *grpc.max_buffered,
-            keepalive: *grpc.keepalive,
-            timeout: timeout(*grpc.timeout),
+            max_buffered: *self.clients.max_buffered,
+            timeout: timeout(*self.clients.timeout),
             max_age: timeout(*grpc.max_connection_age),
             max_age_grace: timeout(*grpc.max_connection_age_grace),
         }
@@ -186,9 +154,19 @@ impl Settings {
     pub fn http_limits(&self) -> http::Limits {
         http::Limits {
             max_connections: *self.http.max_connections,
-            timeout: timeout(*self.http.timeout),
+            timeout: timeout(*self.clients.timeout),
             max_body: *self.grpc.max_message,
-            max_buffered: *self.http.max_buffered,
+            max_buffered: *self.clients.max_buffered,
+        }
+    }
+
+    /// Returns the limits of the listener for Redis clients.
+    pub fn resp_limits(&self) -> resp::Limits {
+        resp::Limits {
+            timeout: timeout(*self.clients.timeout),
+            max_request: resp::MAX_REQUEST_BYTES,
+            // The largest request has room, whatever the setting.
+            max_buffered: (*self.clients.max_buffered).max(resp::MIN_BUFFERED_BYTES),
         }
     }
 
@@ -227,23 +205,22 @@ impl Settings {
         }
     }
 
-    /// Returns how top keys are counted; none if they are not.
-    pub fn top_options(&self) -> Option<top::Options> {
-        let (entries, redact) = (*self.top.entries, self.top.redact.to_vec());
+    /// Returns how top keys are counted.
+    pub fn top_options(&self) -> top::Options {
+        let redact = self.top.redact.to_vec();
         // Besides those of gRPC: that of /json, and the main thread, which has a number of its own with
         // Redis.
         let threads = self.threads() + 2;
         let share = *self.top.share;
-        (entries > 0).then_some(top::Options { entries, redact, threads, share })
+        top::Options { entries: TOP_ENTRIES, redact, threads, share }
     }
 
     /// Returns how controls are kept and shared. `is_shared`: the store has a table of all replicas.
     pub fn control_options(&self, is_shared: bool) -> controls::Options {
         controls::Options {
             file: self.controls.file.clone(),
-            poll: (*self.controls.poll).max(MIN_CONTROL_POLL),
-            max: *self.controls.max,
             is_shared,
+            ..controls::Options::default()
         }
     }
 

@@ -1,15 +1,11 @@
 //! The options of OTLP, from settings.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-use super::options::pem_file;
 use super::percent::percent_decoded;
 use super::setting::Resolved;
 use super::table::{OtlpProtocol, TracingSettings};
 use super::{SettingError, Settings};
-use weir_common::client_tls::{ClientCertificates, ClientFiles};
 use weir_telemetry::otlp::{Options, Protocol, Resource};
 
 /// The variable whose URL is for all signals: a path is added to it for HTTP.
@@ -46,22 +42,13 @@ fn read(settings: &Settings) -> Result<Options, SettingError> {
         let message = format!("is {:?}", endpoint.shown);
         return Err(endpoint.error(&message, format!("write a URL such as {default}")));
     }
-    for (file, other) in [(&otlp.cert, &otlp.key), (&otlp.key, &otlp.cert)] {
-        if file.is_some() && other.is_none() {
-            let help = "set both otlp.cert and otlp.key";
-            return Err(file.error("is set, and the other of the pair is not", help));
-        }
-    }
+    otlp.files.check()?;
     Ok(Options {
         resource: resource(tracing),
         protocol,
         url: url.into(),
         headers: headers(&otlp.headers)?,
-        certificates: Arc::new(ClientCertificates::new(ClientFiles {
-            ca: pem_file(&otlp.ca),
-            cert: pem_file(&otlp.cert),
-            key: pem_file(&otlp.key),
-        })),
+        certificates: otlp.files.certificates(),
     })
 }
 

@@ -11,70 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::setting::Resolved;
-use super::table::{StoreKind, TopologyKind};
+use super::table::{RedisTlsSettings, SentinelSettings, ServerSettings, StoreKind, TopologyKind};
 use super::{SettingError, Settings};
 use crate::service::caller_deadline_below;
 use url::Url;
 use weir_common::clock::WallClock;
 use weir_store::redis::{Access, Endpoint, Login, Options, PasswordFile, Topology};
 
-/// The settings that both groups have, of one of them.
+/// The settings of one Redis.
 #[derive(Clone, Copy, Debug)]
 struct Server<'a> {
-    topology: &'a Resolved<TopologyKind>,
-    url: &'a Resolved<Option<String>>,
-    username: &'a Resolved<Option<String>>,
-    password: &'a Resolved<Option<String>>,
-    password_file: &'a Resolved<Option<PathBuf>>,
-    db: &'a Resolved<u32>,
-    connect_timeout: &'a Resolved<Duration>,
-    tls: ServerTls<'a>,
-    sentinel: ServerSentinel<'a>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ServerTls<'a> {
-    enabled: &'a Resolved<bool>,
-    ca: &'a Resolved<Option<PathBuf>>,
-    cert: &'a Resolved<Option<PathBuf>>,
-    key: &'a Resolved<Option<PathBuf>>,
-    skip_hostname_verification: &'a Resolved<bool>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ServerSentinel<'a> {
-    master_name: &'a Resolved<String>,
-    username: &'a Resolved<Option<String>>,
-    password: &'a Resolved<Option<String>>,
-    password_file: &'a Resolved<Option<PathBuf>>,
-}
-
-/// Borrows the settings of one of the two groups.
-macro_rules! server {
-    ($settings:expr) => {
-        Server {
-            topology: &$settings.topology,
-            url: &$settings.url,
-            username: &$settings.username,
-            password: &$settings.password,
-            password_file: &$settings.password_file,
-            db: &$settings.db,
-            connect_timeout: &$settings.connect_timeout,
-            tls: ServerTls {
-                enabled: &$settings.tls.enabled,
-                ca: &$settings.tls.ca,
-                cert: &$settings.tls.cert,
-                key: &$settings.tls.key,
-                skip_hostname_verification: &$settings.tls.skip_hostname_verification,
-            },
-            sentinel: ServerSentinel {
-                master_name: &$settings.sentinel.master_name,
-                username: &$settings.sentinel.username,
-                password: &$settings.sentinel.password,
-                password_file: &$settings.sentinel.password_file,
-            },
-        }
-    };
+    server: &'a ServerSettings,
+    sentinel: &'a SentinelSettings,
+    tls_enabled: &'a Resolved<bool>,
+    tls: &'a RedisTlsSettings,
 }
 
 /// Returns the options of the store, and those of limits per second if they have a Redis of their
@@ -90,11 +40,18 @@ pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Op
         let help = "write a duration such as 20ms";
         errors.push(redis.slow_after.error("is 0: every connection would be down", help));
     }
-    let main = server!(redis);
-    let per_second = server!(redis.per_second);
-    let options = main.options(&main, settings, errors);
-    let has_own = per_second.url.is_some();
-    (options, has_own.then(|| per_second.options(&main, settings, errors)))
+    errors.extend(redis.tls.files.check().err());
+    let (own, tls) = (&redis.per_second, &redis.tls);
+    let main = Server {
+        server: &redis.server,
+        sentinel: &redis.sentinel,
+        tls_enabled: &tls.switch.enabled,
+        tls,
+    };
+    let per_second =
+        Server { server: &own.server, sentinel: &own.sentinel, tls_enabled: &own.tls.enabled, tls };
+    let options = main.options(settings, errors);
+    (options, own.server.url.is_some().then(|| per_second.options(settings, errors)))
 }
 
 /// The longest lease: longer ones keep hits from other replicas without saving calls.
@@ -114,7 +71,7 @@ pub fn check_top_share(settings: &mut Settings) {
     let (share, kind) = (&settings.top.share, &settings.store.kind);
     let because = if **kind != StoreKind::Redis {
         format!("store.kind is {}", kind.text)
-    } else if *settings.store.redis.topology == TopologyKind::Proxy {
+    } else if *settings.store.redis.server.topology == TopologyKind::Proxy {
         "store.redis.topology is proxy".to_owned()
     } else {
         return;
@@ -126,32 +83,27 @@ pub fn check_top_share(settings: &mut Settings) {
 }
 
 impl Server<'_> {
-    /// Returns the options of this group. `main` has what both share.
-    fn options(
-        &self,
-        main: &Server<'_>,
-        settings: &Settings,
-        errors: &mut Vec<SettingError>,
-    ) -> Options {
+    /// Returns the options of this group.
+    fn options(&self, settings: &Settings, errors: &mut Vec<SettingError>) -> Options {
         let redis = &settings.store.redis;
         let urls = self.urls(errors);
         let login = self.login(&urls, errors);
         let sentinel = self.sentinel;
         let sentinel_login =
-            read_login(sentinel.username, sentinel.password, sentinel.password_file, errors);
-        if **self.topology == TopologyKind::Sentinel && sentinel.master_name.is_empty() {
+            read_login(&sentinel.username, &sentinel.password, &sentinel.password_file, errors);
+        if *self.server.topology == TopologyKind::Sentinel && sentinel.master_name.is_empty() {
             errors.push(sentinel.master_name.error(
                 "is not set, but the topology is sentinel",
                 "write the name that the sentinels have for the master; in REDIS_URL it comes \
                  first: mymaster,host:26379,…",
             ));
         }
-        if self.connect_timeout.is_zero() {
+        if self.server.connect_timeout.is_zero() {
             let help = "write a timeout such as 1s";
-            errors.push(self.connect_timeout.error("is 0: nothing could connect", help));
+            errors.push(self.server.connect_timeout.error("is 0: nothing could connect", help));
         }
-        let (db, tls) = (self.db(&urls, errors), self.tls(main, &urls, errors));
-        let timeout = **self.connect_timeout;
+        let (db, tls) = (self.db(&urls, errors), self.tls(&urls, errors));
+        let timeout = *self.server.connect_timeout;
         Options {
             topology: self.servers(urls),
             access: Access { login, tls: tls.clone(), db: db.into(), timeout },
@@ -168,16 +120,14 @@ impl Server<'_> {
 
     /// Returns the login of the servers: from the URL, or from settings of its own.
     fn login(&self, urls: &[Url], errors: &mut Vec<SettingError>) -> Login {
-        let mut login = read_login(self.username, self.password, self.password_file, errors);
-        let with_login = |url: &&Url| url.username.is_some() || url.password.is_some();
-        if let Some(url) = urls.iter().find(with_login) {
-            let has_another =
-                self.username.is_some() || self.password.is_some() || self.password_file.is_some();
-            if has_another {
-                let (username, password) = (self.username.setting, self.password.setting);
+        let ServerSettings { username, password, password_file, .. } = self.server;
+        let mut login = read_login(username, password, password_file, errors);
+        if let Some(url) = urls.iter().find(|url| url.has_login()) {
+            if username.is_some() || password.is_some() || password_file.is_some() {
+                let (username, password) = (username.setting, password.setting);
                 let help =
                     format!("write it once: there, or in {} and {}", username.name, password.name);
-                errors.push(self.url.error("has a login, and there is another", help));
+                errors.push(self.server.url.error("has a login, and there is another", help));
             }
             login.username.clone_from(&url.username);
             login.password.clone_from(&url.password);
@@ -186,19 +136,11 @@ impl Server<'_> {
     }
 
     fn db(&self, urls: &[Url], errors: &mut Vec<SettingError>) -> u32 {
-        let in_url = urls.iter().find_map(|url| url.db);
-        if !self.db.is_default() && in_url.is_some_and(|db| db != **self.db) {
-            let help = "write it once";
-            errors.push(self.db.error("differs from the database in the URL", help));
-        }
-        let db = in_url.unwrap_or(**self.db);
-        if matches!(**self.topology, TopologyKind::Cluster | TopologyKind::Proxy) && db != 0 {
-            let message = format!("is database {db}, but a cluster or a proxy has only 0");
+        let db = urls.iter().find_map(|url| url.db).unwrap_or_default();
+        if matches!(*self.server.topology, TopologyKind::Cluster | TopologyKind::Proxy) && db != 0 {
+            let message = format!("names database {db}, but a cluster or a proxy has only 0");
             let help = "remove it; store.redis.key_prefix separates keys";
-            errors.push(match in_url {
-                Some(_) => self.url.error(&message, help),
-                None => self.db.error(&message, help),
-            });
+            errors.push(self.server.url.error(&message, help));
         }
         db
     }
@@ -207,7 +149,7 @@ impl Server<'_> {
         let mut endpoints = urls.into_iter().map(|url| url.server);
         // A missing URL is an error.
         let nowhere = || Endpoint::Tcp("localhost".into(), 6379);
-        match **self.topology {
+        match *self.server.topology {
             TopologyKind::Single => Topology::Single(endpoints.next().unwrap_or_else(nowhere)),
             TopologyKind::Proxy => Topology::Proxy(endpoints.next().unwrap_or_else(nowhere)),
             TopologyKind::Sentinel => {

@@ -1,14 +1,12 @@
 //! The reference service's environment variables, in terms of weir's settings.
 
 pub mod go;
-mod otel;
+pub mod no_effect;
 mod read;
 mod redis;
 pub mod variables;
 
-pub use read::{Overrides, contradicted, read};
-
-use super::Settings;
+pub use read::{Overrides, read};
 
 /// Where the reference looks for rules by default.
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
@@ -19,10 +17,7 @@ pub const DEFAULT_DEBUG_ADDRESS: &str = ":6070";
 /// The host by which the reference listens on all addresses, over IPv6 and IPv4.
 const ALL_ADDRESSES: &str = "0.0.0.0";
 
-/// All values that [`Effect::ByValue`] does not list, but for an empty one.
-pub const OTHERS: &str = "*";
-
-/// A variable of the reference.
+/// A variable of the reference that has an effect.
 #[derive(Debug)]
 pub struct Variable {
     pub name: &'static str,
@@ -35,44 +30,29 @@ pub struct Variable {
 /// The effect of a variable that is set.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
-    /// Sets the setting that names the variable, as in the reference.
-    Set(Meaning),
-    /// Sets the setting to the text of the variable, unless that is empty.
-    SetText,
-    /// Read together with another variable; this is what it defines.
+    /// Sets a setting, as in the reference.
+    Set(&'static str, Meaning),
+    /// Sets a setting to the text of the variable, unless that is empty.
+    SetText(&'static str),
+    /// Defines this, which is no setting.
     Defines(&'static str),
-    /// Has no effect, for this reason.
-    Ignored(&'static str),
-    /// Has no effect, as in the reference, for this reason; a warning reports it.
-    Unused(&'static str),
-    /// As [`Unused`](Effect::Unused), with a warning only if the text asks for something else than the
-    /// settings.
-    UnusedIf(fn(&str, &Settings) -> bool, &'static str),
-    /// Has no effect yet, which a warning reports; this is what the variable is for.
-    NotYet(&'static str),
-    /// Stops the start, since ignoring it would be dangerous; this is what to do instead.
-    Rejected(&'static str),
-    /// Makes Redis the store.
-    NamesRedis,
+    /// Makes Redis the store, or stops the start: it would be dangerous to ignore that Memcached is asked for.
+    Backend,
     /// Makes Redis the store, and more.
     Redis(RedisEffect),
-    /// Depends on the value, in any letter case; [`OTHERS`] are all that are not listed.
-    ByValue(&'static [(&'static str, Effect)]),
 }
 
 /// The effect of a variable about Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisEffect {
-    /// Sets the setting that names the variable.
-    Same,
+    /// Sets a setting.
+    Same(&'static str),
     /// Sets the URL; with sentinels, the name of the master comes before it.
-    Url,
+    Url(&'static str, &'static str),
     /// Sets user name and password: `user:password`, or a password.
-    Login,
+    Login(&'static str, &'static str),
     /// Enables the store for limits per second.
     PerSecond,
-    /// Has no effect, for this reason.
-    Ignored(&'static str),
 }
 
 /// How the text of a variable becomes that of its setting.
@@ -167,36 +147,41 @@ fn log_level(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use super::no_effect::NO_EFFECT;
     use super::variables::VARIABLES;
     use super::*;
-    use crate::settings::table::{SETTINGS, set_by};
+    use crate::settings::table::find;
 
     #[test]
     fn variables_are_listed_once_with_good_defaults() {
-        let mut names = std::collections::HashSet::new();
+        let mut names = HashSet::new();
         for variable in VARIABLES {
             assert!(names.insert(variable.name), "{} is listed twice", variable.name);
             let default = variable.default;
             assert!(default.is_empty() || variable.kind.accepts(default), "{}", variable.name);
         }
+        let mut names = HashSet::new();
+        for name in NO_EFFECT.iter().flat_map(|entry| entry.names) {
+            assert!(names.insert(name), "{name} is listed twice");
+        }
     }
 
     #[test]
-    fn variables_that_set_something_are_named_by_settings() {
+    fn variables_set_settings_that_exist() {
         for variable in VARIABLES {
-            let settings: Vec<_> = set_by(variable.name).map(|setting| setting.name).collect();
-            let wanted = match variable.effect {
-                Effect::Set(_) | Effect::SetText | Effect::Redis(RedisEffect::Same) => 1,
-                Effect::Redis(RedisEffect::Url | RedisEffect::Login) => 2,
-                Effect::ByValue(_) => continue,
-                _ => 0,
+            let settings = match variable.effect {
+                Effect::Set(setting, _) | Effect::SetText(setting) => vec![setting],
+                Effect::Redis(RedisEffect::Same(setting)) => vec![setting],
+                Effect::Redis(RedisEffect::Url(one, other) | RedisEffect::Login(one, other)) => {
+                    vec![one, other]
+                }
+                Effect::Redis(RedisEffect::PerSecond) | Effect::Defines(_) | Effect::Backend => {
+                    continue;
+                }
             };
-            assert_eq!(settings.len(), wanted, "{}: {settings:?}", variable.name);
-        }
-        for (setting, name) in SETTINGS.iter().flat_map(|s| s.reference.iter().map(move |r| (s, r)))
-        {
-            let is_known = VARIABLES.iter().any(|variable| variable.name == *name);
-            assert!(is_known, "{}: {name}", setting.name);
+            assert!(settings.iter().all(|name| find(name).is_some()), "{settings:?}");
         }
     }
 

@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(masked("debug.read_token_file", "hunter2"), "*** (not a file)");
         assert_eq!(shown_variable("GRPC_SERVER_TLS_KEY", "hunter2"), "*** (not a file)");
         assert_eq!(masked("response.headers", "true"), "true");
-        assert_eq!(masked("grpc.max_headers", "16KiB"), "16KiB");
+        assert_eq!(masked("grpc.max_message", "16KiB"), "16KiB");
         for setting in SETTINGS.iter() {
             let is_secret = setting.name.ends_with(".password") || setting.name.ends_with("token");
             let is_switch = matches!(setting.kind, FormatKind::Bool);

@@ -22,25 +22,22 @@ pub struct Setting {
     pub default: &'static str,
     /// The meaning of the setting, for the documentation.
     pub doc: &'static str,
-    /// The reference's variables for it.
-    pub reference: &'static [&'static str],
     pub is_secret: bool,
     accepts: fn(&Value) -> bool,
 }
 
 impl Setting {
-    pub(super) const fn new<F: Format>(
-        name: &'static str,
+    pub(super) fn new<F: Format>(
+        name: String,
         default: &'static str,
         doc: &'static str,
-        reference: &'static [&'static str],
     ) -> Setting {
         Setting {
-            name,
+            // It is declared once.
+            name: name.leak(),
             kind: F::KIND,
             default,
             doc: doc.trim_ascii(),
-            reference,
             is_secret: F::IS_SECRET,
             accepts: |value| F::read(value).is_some(),
         }

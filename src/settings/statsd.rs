@@ -82,8 +82,8 @@ impl Settings {
     /// Returns where metrics are sent to by the names of the reference.
     pub fn statsd_options(&self) -> Vec<Options> {
         let metrics = &self.metrics;
-        let options = |address: &str, protocol, dialect| Options {
-            address: address.to_owned(),
+        let options = |protocol, dialect| Options {
+            address: metrics.statsd.address.to_string(),
             protocol,
             dialect,
             interval: *metrics.flush_interval,
@@ -98,13 +98,11 @@ impl Settings {
                 StatsdProtocol::Tcp => Protocol::Tcp,
                 StatsdProtocol::Udp => Protocol::Udp,
             };
-            all.push(options(&metrics.statsd.address, protocol, Dialect::StatsD));
+            all.push(options(protocol, Dialect::StatsD));
         }
         if *metrics.dogstatsd.enabled {
-            let address = metrics.dogstatsd.address.as_ref();
-            let address = address.unwrap_or(&metrics.statsd.address);
             let dialect = Dialect::DogStatsD(self.mogrifiers.clone());
-            all.push(options(address, Protocol::Udp, dialect));
+            all.push(options(Protocol::Udp, dialect));
         }
         all
     }

@@ -1,22 +1,19 @@
-//! Every setting, declared once: its type, default, documentation and reference variables.
+//! Every setting, declared once: its type, default and documentation.
 //!
 //! A group of settings is a struct, and a setting is one of its fields. Reading it is reading the
 //! field, so that a setting read as another type does not compile. The doc comment of a field is its
 //! entry in `docs/settings.md` and in `weir settings`. To add a setting, add a field.
 
-mod controls;
 mod listeners;
 mod log;
 mod metrics;
-mod otlp;
+mod operators;
 mod process;
 mod redis;
-mod resp;
 mod response;
 mod rules;
 mod store;
 mod tls;
-mod top;
 mod tracing;
 
 use std::sync::LazyLock;
@@ -24,137 +21,184 @@ use std::sync::LazyLock;
 use super::error::SettingError;
 use super::reader::SettingReader;
 use super::setting::{Setting, SettingEntry};
-pub use controls::ControlsSettings;
-pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
-pub use log::LogSettings;
-pub use metrics::{
-    DogStatsdSettings, MetricsSettings, PrometheusSettings, StatsdProtocol, StatsdSettings,
-};
-pub use otlp::{OtlpProtocol, OtlpSettings};
-pub use process::{DrainSettings, HealthSettings, RuntimeSettings};
-pub use redis::{RedisSettings, TopologyKind};
-pub use resp::RespSettings;
-pub use response::ResponseSettings;
-pub use rules::{RulesSettings, RulesSource};
-pub use store::{StoreKind, StoreSettings};
-pub use tls::{GrpcTlsSettings, HttpTlsSettings, RespTlsSettings};
-pub use top::TopSettings;
-pub use tracing::TracingSettings;
+pub use listeners::DebugSettings;
+use listeners::{ClientsSettings, GrpcSettings, HttpSettings, RespSettings};
+use log::LogSettings;
+use metrics::MetricsSettings;
+pub use metrics::StatsdProtocol;
+use operators::{ControlsSettings, TopSettings};
+pub use process::DrainSettings;
+use process::{HealthSettings, RuntimeSettings};
+pub use redis::{RedisTlsSettings, SentinelSettings, ServerSettings, TopologyKind};
+use response::ResponseSettings;
+use rules::RulesSettings;
+pub use rules::RulesSource;
+pub use store::StoreKind;
+use store::StoreSettings;
+pub use tls::{ClientFileSettings, TlsSettings};
+use tracing::OtlpSettings;
+pub use tracing::{OtlpProtocol, TracingSettings};
 use weir_common::suggest::nearest;
+use weir_telemetry::statsd::Mogrifier;
 
 /// A group of settings.
 pub(super) trait SettingGroup: Sized {
-    /// Adds the declared settings, in the order of the documentation.
-    fn declare(settings: &mut Vec<&'static Setting>);
+    /// Adds the settings of a group of this name, in the order of the documentation.
+    fn declare(group: &str, settings: &mut Vec<Setting>);
 
     /// Reads the values; none only if a default is not of its type, which a test rules out.
-    fn read(reader: &mut SettingReader) -> Option<Self>;
+    fn read(group: &str, reader: &mut SettingReader) -> Option<Self>;
 
     /// Adds the values, in the order of the documentation.
     fn list<'a>(&'a self, entries: &mut Vec<SettingEntry<'a>>);
 }
 
-/// Declares a group:
+/// Declares a type of groups. Its name is that of the field which has it, so that several fields can have groups of one
+/// type:
 ///
 /// ```text
 /// group! {
 ///     /// What the group is about.
-///     Name "prefix.of.names" {
+///     Name {
+///         // The settings of another type, as if they were declared here.
+///         flat field: Group;
 ///         /// What the setting means.
-///         field: Format = "default", reference ["VARIABLE"];
+///         field: Format = "default";
+///         // A group within the group.
+///         group field: Group;
+///         // No setting.
+///         plain field: Type;
 ///     }
-///     groups { field: Group; }
 /// }
 /// ```
 macro_rules! group {
     (
         $(#[doc = $about:literal])+
-        $group:ident $prefix:literal {
-            $(
-                $(#[doc = $doc:literal])+
-                $field:ident: $format:ty = $default:literal $(, reference [$($variable:literal),+])?;
-            )+
+        $name:ident {
+            $(flat $flat:ident: $flat_type:ty;)*
+            $($(#[doc = $doc:literal])+ $field:ident: $format:ty = $default:literal;)*
+            $(group $group:ident: $group_type:ty;)*
+            $(plain $plain:ident: $plain_type:ty;)*
         }
-        $(groups { $($subgroup:ident: $type:ty;)+ })?
     ) => {
         $(#[doc = $about])+
         #[derive(Debug)]
-        pub struct $group {
+        pub struct $name {
+            $(pub $flat: $flat_type,)*
             $(
                 $(#[doc = $doc])+
                 pub $field: $crate::settings::setting::Resolved<
                     <$format as $crate::settings::format::Format>::Value
                 >,
-            )+
-            $($(pub $subgroup: $type,)+)?
+            )*
+            $(pub $group: $group_type,)*
+            $(pub $plain: $plain_type,)*
         }
 
-        /// The declarations.
-        #[allow(non_upper_case_globals)]
-        impl $group {
-            $(
-                const $field: &'static $crate::settings::setting::Setting =
-                    &$crate::settings::setting::Setting::new::<$format>(
-                        concat!($prefix, ".", stringify!($field)),
-                        $default,
-                        concat!($($doc),+),
-                        &[$($($variable),+)?],
-                    );
-            )+
-        }
-
-        impl $crate::settings::table::SettingGroup for $group {
-            fn declare(settings: &mut Vec<&'static $crate::settings::setting::Setting>) {
-                settings.extend([$($group::$field),+]);
-                $($(<$type>::declare(settings);)+)?
+        impl $crate::settings::table::SettingGroup for $name {
+            fn declare(
+                group: &str,
+                settings: &mut Vec<$crate::settings::setting::Setting>,
+            ) {
+                $(<$flat_type>::declare(group, settings);)*
+                $(settings.push($crate::settings::setting::Setting::new::<$format>(
+                    $crate::settings::table::below(group, stringify!($field)),
+                    $default,
+                    concat!($($doc),+),
+                ));)*
+                $(<$group_type>::declare(
+                    &$crate::settings::table::below(group, stringify!($group)),
+                    settings,
+                );)*
             }
 
-            fn read(reader: &mut $crate::settings::reader::SettingReader) -> Option<$group> {
-                Some($group {
-                    $($field: reader.read::<$format>($group::$field)?,)+
-                    $($($subgroup: <$type>::read(reader)?,)+)?
+            fn read(
+                group: &str,
+                reader: &mut $crate::settings::reader::SettingReader,
+            ) -> Option<$name> {
+                Some($name {
+                    $($flat: <$flat_type>::read(group, reader)?,)*
+                    $($field: reader.read::<$format>(
+                        $crate::settings::table::find(
+                            &$crate::settings::table::below(group, stringify!($field)),
+                        )?,
+                    )?,)*
+                    $($group: <$group_type>::read(
+                        &$crate::settings::table::below(group, stringify!($group)),
+                        reader,
+                    )?,)*
+                    $($plain: Default::default(),)*
                 })
             }
 
             fn list<'a>(&'a self, entries: &mut Vec<$crate::settings::setting::SettingEntry<'a>>) {
-                entries.extend([$(self.$field.entry()),+]);
-                $($(self.$subgroup.list(entries);)+)?
+                $(self.$flat.list(entries);)*
+                $(entries.push(self.$field.entry());)*
+                $(self.$group.list(entries);)*
             }
         }
     };
 }
 use group;
 
+group! {
+    /// All settings.
+    ///
+    /// Each is a field of its own type:
+    ///
+    /// ```
+    /// # use weir::settings::{Inputs, Settings};
+    /// let settings = Settings::load(&Inputs::default()).unwrap();
+    /// let max_connections: usize = *settings.grpc.max_connections;
+    /// ```
+    ///
+    /// Reading it as another does not compile:
+    ///
+    /// ```compile_fail
+    /// # use weir::settings::{Inputs, Settings};
+    /// let settings = Settings::load(&Inputs::default()).unwrap();
+    /// let max_connections: bool = *settings.grpc.max_connections;
+    /// ```
+    Settings {
+        group rules: RulesSettings;
+        group clients: ClientsSettings;
+        group grpc: GrpcSettings;
+        group http: HttpSettings;
+        group resp: RespSettings;
+        group debug: DebugSettings;
+        group response: ResponseSettings;
+        group store: StoreSettings;
+        group top: TopSettings;
+        group controls: ControlsSettings;
+        group health: HealthSettings;
+        group drain: DrainSettings;
+        group runtime: RuntimeSettings;
+        group metrics: MetricsSettings;
+        group tracing: TracingSettings;
+        group otlp: OtlpSettings;
+        group log: LogSettings;
+        // What replaces the names of metrics in DogStatsD.
+        plain mogrifiers: Vec<Mogrifier>;
+        // Settings and variables without effect, for the log.
+        plain warnings: Vec<String>;
+    }
+}
+
 /// All declared settings, in the order of the documentation.
-pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
+pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
     let mut settings = Vec::new();
-    RulesSettings::declare(&mut settings);
-    GrpcSettings::declare(&mut settings);
-    HttpSettings::declare(&mut settings);
-    RespSettings::declare(&mut settings);
-    DebugSettings::declare(&mut settings);
-    ResponseSettings::declare(&mut settings);
-    StoreSettings::declare(&mut settings);
-    TopSettings::declare(&mut settings);
-    ControlsSettings::declare(&mut settings);
-    HealthSettings::declare(&mut settings);
-    DrainSettings::declare(&mut settings);
-    RuntimeSettings::declare(&mut settings);
-    MetricsSettings::declare(&mut settings);
-    TracingSettings::declare(&mut settings);
-    OtlpSettings::declare(&mut settings);
-    LogSettings::declare(&mut settings);
+    Settings::declare("", &mut settings);
     settings
 });
 
-/// Returns the setting of that name.
-pub fn find(name: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().copied().find(|setting| setting.name == name)
+/// Returns the name of a member of a group, whose name is empty for all settings.
+pub(super) fn below(group: &str, member: &str) -> String {
+    if group.is_empty() { member.to_owned() } else { format!("{group}.{member}") }
 }
 
-/// Returns the settings that this variable of the reference sets, in the order of declaration.
-pub fn set_by(variable: &str) -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().copied().filter(move |setting| setting.reference.contains(&variable))
+/// Returns the setting of that name.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
 }
 
 /// Returns the error for a name that no setting has.

@@ -39,7 +39,6 @@ fn defaults_have_their_types() {
     assert!(grpc.allow_negative_hits && !http.allow_negative_hits);
     assert_eq!(*settings.store.budget, None);
     assert_eq!(*settings.store.memory.max_keys, 10_000_000);
-    assert_eq!(settings.store.memory.reservations_bound(), 1_250_000);
     assert_eq!(settings.grpc_limits().max_message, 1 << 20);
     assert!(settings.rule_files().is_none() && settings.rules.paths.is_empty());
 }
@@ -51,17 +50,19 @@ grpc:
   max_descriptors: 010
   max_streams: 0x10
   allow_overrides: off
-  max_buffered: 1e3
+  max_message: 1e3
 http: {max_connections: \"0x11\", address: &here ':1', json_errors: !!str detailed}
 resp: {max_connections: +12, address: *here}
-rules: {paths: [a, 1.50, yes, 'x, y', 2001-12-14], max_problems: 5.0}
+rules: {paths: [a, 1.50, yes, 'x, y', 2001-12-14]}
+metrics: {max_series: 5.0}
 drain: {delay: 1s}
 ";
     let toml = "\
-grpc = { max_descriptors = 1_0, max_streams = 0x1_0, allow_overrides = false, max_buffered = 1e3 }
+grpc = { max_descriptors = 1_0, max_streams = 0x1_0, allow_overrides = false, max_message = 1e3 }
 http = { max_connections = \"0x11\", address = ':1' }
 resp = { max_connections = 12, address = ':1' }
-rules = { paths = ['a', 1.50, 'yes', 'x, y', 2001-12-14], max_problems = 5 }
+rules = { paths = ['a', 1.50, 'yes', 'x, y', 2001-12-14] }
+metrics.max_series = 5
 drain.delay = '1s'
 ";
     let dir = tempfile::tempdir().unwrap();
@@ -73,12 +74,12 @@ drain.delay = '1s'
         let origin = format!("{}:{place}", file.display());
         assert_eq!(settings.grpc.max_descriptors.origin, origin);
         assert_eq!((*settings.grpc.max_descriptors, *settings.grpc.max_streams), (10, 16));
-        assert_eq!((*settings.grpc.allow_overrides, *settings.grpc.max_buffered), (false, 1_000));
+        assert_eq!((*settings.grpc.allow_overrides, *settings.grpc.max_message), (false, 1_000));
         assert_eq!((*settings.http.max_connections, *settings.resp.max_connections), (17, 12));
         assert_eq!((&**settings.http.address, &**settings.resp.address), (":1", ":1"));
         let paths = settings.rules.paths.iter().map(|path| path.to_str().unwrap());
         assert_eq!(paths.collect::<Vec<_>>(), ["a", "1.5", "yes", "x, y", "2001-12-14"]);
-        assert_eq!((*settings.rules.max_problems, settings.drain.delay.as_secs()), (5, 1));
+        assert_eq!((*settings.metrics.max_series, settings.drain.delay.as_secs()), (5, 1));
     }
 }
 

@@ -44,12 +44,7 @@ struct NameNotAllowed {
 
 impl fmt::Display for NameNotAllowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let group = self.group;
-        write!(
-            f,
-            "the client certificate has no name that {group}.client_dns_sans or \
-             {group}.client_uri_sans allows"
-        )
+        write!(f, "the client certificate has no name that {}.client_sans allows", self.group)
     }
 }
 
@@ -65,23 +60,16 @@ impl ClientVerifier {
         chain: Arc<dyn ClientCertVerifier>,
         options: &Options,
     ) -> Result<ClientVerifier, String> {
-        let hosts = options.client_dns_sans.iter().map(|name| {
-            host(name).ok_or_else(|| {
-                let group = options.group;
-                format!("{group}.client_dns_sans has {name:?}; write a DNS name or an IP address")
-            })
-        });
-        let uris = options.client_uri_sans.iter().map(|name| {
-            uri(name).ok_or_else(|| {
-                let group = options.group;
+        let group = options.group;
+        let names = options.client_sans.iter().map(|name| {
+            allowed_name(name).ok_or_else(|| {
                 format!(
-                    "{group}.client_uri_sans has {name:?}; write a URI such as \
+                    "{group}.client_sans has {name:?}; write a DNS name, an IP address, or a URI such as \
                      spiffe://cluster.local/ns/edge/sa/envoy"
                 )
             })
         });
-        let names: Result<_, String> = hosts.chain(uris).collect();
-        Ok(ClientVerifier { chain, names: names?, group: options.group })
+        Ok(ClientVerifier { chain, names: names.collect::<Result<_, String>>()?, group })
     }
 
     fn verify_name(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
@@ -111,6 +99,11 @@ impl AllowedName {
                 .any(|name| name.len() > prefix.len() && name.starts_with(prefix)),
         }
     }
+}
+
+/// Reads a URI, or a DNS name or an address.
+fn allowed_name(name: &str) -> Option<AllowedName> {
+    if name.contains("://") { uri(name) } else { host(name) }
 }
 
 /// Reads a DNS name, with or without a wildcard, or an address, with or without brackets.

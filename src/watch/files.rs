@@ -11,7 +11,7 @@ use weir_common::bounded_work::BoundedWork;
 use weir_common::file_reads::{BLOCKED_AFTER, blocked};
 use weir_common::settled_files::{SettledFiles, Unsettled, UnsettledReason};
 use weir_rules::Problem;
-use weir_rules::source::{FileKind, FoundFiles, RuleFile, Selection};
+use weir_rules::source::{FileKind, FoundFiles, MAX_FILE_BYTES, RuleFile, Selection};
 
 /// The files of one kind that a selection has.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct ReadFiles {
 
 impl WatchedFiles {
     pub fn new(selection: Selection, kind: FileKind) -> WatchedFiles {
-        let files = SettledFiles::new(selection.max_file, QUIET_TIME);
+        let files = SettledFiles::new(MAX_FILE_BYTES, QUIET_TIME);
         let of_searches = selection.clone();
         let searches = BoundedWork::new(move |root: &PathBuf| of_searches.find(root, kind));
         WatchedFiles { selection, searches, roots: Mutex::default(), files }

@@ -129,13 +129,7 @@ mod tests {
     }
 
     fn selection(root: PathBuf) -> Selection {
-        Selection {
-            roots: vec![root],
-            prefix: None,
-            yaml_only: true,
-            ignore_dot_files: true,
-            max_file: 1,
-        }
+        Selection::of(root)
     }
 
     #[test]

@@ -10,9 +10,13 @@ use crate::grpc_client::{self, TlsError};
 use weir_common::causes::with_causes;
 use weir_common::setup_error::SetupError;
 
+/// The timeout of connecting, with TLS.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval of TCP keepalive probes. Unlike HTTP/2 pings, no server objects to them.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-/// The timeout of a ping, unless the next ping is sooner.
+/// The interval of HTTP/2 pings. Go's servers close a connection that is pinged more often than every five
+/// minutes, unless configured otherwise.
+const PING_INTERVAL: Duration = Duration::from_secs(360);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reads where and how to connect, with the certificates as they are now.
@@ -51,12 +55,11 @@ pub fn endpoint(options: &Options) -> Result<Endpoint, SetupError> {
             return Err(SetupError::Invalid(format!("rules.xds.url is {url:?}; {wanted}")));
         }
     };
-    endpoint = endpoint.connect_timeout(options.connect_timeout).tcp_keepalive(Some(TCP_KEEPALIVE));
-    if !options.keepalive.is_zero() {
-        endpoint = endpoint
-            .http2_keep_alive_interval(options.keepalive)
-            .keep_alive_timeout(options.keepalive.min(PING_TIMEOUT));
-    }
+    endpoint = endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_keepalive(Some(TCP_KEEPALIVE))
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
     if tls { with_tls(endpoint, &options.tls) } else { Ok(endpoint) }
 }
 

@@ -145,7 +145,7 @@ fn what_has_only_a_default_can_be_set() {
   - { name: LIMIT_RESPONSE_HEADERS_ENABLED, value: 'true' }
   - { name: WEIR__GRPC__MAX_STREAMS, value: '99' }
   - { name: OTEL_EXPORTER_OTLP_HEADERS, valueFrom: { secretKeyRef: { name: otlp, key: headers } } }
-extraArgs: [--set=grpc.max_headers=8KiB, --set=response.headers=false, --log-level=warn]";
+extraArgs: [--set=grpc.max_message=8KiB, --set=response.headers=false, --log-level=warn]";
     for helm in Helm::all() {
         let release = helm.render(values);
         let mut node = every_secret(&release).secret("otlp", &[("headers", "a=b")]);
@@ -154,7 +154,7 @@ extraArgs: [--set=grpc.max_headers=8KiB, --set=response.headers=false, --log-lev
             ("metrics.statsd.enabled", "true"),
             ("metrics.near_limit_ratio", "0.7"),
             ("grpc.max_streams", "99"),
-            ("grpc.max_headers", "8KiB"),
+            ("grpc.max_message", "8KiB"),
             // Arguments take precedence.
             ("log.level", "warn"),
             ("response.headers", "false"),

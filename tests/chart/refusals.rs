@@ -144,11 +144,6 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["store.redis.topology", "'sentinel', 'cluster'|\"sentinel\", \"cluster\""],
     ),
     (
-        "store: { kind: redis, redis: { url: 'a:1', topology: cluster } }\n\
-         settings: { store: { redis: { db: 3 } } }",
-        &["settings.store.redis.db", "0"],
-    ),
-    (
         "store: { kind: redis, redis: { url: 'a:1', tls: { caSecret: ca } } }",
         &["store.redis.tls.enabled", "true"],
     ),
@@ -179,7 +174,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("settings: { controls: { file: /a } }", &["controls.existingClaim"]),
     ("settings: { resp: { address: ':1' } }", &["resp.enabled", "service.ports.resp"]),
     ("settings: { resp: { password_file: /a } }", &["resp.existingSecret"]),
-    ("settings: { resp: { max_request: 8KiB } }", &["resp.enabled", "true"]),
+    ("settings: { resp: { max_connections: 8 } }", &["resp.enabled", "true"]),
     (
         "{ resp: { enabled: true }, service: { ports: { resp: 8081 } } }",
         &["service.ports has one port twice", "8081"],
@@ -193,7 +188,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("tls: { http: { secret: a } }", &["tls.http.enabled", "true"]),
     (
         "tls: { grpc: { enabled: true, secret: a } }\n\
-         settings: { grpc: { tls: { client_dns_sans: [b] } } }",
+         settings: { grpc: { tls: { client_sans: [b] } } }",
         &["tls.grpc.clientCaSecret"],
     ),
     (

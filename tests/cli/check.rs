@@ -260,8 +260,8 @@ fn a_million_unknown_keys_take_little_memory() {
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     assert!(ran.err.len() < 50_000, "{}", ran.err.len());
     assert_eq!(ran.err.matches("unknown key 'a'").count(), 100);
-    let wanted = "999900 more errors are not listed (setting rules.max_problems, or \
-                  --max-problems)\n1000000 errors, 0 warnings\n";
+    let wanted = "999900 more errors are not listed (`weir check \
+                  --max-problems` lists more)\n1000000 errors, 0 warnings\n";
     assert!(ran.err.ends_with(wanted), "{}", ran.err);
     // The program takes 20 MB of it, and the tree of the file 80 MB.
     let little = 60_000..200_000;
@@ -288,7 +288,8 @@ fn the_output_of_another_command_is_read_from_its_descriptor() {
 
 #[test]
 fn files_that_are_not_rule_files_are_rejected() {
-    let directory = directory(&[("empty.yaml", ""), ("dir/readme.txt", "x"), ("big.yaml", GOOD)]);
+    let directory = directory(&[("empty.yaml", ""), ("dir/readme.txt", "x"), ("big.yaml", "")]);
+    fs::File::create(directory.path().join("big.yaml")).unwrap().set_len((64 << 20) + 1).unwrap();
     let made = Command::new("mkfifo").arg(directory.path().join("pipe.yaml")).status().unwrap();
     assert!(made.success());
     symlink("nowhere", directory.path().join("dangling.yaml")).unwrap();
@@ -302,7 +303,7 @@ fn files_that_are_not_rule_files_are_rejected() {
         (&["."], "./dangling.yaml: error: cannot be read: No such file"),
         // A file that can be opened but not read.
         (&["/proc/self/mem"], "/proc/self/mem: error: cannot be read: "),
-        (&["big.yaml", "--max-file", "100"], "big.yaml: error: the file has more than 100 bytes"),
+        (&["big.yaml"], "big.yaml: error: the file has more than 67108864 bytes"),
     ] {
         let ran = check(directory.path(), args);
         assert_eq!(ran.code, Some(1), "{args:?}");
@@ -426,9 +427,9 @@ data:
         |rule: usize| (json["rules"][rule]["file"].clone(), json["rules"][rule]["line"].clone());
     assert_eq!(place(0), ("m.yaml#rules/b.yaml".into(), 3.into()));
     assert_eq!(place(1), ("<stdin>".into(), 3.into()));
-    let ran = check_stdin(directory.path(), &"x".repeat(200), &["-", "--max-file", "100"]);
+    let ran = check_stdin(directory.path(), &"x".repeat((64 << 20) + 1), &["-"]);
     assert!(
-        ran.err.starts_with("<stdin>: error: the text has more than 100 bytes\n"),
+        ran.err.starts_with("<stdin>: error: the text has more than 67108864 bytes\n"),
         "{}",
         ran.err
     );

@@ -172,8 +172,7 @@ async fn headers_are_accepted_up_to_the_limit() {
 
 #[test]
 fn a_client_that_only_connects_is_disconnected() {
-    let weir =
-        setup().env("WEIR__GRPC__TIMEOUT", "100ms").env("WEIR__HTTP__TIMEOUT", "100ms").start();
+    let weir = setup().env("WEIR__CLIENTS__TIMEOUT", "100ms").start();
     for port in [weir.grpc, weir.http, weir.debug] {
         let mut idle = TcpStream::connect(port).unwrap();
         idle.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -184,38 +183,12 @@ fn a_client_that_only_connects_is_disconnected() {
 
 #[tokio::test]
 async fn a_request_that_is_not_completed_times_out() {
-    let weir = setup().env("WEIR__GRPC__TIMEOUT", "100ms").start();
+    let weir = setup().env("WEIR__CLIENTS__TIMEOUT", "100ms").start();
     let mut client = connect(&weir).await;
     let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
     stream.send_data(framed_request("ann").slice(..7), false).unwrap();
     let response = response.await.unwrap();
     assert_eq!(response.headers()["grpc-status"], "4");
-}
-
-#[tokio::test]
-async fn a_client_that_does_not_read_is_disconnected() {
-    let weir =
-        setup().env("WEIR__GRPC__TIMEOUT", "100ms").env("WEIR__GRPC__KEEPALIVE", "100ms").start();
-    // Answers pings, since its connection is polled.
-    let mut good = connect(&weir).await;
-    let socket = Socket::connect(weir.grpc).await.unwrap();
-    let (client, mut connection) = h2::client::handshake::<_>(socket).await.unwrap();
-    let mut client = client.ready().await.unwrap();
-    let _open = client.send_request(head().body(()).unwrap(), false).unwrap();
-    // Sends what is queued, and is then polled no more.
-    let flush = std::future::poll_fn(|cx| {
-        let _ = std::pin::Pin::new(&mut connection).poll(cx);
-        std::task::Poll::Ready(())
-    });
-    flush.await;
-    let give_up = Instant::now() + PATIENCE;
-    while weir.metric(r#"weir_connections{listener="grpc"}"#) > 1 {
-        assert!(Instant::now() < give_up);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let answer = send(&mut good, head(), &[framed_request("ann")]).await.unwrap();
-    assert_eq!(answer.status.as_deref(), Some("0"));
-    drop(connection);
 }
 
 /// Whether the server closes a connection without sending anything.

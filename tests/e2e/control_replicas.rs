@@ -191,7 +191,7 @@ fn controls_outlast_a_redis_that_hangs() {
     survives_an_outage(&mut Server::start(), |redis| redis.stop(), |redis| redis.go_on());
 }
 
-/// A replica that reads changes of others only once, behind a proxy, with a permanent block of `mallory`
+/// A replica behind a proxy, with a permanent block of `mallory`
 /// in its Redis.
 fn beside_a_block(redis: &Server, proxy: &Proxy) -> Setup {
     let other = serving(HIGH_LIMIT).env("REDIS_URL", redis.addr()).start();
@@ -200,7 +200,6 @@ fn beside_a_block(redis: &Server, proxy: &Proxy) -> Setup {
     serving(HIGH_LIMIT)
         .env("REDIS_URL", format!("127.0.0.1:{}", proxy.port()))
         .env("WEIR__STORE__REDIS__CONNECT_TIMEOUT", "10s")
-        .env("WEIR__CONTROLS__POLL", "1h")
 }
 
 #[test]

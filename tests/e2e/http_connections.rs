@@ -21,7 +21,7 @@ const GET: &[u8] = b"GET /healthcheck HTTP/1.1\r\nhost: test\r\n\r\n";
 
 #[tokio::test]
 async fn a_timeout_of_zero_means_none() {
-    let weir = setup().env("WEIR__GRPC__TIMEOUT", "0").env("WEIR__HTTP__TIMEOUT", "0").start();
+    let weir = setup().env("WEIR__CLIENTS__TIMEOUT", "0").start();
     assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
     assert_eq!(http::get(weir.debug, "/status").status, 200);
     let request_body =
@@ -41,8 +41,10 @@ fn narrow(to: SocketAddr) -> TcpStream {
 
 #[test]
 fn a_client_that_does_not_read_answers_is_disconnected() {
-    let weir =
-        setup().env("WEIR__HTTP__TIMEOUT", "100ms").env("WEIR__HTTP__MAX_CONNECTIONS", "1").start();
+    let weir = setup()
+        .env("WEIR__CLIENTS__TIMEOUT", "100ms")
+        .env("WEIR__HTTP__MAX_CONNECTIONS", "1")
+        .start();
     let mut silent = narrow(weir.http);
     silent.set_nonblocking(true).unwrap();
     // Megabytes of responses: more than the system buffers.
@@ -61,7 +63,7 @@ fn a_client_that_does_not_read_answers_is_disconnected() {
 #[test]
 fn idle_connections_make_room() {
     let weir =
-        setup().env("WEIR__HTTP__TIMEOUT", "1h").env("WEIR__HTTP__MAX_CONNECTIONS", "2").start();
+        setup().env("WEIR__CLIENTS__TIMEOUT", "1h").env("WEIR__HTTP__MAX_CONNECTIONS", "2").start();
     let kept: Vec<TcpStream> = (0..2)
         .map(|_| {
             let mut kept = TcpStream::connect(weir.http).unwrap();

@@ -227,16 +227,6 @@ fn changes_are_loaded_while_something_always_changes() {
     assert_eq!(weir.metric("weir_config_load_success_total"), 4);
 }
 
-#[test]
-fn without_watching_changes_wait_for_the_next_start() {
-    let follows = directory().start();
-    let setup = Setup::new().env("WEIR__RULES__WATCH", "false").arg("serve").arg("--rules");
-    let rests = setup.arg(follows.path("rules").to_str().unwrap()).start();
-    fs::write(follows.path("rules/shop.yaml"), rules("shop", 2)).unwrap();
-    until(&follows, &[("shop", 2)]);
-    until(&rests, &[("shop", 1)]);
-}
-
 /// The errors of a rejected set, if any.
 fn rejected(weir: &Weir) -> Option<String> {
     let status = http::get(weir.debug, "/status").json();

@@ -52,20 +52,15 @@ fn descriptors_that_do_not_suffice_are_an_error_at_the_start() {
 }
 
 /// Settings that threads add to the current time.
-const DURATIONS: [&str; 13] = [
-    "WEIR__CONTROLS__POLL",
+const DURATIONS: [&str; 8] = [
+    "WEIR__CLIENTS__TIMEOUT",
     "WEIR__DRAIN__TIMEOUT",
-    "WEIR__GRPC__KEEPALIVE",
     "WEIR__GRPC__MAX_CONNECTION_AGE",
     "WEIR__GRPC__MAX_CONNECTION_AGE_GRACE",
-    "WEIR__GRPC__TIMEOUT",
-    "WEIR__HTTP__TIMEOUT",
     "WEIR__METRICS__FLUSH_INTERVAL",
-    "WEIR__RESP__TIMEOUT",
     "WEIR__RULES__POLL",
     "WEIR__STORE__BUDGET",
     "WEIR__STORE__DENY_LOCALLY_FOR",
-    "WEIR__RULES__XDS__KEEPALIVE",
 ];
 
 fn with_durations(setup: Setup, duration: &str) -> Setup {

@@ -383,7 +383,7 @@ fn variables_without_effect_are_named_at_the_start() {
         .env("GRPC_PORT", "tcp://10.0.0.1:8081")
         .start();
     let output = weir.said();
-    let ignored = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT is set but not effective yet";
+    let ignored = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT has no effect: ";
     assert!(output.contains(ignored), "{output}");
     assert!(output.contains("GRPC_PORT=tcp://10.0.0.1:8081 is ignored"), "{output}");
 }

@@ -114,8 +114,10 @@ fn open_slow(to: SocketAddr, count: usize) -> Vec<TcpStream> {
 #[ignore = "measures times: scripts/test runs it alone"]
 fn slow_http_requests_do_not_delay_health() {
     let _alone = alone();
-    let weir =
-        setup().env("WEIR__HTTP__MAX_CONNECTIONS", "32").env("WEIR__HTTP__TIMEOUT", "1h").start();
+    let weir = setup()
+        .env("WEIR__HTTP__MAX_CONNECTIONS", "32")
+        .env("WEIR__CLIENTS__TIMEOUT", "1h")
+        .start();
     let _slow = open_slow(weir.http, 200);
     assert_healthy(&weir);
     // New ones replace those that are closed.
@@ -173,7 +175,7 @@ fn health_is_answered_while_all_connections_have_requests_in_progress() {
 fn large_bodies_have_a_budget_and_small_ones_are_free() {
     let weir = setup()
         .env("WEIR__GRPC__MAX_MESSAGE", "64KiB")
-        .env("WEIR__HTTP__MAX_BUFFERED", "128KiB")
+        .env("WEIR__CLIENTS__MAX_BUFFERED", "128KiB")
         .start();
     // Each exceeds the free bytes by 48 KiB.
     let body = format!("{}{}", " ".repeat(40 << 10), "x");
@@ -294,7 +296,7 @@ fn slow_readers_of_metrics_delay_no_one_and_share_renderings() {
 
 #[test]
 fn a_response_has_a_deadline_however_steadily_it_is_read() {
-    let weir = many_rules().env("WEIR__HTTP__TIMEOUT", "300ms").start();
+    let weir = many_rules().env("WEIR__CLIENTS__TIMEOUT", "300ms").start();
     let mut reader = reader(weir.http);
     reader.set_read_timeout(Some(PATIENCE)).unwrap();
     let give_up = Instant::now() + PATIENCE;

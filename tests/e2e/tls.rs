@@ -78,8 +78,7 @@ async fn clients_need_a_certificate_of_the_given_authority() {
 async fn clients_need_one_of_the_allowed_names() {
     let authority = Authority::new();
     let weir = mutual(&authority.sign(&[SERVER_NAME]), &authority)
-        .env("GRPC_CLIENT_TLS_SAN", "a.envoy.test")
-        .env("WEIR__GRPC__TLS__CLIENT_URI_SANS", "spiffe://cluster.local/ns/edge/sa/envoy")
+        .env("GRPC_CLIENT_TLS_SAN", "a.envoy.test,spiffe://cluster.local/ns/edge/sa/envoy")
         .start();
     let ask = async |name| {
         TlsClient::new(&authority, Some(&authority.sign(&[name]))).ask(weir.grpc, "ann").await
@@ -93,7 +92,7 @@ async fn clients_need_one_of_the_allowed_names() {
     }
     let said = weir.said();
     assert!(said.contains("TLS handshake failed listener=\"grpc\" peer=127.0.0.1:"), "{said}");
-    assert!(said.contains("grpc.tls.client_dns_sans or grpc.tls.client_uri_sans allows"), "{said}");
+    assert!(said.contains("grpc.tls.client_sans allows"), "{said}");
 }
 
 /// Replaces a file as Kubernetes does: at once, by a link.
@@ -178,11 +177,11 @@ fn weir_does_not_start_without_the_tls_that_is_asked_for() {
         ),
         (
             setup().env("GRPC_CLIENT_TLS_SAN", "envoy.test"),
-            "GRPC_CLIENT_TLS_SAN: grpc.tls.client_dns_sans is set without grpc.tls.client_ca; ",
+            "GRPC_CLIENT_TLS_SAN: grpc.tls.client_sans is set without grpc.tls.client_ca; ",
         ),
         (
             mutual(&server, &authority).env("GRPC_CLIENT_TLS_SAN", "a b"),
-            "grpc.tls.client_dns_sans has \"a b\"; write a DNS name or an IP address",
+            "grpc.tls.client_sans has \"a b\"; write a DNS name, an IP address, or a URI",
         ),
         (
             serving(RULES).env("WEIR__HTTP__TLS__ENABLED", "true"),
@@ -262,7 +261,7 @@ async fn http_has_tls_by_its_own_settings() {
 fn a_real_envoy_connects_with_its_certificate() {
     let authority = Authority::new();
     let weir = mutual(&authority.sign(&[SERVER_NAME]), &authority)
-        .env("WEIR__GRPC__TLS__CLIENT_URI_SANS", "spiffe://cluster.local/ns/edge/*")
+        .env("WEIR__GRPC__TLS__CLIENT_SANS", "spiffe://cluster.local/ns/edge/*")
         .file("rules.yaml", EDGE_RULES)
         .start();
     let client = authority.sign(&["spiffe://cluster.local/ns/edge/sa/envoy"]);
@@ -306,7 +305,8 @@ async fn clients_that_never_start_a_handshake_delay_no_one() {
 #[tokio::test]
 async fn a_handshake_has_a_deadline() {
     let authority = Authority::new();
-    let weir = setup(&authority.sign(&[SERVER_NAME])).env("WEIR__GRPC__TIMEOUT", "200ms").start();
+    let weir =
+        setup(&authority.sign(&[SERVER_NAME])).env("WEIR__CLIENTS__TIMEOUT", "200ms").start();
     for sent in [&b""[..], b"\x16\x03\x01\x02\x00"] {
         let mut slow = tokio::net::TcpStream::connect(weir.grpc).await.unwrap();
         slow.write_all(sent).await.unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::embedded_list::EmbeddedList;
 use super::position::Position;
 use super::problem::Problem;
-use super::source::text_of;
+use super::source::{MAX_FILE_BYTES, text_of};
 use super::value_list::{LineError, ValueList};
 pub use watched::WatchedLists;
 use weir_common::regular;
@@ -23,10 +23,10 @@ pub enum Lists {
     None,
     /// Not read: the rules decide nothing, and the lists may be on another machine.
     Unread,
-    /// Relative to the rule file, in its directory or below, of up to this many bytes each.
-    BesideRules { max_file: u64 },
+    /// Relative to the rule file, in its directory or below, of up to [`MAX_FILE_BYTES`] each.
+    BesideRules,
     /// In this directory, by plain names: rules are sent by a management server.
-    InDirectory { directory: Option<PathBuf>, max_file: u64 },
+    InDirectory(Option<PathBuf>),
 }
 
 /// A list that a rule names.
@@ -35,16 +35,6 @@ pub struct ListFile {
     pub path: PathBuf,
     /// The fingerprint of what was read, or of the error; none if it may be half written.
     pub hash: Option<u64>,
-}
-
-impl Lists {
-    /// The bytes of the largest list that is read.
-    pub fn max_file(&self) -> u64 {
-        match self {
-            Lists::BesideRules { max_file } | Lists::InDirectory { max_file, .. } => *max_file,
-            Lists::None | Lists::Unread => 0,
-        }
-    }
 }
 
 /// Why a list cannot be used.
@@ -107,9 +97,8 @@ impl ListReader {
         let content = match &self.watched {
             Some(watched) => watched.content(&path),
             None => {
-                let max_file = self.lists.max_file();
-                let read = regular::read(&path, max_file).map(|read| read.bytes);
-                let content = ListContent::of(&path, read, max_file);
+                let read = regular::read(&path, MAX_FILE_BYTES).map(|read| read.bytes);
+                let content = ListContent::of(&path, read);
                 // Only the service asks whether it has changed.
                 Some((0, content))
             }
@@ -196,15 +185,15 @@ impl ListReader {
                 "config error, `values_file` in rules that are in no file".to_owned(),
                 "write the rules into a file, and the list beside it".to_owned(),
             )),
-            Lists::BesideRules { .. } => {
+            Lists::BesideRules => {
                 let directory = Path::new(rule_file).parent().unwrap_or(Path::new(""));
                 Ok(Some(directory.join(name)))
             }
-            Lists::InDirectory { directory: None, .. } => Err((
+            Lists::InDirectory(None) => Err((
                 "config error, `values_file` over xDS, but no directory has lists".to_owned(),
                 "set rules.values_dir to the directory with the lists".to_owned(),
             )),
-            Lists::InDirectory { directory: Some(directory), .. } => match parts().count() {
+            Lists::InDirectory(Some(directory)) => match parts().count() {
                 1 => Ok(Some(directory.join(name))),
                 _ => Err((
                     format!("config error, `values_file` is '{name}'"),
@@ -234,9 +223,9 @@ struct Unreadable {
 
 impl ListContent {
     /// Parses what was read.
-    fn of(path: &Path, read: io::Result<Vec<u8>>, max_file: u64) -> ListContent {
+    fn of(path: &Path, read: io::Result<Vec<u8>>) -> ListContent {
         let text = match read {
-            Ok(bytes) => text_of(path, bytes, max_file.min(u32::MAX.into())),
+            Ok(bytes) => text_of(path, bytes),
             Err(error) => {
                 return ListContent::Unreadable(Arc::new(Unreadable {
                     message: format!("cannot be read: {error}"),

@@ -90,7 +90,7 @@ impl Loaded {
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);
         problems.of_files(found);
-        Loaded::compile(files, problems, &with_lists(selection, options), previous)
+        Loaded::compile(files, problems, &with_lists(options), previous)
     }
 
     /// Reads and compiles the selected files as the overlay of other files patches them. The problems
@@ -105,14 +105,14 @@ impl Loaded {
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);
         problems.of_files(found);
-        let options = with_lists(selection, options);
+        let options = with_lists(options);
         Loaded::compile_with(files, problems, overlay, &options, previous)
     }
 }
 
-/// Returns options to compile selected files with the lists beside them.
-fn with_lists(selection: &Selection, options: &Options) -> Options {
-    Options { lists: Lists::BesideRules { max_file: selection.max_file }, ..options.clone() }
+/// Returns options to compile files with the lists beside them.
+fn with_lists(options: &Options) -> Options {
+    Options { lists: Lists::BesideRules, ..options.clone() }
 }
 
 impl<D: Document + From<RuleFile>> Loaded<D> {

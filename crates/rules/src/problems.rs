@@ -153,7 +153,7 @@ impl Omitted {
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         let verb = if self.errors + self.warnings == 1 { "is" } else { "are" };
         (!parts.is_empty()).then(|| {
-            let which = "setting rules.max_problems, or --max-problems";
+            let which = "`weir check --max-problems` lists more";
             format!("{} {verb} not listed ({which})", parts.join(" and "))
         })
     }

@@ -84,6 +84,9 @@ fn all_documents<'d>(
     Ok(trees)
 }
 
+/// The largest rule file, or list of values, that is loaded.
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
+
 /// Selects the rule files.
 #[derive(Clone, Debug)]
 pub struct Selection {
@@ -95,8 +98,6 @@ pub struct Selection {
     pub yaml_only: bool,
     /// Ignores files and directories whose name starts with a dot.
     pub ignore_dot_files: bool,
-    /// The maximum size of a file, in bytes; a larger one is an error.
-    pub max_file: u64,
 }
 
 /// What a directory is searched for. A file that is named itself is read whatever its name.
@@ -124,15 +125,14 @@ impl FileKind {
 }
 
 impl Selection {
-    /// Selects a file, or the YAML files of a directory, of up to 64 MiB each.
+    /// Selects a file, or the YAML files of a directory.
     pub fn of(root: impl Into<PathBuf>) -> Selection {
-        Selection {
-            roots: vec![root.into()],
-            prefix: None,
-            yaml_only: true,
-            ignore_dot_files: true,
-            max_file: 64 << 20,
-        }
+        Selection::of_roots(vec![root.into()])
+    }
+
+    /// Selects files, and the YAML files of directories.
+    pub fn of_roots(roots: Vec<PathBuf>) -> Selection {
+        Selection { roots, prefix: None, yaml_only: true, ignore_dot_files: true }
     }
 
     /// Reads all rule files, in the order of their paths. A file that is reachable by several links is
@@ -148,7 +148,7 @@ impl Selection {
         let FoundFiles { files, mut problems } = found;
         let mut read = Vec::new();
         for (path, _) in files {
-            let bytes = regular::read(&path, self.max_file).map(|read| read.bytes);
+            let bytes = regular::read(&path, MAX_FILE_BYTES).map(|read| read.bytes);
             match self.rule_file(&path, bytes) {
                 Ok(file) => read.push(file),
                 Err(problem) => problems.push(problem),
@@ -204,7 +204,7 @@ impl Selection {
     pub fn rule_file(&self, path: &Path, bytes: io::Result<Vec<u8>>) -> Result<RuleFile, Problem> {
         let name = path.display().to_string();
         let bytes = bytes.map_err(|error| unreadable(path, &error))?;
-        match text_of(path, bytes, self.max_file) {
+        match text_of(path, bytes) {
             Ok(text) => Ok(RuleFile { name, text }),
             Err(mut problem) => {
                 if let Some(line) = problem.position.and_then(Position::line) {
@@ -218,17 +218,15 @@ impl Selection {
     }
 }
 
-/// Returns the text of a file of up to `max_bytes`.
+/// Returns the text of a file of up to [`MAX_FILE_BYTES`].
 ///
 /// # Errors
 /// It is too large, or is not UTF-8; only this error has a position.
-pub(super) fn text_of(path: &Path, bytes: Vec<u8>, max_bytes: u64) -> Result<String, Problem> {
+pub(super) fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
     let name = path.display().to_string();
-    if bytes.len() as u64 > max_bytes {
-        let message = format!("the file has more than {max_bytes} bytes");
-        let help =
-            "split it, or raise rules.max_file (of `weir check` and `weir test`: --max-file)";
-        return Err(Problem::of_file(&name, message, help));
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let message = format!("the file has more than {MAX_FILE_BYTES} bytes");
+        return Err(Problem::of_file(&name, message, "split it"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 pub use self::counts::FailureCounts;
 use self::counts::kind_name;
 use self::outage::Outage;
-use super::memory::{KEYS_PER_RESERVATION, MemoryStore};
+use super::memory::MemoryStore;
 use super::{
     Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
 };
@@ -58,7 +58,6 @@ pub struct Guard<S, C> {
     on_failure: OnStoreFailure,
     replicas: u32,
     max_keys: usize,
-    max_reservations: usize,
     /// The counts during an outage.
     local: ArcSwapOption<MemoryStore<C>>,
     outage: Outage,
@@ -81,16 +80,10 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             on_failure,
             replicas,
             max_keys,
-            max_reservations: max_keys / KEYS_PER_RESERVATION,
             local: ArcSwapOption::empty(),
             outage: Outage::default(),
             counts: FailureCounts::default(),
         }
-    }
-
-    /// Keeps at most `max` reservations in memory, instead of an eighth of the keys.
-    pub fn with_max_reservations(self, max_reservations: usize) -> Guard<S, C> {
-        Guard { max_reservations, ..self }
     }
 
     /// The charges that failed, by policy and by kind.
@@ -198,8 +191,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             if let Some(local) = self.local.load_full() {
                 return local;
             }
-            let fresh = MemoryStore::new(self.clock.clone(), self.max_keys)
-                .with_max_reservations(self.max_reservations);
+            let fresh = MemoryStore::new(self.clock.clone(), self.max_keys);
             // If two threads make a store at the same time, one is kept.
             self.local.compare_and_swap(&None::<Arc<MemoryStore<C>>>, Some(Arc::new(fresh)));
         }

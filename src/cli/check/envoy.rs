@@ -102,20 +102,14 @@ impl Findings {
 
 /// Compares the configurations with the rules, and adds the findings to their problems. The files are
 /// added too, so that findings can show their lines.
-pub(super) fn check(
-    loaded: &mut Loaded<SourceFile>,
-    paths: &[PathBuf],
-    max_file: u64,
-    max_problems: usize,
-) {
-    check_within(MAX_EFFORT, loaded, paths, max_file, max_problems);
+pub(super) fn check(loaded: &mut Loaded<SourceFile>, paths: &[PathBuf], max_problems: usize) {
+    check_within(MAX_EFFORT, loaded, paths, max_problems);
 }
 
 fn check_within(
     effort: usize,
     loaded: &mut Loaded<SourceFile>,
     paths: &[PathBuf],
-    max_file: u64,
     max_problems: usize,
 ) {
     let mut findings = Findings {
@@ -125,10 +119,8 @@ fn check_within(
         effort: Some(effort),
     };
     let mut sent = Vec::new();
-    let texts: Vec<RuleFile> = paths
-        .iter()
-        .filter_map(|path| input::read(path, max_file, &mut findings.problems))
-        .collect();
+    let texts: Vec<RuleFile> =
+        paths.iter().filter_map(|path| input::read(path, &mut findings.problems)).collect();
     let mut is_complete = texts.len() == paths.len();
     let files: Vec<EnvoyFile<'_>> =
         texts.iter().map(|file| EnvoyFile::parse(file, &mut findings.problems)).collect();
@@ -196,7 +188,7 @@ mod tests {
         let file = RuleFile { name: "rules.yaml".into(), text: rules };
         let none = Problems::new(DEFAULT_MAX_PROBLEMS);
         let mut loaded = Loaded::compile(vec![file.into()], none, &Options::default(), None);
-        check_within(effort, &mut loaded, &[path], 1 << 20, DEFAULT_MAX_PROBLEMS);
+        check_within(effort, &mut loaded, &[path], DEFAULT_MAX_PROBLEMS);
         let shown = |problem: &Problem| {
             assert!(problem.is_error() && problem.position.is_some(), "{problem}");
             assert!(problem.help.contains("fewer"), "{problem}");

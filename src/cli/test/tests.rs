@@ -33,13 +33,7 @@ fn run(text: &str) -> FileReport {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("d.yaml"), RULES).unwrap();
     let name = directory.path().join("d.test.yaml").display().to_string();
-    let selection = Selection {
-        roots: Vec::new(),
-        prefix: None,
-        yaml_only: true,
-        ignore_dot_files: true,
-        max_file: 1 << 20,
-    };
+    let selection = Selection::of_roots(Vec::new());
     let mut report =
         run_file(RuleFile { name, text: text.into() }, &selection, &Options::default());
     let prefix = format!("{}/", directory.path().display());

@@ -15,6 +15,9 @@ use crate::connections::ConnectionHandle;
 /// below which that of a connection cannot be set.
 const WINDOW_BYTES: u32 = (1 << 16) - 1;
 
+/// The largest header list of a request: Envoy sends some 500 bytes.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+
 /// Bytes of a response that h2 buffers. Larger responses are sent in parts.
 const SEND_BUFFER_BYTES: usize = 16 << 10;
 
@@ -39,7 +42,7 @@ pub(super) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
         .initial_connection_window_size(WINDOW_BYTES)
         .initial_window_size(WINDOW_BYTES)
         .max_send_buffer_size(SEND_BUFFER_BYTES)
-        .max_header_list_size(limits.max_headers)
+        .max_header_list_size(MAX_HEADER_BYTES)
         .max_concurrent_streams(limits.max_streams)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .handshake::<_, Bytes>(io);

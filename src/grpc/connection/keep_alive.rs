@@ -14,12 +14,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::super::Limits;
 use weir_common::random::random;
 
+/// The longest interval between two pings.
+const PING_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Pings the client of one connection at intervals, and watches the connection's age. Both share one
 /// timer, because it is polled with each read.
 pub(super) struct KeepAlive {
-    /// The sender of pings; none where they are off.
     pings: Option<PingPong>,
-    interval: Duration,
     timeout: Duration,
     /// When the connection is old; none if it never is.
     old_at: Option<Instant>,
@@ -30,11 +31,10 @@ impl KeepAlive {
         h2: &mut Connection<T, Bytes>,
         limits: &Limits,
     ) -> KeepAlive {
-        let Limits { keepalive: interval, timeout, max_age, .. } = *limits;
-        let pings = if interval.is_zero() { None } else { h2.ping_pong() };
+        let Limits { timeout, max_age, .. } = *limits;
         // Connections that were opened together close at different times.
         let old_at = jittered(max_age, random()).and_then(|age| Instant::now().checked_add(age));
-        KeepAlive { pings, interval, timeout, old_at }
+        KeepAlive { pings: h2.ping_pong(), timeout, old_at }
     }
 
     /// Sets `is_old` at the maximum age. Ends when the client does not answer a ping, or does not
@@ -42,7 +42,7 @@ impl KeepAlive {
     pub async fn run(mut self, is_old: &AtomicBool) {
         loop {
             // Connections that were opened together are pinged at different times.
-            let wait = self.interval.mul_f64(0.5 + random() / 2.0);
+            let wait = PING_INTERVAL.mul_f64(0.5 + random() / 2.0);
             let ping_at = self.pings.as_ref().and_then(|_| Instant::now().checked_add(wait));
             if let Some(old_at) =
                 self.old_at.take_if(|old_at| ping_at.is_none_or(|at| *old_at < at))

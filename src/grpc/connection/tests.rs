@@ -1,10 +1,10 @@
-//! The maximum age of connections, on paused time.
+//! Pings and the maximum age of connections, on paused time.
 
 use std::time::Duration;
 
 use h2::client::{self, SendRequest};
 use h2::{RecvStream, SendStream};
-use tokio::io::duplex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::service::Routes;
@@ -31,17 +31,23 @@ struct Client {
     close: watch::Sender<bool>,
 }
 
-async fn connect(keepalive: Duration) -> Client {
+async fn connect() -> Client {
+    // A request may take forever to arrive.
+    let (here, opened, close) = serve(Duration::MAX);
+    let (requests, connection) = client::handshake(here).await.unwrap();
+    let driver = tokio::spawn(connection);
+    Client { requests: requests.ready().await.unwrap(), driver, opened, close }
+}
+
+/// Serves a connection. Returns the client's side, and when and how it was opened and closes.
+fn serve(timeout: Duration) -> (DuplexStream, Instant, watch::Sender<bool>) {
     let limiter = Limiter::new(MemoryStore::new(SystemClock::new(), 1_000), Default::default());
     let service = RateLimit::new(Arc::new(limiter), Rules::default(), Options::default());
     let limits = Limits {
         max_message: 1 << 20,
-        max_headers: 16 << 10,
         max_streams: 8,
         max_buffered: 1 << 20,
-        keepalive,
-        // A request may take forever to arrive.
-        timeout: Duration::MAX,
+        timeout,
         max_age: AGE,
         max_age_grace: GRACE,
     };
@@ -60,9 +66,7 @@ async fn connect(keepalive: Duration) -> Client {
     tokio::spawn(async move {
         grpc.serve(there, &handle, Ends::default(), closed, &ReadScheduler::default()).await;
     });
-    let (requests, connection) = client::handshake(here).await.unwrap();
-    let driver = tokio::spawn(connection);
-    Client { requests: requests.ready().await.unwrap(), driver, opened, close }
+    (here, opened, close)
 }
 
 impl Client {
@@ -91,23 +95,32 @@ async fn grpc_status(mut body: RecvStream) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn idle_connections_close_at_their_age_give_or_take_ten_percent() {
-    for keepalive in [Duration::ZERO, Duration::from_secs(60)] {
-        let mut ages = Vec::new();
-        for _ in 0..20 {
-            let client = connect(keepalive).await;
-            client.driver.await.unwrap().unwrap();
-            ages.push(client.opened.elapsed());
-            assert!(!*client.close.borrow());
-        }
-        ages.sort();
-        assert!(ages[0] >= AGE.mul_f64(0.9) && ages[19] <= AGE.mul_f64(1.1), "{ages:?}");
-        assert!(ages[19] - ages[0] > AGE.mul_f64(0.02), "no jitter: {ages:?}");
+    let mut ages = Vec::new();
+    for _ in 0..20 {
+        let client = connect().await;
+        client.driver.await.unwrap().unwrap();
+        ages.push(client.opened.elapsed());
+        assert!(!*client.close.borrow());
     }
+    ages.sort();
+    assert!(ages[0] >= AGE.mul_f64(0.9) && ages[19] <= AGE.mul_f64(1.1), "{ages:?}");
+    assert!(ages[19] - ages[0] > AGE.mul_f64(0.02), "no jitter: {ages:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_answers_no_ping_is_disconnected() {
+    let (mut here, opened, _close) = serve(Duration::from_secs(10));
+    here.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    // Reads the server's frames, and answers none.
+    here.read_to_end(&mut Vec::new()).await.unwrap();
+    // A ping comes after 30 to 60 seconds.
+    let open = opened.elapsed().as_secs();
+    assert!((40..=70).contains(&open), "{open}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_in_progress_have_the_grace_to_end() {
-    let mut client = connect(Duration::from_secs(60)).await;
+    let mut client = connect().await;
     let (response, mut stream) = client.start_call();
     client.until_asked_to_leave().await;
     tokio::time::sleep(GRACE / 2).await;
@@ -126,7 +139,7 @@ async fn calls_in_progress_have_the_grace_to_end() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_that_outlast_the_grace_are_cut_off() {
-    let mut client = connect(Duration::from_secs(60)).await;
+    let mut client = connect().await;
     let (response, _stream) = client.start_call();
     client.until_asked_to_leave().await;
     let old = client.opened.elapsed();
@@ -137,7 +150,7 @@ async fn calls_that_outlast_the_grace_are_cut_off() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_replaces_the_grace() {
-    let mut client = connect(Duration::from_secs(60)).await;
+    let mut client = connect().await;
     let (_response, _stream) = client.start_call();
     client.until_asked_to_leave().await;
     client.close.send_replace(true);

@@ -13,11 +13,13 @@ use crate::service::Rules;
 use crate::tls::Identities;
 use weir_limiter::Limiter;
 use weir_limiter::controls::Controls;
+use weir_limiter::top::Top;
 use weir_store::Store;
 
 /// What operators see.
 pub struct Sources<S> {
     pub limiter: Arc<Limiter<S>>,
+    pub top: Arc<Top>,
     pub rules: Rules,
     pub controls: Arc<Controls>,
     pub loader: Arc<Loader>,

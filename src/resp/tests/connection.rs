@@ -132,7 +132,7 @@ async fn requests_in_part_share_a_budget() {
     hostile.pop().unwrap().read_to_string(&mut reply).await.unwrap();
     assert_eq!(
         reply,
-        "-ERR buffered requests and replies use too much memory (setting resp.max_buffered)\r\n"
+        "-ERR buffered requests and replies use too much memory (setting clients.max_buffered)\r\n"
     );
     // Small requests are free. Large ones have room again when others are gone.
     let mut client = server.connect();

@@ -35,22 +35,6 @@ impl<T: Integer, const MIN: u64, const MAX: u64> Format for Int<T, MIN, MAX> {
     }
 }
 
-/// A whole number from `MIN` to `MAX`, or the word `auto` for none.
-#[derive(Debug)]
-pub struct AutoOrInt<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
-
-impl<T: Integer, const MIN: u64, const MAX: u64> Format for AutoOrInt<T, MIN, MAX> {
-    type Value = Option<T>;
-    const KIND: FormatKind = FormatKind::AutoOrInt(MIN, MAX);
-
-    fn parse(text: &str) -> Option<Option<T>> {
-        match text.eq_ignore_ascii_case("auto") {
-            true => Some(None),
-            false => Int::<T, MIN, MAX>::parse(text).map(Some),
-        }
-    }
-}
-
 /// A size in bytes: `64MiB`, `1MB`, or a bare number.
 #[derive(Debug)]
 pub struct Bytes<T>(PhantomData<T>);

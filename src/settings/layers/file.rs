@@ -10,9 +10,9 @@ use std::path::Path;
 
 use config::{Value, ValueKind};
 
-use super::{Layer, below};
+use super::Layer;
 use crate::settings::error::SettingError;
-use crate::settings::table;
+use crate::settings::table::{self, below};
 use weir_rules::truncate;
 
 /// The largest settings file.

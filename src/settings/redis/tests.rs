@@ -54,7 +54,7 @@ fn memory_is_the_store_until_redis_is_named() {
     assert_eq!(settings.warnings, [warning]);
     let two = [("REDIS_SOCKET_TYPE", "tcp"), memory[0], memory[1]];
     let warnings = load(&two).warnings;
-    assert!(warnings[0].ends_with("REDIS_SOCKET_TYPE, REDIS_URL have no effect"), "{warnings:?}");
+    assert!(warnings[0].ends_with("REDIS_URL, REDIS_SOCKET_TYPE have no effect"), "{warnings:?}");
     let own = [(URL, "h:1"), ("WEIR__STORE__KIND", "memory")];
     let warnings = load(&own).warnings;
     assert!(warnings[0].ends_with("store.redis.url (WEIR__STORE__REDIS__URL) has no effect"));
@@ -67,7 +67,7 @@ fn without_a_url_redis_has_the_references_address() {
     for named in [("BACKEND_TYPE", "redis"), ("REDIS_TYPE", "single"), ("REDIS_TLS", "false")] {
         let socket = Endpoint::Unix("/var/run/nutcracker/ratelimit.sock".into());
         assert_eq!(server(&redis(&[named])), socket);
-        assert_eq!(load(&[named]).store.redis.url.origin, named.0);
+        assert_eq!(load(&[named]).store.redis.server.url.origin, named.0);
     }
     assert_eq!(server(&redis(&[("BACKEND_TYPE", "redis"), (URL, "h:1")])), tcp("h", 1));
 }
@@ -127,7 +127,7 @@ fn leases_last_up_to_a_second() {
 fn the_references_variables_have_the_references_meaning() {
     let redis = redis(&[
         ("REDIS_TYPE", "Sentinel"),
-        ("REDIS_URL", "mymaster,a:26379,b:26379"),
+        ("REDIS_URL", "mymaster,redis://a:26379/2,redis://b:26379/2"),
         ("REDIS_AUTH", "ann:p:w"),
         ("REDIS_SENTINEL_AUTH", "watch"),
         ("REDIS_TLS", "1"),
@@ -141,6 +141,7 @@ fn the_references_variables_have_the_references_meaning() {
     let Topology::Sentinel { master, sentinels } = &redis.topology else { panic!("{redis:?}") };
     assert_eq!(master, "mymaster");
     assert_eq!(sentinels[..], [tcp("a", 26379), tcp("b", 26379)]);
+    assert_eq!(redis.access.db, 2);
     assert_eq!(redis.access.login.username.as_deref(), Some("ann"));
     assert_eq!(redis.access.login.password.as_deref(), Some("p:w"));
     assert_eq!(redis.sentinel_access.login.username, None);
@@ -207,18 +208,25 @@ fn contradictions_are_errors() {
             &[("URL", "h:1,i:2"), ("TOPOLOGY", "proxy")],
             "names several servers, but the topology is proxy",
         ),
-        (&[("URL", "h:1"), ("TOPOLOGY", "proxy"), ("DB", "2")], "is database 2"),
+        (&[("URL", "redis://h/2"), ("TOPOLOGY", "proxy")], "names database 2"),
         (&[("URL", "/s"), ("TOPOLOGY", "cluster")], "names a Unix socket"),
         (&[("URL", "h:1"), ("TOPOLOGY", "sentinel")], "sentinel.master_name is not set"),
-        (&[("URL", "h:1"), ("TOPOLOGY", "cluster"), ("DB", "2")], "is database 2"),
-        (&[("URL", "redis://h/2"), ("DB", "3")], "db differs from the database in the URL"),
+        (&[("URL", "redis://h/2"), ("TOPOLOGY", "cluster")], "names database 2"),
+        (
+            &[("URL", "redis://h/0,redis://i"), ("TOPOLOGY", "cluster")],
+            "has different logins or databases",
+        ),
+        (
+            &[("URL", "redis://:pw@h"), ("TOPOLOGY", "sentinel"), ("SENTINEL__MASTER_NAME", "m")],
+            "has a login in the address of a sentinel",
+        ),
         (&[("URL", "h:1"), ("PASSWORD", "x"), ("PASSWORD_FILE", "/x")], "and so is the password"),
         (&[("URL", "redis://:x@h"), ("PASSWORD", "y")], "has a login, and there is another"),
         (&[("URL", "h:1"), ("KEY_PREFIX", "{a}")], "key_prefix is \"{a}\", and has braces"),
         (&[("URL", "rediss://h"), ("TLS__ENABLED", "false")], "is false, but the URL is rediss://"),
         (&[("URL", "/s"), ("TLS__ENABLED", "true")], "is true on a Unix socket"),
         (&[("URL", "rediss://h,i:1"), ("TOPOLOGY", "cluster")], "asks for TLS to some servers"),
-        (&[("URL", "h:1"), ("TLS__CERT", "/c")], "tls.cert is set without its other half"),
+        (&[("URL", "h:1"), ("TLS__CERT", "/c")], "tls.cert is set without store.redis.tls.key"),
         (&[("URL", "h:1"), ("CONNECT_TIMEOUT", "0")], "connect_timeout is 0"),
     ] {
         let env: Vec<_> =
@@ -256,7 +264,7 @@ fn the_sentinels_password_may_be_in_a_file() {
 #[test]
 fn lists_are_shared_in_a_redis() {
     let share = ("WEIR__TOP__SHARE", "true");
-    let shares = |env: &[(&str, &str)]| load(env).top_options().unwrap().share;
+    let shares = |env: &[(&str, &str)]| load(env).top_options().share;
     assert!(shares(&[(URL, "h:1"), share]) && !shares(&[(URL, "h:1")]));
     let warnings = &load(&[share]).warnings;
     assert_eq!(warnings, &["top.share (WEIR__TOP__SHARE) has no effect: store.kind is memory"]);

@@ -74,9 +74,9 @@ impl Url {
         Ok(url)
     }
 
-    /// Whether the URL has a login or a database.
-    pub fn has_login_or_db(&self) -> bool {
-        self.username.is_some() || self.password.is_some() || self.db.is_some()
+    /// Whether the URL has a login.
+    pub fn has_login(&self) -> bool {
+        self.username.is_some() || self.password.is_some()
     }
 }
 

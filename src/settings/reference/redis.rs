@@ -2,7 +2,7 @@
 
 use super::read::Overrides;
 use super::{RedisEffect, Variable, go};
-use crate::settings::{SettingError, table};
+use crate::settings::SettingError;
 use weir_common::duration::read_duration;
 
 /// The reference's addresses of Redis by default.
@@ -23,48 +23,40 @@ impl Overrides {
             return;
         }
         let origin = || variable.name.to_owned();
-        let mut settings = table::set_by(variable.name).map(|setting| setting.name);
-        let mut set = |name: Option<&'static str>, text: &str| {
-            self.set.extend(name.map(|name| (name, origin(), text.to_owned())));
-        };
         match effect {
             // No timeout there means that none applies.
-            RedisEffect::Same
+            RedisEffect::Same(_)
                 if variable.kind == go::VariableKind::Duration
                     && read_duration(text).is_some_and(|time| time.is_zero()) => {}
-            RedisEffect::Same => set(settings.next(), text),
-            RedisEffect::Login => {
-                let (username, password) = (settings.next(), settings.next());
-                match text.split_once(':') {
-                    Some((user, pass)) => {
-                        set(username, user);
-                        set(password, pass);
-                    }
-                    None => set(password, text),
+            RedisEffect::Same(name) => self.set(name, variable, text),
+            RedisEffect::Login(username, password) => match text.split_once(':') {
+                Some((user, pass)) => {
+                    self.set(username, variable, user);
+                    self.set(password, variable, pass);
                 }
+                None => self.set(password, variable, text),
+            },
+            RedisEffect::Url(url, _) if !self.has_sentinels(url, below) => {
+                self.set(url, variable, text);
             }
-            RedisEffect::Url => {
-                let (url, master) = (settings.next(), settings.next());
-                if !self.has_sentinels(url, below) {
-                    self.set.extend(url.map(|url| (url, origin(), text.to_owned())));
-                } else if let Some((name, sentinels)) = text.split_once(',') {
-                    let name = name.trim().to_owned();
-                    self.set.extend(master.map(|master| (master, origin(), name)));
-                    self.set.extend(url.map(|url| (url, origin(), sentinels.to_owned())));
-                } else {
+            RedisEffect::Url(url, master) => match text.split_once(',') {
+                Some((name, sentinels)) => {
+                    self.set(master, variable, name.trim());
+                    self.set(url, variable, sentinels);
+                }
+                None => {
                     let help = "write the master's name and then the sentinels: \
                                 mymaster,host:26379,host2:26379";
                     self.errors.push(SettingError::new(origin(), "it names no sentinels", help));
                 }
-            }
+            },
             RedisEffect::PerSecond => self.per_second = go::read_bool(text) == Some(true),
-            RedisEffect::Ignored(_) => {}
         }
     }
 
     /// Whether the servers of the group that `url` belongs to are sentinels.
-    fn has_sentinels(&self, url: Option<&str>, below: &impl Fn(&str) -> String) -> bool {
-        let group = url.and_then(|url| url.strip_suffix(".url")).unwrap_or_default();
+    fn has_sentinels(&self, url: &str, below: &impl Fn(&str) -> String) -> bool {
+        let group = url.strip_suffix(".url").unwrap_or_default();
         let name = format!("{group}.topology");
         let set = self.set.iter().rfind(|(set, ..)| *set == name);
         let topology = set.map_or_else(|| below(&name), |(_, _, text)| text.clone());

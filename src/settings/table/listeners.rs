@@ -1,12 +1,12 @@
-//! `grpc`, `http` and `debug`: the listeners and their limits.
+//! `clients`, `grpc`, `http`, `resp` and `debug`: the listeners and their limits.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::group;
-use super::tls::{GrpcTlsSettings, HttpTlsSettings};
+use super::tls::TlsSettings;
 use crate::http::clients::JsonErrors;
-use crate::settings::format::{Address, Bytes, Choice, Int};
+use crate::settings::format::{Address, Bytes, Choice, Int, OptionalAddress};
 
 impl Choice for JsonErrors {
     const CHOICES: &'static [(&'static str, JsonErrors)] =
@@ -14,67 +14,63 @@ impl Choice for JsonErrors {
 }
 
 group! {
+    /// What clients of any listener may take.
+    ClientsSettings {
+        /// Timeout for a client to open a connection, to send a complete request (over HTTP its head, then
+        /// its body), to read the response, and to answer a ping; 0: unlimited.
+        timeout: Duration = "10s";
+        // A body of HTTP counts until its response is sent.
+        /// Memory for partly received requests and unread responses, and for commands of Redis clients
+        /// that wait for Redis: of all clients of one listener, each listener separately. Some of each
+        /// connection is free: 128KiB over gRPC, 16KiB over HTTP, 64KiB of Redis clients. One connection
+        /// can use an eighth. At least 2MiB for Redis clients, and two bodies of the maximum size for HTTP.
+        max_buffered: Bytes<usize> = "64MiB";
+    }
+}
+
+group! {
     /// The gRPC listener.
-    GrpcSettings "grpc" {
+    GrpcSettings {
         /// Address of the gRPC listener.
-        address: Address = ":8081", reference ["GRPC_HOST", "GRPC_PORT"];
+        address: Address = ":8081";
         /// Path of a Unix socket for gRPC, instead of grpc.address. The file of a socket on which no
         /// process listens is replaced.
-        uds: Option<PathBuf> = "", reference ["GRPC_UDS"];
+        uds: Option<PathBuf> = "";
         // A request from Envoy is some 100 bytes. This leaves room for long values and many
         // descriptors, and bounds the memory of a request: an entry is at least two bytes of it, and
         // 32 bytes once decoded, for a moment in a list half as long again.
         /// The largest request. Decoding a request may take 25 times its size in memory.
         max_message: Bytes<usize> = "1MiB";
-        // Envoy sends some 500 bytes.
-        /// The largest header list of a request.
-        max_headers: Bytes<u32> = "16KiB";
         // Envoy opens one stream for each request in flight.
         /// Requests in flight on one connection.
         max_streams: Int<u32, 1, 4_294_967_295> = "1024";
-        /// Memory for partly received requests and unread responses across all clients; the first
-        /// 128KiB of each connection is free, and one connection can use an eighth.
-        max_buffered: Bytes<usize> = "64MiB";
         /// Concurrent connections. Near the limit a new connection replaces one that has no request
         /// in progress: first one that never made a request, then the one idle for the longest time.
         max_connections: Int<usize, 1, 10_000_000> = "16_384";
-        /// The longest interval between pings to a client, which detect dead connections;
-        /// 0: never.
-        keepalive: Duration = "60s";
-        /// Timeout for a client to open a connection, to send a complete request, to read a
-        /// response, and to answer a ping; 0: unlimited.
-        timeout: Duration = "10s";
         // Connections find other replicas only when they are opened.
         /// The age, give or take 10 %, at which a connection is asked to close, so that clients
         /// reconnect and new replicas get their share; 0: unlimited.
-        max_connection_age: Duration = "24h", reference ["GRPC_MAX_CONNECTION_AGE"];
+        max_connection_age: Duration = "24h";
         /// How long calls in progress may then take until the connection is closed; 0: unlimited.
-        max_connection_age_grace: Duration = "1h", reference ["GRPC_MAX_CONNECTION_AGE_GRACE"];
+        max_connection_age_grace: Duration = "1h";
         /// Maximum number of descriptors per request.
         max_descriptors: Int<usize, 1, 100_000> = "256";
         /// Whether gRPC clients may override limits in requests.
         allow_overrides: bool = "true";
         /// Whether gRPC clients may refund hits, and settle and cancel what is reserved.
         allow_negative_hits: bool = "true";
+        group tls: TlsSettings;
     }
-    groups { tls: GrpcTlsSettings; }
 }
 
 group! {
     /// The HTTP listener.
-    HttpSettings "http" {
+    HttpSettings {
         /// Address of the HTTP listener: /json, /v1/budget, /healthcheck, /livez, /readyz and /metrics.
-        address: Address = ":8080", reference ["HOST", "PORT"];
+        address: Address = ":8080";
         /// Concurrent HTTP connections, on each of http.address and debug.address. Near the limit a new
         /// connection replaces one that has no complete request in progress.
         max_connections: Int<usize, 1, 10_000_000> = "1_024";
-        /// Timeout for a client to send the head of a request, then its body, and then to receive
-        /// the whole response; 0: unlimited.
-        timeout: Duration = "10s";
-        // A body counts until its response is sent.
-        /// Memory for the bodies and responses of /json and /v1/budget across all clients; the first
-        /// 16 KiB of each is free. A request beyond it gets status 503.
-        max_buffered: Bytes<usize> = "16MiB";
         /// Whether the HTTP listener serves /metrics. False: it answers 404 there, so that clients of
         /// /json cannot read metrics; debug.address and metrics.prometheus.address serve them.
         metrics: bool = "true";
@@ -87,16 +83,33 @@ group! {
         /// Whether clients of /json may refund hits and settle what is reserved, and clients of /v1/budget settle
         /// and cancel it; the token of debug.write_token_file allows the latter, too.
         allow_negative_hits: bool = "false";
+        group tls: TlsSettings;
     }
-    groups { tls: HttpTlsSettings; }
+}
+
+group! {
+    /// The listener for Redis clients.
+    RespSettings {
+        /// Address of a listener that speaks the Redis protocol; empty: none.
+        address: OptionalAddress = "";
+        /// File with the password that clients send with AUTH or HELLO: text without control characters;
+        /// white space around it is ignored. The file is read again when it changes. Empty: clients need
+        /// no password.
+        password_file: Option<PathBuf> = "";
+        /// Concurrent connections. Near the limit a new connection replaces an idle one.
+        max_connections: Int<usize, 1, 10_000_000> = "1_024";
+        /// Whether clients may refund hits and settle what is reserved.
+        allow_negative_hits: bool = "false";
+        group tls: TlsSettings;
+    }
 }
 
 group! {
     /// The debug listener.
-    DebugSettings "debug" {
+    DebugSettings {
         /// Address of the debug listener: rules, status, controls, log level and metrics. DEBUG_HOST
         /// or DEBUG_PORT alone opens it to other hosts, as in the reference.
-        address: Address = "127.0.0.1:6070", reference ["DEBUG_HOST", "DEBUG_PORT"];
+        address: Address = "127.0.0.1:6070";
         /// File with a token that allows clients to read /v1. Clients send it in the header
         /// `Authorization: Bearer`. The file is read again when it changes. Without this and
         /// debug.write_token_file only clients on the same machine may use /v1.

@@ -23,13 +23,13 @@ impl Choice for LogFormat {
 
 group! {
     /// The log.
-    LogSettings "log" {
+    LogSettings {
         /// The least severe level that is logged: off, error, warn, info, debug or trace. At debug
         /// every decision is logged. Libraries only log errors, unless they are named: info,h2=debug.
-        level: LogLevels = "info", reference ["LOG_LEVEL"];
+        level: LogLevels = "info";
         /// The format of log lines; reference-json has the field names and levels of
         /// envoyproxy/ratelimit.
-        format: LogFormat = "text", reference ["LOG_FORMAT"];
+        format: LogFormat = "text";
         /// Log up to this many denied requests per second, at level info; 0: none.
         denials: Int<u32, 0, 1_000> = "0";
     }

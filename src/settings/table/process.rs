@@ -7,23 +7,23 @@ use crate::settings::format::Int;
 
 group! {
     /// When health reports serving.
-    HealthSettings "health" {
+    HealthSettings {
         /// Whether health reports not serving until rules are loaded.
         require_rules: bool = "true";
         /// Whether health reports not serving while the rules have no domain: a management server may
         /// send none.
-        require_domain: bool = "false", reference ["HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"];
+        require_domain: bool = "false";
         /// Whether health reports serving without rules, unless require_rules is set.
-        force_start: bool = "false", reference ["FORCE_START_WITHOUT_INITIAL_CONFIG"];
+        force_start: bool = "false";
         /// Whether health reports not serving while no connection to Redis is up, for a second or
         /// longer.
-        follow_store: bool = "false", reference ["REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"];
+        follow_store: bool = "false";
     }
 }
 
 group! {
     /// How the service stops.
-    DrainSettings "drain" {
+    DrainSettings {
         // Time for load balancers to notice that health reports not serving.
         /// How long the service keeps accepting connections after SIGTERM. Ctrl-C skips it.
         delay: Duration = "5s";
@@ -35,7 +35,7 @@ group! {
 
 group! {
     /// Threads.
-    RuntimeSettings "runtime" {
+    RuntimeSettings {
         // Each thread has its own connection to Redis, so that a container without a CPU limit on a large
         // machine would have many.
         /// Threads that serve gRPC, and as many more for Redis clients if resp.address is set; 0: one per CPU

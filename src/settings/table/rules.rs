@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::group;
-use crate::settings::format::{Bytes, Choice, Int, Secret};
+use super::tls::ClientFileSettings;
+use crate::settings::format::{Bytes, Choice, Secret};
 
 /// What rules are loaded from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,96 +21,78 @@ impl Choice for RulesSource {
 
 group! {
     /// Where rules come from.
-    RulesSettings "rules" {
+    RulesSettings {
         /// Where rules come from: files, or a management server over xDS.
-        source: RulesSource = "files", reference ["CONFIG_TYPE"];
+        source: RulesSource = "files";
         /// Rule files, or directories of them.
         paths: Vec<PathBuf> = "";
         /// Overlays, or directories with files named .overlay.yaml: patches of rules of any source.
         overlay: Vec<PathBuf> = "";
         /// Whether several files may define rules of one domain.
-        merge_domains: bool = "false", reference ["MERGE_DOMAIN_CONFIG"];
+        merge_domains: bool = "false";
         /// Whether fixed windows of a month, also those of limits that clients send, are the months of the
         /// calendar in UTC, unless a rule has `align`. Otherwise a month is 30 days.
-        calendar_months: bool = "false", reference ["USE_CALENDAR_MONTH_RATE_LIMIT"];
-        /// Whether changed rule files are reloaded while the service runs.
-        watch: bool = "true";
+        calendar_months: bool = "false";
         // Some file systems, mostly network ones, send no notifications.
-        /// How often to check for changes without a notification; 0: never.
+        /// How often to check rule files for changes without a notification; 0: never.
         poll: Duration = "30s";
         /// Whether to skip files and directories with names that start with a dot.
-        ignore_dot_files: bool = "true", reference ["RUNTIME_IGNOREDOTFILES"];
+        ignore_dot_files: bool = "true";
         /// Over xDS: the directory with the lists that rules name by values_file. Empty: such rules are
         /// rejected.
         values_dir: Option<PathBuf> = "";
-        /// The largest rule file, or list of values, that is loaded.
-        max_file: Bytes<u64> = "64MiB";
         /// The largest state of one key; a limit that may need more is rejected.
         max_log_bytes: Bytes<u64> = "16MiB";
-        /// Errors listed for each rule file, and as many warnings; ten times as many for all files
-        /// together. The rest are counted.
-        max_problems: Int<usize, 1, 10_000> = "100";
+        group runtime: RuntimeDirectorySettings;
+        group xds: XdsSettings;
     }
-    groups { runtime: RuntimeDirectorySettings; xds: XdsSettings; }
 }
 
 group! {
     /// The reference's layout of directories.
-    RuntimeDirectorySettings "rules.runtime" {
+    RuntimeDirectorySettings {
         /// The root of the reference's directory layout, which is used if rules.paths is empty.
-        root: Option<PathBuf> = "", reference ["RUNTIME_ROOT"];
+        root: Option<PathBuf> = "";
         /// The directory below the root.
-        subdirectory: String = "", reference ["RUNTIME_SUBDIRECTORY"];
+        subdirectory: String = "";
         /// With watch_root, a prefix of file names; otherwise the directory below the subdirectory.
-        app_directory: String = "config", reference ["RUNTIME_APPDIRECTORY"];
+        app_directory: String = "config";
         /// Whether to load the whole subdirectory, filtered by app_directory, or only app_directory.
-        watch_root: bool = "true", reference ["RUNTIME_WATCH_ROOT"];
+        watch_root: bool = "true";
     }
 }
 
 group! {
     /// The management server.
-    XdsSettings "rules.xds" {
+    XdsSettings {
         /// The management server, as host:port.
-        url: String = "localhost:18000", reference ["CONFIG_GRPC_XDS_SERVER_URL"];
+        url: String = "localhost:18000";
         /// The node ID that weir sends.
-        node_id: String = "default", reference ["CONFIG_GRPC_XDS_NODE_ID"];
+        node_id: String = "default";
         /// The node metadata that weir sends: `key=value` each; parts without = are ignored.
-        node_metadata: Vec<String> = "", reference ["CONFIG_GRPC_XDS_NODE_METADATA"];
+        node_metadata: Vec<String> = "";
         /// Request headers: `name:value` each.
-        headers: Vec<Secret> = "", reference ["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"];
+        headers: Vec<Secret> = "";
         // gRPC's own 4 MiB hold some 40 000 rules.
         /// The largest response that is accepted; 0: 4MiB.
-        max_message: Bytes<usize> = "16MiB", reference ["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"];
-        /// Timeout for connecting.
-        connect_timeout: Duration = "10s";
-        // Go's servers close a connection that is pinged more often than every five minutes, unless
-        // configured otherwise. TCP notices a machine that is gone sooner.
-        /// Interval of HTTP/2 pings to the server; 0: never. TCP keep-alive probes it every 30s in
-        /// any case.
-        keepalive: Duration = "6m";
+        max_message: Bytes<usize> = "16MiB";
         /// After a failure: the wait before the first retry. Each further wait is twice as long.
-        backoff_min: Duration = "1s", reference ["XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"];
+        backoff_min: Duration = "1s";
         /// The longest wait before a retry.
-        backoff_max: Duration = "60s", reference ["XDS_CLIENT_BACKOFF_MAX_INTERVAL"];
+        backoff_max: Duration = "60s";
         /// Whether each wait is shortened at random, by up to half.
-        backoff_jitter: bool = "true", reference ["XDS_CLIENT_BACKOFF_JITTER"];
+        backoff_jitter: bool = "true";
+        group tls: XdsTlsSettings;
     }
-    groups { tls: XdsTlsSettings; }
 }
 
 group! {
     /// TLS to the management server.
-    XdsTlsSettings "rules.xds.tls" {
+    XdsTlsSettings {
+        flat files: ClientFileSettings;
         /// Whether to connect over TLS.
-        enabled: bool = "false", reference ["CONFIG_GRPC_XDS_SERVER_USE_TLS"];
-        /// PEM file with the client certificate, if the server requires one.
-        cert: Option<PathBuf> = "", reference ["CONFIG_GRPC_XDS_CLIENT_TLS_CERT"];
-        /// PEM file with the key of the client certificate.
-        key: Option<PathBuf> = "", reference ["CONFIG_GRPC_XDS_CLIENT_TLS_KEY"];
-        /// PEM file with the CA certificates to trust; empty: the system's.
-        ca: Option<PathBuf> = "", reference ["CONFIG_GRPC_XDS_SERVER_TLS_CACERT"];
+        enabled: bool = "false";
         /// The name that the server's certificate must have; empty: the host of the URL.
-        server_name: String = "", reference ["CONFIG_GRPC_XDS_SERVER_TLS_SAN"];
+        server_name: String = "";
     }
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{RedisSettings, group};
-use crate::settings::format::{AutoOrDuration, AutoOrInt, Choice, Int};
+use super::group;
+use super::redis::RedisSettings;
+use crate::settings::format::{AutoOrDuration, Choice, Int};
 use weir_common::failure::OnStoreFailure;
-use weir_store::memory::KEYS_PER_RESERVATION;
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ impl Choice for OnStoreFailure {
 
 group! {
     /// Where counters are kept.
-    StoreSettings "store" {
+    StoreSettings {
         /// Where counters are kept: in this process alone (`memory`), also on its disk, so that they
         /// survive restarts (`disk`), or in Redis, which replicas share.
-        kind: StoreKind = "memory", reference ["BACKEND_TYPE"];
+        kind: StoreKind = "memory";
         /// Time limit for the store in one request. `auto`: what the caller's `grpc-timeout` leaves,
         /// less 3 ms, at most 50 ms; 15 ms for callers without one. A duration: that long, or the
         /// caller's `grpc-timeout` less 3 ms if that is shorter.
@@ -52,13 +52,15 @@ group! {
         /// How long a lease lasts, at most 1s: hits of a hot key that a replica charges in Redis before they
         /// are asked for, and then admits without a call; 0: never.
         leases_for: Duration = "100ms";
+        group memory: MemorySettings;
+        group disk: DiskSettings;
+        group redis: RedisSettings;
     }
-    groups { memory: MemorySettings; disk: DiskSettings; redis: RedisSettings; }
 }
 
 group! {
     /// The disk store, which counts in memory as the memory store does.
-    DiskSettings "store.disk" {
+    DiskSettings {
         /// Directory that keeps counters over a restart, with kind = disk. It is created if it does not
         /// exist. One process can use it at a time.
         path: Option<PathBuf> = "";
@@ -69,18 +71,10 @@ group! {
 
 group! {
     /// The memory store.
-    MemorySettings "store.memory" {
-        /// Maximum number of keys; beyond it, the least valuable keys are evicted.
+    MemorySettings {
+        /// Maximum number of keys; beyond it, the least valuable keys are evicted. Open reservations, of up
+        /// to 64 bytes each, may be an eighth as many; beyond it, the first to lapse are evicted and stay
+        /// charged.
         max_keys: Int<usize, 1, 1_099_511_627_776> = "10_000_000";
-        /// Maximum number of open reservations, of up to 64 bytes each; beyond it, the first to lapse
-        /// are evicted and stay charged. `auto`: an eighth of max_keys.
-        max_reservations: AutoOrInt<usize, 1, 1_099_511_627_776> = "auto";
-    }
-}
-
-impl MemorySettings {
-    /// Returns the maximum number of open reservations.
-    pub fn reservations_bound(&self) -> usize {
-        self.max_reservations.unwrap_or(*self.max_keys / KEYS_PER_RESERVATION)
     }
 }

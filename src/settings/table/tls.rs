@@ -1,66 +1,64 @@
-//! `grpc.tls`, `http.tls` and `resp.tls`: TLS on the listeners.
+//! TLS of the listeners, and the files of connections to servers.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::group;
+use crate::settings::error::SettingError;
+use crate::settings::setting::Resolved;
+use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 
 group! {
-    /// TLS on the gRPC listener.
-    GrpcTlsSettings "grpc.tls" {
-        /// Whether gRPC is served over TLS only. The other settings of the group need it.
-        enabled: bool = "false", reference ["GRPC_SERVER_USE_TLS"];
+    /// TLS on a listener.
+    TlsSettings {
+        /// Whether the listener speaks TLS only. The other settings of the group need it.
+        enabled: bool = "false";
         /// PEM file with weir's certificate, followed by those of intermediate authorities. This and
         /// the other files are read again when they change.
-        cert: Option<PathBuf> = "", reference ["GRPC_SERVER_TLS_CERT"];
+        cert: Option<PathBuf> = "";
         /// PEM file with the key of the certificate.
-        key: Option<PathBuf> = "", reference ["GRPC_SERVER_TLS_KEY"];
+        key: Option<PathBuf> = "";
         /// PEM file with the CA certificates that a client's certificate must come from; clients then
         /// need one. Empty: clients need no certificate.
-        client_ca: Option<PathBuf> = "", reference ["GRPC_CLIENT_TLS_CACERT"];
-        /// DNS names or IP addresses. A client's certificate must be valid for one of them, or match
-        /// client_uri_sans. Both empty: every certificate of client_ca is accepted.
-        client_dns_sans: Vec<String> = "", reference ["GRPC_CLIENT_TLS_SAN"];
-        /// URIs, such as SPIFFE IDs: a client's certificate must have one of them. A URI that ends
-        /// in /* means all that start so.
-        client_uri_sans: Vec<String> = "";
+        client_ca: Option<PathBuf> = "";
+        /// Names of clients, one of which a client's certificate must have: DNS names, IP addresses, and
+        /// URIs, such as SPIFFE IDs. A URI that ends in /* means all that start so. Empty: every
+        /// certificate of client_ca is accepted.
+        client_sans: Vec<String> = "";
     }
 }
 
 group! {
-    /// TLS on the HTTP listener.
-    HttpTlsSettings "http.tls" {
-        /// Whether HTTP is served over TLS only, including /healthcheck. No variable of the reference
-        /// sets it: its probes speak plain HTTP.
-        enabled: bool = "false";
-        /// PEM file with weir's certificate, as grpc.tls.cert.
+    /// The files of TLS to a server.
+    ClientFileSettings {
+        /// PEM file with the CA certificates to trust; empty: the system's.
+        ca: Option<PathBuf> = "";
+        /// PEM file with the client certificate, if the server requires one.
         cert: Option<PathBuf> = "";
-        /// PEM file with the key of the certificate.
+        /// PEM file with the key of the client certificate.
         key: Option<PathBuf> = "";
-        /// PEM file with the CA certificates that a client's certificate must come from, as
-        /// grpc.tls.client_ca.
-        client_ca: Option<PathBuf> = "";
-        /// DNS names or IP addresses of clients, as grpc.tls.client_dns_sans.
-        client_dns_sans: Vec<String> = "";
-        /// URIs of clients, as grpc.tls.client_uri_sans.
-        client_uri_sans: Vec<String> = "";
     }
 }
 
-group! {
-    /// TLS on the listener for Redis clients.
-    RespTlsSettings "resp.tls" {
-        /// Whether the listener speaks TLS only.
-        enabled: bool = "false";
-        /// PEM file with weir's certificate, as grpc.tls.cert.
-        cert: Option<PathBuf> = "";
-        /// PEM file with the key of the certificate.
-        key: Option<PathBuf> = "";
-        /// PEM file with the CA certificates that a client's certificate must come from, as
-        /// grpc.tls.client_ca.
-        client_ca: Option<PathBuf> = "";
-        /// DNS names or IP addresses of clients, as grpc.tls.client_dns_sans.
-        client_dns_sans: Vec<String> = "";
-        /// URIs of clients, as grpc.tls.client_uri_sans.
-        client_uri_sans: Vec<String> = "";
+impl ClientFileSettings {
+    /// Returns what reads the files.
+    pub fn certificates(&self) -> Arc<ClientCertificates> {
+        let file = |setting: &Resolved<Option<PathBuf>>| {
+            let path = setting.value.clone()?;
+            Some(PemFile { setting: setting.setting.name, path })
+        };
+        let (ca, cert, key) = (file(&self.ca), file(&self.cert), file(&self.key));
+        Arc::new(ClientCertificates::new(ClientFiles { ca, cert, key }))
+    }
+
+    /// Returns an error if there is a certificate without its key, or a key alone.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let (half, other) = match (self.cert.is_some(), self.key.is_some()) {
+            (true, false) => (&self.cert, &self.key),
+            (false, true) => (&self.key, &self.cert),
+            _ => return Ok(()),
+        };
+        let message = format!("is set without {}", other.setting.name);
+        Err(half.error(&message, "set both, or neither"))
     }
 }

@@ -7,9 +7,10 @@ mod schema;
 use std::fmt::Write;
 
 use crate::settings::format::FormatKind;
-use crate::settings::reference::variables::{FAMILIES, VARIABLES};
-use crate::settings::reference::{Effect, Meaning, OTHERS, RedisEffect, Variable, go};
-use crate::settings::table::{SETTINGS, set_by};
+use crate::settings::reference::no_effect::{NO_EFFECT, Warning};
+use crate::settings::reference::variables::VARIABLES;
+use crate::settings::reference::{Effect, Meaning, RedisEffect, go};
+use crate::settings::table::SETTINGS;
 
 /// Returns the table of weir's settings.
 fn settings() -> String {
@@ -40,12 +41,23 @@ fn variables() -> String {
             variable.name,
             go_kind(variable.kind),
             code(variable.default),
-            effect(variable, variable.effect)
+            effect(variable.effect)
         );
     }
-    for family in FAMILIES {
-        let effect = effect(family, family.effect);
-        let _ = writeln!(table, "| `{}…` | text |  | {effect} |", family.name);
+    table
+}
+
+/// Returns the table of the variables without effect.
+fn no_effect() -> String {
+    let mut table = "| Variables | Why | Warning |\n| --- | --- | --- |\n".to_owned();
+    for entry in NO_EFFECT {
+        let names: Vec<_> = entry.names.iter().map(|name| code(&name.replace('*', "…"))).collect();
+        let warning = match entry.warning {
+            Warning::Never => "",
+            Warning::Always => "yes",
+            Warning::If(_) => "if it asks for something else",
+        };
+        let _ = writeln!(table, "| {} | {} | {warning} |", names.join(", "), entry.reason);
     }
     table
 }
@@ -63,7 +75,6 @@ fn kind(kind: FormatKind) -> String {
     match kind {
         FormatKind::Bool => "switch".into(),
         FormatKind::Int(min, max) => format!("number, {min} to {max}"),
-        FormatKind::AutoOrInt(min, max) => format!("`auto` or number, {min} to {max}"),
         FormatKind::Ratio => "0 to 1".into(),
         FormatKind::Text => "text".into(),
         FormatKind::Duration => "duration".into(),
@@ -92,23 +103,22 @@ fn go_kind(kind: go::VariableKind) -> String {
     }
 }
 
-fn effect(variable: &Variable, effect_of: Effect) -> String {
-    let mut settings = set_by(variable.name).map(|setting| code(setting.name));
-    let mut setting = || settings.next().unwrap_or_default();
-    match effect_of {
-        Effect::Set(meaning) => match meaning {
-            Meaning::Same | Meaning::Bytes | Meaning::Clamped => setting(),
+fn effect(effect: Effect) -> String {
+    match effect {
+        Effect::Set(setting, meaning) => match meaning {
+            Meaning::Same | Meaning::Bytes | Meaning::Clamped => code(setting),
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
-            Meaning::Host => format!("the host of {}", setting()),
-            Meaning::ListenHost => {
-                format!("the host of {}; `0.0.0.0` is all addresses, over IPv6 and IPv4", setting())
-            }
-            Meaning::Port => format!("the port of {}", setting()),
-            Meaning::IsPositive => format!("{}, if it is greater than 0", setting()),
+            Meaning::Host => format!("the host of {}", code(setting)),
+            Meaning::ListenHost => format!(
+                "the host of {}; `0.0.0.0` is all addresses, over IPv6 and IPv4",
+                code(setting)
+            ),
+            Meaning::Port => format!("the port of {}", code(setting)),
+            Meaning::IsPositive => format!("{}, if it is greater than 0", code(setting)),
             Meaning::ListenOn(address) => {
-                format!("{}: `{address}`, if PROMETHEUS_ADDR is not set", setting())
+                format!("{}: `{address}`, if PROMETHEUS_ADDR is not set", code(setting))
             }
-            Meaning::AddressIfSet => format!("{}, with USE_PROMETHEUS", setting()),
+            Meaning::AddressIfSet => format!("{}, with USE_PROMETHEUS", code(setting)),
             Meaning::LogLevel => {
                 "`log.level`; panic and fatal are error; library=level for libraries may follow"
                     .into()
@@ -117,41 +127,25 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
                 "`log.format`: json in any letter case is reference-json; all else is text".into()
             }
         },
-        Effect::SetText => setting(),
+        Effect::SetText(setting) | Effect::Redis(RedisEffect::Same(setting)) => code(setting),
         Effect::Defines(what) => what.into(),
-        Effect::Ignored(reason) => format!("ignored: {reason}"),
-        Effect::Unused(reason) => format!("no effect, with a warning: {reason}"),
-        Effect::UnusedIf(_, reason) => {
-            format!("no effect, with a warning if it asks for something else: {reason}")
-        }
-        Effect::NotYet(what) => format!("checked, not effective yet: {what}"),
-        Effect::Rejected(help) => format!("rejected: {help}"),
-        Effect::NamesRedis => "counts in Redis".into(),
-        Effect::Redis(effect) => match effect {
-            RedisEffect::Same => setting(),
-            RedisEffect::Url => {
-                let (url, master) = (setting(), setting());
-                format!("{url}; with sentinels the part before the first comma is {master}")
-            }
-            RedisEffect::Login => {
-                let (username, password) = (setting(), setting());
-                format!(
-                    "{username} before the first colon and {password} after it, or only the \
-                     password"
-                )
-            }
-            RedisEffect::PerSecond => "whether `store.redis.per_second` is used; without it, its \
-                                       variables have no effect"
-                .into(),
-            RedisEffect::Ignored(reason) => format!("ignored: {reason}"),
-        },
-        Effect::ByValue(effects) => {
-            let effects = effects.iter().map(|(value, of)| match *value {
-                "" => format!("empty: {}", effect(variable, *of)),
-                OTHERS => format!("others: {}", effect(variable, *of)),
-                value => format!("`{value}`: {}", effect(variable, *of)),
-            });
-            effects.collect::<Vec<_>>().join("; ")
+        Effect::Backend => "`redis`: counts in Redis; `memcache`: rejected; empty: weir counts in \
+                            memory unless Redis is configured"
+            .into(),
+        Effect::Redis(RedisEffect::Url(url, master)) => format!(
+            "{}; with sentinels the part before the first comma is {}",
+            code(url),
+            code(master)
+        ),
+        Effect::Redis(RedisEffect::Login(username, password)) => format!(
+            "{} before the first colon and {} after it, or only the password",
+            code(username),
+            code(password)
+        ),
+        Effect::Redis(RedisEffect::PerSecond) => {
+            "whether `store.redis.per_second` is used; without \
+                                                  it, its variables have no effect"
+                .into()
         }
     }
 }
@@ -171,6 +165,7 @@ fn the_document_has_the_tables_of_the_code() {
     let document = std::fs::read_to_string(path).unwrap();
     let wanted = replaced(&document, "settings", &settings());
     let wanted = replaced(&wanted, "variables", &variables());
+    let wanted = replaced(&wanted, "variables without effect", &no_effect());
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, wanted).unwrap();
     } else {

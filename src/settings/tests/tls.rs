@@ -17,8 +17,10 @@ fn load(env: &[(&str, &str)]) -> Result<Settings, Vec<String>> {
 
 #[test]
 fn the_references_variables_concern_grpc_only() {
-    let client =
-        [("GRPC_CLIENT_TLS_CACERT", "/certs/ca.crt"), ("GRPC_CLIENT_TLS_SAN", "envoy.test")];
+    let client = [
+        ("GRPC_CLIENT_TLS_CACERT", "/certs/ca.crt"),
+        ("GRPC_CLIENT_TLS_SAN", "spiffe://a/b,a.test"),
+    ];
     // Envoy Gateway sets the last, and the reference does not read it.
     let ignored = ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable");
     let settings = load(&[&SERVER[..], &client, &[ignored]].concat()).unwrap();
@@ -28,8 +30,7 @@ fn the_references_variables_concern_grpc_only() {
     assert_eq!((tls.group, tls.listener, tls.protocol), ("grpc.tls", "grpc", "h2"));
     assert_eq!((&*tls.cert, &*tls.key), (Path::new("/certs/tls.crt"), Path::new("/certs/tls.key")));
     assert_eq!(tls.client_ca.as_deref(), Some(Path::new("/certs/ca.crt")));
-    assert_eq!(tls.client_dns_sans, ["envoy.test"]);
-    assert!(tls.client_uri_sans.is_empty());
+    assert_eq!(tls.client_sans, ["spiffe://a/b", "a.test"]);
 }
 
 #[test]
@@ -61,12 +62,12 @@ fn tls_needs_a_certificate_and_names_need_an_authority() {
                  the certificate in grpc.tls.key (GRPC_SERVER_TLS_KEY)"
             ),
             format!(
-                "GRPC_CLIENT_TLS_SAN: grpc.tls.client_dns_sans is set without grpc.tls.client_ca; \
+                "GRPC_CLIENT_TLS_SAN: grpc.tls.client_sans is set without grpc.tls.client_ca; \
                  {help} CA of the clients in grpc.tls.client_ca (GRPC_CLIENT_TLS_CACERT), or remove it"
             ),
         ]
     );
-    let uri = ("WEIR__GRPC__TLS__CLIENT_URI_SANS", "spiffe://cluster.local/ns/edge/sa/envoy");
+    let uri = ("WEIR__GRPC__TLS__CLIENT_SANS", "spiffe://cluster.local/ns/edge/sa/envoy");
     let errors = load(&[&SERVER[..], &[uri]].concat()).unwrap_err();
     assert!(errors.len() == 1 && errors[0].contains("is set without grpc.tls.client_ca"));
 }

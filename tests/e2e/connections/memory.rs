@@ -31,9 +31,9 @@ fn with_names() -> Setup {
                  rate_limit: { name: a_limit_with_quite_a_long_name_as_some_people_like_them, \
                  unit: year, requests_per_unit: 1000000000 }\n";
     serving(rules)
-        .env("WEIR__GRPC__MAX_BUFFERED", "16MiB")
+        .env("WEIR__CLIENTS__MAX_BUFFERED", "16MiB")
         // What attackers hold is not released.
-        .env("WEIR__GRPC__TIMEOUT", "1h")
+        .env("WEIR__CLIENTS__TIMEOUT", "1h")
 }
 
 /// The service with Redis. Requests arrive faster than it answers.
@@ -147,7 +147,7 @@ fn unread_socket(weir: &Weir) -> TcpStream {
 }
 
 fn assert_blocked_clients_stay_within_the_bound_and_are_closed(setup: Setup) {
-    let setup = setup.env("WEIR__GRPC__KEEPALIVE", "0s").env("WEIR__GRPC__TIMEOUT", "5s");
+    let setup = setup.env("WEIR__CLIENTS__TIMEOUT", "5s");
     let weir = setup.start();
     let before = weir.resident_bytes();
     let body = many_descriptors();

@@ -26,8 +26,10 @@ async fn status(client: &mut SendRequest<Bytes>, parts: &[Bytes]) -> Option<Stri
 
 #[tokio::test]
 async fn half_sent_requests_are_refused_beyond_the_memory_budget() {
-    let weir =
-        setup().env("WEIR__GRPC__TIMEOUT", "1h").env("WEIR__GRPC__MAX_BUFFERED", "24MiB").start();
+    let weir = setup()
+        .env("WEIR__CLIENTS__TIMEOUT", "1h")
+        .env("WEIR__CLIENTS__MAX_BUFFERED", "24MiB")
+        .start();
     let large = framed_request(&"x".repeat(200 << 10));
     let in_pieces = [large.slice(..80 << 10), large.slice(80 << 10..)];
     let small = framed_request("ann");
@@ -91,7 +93,7 @@ pub async fn taking(weir: &Weir, window: u32) -> SendRequest<Bytes> {
 
 #[tokio::test]
 async fn a_response_of_any_size_waits_for_its_client_up_to_the_timeout() {
-    let weir = with_long_responses().env("WEIR__GRPC__TIMEOUT", "200ms").start();
+    let weir = with_long_responses().env("WEIR__CLIENTS__TIMEOUT", "200ms").start();
     for (request, window) in [
         (request_with_long_response(), 1000),
         (framed_request("ann"), 10),
@@ -111,7 +113,7 @@ async fn a_response_of_any_size_waits_for_its_client_up_to_the_timeout() {
 
 #[tokio::test]
 async fn a_response_of_reflection_waits_up_to_the_timeout() {
-    let weir = setup().env("WEIR__GRPC__TIMEOUT", "200ms").start();
+    let weir = setup().env("WEIR__CLIENTS__TIMEOUT", "200ms").start();
     let mut client = taking(&weir, 10).await;
     let path = "http://weir/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
     let head = Request::post(path).header("content-type", "application/grpc");
@@ -193,7 +195,7 @@ fn an_unresponsive_client_does_not_delay_the_end() {
     let mut weir = setup()
         .env("WEIR__DRAIN__DELAY", "0s")
         .env("WEIR__DRAIN__TIMEOUT", "1h")
-        .env("WEIR__GRPC__TIMEOUT", "200ms")
+        .env("WEIR__CLIENTS__TIMEOUT", "200ms")
         .start();
     let mut dead = TcpStream::connect(weir.grpc).unwrap();
     dead.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();

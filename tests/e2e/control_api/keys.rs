@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Bench, OK, OVER, codes, setup};
+use super::{Bench, OK, OVER, codes};
 use crate::support::api::{ask, request};
-use crate::support::control_api::{ControlApi, of_user};
+use crate::support::control_api::of_user;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_state_of_a_key_is_shown_and_reset() {
@@ -172,8 +172,4 @@ async fn top_keys_are_listed_and_shown_with_a_control_that_matches_them() {
     assert_eq!(matched(api.put_good("b?dry_run=1", &block("m2"))), ["m2"]);
     assert_eq!(matched(api.put_good("b?dry_run=1", &block("m*"))), ["m1", "m2"]);
     assert!(matched(api.put_good("b?dry_run=1", &block("m3"))).is_empty());
-    let off = setup(None).env("WEIR__TOP__ENTRIES", "0").start();
-    let api = ControlApi::new(&off);
-    assert_eq!(api.get("/v1/top").0, 404);
-    assert_eq!(api.put_good("b", &block("m1"))["matched"], json!([]));
 }

@@ -39,8 +39,7 @@ fn redacted_values_stay_hashes_in_addresses() {
 
 #[test]
 fn what_is_written_into_the_search_is_in_no_address_or_title() {
-    let setup = serving(RULES).env("WEIR__TOP__REDACT", "path");
-    let weir = setup.env("WEIR__TOP__ENTRIES", "0").start();
+    let weir = serving(RULES).env("WEIR__TOP__REDACT", "path").start();
     let Some(mut page) = Page::open(weir, DESK) else { return };
     // Not even before the first status; as a key and as anything else, in any case and with any separator.
     for (text, shown) in [

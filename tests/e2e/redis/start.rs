@@ -61,15 +61,14 @@ async fn with_a_failure_policy_health_does_not_wait_for_redis() {
 
 #[test]
 fn unusable_certificates_stop_the_start() {
-    for (variable, name) in [
-        ("REDIS_TLS_CACERT", "store.redis.tls.ca names /none: No such file"),
-        ("WEIR__STORE__REDIS__PER_SECOND__TLS__CA", "store.redis.per_second.tls.ca names /none: "),
-    ] {
+    let name = "store.redis.tls.ca names /none: No such file";
+    let tls = ("REDIS_TLS", "true");
+    let per_second = ("WEIR__STORE__REDIS__PER_SECOND__URL", "rediss://localhost:1");
+    for (variable, text) in [tls, per_second] {
         let (status, output) = with_redis(1, HIGH_LIMIT)
-            .env("REDIS_TLS", "true")
-            .env("WEIR__STORE__REDIS__PER_SECOND__URL", "rediss://localhost:1")
+            .env(variable, text)
             .env("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "true")
-            .env(variable, "/none")
+            .env("REDIS_TLS_CACERT", "/none")
             .run();
         assert_eq!(status.code(), Some(1), "{output}");
         assert!(output.contains("weir cannot start") && output.contains(name), "{output}");

@@ -16,14 +16,14 @@ fn requests_that_are_too_large_end_the_connection() {
     let many = format!("*1024\r\n{}", many.repeat(100));
     let long = "x".repeat(1 << 17);
     for (sent, error) in [
-        ("*1\r\n$9223372036854775807\r\n", "request is larger than resp.max_request"),
-        ("*1\r\n$65537\r\n", "request is larger than resp.max_request"),
+        ("*1\r\n$9223372036854775807\r\n", "request is larger than 64 KiB"),
+        ("*1\r\n$65537\r\n", "request is larger than 64 KiB"),
         ("*2147483647\r\n", "invalid multibulk length"),
         ("*1\r\n$-5\r\n", "invalid bulk length"),
         ("*1\r\n:5\r\n", "expected '$'"),
         ("*99999999999999999999999999999999999999", "too big count string"),
         (&long, "too big inline request"),
-        (&many, "larger than resp.max_request"),
+        (&many, "larger than 64 KiB"),
     ] {
         let mut stream = TcpStream::connect(address).unwrap();
         // It may be closed before all is sent.
@@ -39,7 +39,7 @@ fn requests_that_are_too_large_end_the_connection() {
 
 #[test]
 fn a_client_that_does_not_read_is_closed_and_takes_little_memory() {
-    let (weir, address) = start(setup(None).env("WEIR__RESP__TIMEOUT", "300ms"));
+    let (weir, address) = start(setup(None).env("WEIR__CLIENTS__TIMEOUT", "300ms"));
     let before = weir.resident_bytes();
     let echo = format!("ECHO {}\r\n", "x".repeat(1_000)).repeat(64);
     let clients: Vec<_> = (0..8).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -70,12 +70,11 @@ fn a_client_that_does_not_read_is_closed_and_takes_little_memory() {
 
 #[test]
 fn large_requests_and_replies_share_a_budget() {
-    const CLIENTS: usize = 128;
-    let setup = setup(None).env("WEIR__RESP__MAX_REQUEST", "1MiB");
-    let (weir, address) = start(setup.env("WEIR__RESP__MAX_BUFFERED", "32MiB"));
+    const CLIENTS: usize = 512;
+    let (weir, address) = start(setup(None).env("WEIR__CLIENTS__MAX_BUFFERED", "4MiB"));
     let refused = || weir.metric("weir_resp_memory_refusals_total");
     let before = weir.resident_bytes();
-    let text = "x".repeat(1_000_000);
+    let text = "x".repeat(60_000);
     let whole = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{text}\r\n", text.len());
     // Half of the clients keep weir waiting for the rest of a request, the others do not read.
     let hostile: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -86,7 +85,7 @@ fn large_requests_and_replies_share_a_budget() {
                 // weir may have closed the connection.
                 client.set_write_timeout(Some(PATIENCE)).unwrap();
                 let _ = match i % 2 {
-                    0 => client.write_all(&whole.as_bytes()[..900_000]),
+                    0 => client.write_all(&whole.as_bytes()[..59_000]),
                     _ => (0..8).try_for_each(|_| client.write_all(whole.as_bytes())),
                 };
             });
@@ -115,8 +114,7 @@ fn large_requests_and_replies_share_a_budget() {
 fn pipelines_that_wait_for_redis_stay_within_the_bound() {
     const CLIENTS: usize = 250;
     let redis = Server::start();
-    let setup = setup(Some(&redis)).env("WEIR__RESP__MAX_REQUEST", "64KiB");
-    let (weir, address) = start(setup.env("WEIR__RESP__MAX_BUFFERED", "2MiB"));
+    let (weir, address) = start(setup(Some(&redis)).env("WEIR__CLIENTS__MAX_BUFFERED", "2MiB"));
     let before = weir.resident_bytes();
     // Redis answers no one meanwhile.
     let mut admin = Client::connect(redis.port()).unwrap();
@@ -140,7 +138,7 @@ fn pipelines_that_wait_for_redis_stay_within_the_bound() {
 
 #[test]
 fn a_slow_sender_is_closed_and_an_idle_client_is_not() {
-    let (_weir, address) = start(setup(None).env("WEIR__RESP__TIMEOUT", "300ms"));
+    let (_weir, address) = start(setup(None).env("WEIR__CLIENTS__TIMEOUT", "300ms"));
     let mut idle = Client::connect(address.port()).unwrap();
     assert_eq!(ask(&mut idle, "PING"), "PONG");
     let mut slow = TcpStream::connect(address).unwrap();

@@ -1,10 +1,6 @@
 //! The management server is unreachable, or becomes so.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use tonic::transport::Server;
@@ -124,47 +120,6 @@ fn waiting_for_a_server_does_not_delay_the_stop() {
 }
 
 /// A proxy between weir and a server that can drop all bytes, as a failed machine or network does
-/// without closing connections.
-fn go_between(to: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, gone) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
-    let swallow = gone.clone();
-    thread::spawn(move || {
-        for near in listener.incoming().map_while(Result::ok) {
-            let (far, gone) = (TcpStream::connect(to).unwrap(), swallow.clone());
-            for (mut from, mut to) in
-                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
-            {
-                let gone = gone.clone();
-                thread::spawn(move || {
-                    let mut bytes = [0; 4096];
-                    while let Ok(read @ 1..) = from.read(&mut bytes) {
-                        if !gone.load(Ordering::Relaxed) && to.write_all(&bytes[..read]).is_err() {
-                            break;
-                        }
-                    }
-                });
-            }
-        }
-    });
-    (address, gone)
-}
-
-#[test]
-fn a_silent_server_is_detected() {
-    let server = Management::start();
-    let (between, gone) = go_between(server.address);
-    let mut weir = asking(between).env("WEIR__RULES__XDS__KEEPALIVE", "100ms").start_unhealthy();
-    server.sotw.next();
-    server.set("1", vec![any(&rules("shop", 1))]);
-    gone.store(true, Ordering::Relaxed);
-    weir.until_said("no stream from the management server").unwrap();
-    until(&weir, &[("shop", 1)]);
-    gone.store(false, Ordering::Relaxed);
-    // A connection attempt in between may have succeeded.
-    assert_eq!(server.sotw.next().version_info, "1");
-}
-
 #[test]
 fn waits_grow() {
     let weir = asking(nobody())

@@ -4,30 +4,30 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{ListContent, ListFile};
+use crate::source::MAX_FILE_BYTES;
 use weir_common::settled_files::SettledFiles;
 
 /// Lists that are read again and again. A set of rules has the last whole version of each.
 #[derive(Debug)]
 pub struct WatchedLists {
     files: SettledFiles<ListContent>,
-    max_file: u64,
     settle_time: Duration,
 }
 
 impl WatchedLists {
-    /// Lists of up to `max_file` bytes, which are used once they have not changed for `settle_time`.
-    pub fn new(max_file: u64, settle_time: Duration) -> WatchedLists {
-        WatchedLists { files: SettledFiles::new(max_file, settle_time), max_file, settle_time }
+    /// Lists, which are used once they have not changed for `settle_time`.
+    pub fn new(settle_time: Duration) -> WatchedLists {
+        WatchedLists { files: SettledFiles::new(MAX_FILE_BYTES, settle_time), settle_time }
     }
 
     /// Reads lists again.
     pub fn read(&self, paths: &[PathBuf]) {
-        self.files.read(paths, |path, read| ListContent::of(path, read, self.max_file));
+        self.files.read(paths, ListContent::of);
     }
 
     /// Reads the lists again whose newest versions may be half written.
     pub fn read_unsettled(&self) {
-        self.files.read_unsettled(|path, read| ListContent::of(path, read, self.max_file));
+        self.files.read_unsettled(ListContent::of);
     }
 
     /// Returns whether the whole version is another one than a set has.

@@ -31,7 +31,7 @@ fn problems_beyond_the_limit_are_counted() {
     assert_eq!(rendered.matches("unknown key").count(), 100);
     let last = rendered.lines().last().unwrap();
     assert!(
-        last.starts_with("150 more errors are not listed (setting rules.max_problems"),
+        last.starts_with("150 more errors are not listed (`weir check --max-problems`"),
         "{last}"
     );
 

@@ -361,7 +361,7 @@ fn the_lists_of_a_manifest_are_other_entries_of_the_config_map() {
     };
     let load = |text: &str| {
         let files = SourceFile::unpack(file("m.yaml", text), &mut Vec::new());
-        let lists = crate::Lists::BesideRules { max_file: 1 << 20 };
+        let lists = crate::Lists::BesideRules;
         let options = Options { lists, ..options() };
         Loaded::compile(files, Problems::default(), &options, None)
     };

@@ -4,16 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::source::{FileKind, Selection};
+use crate::source::{FileKind, MAX_FILE_BYTES, Selection};
 
 fn selection(root: &Path) -> Selection {
-    Selection {
-        roots: vec![root.to_owned()],
-        prefix: None,
-        yaml_only: true,
-        ignore_dot_files: true,
-        max_file: 100,
-    }
+    Selection::of(root)
 }
 
 /// The files found, below `root`, and the messages of problems.
@@ -118,8 +112,9 @@ fn lock_links_of_editors_are_ignored() {
 fn unreadable_files_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     symlink("nowhere", dir.path().join("dangling.yaml")).unwrap();
-    fs::write(dir.path().join("large.yaml"), "#".repeat(101)).unwrap();
-    fs::write(dir.path().join("exact.yaml"), "#".repeat(100)).unwrap();
+    for (name, bytes) in [("large.yaml", MAX_FILE_BYTES + 1), ("exact.yaml", MAX_FILE_BYTES)] {
+        fs::File::create(dir.path().join(name)).unwrap().set_len(bytes).unwrap();
+    }
     fs::write(dir.path().join("latin.yaml"), b"domain: d\n# \xe4\n").unwrap();
     symlink("/dev/null", dir.path().join("device.yaml")).unwrap();
     let (files, problems) = read(&selection(dir.path()));
@@ -129,7 +124,7 @@ fn unreadable_files_are_errors() {
         [
             "dangling.yaml: cannot be read: No such file or directory (os error 2)",
             "device.yaml: not a regular file",
-            "large.yaml: the file has more than 100 bytes",
+            "large.yaml: the file has more than 67108864 bytes",
             "latin.yaml: error loading config file: yaml: line 2: the text is not UTF-8",
         ]
     );

@@ -65,7 +65,7 @@ impl Evictions {
             tracing::warn!(
                 lost,
                 max_reservations = store.reservations.max(),
-                setting = "store.memory.max_reservations",
+                setting = "store.memory.max_keys",
                 suppressed,
                 "the memory store is full: reservations are not kept and stay charged"
             );

@@ -8,7 +8,7 @@ use super::nodes::{get, has_type, walk};
 use super::resources::{HELP, binds, not_a_configuration, patches};
 use super::typed_struct::unwrapped;
 use crate::cli::rule_files::{STDIN, read_stdin};
-use weir_rules::source::RuleFile;
+use weir_rules::source::{MAX_FILE_BYTES, RuleFile};
 use weir_rules::tree::Node;
 use weir_rules::yaml::{Documents, SyntaxError};
 use weir_rules::{Position, Problem, Problems};
@@ -74,12 +74,12 @@ fn has_config(root: &Node<'_>) -> bool {
 }
 
 /// Reads a file, a pipe of a shell, or standard input for `-`.
-pub(super) fn read(path: &Path, max_file: u64, problems: &mut Problems) -> Option<RuleFile> {
+pub(super) fn read(path: &Path, problems: &mut Problems) -> Option<RuleFile> {
     let read = match path.as_os_str() == STDIN {
-        true => read_stdin(max_file),
+        true => read_stdin(),
         false => {
             let name = path.display().to_string();
-            match File::open(path).and_then(|file| read_text(file, max_file)) {
+            match File::open(path).and_then(read_text) {
                 Ok(text) => Ok(RuleFile { name, text }),
                 Err(error) => {
                     Err(Problem::of_file(&name, format!("cannot be read: {error}"), HELP))
@@ -90,11 +90,11 @@ pub(super) fn read(path: &Path, max_file: u64, problems: &mut Problems) -> Optio
     read.map_err(|problem| problems.of_files([problem])).ok()
 }
 
-fn read_text(file: File, max_bytes: u64) -> io::Result<String> {
+fn read_text(file: File) -> io::Result<String> {
     let mut text = String::new();
-    let length = file.take(max_bytes.saturating_add(1)).read_to_string(&mut text)?;
-    if length as u64 > max_bytes {
-        return Err(io::Error::other(format!("it has more than {max_bytes} bytes")));
+    let length = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if length as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("it has more than {MAX_FILE_BYTES} bytes")));
     }
     Ok(text)
 }

@@ -130,7 +130,8 @@ fn errors_are_bounded() {
     let report = run(&text);
     assert_eq!(report.problems.len(), 100);
     assert!(report.rendered.ends_with(
-        "29900 more errors are not listed (setting rules.max_problems, or --max-problems)\n"
+        "29900 more errors are not listed (`weir check --max-problems` lists more)
+"
     ));
 }
 

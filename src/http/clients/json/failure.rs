@@ -64,10 +64,10 @@ impl Failure {
                 "the body is larger than grpc.max_message, or was not received whole".to_owned()
             }
             Failure::Body(StatusCode::REQUEST_TIMEOUT) => {
-                "the body was not received within http.timeout".to_owned()
+                "the body was not received within clients.timeout".to_owned()
             }
             Failure::Body(_) => {
-                "large requests and responses use too much memory (setting http.max_buffered)"
+                "large requests and responses use too much memory (setting clients.max_buffered)"
                     .to_owned()
             }
             Failure::Invalid(error) => shortened(error),

@@ -28,15 +28,15 @@ function replicasText({ scope, replicas }) {
 
 /** Returns functions that show the lists of a status. */
 function showTop(top, seconds) {
-  show(byId('scope'), top?.hits.scope === 'all');
+  show(byId('scope'), top.hits.scope === 'all');
   // The lists of this replica are read on their own.
-  return hereLists === null || !top ? listParts(top, seconds) : [];
+  return hereLists === null ? listParts(top, seconds) : [];
 }
 
 /** Returns functions that show each list. */
 function listParts(top, seconds) {
-  setText(byId('top-note'), !top ? 'top.entries is 0: keys are not counted.' : `Of ${replicasText(top.hits)}, ${windowText(top.hits)}. ≤ marks a count that may be too high.`);
-  return (top ? keyLists : []).map(list => () => {
+  setText(byId('top-note'), `Of ${replicasText(top.hits)}, ${windowText(top.hits)}. ≤ marks a count that may be too high.`);
+  return keyLists.map(list => () => {
     const { rows } = top[list.by] ?? { rows: [] };
     showKeys(list, rows, seconds);
   });

@@ -38,10 +38,9 @@ class RulePlot {
 /** Reads the lists of top keys of a rule, and more by their names; those of this replica if it was chosen. An empty one where there is none. */
 async function readTopOf(domain, rule, limit, more = {}) {
   const isKnown = rules === null || (rule === null ? domainNames().includes(domain) : knownRules.has(ruleKey(domain, rule)));
-  const isListed = isKnown && !(status && !status.top);
   const scope = hereLists === null ? {} : { scope: 'here' };
   const read = async ([name, list]) => {
-    const answer = isListed ? await readQuietly(`/v1/top?${new URLSearchParams({ ...list, limit, domain, ...(rule === null ? {} : { rule }), ...scope })}`) : null;
+    const answer = isKnown ? await readQuietly(`/v1/top?${new URLSearchParams({ ...list, limit, domain, ...(rule === null ? {} : { rule }), ...scope })}`) : null;
     return [name, answer ?? { rows: [] }];
   };
   const lists = [...keyLists.map(({ by }) => [by, { by }]), ...Object.entries(more)];

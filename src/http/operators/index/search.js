@@ -87,7 +87,6 @@ const searchView = {
   /** Finds keys in all lists, those with the largest numbers first. */
   async findKeys(words, isStale) {
     const found = new Map();
-    if (status && !status.top) return [];
     const scope = hereLists === null ? '' : '&scope=here';
     for (const { by } of keyLists) {
       const answer = await readQuietly(`/v1/top?by=${by}&limit=${MAX_KEYS}${scope}`);

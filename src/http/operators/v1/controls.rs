@@ -102,7 +102,7 @@ pub(super) async fn write<S: Store>(
         if !options.dry_run {
             audit(&api, caller, &by, "put control", &written.control);
         }
-        let matched = top::matched(api.limiter.top().cloned(), written.control.clone()).await?;
+        let matched = top::matched(api.sources.top.clone(), written.control.clone()).await?;
         let Written { control, shared, kept, rules, warnings } = written;
         let control = ShownControl::new(control, api.controls.now());
         Ok(WrittenControl { control, shared, kept, rules, warnings, matched })
@@ -166,7 +166,7 @@ async fn read_body<S>(api: &Api<S>, body: Body) -> Result<Vec<u8>, ApiError> {
         Ok(Err(status)) => (status, "too many large requests".to_owned(), "try again"),
         Err(_) => (
             StatusCode::REQUEST_TIMEOUT,
-            "the body was not received within http.timeout".to_owned(),
+            "the body was not received within clients.timeout".to_owned(),
             "send it at once",
         ),
     };

@@ -115,7 +115,7 @@ async fn others<S: Store + Operations>(sources: &Sources<S>) -> Option<Arc<Other
     let store = sources.limiter.store();
     // Else each status would wait for it.
     let texts = store.replica_texts().filter(|_| store.is_connected());
-    sources.limiter.top()?.others(texts).await.ok()
+    sources.top.others(texts).await.ok()
 }
 
 fn made<S: Store + Operations>(
@@ -164,7 +164,7 @@ fn status<S: Store + Operations>(
         "requests": requests(sources.limiter.counts()),
         "controlled": controlled(sources.limiter.counts()),
         "rules": traffic.rank(sources.rules.load_full()),
-        "top": sources.limiter.top().map(|top| top_keys(top, others)),
+        "top": top_keys(&sources.top, others),
         "store": store_json,
         "controls": {
             "count": sources.controls.list().len(),

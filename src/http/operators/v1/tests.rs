@@ -16,6 +16,7 @@ use crate::loader::Loader;
 use weir_common::clock::SystemClock;
 use weir_limiter::Options;
 use weir_limiter::controls::{self, ActiveRules, ControlClock};
+use weir_limiter::top::{self, Top};
 use weir_store::memory::MemoryStore;
 
 fn router() -> Router {
@@ -25,7 +26,9 @@ fn router() -> Router {
     let controls = Controls::new(rules.clone(), controls::Options::default(), || ());
     let health = Arc::new(Health::new(false, false));
     let options = weir_rules::Options::default();
+    let top = top::Options { entries: 100, redact: Vec::new(), threads: 1, share: false };
     let sources = Arc::new(Sources {
+        top: Arc::new(Top::new(top, clock.clone())),
         limiter: Arc::new(Limiter::new(MemoryStore::new(clock, 100), Options::default())),
         loader: Arc::new(Loader::new(rules.clone(), options, health.clone())),
         rules,
@@ -198,11 +201,9 @@ async fn large_answers_are_written_on_another_thread() {
 }
 
 #[tokio::test]
-async fn without_rules_or_top_keys_the_error_says_so() {
+async fn without_rules_the_error_says_so() {
     let (status, error_text, _) = error(request("GET", "/v1/state?domain=d&descriptor=a=b")).await;
     assert_eq!((status, error_text.as_str()), (503, "no rules are loaded"));
-    let (status, error_text, _) = error(request("GET", "/v1/top")).await;
-    assert_eq!((status, error_text.as_str()), (404, "no keys are listed: top.entries is 0"));
 }
 
 #[tokio::test]

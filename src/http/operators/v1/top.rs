@@ -40,11 +40,7 @@ pub(super) async fn list<S: Store + Operations>(
     if rule.is_some() {
         query.required("domain", "name the domain of the rule: ?domain=shop&rule=user")?;
     }
-    let Some(top) = api.limiter.top().cloned() else {
-        let help = "set top.entries to the number of keys to list, and restart";
-        let error = "no keys are listed: top.entries is 0";
-        return Err(ApiError::new(StatusCode::NOT_FOUND, error, help));
-    };
+    let top = api.sources.top.clone();
     let others = match scope {
         Some(Scope::Here) => None,
         Some(Scope::All) => {
@@ -102,11 +98,7 @@ fn not_shared(error: &NotShared) -> ApiError {
 }
 
 /// Returns the keys with the most hits among those that a control matches.
-pub(super) async fn matched(
-    top: Option<Arc<Top>>,
-    control: Control,
-) -> Result<Vec<TopRow>, ApiError> {
-    let Some(top) = top else { return Ok(Vec::new()) };
+pub(super) async fn matched(top: Arc<Top>, control: Control) -> Result<Vec<TopRow>, ApiError> {
     // In the background: many keys take a while to sort.
     let list = run_for_client(move || {
         let filter: &top::Filter<'_> = &|domain, entries| control.matches(domain, entries);

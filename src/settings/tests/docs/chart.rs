@@ -1,13 +1,14 @@
 //! What the schema of the chart `helm/weir` refuses: settings that the chart sets or that are secret, and the variables and
 //! arguments that set them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::settings::reference::no_effect::NO_EFFECT;
 use crate::settings::reference::variables::VARIABLES;
 use crate::settings::reference::{Effect, RedisEffect, Variable, read};
-use crate::settings::table::{SETTINGS, set_by};
+use crate::settings::table::SETTINGS;
 
 /// Settings, and groups of settings, that the chart sets or that are secret, with what to use instead.
 #[rustfmt::skip]
@@ -106,11 +107,14 @@ pub fn definitions() -> [(&'static str, Vec<Value>); 2] {
     let mut secrets = overrides.clone();
     let variables =
         VARIABLES.iter().map(|variable| (variable.name.to_owned(), settings_of(variable)));
+    let all = NO_EFFECT.iter().flat_map(|entry| entry.names);
+    let of_redis = all.filter(|name| name.starts_with("REDIS_") && !name.ends_with('*'));
+    let of_redis = of_redis.map(|name| ((*name).to_owned(), vec!["store.kind"]));
     let own = SETTINGS.iter().map(|setting| {
         let name = setting.name.to_uppercase().replace('.', "__");
         (format!("WEIR__{name}"), vec![setting.name])
     });
-    for (name, settings) in own.chain(variables) {
+    for (name, settings) in own.chain(variables).chain(of_redis) {
         let Some(message) = refusal(&name, &settings) else { continue };
         let is_from_secret = settings.iter().all(|setting| FROM_SECRETS.contains(setting));
         let list = if is_from_secret { &mut secrets } else { &mut overrides };
@@ -163,25 +167,20 @@ fn refusal(variable: &str, settings: &[&str]) -> Option<String> {
 
 /// Returns the settings that a variable of the reference sets.
 fn settings_of(variable: &Variable) -> Vec<&'static str> {
-    let named = set_by(variable.name).map(|setting| setting.name);
-    let mut settings: Vec<&str> = named.collect();
-    settings.extend(further(variable.effect));
+    let mut settings = match variable.effect {
+        Effect::Set(setting, _) | Effect::SetText(setting) => vec![setting],
+        Effect::Defines(_) => vec![],
+        Effect::Backend => vec!["store.kind"],
+        Effect::Redis(RedisEffect::PerSecond) => vec!["store.redis.per_second.url", "store.kind"],
+        Effect::Redis(RedisEffect::Same(setting)) => vec![setting, "store.kind"],
+        Effect::Redis(RedisEffect::Url(one, other) | RedisEffect::Login(one, other)) => {
+            vec![one, other, "store.kind"]
+        }
+    };
     if variable.name == "USE_PROMETHEUS" {
         settings.push("metrics.prometheus.reference_names");
     }
-    let mut seen = BTreeSet::new();
-    settings.retain(|setting| seen.insert(*setting));
     settings
-}
-
-/// Returns the settings of an effect that do not name the variable.
-fn further(effect: Effect) -> Vec<&'static str> {
-    match effect {
-        Effect::Redis(RedisEffect::PerSecond) => vec!["store.redis.per_second.url", "store.kind"],
-        Effect::Redis(_) | Effect::NamesRedis => vec!["store.kind"],
-        Effect::ByValue(effects) => effects.iter().flat_map(|&(_, of)| further(of)).collect(),
-        _ => Vec::new(),
-    }
 }
 
 /// Texts of which each kind of variables accepts one.

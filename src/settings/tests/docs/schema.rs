@@ -68,9 +68,6 @@ fn schema(kind: FormatKind) -> Value {
     match kind {
         FormatKind::Bool => json!({ "type": "boolean" }),
         FormatKind::Int(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
-        FormatKind::AutoOrInt(min, max) => json!({
-            "type": ["string", "integer"], "pattern": "^auto$", "minimum": min, "maximum": max
-        }),
         FormatKind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         FormatKind::Text | FormatKind::LogLevels => json!({ "type": "string" }),
         FormatKind::Duration => json!({

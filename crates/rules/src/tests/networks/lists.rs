@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::super::{file, find};
 use super::{counted, listed, load, problems, text};
-use crate::source::Selection;
+use crate::source::{MAX_FILE_BYTES, Selection};
 use crate::{Lists, Loaded, Options, Problems, compare};
 
 #[test]
@@ -82,9 +82,11 @@ fn errors_of_lists_have_their_place() {
         reported.starts_with("lists/a.txt:2:1: error: config error, the text is not UTF-8"),
         "{reported}"
     );
+    fs::File::create(&list).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+    let reported = again(selection.clone());
+    let wanted = "'lists/a.txt': the file has more than 67108864 bytes";
+    assert!(reported.contains(wanted), "{reported}");
     fs::write(&list, "x".repeat(1_000)).unwrap();
-    let reported = again(Selection { max_file: 999, ..selection.clone() });
-    assert!(reported.contains("'lists/a.txt': the file has more than 999 bytes"), "{reported}");
     // As rule files may be links, lists may.
     fs::rename(&list, dir.path().join("lists/..a")).unwrap();
     symlink("..a", &list).unwrap();
@@ -129,7 +131,7 @@ fn what_comes_over_xds_names_lists_in_one_directory() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("blocked.txt"), "10.0.0.0/8\n").unwrap();
     let errors = |name: &str, directory: Option<&Path>| {
-        let lists = Lists::InDirectory { directory: directory.map(Into::into), max_file: 100 };
+        let lists = Lists::InDirectory(directory.map(Into::into));
         let options = Options { lists, ..Options::default() };
         let rules = file("r", &text(&format!("- {{ key: ip, values_file: {name}, L }}\n")));
         let loaded = Loaded::compile(vec![rules], Problems::default(), &options, None);

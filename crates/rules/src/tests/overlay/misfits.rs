@@ -235,7 +235,7 @@ fn problems_are_limited_in_number() {
     let report = loaded.overlay;
     assert_eq!((report.problems.len(), report.omitted.errors), (10, 290));
     assert_eq!(report.failed_patches, 300);
-    assert!(overlay.render(&report).ends_with("--max-problems)\n"));
+    assert!(overlay.render(&report).ends_with("(`weir check --max-problems` lists more)\n"));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn bench() -> Bench {
         top::Options { entries: 100, redact: vec!["token".to_owned()], threads: 1, share: false };
     let top = Arc::new(Top::new(top, clock.clone()));
     let redaction = top.redaction().clone();
-    let limiter = Limiter::new(store, weir_limiter::Options::default()).with_top(Some(top));
+    let limiter = Limiter::new(store, weir_limiter::Options::default()).with_top(Some(top.clone()));
     let limiter = limiter.with_redaction(redaction);
     let clock = ControlClock::new(clock);
     let log = Arc::new(ChangeLog::new(clock.clone()));
@@ -79,7 +79,8 @@ fn bench() -> Bench {
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), std::time::Instant::now());
     let identities = Arc::default();
-    let sources = Sources { limiter, rules, controls, loader, health, identities, log, started };
+    let sources =
+        Sources { limiter, top, rules, controls, loader, health, identities, log, started };
     Bench { sources: Arc::new(sources), last: LastStatus::default() }
 }
 
