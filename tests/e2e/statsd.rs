@@ -93,14 +93,12 @@ fn a_server_that_cannot_be_reached_delays_nothing() {
 
 #[tokio::test]
 async fn dogstatsd_has_tags_and_mogrified_names_beside_all_other_sinks() {
-    let (dog, plain) = (StatsdServer::udp(), StatsdServer::tcp());
+    let (plain, dog) = StatsdServer::tcp_and_udp();
     let weir = sending_to(&dog)
         .env("USE_DOG_STATSD", "true")
         .env("USE_STATSD", "true")
         .env("USE_PROMETHEUS", "true")
         .env("PROMETHEUS_ADDR", "127.0.0.1:0")
-        .env("WEIR__METRICS__STATSD__ADDRESS", plain.address.to_string())
-        .env("WEIR__METRICS__DOGSTATSD__ADDRESS", dog.address.to_string())
         .env("EXTRA_TAGS", "zone:b,env:te.st")
         .env("USE_DOG_STATSD_MOGRIFIERS", "RULE,ANY")
         .env("DOG_STATSD_MOGRIFIER_RULE_PATTERN", r"rate_limit\.(.*)\.(.*)\.(.*)$")

@@ -35,7 +35,21 @@ impl StatsdServer {
     }
 
     pub fn udp() -> StatsdServer {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        StatsdServer::on(UdpSocket::bind("127.0.0.1:0").expect("a free port"))
+    }
+
+    /// Servers for StatsD over TCP and DogStatsD over UDP, at one address.
+    pub fn tcp_and_udp() -> (StatsdServer, StatsdServer) {
+        loop {
+            let tcp = StatsdServer::tcp();
+            // Another program may have the port of UDP.
+            if let Ok(socket) = UdpSocket::bind(tcp.address) {
+                return (tcp, StatsdServer::on(socket));
+            }
+        }
+    }
+
+    fn on(socket: UdpSocket) -> StatsdServer {
         let server = StatsdServer::at(socket.local_addr().expect("is bound"));
         let lines = server.lines.clone();
         thread::spawn(move || {
