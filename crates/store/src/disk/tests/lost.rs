@@ -25,11 +25,18 @@ fn syncing(home: &Home, options: Options) -> Disk {
     store
 }
 
+/// Removes a directory at once: file by file, the writer could put another one into it meanwhile. `other` is a path
+/// beside it.
+fn remove(path: &Path, other: &Path) {
+    fs::rename(path, other).unwrap();
+    fs::remove_dir_all(other).unwrap();
+}
+
 /// Ways to lose files, given the directory and another path beside it.
 type Lose = fn(&Path, &Path);
 
 const WAYS: [(&str, Lose); 10] = [
-    ("the directory is removed", |path, _| fs::remove_dir_all(path).unwrap()),
+    ("the directory is removed", remove),
     ("the directory is moved", |path, other| fs::rename(path, other).unwrap()),
     ("the directory is replaced by an empty one", |path, other| {
         fs::rename(path, other).unwrap();
@@ -106,7 +113,7 @@ async fn what_is_removed_before_the_end_is_saved_at_the_end() {
     let (home, plan) = (Home::new(), plan(9, Unit::Year));
     let store = home.open();
     take(&store, "d", "a", &plan, 2).await;
-    fs::remove_dir_all(home.path()).unwrap();
+    remove(&home.path(), &home.directory.path().join("other"));
     store.finish().await;
     assert!(store.status.has_saved_all());
     drop(store);
@@ -120,7 +127,7 @@ async fn a_directory_that_cannot_be_written_is_tried_again() {
     let store = syncing(&home, home.options(SOON));
     take(&store, "d", "a", &plan, 2).await;
     wait_for_sync(&store);
-    fs::remove_dir_all(home.path()).unwrap();
+    remove(&home.path(), &home.directory.path().join("other"));
     // What is there now is no directory.
     fs::write(home.path(), "not ours").unwrap();
     wait_for("it fails", || (store.status.write_errors.load(Ordering::Relaxed) > 0).then_some(()));
