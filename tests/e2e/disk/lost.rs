@@ -13,7 +13,7 @@ fn a_removed_directory_is_reported_and_written_again() {
         assert!(try_hit(weir.http, "a").unwrap().allowed);
     }
     let status = || -> serde_json::Value {
-        let status = http::get(weir.debug, "/status?format=json").body;
+        let status = http::get(weir.debug, "/status").body;
         serde_json::from_str::<serde_json::Value>(&status).unwrap()["store"]["backends"][0].clone()
     };
     assert_eq!(status()["files_lost"], 0);

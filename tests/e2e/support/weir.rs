@@ -268,7 +268,7 @@ impl Weir {
 
     /// Returns the problems of `/status`, each by its kind.
     pub fn problems(&self) -> Vec<(String, serde_json::Value)> {
-        let status = http::get(self.debug, "/status?format=json").json();
+        let status = http::get(self.debug, "/status").json();
         let problems = status["problems"].as_array().expect("a list").clone();
         let kind =
             |problem: &serde_json::Value| problem["kind"].as_str().expect("a kind").to_owned();
