@@ -23,6 +23,7 @@ use crate::loader::{Loader, NotLoaded};
 use events::watch;
 use files::{ReadFiles, WatchedFiles};
 use weir_common::bounded_work::BoundedWork;
+use weir_common::file_reads::BLOCKED_AFTER;
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
 use weir_common::settled_files::Unsettled;
 use weir_common::threads::run_blocking;
@@ -121,6 +122,8 @@ struct State {
     fingerprint: Option<u64>,
     /// The lists that are watched.
     lists: Vec<PathBuf>,
+    /// Whether a directory has not responded yet, so that changes are not noticed.
+    is_unwatched: bool,
 }
 
 impl State {
@@ -297,7 +300,7 @@ impl WatchState {
         let of_files = self.files.as_ref();
         let are_read = of_files.is_none_or(WatchedFiles::are_read)
             && lists.is_none_or(|lists| lists.are_read());
-        progress.is_incomplete |= !are_read || progress.is_waiting;
+        progress.is_incomplete |= !are_read || progress.is_waiting || state.is_unwatched;
         progress.is_unsettled = !of_files.is_none_or(WatchedFiles::are_settled)
             || !lists.is_none_or(|lists| lists.are_settled());
         *self.progress.lock() = progress;
@@ -364,12 +367,15 @@ impl WatchState {
     /// is replaced. The old watches stay until the new ones exist.
     fn watch(&self, state: &mut State) {
         state.lists = self.list_paths();
-        let errors = match self.watches.run(std::slice::from_ref(&state.lists), QUIET_TIME).pop() {
+        let watches = self.watches.run(std::slice::from_ref(&state.lists), QUIET_TIME).pop();
+        state.is_unwatched = matches!(watches, Some(Err(_)));
+        let errors = match watches {
             Some(Ok((watcher, errors))) => {
                 state.watcher = watcher.or(state.watcher.take());
                 errors
             }
-            // The next pass has what comes of it.
+            // A busy machine takes longer, too. The next pass, soon, has what comes of it.
+            Some(Err(since)) if since.elapsed() < BLOCKED_AFTER => return,
             _ => "a directory does not respond".to_owned(),
         };
         if !errors.is_empty() {
@@ -400,6 +406,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::health::Health;
+    use crate::service::Rules;
 
     #[test]
     fn new_errors_of_watching_are_logged_and_throttled() {
@@ -411,6 +419,47 @@ mod tests {
             [Some(0), None, None, None]
         );
         assert_eq!([pass("b", 3), pass("b", 4)], [Some(2), None]);
+    }
+
+    /// A machine that is busy at the start takes longer than a pass waits. The changes after that must be noticed, long
+    /// before the next poll.
+    #[tokio::test]
+    async fn directories_that_respond_late_are_watched_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("shop.yaml");
+        std::fs::write(&file, "domain: shop\n").unwrap();
+        let health = Arc::new(Health::new(false, false));
+        let rules = Rules::default();
+        let loader = Loader::new(rules.clone(), weir_rules::Options::default(), health);
+        let selection = Selection::of(&file);
+        let poll = Duration::from_secs(3_600);
+        let (kind, metrics) = (WatchKind::Rules, Arc::new(WatchMetrics::default()));
+        let mut files =
+            RuleFiles::new(kind, selection.clone(), poll, Arc::new(loader), metrics.clone());
+        let shared = Arc::get_mut(&mut files.shared).unwrap();
+        let notified = shared.changed.clone();
+        let (respond, responds) = std::sync::mpsc::channel::<()>();
+        let responds = Mutex::new(responds);
+        shared.watches = BoundedWork::new(move |lists: &Vec<PathBuf>| {
+            // Ends also once the other end is gone.
+            let _ = responds.lock().recv();
+            let mut errors = String::new();
+            (watch(&selection, lists, &notified, &mut errors), errors)
+        });
+        files.load().await;
+        assert!(rules.load().is_some());
+        drop(respond);
+        let changed = async {
+            let is_changed =
+                || rules.load_full().is_some_and(|active| active.domain("other").is_some());
+            while !is_changed() {
+                files.next().await;
+                // Nothing before is noticed by a watch that has just begun.
+                std::fs::write(&file, "domain: other\n").unwrap();
+            }
+        };
+        timeout(Duration::from_secs(30), changed).await.expect("the change is noticed");
+        assert_eq!(metrics.errors.get(), 0, "a late answer is no failure");
     }
 
     /// How long `until_quiet` waits if something changes `times` times, once per `every`.

@@ -117,7 +117,7 @@ descriptors:
     assert!(exists());
     let api = ControlApi::new(&weir);
     let state = api.good("/v1/state?domain=billing&descriptor=account=7");
-    assert_eq!(state["key"], "{billing}|account=7|f31536000");
+    assert_eq!(state["key"], "weir:{billing}|account=7|f31536000");
     assert!(state["limits"][0]["used"].as_u64() >= Some(1), "{state}");
     assert_eq!(api.delete("/v1/state?domain=billing&descriptor=account=7").0, 200);
     assert!(!exists());

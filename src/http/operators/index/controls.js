@@ -132,7 +132,7 @@ const removal = {
       await call('DELETE', `/v1/controls/${encodeURIComponent(this.control.id)}${by}`);
       byId('removal').close();
       announce('The control is removed.');
-      await readControls();
+      readControls();
     } catch (error) {
       if (!(error instanceof Rejection)) throw error;
       byId('removal-error').textContent = failure(error);

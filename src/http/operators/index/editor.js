@@ -185,7 +185,8 @@ const editor = {
       const written = await this.send(body, query);
       byId('editor').close();
       announce(`The control is active. ${reachText(written)}`);
-      await readControls();
+      // Not waited for: the editor can be opened again meanwhile, and its button works.
+      readControls();
       if (view === keyView) keyView.read();
     } catch (error) {
       this.fail(error, byId('editor-next'));
