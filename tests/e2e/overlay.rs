@@ -102,7 +102,7 @@ fn an_invalid_overlay_is_rejected_and_the_one_before_stays() {
     let shown = status(&weir)["refused"]["problems"].to_string();
     assert!(shown.contains("a.overlay.yaml:3:10: error: unknown key"), "{shown}");
     assert!(shown.contains("did you mean `requests_per_unit`?"), "{shown}");
-    assert!(weir.said().contains("new overlay is rejected, the previous one stays active"));
+    weir.has_said("new overlay is rejected, the previous one stays active");
     let [(kind, problem)] = &weir.problems()[..] else { panic!("{:?}", weir.problems()) };
     let text = problem["text"].as_str().unwrap();
     assert!(kind == "rules" && text.contains("new overlay is rejected"), "{problem}");
@@ -125,7 +125,7 @@ fn an_invalid_overlay_is_rejected_and_the_one_before_stays() {
 fn rules_load_without_an_overlay_that_is_invalid_from_the_start() {
     let weir = with_overlay(serving(RULES), "patches: [").start();
     until(&weir, &[ONE]);
-    assert!(weir.said().contains("overlay is rejected, rules load without it until it is fixed"));
+    weir.has_said("overlay is rejected, rules load without it until it is fixed");
     assert!(status(&weir)["files"].is_null());
     fs::write(weir.path("overlay/a.overlay.yaml"), patch("{ requests_per_unit: 2 }")).unwrap();
     until(&weir, &[TWO]);

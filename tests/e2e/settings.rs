@@ -333,7 +333,7 @@ fn a_copy_named_ratelimit_is_a_drop_in() {
         .env("WEIR__DEBUG__ADDRESS", any)
         .start_as_it_is();
     assert_eq!(domains(&weir), ["shop"]);
-    assert!(weir.said().contains(" WARN Listening for gRPC on '"), "{}", weir.said());
+    weir.has_said(" WARN Listening for gRPC on '");
 }
 
 #[test]

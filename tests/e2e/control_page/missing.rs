@@ -28,7 +28,7 @@ fn a_damaged_file_is_reported_until_somebody_has_looked() {
     let weir = serving(RULES).env("WEIR__CONTROLS__FILE", &file).start();
     let denied = ["ann", "bob", "cid"].map(|user| decide(&weir, "user", user) == Code::OverLimit);
     assert_eq!(denied, [false; 3]);
-    assert!(weir.said().contains("controls.file is damaged"), "{}", weir.said());
+    weir.has_said("controls.file is damaged");
     let status: Value = serde_json::from_str(&http::get(weir.debug, "/status").body).unwrap();
     assert_eq!(status["controls"]["missing"], 2, "{status}");
     let problems = status["problems"].as_array().unwrap().iter();

@@ -210,6 +210,11 @@ impl Weir {
         self.program.said()
     }
 
+    /// Waits until its output contains `what`: lines are written after what they are about.
+    pub fn has_said(&self, what: &str) {
+        wait_for(what, || self.said().contains(what).then_some(()));
+    }
+
     /// Waits until its output contains `what`. Returns the rest of that line.
     pub fn until_said(&mut self, what: &str) -> Result<String, String> {
         self.program.until_said(what)
