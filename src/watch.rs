@@ -438,7 +438,7 @@ mod tests {
             RuleFiles::new(kind, selection.clone(), poll, Arc::new(loader), metrics.clone());
         let shared = Arc::get_mut(&mut files.shared).unwrap();
         let notified = shared.changed.clone();
-        let (respond, responds) = std::sync::mpsc::channel::<()>();
+        let (respond, responds) = std::sync::mpsc::sync_channel::<()>(0);
         let responds = Mutex::new(responds);
         shared.watches = BoundedWork::new(move |lists: &Vec<PathBuf>| {
             // Ends also once the other end is gone.
