@@ -73,7 +73,7 @@ fn is_open(path: &Path) -> bool {
     path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd")
 }
 
-/// Reads up to one byte beyond [`MAX_FILE_BYTES`], so that a longer text can be told.
+/// Reads up to one byte beyond [`MAX_FILE_BYTES`], so that a longer text is noticed.
 fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     from.take(MAX_FILE_BYTES + 1).read_to_end(&mut text)?;

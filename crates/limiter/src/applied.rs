@@ -79,7 +79,7 @@ impl<'s> Applied<'s> {
     ) -> Applied<'s> {
         let (rule, plan) = (matched.applies.rule(), matched.counted_plan());
         let entries = matched.descriptor.entries;
-        let text = |plan| {
+        let text = |plan: &Arc<Plan>| {
             let key = key(request.domain, matched, plan).0;
             key_text(key_prefix, &key, plan, lookup.is_together())
         };
@@ -87,7 +87,7 @@ impl<'s> Applied<'s> {
             rule,
             effect: matched.effect,
             plan: plan.cloned(),
-            key: plan.map(|plan| text(plan)),
+            key: plan.map(text),
             metric_path: match (&matched.applies, lookup.domain) {
                 (Match::Rule(found), Some(domain)) if found.rule.series.is_some() => {
                     Some(domain.metric_path(found.rule, entries))

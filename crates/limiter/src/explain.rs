@@ -121,7 +121,7 @@ pub fn explain<'s>(
     let found: Vec<Option<&Rule>> = request.descriptors.iter().map(find).collect();
     let descriptors = std::iter::zip(request.descriptors, all).zip(&found);
     let descriptors = descriptors.map(|((descriptor, applied), rule)| {
-        let Applied { rule: used, effect, plan: _, key, metric_path, is_quota } = applied;
+        let Applied { rule: used, effect, key, metric_path, is_quota, .. } = applied;
         let entries = descriptor.entries;
         let trace = domain.map(|domain| domain.trace(entries)).unwrap_or_default();
         let replaced_by = rule.filter(|_| used.is_none()).and_then(|rule| {
