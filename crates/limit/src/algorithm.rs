@@ -21,15 +21,6 @@ pub(crate) struct Hits {
 /// A state in 12 bytes, which the memory store keeps in place. All zeros is the default.
 pub type Packed = [u32; 3];
 
-/// The value of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parameter<'a> {
-    Number(u64),
-    Duration(Micros),
-    Flag(bool),
-    Text(Option<&'a str>),
-}
-
 /// Everything about one algorithm, implemented by its parameters.
 ///
 /// What has no default differs between algorithms. A default is right, or safe, for any that does not
@@ -167,9 +158,6 @@ pub(crate) trait LimitAlgorithm: Sized {
     fn write_text(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(text, ", {}", Self::NAME)
     }
-
-    /// Adds the parameters, besides the number and the period, by their names in rule files.
-    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>));
 
     /// Appends what an old state would be misread without. It becomes a part of keys: readable,
     /// without braces, periods in seconds.

@@ -5,7 +5,7 @@ use std::fmt;
 use super::hit_log::HitLog;
 use super::{
     Algorithm, ChargeOutcome, Hits, HoldLevels, Levels, Limit, LimitAlgorithm, LimitState, Micros,
-    NumbersChange, NumbersError, Op, Packed, Parameter, SpanCount, Undo, Verdict, packed,
+    NumbersChange, NumbersError, Op, Packed, SpanCount, Undo, Verdict, packed,
 };
 
 /// Declares methods that return a constant of the algorithm.
@@ -91,11 +91,6 @@ impl Algorithm {
     /// Returns the name in rule files.
     pub fn name(&self) -> &'static str {
         each!(self, A(_) => A::NAME)
-    }
-
-    /// Adds the parameters, besides the number and the period, by their names in rule files.
-    pub fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
-        each!(self, limit => limit.parameters(add));
     }
 
     /// Returns whether callers read the tokens that a denial leaves. Otherwise a denied limit counts as

@@ -28,8 +28,8 @@ mod undo;
 mod unit;
 mod verdict;
 
+pub use algorithm::Packed;
 pub(crate) use algorithm::{Hits, LimitAlgorithm};
-pub use algorithm::{Packed, Parameter};
 pub use algorithms::*;
 pub use calendar::Calendar;
 pub(crate) use numbers::NumbersChange;

@@ -9,10 +9,12 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::describe::describe_limit;
+use super::describe::parameter_json;
+use super::keys::Key;
+use super::keys::limits::parameters;
 use super::matcher::{Child, Group, MatcherNode, ValueSet};
 use super::{Domain, Rule, RuleSet};
-use weir_limit::{Algorithm, Limit};
+use weir_limit::Limit;
 
 /// What differs between two sets of rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -45,9 +47,6 @@ pub struct Change<'s> {
     pub old: Value,
     pub new: Value,
 }
-
-/// Parameters that the text of a limit contains.
-const IN_TEXT: [&str; 4] = ["burst", "strict", "align", "time_zone"];
 
 /// Compares two sets: the second is the newer one.
 pub fn compare<'s>(old: &'s RuleSet, new: &'s RuleSet) -> Difference<'s> {
@@ -291,12 +290,10 @@ fn limits(rule: &Rule) -> &[Limit] {
 
 /// Returns what the text of a limit does not contain.
 fn details(limit: &Limit) -> Map<String, Value> {
-    let mut details = describe_limit(limit).parameters;
-    details.retain(|key, _| !IN_TEXT.contains(&key.as_str()));
+    let in_text = |key: &str| Key::find(key).is_some_and(|key| key.in_text);
+    let parameters = parameters(limit).into_iter().filter(|parameter| !in_text(parameter.key));
+    let mut details: Map<String, Value> = parameters.map(parameter_json).collect();
     details.insert("name".to_owned(), (*limit.name).into());
     details.insert("charge_denied".to_owned(), limit.charge_denied.into());
-    if let Algorithm::Gcra(gcra) = &limit.algorithm {
-        details.insert("max_debt".to_owned(), gcra.max_debt().into());
-    }
     details
 }

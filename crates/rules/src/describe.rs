@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::keys::limits::{Parameter, ParameterValue, parameters};
 use super::matcher::{Group, MatchKind};
 use super::rule::Metadata;
 use super::{Domain, Origin, Reserve, Rule, RuleSet};
 use weir_common::entry::OwnedEntry;
-use weir_limit::{Algorithm, FixedWindow, Limit, Parameter, SECOND};
+use weir_limit::{Algorithm, AlgorithmKind, FixedWindow, Limit, SECOND};
 
 /// A rule as the debug pages, `/v1` and `weir check` show it, with the names of rule files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,18 +148,24 @@ impl Rule {
     }
 }
 
+/// Returns a parameter as a member of a JSON object: durations are in seconds.
+pub(super) fn parameter_json(parameter: Parameter<'_>) -> (String, Value) {
+    let name = parameter.key.to_owned();
+    match parameter.value {
+        ParameterValue::Number(number) => (name, number.into()),
+        ParameterValue::Duration(time) => (name + "_seconds", (time as f64 / SECOND as f64).into()),
+        ParameterValue::Flag(flag) => (name, flag.into()),
+        ParameterValue::Text(text) => (name, text.into()),
+    }
+}
+
 /// Describes a limit, with the names of rule files.
-pub(super) fn describe_limit(limit: &Limit) -> LimitDescription {
-    let mut parameters = Map::new();
-    limit.algorithm.parameters(&mut |key, value| {
-        let value = match value {
-            Parameter::Number(number) => number.into(),
-            Parameter::Duration(time) => (time as f64 / SECOND as f64).into(),
-            Parameter::Flag(flag) => flag.into(),
-            Parameter::Text(text) => text.into(),
-        };
-        parameters.insert(key.to_owned(), value);
-    });
+fn describe_limit(limit: &Limit) -> LimitDescription {
+    let is_gcra = limit.algorithm.kind() == AlgorithmKind::Gcra;
+    let parameters = parameters(limit).into_iter();
+    // The debt of a gcra is not described.
+    let parameters = parameters.filter(|parameter| !is_gcra || parameter.key != "max_debt");
+    let parameters = parameters.map(parameter_json).collect();
     LimitDescription {
         requests_per_unit: limit.requests_per_unit,
         unit: limit.unit.map(|unit| unit.name().to_owned()),

@@ -1,6 +1,13 @@
-//! The keys of a rule file and the sections they belong in.
+//! The keys of rule files: one table, by which files, overlays and messages are read, and limits written.
+
+pub(super) mod limits;
+#[cfg(test)]
+mod tests;
 
 use weir_common::suggest::nearest;
+use weir_limit::AlgorithmKind;
+
+use super::proto::{FieldValue, RateLimitPolicy};
 
 /// A kind of map in a rule file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,70 +40,96 @@ impl Section {
     }
 }
 
-/// A key, the sections it belongs in, and whether the reference has it.
-struct KnownKey(&'static str, &'static [Section], KeyOrigin);
-
-#[derive(PartialEq)]
-enum KeyOrigin {
-    Reference,
-    Weir,
+/// A key of rule files.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub name: &'static str,
+    /// The sections that it belongs in.
+    pub sections: &'static [Section],
+    pub value: ValueType,
+    /// Whether the reference has it.
+    is_reference: bool,
+    /// The algorithms whose limits take it, if others do not.
+    pub takers: &'static [AlgorithmKind],
+    /// Whether the text of a limit contains its value.
+    pub in_text: bool,
+    /// Its field in the message of a limit; none for a key that all limits take.
+    pub field: Option<fn(&RateLimitPolicy) -> FieldValue>,
 }
 
-use KeyOrigin::{Reference, Weir};
-use Section::{Descriptor, Group, Limit, ListedLimit, Replacement, Reserve, Root};
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueType {
+    /// Any text.
+    Text,
+    Flag,
+    /// A whole number from the first to the second.
+    Number(u32, u32),
+    /// From a microsecond to 100 years.
+    Duration,
+    /// A value that has a reader of its own.
+    Other,
+}
 
-const KEYS: &[KnownKey] = &[
-    KnownKey("domain", &[Root], Reference),
-    KnownKey("charge", &[Root], Weir),
-    KnownKey("on_store_failure", &[Root], Weir),
-    KnownKey("descriptors", &[Root, Descriptor], Reference),
-    KnownKey("key", &[Descriptor], Reference),
-    KnownKey("value", &[Descriptor], Reference),
-    KnownKey("network", &[Descriptor], Weir),
-    KnownKey("values_file", &[Descriptor], Weir),
-    KnownKey("group", &[Descriptor], Weir),
-    KnownKey("v4", &[Group], Weir),
-    KnownKey("v6", &[Group], Weir),
-    KnownKey("reserve", &[Descriptor], Weir),
-    KnownKey("id", &[Reserve], Weir),
-    KnownKey("settle", &[Reserve], Weir),
-    KnownKey("estimate", &[Reserve], Weir),
-    KnownKey("at_least", &[Reserve], Weir),
-    KnownKey("at_most", &[Reserve], Weir),
-    KnownKey("timeout", &[Reserve], Weir),
-    KnownKey("lease", &[Descriptor], Weir),
-    KnownKey("rate_limit", &[Descriptor], Reference),
-    KnownKey("rate_limits", &[Descriptor], Weir),
-    KnownKey("shadow_mode", &[Descriptor, ListedLimit], Reference),
-    KnownKey("quota_mode", &[Descriptor], Reference),
-    KnownKey("detailed_metric", &[Descriptor], Reference),
-    KnownKey("value_to_metric", &[Descriptor], Reference),
-    KnownKey("share_threshold", &[Descriptor], Reference),
-    KnownKey("metadata", &[Descriptor], Reference),
-    KnownKey("requests_per_unit", &[Limit, ListedLimit], Reference),
-    KnownKey("unit", &[Limit, ListedLimit], Reference),
-    KnownKey("unlimited", &[Limit], Reference),
-    KnownKey("name", &[Limit, ListedLimit, Replacement], Reference),
-    KnownKey("replaces", &[Limit, ListedLimit], Reference),
-    KnownKey("unit_multiplier", &[Limit, ListedLimit], Weir),
-    KnownKey("period", &[Limit, ListedLimit], Weir),
-    KnownKey("algorithm", &[Limit, ListedLimit], Weir),
-    KnownKey("burst", &[Limit, ListedLimit], Weir),
-    KnownKey("refill_amount", &[Limit, ListedLimit], Weir),
-    KnownKey("refill_interval", &[Limit, ListedLimit], Weir),
-    KnownKey("strict", &[Limit, ListedLimit], Weir),
-    KnownKey("buckets", &[Limit, ListedLimit], Weir),
-    KnownKey("charge_denied", &[Limit, ListedLimit], Weir),
-    KnownKey("max_debt", &[Limit, ListedLimit], Weir),
-    KnownKey("hold_id", &[Limit, ListedLimit], Weir),
-    KnownKey("hold_timeout", &[Limit, ListedLimit], Weir),
-    KnownKey("align", &[Limit, ListedLimit], Weir),
-    KnownKey("time_zone", &[Limit, ListedLimit], Weir),
+use Section::{Descriptor, Group, ListedLimit, Reserve, Root};
+use ValueType::{Flag, Other, Text};
+
+/// The keys of all sections but limits, in the order in which messages list them.
+const KEYS: &[Key] = &[
+    of_reference("domain", &[Root], Text),
+    key("charge", &[Root], Other),
+    key("on_store_failure", &[Root], Other),
+    of_reference("descriptors", &[Root, Descriptor], Other),
+    of_reference("key", &[Descriptor], Text),
+    of_reference("value", &[Descriptor], Text),
+    key("network", &[Descriptor], Other),
+    key("values_file", &[Descriptor], Other),
+    key("group", &[Descriptor], Other),
+    key("v4", &[Group], Other),
+    key("v6", &[Group], Other),
+    key("reserve", &[Descriptor], Other),
+    key("id", &[Reserve], Other),
+    key("settle", &[Reserve], Other),
+    key("estimate", &[Reserve], Other),
+    key("at_least", &[Reserve], Other),
+    key("at_most", &[Reserve], Other),
+    key("timeout", &[Reserve], Other),
+    key("lease", &[Descriptor], Flag),
+    of_reference("rate_limit", &[Descriptor], Other),
+    key("rate_limits", &[Descriptor], Other),
+    of_reference("shadow_mode", &[Descriptor, ListedLimit], Flag),
+    of_reference("quota_mode", &[Descriptor], Flag),
+    of_reference("detailed_metric", &[Descriptor], Flag),
+    of_reference("value_to_metric", &[Descriptor], Flag),
+    of_reference("share_threshold", &[Descriptor], Flag),
+    of_reference("metadata", &[Descriptor], Other),
 ];
 
-/// The keys of rule files, each with the sections it belongs in.
-pub(super) fn known_keys() -> impl Iterator<Item = (&'static str, &'static [Section])> {
-    KEYS.iter().map(|key| (key.0, key.1))
+const fn key(name: &'static str, sections: &'static [Section], value: ValueType) -> Key {
+    let (is_reference, takers, in_text, field) = (false, &[] as &[AlgorithmKind], false, None);
+    Key { name, sections, value, is_reference, takers, in_text, field }
+}
+
+/// A key that the reference has too.
+const fn of_reference(name: &'static str, sections: &'static [Section], value: ValueType) -> Key {
+    Key { is_reference: true, ..key(name, sections, value) }
+}
+
+impl Key {
+    /// Returns all keys.
+    pub fn all() -> impl Iterator<Item = &'static Key> {
+        KEYS.iter().chain(limits::KEYS)
+    }
+
+    /// Returns the key of this name.
+    pub fn find(name: &str) -> Option<&'static Key> {
+        Key::all().find(|key| key.name == name)
+    }
+
+    /// Returns whether a limit of an algorithm may have the key.
+    pub fn is_for(&self, algorithm: AlgorithmKind) -> bool {
+        self.takers.is_empty() || self.takers.contains(&algorithm)
+    }
 }
 
 /// How a key fits the section it is in.
@@ -113,26 +146,20 @@ pub(super) enum Placement {
     Unknown,
 }
 
-/// Whether rule files have a key of this name.
-pub(super) fn is_known(key: &str) -> bool {
-    KEYS.iter().any(|known| known.0 == key)
-}
-
-pub(super) fn placement(key: &str, section: Section) -> Placement {
-    let Some(KnownKey(name, sections, source)) = KEYS.iter().find(|k| k.0 == key) else {
-        return Placement::Unknown;
-    };
-    if sections.contains(&section) {
+pub(super) fn placement(name: &str, section: Section) -> Placement {
+    let Some(key) = Key::find(name) else { return Placement::Unknown };
+    let name = key.name;
+    if key.sections.contains(&section) {
         return Placement::Correct(name);
     }
     // Envoy Gateway's dumps name each file.
-    if *name == "name" && section == Root {
+    if name == "name" && section == Root {
         return Placement::Harmless;
     }
-    let sections: Vec<&str> = sections.iter().map(|section| section.name()).collect();
+    let sections: Vec<&str> = key.sections.iter().map(|section| section.name()).collect();
     let help = format!("`{name}` belongs in {}", sections.join(", or "));
     // The reference has no `rate_limits`, so it ignores nothing there.
-    if *source == Reference && section != ListedLimit {
+    if key.is_reference && section != ListedLimit {
         Placement::Ignored(help)
     } else {
         Placement::Misplaced(help)
@@ -140,9 +167,10 @@ pub(super) fn placement(key: &str, section: Section) -> Placement {
 }
 
 /// Suggests a key similar to an unknown one, or else lists the keys of the section.
-pub(super) fn suggestion(key: &str, section: Section) -> String {
-    let names: Vec<&str> = KEYS.iter().filter(|k| k.1.contains(&section)).map(|k| k.0).collect();
-    match nearest(key, names.iter().copied()) {
+pub(super) fn suggestion(name: &str, section: Section) -> String {
+    let of_section = Key::all().filter(|key| key.sections.contains(&section));
+    let names: Vec<&str> = of_section.map(|key| key.name).collect();
+    match nearest(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("the keys of {} are: {}", section.name(), names.join(", ")),
     }

@@ -29,7 +29,6 @@ use super::{Metadata, Origin, Reserve, Rule, RuleSeries};
 pub(super) use budget::Budget;
 pub(super) use limits::{KeyNodes, LimitMaps, ReplacedName};
 use limits::{LimitFields, OfRule};
-pub(super) use limits::{charges_denied_by_default, each_parameter};
 pub(super) use root::Root;
 use value_sets::{NamedSet, set_node};
 use values::{is_null, text_of};

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use prost::{DecodeError, Message};
 
 use super::document::Document;
+use super::keys::Key;
 use super::problem::Problem;
 use super::tree::{Node, Style};
 use crate::proto as pb;
@@ -113,9 +114,10 @@ impl Document for Resource {
 fn root(builder: &mut Builder, config: Config) -> Result<Node<'static>, Unreadable> {
     let position = builder.position();
     let mut map = Map::default();
-    builder.text(&mut map, "domain", config.domain)?;
-    builder.text_unless_empty(&mut map, "charge", config.charge)?;
-    builder.text_unless_empty(&mut map, "on_store_failure", config.on_store_failure)?;
+    let key = builder.key("domain")?;
+    map.push((key, builder.scalar(config.domain, Style::Text)));
+    builder.add(&mut map, "charge", config.charge)?;
+    builder.add(&mut map, "on_store_failure", config.on_store_failure)?;
     if !config.descriptors.is_empty() {
         let key = builder.key("descriptors")?;
         map.push((key, descriptors(builder, config.descriptors, MAX_LEVELS)?));
@@ -145,8 +147,8 @@ fn descriptor(
 ) -> Result<Node<'static>, Unreadable> {
     let position = builder.item()?;
     let mut map = Map::default();
-    builder.text_unless_empty(&mut map, "key", message.key)?;
-    builder.text_unless_empty(&mut map, "value", message.value)?;
+    builder.add(&mut map, "key", message.key)?;
+    builder.add(&mut map, "value", message.value)?;
     if !message.network.is_empty() {
         let key = builder.key("network")?;
         let position = builder.position();
@@ -157,19 +159,19 @@ fn descriptor(
         }
         map.push((key, Node::list(position, items)));
     }
-    builder.text_unless_empty(&mut map, "values_file", message.values_file)?;
+    builder.add(&mut map, "values_file", message.values_file)?;
     if let Some(group) = message.group {
         let key = builder.key("group")?;
         let (position, mut lengths) = (builder.position(), Map::default());
-        builder.number(&mut lengths, "v4", group.v4)?;
-        builder.number(&mut lengths, "v6", group.v6)?;
+        builder.add(&mut lengths, "v4", group.v4)?;
+        builder.add(&mut lengths, "v6", group.v6)?;
         map.push((key, Node::map(position, lengths)));
     }
     if let Some(reserve) = message.reserve {
         let key = builder.key("reserve")?;
         map.push((key, self::reserve(builder, reserve)?));
     }
-    builder.bool(&mut map, "lease", message.lease)?;
+    builder.add(&mut map, "lease", message.lease)?;
     for (key, flag) in [
         ("shadow_mode", message.shadow_mode),
         ("quota_mode", message.quota_mode),
@@ -177,7 +179,7 @@ fn descriptor(
         ("value_to_metric", message.value_to_metric),
         ("share_threshold", message.share_threshold),
     ] {
-        builder.flag(&mut map, key, flag)?;
+        builder.add(&mut map, key, flag)?;
     }
     if !message.metadata.is_empty() {
         let key = builder.key("metadata")?;
@@ -210,12 +212,12 @@ fn reserve(
     reserve: pb::RateLimitReserve,
 ) -> Result<Node<'static>, Unreadable> {
     let (position, mut map) = (builder.position(), Map::default());
-    builder.text_unless_empty(&mut map, "id", reserve.id)?;
-    builder.text_unless_empty(&mut map, "settle", reserve.settle)?;
-    builder.number(&mut map, "estimate", reserve.estimate)?;
-    builder.number(&mut map, "at_least", reserve.at_least)?;
-    builder.number(&mut map, "at_most", reserve.at_most)?;
-    builder.duration(&mut map, "timeout", reserve.timeout)?;
+    builder.add(&mut map, "id", reserve.id)?;
+    builder.add(&mut map, "settle", reserve.settle)?;
+    builder.add(&mut map, "estimate", reserve.estimate)?;
+    builder.add(&mut map, "at_least", reserve.at_least)?;
+    builder.add(&mut map, "at_most", reserve.at_most)?;
+    builder.add(&mut map, "timeout", reserve.timeout)?;
     Ok(Node::map(position, map))
 }
 
@@ -223,46 +225,34 @@ fn reserve(
 fn policy(builder: &mut Builder, policy: pb::RateLimitPolicy) -> Result<Node<'static>, Unreadable> {
     let position = builder.position();
     let mut map = Map::default();
-    if policy.requests_per_unit != 0 {
-        builder.number(&mut map, "requests_per_unit", Some(policy.requests_per_unit))?;
-    }
+    let number = Some(policy.requests_per_unit).filter(|number| *number != 0);
+    builder.add(&mut map, "requests_per_unit", number)?;
     let without_unit =
         policy.unlimited || policy.period.is_some() || policy.algorithm == "concurrency";
     if policy.unit != 0 || !without_unit {
-        match pb::RateLimitUnit::try_from(policy.unit) {
-            Ok(unit) => builder.text(&mut map, "unit", unit.as_str_name())?,
-            // The reference reports an undefined number as it is.
-            Err(_) => builder.text(&mut map, "unit", policy.unit.to_string())?,
-        }
+        let unit = pb::RateLimitUnit::try_from(policy.unit);
+        // The reference reports an undefined number as it is.
+        let unit = unit.map_or_else(|_| policy.unit.to_string(), |unit| unit.as_str_name().into());
+        builder.add(&mut map, "unit", unit)?;
     }
-    builder.flag(&mut map, "unlimited", policy.unlimited)?;
-    builder.text_unless_empty(&mut map, "name", policy.name)?;
+    builder.add(&mut map, "unlimited", policy.unlimited)?;
+    builder.add(&mut map, "name", policy.name.clone())?;
     if !policy.replaces.is_empty() {
         let key = builder.key("replaces")?;
         let position = builder.position();
         let mut items = Vec::with_capacity(policy.replaces.len());
-        for replaced in policy.replaces {
+        for replaced in &policy.replaces {
             let position = builder.item()?;
             let mut map = Map::default();
-            builder.text_unless_empty(&mut map, "name", replaced.name)?;
+            builder.add(&mut map, "name", replaced.name.clone())?;
             items.push(Node::map(position, map));
         }
         map.push((key, Node::list(position, items)));
     }
-    builder.text_unless_empty(&mut map, "algorithm", policy.algorithm)?;
-    builder.number(&mut map, "unit_multiplier", policy.unit_multiplier)?;
-    builder.duration(&mut map, "period", policy.period)?;
-    builder.number(&mut map, "burst", policy.burst)?;
-    builder.number(&mut map, "refill_amount", policy.refill_amount)?;
-    builder.duration(&mut map, "refill_interval", policy.refill_interval)?;
-    builder.flag(&mut map, "strict", policy.strict)?;
-    builder.number(&mut map, "buckets", policy.buckets)?;
-    builder.bool(&mut map, "charge_denied", policy.charge_denied)?;
-    builder.number(&mut map, "max_debt", policy.max_debt)?;
-    builder.text_unless_empty(&mut map, "hold_id", policy.hold_id)?;
-    builder.duration(&mut map, "hold_timeout", policy.hold_timeout)?;
-    builder.text_unless_empty(&mut map, "align", policy.align)?;
-    builder.text_unless_empty(&mut map, "time_zone", policy.time_zone)?;
-    builder.flag(&mut map, "shadow_mode", policy.shadow_mode)?;
+    builder.add(&mut map, "algorithm", policy.algorithm.clone())?;
+    for (key, field) in Key::all().filter_map(|key| Some((key, key.field?))) {
+        builder.add(&mut map, key.name, field(&policy))?;
+    }
+    builder.add(&mut map, "shadow_mode", policy.shadow_mode)?;
     Ok(Node::map(position, map))
 }

@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 use crate::hit_log::HitLog;
 use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
     SavedNumbers, SpanCount, Undo, Verdict, saved, wait,
 };
 
@@ -202,10 +202,6 @@ impl LimitAlgorithm for BucketedWindow {
 
     fn state_bytes(&self) -> usize {
         size_of::<State>() + self.slots() as usize * size_of::<u32>()
-    }
-
-    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
-        add("buckets", Parameter::Number(self.buckets.into()));
     }
 
     fn write_shape(&self, shape: &mut String) {

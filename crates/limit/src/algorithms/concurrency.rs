@@ -18,7 +18,7 @@ use siphasher::sip::SipHasher13;
 use crate::hit_log::HitLog;
 use crate::{
     Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
-    Parameter, SavedNumbers, Verdict, saved, wait,
+    SavedNumbers, Verdict, saved, wait,
 };
 
 /// The largest count of hits in flight: integers up to it are exact in every store.
@@ -224,11 +224,6 @@ impl LimitAlgorithm for Concurrency {
 
     fn keeps_hits(&self) -> bool {
         self.hold_id.is_some()
-    }
-
-    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
-        add("hold_timeout_seconds", Parameter::Duration(self.timeout));
-        add("hold_id", Parameter::Text(self.hold_id()));
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
 use crate::{
-    Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter,
-    SECOND, SavedNumbers, Undo, Verdict, saved, wait,
+    Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
+    SavedNumbers, Undo, Verdict, saved, wait,
 };
 
 /// `n` hits in each window.
@@ -123,13 +123,6 @@ impl LimitAlgorithm for FixedWindow {
         match &self.calendar {
             Some(calendar) => write!(text, " of the calendar, {}", calendar.zone()),
             None => Ok(()),
-        }
-    }
-
-    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
-        if let Some(calendar) = &self.calendar {
-            add("align", Parameter::Text(Some("calendar")));
-            add("time_zone", Parameter::Text(Some(calendar.zone())));
         }
     }
 

@@ -26,7 +26,7 @@ use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
 use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
-    NumbersChange, NumbersError, Packed, Parameter, SECOND, SavedNumbers, Verdict, saved,
+    NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved,
 };
 
 /// Integers below this are exact in doubles, and so in every store.
@@ -271,10 +271,6 @@ impl LimitAlgorithm for Gcra {
 
     fn capacity(&self, _: u32) -> u64 {
         self.burst
-    }
-
-    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
-        add("burst", Parameter::Number(self.burst));
     }
 
     fn write_shape(&self, shape: &mut String) {

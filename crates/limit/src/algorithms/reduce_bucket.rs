@@ -20,7 +20,7 @@ use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
 use crate::{
     Algorithm, Decision, Hits, Levels, Limit, LimitAlgorithm, Micros, NumbersChange, NumbersError,
-    Packed, Parameter, Plan, SavedNumbers, Verdict, saved, wait,
+    Packed, Plan, SavedNumbers, Verdict, saved, wait,
 };
 
 /// Microseconds in a millisecond.
@@ -150,8 +150,6 @@ impl LimitAlgorithm for ReduceBucket {
     fn repeats_denials(&self, _: bool, _: bool) -> bool {
         false
     }
-
-    fn parameters(&self, _: &mut dyn FnMut(&'static str, Parameter<'_>)) {}
 
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.

@@ -12,7 +12,7 @@ use std::fmt::Write;
 
 use crate::hit_log::{HitLog, LimitSummary, LogSummary};
 use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
     SavedNumbers, SpanCount, Verdict, wait,
 };
 
@@ -101,8 +101,6 @@ impl LimitAlgorithm for SlidingLog {
         let count = log.within(now, span);
         Some(SpanCount { limit: 0, count, resolution: 0, max_late: 0, is_minimum: false })
     }
-
-    fn parameters(&self, _: &mut dyn FnMut(&'static str, Parameter<'_>)) {}
 
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.

@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 use crate::hit_log::HitLog;
 use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
     SavedNumbers, Undo, Verdict, saved, wait,
 };
 
@@ -167,8 +167,6 @@ impl LimitAlgorithm for SlidingWindow {
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
         !charge_denied
     }
-
-    fn parameters(&self, _: &mut dyn FnMut(&'static str, Parameter<'_>)) {}
 
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.

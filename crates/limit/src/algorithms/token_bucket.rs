@@ -15,7 +15,7 @@ use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
 use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
-    NumbersError, Packed, Parameter, SECOND, SavedNumbers, Verdict, saved, wait,
+    NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved, wait,
 };
 
 /// The longest interval of a replica's share.
@@ -143,14 +143,6 @@ impl LimitAlgorithm for TokenBucket {
 
     fn capacity(&self, _: u32) -> u64 {
         self.capacity.into()
-    }
-
-    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
-        add("burst", Parameter::Number(self.capacity.into()));
-        add("refill_amount", Parameter::Number(self.amount.into()));
-        add("refill_interval_seconds", Parameter::Duration(self.interval));
-        add("strict", Parameter::Flag(self.strict));
-        add("max_debt", Parameter::Number(self.max_debt.into()));
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -6,13 +6,13 @@ mod parameters;
 mod patch;
 mod period;
 
-use super::super::keys::Section;
+use super::super::keys::limits::charges_denied_by_default;
+use super::super::keys::{Key, Section};
 use super::super::position::Position;
 use super::super::tree::{Content, Node};
 use super::Reader;
 use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
 use super::values::{describe, is_null, text_of};
-pub(crate) use algorithm::{charges_denied_by_default, each_parameter};
 use fields::Fields;
 pub(crate) use patch::{KeyNodes, LimitMaps};
 use weir_limit::{AlgorithmKind, Limit, Unit};
@@ -181,16 +181,17 @@ impl Reader<'_> {
     ) -> Option<Limit> {
         let algorithm = self.algorithm_name(fields)?;
         self.check_reservable(fields, algorithm, rule);
-        let n = self.u32_or(fields, "requests_per_unit", 0);
+        let n = self.u32_or(fields, "requests_per_unit", 0)?;
         let hold_id = fields.get("hold_id").map(|node| self.string(node, "hold_id"));
         let charge_denied = self.charge_denied(fields, algorithm, hold_id.is_some(), rule);
-        let (unit, multiplier, period) = match algorithm::has_period(algorithm) {
-            false => (None, 1, 0),
-            true => {
-                let (unit, multiplier) = self.unit(fields, unit)?;
-                (Some(unit), multiplier, unit.period(multiplier)?)
-            }
-        };
+        let (unit, multiplier, period) =
+            match Key::find("period").is_some_and(|period| period.is_for(algorithm)) {
+                false => (None, 1, 0),
+                true => {
+                    let (unit, multiplier) = self.unit(fields, unit)?;
+                    (Some(unit), multiplier, unit.period(multiplier)?)
+                }
+            };
         let parameters =
             algorithm::Parameters { algorithm, n, period, charge_denied, hold_id, rule };
         let algorithm = self.algorithm(fields, parameters)?;
@@ -215,7 +216,7 @@ impl Reader<'_> {
         rule: OfRule<'_>,
     ) -> bool {
         let is_alone = !fields.listed && !self.together && !rule.reserves;
-        let default = algorithm::charges_denied_by_default(algorithm, is_alone, has_hold_id);
+        let default = charges_denied_by_default(algorithm, is_alone, has_hold_id);
         let written = fields.get("charge_denied").map(|node| self.bool(node, "charge_denied"));
         let charge_denied = written.unwrap_or(default);
         if rule.reserves && written == Some(true) {

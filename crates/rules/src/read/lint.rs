@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::super::keys::is_known;
+use super::super::keys::{Key, ValueType};
 use super::super::problem::{Problem, Severity};
 use super::super::tree::{Node, Value};
 use super::super::{Origin, Position};
 use super::Reader;
 use super::limits::{LimitFields, ReplacedName};
 use weir_common::network::{Network, NetworkError};
-
-/// The keys whose values are any text.
-const TEXTS: [&str; 5] = ["domain", "key", "value", "name", "hold_id"];
 
 /// The key under which Envoy sends networks: its values are compared as text, as they should be.
 const NETWORK_KEY: &str = "masked_remote_address";
@@ -23,7 +20,10 @@ impl Reader<'_> {
         let (true, Some(text), Some(value)) = (self.lint, node.text(), node.value()) else {
             return;
         };
-        if value == Value::Null && !matches!(text, "" | "~") && TEXTS.contains(&field) {
+        if Key::find(field).is_none_or(|key| key.value != ValueType::Text) {
+            return;
+        }
+        if value == Value::Null && !matches!(text, "" | "~") {
             let message = format!("YAML reads `{text}` as nothing: `{field}` is empty");
             let help = format!("put it in quotes if it is text: \"{text}\"; else remove it");
             return self.warn(node.position, message, text, &help);
@@ -33,7 +33,7 @@ impl Reader<'_> {
             Value::Int(value) => ("number", value.to_string()),
             _ => return,
         };
-        if printed != text && TEXTS.contains(&field) {
+        if printed != text {
             let message = format!(
                 "YAML 1.1 reads `{text}` as the {meaning} {printed}; here it is the text '{text}'"
             );
@@ -116,7 +116,7 @@ impl Reader<'_> {
         }
         let mut first = HashMap::new();
         for (key, _) in items.iter().filter(|(key, _)| !key.is_merge_key()) {
-            let Some(text) = key.text().filter(|text| is_known(text)) else { continue };
+            let Some(text) = key.text().filter(|text| Key::find(text).is_some()) else { continue };
             let Some(position) = first.get(text).copied() else {
                 first.insert(text, key.position);
                 continue;

@@ -1,7 +1,7 @@
 //! Reads the patches of an overlay file, and reports every problem that needs no rule to be known.
 
 use super::super::Origin;
-use super::super::keys::{Section, known_keys};
+use super::super::keys::{Key, Section};
 use super::super::overlay::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 use super::super::position::Position;
 use super::super::problem::Severity;
@@ -238,7 +238,7 @@ impl Reader<'_> {
                 }
                 None => {
                     let message = format!("unknown key '{name}' in `set`");
-                    let names = known_keys().map(|(name, _)| name);
+                    let names = Key::all().map(|key| key.name);
                     let names = names.filter(|name| patched_key(name).is_some());
                     let near = nearest(&name, names).map(|near| format!("did you mean `{near}`?"));
                     let help = near.unwrap_or_else(|| {
@@ -295,12 +295,7 @@ impl Reader<'_> {
             "reserve" if !is_null(node) => {
                 self.reserve_fields(node);
             }
-            "shadow_mode" | "quota_mode" | "detailed_metric" | "value_to_metric"
-            | "share_threshold" | "lease" => {
-                self.bool(node, key);
-            }
-            // A test finds keys that are missing here.
-            _ => {}
+            _ => self.check_value(node, key),
         }
     }
 
@@ -334,24 +329,21 @@ fn is_empty(node: &Node<'_>) -> bool {
 }
 
 /// A key that a patch may set, and whether it is one of the descriptor.
-fn patched_key(key: &str) -> Option<(&'static str, Section)> {
-    let (name, sections) = known_keys().find(|(name, _)| *name == key)?;
-    if FIXED_KEYS.contains(&name) {
-        return None;
-    }
+fn patched_key(name: &str) -> Option<(&'static str, Section)> {
+    let key = Key::find(name).filter(|key| !FIXED_KEYS.contains(&key.name))?;
     let owners = [Section::Descriptor, Section::Limit, Section::ListedLimit];
-    owners.into_iter().find(|owner| sections.contains(owner)).map(|owner| (name, owner))
+    owners.into_iter().find(|owner| key.sections.contains(owner)).map(|owner| (key.name, owner))
 }
 
 /// Whether a key belongs in `reserve`.
-fn is_of_reserve(key: &str) -> bool {
-    known_keys().any(|(name, sections)| name == key && sections.contains(&Section::Reserve))
+fn is_of_reserve(name: &str) -> bool {
+    Key::find(name).is_some_and(|key| key.sections.contains(&Section::Reserve))
 }
 
 /// Why a known key cannot be in `set`.
-fn misplaced(key: &str) -> Option<String> {
-    let is_known = known_keys().any(|(name, _)| name == key);
-    (is_known && patched_key(key).is_none()).then(|| format!("`{key}` in `set`"))
+fn misplaced(name: &str) -> Option<String> {
+    let is_misplaced = Key::find(name).is_some() && patched_key(name).is_none();
+    is_misplaced.then(|| format!("`{name}` in `set`"))
 }
 
 /// Returns the first `hold_id` of a limit, or of a list of limits.

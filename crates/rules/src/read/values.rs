@@ -2,11 +2,13 @@
 //! reference's words, and treated as absent.
 
 use super::super::Metadata;
-use super::super::keys::{Placement, Section, placement, suggestion};
+use super::super::keys::{Key, Placement, Section, ValueType, placement, suggestion};
 use super::super::problem::Severity;
 use super::super::tree::{Content, Node, Value};
 use super::Reader;
 use super::budget::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
+use weir_common::duration::read_duration;
+use weir_limit::{MAX_PERIOD_SECONDS, Micros, SECOND};
 
 impl Reader<'_> {
     /// Returns the keys of a map that belong in the section, with their values, in order.
@@ -222,6 +224,47 @@ impl Reader<'_> {
         let help = "write a whole number from 0 to 4294967295, without quotes";
         self.error(node.position, message, &text, help);
         0
+    }
+
+    /// Reads a number that the key may have.
+    pub(super) fn number(&mut self, node: &Node<'_>, field: &str) -> Option<u32> {
+        let number = self.u32(node, field);
+        match Key::find(field).map(|key| key.value) {
+            Some(ValueType::Number(min, max)) if !(min..=max).contains(&number) => {
+                let message = format!("config error, `{field}` is {number}");
+                let help = format!("write {min} to {max}");
+                self.error(node.position, message, &number.to_string(), &help);
+                None
+            }
+            _ => Some(number),
+        }
+    }
+
+    /// Reads a duration from one microsecond to 100 years.
+    pub(super) fn duration(&mut self, node: &Node<'_>, field: &str) -> Option<Micros> {
+        let text = self.string(node, field);
+        let micros = read_duration(&text).map(|time| time.as_micros());
+        let micros = micros.and_then(|micros| Micros::try_from(micros).ok());
+        let micros = micros.filter(|micros| (1..=MAX_PERIOD_SECONDS * SECOND).contains(micros));
+        if micros.is_none() {
+            let message = format!("config error, `{field}` is '{text}'");
+            let help = "write a duration up to 100 years, such as 100ms, 30s or 1h";
+            self.error(node.position, message, &text, help);
+        }
+        micros
+    }
+
+    /// Checks the value of a key by its type. A value that has a reader of its own is not checked.
+    pub(super) fn check_value(&mut self, node: &Node<'_>, field: &str) {
+        let value = Key::find(field).map_or(ValueType::Other, |key| key.value);
+        match value {
+            ValueType::Text => _ = self.string(node, field),
+            ValueType::Flag => _ = self.bool(node, field),
+            ValueType::Number(..) => _ = self.number(node, field),
+            ValueType::Duration => _ = self.duration(node, field),
+            // A test finds keys whose callers forget them.
+            ValueType::Other => {}
+        }
     }
 
     pub(super) fn metadata(&mut self, node: &Node<'_>) -> Option<Metadata> {

@@ -3,10 +3,10 @@
 use std::fmt::{Display, Write};
 
 use super::scalar::text;
-use crate::read::{charges_denied_by_default, each_parameter};
+use crate::keys::limits::{ParameterValue, charges_denied_by_default, parameters};
 use crate::reserve::default_at_most;
 use crate::{Reserve, Rule};
-use weir_limit::{AlgorithmKind, Limit, Micros, Parameter, SECOND};
+use weir_limit::{AlgorithmKind, Limit, Micros, SECOND};
 
 /// Writes the limits of a rule, with its name and what it replaces, and how it reserves hits of them.
 pub(super) fn write(rule: &Rule, indent: &str, together: bool, out: &mut String) {
@@ -122,19 +122,17 @@ fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool, reserves: bool) -
         map.add_unless(1, "unit_multiplier", limit.unit_multiplier);
     }
     map.add("requests_per_unit", n);
-    let mut has_hold_id = false;
-    each_parameter(limit, &mut |key, value, default| {
-        if value == default {
-            return;
+    let mut parameters = parameters(limit);
+    parameters.retain(|parameter| parameter.value != parameter.default);
+    for parameter in &parameters {
+        match parameter.value {
+            ParameterValue::Number(number) => map.add(parameter.key, number),
+            ParameterValue::Duration(time) => map.add(parameter.key, duration(time)),
+            ParameterValue::Flag(flag) => map.add(parameter.key, flag),
+            ParameterValue::Text(value) => map.add(parameter.key, text(value.unwrap_or_default())),
         }
-        has_hold_id |= key == "hold_id";
-        match value {
-            Parameter::Number(number) => map.add(key, number),
-            Parameter::Duration(time) => map.add(key, duration(time)),
-            Parameter::Flag(flag) => map.add(key, flag),
-            Parameter::Text(value) => map.add(key, text(value.unwrap_or_default())),
-        }
-    });
+    }
+    let has_hold_id = parameters.iter().any(|parameter| parameter.key == "hold_id");
     let default = charges_denied_by_default(kind, is_alone && !reserves, has_hold_id);
     map.add_unless(default, "charge_denied", limit.charge_denied);
     map.add_unless(false, "shadow_mode", limit.shadow_mode);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::Unreadable;
 use crate::position::Position;
+use crate::proto::FieldValue;
 use crate::tree::{Node, Style};
 
 /// The maximum number of fields of a message, each of up to two nodes: a YAML file may have as many
@@ -49,76 +50,16 @@ impl Builder {
         Node::scalar(self.position(), text.into(), style)
     }
 
-    pub fn text(
+    /// Adds a field that is set to a map.
+    pub fn add(
         &mut self,
         map: &mut Map,
         key: &'static str,
-        text: impl Into<Cow<'static, str>>,
+        value: impl Into<FieldValue>,
     ) -> Result<(), Unreadable> {
-        self.entry(map, key, text, Style::Text)
-    }
-
-    pub fn text_unless_empty(
-        &mut self,
-        map: &mut Map,
-        key: &'static str,
-        text: String,
-    ) -> Result<(), Unreadable> {
-        if text.is_empty() { Ok(()) } else { self.text(map, key, text) }
-    }
-
-    pub fn flag(
-        &mut self,
-        map: &mut Map,
-        key: &'static str,
-        value: bool,
-    ) -> Result<(), Unreadable> {
-        self.bool(map, key, value.then_some(true))
-    }
-
-    pub fn bool(
-        &mut self,
-        map: &mut Map,
-        key: &'static str,
-        value: Option<bool>,
-    ) -> Result<(), Unreadable> {
-        let Some(value) = value else { return Ok(()) };
-        self.entry(map, key, if value { "true" } else { "false" }, Style::Plain)
-    }
-
-    pub fn number(
-        &mut self,
-        map: &mut Map,
-        key: &'static str,
-        value: Option<u32>,
-    ) -> Result<(), Unreadable> {
-        let Some(value) = value else { return Ok(()) };
-        self.entry(map, key, value.to_string(), Style::Plain)
-    }
-
-    /// A duration in microseconds. A negative one is passed on, for the reader to reject.
-    pub fn duration(
-        &mut self,
-        map: &mut Map,
-        key: &'static str,
-        value: Option<prost_types::Duration>,
-    ) -> Result<(), Unreadable> {
-        let Some(value) = value else { return Ok(()) };
-        let (seconds, micros) = (value.seconds, value.nanos / 1_000);
-        match micros {
-            0 => self.text(map, key, format!("{seconds}s")),
-            _ => self.text(map, key, format!("{seconds}s{micros}us")),
+        if let FieldValue(Some((text, style))) = value.into() {
+            map.push((self.key(key)?, self.scalar(text, style)));
         }
-    }
-
-    fn entry(
-        &mut self,
-        map: &mut Map,
-        key: &'static str,
-        value: impl Into<Cow<'static, str>>,
-        style: Style,
-    ) -> Result<(), Unreadable> {
-        map.push((self.key(key)?, self.scalar(value, style)));
         Ok(())
     }
 }

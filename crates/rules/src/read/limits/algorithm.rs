@@ -1,143 +1,22 @@
-//! The algorithms of rule files: their names, the keys that only some of them take, and how keys become
-//! parameters.
+//! Reads the algorithm of a limit: its name, and how the keys become parameters.
 
+use super::super::super::keys::Key;
+use super::super::super::keys::limits::{DEFAULT_BUCKETS, names, not_reservable};
 use super::super::Reader;
 use super::super::values::text_of;
 use super::OfRule;
 use super::fields::Fields;
-use super::parameters::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT};
+use super::parameters::BucketNumbers;
 use weir_common::suggest::nearest;
 use weir_limit::{
-    Algorithm, AlgorithmKind as Kind, BucketedWindow, FixedWindow, Limit, Micros, Parameter,
-    SlidingLog, SlidingWindow,
+    Algorithm, AlgorithmKind as Kind, BucketedWindow, FixedWindow, Micros, SlidingLog,
+    SlidingWindow,
 };
-
-/// Returns the keys that an algorithm takes and some others do not.
-fn keys(algorithm: Kind) -> &'static [&'static str] {
-    match algorithm {
-        Kind::FixedWindow => {
-            &["unit", "unit_multiplier", "period", "charge_denied", "align", "time_zone"]
-        }
-        Kind::SlidingWindow => &["unit", "unit_multiplier", "period", "charge_denied"],
-        Kind::SlidingLog => &["unit", "unit_multiplier", "period"],
-        Kind::BucketedWindow => &["unit", "unit_multiplier", "period", "buckets", "charge_denied"],
-        Kind::TokenBucket => &[
-            "unit",
-            "unit_multiplier",
-            "period",
-            "burst",
-            "refill_amount",
-            "refill_interval",
-            "strict",
-            "charge_denied",
-            "max_debt",
-        ],
-        Kind::Gcra => &["unit", "unit_multiplier", "period", "burst", "charge_denied", "max_debt"],
-        Kind::Concurrency => &["charge_denied", "hold_id", "hold_timeout"],
-        Kind::ReduceBucket => &[],
-    }
-}
-
-/// Returns whether limits of an algorithm have a period.
-pub(super) fn has_period(algorithm: Kind) -> bool {
-    keys(algorithm).contains(&"period")
-}
 
 /// Returns the names of the algorithms that take a key; none if it is for all.
 pub(super) fn takers(key: &str) -> impl Iterator<Item = &'static str> {
-    let takers = Kind::ALL.into_iter().filter(move |kind| keys(*kind).contains(&key));
-    takers.flat_map(names).copied()
-}
-
-/// Returns whether denied hits are charged where the rule does not say. `is_alone`: in a `rate_limit` without
-/// `charge: together`, as in rule files of the reference.
-pub(crate) fn charges_denied_by_default(
-    algorithm: Kind,
-    is_alone: bool,
-    has_hold_id: bool,
-) -> bool {
-    match algorithm {
-        Kind::FixedWindow => is_alone,
-        // Without an id, the end of a denied request returns a hit too.
-        Kind::Concurrency => !has_hold_id,
-        Kind::SlidingWindow
-        | Kind::SlidingLog
-        | Kind::BucketedWindow
-        | Kind::TokenBucket
-        | Kind::Gcra
-        | Kind::ReduceBucket => false,
-    }
-}
-
-/// Returns why hits of an algorithm cannot be reserved and settled; none if they can.
-fn not_reservable(algorithm: Kind) -> Option<&'static str> {
-    match algorithm {
-        Kind::SlidingLog => Some("it keeps admitted hits alone"),
-        Kind::Concurrency => Some("its hits end with their request"),
-        Kind::TokenBucket | Kind::Gcra | Kind::ReduceBucket => {
-            Some("it does not know which of its hits have drained")
-        }
-        Kind::FixedWindow | Kind::SlidingWindow | Kind::BucketedWindow => None,
-    }
-}
-
-/// Returns the names of an algorithm in rule files; none if no rule has it.
-fn names(algorithm: Kind) -> &'static [&'static str] {
-    match algorithm {
-        Kind::FixedWindow => &["fixed_window"],
-        Kind::SlidingWindow => &["sliding_window"],
-        Kind::SlidingLog => &["sliding_log"],
-        Kind::BucketedWindow => &["bucketed_window"],
-        Kind::TokenBucket => &["token_bucket"],
-        Kind::Gcra => &["leaky_bucket", "gcra"],
-        Kind::Concurrency => &["concurrency"],
-        Kind::ReduceBucket => &[],
-    }
-}
-
-/// Passes the keys of a limit's parameters to `add`, each with its value and its default.
-pub(crate) fn each_parameter(
-    limit: &Limit,
-    add: &mut dyn FnMut(&'static str, Parameter<'_>, Parameter<'_>),
-) {
-    const NONE: Parameter<'_> = Parameter::Text(None);
-    let number = |number: u32| Parameter::Number(number.into());
-    let n = limit.requests_per_unit;
-    let default_debt = |burst: u64| match limit.charge_denied {
-        true => Parameter::Number(burst),
-        false => Parameter::Number(0),
-    };
-    match &limit.algorithm {
-        Algorithm::FixedWindow(window) => {
-            if let Some(calendar) = &window.calendar {
-                add("align", Parameter::Text(Some("calendar")), NONE);
-                add("time_zone", Parameter::Text(Some(calendar.zone())), NONE);
-            }
-        }
-        Algorithm::BucketedWindow(window) => {
-            add("buckets", number(window.buckets), number(DEFAULT_BUCKETS));
-        }
-        Algorithm::TokenBucket(bucket) => {
-            let period = limit.unit.and_then(|unit| unit.period(limit.unit_multiplier));
-            let interval = Parameter::Duration(bucket.interval);
-            add("burst", number(bucket.capacity), number(n));
-            // At least one token comes back, also where a limit of 0 denies all.
-            add("refill_amount", number(bucket.amount), number(n.max(1)));
-            add("refill_interval", interval, period.map_or(NONE, Parameter::Duration));
-            add("strict", Parameter::Flag(bucket.strict), Parameter::Flag(false));
-            add("max_debt", number(bucket.max_debt), default_debt(bucket.capacity.into()));
-        }
-        Algorithm::Gcra(gcra) => {
-            add("burst", Parameter::Number(gcra.burst()), number(n));
-            add("max_debt", Parameter::Number(gcra.max_debt()), default_debt(gcra.burst()));
-        }
-        Algorithm::Concurrency(holds) => {
-            let timeout = Parameter::Duration(holds.timeout);
-            add("hold_id", Parameter::Text(holds.hold_id.as_deref()), NONE);
-            add("hold_timeout", timeout, Parameter::Duration(DEFAULT_HOLD_TIMEOUT));
-        }
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::ReduceBucket(_) => {}
-    }
+    let takers = Key::find(key).into_iter().flat_map(|key| key.takers);
+    takers.flat_map(|kind| names(*kind)).copied()
 }
 
 /// What the parameters of all algorithms depend on.
@@ -157,8 +36,9 @@ impl Reader<'_> {
         parameters: Parameters<'_>,
     ) -> Option<Algorithm> {
         let Parameters { algorithm, n, period, charge_denied, hold_id, rule } = parameters;
-        let burst = self.u32_or(fields, "burst", n);
+        let burst = self.u32_or(fields, "burst", n)?;
         let max_debt = self.max_debt(fields, charge_denied, burst);
+        let numbers = BucketNumbers { n, period, burst, max_debt };
         Some(match algorithm {
             Kind::ReduceBucket => return None,
             Kind::FixedWindow => {
@@ -172,13 +52,11 @@ impl Reader<'_> {
                 Algorithm::SlidingLog(SlidingLog { n, period })
             }
             Kind::BucketedWindow => {
-                let buckets = self.buckets(fields)?;
+                let buckets = self.u32_or(fields, "buckets", DEFAULT_BUCKETS)?;
                 Algorithm::BucketedWindow(BucketedWindow { n, period, buckets })
             }
-            Kind::TokenBucket => {
-                Algorithm::TokenBucket(self.token_bucket(fields, n, period, burst, max_debt)?)
-            }
-            Kind::Gcra => Algorithm::Gcra(self.gcra(fields, n, period, burst, max_debt)?),
+            Kind::TokenBucket => Algorithm::TokenBucket(self.token_bucket(fields, numbers)?),
+            Kind::Gcra => Algorithm::Gcra(self.gcra(fields, numbers)?),
             Kind::Concurrency => {
                 Algorithm::Concurrency(self.concurrency(fields, n, hold_id, rule.key)?)
             }
@@ -219,13 +97,12 @@ impl Reader<'_> {
             self.error(fields.position("algorithm"), message, &text, &help);
             return None;
         };
-        for (key, node) in fields.iter().filter(|(key, _)| !keys(algorithm).contains(key)) {
+        let is_for_others = |key: &str| Key::find(key).is_some_and(|key| !key.is_for(algorithm));
+        for (key, node) in fields.iter().filter(|(key, _)| is_for_others(key)) {
             let takers: Vec<&str> = takers(key).collect();
-            if !takers.is_empty() {
-                let message = format!("config error, {text} takes no `{key}`");
-                let help = format!("remove it; it is for {}", takers.join(", "));
-                self.error(node.position, message, &text_of(node), &help);
-            }
+            let message = format!("config error, {text} takes no `{key}`");
+            let help = format!("remove it; it is for {}", takers.join(", "));
+            self.error(node.position, message, &text_of(node), &help);
         }
         Some(algorithm)
     }

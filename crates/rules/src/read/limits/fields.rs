@@ -7,6 +7,7 @@ use super::super::super::position::Position;
 use super::super::super::tree::{Content, Node};
 use super::super::Reader;
 use super::super::values::text_of;
+use weir_limit::Micros;
 
 /// The keys of one limit.
 pub(in super::super) struct Fields<'n> {
@@ -66,8 +67,18 @@ impl Reader<'_> {
         Fields { position, nodes: fields, listed: section == Section::ListedLimit, has_unknown }
     }
 
-    /// A number, or `default` if the key is absent.
-    pub(super) fn u32_or(&mut self, fields: &Fields<'_>, key: &str, default: u32) -> u32 {
-        fields.get(key).map_or(default, |node| self.u32(node, key))
+    /// Reads a number, or returns `default` if the key is absent; none if the key cannot have it.
+    pub(super) fn u32_or(&mut self, fields: &Fields<'_>, key: &str, default: u32) -> Option<u32> {
+        fields.get(key).map_or(Some(default), |node| self.number(node, key))
+    }
+
+    /// Reads a duration, or returns `default` if the key is absent; none after an error.
+    pub(super) fn duration_or(
+        &mut self,
+        fields: &Fields<'_>,
+        key: &str,
+        default: Micros,
+    ) -> Option<Micros> {
+        fields.get(key).map_or(Some(default), |node| self.duration(node, key))
     }
 }

@@ -1,27 +1,23 @@
 //! Reads the parameters of algorithms, and rejects limits that take too much or never recover.
 
+use super::super::super::keys::limits::DEFAULT_HOLD_TIMEOUT;
 use super::super::Reader;
 use super::fields::Fields;
-use weir_limit::{Concurrency, Gcra, GcraError, MAX_WAIT_YEARS, Micros, SECOND, TokenBucket};
+use weir_limit::{Concurrency, Gcra, GcraError, MAX_WAIT_YEARS, Micros, TokenBucket};
 
 /// A limit that may take more bytes per key than this is a warning.
 const WARN_KEY_BYTES: u64 = 1 << 20;
 
-pub(super) const DEFAULT_BUCKETS: u32 = 60;
-pub(super) const DEFAULT_HOLD_TIMEOUT: Micros = 60 * SECOND;
+/// The numbers of a limit that a bucket is made of.
+#[derive(Clone, Copy)]
+pub(super) struct BucketNumbers {
+    pub n: u32,
+    pub period: Micros,
+    pub burst: u32,
+    pub max_debt: u32,
+}
 
 impl Reader<'_> {
-    pub(super) fn buckets(&mut self, fields: &Fields<'_>) -> Option<u32> {
-        let buckets = self.u32_or(fields, "buckets", DEFAULT_BUCKETS);
-        if !(2..=3_600).contains(&buckets) {
-            let message = format!("config error, `buckets` is {buckets}");
-            let position = fields.position("buckets");
-            self.error(position, message, &buckets.to_string(), "write 2 to 3600");
-            return None;
-        }
-        Some(buckets)
-    }
-
     /// Reads `max_debt`: the debt of denied hits that are charged.
     pub(super) fn max_debt(&mut self, fields: &Fields<'_>, charge_denied: bool, burst: u32) -> u32 {
         let Some(node) = fields.get("max_debt") else {
@@ -38,12 +34,10 @@ impl Reader<'_> {
     pub(super) fn token_bucket(
         &mut self,
         fields: &Fields<'_>,
-        n: u32,
-        period: Micros,
-        burst: u32,
-        max_debt: u32,
+        numbers: BucketNumbers,
     ) -> Option<TokenBucket> {
-        let amount = self.u32_or(fields, "refill_amount", n);
+        let BucketNumbers { n, period, burst, max_debt } = numbers;
+        let amount = self.u32_or(fields, "refill_amount", n)?;
         if amount == 0 && n > 0 {
             let message = "config error, `refill_amount` is 0";
             self.error(fields.position("refill_amount"), message, "0", "write 1 or more");
@@ -52,30 +46,24 @@ impl Reader<'_> {
         let bucket = TokenBucket {
             capacity: burst,
             amount: amount.max(1),
-            interval: self.duration(fields, "refill_interval", period)?,
+            interval: self.duration_or(fields, "refill_interval", period)?,
             strict: fields.get("strict").is_some_and(|node| self.bool(node, "strict")),
             max_debt,
         };
         let recoverable = bucket.max_capacity_and_debt();
         if n > 0 && u64::from(burst) + u64::from(max_debt) > recoverable {
-            self.too_slow(fields, burst, max_debt, recoverable);
+            self.too_slow(fields, numbers, recoverable);
             return None;
         }
         Some(bucket)
     }
 
-    pub(super) fn gcra(
-        &mut self,
-        fields: &Fields<'_>,
-        n: u32,
-        period: Micros,
-        burst: u32,
-        max_debt: u32,
-    ) -> Option<Gcra> {
+    pub(super) fn gcra(&mut self, fields: &Fields<'_>, numbers: BucketNumbers) -> Option<Gcra> {
+        let BucketNumbers { n, period, burst, max_debt } = numbers;
         match Gcra::new(n, period, burst, max_debt) {
             Ok(gcra) => Some(gcra),
             Err(GcraError::TooSlow(recoverable)) => {
-                self.too_slow(fields, burst, max_debt, recoverable);
+                self.too_slow(fields, numbers, recoverable);
                 None
             }
             Err(error @ GcraError::TooLarge) => {
@@ -109,13 +97,14 @@ impl Reader<'_> {
                 "an entry for each hold",
             );
         }
-        let timeout = self.duration(fields, "hold_timeout", DEFAULT_HOLD_TIMEOUT)?;
+        let timeout = self.duration_or(fields, "hold_timeout", DEFAULT_HOLD_TIMEOUT)?;
         Some(Concurrency { n, timeout, hold_id: hold_id.map(Into::into) })
     }
 
     /// Rejects a burst and a debt that take longer than the maximum wait to recover; `recoverable`
     /// is the number of hits that recover in time.
-    fn too_slow(&mut self, fields: &Fields<'_>, burst: u32, max_debt: u32, recoverable: u64) {
+    fn too_slow(&mut self, fields: &Fields<'_>, numbers: BucketNumbers, recoverable: u64) {
+        let BucketNumbers { burst, max_debt, .. } = numbers;
         let (key, what, max) = match recoverable.checked_sub(burst.into()) {
             None => ("burst", format!("a burst of {burst} takes"), recoverable),
             Some(max) => {

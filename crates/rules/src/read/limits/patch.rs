@@ -83,16 +83,6 @@ impl Reader<'_> {
                 "period" => {
                     self.unit(&fields, "");
                 }
-                "requests_per_unit" | "unit_multiplier" | "burst" | "refill_amount"
-                | "max_debt" => {
-                    self.u32(node, key);
-                }
-                "buckets" => {
-                    self.buckets(&fields);
-                }
-                "refill_interval" | "hold_timeout" => {
-                    self.duration(&fields, key, 0);
-                }
                 "align" => {
                     self.choice(node, key, &[("epoch", ()), ("calendar", ())]);
                 }
@@ -109,14 +99,7 @@ impl Reader<'_> {
                         self.replaced_name(item, "");
                     }
                 }
-                "name" | "hold_id" => {
-                    self.string(node, key);
-                }
-                "strict" | "charge_denied" | "unlimited" | "shadow_mode" => {
-                    self.bool(node, key);
-                }
-                // A test finds keys that are missing here.
-                _ => {}
+                _ => self.check_value(node, key),
             }
         }
     }

@@ -7,7 +7,7 @@ use super::super::Reader;
 use super::super::values::text_of;
 use super::fields::Fields;
 use weir_common::duration::read_duration;
-use weir_limit::{Calendar, MAX_PERIOD_SECONDS, Micros, SECOND, Unit};
+use weir_limit::{Calendar, Unit};
 
 impl Reader<'_> {
     /// The unit of the period, and its multiplier.
@@ -59,26 +59,6 @@ impl Reader<'_> {
             self.error(node.position, message, &text, help);
         }
         found
-    }
-
-    /// Reads a duration from one microsecond to 100 years.
-    pub(super) fn duration(
-        &mut self,
-        fields: &Fields<'_>,
-        key: &'static str,
-        default: Micros,
-    ) -> Option<Micros> {
-        let Some(node) = fields.get(key) else { return Some(default) };
-        let text = self.string(node, key);
-        let max = u128::from(MAX_PERIOD_SECONDS * SECOND);
-        let found = read_duration(&text).map(|time| time.as_micros());
-        let Some(micros) = found.filter(|micros| (1..=max).contains(micros)) else {
-            let message = format!("config error, `{key}` is '{text}'");
-            let help = "write a duration up to 100 years, such as 100ms, 30s or 1h";
-            self.error(node.position, message, &text, help);
-            return None;
-        };
-        Some(micros as Micros)
     }
 
     /// Reads `align` and `time_zone`: the calendar that windows follow, if any. Returns none of the
