@@ -9,11 +9,12 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::describe::parameter_json;
-use super::keys::Key;
-use super::keys::limits::parameters;
-use super::matcher::{Child, Group, MatcherNode, ValueSet};
-use super::{Domain, Rule, RuleSet};
+use crate::describe::parameter_json;
+use crate::matcher::{Child, Group, MatcherNode, ValueSet};
+use crate::model::keys::Key;
+use crate::model::keys::limits::parameters;
+use crate::model::rule::Rule;
+use crate::{Domain, RuleSet};
 use weir_limit::Limit;
 
 /// What differs between two sets of rules.

@@ -3,14 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::document::Document;
-use super::lint::{self, Replaced};
-use super::lists::{ListFile, ListReader};
-use super::overlay::{Overlay, OverlayReport};
-use super::problem::Problem;
-use super::problems::Problems;
-use super::read::{Budget, Reader, Root};
-use super::{Options, Origin, Rule, RuleSeries, RuleSet, matcher};
+use crate::lint::{self, Replaced};
+use crate::model::rule::Rule;
+use crate::model::stats::RuleSeries;
+use crate::overlay::{Overlay, OverlayReport};
+use crate::read::{Budget, Reader, Root};
+use crate::source::lists::{ListFile, ListReader};
+use crate::syntax::document::Document;
+use crate::syntax::origin::Origin;
+use crate::syntax::problem::Problem;
+use crate::syntax::problems::Problems;
+use crate::{Options, RuleSet, matcher};
 use weir_limit::{Calendar, Unit};
 
 impl RuleSet {
@@ -27,7 +30,7 @@ impl RuleSet {
     }
 
     /// Compiles documents as an overlay patches them.
-    pub(super) fn compile_into(
+    pub(crate) fn compile_into(
         documents: &[impl Document],
         options: &Options,
         overlay: Option<&Overlay>,
@@ -136,7 +139,7 @@ impl RuleSet {
 }
 
 /// A compiled set.
-pub(super) struct Compiled {
+pub(crate) struct Compiled {
     pub set: RuleSet,
     /// The outcomes of the patches; empty if a document has an error.
     pub overlay: OverlayReport,

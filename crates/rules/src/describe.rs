@@ -3,10 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::keys::limits::{Parameter, ParameterValue, parameters};
-use super::matcher::{Group, MatchKind};
-use super::rule::Metadata;
-use super::{Domain, Origin, Reserve, Rule, RuleSet};
+use crate::matcher::{Group, MatchKind};
+use crate::model::keys::limits::{Parameter, ParameterValue, parameters};
+use crate::model::reserve::Reserve;
+use crate::model::rule::{Metadata, Rule};
+use crate::syntax::origin::Origin;
+use crate::{Domain, RuleSet};
 use weir_common::entry::OwnedEntry;
 use weir_limit::{Algorithm, AlgorithmKind, FixedWindow, Limit, SECOND};
 

@@ -10,61 +10,41 @@
 mod compare;
 mod compile;
 mod describe;
-mod document;
-mod embedded_list;
-mod keys;
 mod lint;
-mod lists;
 mod loaded;
-mod manifest;
 mod matcher;
-mod metric_path;
 mod metrics;
-mod near_miss;
-mod origin;
+mod model;
 mod overlay;
-mod position;
-mod prefix_table;
-mod problem;
-mod problems;
-pub mod proto;
 mod read;
-mod render;
-mod reserve;
-mod rule;
 pub mod source;
-mod stats;
+mod syntax;
 #[cfg(test)]
 mod tests;
-mod text_hash;
 mod to_yaml;
 mod totals;
-pub mod tree;
-mod value_list;
-pub mod values;
-pub mod xds;
-pub mod yaml;
-mod yaml_help;
 
 pub use compare::{Change, Difference, ListedRule, compare};
 pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
-pub use document::Document;
-pub use lists::{ListFile, Lists, WatchedLists};
 pub use loaded::Loaded;
-pub use manifest::SourceFile;
+pub use matcher::metric_path::override_path;
+pub use matcher::near_miss::NearMiss;
 pub use matcher::{Candidate, Found, Group, Level, MatchKind, Step, Trace, Within};
-pub use metric_path::override_path;
 pub use metrics::collect_metrics;
-pub use near_miss::NearMiss;
-pub use origin::Origin;
+pub use model::proto;
+pub use model::reserve::{Reserve, ReserveStep};
+pub use model::rule::{Metadata, Rule};
+pub use model::stats::{ReserveCounts, ReserveStats, RuleSeries, RuleStats};
 pub use overlay::{Overlay, OverlayError, OverlayReport};
-pub use position::Position;
-pub use problem::truncate;
-pub use problem::{Problem, Severity};
-pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
-pub use reserve::{Reserve, ReserveStep};
-pub use rule::{Metadata, Rule};
-pub use stats::{ReserveCounts, ReserveStats, RuleSeries, RuleStats};
+pub use source::lists::{ListFile, Lists, WatchedLists};
+pub use source::manifest::SourceFile;
+pub use source::xds;
+pub use syntax::document::Document;
+pub use syntax::origin::Origin;
+pub use syntax::position::Position;
+pub use syntax::problem::{Problem, Severity, truncate};
+pub use syntax::problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
+pub use syntax::{tree, values, yaml};
 pub use to_yaml::YAML_HEADER;
 pub use totals::{HitTotals, RuleTotals, totals};
 
@@ -85,7 +65,7 @@ pub struct RuleSet {
     /// All rules, in the order of the files.
     rules: Vec<Arc<Rule>>,
     /// The budget of all series that values of requests distinguish.
-    series: Arc<stats::RuleSeriesBudget>,
+    series: Arc<model::stats::RuleSeriesBudget>,
     calendar_month: Option<Arc<Calendar>>,
 }
 

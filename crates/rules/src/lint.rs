@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::problem::{Problem, Severity};
-use super::problems::Problems;
-use super::read::ReplacedName;
-use super::{Origin, RuleSet, matcher::MatcherNode};
+use crate::RuleSet;
+use crate::matcher::MatcherNode;
+use crate::read::ReplacedName;
+use crate::syntax::origin::Origin;
+use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::problems::Problems;
 use weir_common::suggest::Suggester;
 
 /// How often a wildcard is compared with another child of its node, in all of a set.

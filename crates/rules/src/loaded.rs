@@ -1,13 +1,14 @@
 //! Rule files that were read and compiled, with their problems.
 
-use super::compile::Compiled;
-use super::document::Document;
-use super::lists::{ListFile, Lists};
-use super::problem::{Problem, Severity};
-use super::problems::{Omitted, Problems};
-use super::render::render;
-use super::source::{RuleFile, Selection};
-use super::{Options, Overlay, OverlayError, OverlayReport, RuleSet};
+use crate::compile::Compiled;
+use crate::overlay::{Overlay, OverlayError, OverlayReport};
+use crate::source::lists::{ListFile, Lists};
+use crate::source::{RuleFile, Selection};
+use crate::syntax::document::Document;
+use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::problems::{Omitted, Problems};
+use crate::syntax::render::render;
+use crate::{Options, RuleSet};
 
 /// The result of compiling files, or resources of a management server.
 #[derive(Debug)]

@@ -7,6 +7,8 @@
 //! depend on the number of exact rules.
 
 mod keys;
+pub(crate) mod metric_path;
+pub(crate) mod near_miss;
 mod overlap;
 mod trace;
 mod value_sets;
@@ -23,8 +25,10 @@ use hashbrown::HashTable;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::text_hash::hash;
-use super::{Origin, Reserve, Rule};
+use crate::model::reserve::Reserve;
+use crate::model::rule::Rule;
+use crate::model::text_hash::hash;
+use crate::syntax::origin::Origin;
 use value_sets::ValueSets;
 use weir_common::entry::Entry;
 use weir_common::glob;

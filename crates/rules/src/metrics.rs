@@ -6,7 +6,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{ReserveCounts, RuleSet, RuleStats};
+use crate::RuleSet;
+use crate::model::stats::{ReserveCounts, RuleStats};
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;

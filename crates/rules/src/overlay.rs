@@ -18,12 +18,13 @@ pub use report::OverlayReport;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::document::Document;
-use super::problem::Problem;
-use super::problems::{Omitted, Problems};
-use super::read::{Budget, Reader};
-use super::source::{FileKind, RuleFile, Selection};
-use super::{Options, render};
+use crate::Options;
+use crate::read::{Budget, Reader};
+use crate::source::{FileKind, RuleFile, Selection};
+use crate::syntax::document::Document;
+use crate::syntax::problem::Problem;
+use crate::syntax::problems::{Omitted, Problems};
+use crate::syntax::render;
 
 /// Valid overlay files.
 #[derive(Clone, Debug, Default)]

@@ -1,17 +1,21 @@
 //! Finds and reads rule files.
 
+pub(crate) mod lists;
+pub(crate) mod manifest;
+pub mod xds;
+
 use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::document::Document;
-use super::position::Position;
-use super::problem::{Problem, Severity, lines};
-use super::to_yaml::YAML_HEADER;
-use super::tree::Node;
-use super::yaml::Documents;
-use super::yaml_help;
+use crate::syntax::document::Document;
+use crate::syntax::position::Position;
+use crate::syntax::problem::{Problem, Severity, lines};
+use crate::syntax::tree::Node;
+use crate::syntax::yaml::Documents;
+use crate::syntax::yaml_help;
+use crate::to_yaml::YAML_HEADER;
 use weir_common::regular;
 
 /// A rule file.

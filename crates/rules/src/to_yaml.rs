@@ -9,8 +9,9 @@ mod scalar;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use super::matcher::{Child, Group, MatcherNode, SetKind, ValueSet};
-use super::{Domain, Rule, RuleSet};
+use crate::matcher::{Child, Group, MatcherNode, SetKind, ValueSet};
+use crate::model::rule::Rule;
+use crate::{Domain, RuleSet};
 use scalar::{json, text};
 
 /// The first line of [`RuleSet::to_yaml`]. Of a file that starts with it, all YAML documents are read.

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
-use super::{Rule, RuleSeries, RuleSet, RuleStats};
+use crate::RuleSet;
+use crate::model::rule::Rule;
+use crate::model::stats::{RuleSeries, RuleStats};
 
 /// Hits since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

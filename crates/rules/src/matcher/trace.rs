@@ -7,7 +7,9 @@ use std::fmt;
 
 use super::value_sets::FoundInSet;
 use super::{Child, Joined, MatchKind, MatcherNode};
-use crate::{Origin, ReserveStep, Rule};
+use crate::model::reserve::ReserveStep;
+use crate::model::rule::Rule;
+use crate::syntax::origin::Origin;
 use weir_common::entry::Entry;
 use weir_common::network::Network;
 

@@ -15,9 +15,9 @@ use hashbrown::{HashMap, HashTable};
 use serde::{Deserialize, Serialize};
 
 use super::{Child, MatchKind, MatcherNode, rehash};
-use crate::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
-use crate::text_hash::hash;
-use crate::value_list::ValueList;
+use crate::model::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
+use crate::model::text_hash::hash;
+use crate::model::value_list::ValueList;
 use weir_common::network::{Network, ipv4};
 
 /// The values that a descriptor matches, if it has `network` or `values_file`.

@@ -2,13 +2,12 @@
 
 use std::slice;
 
-use super::super::Origin;
-use super::super::position::Position;
-use super::super::problem::{Problem, Severity};
-use super::super::read::{KeyNodes, LimitMaps};
-use super::super::tree::Value;
-use super::super::tree::{Node, Style};
 use super::patch::Patch;
+use crate::read::{KeyNodes, LimitMaps};
+use crate::syntax::origin::Origin;
+use crate::syntax::position::Position;
+use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::tree::{Node, Style, Value};
 
 /// The keys of a descriptor, and separately those of its limits.
 #[derive(Clone, Debug)]

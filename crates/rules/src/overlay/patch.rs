@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::super::Origin;
-use super::super::position::Position;
-use super::super::read::{KeyNodes, LimitMaps};
+use crate::read::{KeyNodes, LimitMaps};
+use crate::syntax::origin::Origin;
+use crate::syntax::position::Position;
 use weir_common::failure::OnStoreFailure;
 use weir_common::glob::Glob;
 

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::super::{Domain, Origin};
 use super::patch::Patch;
 use super::report::{Failures, OverlayReport};
+use crate::Domain;
+use crate::syntax::origin::Origin;
 
 /// The overlay of one compilation.
 #[derive(Debug)]
@@ -126,7 +127,7 @@ impl Patcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Position;
+    use crate::syntax::position::Position;
 
     fn patch(line: u32) -> Patch {
         Patch::new(Origin { file: "a".into(), position: Position::in_text(line, 1) })

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::problem::{Problem, Severity};
-use super::super::problems::{Omitted, Problems};
 use super::patch::Patch;
+use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::problems::{Omitted, Problems};
 
 /// The outcomes of the patches of an overlay.
 #[derive(Clone, Debug, Default)]

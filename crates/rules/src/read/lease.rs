@@ -1,9 +1,9 @@
 //! Reads `lease`, and checks it against what else its rule has.
 
-use super::super::tree::Node;
 use super::Reader;
 use super::limits::LimitFields;
 use super::values::text_of;
+use crate::syntax::tree::Node;
 use weir_limit::{Limit, Plan};
 
 impl Reader<'_> {

@@ -6,13 +6,13 @@ mod parameters;
 mod patch;
 mod period;
 
-use super::super::keys::limits::charges_denied_by_default;
-use super::super::keys::{Key, Section};
-use super::super::position::Position;
-use super::super::tree::{Content, Node};
 use super::Reader;
 use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
 use super::values::{describe, is_null, text_of};
+use crate::model::keys::limits::charges_denied_by_default;
+use crate::model::keys::{Key, Section};
+use crate::syntax::position::Position;
+use crate::syntax::tree::{Content, Node};
 use fields::Fields;
 pub(crate) use patch::{KeyNodes, LimitMaps};
 use weir_limit::{AlgorithmKind, Limit, Unit};

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::super::keys::{Key, ValueType};
-use super::super::problem::{Problem, Severity};
-use super::super::tree::{Node, Value};
-use super::super::{Origin, Position};
 use super::Reader;
 use super::limits::{LimitFields, ReplacedName};
+use crate::model::keys::{Key, ValueType};
+use crate::syntax::origin::Origin;
+use crate::syntax::position::Position;
+use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::tree::{Node, Value};
 use weir_common::network::{Network, NetworkError};
 
 /// The key under which Envoy sends networks: its values are compared as text, as they should be.

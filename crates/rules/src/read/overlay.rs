@@ -1,14 +1,14 @@
 //! Reads the patches of an overlay file, and reports every problem that needs no rule to be known.
 
-use super::super::Origin;
-use super::super::keys::{Key, Section};
-use super::super::overlay::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
-use super::super::position::Position;
-use super::super::problem::Severity;
-use super::super::tree::{Content, Node, Value};
 use super::Reader;
 use super::limits::OfRule;
 use super::values::{describe, is_null, text_of};
+use crate::model::keys::{Key, Section};
+use crate::overlay::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+use crate::syntax::origin::Origin;
+use crate::syntax::position::Position;
+use crate::syntax::problem::Severity;
+use crate::syntax::tree::{Content, Node, Value};
 use weir_common::failure::OnStoreFailure;
 use weir_common::glob::Glob;
 use weir_common::suggest::nearest;

@@ -3,14 +3,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::super::Origin;
-use super::super::overlay::{PatchedKeys, Patcher};
-use super::super::position::Position;
-use super::super::problem::Problem;
-use super::super::problems::Problems;
-use super::super::tree::Node;
 use super::budget::rule_bytes;
 use super::{Below, Budget, Descriptor, DescriptorNode, Reader, Rule, limit_nodes};
+use crate::overlay::{PatchedKeys, Patcher};
+use crate::syntax::origin::Origin;
+use crate::syntax::position::Position;
+use crate::syntax::problem::Problem;
+use crate::syntax::problems::Problems;
+use crate::syntax::tree::Node;
 
 /// The fields of a descriptor.
 type FieldNodes<'f, 'n> = &'f [(&'static str, &'n Node<'n>)];

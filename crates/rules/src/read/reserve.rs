@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::super::keys::Section;
-use super::super::position::Position;
-use super::super::problems::Problems;
-use super::super::reserve::{Reserve, default_at_most};
-use super::super::tree::{Node, Value};
 use super::limits::LimitFields;
 use super::values::is_null;
 use super::{DescriptorNode, Reader};
+use crate::model::keys::Section;
+use crate::model::reserve::{Reserve, default_at_most};
+use crate::syntax::position::Position;
+use crate::syntax::problems::Problems;
+use crate::syntax::tree::{Node, Value};
 use weir_common::duration::read_duration;
 use weir_limit::smallest_capacity;
 

@@ -1,11 +1,11 @@
 //! Reads the root of a document.
 
-use super::super::keys::Section;
-use super::super::matcher::MatcherNode as Tree;
-use super::super::position::Position;
-use super::super::tree::{Content, Node};
 use super::values::{describe, is_null, text_of};
 use super::{Above, Reader};
+use crate::matcher::MatcherNode as Tree;
+use crate::model::keys::Section;
+use crate::syntax::position::Position;
+use crate::syntax::tree::{Content, Node};
 use weir_common::failure::OnStoreFailure;
 
 /// The root of a document: its domain and descriptors.

@@ -1,14 +1,14 @@
 //! Reads the values of a descriptor that has `network` or `values_file`, and how they are counted.
 
-use super::super::keys::Section;
-use super::super::lists::ListError;
-use super::super::matcher::{Group, SetKind};
-use super::super::position::Position;
-use super::super::problem::{Problem, Severity};
-use super::super::tree::{Content, Node};
-use super::super::value_list::network_problem;
 use super::Reader;
 use super::values::{is_null, text_of};
+use crate::matcher::{Group, SetKind};
+use crate::model::keys::Section;
+use crate::model::value_list::network_problem;
+use crate::source::lists::ListError;
+use crate::syntax::position::Position;
+use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::tree::{Content, Node};
 use weir_common::network::Network;
 
 /// The keys that name several values.

@@ -1,12 +1,12 @@
 //! Reads the values of keys: text, numbers, lists, maps, metadata. An invalid value is reported in the
 //! reference's words, and treated as absent.
 
-use super::super::Metadata;
-use super::super::keys::{Key, Placement, Section, ValueType, placement, suggestion};
-use super::super::problem::Severity;
-use super::super::tree::{Content, Node, Value};
 use super::Reader;
 use super::budget::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
+use crate::model::keys::{Key, Placement, Section, ValueType, placement, suggestion};
+use crate::model::rule::Metadata;
+use crate::syntax::problem::Severity;
+use crate::syntax::tree::{Content, Node, Value};
 use weir_common::duration::read_duration;
 use weir_limit::{MAX_PERIOD_SECONDS, Micros, SECOND};
 

@@ -3,9 +3,9 @@
 use std::fmt::{Display, Write};
 
 use super::scalar::text;
-use crate::keys::limits::{ParameterValue, charges_denied_by_default, parameters};
-use crate::reserve::default_at_most;
-use crate::{Reserve, Rule};
+use crate::model::keys::limits::{ParameterValue, charges_denied_by_default, parameters};
+use crate::model::reserve::{Reserve, default_at_most};
+use crate::model::rule::Rule;
 use weir_limit::{AlgorithmKind, Limit, Micros, SECOND};
 
 /// Writes the limits of a rule, with its name and what it replaces, and how it reserves hits of them.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::tree::{Style, Value};
+use crate::syntax::tree::{Style, Value};
 
 /// A text as a scalar: plain where no reader takes it for anything else, else in double quotes.
 pub(super) struct Text<'t>(&'t str);

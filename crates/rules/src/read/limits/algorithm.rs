@@ -1,12 +1,12 @@
 //! Reads the algorithm of a limit: its name, and how the keys become parameters.
 
-use super::super::super::keys::Key;
-use super::super::super::keys::limits::{DEFAULT_BUCKETS, names, not_reservable};
 use super::super::Reader;
 use super::super::values::text_of;
 use super::OfRule;
 use super::fields::Fields;
 use super::parameters::BucketNumbers;
+use crate::model::keys::Key;
+use crate::model::keys::limits::{DEFAULT_BUCKETS, names, not_reservable};
 use weir_common::suggest::nearest;
 use weir_limit::{
     Algorithm, AlgorithmKind as Kind, BucketedWindow, FixedWindow, Micros, SlidingLog,

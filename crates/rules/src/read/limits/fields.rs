@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::super::super::keys::Section;
-use super::super::super::position::Position;
-use super::super::super::tree::{Content, Node};
 use super::super::Reader;
 use super::super::values::text_of;
+use crate::model::keys::Section;
+use crate::syntax::position::Position;
+use crate::syntax::tree::{Content, Node};
 use weir_limit::Micros;
 
 /// The keys of one limit.

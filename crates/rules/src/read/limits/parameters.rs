@@ -1,8 +1,8 @@
 //! Reads the parameters of algorithms, and rejects limits that take too much or never recover.
 
-use super::super::super::keys::limits::DEFAULT_HOLD_TIMEOUT;
 use super::super::Reader;
 use super::fields::Fields;
+use crate::model::keys::limits::DEFAULT_HOLD_TIMEOUT;
 use weir_limit::{Concurrency, Gcra, GcraError, MAX_WAIT_YEARS, Micros, TokenBucket};
 
 /// A limit that may take more bytes per key than this is a warning.

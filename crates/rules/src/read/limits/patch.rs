@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::super::super::keys::Section;
-use super::super::super::position::Position;
-use super::super::super::tree::Node;
 use super::super::Reader;
 use super::super::values::is_null;
 use super::MAX_LIMITS;
 use super::fields::Fields;
+use crate::model::keys::Section;
+use crate::syntax::position::Position;
+use crate::syntax::tree::Node;
 use weir_limit::{Calendar, Unit};
 
 /// Keys and their values.

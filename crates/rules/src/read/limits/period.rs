@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::super::tree::Node;
 use super::super::Reader;
 use super::super::values::text_of;
 use super::fields::Fields;
+use crate::syntax::tree::Node;
 use weir_common::duration::read_duration;
 use weir_limit::{Calendar, Unit};
 

@@ -1,6 +1,6 @@
 //! Overlay files that are rejected as a whole, without any rule.
 
-use crate::keys::Key;
+use crate::model::keys::Key;
 use crate::tests::file;
 use crate::{Options, Overlay, OverlayError};
 

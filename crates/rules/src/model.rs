@@ -1,0 +1,10 @@
+//! What rules are: their keys, and the rules that they become.
+
+pub(crate) mod keys;
+pub(crate) mod prefix_table;
+pub mod proto;
+pub(crate) mod reserve;
+pub(crate) mod rule;
+pub(crate) mod stats;
+pub(crate) mod text_hash;
+pub(crate) mod value_list;

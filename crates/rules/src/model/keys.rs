@@ -1,0 +1,177 @@
+//! The keys of rule files: one table, by which files, overlays and messages are read, and limits written.
+
+pub(crate) mod limits;
+#[cfg(test)]
+mod tests;
+
+use weir_common::suggest::nearest;
+use weir_limit::AlgorithmKind;
+
+use super::proto::{FieldValue, RateLimitPolicy};
+
+/// A kind of map in a rule file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    Root,
+    Descriptor,
+    /// `group` of a descriptor.
+    Group,
+    /// `reserve` of a descriptor.
+    Reserve,
+    /// `rate_limit`.
+    Limit,
+    /// An item of `rate_limits`.
+    ListedLimit,
+    /// An item of `replaces`.
+    Replacement,
+}
+
+impl Section {
+    fn name(self) -> &'static str {
+        match self {
+            Section::Root => "the root of the file",
+            Section::Descriptor => "a descriptor, beside `key`",
+            Section::Group => "`group`",
+            Section::Reserve => "`reserve`",
+            Section::Limit => "`rate_limit`",
+            Section::ListedLimit => "an item of `rate_limits`",
+            Section::Replacement => "an item of `replaces`",
+        }
+    }
+}
+
+/// A key of rule files.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub name: &'static str,
+    /// The sections that it belongs in.
+    pub sections: &'static [Section],
+    pub value: ValueType,
+    /// Whether the reference has it.
+    is_reference: bool,
+    /// The algorithms whose limits take it, if others do not.
+    pub takers: &'static [AlgorithmKind],
+    /// Whether the text of a limit contains its value.
+    pub in_text: bool,
+    /// Its field in the message of a limit; none for a key that all limits take.
+    pub field: Option<fn(&RateLimitPolicy) -> FieldValue>,
+}
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueType {
+    /// Any text.
+    Text,
+    Flag,
+    /// A whole number from the first to the second.
+    Number(u32, u32),
+    /// From a microsecond to 100 years.
+    Duration,
+    /// A value that has a reader of its own.
+    Other,
+}
+
+use Section::{Descriptor, Group, ListedLimit, Reserve, Root};
+use ValueType::{Flag, Other, Text};
+
+/// The keys of all sections but limits, in the order in which messages list them.
+const KEYS: &[Key] = &[
+    of_reference("domain", &[Root], Text),
+    key("charge", &[Root], Other),
+    key("on_store_failure", &[Root], Other),
+    of_reference("descriptors", &[Root, Descriptor], Other),
+    of_reference("key", &[Descriptor], Text),
+    of_reference("value", &[Descriptor], Text),
+    key("network", &[Descriptor], Other),
+    key("values_file", &[Descriptor], Other),
+    key("group", &[Descriptor], Other),
+    key("v4", &[Group], Other),
+    key("v6", &[Group], Other),
+    key("reserve", &[Descriptor], Other),
+    key("id", &[Reserve], Other),
+    key("settle", &[Reserve], Other),
+    key("estimate", &[Reserve], Other),
+    key("at_least", &[Reserve], Other),
+    key("at_most", &[Reserve], Other),
+    key("timeout", &[Reserve], Other),
+    key("lease", &[Descriptor], Flag),
+    of_reference("rate_limit", &[Descriptor], Other),
+    key("rate_limits", &[Descriptor], Other),
+    of_reference("shadow_mode", &[Descriptor, ListedLimit], Flag),
+    of_reference("quota_mode", &[Descriptor], Flag),
+    of_reference("detailed_metric", &[Descriptor], Flag),
+    of_reference("value_to_metric", &[Descriptor], Flag),
+    of_reference("share_threshold", &[Descriptor], Flag),
+    of_reference("metadata", &[Descriptor], Other),
+];
+
+const fn key(name: &'static str, sections: &'static [Section], value: ValueType) -> Key {
+    let (is_reference, takers, in_text, field) = (false, &[] as &[AlgorithmKind], false, None);
+    Key { name, sections, value, is_reference, takers, in_text, field }
+}
+
+/// A key that the reference has too.
+const fn of_reference(name: &'static str, sections: &'static [Section], value: ValueType) -> Key {
+    Key { is_reference: true, ..key(name, sections, value) }
+}
+
+impl Key {
+    /// Returns all keys.
+    pub fn all() -> impl Iterator<Item = &'static Key> {
+        KEYS.iter().chain(limits::KEYS)
+    }
+
+    /// Returns the key of this name.
+    pub fn find(name: &str) -> Option<&'static Key> {
+        Key::all().find(|key| key.name == name)
+    }
+
+    /// Returns whether a limit of an algorithm may have the key.
+    pub fn is_for(&self, algorithm: AlgorithmKind) -> bool {
+        self.takers.is_empty() || self.takers.contains(&algorithm)
+    }
+}
+
+/// How a key fits the section it is in.
+pub(crate) enum Placement {
+    /// The key is at the right place.
+    Correct(&'static str),
+    /// A key of the reference, which ignores it there; what to write instead.
+    Ignored(String),
+    /// A key that has no effect there and does no harm.
+    Harmless,
+    /// A key of weir's own that does not belong there; what to write instead.
+    Misplaced(String),
+    /// No such key exists.
+    Unknown,
+}
+
+pub(crate) fn placement(name: &str, section: Section) -> Placement {
+    let Some(key) = Key::find(name) else { return Placement::Unknown };
+    let name = key.name;
+    if key.sections.contains(&section) {
+        return Placement::Correct(name);
+    }
+    // Envoy Gateway's dumps name each file.
+    if name == "name" && section == Root {
+        return Placement::Harmless;
+    }
+    let sections: Vec<&str> = key.sections.iter().map(|section| section.name()).collect();
+    let help = format!("`{name}` belongs in {}", sections.join(", or "));
+    // The reference has no `rate_limits`, so it ignores nothing there.
+    if key.is_reference && section != ListedLimit {
+        Placement::Ignored(help)
+    } else {
+        Placement::Misplaced(help)
+    }
+}
+
+/// Suggests a key similar to an unknown one, or else lists the keys of the section.
+pub(crate) fn suggestion(name: &str, section: Section) -> String {
+    let of_section = Key::all().filter(|key| key.sections.contains(&section));
+    let names: Vec<&str> = of_section.map(|key| key.name).collect();
+    match nearest(name, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the keys of {} are: {}", section.name(), names.join(", ")),
+    }
+}

@@ -1,0 +1,251 @@
+//! Finds and reads the lists that rules name by `values_file`.
+
+mod watched;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use super::{MAX_FILE_BYTES, text_of};
+use crate::model::value_list::{LineError, ValueList};
+use crate::syntax::embedded_list::EmbeddedList;
+use crate::syntax::position::Position;
+use crate::syntax::problem::Problem;
+pub use watched::WatchedLists;
+use weir_common::regular;
+
+/// Where the lists of rules are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Lists {
+    /// Rules must not name any: they are in no file.
+    #[default]
+    None,
+    /// Not read: the rules decide nothing, and the lists may be on another machine.
+    Unread,
+    /// Relative to the rule file, in its directory or below, of up to [`MAX_FILE_BYTES`] each.
+    BesideRules,
+    /// In this directory, by plain names: rules are sent by a management server.
+    InDirectory(Option<PathBuf>),
+}
+
+/// A list that a rule names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListFile {
+    pub path: PathBuf,
+    /// The fingerprint of what was read, or of the error; none if it may be half written.
+    pub hash: Option<u64>,
+}
+
+/// Why a list cannot be used.
+#[derive(Debug)]
+pub(crate) enum ListError {
+    /// An error of the whole list, to be reported where a rule names it: the message, and what to do instead.
+    Whole(String, String),
+    /// An error at a place in the list.
+    Line { path: String, position: Position, text: String, message: String, help: String },
+}
+
+/// Reads the lists of one compilation, each once.
+#[derive(Debug)]
+pub(crate) struct ListReader {
+    lists: Lists,
+    watched: Option<Arc<WatchedLists>>,
+    /// The lists beside the current document, if it is in a manifest.
+    embedded: Option<Arc<[EmbeddedList]>>,
+    read: HashMap<PathBuf, Arc<ValueList>>,
+    files: Vec<ListFile>,
+}
+
+impl ListReader {
+    pub fn new(lists: Lists, watched: Option<Arc<WatchedLists>>) -> ListReader {
+        ListReader { lists, watched, embedded: None, read: HashMap::new(), files: Vec::new() }
+    }
+
+    /// Starts the next document, which may bring its lists along.
+    pub fn start_document(&mut self, embedded: Option<Arc<[EmbeddedList]>>) {
+        self.embedded = embedded;
+    }
+
+    /// Returns the files that were read.
+    pub fn into_files(self) -> Vec<ListFile> {
+        self.files
+    }
+
+    /// Reads a list that a rule file names. `report` is called with every error. The errors of a list are
+    /// reported once.
+    pub fn list(
+        &mut self,
+        rule_file: &str,
+        name: &str,
+        report: &mut dyn FnMut(ListError),
+    ) -> Arc<ValueList> {
+        let path = match self.path(rule_file, name) {
+            Ok(Some(path)) => path,
+            Ok(None) => return Arc::default(),
+            Err((message, help)) => {
+                report(ListError::Whole(message, help));
+                return Arc::default();
+            }
+        };
+        if let Some(lists) = self.embedded.clone() {
+            return self.embedded_list(&lists, name, report);
+        }
+        if let Some(known) = self.read.get(&path) {
+            return known.clone();
+        }
+        let content = match &self.watched {
+            Some(watched) => watched.content(&path),
+            None => {
+                let read = regular::read(&path, MAX_FILE_BYTES).map(|read| read.bytes);
+                let content = ListContent::of(&path, read);
+                // Only the service asks whether it has changed.
+                Some((0, content))
+            }
+        };
+        let shown = path.display().to_string();
+        let hash = content.as_ref().map(|(hash, _)| *hash);
+        let list = match content.map(|(_, content)| content) {
+            Some(ListContent::Good(list)) => list,
+            Some(ListContent::Bad(text)) => {
+                Arc::new(ValueList::parse(&text, |LineError { position, text, message, help }| {
+                    let (path, text) = (shown.clone(), text.to_owned());
+                    report(ListError::Line { path, position, text, message, help });
+                }))
+            }
+            Some(ListContent::Unreadable(error)) => {
+                let Unreadable { message, help, position } = &*error;
+                let help = help.clone();
+                report(match position {
+                    Some(position) => {
+                        let message = format!("config error, {message}");
+                        let (position, text) = (*position, String::new());
+                        ListError::Line { path: shown, position, text, message, help }
+                    }
+                    None => {
+                        let message = format!("config error, the list '{shown}': {message}");
+                        ListError::Whole(message, help)
+                    }
+                });
+                Arc::default()
+            }
+            None => {
+                let message = format!("config error, the list '{shown}' is being written");
+                let help = "wait, or write a new file and rename it over the old one".to_owned();
+                report(ListError::Whole(message, help));
+                Arc::default()
+            }
+        };
+        self.files.push(ListFile { path: path.clone(), hash });
+        self.read.insert(path, list.clone());
+        list
+    }
+
+    /// Reads a list of the ConfigMap that has the rule file.
+    fn embedded_list(
+        &mut self,
+        lists: &[EmbeddedList],
+        name: &str,
+        report: &mut dyn FnMut(ListError),
+    ) -> Arc<ValueList> {
+        let Some(list) = lists.iter().find(|list| list.name == name) else {
+            let message = format!("config error, the ConfigMap has no list '{name}'");
+            let help =
+                "put the list into the `data` of the ConfigMap with the rules, under this name";
+            report(ListError::Whole(message, help.to_owned()));
+            return Arc::default();
+        };
+        // No path of a file has this character, and each ConfigMap has a list of its own.
+        let place = PathBuf::from(format!("{:p}\0{name}", lists.as_ptr()));
+        let parse = || {
+            Arc::new(ValueList::parse(&list.text, |error| {
+                let LineError { position, text, message, help } = error;
+                let (path, text) = (list.path.clone(), text.to_owned());
+                report(ListError::Line { path, position, text, message, help })
+            }))
+        };
+        self.read.entry(place).or_insert_with(parse).clone()
+    }
+
+    /// Returns the path of a list; none if it is not read.
+    ///
+    /// # Errors
+    /// The name must not be used here: the message, and what to write instead.
+    fn path(&self, rule_file: &str, name: &str) -> Result<Option<PathBuf>, (String, String)> {
+        let parts = || Path::new(name).components();
+        let is_below = parts().all(|part| matches!(part, Component::Normal(_)));
+        if name.is_empty() || name.contains('\0') || !is_below || name.ends_with('/') {
+            let message = format!("config error, `values_file` is '{name}'");
+            let help = "write the path of a file in the directory of the rule file, or below, without `..`";
+            return Err((message, help.to_owned()));
+        }
+        match &self.lists {
+            Lists::Unread => Ok(None),
+            Lists::None => Err((
+                "config error, `values_file` in rules that are in no file".to_owned(),
+                "write the rules into a file, and the list beside it".to_owned(),
+            )),
+            Lists::BesideRules => {
+                let directory = Path::new(rule_file).parent().unwrap_or(Path::new(""));
+                Ok(Some(directory.join(name)))
+            }
+            Lists::InDirectory(None) => Err((
+                "config error, `values_file` over xDS, but no directory has lists".to_owned(),
+                "set rules.values_dir to the directory with the lists".to_owned(),
+            )),
+            Lists::InDirectory(Some(directory)) => match parts().count() {
+                1 => Ok(Some(directory.join(name))),
+                _ => Err((
+                    format!("config error, `values_file` is '{name}'"),
+                    "write the plain name of a file in rules.values_dir".to_owned(),
+                )),
+            },
+        }
+    }
+}
+
+/// What a file has.
+#[derive(Clone, Debug)]
+enum ListContent {
+    Good(Arc<ValueList>),
+    /// Lines with errors.
+    Bad(Arc<str>),
+    Unreadable(Arc<Unreadable>),
+}
+
+/// Why a file cannot be read, and what to do instead.
+#[derive(Debug)]
+struct Unreadable {
+    message: String,
+    help: String,
+    position: Option<Position>,
+}
+
+impl ListContent {
+    /// Parses what was read.
+    fn of(path: &Path, read: io::Result<Vec<u8>>) -> ListContent {
+        let text = match read {
+            Ok(bytes) => text_of(path, bytes),
+            Err(error) => {
+                return ListContent::Unreadable(Arc::new(Unreadable {
+                    message: format!("cannot be read: {error}"),
+                    help: "put the list there, or correct `values_file`".to_owned(),
+                    position: None,
+                }));
+            }
+        };
+        match text {
+            Ok(text) => {
+                let mut is_good = true;
+                let list = ValueList::parse(&text, |_| is_good = false);
+                match is_good {
+                    true => ListContent::Good(Arc::new(list)),
+                    false => ListContent::Bad(text.into()),
+                }
+            }
+            Err(Problem { message, help, position, .. }) => {
+                ListContent::Unreadable(Arc::new(Unreadable { message, help, position }))
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Rule files as authors have them: on their own, or in the ConfigMaps of a Kubernetes manifest.
+
+use std::sync::Arc;
+
+use super::RuleFile;
+use crate::syntax::document::Document;
+use crate::syntax::embedded_list::EmbeddedList;
+use crate::syntax::problem::{Problem, lines};
+use crate::syntax::tree::{Content, Node};
+use crate::syntax::yaml::Documents;
+use crate::syntax::yaml_help;
+
+/// A rule file, or one in a ConfigMap of a manifest: then its name is `MANIFEST#CONFIGMAP/ENTRY`.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    file: RuleFile,
+    /// The other entries of its ConfigMap.
+    lists: Option<Arc<[EmbeddedList]>>,
+}
+
+impl From<RuleFile> for SourceFile {
+    fn from(file: RuleFile) -> SourceFile {
+        SourceFile { file, lists: None }
+    }
+}
+
+impl Document for SourceFile {
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.file.text_bytes()
+    }
+
+    fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
+        self.file.tree(warn)
+    }
+
+    fn trees(&self, warn: &mut dyn FnMut(Problem)) -> Result<Vec<Option<Node<'_>>>, Problem> {
+        self.file.trees(warn)
+    }
+
+    fn lists(&self) -> Option<Arc<[EmbeddedList]>> {
+        self.lists.clone()
+    }
+
+    fn source_text(&self) -> Option<&str> {
+        self.file.source_text()
+    }
+
+    fn locate<'l>(_: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
+        RuleFile::locate(&[], problems)
+    }
+}
+
+impl SourceFile {
+    /// Returns the rule files of a manifest; of any other file, the file.
+    pub fn unpack(file: RuleFile, problems: &mut Vec<Problem>) -> Vec<SourceFile> {
+        match unpack(&file) {
+            None => vec![file.into()],
+            Some(Err(problem)) => {
+                problems.push(problem);
+                Vec::new()
+            }
+            Some(Ok(found)) => found,
+        }
+    }
+}
+
+/// Returns the rule files in the ConfigMaps of a manifest; none if the file is no manifest.
+fn unpack(file: &RuleFile) -> Option<Result<Vec<SourceFile>, Problem>> {
+    // Most files are no manifests: they are not parsed for that.
+    memchr::memmem::find(file.text.as_bytes(), b"apiVersion")?;
+    let mut found = Vec::new();
+    for (i, document) in Documents::new(&file.text).enumerate() {
+        let root = match document {
+            Ok(root) => root,
+            Err(_) if i == 0 => return None,
+            Err(error) => return Some(Err(yaml_help::problem(&file.name, &file.text, error))),
+        };
+        let Some(root) = root else { continue };
+        let is_object = get(&root, "apiVersion").is_some() && get(&root, "kind").is_some();
+        if !is_object && i == 0 {
+            return None;
+        }
+        add(&root, &file.name, &mut found);
+    }
+    Some(match found.is_empty() {
+        false => Ok(found),
+        true => Err(Problem::of_file(
+            &file.name,
+            "the manifest has no rules",
+            "put rules, with `domain` and `descriptors`, into the `data` of a ConfigMap, under names that end in .yaml or \
+             .yml",
+        )),
+    })
+}
+
+/// Adds the rule files of one object: a ConfigMap, or a list of objects.
+fn add(object: &Node<'_>, manifest: &str, found: &mut Vec<SourceFile>) {
+    let kind = get(object, "kind").and_then(Node::text).unwrap_or_default();
+    if kind == "List" || kind == "ConfigMapList" {
+        let items = get(object, "items").map(Node::content);
+        if let Some(Content::List(items)) = items {
+            items.iter().for_each(|item| add(item, manifest, found));
+        }
+    }
+    let Some(Content::Map(data)) = get(object, "data").map(Node::content) else { return };
+    if kind != "ConfigMap" {
+        return;
+    }
+    let config_map = get(object, "metadata").and_then(|metadata| get(metadata, "name"));
+    let config_map = config_map.and_then(Node::text).unwrap_or_default();
+    let (mut rules, mut lists) = (Vec::new(), Vec::new());
+    for (name, value) in data {
+        if let (Some(name), Some(text)) = (name.text(), value.text()) {
+            let path = format!("{manifest}#{config_map}/{name}");
+            match is_rule_file(name, text) {
+                true => rules.push(RuleFile { name: path, text: text.to_owned() }),
+                false => {
+                    lists.push(EmbeddedList { name: name.to_owned(), path, text: text.to_owned() });
+                }
+            }
+        }
+    }
+    let lists: Arc<[EmbeddedList]> = lists.into();
+    found.extend(rules.into_iter().map(|file| SourceFile { file, lists: Some(lists.clone()) }));
+}
+
+/// The keys at the top of a rule file.
+const TOP_KEYS: [&str; 2] = ["domain", "descriptors"];
+
+/// Whether an entry is a rule file by its name, which is not that of a test or an overlay, and by its keys: others are
+/// settings, or configurations of other programs.
+fn is_rule_file(name: &str, text: &str) -> bool {
+    let stem = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml"));
+    if stem.is_none_or(|stem| stem.ends_with(".test") || stem.ends_with(".overlay")) {
+        return false;
+    }
+    match Documents::new(text).next() {
+        Some(Ok(Some(root))) => TOP_KEYS.iter().any(|key| get(&root, key).is_some()),
+        Some(Ok(None)) | None => false,
+        // What cannot be read is reported if it is meant as rules.
+        Some(Err(_)) => lines(text).any(|line| TOP_KEYS.iter().any(|key| line.starts_with(key))),
+    }
+}
+
+fn get<'n, 'a>(map: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
+    let Content::Map(entries) = map.content() else { return None };
+    entries.iter().find(|(name, _)| name.text() == Some(key)).map(|(_, value)| value)
+}

@@ -1,0 +1,258 @@
+//! The xDS form of a rule file: builds the same tree from a message as the YAML reader builds from a
+//! text, with fields for positions.
+//!
+//! A message is never decoded as a whole: a descriptor of two bytes would take 400 in memory, and a
+//! small message can have a million of them. Each level is decoded when the tree reaches it; the
+//! levels below stay encoded until then.
+
+mod builder;
+mod field_path;
+mod message;
+mod metadata;
+
+use std::hash::{Hash, Hasher};
+
+use bytes::Bytes;
+use prost::{DecodeError, Message};
+
+use crate::model::keys::Key;
+use crate::model::proto as pb;
+use crate::syntax::document::Document;
+use crate::syntax::problem::Problem;
+use crate::syntax::tree::{Node, Style};
+use builder::{Builder, MAX_FIELDS, Map};
+pub use field_path::render_errors;
+use message::{Config, Descriptor, Named};
+
+/// The maximum nesting of messages: the default of Protobuf's decoders.
+const MAX_LEVELS: u32 = 100;
+
+/// Why a message is not a rule file.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Unreadable {
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error("messages are nested more than {MAX_LEVELS} levels deep")]
+    TooDeep,
+    #[error("it has more than {MAX_FIELDS} fields")]
+    TooManyFields,
+}
+
+impl Unreadable {
+    /// What to send instead.
+    const HELP: &str = "send the message as Protobuf encodes it, with at most 100 levels, or \
+                        split it into several";
+
+    /// Returns the problem of the resource of that name.
+    pub fn problem(&self, resource: &str) -> Problem {
+        let message = format!(
+            "the resource cannot be read as ratelimit.config.ratelimit.v3.RateLimitConfig: {self}"
+        );
+        Problem::of_file(resource, message, Unreadable::HELP)
+    }
+}
+
+/// About how long a YAML text is for each byte of a message with the same content.
+const TEXT_BYTES_PER_BYTE: usize = 3;
+
+/// A `RateLimitConfig` message. It is kept encoded, which takes far less memory than its tree.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// The name in problems.
+    pub name: String,
+    message: Bytes,
+}
+
+impl Resource {
+    /// Reads the name of a message: the one in it, or `name` if that is empty. The rest is decoded when its tree is
+    /// built.
+    ///
+    /// # Errors
+    /// The message cannot be decoded.
+    pub fn decode(message: Bytes, name: &str) -> Result<Resource, Unreadable> {
+        let found = Named::decode(&*message)?.name;
+        let name = if found.is_empty() { name.to_owned() } else { found };
+        Ok(Resource { name, message })
+    }
+}
+
+/// Hashes the name and the rules. Encoders may write the same rules in different bytes: those of
+/// maps in any order.
+impl Hash for Resource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+        if let Ok(root) = self.tree(&mut |_| {}) {
+            root.hash(state);
+        }
+    }
+}
+
+impl Document for Resource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.message.len().saturating_mul(TEXT_BYTES_PER_BYTE)
+    }
+
+    fn tree(&self, _: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
+        let config = Config::decode(self.message.clone()).map_err(Unreadable::from);
+        let root = config.and_then(|config| root(&mut Builder::default(), config));
+        root.map(Some).map_err(|error| error.problem(&self.name))
+    }
+
+    fn source_text(&self) -> Option<&str> {
+        None
+    }
+
+    fn locate<'l>(files: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
+        field_path::locate(files, problems)
+    }
+}
+
+fn root(builder: &mut Builder, config: Config) -> Result<Node<'static>, Unreadable> {
+    let position = builder.position();
+    let mut map = Map::default();
+    let key = builder.key("domain")?;
+    map.push((key, builder.scalar(config.domain, Style::Text)));
+    builder.add(&mut map, "charge", config.charge)?;
+    builder.add(&mut map, "on_store_failure", config.on_store_failure)?;
+    if !config.descriptors.is_empty() {
+        let key = builder.key("descriptors")?;
+        map.push((key, descriptors(builder, config.descriptors, MAX_LEVELS)?));
+    }
+    Ok(Node::map(position, map))
+}
+
+/// The list of descriptors of the last key.
+fn descriptors(
+    builder: &mut Builder,
+    messages: Vec<Bytes>,
+    levels: u32,
+) -> Result<Node<'static>, Unreadable> {
+    let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
+    let position = builder.position();
+    let mut items = Vec::with_capacity(messages.len());
+    for message in messages {
+        items.push(descriptor(builder, Descriptor::decode(message)?, levels)?);
+    }
+    Ok(Node::list(position, items))
+}
+
+fn descriptor(
+    builder: &mut Builder,
+    message: Descriptor,
+    levels: u32,
+) -> Result<Node<'static>, Unreadable> {
+    let position = builder.item()?;
+    let mut map = Map::default();
+    builder.add(&mut map, "key", message.key)?;
+    builder.add(&mut map, "value", message.value)?;
+    if !message.network.is_empty() {
+        let key = builder.key("network")?;
+        let position = builder.position();
+        let mut items = Vec::with_capacity(message.network.len());
+        for network in message.network {
+            builder.item()?;
+            items.push(builder.scalar(network, Style::Text));
+        }
+        map.push((key, Node::list(position, items)));
+    }
+    builder.add(&mut map, "values_file", message.values_file)?;
+    if let Some(group) = message.group {
+        let key = builder.key("group")?;
+        let (position, mut lengths) = (builder.position(), Map::default());
+        builder.add(&mut lengths, "v4", group.v4)?;
+        builder.add(&mut lengths, "v6", group.v6)?;
+        map.push((key, Node::map(position, lengths)));
+    }
+    if let Some(reserve) = message.reserve {
+        let key = builder.key("reserve")?;
+        map.push((key, self::reserve(builder, reserve)?));
+    }
+    builder.add(&mut map, "lease", message.lease)?;
+    for (key, flag) in [
+        ("shadow_mode", message.shadow_mode),
+        ("quota_mode", message.quota_mode),
+        ("detailed_metric", message.detailed_metric),
+        ("value_to_metric", message.value_to_metric),
+        ("share_threshold", message.share_threshold),
+    ] {
+        builder.add(&mut map, key, flag)?;
+    }
+    if !message.metadata.is_empty() {
+        let key = builder.key("metadata")?;
+        map.push((key, metadata::map(builder, message.metadata, levels)?));
+    }
+    if let Some(limit) = message.rate_limit {
+        let key = builder.key("rate_limit")?;
+        map.push((key, policy(builder, limit)?));
+    }
+    if !message.rate_limits.is_empty() {
+        let key = builder.key("rate_limits")?;
+        let position = builder.position();
+        let mut items = Vec::with_capacity(message.rate_limits.len());
+        for limit in message.rate_limits {
+            builder.item()?;
+            items.push(policy(builder, pb::RateLimitPolicy::decode(limit)?)?);
+        }
+        map.push((key, Node::list(position, items)));
+    }
+    if !message.descriptors.is_empty() {
+        let key = builder.key("descriptors")?;
+        map.push((key, descriptors(builder, message.descriptors, levels)?));
+    }
+    Ok(Node::map(position, map))
+}
+
+/// The fields of `reserve` that are set, as the map of the last key.
+fn reserve(
+    builder: &mut Builder,
+    reserve: pb::RateLimitReserve,
+) -> Result<Node<'static>, Unreadable> {
+    let (position, mut map) = (builder.position(), Map::default());
+    builder.add(&mut map, "id", reserve.id)?;
+    builder.add(&mut map, "settle", reserve.settle)?;
+    builder.add(&mut map, "estimate", reserve.estimate)?;
+    builder.add(&mut map, "at_least", reserve.at_least)?;
+    builder.add(&mut map, "at_most", reserve.at_most)?;
+    builder.add(&mut map, "timeout", reserve.timeout)?;
+    Ok(Node::map(position, map))
+}
+
+/// The fields of a limit that are set, as the map of the last key or item.
+fn policy(builder: &mut Builder, policy: pb::RateLimitPolicy) -> Result<Node<'static>, Unreadable> {
+    let position = builder.position();
+    let mut map = Map::default();
+    let number = Some(policy.requests_per_unit).filter(|number| *number != 0);
+    builder.add(&mut map, "requests_per_unit", number)?;
+    let without_unit =
+        policy.unlimited || policy.period.is_some() || policy.algorithm == "concurrency";
+    if policy.unit != 0 || !without_unit {
+        let unit = pb::RateLimitUnit::try_from(policy.unit);
+        // The reference reports an undefined number as it is.
+        let unit = unit.map_or_else(|_| policy.unit.to_string(), |unit| unit.as_str_name().into());
+        builder.add(&mut map, "unit", unit)?;
+    }
+    builder.add(&mut map, "unlimited", policy.unlimited)?;
+    builder.add(&mut map, "name", policy.name.clone())?;
+    if !policy.replaces.is_empty() {
+        let key = builder.key("replaces")?;
+        let position = builder.position();
+        let mut items = Vec::with_capacity(policy.replaces.len());
+        for replaced in &policy.replaces {
+            let position = builder.item()?;
+            let mut map = Map::default();
+            builder.add(&mut map, "name", replaced.name.clone())?;
+            items.push(Node::map(position, map));
+        }
+        map.push((key, Node::list(position, items)));
+    }
+    builder.add(&mut map, "algorithm", policy.algorithm.clone())?;
+    for (key, field) in Key::all().filter_map(|key| Some((key, key.field?))) {
+        builder.add(&mut map, key.name, field(&policy))?;
+    }
+    builder.add(&mut map, "shadow_mode", policy.shadow_mode)?;
+    Ok(Node::map(position, map))
+}

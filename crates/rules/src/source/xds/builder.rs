@@ -1,0 +1,77 @@
+//! Makes the nodes of a message's tree, and numbers and counts its fields.
+
+use std::borrow::Cow;
+
+use super::Unreadable;
+use crate::model::proto::FieldValue;
+use crate::syntax::position::Position;
+use crate::syntax::tree::{Node, Style};
+
+/// The maximum number of fields of a message, each of up to two nodes: a YAML file may have as many
+/// nodes.
+pub(crate) const MAX_FIELDS: u32 = (1 << 23) - 1;
+
+/// The entries of a map.
+pub(crate) type Map = Vec<(Node<'static>, Node<'static>)>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    fields: u32,
+}
+
+impl Builder {
+    /// The position of the last field, for its value.
+    pub fn position(&self) -> Position {
+        Position::Field(self.fields)
+    }
+
+    /// Counts a list item and returns its position.
+    ///
+    /// # Errors
+    ///
+    /// The resource has too many nodes.
+    pub fn item(&mut self) -> Result<Position, Unreadable> {
+        self.fields += 1;
+        if self.fields > MAX_FIELDS { Err(Unreadable::TooManyFields) } else { Ok(self.position()) }
+    }
+
+    /// Counts an entry of a map and returns its key.
+    ///
+    /// # Errors
+    ///
+    /// The resource has too many nodes.
+    pub fn key(&mut self, key: impl Into<Cow<'static, str>>) -> Result<Node<'static>, Unreadable> {
+        self.item()?;
+        Ok(self.scalar(key, Style::Text))
+    }
+
+    /// A scalar at the position of the last field.
+    pub fn scalar(&self, text: impl Into<Cow<'static, str>>, style: Style) -> Node<'static> {
+        Node::scalar(self.position(), text.into(), style)
+    }
+
+    /// Adds a field that is set to a map.
+    pub fn add(
+        &mut self,
+        map: &mut Map,
+        key: &'static str,
+        value: impl Into<FieldValue>,
+    ) -> Result<(), Unreadable> {
+        if let FieldValue(Some((text, style))) = value.into() {
+            map.push((self.key(key)?, self.scalar(text, style)));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_limited_in_number() {
+        let mut builder = Builder { fields: MAX_FIELDS - 1 };
+        assert_eq!(builder.item(), Ok(Position::Field(MAX_FIELDS)));
+        assert_eq!(builder.item(), Err(Unreadable::TooManyFields));
+    }
+}

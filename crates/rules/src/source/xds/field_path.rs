@@ -1,0 +1,153 @@
+//! Locates the problems of resources by the paths of their fields, such as
+//! `descriptors[1].rate_limit.unit (user=ann)`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::Resource;
+use crate::loaded::Loaded;
+use crate::syntax::document::Document;
+use crate::syntax::position::Position;
+use crate::syntax::problem::{Problem, Severity, truncate};
+use crate::syntax::problems::Omitted;
+use crate::syntax::tree::{Content, Node};
+
+/// The maximum length of a descriptor's key and value in a path.
+const MAX_NAME_BYTES: usize = 100;
+
+/// The paths of fields, by resource and position; none until found.
+type Paths<'f> = BTreeMap<(&'f str, Position), Option<String>>;
+
+/// Renders the listed errors, each with the resource, the field and the fix, and the number of the
+/// others.
+pub fn render_errors(loaded: &Loaded<Resource>) -> String {
+    let errors: Vec<&Problem> = loaded.listed(Severity::Error).collect();
+    let paths = find(&loaded.files, &errors);
+    let mut out = String::new();
+    for problem in errors {
+        let Problem { file, message, help, .. } = problem;
+        // A line is one of a list. Writing to a string cannot fail.
+        let _ = writeln!(out, "{}: error: {message}", problem.place());
+        if let Some(path) = problem.position.and_then(|position| path(&paths, file, position)) {
+            let _ = writeln!(out, "  at: {path}");
+        }
+        if let Some(first) = &problem.first {
+            let path = path(&paths, &first.file, first.position).unwrap_or_default();
+            let _ = writeln!(out, "  note: the first is at {}: {path}", first.file);
+        }
+        let _ = writeln!(out, "  help: {help}");
+    }
+    if let Some(summary) = (Omitted { warnings: 0, ..loaded.omitted }).summary() {
+        let _ = writeln!(out, "{summary}");
+    }
+    out
+}
+
+/// Returns problems with the resource and the path of the field.
+pub(crate) fn locate<'l>(
+    files: &'l [Resource],
+    problems: &[&'l Problem],
+) -> Vec<(String, &'l Problem)> {
+    let paths = find(files, problems);
+    let place = |problem: &Problem| {
+        let path = problem.position.and_then(|position| path(&paths, &problem.file, position));
+        path.map_or_else(|| problem.place(), |path| format!("{}: {path}", problem.file))
+    };
+    problems.iter().map(|problem| (place(problem), *problem)).collect()
+}
+
+fn path<'p>(paths: &'p Paths<'p>, file: &'p str, position: Position) -> Option<&'p str> {
+    paths.get(&(file, position))?.as_deref()
+}
+
+/// Finds the paths of all fields that problems refer to. The trees of their resources are built
+/// again: to keep the path of each node would take more memory than everything else.
+fn find<'l>(files: &'l [Resource], problems: &[&'l Problem]) -> Paths<'l> {
+    let mut paths = Paths::new();
+    for problem in problems {
+        if let Some(position) = problem.position {
+            paths.insert((&problem.file, position), None);
+        }
+        if let Some(first) = &problem.first {
+            paths.insert((&first.file, first.position), None);
+        }
+    }
+    for resource in files {
+        let name = resource.name.as_str();
+        let of_resource = (name, Position::Field(0))..=(name, Position::Field(u32::MAX));
+        if paths.range(of_resource).any(|(_, path)| path.is_none())
+            && let Ok(Some(root)) = resource.tree(&mut |_| {})
+        {
+            let mut walk = Walk { resource: name, paths: &mut paths, names: Vec::new() };
+            walk.map(&root, &mut String::new());
+        }
+    }
+    paths
+}
+
+struct Walk<'w, 'f> {
+    resource: &'f str,
+    paths: &'w mut Paths<'f>,
+    /// The names of the enclosing descriptors.
+    names: Vec<String>,
+}
+
+impl Walk<'_, '_> {
+    fn map(&mut self, node: &Node<'_>, path: &mut String) {
+        let Content::Map(entries) = node.content() else { return };
+        let length = path.len();
+        for (key, value) in entries {
+            let dot = if path.is_empty() { "" } else { "." };
+            *path += dot;
+            *path += key.text().unwrap_or_default();
+            self.record(key.position, path);
+            match value.content() {
+                Content::List(items) => self.list(items, path),
+                _ => self.map(value, path),
+            }
+            path.truncate(length);
+        }
+    }
+
+    fn list(&mut self, items: &[Node<'_>], path: &mut String) {
+        let length = path.len();
+        for (i, item) in items.iter().enumerate() {
+            // The search of the last item may include the fields after it, without effect.
+            let end = items.get(i + 1).map_or(Position::Field(u32::MAX), |next| next.position);
+            let of_item = (self.resource, item.position)..(self.resource, end);
+            if self.paths.range(of_item).next().is_none() {
+                continue;
+            }
+            let _ = write!(path, "[{i}]");
+            self.names.push(name(item));
+            self.record(item.position, path);
+            self.map(item, path);
+            self.names.pop();
+            path.truncate(length);
+        }
+    }
+
+    fn record(&mut self, position: Position, path: &str) {
+        let Some(found @ None) = self.paths.get_mut(&(self.resource, position)) else { return };
+        let names: Vec<&str> =
+            self.names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        *found = Some(match names.is_empty() {
+            true => path.to_owned(),
+            false => format!("{path} ({})", names.join(" > ")),
+        });
+    }
+}
+
+/// `key=value` of a descriptor; empty for other items.
+fn name(item: &Node<'_>) -> String {
+    let Content::Map(entries) = item.content() else { return String::new() };
+    let text = |wanted| {
+        let entry = entries.iter().find(|(key, _)| key.text() == Some(wanted));
+        entry.and_then(|(_, value)| value.text()).unwrap_or_default()
+    };
+    let (key, value) = (text("key"), text("value"));
+    let equals = if value.is_empty() { "" } else { "=" };
+    let mut name = format!("{key}{equals}{value}").escape_debug().to_string();
+    truncate(&mut name, MAX_NAME_BYTES);
+    name
+}
