@@ -34,7 +34,7 @@ use reload::MAX_WAITING;
 use weir_common::settled_files::Unsettled;
 use weir_common::throttle::Throttle;
 use weir_rules::source::RuleFile;
-use weir_rules::xds::{self, Resource};
+use weir_rules::xds::Resource;
 use weir_rules::{
     Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncate,
 };
@@ -267,7 +267,7 @@ impl Loader {
         let mut problems = self.new_problems();
         problems.of_files(found);
         let _loading = self.loading.lock();
-        self.load_from(UpdateSource::Files, files, problems, Loaded::render_errors, Present::Files)
+        self.load_from(UpdateSource::Files, files, problems, Present::Files)
     }
 
     /// Compiles and activates resources of a management server, as [`load`](Self::load) does files. A set that is
@@ -291,8 +291,8 @@ impl Loader {
         resources: Vec<Resource>,
         problems: Problems,
     ) -> Result<Summary, Rejection> {
-        let (source, render) = (UpdateSource::ManagementServer, xds::render_errors);
-        let loaded = self.load_from(source, resources, problems, render, Present::Resources);
+        let source = UpdateSource::ManagementServer;
+        let loaded = self.load_from(source, resources, problems, Present::Resources);
         loaded.map_err(|error| match error {
             NotLoaded::Rejected(rejection) => rejection,
             // Only of files: its server waits for an answer, so that such a set is rejected until then.
@@ -306,7 +306,6 @@ impl Loader {
         source: UpdateSource,
         files: Vec<D>,
         problems: Problems,
-        render_errors: fn(&Loaded<D>) -> String,
         present: fn(Vec<D>) -> Present,
     ) -> Result<Summary, NotLoaded> {
         let can_be_good = !problems.has_errors();
@@ -323,7 +322,7 @@ impl Loader {
         let now = SystemTime::now();
         let is_good = loaded.is_good();
         if !is_good {
-            let problems = render_errors(&loaded);
+            let problems = loaded.render_errors();
             let errors = loaded.count(Severity::Error);
             let message = match previous {
                 Some(_) => "new rules are rejected, the previous ones stay active",

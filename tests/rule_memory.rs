@@ -123,7 +123,7 @@ fn memory_for_messages_is_limited_by_their_size() {
     for (name, message) in messages::messages(SIZE) {
         check(name, || {
             let resource = xds::Resource::decode(message.into(), "resource").expect("a message");
-            read(resource, xds::render_errors)
+            read(resource, Loaded::render_errors)
         });
     }
 }

@@ -10,10 +10,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::describe::parameter_json;
-use crate::matcher::{Child, Group, MatcherNode, ValueSet};
+use crate::matcher::{Child, MatcherNode};
 use crate::model::keys::Key;
 use crate::model::keys::limits::parameters;
 use crate::model::rule::Rule;
+use crate::model::value_set::{Group, ValueSet};
 use crate::{Domain, RuleSet};
 use weir_limit::Limit;
 

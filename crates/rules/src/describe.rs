@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::matcher::{Group, MatchKind};
 use crate::model::keys::limits::{Parameter, ParameterValue, parameters};
 use crate::model::reserve::Reserve;
 use crate::model::rule::{Metadata, Rule};
+use crate::model::value_set::{Group, MatchKind};
 use crate::syntax::origin::Origin;
 use crate::{Domain, RuleSet};
 use weir_common::entry::OwnedEntry;

@@ -7,7 +7,6 @@ use crate::source::{RuleFile, Selection};
 use crate::syntax::document::Document;
 use crate::syntax::problem::{Problem, Severity};
 use crate::syntax::problems::{Omitted, Problems};
-use crate::syntax::render::render;
 use crate::{Options, RuleSet};
 
 /// The result of compiling files, or resources of a management server.
@@ -73,14 +72,13 @@ impl<D: Document> Loaded<D> {
 
     /// Renders problems in full, each with the line that it is in.
     pub fn render<'p>(&self, problems: impl Iterator<Item = &'p Problem>) -> String {
-        render(&self.files, problems)
+        D::render(&self.files, &problems.collect::<Vec<_>>())
     }
 
     /// Renders the listed errors in full, and the number of the others.
     pub fn render_errors(&self) -> String {
         let errors = self.listed(Severity::Error);
-        let omitted = Omitted { warnings: 0, ..self.omitted }.summary();
-        self.render(errors) + &omitted.map(|summary| summary + "\n").unwrap_or_default()
+        self.render(errors) + &Omitted { warnings: 0, ..self.omitted }.line()
     }
 }
 

@@ -15,19 +15,18 @@ mod value_sets;
 
 pub(crate) use keys::DescriptorKey;
 pub use trace::{Candidate, Level, Step, Trace, Within};
-pub use value_sets::Group;
-pub(crate) use value_sets::{KeyValue, Matched, SetKind, ValueSet};
+pub(crate) use value_sets::{KeyValue, Matched};
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 use memchr::memmem;
-use serde::{Deserialize, Serialize};
 
 use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::text_hash::hash;
+use crate::model::value_list::hash;
+use crate::model::value_set::{MatchKind, ValueSet};
 use crate::syntax::origin::Origin;
 use value_sets::ValueSets;
 use weir_common::entry::Entry;
@@ -115,28 +114,6 @@ struct Wildcard {
     child: u32,
     /// The literal parts around the stars: at least two.
     parts: Box<[Box<str>]>,
-}
-
-/// How an entry matches a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MatchKind {
-    /// The entry matched by its key and its value.
-    Value,
-    /// The value lies in the network of the descriptor.
-    Network,
-    /// The value is in the list of the descriptor.
-    List,
-    Wildcard,
-    /// The entry matched by its key alone.
-    Key,
-}
-
-impl MatchKind {
-    /// Whether only one value, or any, is meant: neither a pattern nor a set of values.
-    pub(crate) fn is_exact(self) -> bool {
-        matches!(self, MatchKind::Value | MatchKind::Key)
-    }
 }
 
 /// The rule that a descriptor matched.

@@ -6,11 +6,13 @@
 //! all and is reported.
 
 mod apply;
+mod limit_maps;
 mod patch;
 mod patcher;
 mod report;
 
 pub(super) use apply::PatchedKeys;
+pub(super) use limit_maps::{KeyNodes, LimitMaps};
 pub(super) use patch::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 pub(super) use patcher::Patcher;
 pub use report::OverlayReport;
@@ -21,10 +23,9 @@ use std::sync::Arc;
 use crate::Options;
 use crate::read::{Budget, Reader};
 use crate::source::{FileKind, RuleFile, Selection};
-use crate::syntax::document::Document;
+use crate::syntax::document::{Document, render};
 use crate::syntax::problem::Problem;
 use crate::syntax::problems::{Omitted, Problems};
-use crate::syntax::render;
 
 /// Valid overlay files.
 #[derive(Clone, Debug, Default)]
@@ -82,7 +83,7 @@ impl Overlay {
 
     /// Renders problems with the overlay in full, each with the line that it is in.
     pub fn render(&self, report: &OverlayReport) -> String {
-        render(&self.files, &report.problems, report.omitted)
+        render_all(&self.files, &report.problems, report.omitted)
     }
 
     pub(super) fn into_files(self) -> Arc<[RuleFile]> {
@@ -98,13 +99,12 @@ impl Overlay {
 impl OverlayError {
     /// Renders all problems in full, and the number of those that are not listed.
     pub fn render(&self) -> String {
-        render(&self.files, &self.problems, self.omitted)
+        render_all(&self.files, &self.problems, self.omitted)
     }
 }
 
-fn render(files: &[RuleFile], problems: &[Problem], omitted: Omitted) -> String {
-    let rendered = render::render(files, problems.iter());
-    rendered + &omitted.summary().map(|summary| summary + "\n").unwrap_or_default()
+fn render_all(files: &[RuleFile], problems: &[Problem], omitted: Omitted) -> String {
+    render(files, &problems.iter().collect::<Vec<_>>()) + &omitted.line()
 }
 
 fn parse(files: &[RuleFile], options: &Options, problems: &mut Problems) -> Vec<Patch> {

@@ -15,8 +15,10 @@ use crate::syntax::problem::{Problem, Severity, lines};
 use crate::syntax::tree::Node;
 use crate::syntax::yaml::Documents;
 use crate::syntax::yaml_help;
-use crate::to_yaml::YAML_HEADER;
 use weir_common::regular;
+
+/// The first line of [`RuleSet::to_yaml`](crate::RuleSet::to_yaml). Of a file that starts with it, all YAML documents are read.
+pub const YAML_HEADER: &str = "# The active rules of weir: one YAML document for each domain.\n";
 
 /// A rule file.
 #[derive(Clone, Debug, Hash)]

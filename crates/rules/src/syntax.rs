@@ -1,12 +1,10 @@
 //! How rules are written: documents, their trees with positions, and the problems with them.
 
 pub(crate) mod document;
-pub(crate) mod embedded_list;
 pub(crate) mod origin;
 pub(crate) mod position;
 pub(crate) mod problem;
 pub(crate) mod problems;
-pub(crate) mod render;
 pub mod tree;
 pub mod values;
 pub mod yaml;

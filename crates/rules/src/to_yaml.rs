@@ -9,13 +9,12 @@ mod scalar;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use crate::matcher::{Child, Group, MatcherNode, SetKind, ValueSet};
+use crate::matcher::{Child, MatcherNode};
 use crate::model::rule::Rule;
+use crate::model::value_set::{Group, SetKind, ValueSet};
+use crate::source::YAML_HEADER;
 use crate::{Domain, RuleSet};
 use scalar::{json, text};
-
-/// The first line of [`RuleSet::to_yaml`]. Of a file that starts with it, all YAML documents are read.
-pub const YAML_HEADER: &str = "# The active rules of weir: one YAML document for each domain.\n";
 
 /// What comes before each document.
 const SEPARATOR: &str = "---\n";

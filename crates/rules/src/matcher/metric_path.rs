@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{KeyValue, MatchKind, Matched, MatcherNode};
+use super::{KeyValue, Matched, MatcherNode};
 use crate::model::rule::Rule;
+use crate::model::value_set::MatchKind;
 use weir_common::entry::Entry;
 
 impl MatcherNode {

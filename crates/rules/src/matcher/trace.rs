@@ -6,9 +6,10 @@
 use std::fmt;
 
 use super::value_sets::FoundInSet;
-use super::{Child, Joined, MatchKind, MatcherNode};
+use super::{Child, Joined, MatcherNode};
 use crate::model::reserve::ReserveStep;
 use crate::model::rule::Rule;
+use crate::model::value_set::MatchKind;
 use crate::syntax::origin::Origin;
 use weir_common::entry::Entry;
 use weir_common::network::Network;

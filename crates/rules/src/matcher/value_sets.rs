@@ -12,65 +12,12 @@ use std::iter;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashTable};
-use serde::{Deserialize, Serialize};
 
-use super::{Child, MatchKind, MatcherNode, rehash};
+use super::{Child, MatcherNode, rehash};
 use crate::model::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
-use crate::model::text_hash::hash;
-use crate::model::value_list::ValueList;
+use crate::model::value_list::{ValueList, hash};
+use crate::model::value_set::{MatchKind, SetKind};
 use weir_common::network::{Network, ipv4};
-
-/// The values that a descriptor matches, if it has `network` or `values_file`.
-#[derive(Clone, Debug)]
-pub(crate) struct ValueSet {
-    pub kind: SetKind,
-    pub group: Group,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum SetKind {
-    Network(Network),
-    List(Arc<ValueList>),
-}
-
-/// The lengths of the prefixes by which addresses are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
-    pub v4: u8,
-    pub v6: u8,
-}
-
-impl Default for Group {
-    fn default() -> Self {
-        Group { v4: 32, v6: 128 }
-    }
-}
-
-impl Group {
-    /// Returns the network by which another one is counted that matched by a prefix of this length. It is never
-    /// larger than that: it may be the network of another descriptor.
-    fn of(self, network: &Network, matched_len: u8) -> Network {
-        network.truncate(self.v4.max(matched_len), self.v6.max(matched_len))
-    }
-}
-
-impl ValueSet {
-    /// The list, and not a network.
-    pub fn list(&self) -> Option<&ValueList> {
-        match &self.kind {
-            SetKind::List(list) => Some(list),
-            SetKind::Network(_) => None,
-        }
-    }
-
-    /// Returns how entries match the set.
-    pub fn match_kind(&self) -> MatchKind {
-        match self.kind {
-            SetKind::Network(_) => MatchKind::Network,
-            SetKind::List(_) => MatchKind::List,
-        }
-    }
-}
 
 /// A child that an entry matches, and how.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
 use hashbrown::HashTable;
+use siphasher::sip::SipHasher13;
 
 use super::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
-use super::text_hash::hash;
 use crate::syntax::position::Position;
 use crate::syntax::problem::lines;
 use weir_common::network::{Network, NetworkError};
@@ -110,6 +110,14 @@ impl Text {
     fn of(self, buffer: &str) -> &str {
         buffer.get(self.start as usize..(self.start + self.len) as usize).unwrap_or_default()
     }
+}
+
+/// Hashes the concatenation of texts. SipHash reads bytes as one stream, so boundaries between the texts
+/// do not matter. Its key may be public, because only rules are inserted.
+pub(crate) fn hash(texts: &[&str]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    texts.iter().for_each(|text| hasher.write(text.as_bytes()));
+    hasher.finish()
 }
 
 /// Returns the fingerprint of a file.

@@ -2,8 +2,8 @@
 
 use std::slice;
 
+use super::limit_maps::{KeyNodes, LimitMaps, changed};
 use super::patch::Patch;
-use crate::read::{KeyNodes, LimitMaps};
 use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, Severity};
@@ -20,8 +20,8 @@ impl<'n> PatchedKeys<'n> {
     /// A copy whose nodes are all at the position.
     pub fn moved(&self, position: Position) -> PatchedKeys<'n> {
         PatchedKeys {
-            rule: moved(&self.rule, position),
-            limits: self.limits.as_ref().map(|limits| moved_limits(limits, position)),
+            rule: changed(&self.rule, |node| node.moved(position)),
+            limits: self.limits.as_ref().map(|limits| limits.changed(|node| node.moved(position))),
         }
     }
 
@@ -37,7 +37,7 @@ impl<'n> PatchedKeys<'n> {
         set(&mut self.rule, &patch.rule_keys);
         if let Some(limits) = &patch.limits {
             self.limits = limits.as_ref().map(|limits| match position {
-                Some(position) => moved_limits(limits, position),
+                Some(position) => limits.changed(|node| node.moved(position)),
                 None => limits.clone(),
             });
         }
@@ -85,19 +85,6 @@ impl<'n> PatchedKeys<'n> {
             }
         }
         fields
-    }
-}
-
-fn moved<'n>(keys: &KeyNodes<'n>, position: Position) -> KeyNodes<'n> {
-    keys.iter().map(|(key, node)| (*key, node.moved(position))).collect()
-}
-
-fn moved_limits<'n>(limits: &LimitMaps<'n>, position: Position) -> LimitMaps<'n> {
-    match limits {
-        LimitMaps::One(keys) => LimitMaps::One(moved(keys, position)),
-        LimitMaps::Several(items) => {
-            LimitMaps::Several(items.iter().map(|keys| moved(keys, position)).collect())
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::read::{KeyNodes, LimitMaps};
+use super::limit_maps::{KeyNodes, LimitMaps};
 use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
 use weir_common::failure::OnStoreFailure;

@@ -14,7 +14,6 @@ use crate::model::keys::{Key, Section};
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
 use fields::Fields;
-pub(crate) use patch::{KeyNodes, LimitMaps};
 use weir_limit::{AlgorithmKind, Limit, Unit};
 
 /// The most limits of one rule.

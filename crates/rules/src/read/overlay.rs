@@ -281,7 +281,8 @@ impl Reader<'_> {
         // What depends on the rule is checked with the rule.
         let rule = OfRule { key: hold_id(node).unwrap_or_default(), reserves: false };
         self.rate_limit(&nodes.0, nodes.1, rule);
-        patch.limits = Some(self.limit_maps(&nodes.0, nodes.1).map(|maps| maps.detached()));
+        patch.limits =
+            Some(self.limit_maps(&nodes.0, nodes.1).map(|maps| maps.changed(Node::detached)));
     }
 
     fn check_rule_key(&mut self, key: &str, node: &Node<'_>) {

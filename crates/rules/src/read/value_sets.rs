@@ -2,9 +2,9 @@
 
 use super::Reader;
 use super::values::{is_null, text_of};
-use crate::matcher::{Group, SetKind};
 use crate::model::keys::Section;
 use crate::model::value_list::network_problem;
+use crate::model::value_set::{Group, SetKind};
 use crate::source::lists::ListError;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, Severity};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{MAX_FILE_BYTES, text_of};
 use crate::model::value_list::{LineError, ValueList};
-use crate::syntax::embedded_list::EmbeddedList;
+use crate::syntax::document::EmbeddedList;
 use crate::syntax::position::Position;
 use crate::syntax::problem::Problem;
 pub use watched::WatchedLists;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::RuleFile;
 use crate::syntax::document::Document;
-use crate::syntax::embedded_list::EmbeddedList;
+use crate::syntax::document::EmbeddedList;
 use crate::syntax::problem::{Problem, lines};
 use crate::syntax::tree::{Content, Node};
 use crate::syntax::yaml::Documents;

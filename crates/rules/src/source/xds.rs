@@ -21,7 +21,6 @@ use crate::syntax::document::Document;
 use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Node, Style};
 use builder::{Builder, MAX_FIELDS, Map};
-pub use field_path::render_errors;
 use message::{Config, Descriptor, Named};
 
 /// The maximum nesting of messages: the default of Protobuf's decoders.
@@ -104,6 +103,10 @@ impl Document for Resource {
 
     fn source_text(&self) -> Option<&str> {
         None
+    }
+
+    fn render(files: &[Self], problems: &[&Problem]) -> String {
+        field_path::render(files, problems)
     }
 
     fn locate<'l>(files: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {

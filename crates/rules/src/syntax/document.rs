@@ -1,9 +1,9 @@
-//! The forms in which rules arrive: files and xDS resources.
+//! The forms in which rules arrive: files and xDS resources, and their problems with the lines that they are in.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::embedded_list::EmbeddedList;
-use super::problem::Problem;
+use super::problem::{self, Problem};
 use super::tree::Node;
 
 /// A file or a resource with the rules of one domain.
@@ -40,4 +40,58 @@ pub trait Document: Sized {
     /// Returns listed problems with their positions: `file:line:column`, or the resource and the
     /// path of the field.
     fn locate<'l>(files: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)>;
+
+    /// Renders problems in full, each with what it is about.
+    fn render(files: &[Self], problems: &[&Problem]) -> String {
+        render(files, problems)
+    }
+}
+
+/// A list of values in a manifest: an entry of the ConfigMap of a rule file, which names it.
+#[derive(Clone, Debug)]
+pub struct EmbeddedList {
+    pub(crate) name: String,
+    /// The name in problems.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// Renders problems with files in full, each with the line that it is in.
+pub(crate) fn render(files: &[impl Document], problems: &[&Problem]) -> String {
+    let lines = lines(files, problems);
+    let mut out = String::new();
+    for problem in problems {
+        let line = problem.position.and_then(|position| {
+            lines.get(&(problem.file.as_str(), position.line()?)).copied().flatten()
+        });
+        out += &problem.render(line);
+        out.push('\n');
+    }
+    out
+}
+
+/// Finds the lines that problems are in, by file and number, in one pass through each file: files may
+/// be large.
+fn lines<'l>(
+    files: &'l [impl Document],
+    problems: &[&'l Problem],
+) -> BTreeMap<(&'l str, u32), Option<&'l str>> {
+    let key = |problem: &&'l Problem| Some((problem.file.as_str(), problem.position?.line()?));
+    let mut found: BTreeMap<(&str, u32), Option<&str>> =
+        problems.iter().filter_map(key).map(|key| (key, None)).collect();
+    // ConfigMaps of one name may have entries of one name.
+    let mut seen = HashSet::new();
+    for file in files {
+        let name = file.name();
+        let Some(text) = file.source_text().filter(|_| seen.insert(name)) else { continue };
+        let Some((&(_, last), _)) = found.range((name, 0)..=(name, u32::MAX)).next_back() else {
+            continue;
+        };
+        for (number, line) in (1..=last).zip(problem::lines(text)) {
+            if let Some(wanted) = found.get_mut(&(name, number)) {
+                wanted.get_or_insert(line);
+            }
+        }
+    }
+    found
 }

@@ -15,6 +15,16 @@ pub enum Severity {
     Warning,
 }
 
+impl Severity {
+    /// `error` or `warning`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
 /// An error or a warning about one file or resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -136,7 +146,6 @@ impl fmt::Display for Problem {
         if let Some(Position::Line { line, column }) = self.position {
             write!(f, "{line}:{column}:")?;
         }
-        let severity = if self.is_error() { "error" } else { "warning" };
-        write!(f, " {severity}: {}", escape(&self.message))
+        write!(f, " {}: {}", self.severity.name(), escape(&self.message))
     }
 }

@@ -135,11 +135,17 @@ impl Problems {
 }
 
 impl Omitted {
+    /// The number of problems of a severity.
     pub(crate) fn of(self, severity: Severity) -> usize {
         match severity {
             Severity::Error => self.errors,
             Severity::Warning => self.warnings,
         }
+    }
+
+    /// The [`summary`](Self::summary) as a line; empty if all are listed.
+    pub(crate) fn line(self) -> String {
+        self.summary().map_or_else(String::new, |summary| summary + "\n")
     }
 
     /// `12 more errors and 1 more warning are not listed`; none if all are.

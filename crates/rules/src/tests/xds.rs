@@ -10,7 +10,7 @@ use prost_types::{Struct, Value, value::Kind};
 use super::{compile, describe};
 use crate::proto as pb;
 use crate::xds::Resource;
-use crate::{Loaded, Options, Problem, Problems, RuleSet, compare, xds};
+use crate::{Loaded, Options, Problem, Problems, RuleSet, compare};
 
 fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
     pb::RateLimitPolicy { unit, requests_per_unit, ..Default::default() }
@@ -197,7 +197,7 @@ fn problems_are_located_by_field_paths() {
     let mut problems = Problems::default();
     problems.of_files([missing]);
     let loaded = Loaded::compile(files, problems, &Options::default(), None);
-    let reported = xds::render_errors(&loaded);
+    let reported = loaded.render_errors();
     let first = "other: error: it is not there\n  help: send it\nshop-rules: error: ";
     assert!(reported.starts_with(first), "{reported}");
     for place in [
@@ -217,7 +217,7 @@ fn both_positions_of_a_duplicate_are_field_paths() {
     let files = vec![first, resource(&second)];
     let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
     assert_eq!(
-        xds::render_errors(&loaded),
+        loaded.render_errors(),
         "shop-rules: error: duplicate descriptor composite key 'd.k'
   at: descriptors[1].key (k)
   note: the first is at shop-rules: descriptors[0].key (k)
@@ -344,7 +344,7 @@ fn reserve_has_a_field() {
     let wrong = pb::RateLimitReserve { at_most: Some(0), timeout: nanos, ..full };
     let files = vec![resource(&with(wrong))];
     let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
-    let reported = xds::render_errors(&loaded);
+    let reported = loaded.render_errors();
     for field in ["at_most", "timeout"] {
         let place = format!("\n  at: descriptors[0].reserve.{field} (k)\n");
         assert!(reported.contains(&place), "{place}: {reported}");
@@ -355,7 +355,7 @@ fn reserve_has_a_field() {
     let drains = pb::RateLimitDescriptor { reserve: some, ..descriptor("k", drains) };
     let files = vec![resource(&config(vec![drains]))];
     let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
-    let reported = xds::render_errors(&loaded);
+    let reported = loaded.render_errors();
     assert!(reported.contains("gcra beside `reserve`"), "{reported}");
     assert!(reported.contains("at: descriptors[0].rate_limit.algorithm (k)"), "{reported}");
 }
@@ -373,7 +373,7 @@ fn lease_has_a_field() {
     let wrong = pb::RateLimitDescriptor { lease: Some(true), ..descriptor("k", log) };
     let files = vec![resource(&config(vec![wrong]))];
     let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
-    let reported = xds::render_errors(&loaded);
+    let reported = loaded.render_errors();
     assert!(reported.contains("\n  at: descriptors[0].lease (k)\n"), "{reported}");
 }
 
@@ -395,7 +395,7 @@ fn networks_have_fields() {
     let files =
         vec![resource(&config(vec![with(&["::/0", "10.0.0.1/8"], length(Some(33), None))]))];
     let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
-    let reported = xds::render_errors(&loaded);
+    let reported = loaded.render_errors();
     for place in ["descriptors[0].network[1] (ip)", "descriptors[0].group.v4 (ip)"] {
         assert!(reported.contains(&format!("\n  at: {place}\n")), "{place}: {reported}");
     }

@@ -1,4 +1,4 @@
-//! Limits as patches change them: the keys of each, without the places where they are written.
+//! Reads limits as patches change them: the keys of each, without the places where they are written.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,10 @@ use super::super::values::is_null;
 use super::MAX_LIMITS;
 use super::fields::Fields;
 use crate::model::keys::Section;
+use crate::overlay::{KeyNodes, LimitMaps};
 use crate::syntax::position::Position;
 use crate::syntax::tree::Node;
 use weir_limit::{Calendar, Unit};
-
-/// Keys and their values.
-pub(crate) type KeyNodes<'n> = Vec<(&'static str, Node<'n>)>;
-
-/// The keys of the limits of a rule.
-#[derive(Clone, Debug)]
-pub(crate) enum LimitMaps<'n> {
-    /// The nodes of `rate_limit`.
-    One(KeyNodes<'n>),
-    /// The nodes of each item of `rate_limits`.
-    Several(Vec<KeyNodes<'n>>),
-}
-
-impl LimitMaps<'_> {
-    /// A copy that does not borrow the text of a file.
-    pub(crate) fn detached(&self) -> LimitMaps<'static> {
-        let detached = |keys: &KeyNodes<'_>| -> KeyNodes<'static> {
-            keys.iter().map(|(key, node)| (*key, node.detached())).collect()
-        };
-        match self {
-            LimitMaps::One(keys) => LimitMaps::One(detached(keys)),
-            LimitMaps::Several(items) => LimitMaps::Several(items.iter().map(detached).collect()),
-        }
-    }
-}
 
 impl Reader<'_> {
     /// Returns the keys of `rate_limit` or `rate_limits`; none without limits.

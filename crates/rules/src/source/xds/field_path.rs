@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::Resource;
-use crate::loaded::Loaded;
 use crate::syntax::document::Document;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, Severity, truncate};
-use crate::syntax::problems::Omitted;
+use crate::syntax::problem::{Problem, truncate};
 use crate::syntax::tree::{Content, Node};
 
 /// The maximum length of a descriptor's key and value in a path.
@@ -18,16 +16,15 @@ const MAX_NAME_BYTES: usize = 100;
 /// The paths of fields, by resource and position; none until found.
 type Paths<'f> = BTreeMap<(&'f str, Position), Option<String>>;
 
-/// Renders the listed errors, each with the resource, the field and the fix, and the number of the
-/// others.
-pub fn render_errors(loaded: &Loaded<Resource>) -> String {
-    let errors: Vec<&Problem> = loaded.listed(Severity::Error).collect();
-    let paths = find(&loaded.files, &errors);
+/// Renders problems, each with the resource, the field and the fix.
+pub(super) fn render(files: &[Resource], problems: &[&Problem]) -> String {
+    let paths = find(files, problems);
     let mut out = String::new();
-    for problem in errors {
+    for problem in problems {
         let Problem { file, message, help, .. } = problem;
+        let severity = problem.severity.name();
         // A line is one of a list. Writing to a string cannot fail.
-        let _ = writeln!(out, "{}: error: {message}", problem.place());
+        let _ = writeln!(out, "{}: {severity}: {message}", problem.place());
         if let Some(path) = problem.position.and_then(|position| path(&paths, file, position)) {
             let _ = writeln!(out, "  at: {path}");
         }
@@ -36,9 +33,6 @@ pub fn render_errors(loaded: &Loaded<Resource>) -> String {
             let _ = writeln!(out, "  note: the first is at {}: {path}", first.file);
         }
         let _ = writeln!(out, "  help: {help}");
-    }
-    if let Some(summary) = (Omitted { warnings: 0, ..loaded.omitted }).summary() {
-        let _ = writeln!(out, "{summary}");
     }
     out
 }
