@@ -14,9 +14,11 @@
 //! - `reply`: the answers that a request waits for
 //! - `trip_span`: the span of a round trip, for a request that is recorded
 //!
-//! Reading and resetting a state (`states`) has connections of its own (`direct`).
+//! Operators' commands, and what replicas share, have a connection of their own (`admin`): `states`, `shared_table`,
+//! `replica_texts`.
 
 mod access;
+mod admin;
 mod batch;
 mod cancel;
 mod cluster;
@@ -25,7 +27,6 @@ mod connection;
 mod connections;
 mod context;
 mod counts;
-mod direct;
 mod key;
 mod log;
 mod master;
@@ -50,13 +51,13 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
 pub use self::access::{Access, Endpoint, Login, PasswordFile, Tls};
+use self::admin::AdminConnections;
 use self::batch::{Group, PendingCharge};
 use self::cancel::CancelOnDrop;
 use self::connection::Connection;
 use self::connections::ThreadConnections;
 use self::context::RedisContext;
 pub use self::counts::RedisCounts;
-use self::direct::DirectConnections;
 pub use self::options::{Clock, Options, Topology};
 use self::reply::{AllAnswers, Reply};
 use super::leases::{LeaseCharge, Leasing};
@@ -70,8 +71,7 @@ pub struct RedisStore {
     /// One for each serving thread, started at its first use, on the current runtime.
     connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
-    /// The connections over which states are read and reset.
-    direct: DirectConnections,
+    admin: AdminConnections,
     /// The name of this process's text among those of replicas.
     replica_id: String,
 }
@@ -81,9 +81,9 @@ impl RedisStore {
     pub fn new(options: Options) -> RedisStore {
         let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
-        let (next_group, direct) = (AtomicU32::new(1), DirectConnections::new());
+        let (next_group, admin) = (AtomicU32::new(1), AdminConnections::new());
         let replica_id = replica_texts::random_id();
-        RedisStore { shared, connections, next_group, direct, replica_id }
+        RedisStore { shared, connections, next_group, admin, replica_id }
     }
 
     /// Returns the counts for metrics.

@@ -1,14 +1,12 @@
 //! Reads and resets single keys.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::RedisStore;
 use super::batch::{StoredKey, holds_key, record_key, reset_key};
 use super::connection::parse_time;
-use super::options::Clock;
 use super::round_trip::CALLER_CLOCK_SLACK_MS;
 use super::script::{READ, RESET};
 use crate::StoreError;
@@ -26,27 +24,6 @@ impl RedisStore {
         StoredKey::new(&self.shared.options, &key.key, key.plan, key.together)
     }
 
-    /// Returns the time that scripts go by; 0 for that of the server.
-    fn script_time(&self) -> Micros {
-        match self.shared.options.clock {
-            Clock::Server => 0,
-            Clock::Caller => self.shared.options.wall.now(),
-        }
-    }
-
-    /// Sends a command about a key, over a connection of its own.
-    pub(super) async fn send_directly(
-        &self,
-        slot: u16,
-        command: &Cmd,
-        budget: Duration,
-    ) -> Result<Value, StoreError> {
-        // Those of any thread know the server.
-        let connected = self.connections.iter().find_map(OnceLock::get);
-        let connections = connected.unwrap_or_else(|| self.connections());
-        let destination = connections.destination(slot);
-        self.direct.send(&self.shared, destination, command, budget).await
-    }
 }
 
 impl States for RedisStore {
@@ -64,7 +41,7 @@ impl States for RedisStore {
         let mut command = redis::cmd("EVAL");
         command.arg(READ).arg(keys.len()).arg(&keys);
         command.arg(now / SECOND).arg(now % SECOND);
-        let reply = self.send_directly(stored.slot, &command, budget).await?;
+        let reply = self.ask_about_state(stored.slot, &command, budget).await?;
         let read = Reading::parse(reply, &key);
         let state = read.and_then(|read| {
             let state = read.state(key.plan)?;
@@ -90,7 +67,7 @@ impl States for RedisStore {
         } else {
             command.arg(keys);
         }
-        self.send_directly(stored.slot, &command, budget).await?;
+        self.ask_about_state(stored.slot, &command, budget).await?;
         Ok(())
     }
 }
