@@ -33,6 +33,7 @@ mod master;
 mod open_windows;
 mod operations;
 mod options;
+mod per_second;
 mod replica_texts;
 mod reply;
 mod round_trip;
@@ -74,6 +75,8 @@ pub struct RedisStore {
     admin: AdminConnections,
     /// The name of this process's text among those of replicas.
     replica_id: String,
+    /// The Redis of limits of one second, if it is another one.
+    per_second: Option<Box<RedisStore>>,
 }
 
 impl RedisStore {
@@ -83,7 +86,7 @@ impl RedisStore {
         let shared = Arc::new(RedisContext::new(options));
         let (next_group, admin) = (AtomicU32::new(1), AdminConnections::new());
         let replica_id = replica_texts::random_id();
-        RedisStore { shared, connections, next_group, admin, replica_id }
+        RedisStore { shared, connections, next_group, admin, replica_id, per_second: None }
     }
 
     /// Returns the counts for metrics.
@@ -138,10 +141,9 @@ impl RedisStore {
         let id = NonZeroU32::new(self.next_group.fetch_add(1, Ordering::Relaxed));
         Group { id: id.unwrap_or(NonZeroU32::MIN), quota_passes }
     }
-}
 
-impl Store for RedisStore {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    /// Charges a batch, whatever its plans.
+    async fn charge_here(&self, batch: Batch<'_>, answers: &mut Answers) {
         let connections = self.connections();
         let deadline = Instant::now().checked_add(batch.budget);
         let whole = batch.budget.saturating_add(batch.waited);
@@ -170,12 +172,22 @@ impl Store for RedisStore {
     }
 }
 
+impl Store for RedisStore {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        match &self.per_second {
+            Some(second) if !batch.together => self.charge_both(second, batch, answers).await,
+            _ => self.charge_here(batch, answers).await,
+        }
+    }
+}
+
 impl Leasing for RedisStore {
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
-        let (options, reply) = (&self.shared.options, Reply::to_lease(lease.clone()));
+        let store = self.store_of(lease.plan(), false);
+        let (options, reply) = (&store.shared.options, Reply::to_lease(lease.clone()));
         let pending =
             lease.with_charge(|charge| PendingCharge::new(options, charge, &reply, 0, false));
-        self.connections().push([pending]);
+        store.connections().push([pending]);
     }
 }
 

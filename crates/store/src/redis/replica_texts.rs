@@ -11,7 +11,7 @@ use redis::{Cmd, Pipeline, RedisError, RedisResult};
 use super::options::Options;
 use super::{RedisStore, key};
 use crate::StoreError;
-use crate::replica_texts::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
+use crate::shared::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
 use weir_common::random::random_bytes;
 
 /// How long a text is kept unless it is written again.

@@ -130,10 +130,7 @@ impl RedisStore {
 }
 
 /// Reads all rows, over one connection: the cursor of a scan means nothing to another server.
-async fn scan(
-    mut link: MultiplexedConnection,
-    key: &str,
-) -> RedisResult<HashMap<String, Vec<u8>>> {
+async fn scan(mut link: MultiplexedConnection, key: &str) -> RedisResult<HashMap<String, Vec<u8>>> {
     let (mut rows, mut cursor) = (HashMap::<String, Vec<u8>>::new(), 0);
     loop {
         let mut command = redis::cmd("HSCAN");

@@ -23,7 +23,6 @@ impl RedisStore {
     fn stored_key(&self, key: &StateKey<'_>) -> StoredKey {
         StoredKey::new(&self.shared.options, &key.key, key.plan, key.together)
     }
-
 }
 
 impl States for RedisStore {
@@ -34,14 +33,15 @@ impl States for RedisStore {
         spans: &[Micros],
         budget: Duration,
     ) -> Result<KeyState, StoreError> {
-        let stored = self.stored_key(&key);
+        let store = self.store_of(key.plan, key.together);
+        let stored = store.stored_key(&key);
         let mut keys = keys(&stored, key.plan);
         keys.extend(key.id.map(|id| record_key(&stored.text, id).to_vec()));
-        let now = self.script_time();
+        let now = store.script_time();
         let mut command = redis::cmd("EVAL");
         command.arg(READ).arg(keys.len()).arg(&keys);
         command.arg(now / SECOND).arg(now % SECOND);
-        let reply = self.ask_about_state(stored.slot, &command, budget).await?;
+        let reply = store.ask_about_state(stored.slot, &command, budget).await?;
         let read = Reading::parse(reply, &key);
         let state = read.and_then(|read| {
             let state = read.state(key.plan)?;
@@ -49,25 +49,26 @@ impl States for RedisStore {
             Some((read.now, state, reserved))
         });
         let Some((now, state, reservation)) = state else {
-            self.shared.log.key_failed(StoreError::Corrupt, &stored.text, &[]);
+            store.shared.log.key_failed(StoreError::Corrupt, &stored.text, &[]);
             return Err(StoreError::Corrupt);
         };
         Ok(KeyState { reservation, ..key.plan.inspect(&state, now, spans) })
     }
 
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        let stored = self.stored_key(&key);
+        let store = self.store_of(key.plan, key.together);
+        let stored = store.stored_key(&key);
         let keys = keys(&stored, key.plan);
         let mut command = redis::cmd("DEL");
         if key.plan.can_reserve() {
-            let now = self.script_time();
+            let now = store.script_time();
             command = redis::cmd("EVAL");
             command.arg(RESET).arg(1 + keys.len()).arg(reset_key(&stored.text));
             command.arg(keys).arg(now).arg(RESERVED_MS);
         } else {
             command.arg(keys);
         }
-        self.ask_about_state(stored.slot, &command, budget).await?;
+        store.ask_about_state(stored.slot, &command, budget).await?;
         Ok(())
     }
 }
