@@ -15,7 +15,6 @@ use weir_store::disk::{DiskStore, OpenError};
 use weir_store::guard::Guard;
 use weir_store::leases::Leases;
 use weir_store::memory::MemoryStore;
-use weir_store::per_second::PerSecond;
 use weir_store::redis::{RedisStore, Topology};
 
 /// Denials cached at a time, about 100 bytes each.
@@ -56,10 +55,10 @@ pub(super) fn make(
             "replicas share no controls and no lists of top keys: store.redis.topology is proxy"
         );
     }
-    let stores = PerSecond::new(RedisStore::new(redis), per_second.map(RedisStore::new));
+    let redis = RedisStore::new(redis).with_per_second(per_second);
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
-    let leases = Leases::new(stores, BootClock, *store.leases_for);
+    let leases = Leases::new(redis, BootClock, *store.leases_for);
     let denying =
         DenyLocally::new(leases, clock.clone(), deny_for, cached).forgetting_where_leased();
     let guard = Guard::new(denying, clock, on_failure, replicas, max_keys);

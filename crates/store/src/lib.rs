@@ -13,12 +13,10 @@ mod key_text;
 pub mod leases;
 pub mod memory;
 mod operations;
-pub mod per_second;
 pub mod recording;
 #[cfg(feature = "redis")]
 pub mod redis;
-pub mod replica_texts;
-mod shared_table;
+pub mod shared;
 mod split;
 mod states;
 
@@ -31,7 +29,7 @@ use weir_limit::{Decision, Op, Plan, ReservationOp, ReservationResult, Source};
 
 pub use self::key_text::key_text;
 pub use self::operations::{BackendStatus, FailureStatus, Operations, SavedStatus, StoreStatus};
-pub use self::shared_table::{RowChange, SharedTable, TableError, TableVersion, TableWritten};
+pub use self::shared::{RowChange, SharedTable, TableError, TableVersion, TableWritten};
 pub use self::states::{StateKey, States};
 pub use weir_common::entry::Entry;
 pub use weir_common::failure::OnStoreFailure;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::replica_texts::ReplicaTexts;
+use super::shared::ReplicaTexts;
 use super::{SharedTable, StoreError};
 use weir_common::metrics::MetricSink;
 

@@ -14,9 +14,11 @@
 //! - `reply`: the answers that a request waits for
 //! - `trip_span`: the span of a round trip, for a request that is recorded
 //!
-//! Reading and resetting a state (`states`) has connections of its own (`direct`).
+//! Operators' commands, and what replicas share, have a connection of their own (`admin`): `states`, `shared_table`,
+//! `replica_texts`.
 
 mod access;
+mod admin;
 mod batch;
 mod cancel;
 mod cluster;
@@ -25,13 +27,13 @@ mod connection;
 mod connections;
 mod context;
 mod counts;
-mod direct;
 mod key;
 mod log;
 mod master;
 mod open_windows;
 mod operations;
 mod options;
+mod per_second;
 mod replica_texts;
 mod reply;
 mod round_trip;
@@ -50,13 +52,13 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
 pub use self::access::{Access, Endpoint, Login, PasswordFile, Tls};
+use self::admin::AdminConnections;
 use self::batch::{Group, PendingCharge};
 use self::cancel::CancelOnDrop;
 use self::connection::Connection;
 use self::connections::ThreadConnections;
 use self::context::RedisContext;
 pub use self::counts::RedisCounts;
-use self::direct::DirectConnections;
 pub use self::options::{Clock, Options, Topology};
 use self::reply::{AllAnswers, Reply};
 use super::leases::{LeaseCharge, Leasing};
@@ -70,10 +72,11 @@ pub struct RedisStore {
     /// One for each serving thread, started at its first use, on the current runtime.
     connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
-    /// The connections over which states are read and reset.
-    direct: DirectConnections,
+    admin: AdminConnections,
     /// The name of this process's text among those of replicas.
     replica_id: String,
+    /// The Redis of limits of one second, if it is another one.
+    per_second: Option<Box<RedisStore>>,
 }
 
 impl RedisStore {
@@ -81,9 +84,9 @@ impl RedisStore {
     pub fn new(options: Options) -> RedisStore {
         let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
-        let (next_group, direct) = (AtomicU32::new(1), DirectConnections::new());
+        let (next_group, admin) = (AtomicU32::new(1), AdminConnections::new());
         let replica_id = replica_texts::random_id();
-        RedisStore { shared, connections, next_group, direct, replica_id }
+        RedisStore { shared, connections, next_group, admin, replica_id, per_second: None }
     }
 
     /// Returns the counts for metrics.
@@ -138,10 +141,9 @@ impl RedisStore {
         let id = NonZeroU32::new(self.next_group.fetch_add(1, Ordering::Relaxed));
         Group { id: id.unwrap_or(NonZeroU32::MIN), quota_passes }
     }
-}
 
-impl Store for RedisStore {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    /// Charges a batch, whatever its plans.
+    async fn charge_here(&self, batch: Batch<'_>, answers: &mut Answers) {
         let connections = self.connections();
         let deadline = Instant::now().checked_add(batch.budget);
         let whole = batch.budget.saturating_add(batch.waited);
@@ -170,12 +172,22 @@ impl Store for RedisStore {
     }
 }
 
+impl Store for RedisStore {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        match &self.per_second {
+            Some(second) if !batch.together => self.charge_both(second, batch, answers).await,
+            _ => self.charge_here(batch, answers).await,
+        }
+    }
+}
+
 impl Leasing for RedisStore {
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
-        let (options, reply) = (&self.shared.options, Reply::to_lease(lease.clone()));
+        let store = self.store_of(lease.plan(), false);
+        let (options, reply) = (&store.shared.options, Reply::to_lease(lease.clone()));
         let pending =
             lease.with_charge(|charge| PendingCharge::new(options, charge, &reply, 0, false));
-        self.connections().push([pending]);
+        store.connections().push([pending]);
     }
 }
 

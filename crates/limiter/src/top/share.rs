@@ -22,8 +22,8 @@ use super::list::{By, LimitUsage, Query, Scope, TopList, TopRow, Window, order};
 use weir_common::entry::OwnedEntry;
 use weir_common::threads::run_blocking;
 use weir_store::StoreError;
-use weir_store::replica_texts::ReplicaTextError;
-use weir_store::replica_texts::{MAX_TEXT_BYTES, ReplicaTexts};
+use weir_store::shared::ReplicaTextError;
+use weir_store::shared::{MAX_TEXT_BYTES, ReplicaTexts};
 
 /// How often lists are written, and how long those of others are used that were read.
 const INTERVAL: Duration = Duration::from_secs(1);

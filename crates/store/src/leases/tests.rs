@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 
 use super::table::SWEEP_INTERVAL;
 use super::*;
-use crate::per_second::PerSecond;
 use crate::{Key, Role};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
@@ -376,20 +375,6 @@ fn keys_are_bounded_in_number_and_bytes() {
     assert_eq!(replica.table.len(), 0);
     heat("short");
     assert_eq!(replica.table.len(), 1);
-}
-
-#[test]
-fn hits_are_leased_in_the_store_of_their_plan() {
-    let (main, second) = (Shared::new(), Shared::new());
-    let store = PerSecond::new(main.clone(), Some(second.clone()));
-    let replica = Leases::new(store, main.clock.clone(), Duration::from_micros(LENGTH));
-    let plan = plan([fixed(10_000, Unit::Second)]);
-    for _ in 0..40 {
-        charge_now(&replica, &plan, "a", Op::Take(1));
-    }
-    assert!(replica.table.counts.served.load(std::sync::atomic::Ordering::Relaxed) > 0);
-    assert_eq!(main.states.lock().len(), 0);
-    assert_eq!(used(&second, &plan), 63);
 }
 
 #[test]

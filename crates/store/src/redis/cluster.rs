@@ -102,14 +102,13 @@ impl Cluster {
     }
 
     /// Returns the connection to the node that serves a slot, if that is known.
-    pub fn serving(&self, slot: u16) -> Option<Arc<Connection>> {
+    fn serving(&self, slot: u16) -> Option<Arc<Connection>> {
         self.slots.load().get(usize::from(slot))?.clone()
     }
 
     /// Returns the node that serves a slot, if that is known.
     pub fn target(&self, slot: u16) -> Option<Target> {
-        let slots = self.slots.load();
-        Some(slots.get(usize::from(slot))?.as_ref()?.target().clone())
+        Some(self.serving(slot)?.target().clone())
     }
 
     /// Reads the slots again soon.

@@ -6,7 +6,6 @@ use super::batch::PendingCharge;
 use super::cluster::Cluster;
 use super::connection::{self, Connection, Target};
 use super::context::RedisContext;
-use super::direct::Destination;
 use super::options::Topology;
 
 /// The connections of one thread: to one server, or to the nodes of a cluster.
@@ -57,21 +56,14 @@ impl ThreadConnections {
         }
     }
 
-    /// Returns where to send a command of its own about a key of `slot`.
-    pub fn destination(&self, slot: u16) -> Destination<'_> {
+    /// Returns the server to which charges of a slot go, if that is known.
+    pub fn target(&self, slot: u16) -> Option<Target> {
         match self {
-            ThreadConnections::Single(connection) => {
-                Destination::Server(connection.target().clone())
-            }
-            ThreadConnections::Cluster(cluster) => Destination::Slot(cluster, slot),
-        }
-    }
-
-    /// Returns the connection to the server of a slot.
-    pub fn serving(&self, slot: u16) -> Option<Arc<Connection>> {
-        match self {
-            ThreadConnections::Single(connection) => Some(connection.clone()),
-            ThreadConnections::Cluster(cluster) => cluster.serving(slot),
+            ThreadConnections::Single(connection) => Some(match connection.endpoint() {
+                Some(endpoint) => Target::Server(endpoint),
+                None => connection.target().clone(),
+            }),
+            ThreadConnections::Cluster(cluster) => cluster.target(slot),
         }
     }
 

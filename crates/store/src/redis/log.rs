@@ -1,14 +1,17 @@
 //! Log lines about servers and keys. Each message is throttled across all connections of a store.
 
-mod outages;
-mod slow;
+mod server;
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-pub(super) use self::outages::{Failure, OutageMember, Outages};
-pub(super) use self::slow::{SlowLines, log_slow};
+use parking_lot::Mutex;
+
+pub(super) use self::server::ConnectionLog;
+use self::server::ServerLog;
 use super::access::Endpoint;
 use super::key::EscapedKey;
 use crate::StoreError;
@@ -21,112 +24,114 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The largest difference between clocks that is not logged.
 const MAX_SKEW: Micros = 100_000;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RedisLog {
-    pub outages: Outages,
-    pub slow: SlowLines,
-    key: Throttle,
-    command: Throttle,
-    slots: Throttle,
-    nodes: Throttle,
-    redirect: Throttle,
-    master: Throttle,
-    skew: Throttle,
+    /// By the name of the server, for as long as there are connections to it.
+    servers: Mutex<HashMap<String, Weak<ServerLog>>>,
+    key: Message,
+    command: Message,
+    slots: Message,
+    nodes: Message,
+    redirect: Message,
+    master: Message,
+    skew: Message,
     policy_logged: AtomicBool,
     permissions_logged: AtomicBool,
 }
 
-impl Default for RedisLog {
+/// Throttles one message.
+#[derive(Debug)]
+struct Message(Throttle);
+
+impl Default for Message {
     fn default() -> Self {
-        let throttle = || Throttle::new(INTERVAL);
-        RedisLog {
-            outages: Outages::default(),
-            slow: SlowLines::default(),
-            key: throttle(),
-            command: throttle(),
-            slots: throttle(),
-            nodes: throttle(),
-            redirect: throttle(),
-            master: throttle(),
-            skew: throttle(),
-            policy_logged: AtomicBool::new(false),
-            permissions_logged: AtomicBool::new(false),
-        }
+        Message(Throttle::new(INTERVAL))
     }
 }
 
+/// Logs a message with these fields and the number of lines suppressed before, unless this one is to be suppressed.
+macro_rules! log {
+    ($message:expr, $level:ident, { $($field:tt)* }, $text:literal) => {
+        if let Some(suppressed) = $message.0.pass() {
+            tracing::$level!($($field)*, suppressed, $text);
+        }
+    };
+}
+
 impl RedisLog {
+    /// Returns a connection's part in the lines about its server.
+    pub fn connection(&self, server: &dyn Display) -> ConnectionLog {
+        let (mut servers, name) = (self.servers.lock(), server.to_string());
+        if let Some(server) = servers.get(&name).and_then(Weak::upgrade) {
+            return ConnectionLog::new(server);
+        }
+        servers.retain(|_, server| server.strong_count() > 0);
+        let server = Arc::new(ServerLog::new(name.clone()));
+        servers.insert(name, Arc::downgrade(&server));
+        ConnectionLog::new(server)
+    }
+
+    /// Returns how long the longest outage of a server that is not over lasts.
+    pub fn longest_outage(&self) -> Option<Duration> {
+        let servers = self.servers.lock();
+        let down =
+            servers.values().filter_map(Weak::upgrade).filter_map(|server| server.down_since());
+        down.min().map(|since| since.elapsed())
+    }
+
     /// Logs a key that failed. `message` is the server's, for an error of no other kind.
     pub fn key_failed(&self, error: StoreError, key: &[u8], message: &[u8]) {
-        let key = EscapedKey(key);
-        match error {
-            StoreError::WrongType | StoreError::Corrupt => self.warn_key(&key, &error),
-            StoreError::Unavailable if message.is_empty() => {
-                self.warn_key(&key, &"a command of the script was refused; ACL LOG may say why");
-            }
-            StoreError::Unavailable => self.warn_key(&key, &EscapedKey(message)),
+        let refused = &"a command of the script was refused; ACL LOG may say why";
+        let message = EscapedKey(message);
+        let error: &dyn Display = match error {
+            StoreError::WrongType | StoreError::Corrupt => &error,
+            StoreError::Unavailable if message.0.is_empty() => refused,
+            StoreError::Unavailable => &message,
             // Errors of the server, not of one key.
             StoreError::OutOfMemory
             | StoreError::ReadOnly
             | StoreError::TimedOut
-            | StoreError::CallerDeadline => {}
-        }
-    }
-
-    fn warn_key(&self, key: &EscapedKey<'_>, error: &dyn Display) {
-        if let Some(suppressed) = self.key.pass() {
-            tracing::warn!(%key, %error, suppressed, "redis key failed");
-        }
+            | StoreError::CallerDeadline => return,
+        };
+        log!(self.key, warn, { key = %EscapedKey(key), %error }, "redis key failed");
     }
 
     /// Logs a command that a server answered with an error.
     pub fn command_failed(&self, error: &dyn Display) {
-        if let Some(suppressed) = self.command.pass() {
-            tracing::warn!(%error, suppressed, "redis command failed");
-        }
+        log!(self.command, warn, { %error }, "redis command failed");
     }
 
     pub fn slots_unknown(&self, error: &dyn Display) {
-        if let Some(suppressed) = self.slots.pass() {
-            tracing::warn!(%error, suppressed, "cannot read redis cluster slots, retrying");
-        }
+        log!(self.slots, warn, { %error }, "cannot read redis cluster slots, retrying");
     }
 
     /// Logs that only nodes with slots are known: keys that move to a new node fail until it has slots.
     pub fn nodes_unknown(&self, error: &dyn Display) {
-        if let Some(suppressed) = self.nodes.pass() {
-            tracing::warn!(
-                %error, suppressed,
-                "cannot list redis cluster nodes: allow the user the command CLUSTER NODES"
-            );
-        }
+        log!(
+            self.nodes, warn, { %error },
+            "cannot list redis cluster nodes: allow the user the command CLUSTER NODES"
+        );
     }
 
     /// Logs a redirect to an address that the cluster does not list.
     pub fn redirect_refused(&self, server: &Endpoint, target: &Endpoint) {
-        if let Some(suppressed) = self.redirect.pass() {
-            tracing::warn!(
-                %server, %target, suppressed,
-                "redis redirect to an address outside the cluster refused"
-            );
-        }
+        log!(
+            self.redirect, warn, { %server, %target },
+            "redis redirect to an address outside the cluster refused"
+        );
     }
 
     /// Logs that connections move to another master.
     pub fn master_moved(&self, master: &Endpoint) {
-        if let Some(suppressed) = self.master.pass() {
-            tracing::info!(%master, suppressed, "redis master changed, moving connections");
-        }
+        log!(self.master, info, { %master }, "redis master changed, moving connections");
     }
 
     /// Logs that connections stay at their server, since another one cannot be used.
     pub fn master_unreachable(&self, master: &Endpoint, error: &dyn Display) {
-        if let Some(suppressed) = self.master.pass() {
-            tracing::warn!(
-                %master, %error, suppressed,
-                "cannot connect to the redis master that the sentinels name, counting on the old one"
-            );
-        }
+        log!(
+            self.master, warn, { %master, %error },
+            "cannot connect to the redis master that the sentinels name, counting on the old one"
+        );
     }
 
     /// Warns, once, of a server that may drop states before they expire.
@@ -162,15 +167,34 @@ impl RedisLog {
     /// Logs clocks that differ by more than [`MAX_SKEW`].
     pub fn clock_skew(&self, server: &Endpoint, theirs: Micros, ours: Micros) {
         let skew = theirs.abs_diff(ours);
-        if skew > MAX_SKEW
-            && let Some(suppressed) = self.skew.pass()
-        {
+        if skew > MAX_SKEW {
             let skew_ms = skew / 1_000;
-            tracing::warn!(
-                %server, skew_ms, suppressed,
+            log!(
+                self.skew, warn, { %server, skew_ms },
                 "clocks of this machine and redis differ, replicas may disagree about windows: \
                  synchronize clocks, or set store.redis.clock to server"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_to_one_server_share_its_lines_while_there_are_any() {
+        let log = RedisLog::default();
+        let slow = |connection: &ConnectionLog| connection.slow_throttle().pass();
+        let [a, b] = [(); 2].map(|()| log.connection(&"redis:6379"));
+        let mut other = log.connection(&"redis:6380");
+        assert_eq!((slow(&a), slow(&other), slow(&b)), (Some(0), Some(0), None));
+        other.not_connected("refused");
+        assert!(log.longest_outage().is_some());
+        drop((a, b));
+        let _new = log.connection(&"redis:6381");
+        assert_eq!(log.servers.lock().len(), 2, "those of closed connections are removed");
+        drop(other);
+        assert!(log.longest_outage().is_none());
     }
 }

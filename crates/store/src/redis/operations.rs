@@ -1,21 +1,18 @@
 //! Readiness, maintenance and metrics.
 
 use std::future::pending;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join};
+use futures_util::future::{BoxFuture, join, join_all};
 
-use super::connections::ThreadConnections;
 use super::{RedisCounts, RedisStore};
-use crate::replica_texts::ReplicaTexts;
+use crate::shared::ReplicaTexts;
 use crate::{BackendStatus, Operations, SharedTable, StoreStatus};
-use weir_common::metrics::{MetricFamily, MetricSink};
+use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink};
 
 type Pick = fn(&RedisCounts) -> &AtomicU64;
 
-/// [`PerSecond`](crate::per_second::PerSecond) adds the label `redis`.
 const LABELS: &[&str] = &["redis"];
 
 const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
@@ -57,45 +54,25 @@ const CONNECTIONS_SLOW: MetricFamily = MetricFamily::gauge(
 
 impl Operations for RedisStore {
     fn connect(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.answered())
+        join_all(self.instances().map(|(_, redis)| redis.answered())).map(drop).boxed()
     }
 
     fn is_ready(&self) -> bool {
         false
     }
 
-    /// Whether any connection is up.
+    /// Whether any connection is up, to each Redis.
     fn is_connected(&self) -> bool {
-        self.any_connection_up()
+        self.instances().all(|(_, redis)| redis.any_connection_up())
     }
 
     fn status(&self, status: &mut StoreStatus) {
-        let (connections, connections_down) = self.connections_down();
-        let all =
-            self.connections.iter().filter_map(OnceLock::get).flat_map(ThreadConnections::all);
-        status.backends.push(BackendStatus {
-            instance: "main",
-            kind: "redis",
-            address: Some(self.shared.options.topology.to_string()),
-            keys: None,
-            connections,
-            connections_down,
-            connections_slow: self.connections_slow(),
-            down_because: all.into_iter().find_map(|connection| connection.down()),
-            down_for: self.shared.log.outages.longest(),
-            up_for: self.shared.recovered.lock().map(|at| at.elapsed()),
-            saved: None,
-        });
+        let backends = self.instances().map(|(instance, redis)| redis.backend(instance));
+        status.backends.extend(backends);
     }
 
     fn maintain(&self) -> BoxFuture<'_, ()> {
-        let certificates = async {
-            match &self.shared.options.access.tls {
-                Some(tls) => tls.certificates.follow().await,
-                None => pending().await,
-            }
-        };
-        join(certificates, self.follow_master()).map(drop).boxed()
+        join_all(self.instances().map(|(_, redis)| redis.follow_changes())).map(drop).boxed()
     }
 
     /// None behind a proxy, which does not pass on what reads it.
@@ -108,7 +85,47 @@ impl Operations for RedisStore {
         (!self.shared.options.is_proxy()).then_some(self as _)
     }
 
+    /// Lists the metrics of each Redis, with its name as the label `redis`.
     fn collect(&self, sink: &mut dyn MetricSink) {
+        let mut merged = MergedFamilies::default();
+        for (instance, redis) in self.instances() {
+            merged.set_label("redis", instance);
+            redis.collect_own(&mut merged);
+        }
+        merged.write(sink);
+    }
+}
+
+impl RedisStore {
+    fn backend(&self, instance: &'static str) -> BackendStatus {
+        let (connections, connections_down) = self.connections_down();
+        BackendStatus {
+            instance,
+            kind: "redis",
+            address: Some(self.shared.options.topology.to_string()),
+            keys: None,
+            connections,
+            connections_down,
+            connections_slow: self.connections_slow(),
+            down_because: self.all_connections().find_map(|connection| connection.down()),
+            down_for: self.shared.log.longest_outage(),
+            up_for: self.shared.recovered.lock().map(|at| at.elapsed()),
+            saved: None,
+        }
+    }
+
+    /// Follows the files of certificates, and the master that sentinels name. Never ends.
+    async fn follow_changes(&self) {
+        let certificates = async {
+            match &self.shared.options.access.tls {
+                Some(tls) => tls.certificates.follow().await,
+                None => pending().await,
+            }
+        };
+        join(certificates, self.follow_master()).await;
+    }
+
+    fn collect_own(&self, sink: &mut dyn MetricSink) {
         for (family, pick) in COUNTERS {
             sink.counter(family, pick(self.counts()).load(Ordering::Relaxed));
         }

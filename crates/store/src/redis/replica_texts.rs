@@ -1,10 +1,6 @@
 //! The texts of replicas: a key of each, and a hash of their ids and their secret, in one slot. All expire when
 //! no replica writes.
-//!
-//! One command writes a text, over a connection that is open for charges. Texts are read over a connection of
-//! their own: together they are large.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -12,10 +8,10 @@ use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, RedisResult};
 
-use super::options::{Clock, Options};
+use super::options::Options;
 use super::{RedisStore, key};
 use crate::StoreError;
-use crate::replica_texts::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
+use crate::shared::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
 use weir_common::random::random_bytes;
 
 /// How long a text is kept unless it is written again.
@@ -24,8 +20,8 @@ const TEXT_KEPT_FOR: Duration = Duration::from_secs(10);
 /// The most texts that are read.
 const MAX_TEXTS: usize = 256;
 
-/// The timeout of reading all texts.
-const READ_TIMEOUT: Duration = Duration::from_secs(1);
+/// The timeout of writing a text, and of reading all of them.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The ids that are read by one command, about.
 const IDS_PER_CALL: usize = 1_000;
@@ -58,15 +54,10 @@ impl RedisStore {
     /// The text of the script is sent each time: it is short, and no second command is needed where the server
     /// does not know its hash.
     fn text_command(&self, secret: &str, text: &str) -> Cmd {
-        let options = &self.shared.options;
-        let now = match options.clock {
-            Clock::Server => 0,
-            Clock::Caller => options.wall.now(),
-        };
-        let hash = hash_key(options);
+        let hash = hash_key(&self.shared.options);
         let mut command = redis::cmd("EVAL");
         command.arg(SCRIPT).arg(2).arg(&hash).arg(format!("{hash}{}", self.replica_id));
-        command.arg(&self.replica_id).arg(now).arg(TEXT_KEPT_FOR.as_millis() as u64);
+        command.arg(&self.replica_id).arg(self.script_time()).arg(TEXT_KEPT_FOR.as_millis() as u64);
         command.arg(secret).arg(text);
         command
     }
@@ -74,24 +65,15 @@ impl RedisStore {
     async fn write_text(&self, secret: &str, text: &str) -> Result<String, ReplicaTextError> {
         let command = self.text_command(secret, text);
         let ask = |mut link| async move { command.query_async(&mut link).await };
-        let asked = self.ask_server(self.texts_slot(), ask).await?;
+        let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
         asked.map_err(|error| text_error(&error))
     }
 
     async fn read_texts(&self) -> Result<Vec<String>, ReplicaTextError> {
-        let connections = self.connections.iter().find_map(OnceLock::get);
-        let Some(connections) = connections else { return Err(StoreError::Unavailable.into()) };
-        let reading = async {
-            let link = connections.destination(self.texts_slot()).connect(&self.shared).await?;
-            let hash = hash_key(&self.shared.options);
-            let read = link.ask(|link| read_texts(link, hash, &self.replica_id));
-            let texts = read.await.map_err(|error| {
-                connections.refresh_soon();
-                text_error(&error)
-            })?;
-            Ok(texts)
-        };
-        tokio::time::timeout(READ_TIMEOUT, reading).await.map_err(|_| StoreError::TimedOut)?
+        let hash = hash_key(&self.shared.options);
+        let ask = |link| read_texts(link, hash, &self.replica_id);
+        let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
+        asked.map_err(|error| text_error(&error))
     }
 }
 

@@ -1,21 +1,18 @@
 //! The table that all replicas share: a hash of its rows and a version, in one slot.
 //!
-//! Commands go over a connection that is open for charges, so nothing has to connect first. Rows may be
-//! megabytes: they are written in parts, so that no charge waits for long, and read in parts over a
-//! connection of their own.
+//! Rows may be megabytes: they are written and read in parts, so that no charge waits for long.
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{RedisResult, Value};
 
+use super::admin::is_moved;
 use super::connection::parse_time;
-use super::connections::ThreadConnections;
 use super::options::{Clock, Options};
 use super::{RedisStore, key};
 use crate::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
@@ -53,56 +50,22 @@ impl Names {
 }
 
 impl RedisStore {
-    /// Sends what `ask` sends to the server of a slot, over a connection that is up. Returns the reply, or an error
-    /// of the server.
-    ///
-    /// # Errors
-    ///
-    /// No connection is up, or the server does not reply within a second.
-    pub(super) async fn ask_server<T, F: Future<Output = RedisResult<T>>>(
-        &self,
-        slot: u16,
-        ask: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<RedisResult<T>, StoreError> {
-        let all = || self.connections.iter().filter_map(OnceLock::get);
-        let link = all().find_map(|connections| connections.serving(slot)?.link());
-        let Some(link) = link else { return Err(StoreError::Unavailable) };
-        let asked = tokio::time::timeout(TIMEOUT, link.ask(ask)).await;
-        let reply = asked.map_err(|_| StoreError::TimedOut)?;
-        let moved = |error: &RedisError| error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
-        if reply.as_ref().is_err_and(moved) {
-            all().for_each(ThreadConnections::refresh_soon);
-        }
-        Ok(reply)
-    }
-
     /// Sends what `ask` sends to the server of the table.
     async fn ask_table<T, F: Future<Output = RedisResult<T>>>(
         &self,
         names: &Names,
+        limit: Duration,
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, TableError> {
         let slot = key::slot(names.rows.as_bytes());
-        let asked = self.ask_server(slot, ask).await?;
-        asked.map_err(|error| self.table_failed(&error))
-    }
-
-    fn table_failed(&self, error: &RedisError) -> TableError {
-        match error.code() {
+        let asked = self.ask_server(slot, limit, ask).await?;
+        asked.map_err(|error| match error.code() {
             Some("NOPERM") => TableError::NotPermitted,
             Some("READONLY") => StoreError::ReadOnly.into(),
             Some("OOM") => StoreError::OutOfMemory.into(),
             Some("WRONGTYPE") => StoreError::WrongType.into(),
             _ => StoreError::Unavailable.into(),
-        }
-    }
-
-    /// Waits until a connection to the server of a slot is up, or could not be made.
-    pub(super) async fn server_tried(&self, slot: u16) {
-        let mut changed = self.shared.changed.subscribe();
-        let all = || self.connections.iter().filter_map(OnceLock::get);
-        // It cannot fail: this store holds the sender.
-        let _ = changed.wait_for(|()| all().any(|connections| connections.has_tried(slot))).await;
+        })
     }
 
     async fn read_version(&self) -> Result<TableVersion, TableError> {
@@ -113,54 +76,27 @@ impl RedisStore {
         pipeline.cmd("GETRANGE").arg(&names.version).arg(0).arg(VERSION_DIGITS);
         if options.clock == Clock::Caller {
             let ask = |mut link| async move { pipeline.query_async(&mut link).await };
-            let (version,): (String,) = self.ask_table(&names, ask).await?;
+            let (version,): (String,) = self.ask_table(&names, TIMEOUT, ask).await?;
             return Ok(TableVersion { version, time: options.wall.now() });
         }
         pipeline.cmd("TIME");
         let ask = |mut link| async move { pipeline.query_async(&mut link).await };
-        let (version, time): (String, Value) = self.ask_table(&names, ask).await?;
+        let (version, time): (String, Value) = self.ask_table(&names, TIMEOUT, ask).await?;
         let time = parse_time(&time).ok_or(StoreError::Corrupt)?;
         Ok(TableVersion { version, time })
     }
 
-    /// Reads all rows, over one connection: the cursor of a scan means nothing to another server.
     async fn read_rows(&self) -> Result<Vec<(String, String)>, TableError> {
-        let key = &Names::new(&self.shared.options).rows;
-        let connections = self.connections.iter().find_map(OnceLock::get);
-        let Some(connections) = connections else { return Err(StoreError::Unavailable.into()) };
-        let destination = connections.destination(key::slot(key.as_bytes()));
-        let scan = |mut link: MultiplexedConnection| async move {
-            let (mut rows, mut cursor) = (HashMap::<String, Vec<u8>>::new(), 0);
-            loop {
-                let mut command = redis::cmd("HSCAN");
-                command.arg(key).arg(cursor).arg("COUNT").arg(ROWS_PER_CALL);
-                let (next, part): (u64, Vec<(String, Vec<u8>)>) =
-                    command.query_async(&mut link).await?;
-                for (name, row) in part {
-                    // A scan may return a row twice. The greater one is newer: its time comes first.
-                    let known = rows.entry(name).or_default();
-                    *known = std::mem::take(known).max(row);
+        let names = Names::new(&self.shared.options);
+        let ask = |link| async {
+            let scanned = scan(link, &names.rows).await;
+            scanned.inspect_err(|error| {
+                if !is_moved(error) {
+                    self.shared.log.command_failed(error);
                 }
-                if next == 0 {
-                    return Ok(rows);
-                }
-                cursor = next;
-            }
-        };
-        let reading = async {
-            let link = destination.connect(&self.shared).await?;
-            let read = link.ask(scan).await;
-            read.map_err(|error| {
-                if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
-                    connections.refresh_soon();
-                } else {
-                    self.shared.log.command_failed(&error);
-                }
-                self.table_failed(&error)
             })
         };
-        let read = tokio::time::timeout(ROWS_TIMEOUT, reading).await;
-        let rows = read.map_err(|_| StoreError::TimedOut)??;
+        let rows = self.ask_table(&names, ROWS_TIMEOUT, ask).await?;
         let text = |row: &[u8]| {
             String::from_utf8_lossy(row.get(TIME_DIGITS..).unwrap_or_default()).into_owned()
         };
@@ -168,12 +104,8 @@ impl RedisStore {
     }
 
     async fn write_rows(&self, changes: &[RowChange]) -> Result<TableWritten, TableError> {
-        let options = &self.shared.options;
-        let names = Names::new(options);
-        let now = match options.clock {
-            Clock::Server => 0,
-            Clock::Caller => options.wall.now(),
-        };
+        let names = Names::new(&self.shared.options);
+        let now = self.script_time();
         let mut written: Option<TableWritten> = None;
         for changes in changes.chunks(ROWS_PER_CALL) {
             // The text and not its hash: `SCRIPT LOAD` needs a permission of its own.
@@ -185,7 +117,7 @@ impl RedisStore {
                 call.arg(name).arg(at).arg(row);
             }
             let ask = |mut link| async move { call.query_async(&mut link).await };
-            let (before, after): (String, String) = self.ask_table(&names, ask).await?;
+            let (before, after): (String, String) = self.ask_table(&names, TIMEOUT, ask).await?;
             match &mut written {
                 // Another replica may have written between two calls: its rows must be read.
                 Some(written) if written.after == before => written.after = after,
@@ -194,6 +126,25 @@ impl RedisStore {
             }
         }
         Ok(written.unwrap_or_else(|| TableWritten { before: String::new(), after: String::new() }))
+    }
+}
+
+/// Reads all rows, over one connection: the cursor of a scan means nothing to another server.
+async fn scan(mut link: MultiplexedConnection, key: &str) -> RedisResult<HashMap<String, Vec<u8>>> {
+    let (mut rows, mut cursor) = (HashMap::<String, Vec<u8>>::new(), 0);
+    loop {
+        let mut command = redis::cmd("HSCAN");
+        command.arg(key).arg(cursor).arg("COUNT").arg(ROWS_PER_CALL);
+        let (next, part): (u64, Vec<(String, Vec<u8>)>) = command.query_async(&mut link).await?;
+        for (name, row) in part {
+            // A scan may return a row twice. The greater one is newer: its time comes first.
+            let known = rows.entry(name).or_default();
+            *known = std::mem::take(known).max(row);
+        }
+        if next == 0 {
+            return Ok(rows);
+        }
+        cursor = next;
     }
 }
 

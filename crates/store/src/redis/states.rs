@@ -1,14 +1,12 @@
 //! Reads and resets single keys.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::RedisStore;
 use super::batch::{StoredKey, holds_key, record_key, reset_key};
 use super::connection::parse_time;
-use super::options::Clock;
 use super::round_trip::CALLER_CLOCK_SLACK_MS;
 use super::script::{READ, RESET};
 use crate::StoreError;
@@ -25,28 +23,6 @@ impl RedisStore {
     fn stored_key(&self, key: &StateKey<'_>) -> StoredKey {
         StoredKey::new(&self.shared.options, &key.key, key.plan, key.together)
     }
-
-    /// Returns the time that scripts go by; 0 for that of the server.
-    fn script_time(&self) -> Micros {
-        match self.shared.options.clock {
-            Clock::Server => 0,
-            Clock::Caller => self.shared.options.wall.now(),
-        }
-    }
-
-    /// Sends a command about a key, over a connection of its own.
-    pub(super) async fn send_directly(
-        &self,
-        slot: u16,
-        command: &Cmd,
-        budget: Duration,
-    ) -> Result<Value, StoreError> {
-        // Those of any thread know the server.
-        let connected = self.connections.iter().find_map(OnceLock::get);
-        let connections = connected.unwrap_or_else(|| self.connections());
-        let destination = connections.destination(slot);
-        self.direct.send(&self.shared, destination, command, budget).await
-    }
 }
 
 impl States for RedisStore {
@@ -57,14 +33,15 @@ impl States for RedisStore {
         spans: &[Micros],
         budget: Duration,
     ) -> Result<KeyState, StoreError> {
-        let stored = self.stored_key(&key);
+        let store = self.store_of(key.plan, key.together);
+        let stored = store.stored_key(&key);
         let mut keys = keys(&stored, key.plan);
         keys.extend(key.id.map(|id| record_key(&stored.text, id).to_vec()));
-        let now = self.script_time();
+        let now = store.script_time();
         let mut command = redis::cmd("EVAL");
         command.arg(READ).arg(keys.len()).arg(&keys);
         command.arg(now / SECOND).arg(now % SECOND);
-        let reply = self.send_directly(stored.slot, &command, budget).await?;
+        let reply = store.ask_about_state(stored.slot, &command, budget).await?;
         let read = Reading::parse(reply, &key);
         let state = read.and_then(|read| {
             let state = read.state(key.plan)?;
@@ -72,25 +49,26 @@ impl States for RedisStore {
             Some((read.now, state, reserved))
         });
         let Some((now, state, reservation)) = state else {
-            self.shared.log.key_failed(StoreError::Corrupt, &stored.text, &[]);
+            store.shared.log.key_failed(StoreError::Corrupt, &stored.text, &[]);
             return Err(StoreError::Corrupt);
         };
         Ok(KeyState { reservation, ..key.plan.inspect(&state, now, spans) })
     }
 
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        let stored = self.stored_key(&key);
+        let store = self.store_of(key.plan, key.together);
+        let stored = store.stored_key(&key);
         let keys = keys(&stored, key.plan);
         let mut command = redis::cmd("DEL");
         if key.plan.can_reserve() {
-            let now = self.script_time();
+            let now = store.script_time();
             command = redis::cmd("EVAL");
             command.arg(RESET).arg(1 + keys.len()).arg(reset_key(&stored.text));
             command.arg(keys).arg(now).arg(RESERVED_MS);
         } else {
             command.arg(keys);
         }
-        self.send_directly(stored.slot, &command, budget).await?;
+        store.ask_about_state(stored.slot, &command, budget).await?;
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod keys;
 mod leases;
 mod logins;
 mod nodes;
+mod per_second;
 mod permissions;
 mod redirects;
 mod reduce;

@@ -13,7 +13,7 @@ use weir_common::suggest::nearest;
 use weir_common::threads::run_for_client;
 use weir_limiter::controls::Control;
 use weir_limiter::top::{self, By, NotShared, Scope, Top, TopRow, Window};
-use weir_store::replica_texts::ReplicaTexts;
+use weir_store::shared::ReplicaTexts;
 use weir_store::{Operations, Store};
 
 /// The rows of a list by default.

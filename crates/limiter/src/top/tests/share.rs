@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use weir_store::StoreError;
-use weir_store::replica_texts::ReplicaTextError;
-use weir_store::replica_texts::{MAX_TEXT_BYTES, ReplicaTexts};
+use weir_store::shared::ReplicaTextError;
+use weir_store::shared::{MAX_TEXT_BYTES, ReplicaTexts};
 
 /// What replicas have written, as one of them sees it.
 #[derive(Clone, Debug)]

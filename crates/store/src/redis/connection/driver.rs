@@ -33,7 +33,7 @@ use tokio::time::{Instant, timeout};
 
 use super::error::ConnectError;
 use super::handle::Connection;
-use super::handshake::needs_login;
+use super::handshake::ends_session;
 use super::health::{self, Probe, ProbeBackoff, STALL_TIMEOUT, Timed};
 use super::link::Link;
 use super::target::Target;
@@ -41,9 +41,8 @@ use crate::StoreError;
 use crate::redis::access::Endpoint;
 use crate::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
 use crate::redis::context::RedisContext;
-use crate::redis::log::{Failure, OutageMember, log_slow};
+use crate::redis::log::ConnectionLog;
 use crate::redis::round_trip::{self, Redirect, ServerState};
-use weir_common::throttle::Throttle;
 
 /// How often an idle connection is checked.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -98,20 +97,12 @@ enum Disconnect {
     Error(redis::RedisError),
 }
 
-/// Returns whether an error is the end of a connection: it is broken, or the server asks for a login, with which
-/// only a new one begins.
-fn ends_session(error: &redis::RedisError) -> bool {
-    error.is_unrecoverable_error() || needs_login(error)
-}
-
 struct Driver {
     connection: Arc<Connection>,
     events: Option<ClusterEvents>,
     probe: Probe,
     backoff: ProbeBackoff,
-    outage: OutageMember,
-    /// Throttles the line about a slow connection, for all connections to the server.
-    slow_lines: Arc<Throttle>,
+    log: ConnectionLog,
     /// Charges that repair keys after increments without a reply, for the next connection.
     repairs: Vec<PendingCharge>,
 }
@@ -120,11 +111,8 @@ struct Driver {
 pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
     let options = &connection.shared.options;
     let (probe, backoff) = (Probe::new(options), ProbeBackoff::new());
-    let log = &connection.shared.log;
-    let outage = log.outages.member(&connection.target);
-    let slow_lines = log.slow.of_server(&connection.target);
-    let repairs = Vec::new();
-    let mut driver = Driver { connection, events, probe, backoff, outage, slow_lines, repairs };
+    let log = connection.shared.log.connection(&connection.target);
+    let mut driver = Driver { connection, events, probe, backoff, log, repairs: Vec::new() };
     let mut state = State::Connecting;
     loop {
         state = match state {
@@ -135,7 +123,7 @@ pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvent
             State::Closed => break,
         };
     }
-    driver.connection.set_link(None);
+    driver.connection.set_endpoint(None);
     driver.connection.set_down(StoreError::Unavailable);
 }
 
@@ -180,9 +168,9 @@ impl Driver {
     }
 
     fn connected(&mut self, link: Link, endpoint: Endpoint) -> State {
-        self.outage.up();
+        self.log.up();
         let connected_at = Instant::now();
-        self.connection.set_link(Some((link.clone(), endpoint.clone())));
+        self.connection.set_endpoint(Some(endpoint.clone()));
         self.connection.set_up();
         self.connection.push(self.repairs.drain(..));
         State::Ready(Session { link, endpoint, connected_at, server: ServerState::default() })
@@ -194,7 +182,7 @@ impl Driver {
             _ => StoreError::Unavailable,
         });
         self.connection.set_tried();
-        self.outage.down(Failure::NotConnected, &self.connection.target, &error.to_string());
+        self.log.not_connected(&error.to_string());
         self.report(ClusterEvent::Disconnected);
         State::Backoff
     }
@@ -210,7 +198,7 @@ impl Driver {
         loop {
             let step = match timeout(IDLE_CHECK_INTERVAL, self.connection.woken()).await {
                 Ok(()) if self.connection.is_to_move() => {
-                    self.connection.set_link(None);
+                    self.connection.set_endpoint(None);
                     // Also for charges, which wait.
                     self.connection.wake();
                     return State::Connecting;
@@ -324,16 +312,15 @@ impl Driver {
 
     /// The state Probing.
     async fn probe(&mut self, mut session: Session, cause: ProbeCause) -> State {
-        let server = &self.connection.target;
         match cause {
             ProbeCause::Slow(elapsed) => {
                 // It is slow since it missed the threshold; fails what was pushed at that moment.
                 self.connection.set_slow();
-                log_slow(&self.slow_lines, server, elapsed, self.slow_after());
+                self.log.slow(elapsed, self.slow_after());
             }
             ProbeCause::Refuses(error) => {
                 self.set_down_or_keep(StoreError::Unavailable);
-                self.outage.down(Failure::Refusing, server, &error);
+                self.log.refused(&error);
             }
         }
         let mut backoff = ProbeBackoff::new();
@@ -351,14 +338,14 @@ impl Driver {
                 return State::Closed;
             }
         }
-        self.outage.up();
+        self.log.up();
         self.connection.set_up();
         State::Ready(session)
     }
 
     /// Leaves Ready or Probing.
     fn disconnected(&mut self, session: &Session, why: Disconnect) -> State {
-        self.connection.set_link(None);
+        self.connection.set_endpoint(None);
         let (error, why) = match why {
             Disconnect::Closed => return State::Closed,
             Disconnect::Stalled => {
@@ -368,7 +355,7 @@ impl Driver {
             Disconnect::Error(error) => (StoreError::Unavailable, error.to_string()),
         };
         self.connection.set_down(error);
-        self.outage.down(Failure::Lost, &session.endpoint, &why);
+        self.log.lost(&session.endpoint, &why);
         self.report(ClusterEvent::Disconnected);
         if session.connected_at.elapsed() > STALL_TIMEOUT {
             self.backoff.reset();

@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::link::Link;
 use super::target::Target;
 use crate::StoreError;
 use crate::redis::access::Endpoint;
@@ -24,8 +23,8 @@ pub(in super::super) struct Connection {
     wake: Notify,
     /// [`UP`], or why the connection is not used.
     down: AtomicU8,
-    /// The open connection, for commands that are not charges, and its server.
-    link: Mutex<Option<(Link, Endpoint)>>,
+    /// The server of the open connection.
+    endpoint: Mutex<Option<Endpoint>>,
     /// The server that the connection is to move to.
     next: Mutex<Option<Endpoint>>,
     closed: AtomicBool,
@@ -51,7 +50,7 @@ impl Connection {
             wake: Notify::new(),
             // Charges that come while it connects for the first time wait for that.
             down: AtomicU8::new(UP),
-            link: Mutex::default(),
+            endpoint: Mutex::default(),
             next: Mutex::default(),
             closed: AtomicBool::new(false),
             answered: AtomicBool::new(false),
@@ -110,19 +109,14 @@ impl Connection {
         self.has_answered() && self.down().is_none()
     }
 
-    /// Returns the open connection, for commands that are not charges; none if it is down or slow.
-    pub fn link(&self) -> Option<Link> {
-        self.link.lock().clone().map(|(link, _)| link).filter(|_| self.is_up())
-    }
-
     /// Returns the server of the open connection.
     pub fn endpoint(&self) -> Option<Endpoint> {
-        self.link.lock().clone().map(|(_, endpoint)| endpoint)
+        self.endpoint.lock().clone()
     }
 
-    /// Sets the open connection and its server; none when it ends.
-    pub(super) fn set_link(&self, link: Option<(Link, Endpoint)>) {
-        *self.link.lock() = link;
+    /// Sets the server of the open connection; none when that ends.
+    pub(super) fn set_endpoint(&self, endpoint: Option<Endpoint>) {
+        *self.endpoint.lock() = endpoint;
     }
 
     /// Moves the connection to another server as soon as no round trip is in flight. Charges wait for that.

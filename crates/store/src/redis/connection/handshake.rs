@@ -91,3 +91,9 @@ pub(super) fn needs_login(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
+
+/// Returns whether an error is the end of a connection: it is broken, or the server asks for a login, with which
+/// only a new one begins.
+pub(in super::super) fn ends_session(error: &RedisError) -> bool {
+    error.is_unrecoverable_error() || needs_login(error)
+}

@@ -15,7 +15,7 @@ use super::socket::Socket;
 #[derive(Clone, Debug)]
 pub(in super::super) struct Link {
     client: MultiplexedConnection,
-    _task: Arc<Task>,
+    task: Arc<Task>,
 }
 
 /// The task of a connection, which ends with it.
@@ -29,13 +29,18 @@ impl Drop for Task {
 }
 
 impl Link {
+    /// Returns whether the server has not closed the connection, as far as is known.
+    pub fn is_open(&self) -> bool {
+        !self.task.0.is_finished()
+    }
+
     /// Logs in over a socket.
     pub(super) async fn log_in(socket: Socket, login: &RedisConnectionInfo) -> RedisResult<Link> {
         // A round trip has its own timeout.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (client, driver) =
             MultiplexedConnection::new_with_config(login, socket, config).await?;
-        Ok(Link { client, _task: Arc::new(Task(tokio::spawn(driver))) })
+        Ok(Link { client, task: Arc::new(Task(tokio::spawn(driver))) })
     }
 
     /// Sends a command.

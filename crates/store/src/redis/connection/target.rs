@@ -15,7 +15,7 @@ use crate::redis::context::RedisContext;
 use crate::redis::options::Clock;
 
 /// The server that a connection goes to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Target {
     Server(Endpoint),
     /// A master by its name, at the address that the sentinels know.

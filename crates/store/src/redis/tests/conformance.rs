@@ -6,7 +6,6 @@ use super::servers::cluster::Cluster;
 use super::servers::sentinel::{MASTER, Sentinels};
 use super::*;
 use crate::conformance::{self, model};
-use crate::per_second::PerSecond;
 use crate::redis::codec::PlanCodec;
 use crate::{Operations, States};
 
@@ -173,8 +172,7 @@ fn two_servers_agree_with_the_model() {
     let (main, second) = (Server::start(), Server::start());
     let runtime = runtime();
     let clock = Arc::new(ManualClock::new(DAWN));
-    let store = |server| manual(single(server), &clock);
-    let store = PerSecond::new(store(&main), Some(store(&second)));
+    let store = per_second::two_servers(&main, &second, &clock);
     runtime.block_on(store.connect());
     store_agrees(&runtime, &store, &clock, 120, domains());
 }

@@ -9,6 +9,7 @@ use crate::conformance::holds::concurrency;
 use crate::conformance::states::plans;
 use crate::conformance::{try_read, try_reset};
 use crate::redis::codec::PlanCodec;
+use crate::shared::ReplicaTexts;
 use crate::{RowChange, SharedTable, StateKey, States};
 use weir_limit::KeyState;
 
@@ -66,6 +67,27 @@ fn reading_leaves_values_and_expiries_as_they_are() {
             assert_eq!(left.len(), usize::from(plan.can_reserve()), "{plan:?}");
             assert!(left.iter().all(|(key, ..)| key.ends_with(":reset")), "{left:?}");
         }
+    });
+}
+
+#[test]
+fn operators_and_replicas_share_one_connection_which_is_opened_again() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let store = connected(options(single(&server))).await;
+        let key = Key { domain: DOMAIN, entries: &[("key", "a")] };
+        let clients = || server.command(&["CLIENT", "LIST"]).text().lines().count();
+        let (plan, before) = (plan(5, Unit::Day), clients());
+        for _ in 0..3 {
+            try_read(&store, key, &plan, &[]).await.unwrap();
+            SharedTable::version(&store).await.unwrap();
+            store.rows().await.unwrap();
+            store.publish("0123", "text").await.unwrap();
+        }
+        assert_eq!(clients(), before + 1);
+        server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        until("the version is read", async || SharedTable::version(&store).await.is_ok()).await;
+        assert_eq!(used(try_read(&store, key, &plan, &[]).await), Ok(0));
     });
 }
 

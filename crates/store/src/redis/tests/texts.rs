@@ -5,7 +5,7 @@ use super::servers::Server;
 use super::servers::cluster::Cluster;
 use super::*;
 use crate::SharedTable;
-use crate::replica_texts::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
+use crate::shared::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
 
 const SECRET: &str = "0123";
 

@@ -4,7 +4,6 @@ use super::servers::cluster::Cluster;
 use super::servers::sentinel::{MASTER, Sentinels};
 use super::servers::{Config, Server};
 use super::*;
-use crate::{StateKey, States};
 
 #[test]
 fn follows_a_failover_reported_by_sentinels() {
@@ -220,39 +219,6 @@ fn databases_are_separate() {
         assert!(try_take(&first, "a", &plan).await.unwrap().allowed);
         assert!(try_take(&second, "a", &plan).await.unwrap().allowed);
         assert!(!try_take(&second, "a", &plan).await.unwrap().allowed);
-    });
-}
-
-#[test]
-fn per_second_limits_may_use_a_separate_server() {
-    let (main, other) = (Server::start(), Server::start());
-    runtime().block_on(async {
-        let store = |server| RedisStore::new(options(single(server)));
-        let store = crate::per_second::PerSecond::new(store(&main), Some(store(&other)));
-        crate::Operations::connect(&store).await;
-        let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
-        let entries = [("key", "a")];
-        let key = Key { domain: "test", entries: &entries };
-        let of = |plan| Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
-        let decision = charge(&store, &[of(&second), of(&minute)], false).await;
-        assert!(decision.iter().all(|decision| decision.allowed));
-        let count = |server: &Server, key| server.command(&["EXISTS", key]).int();
-        assert_eq!(count(&main, "weir:{test|key=a}f60"), 1);
-        assert_eq!(count(&main, "weir:{test|key=a}f1"), 0);
-        assert_eq!(count(&other, "weir:{test|key=a}f60"), 0);
-        // One call charges a domain with `charge: together`.
-        let of = |plan, op| Charge { op, ..of(plan) };
-        let none = plan(0, Unit::Minute);
-        let denied =
-            charge(&store, &[of(&second, Op::Take(1)), of(&none, Op::Take(1))], true).await;
-        assert!(denied[0].allowed && !denied[1].allowed);
-        let both = [of(&second, Op::Take(1)), of(&minute, Op::Take(1))];
-        assert!(charge(&store, &both, true).await.iter().all(|decision| decision.used_before == 0));
-        assert_eq!(count(&main, "weir:{test}|key=a|f60"), 1);
-        assert_eq!(count(&other, "weir:{test}|key=a|f1"), 0);
-        let key = StateKey { key, plan: &second, together: true, id: None };
-        let budget = Duration::from_secs(10);
-        assert!(store.read(key, &[], budget).await.is_ok_and(|state| state.limits[0].used <= 1));
     });
 }
 

@@ -1,0 +1,65 @@
+//! Limits of one second in a separate Redis, if there is one.
+//!
+//! Charges whose plan is [per second](weir_limit::Plan::per_second) go to it and all others to the main one, at the same
+//! time. All keys of a domain with `charge: together` are in the main one, also those of limits of one second: they are
+//! charged in one call.
+
+use std::iter;
+
+use smallvec::SmallVec;
+
+use super::{Options, RedisStore};
+use crate::{Answers, Batch, Charge, StoreError};
+use weir_limit::Plan;
+
+impl RedisStore {
+    /// Keeps limits of one second in a second Redis, if there is one.
+    pub fn with_per_second(mut self, second: Option<Options>) -> RedisStore {
+        self.per_second = second.map(|options| Box::new(RedisStore::new(options)));
+        self
+    }
+
+    /// Returns this store and that of limits of one second, each with its name.
+    pub(super) fn instances(&self) -> impl Iterator<Item = (&'static str, &RedisStore)> {
+        let second = self.per_second.as_deref().map(|second| ("per_second", second));
+        iter::once(("main", self)).chain(second)
+    }
+
+    /// Returns the store that keeps the states of a plan, in a domain with `charge: together` or not.
+    pub(super) fn store_of(&self, plan: &Plan, together: bool) -> &RedisStore {
+        let second = self.per_second.as_deref().filter(|_| plan.per_second() && !together);
+        second.unwrap_or(self)
+    }
+
+    /// Charges each Redis with its part of a batch, at the same time.
+    pub(super) async fn charge_both(
+        &self,
+        second: &RedisStore,
+        batch: Batch<'_>,
+        answers: &mut Answers,
+    ) {
+        let seconds = batch.charges.iter().filter(|charge| is_second(charge)).count();
+        if seconds == 0 {
+            return self.charge_here(batch, answers).await;
+        } else if seconds == batch.charges.len() {
+            return second.charge_here(batch, answers).await;
+        }
+        type Part<'a> = SmallVec<[Charge<'a>; 4]>;
+        let (second_part, main_part): (Part<'_>, Part<'_>) =
+            batch.charges.iter().copied().partition(is_second);
+        let (mut of_main, mut of_second) = (Answers::new(), Answers::new());
+        tokio::join!(
+            self.charge_here(Batch { charges: &main_part, ..batch }, &mut of_main),
+            second.charge_here(Batch { charges: &second_part, ..batch }, &mut of_second),
+        );
+        let (mut of_main, mut of_second) = (of_main.into_iter(), of_second.into_iter());
+        answers.extend(batch.charges.iter().map(|charge| {
+            let answer = if is_second(charge) { of_second.next() } else { of_main.next() };
+            answer.unwrap_or(Err(StoreError::Unavailable))
+        }));
+    }
+}
+
+fn is_second(charge: &Charge<'_>) -> bool {
+    charge.plan.per_second()
+}
