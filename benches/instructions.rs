@@ -17,7 +17,7 @@ use weir::grpc::{Grpc, Limits, ReadScheduler};
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use weir::service::{Options, RateLimit};
+use weir::service::{Descriptors, Options, RateLimit, encode_framed};
 use weir::trace::{Ends, Sampler};
 use weir_common::clock::SystemClock;
 use weir_common::entry::OwnedEntry;
@@ -206,7 +206,9 @@ fn messages(descriptors: &[&str], keys: usize) -> Vec<Vec<u8>> {
 fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     for message in messages.iter().cycle().take(requests) {
         let Ok(sent) = service.decode(message) else { panic!("a good request") };
-        let answer = service.answer_framed_now(&sent, None, &mut Holds::default());
+        let mut descriptors = Descriptors::new();
+        let request = sent.request(&mut descriptors);
+        let answer = service.decide_now(request, None, &mut Holds::default(), encode_framed);
         let Some(Ok(_)) = std::hint::black_box(answer) else { panic!("an answer") };
     }
 }

@@ -2,21 +2,18 @@
 
 mod budget;
 mod decode;
-mod encode;
 mod health;
 mod hold_guard;
 mod metadata;
 mod permissions;
 mod response;
-mod store_budget;
 
 pub use budget::{BudgetCall, BudgetRequest, BudgetResponse, BudgetService};
 pub use decode::{DecodeError, Descriptors, RequestView};
 pub use health::HealthService;
 pub use hold_guard::HoldGuard;
 pub use permissions::{Permissions, Protocol};
-pub use response::headers as response_headers;
-pub use store_budget::caller_deadline_below;
+pub use response::{encode_framed, encode_message, headers as response_headers};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +21,26 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tonic::{Code, Status};
 
-use self::store_budget::store_budget;
-use crate::proto::envoy::service::ratelimit::v3 as pb;
 use weir_limit::{Micros, Op, Plan};
 use weir_limiter::controls::ActiveRules;
-use weir_limiter::{Holds, Inspection, Limiter, RequestDecision, RequestError, inspect};
+use weir_limiter::{Holds, Inspection, Limiter, Request, RequestDecision, RequestError, inspect};
 use weir_store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, StoreError};
+
+/// The part of a caller's timeout that is kept for the way back and for scheduling delays.
+const RETURN_MARGIN: Duration = Duration::from_millis(3);
+
+/// The longest budget, however long the caller's timeout.
+const MAX_BUDGET: Duration = Duration::from_millis(50);
+
+/// The budget of a caller without a timeout. Envoy times out after 20 ms by default.
+const DEFAULT_BUDGET: Duration = Duration::from_millis(15);
+
+/// The store is asked even if a caller's timeout leaves no time: otherwise a caller could provoke
+/// the failure policy. The answer may then arrive after the caller's deadline.
+const MIN_BUDGET: Duration = Duration::from_millis(1);
+
+/// Below this timeout, a late answer of the store is attributed to the caller.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// The active rules and controls; none until rules are loaded.
 pub type Rules = Arc<ActiveRules>;
@@ -88,7 +99,7 @@ impl<S: Store> RateLimit<S> {
         RateLimit { limiter, rules, options: Arc::new(options) }
     }
 
-    /// Returns whether [`answer_framed_now`](Self::answer_framed_now) nearly always answers: a hint
+    /// Returns whether [`decide_now`](Self::decide_now) nearly always answers: a hint
     /// that saves a useless attempt.
     pub fn is_immediate(&self) -> bool {
         self.limiter.store().is_immediate()
@@ -103,105 +114,50 @@ impl<S: Store> RateLimit<S> {
         RequestView::decode(message, self.limiter.max_descriptors())
     }
 
-    /// Answers one request by the active rules. `timeout` is the caller's, if it sent one.
+    /// Decides a request by the active rules, and passes the decision to `then`, such as [`encode_framed`]. `timeout` is
+    /// the caller's, if it sent one. The request's concurrency holds are added to `holds`.
     ///
     /// # Errors
     ///
     /// The request is invalid or the store failed; see [`RequestError`].
-    pub async fn answer(
+    pub async fn decide<T>(
         &self,
-        view: &RequestView<'_>,
-        timeout: Option<Duration>,
-    ) -> Result<pb::RateLimitResponse, RequestError> {
-        self.decide(view, timeout, &mut Holds::default(), response::encode).await
-    }
-
-    /// Answers one request with the bytes that gRPC sends, including the message's prefix. The
-    /// request's concurrency holds are added to `holds`.
-    ///
-    /// # Errors
-    ///
-    /// The request is invalid or the store failed; see [`RequestError`].
-    pub async fn answer_framed(
-        &self,
-        view: &RequestView<'_>,
+        mut request: Request<'_>,
         timeout: Option<Duration>,
         holds: &mut Holds,
-    ) -> Result<Vec<u8>, RequestError> {
-        self.decide(view, timeout, holds, encode::encode).await
+        then: impl FnOnce(&Request<'_>, &RequestDecision<'_>, &Options) -> T,
+    ) -> Result<T, RequestError> {
+        self.check(&mut request)?;
+        let rules = self.rules.load();
+        let budget = store_budget(self.options.budget, timeout);
+        let decided = self.limiter.decide(rules.as_deref(), &request, budget, holds).await;
+        self.cancel_denied(holds);
+        Ok(then(&request, &decided?, &self.options))
     }
 
-    /// Answers as [`answer_framed`](Self::answer_framed) does, but without waiting. Returns `None`,
-    /// with nothing charged, if the store cannot answer now.
-    pub fn answer_framed_now(
+    /// Decides as [`decide`](Self::decide) does, but without waiting. Returns `None`, with nothing charged,
+    /// if the store cannot answer now.
+    pub fn decide_now<T>(
         &self,
-        view: &RequestView<'_>,
+        mut request: Request<'_>,
         timeout: Option<Duration>,
         holds: &mut Holds,
-    ) -> Option<Result<Vec<u8>, RequestError>> {
-        let mut descriptors = Descriptors::new();
-        let mut request = view.request(&mut descriptors);
+        then: impl FnOnce(&Request<'_>, &RequestDecision<'_>, &Options) -> T,
+    ) -> Option<Result<T, RequestError>> {
         if let Err(error) = self.check(&mut request) {
             return Some(Err(error));
         }
         let rules = self.rules.load();
         let budget = store_budget(self.options.budget, timeout);
-        let encode =
-            |decision: &RequestDecision<'_>| encode::encode(&request, decision, &self.options);
-        let decided = self.limiter.decide_now(rules.as_deref(), &request, budget, holds, encode);
+        let then = |decision: &RequestDecision<'_>| then(&request, decision, &self.options);
+        let decided = self.limiter.decide_now(rules.as_deref(), &request, budget, holds, then);
         self.cancel_denied(holds);
         decided
     }
 
-    /// Decides a request, and passes the decision to `then`.
-    ///
-    /// # Errors
-    ///
-    /// The request is invalid or the store failed; see [`RequestError`].
-    pub async fn decide_request<T>(
-        &self,
-        request: &weir_limiter::Request<'_>,
-        then: impl FnMut(&RequestDecision<'_>) -> T,
-    ) -> Result<T, RequestError> {
-        let mut request = *request;
-        self.check(&mut request)?;
-        // A client that disconnects leaves its holds to their time-out.
-        let mut holds = Holds::default();
-        let decided = self.decide_with(&request, None, &mut holds, then).await;
-        self.cancel_denied(&mut holds);
-        decided
-    }
-
-    /// Decides a request that is checked, and passes the decision to `then`. What a denied request has
-    /// reserved is to be cancelled.
-    async fn decide_with<T>(
-        &self,
-        request: &weir_limiter::Request<'_>,
-        timeout: Option<Duration>,
-        holds: &mut Holds,
-        mut then: impl FnMut(&RequestDecision<'_>) -> T,
-    ) -> Result<T, RequestError> {
-        let rules = self.rules.load();
-        let budget = store_budget(self.options.budget, timeout);
-        if self.is_immediate()
-            && let Some(decided) =
-                self.limiter.decide_now(rules.as_deref(), request, budget, holds, &mut then)
-        {
-            return decided;
-        }
-        // On the heap: a connection's task is as large as the largest of its futures.
-        let decided = Box::pin(async {
-            let decision = self.limiter.decide(rules.as_deref(), request, budget, holds).await?;
-            Ok(then(&decision))
-        });
-        decided.await
-    }
-
     /// Returns the bytes of a decision that waits for the store, on the heap. A charge of one key takes fewer.
     pub fn waiting_bytes(&self) -> usize {
-        let request = weir_limiter::Request::default();
-        let (rules, mut holds) = (self.rules.load(), Holds::default());
-        size_of_val(&self.limiter.decide(rules.as_deref(), &request, Duration::ZERO, &mut holds))
+        size_of_val(&self.decide(Request::default(), None, &mut Holds::default(), |_, _, _| ()))
     }
 
     /// Charges a key that no rule applies to.
@@ -242,26 +198,9 @@ impl<S: Store> RateLimit<S> {
         holds.release(self.limiter.store()).await;
     }
 
-    async fn decide<T>(
-        &self,
-        view: &RequestView<'_>,
-        timeout: Option<Duration>,
-        holds: &mut Holds,
-        encode: impl FnOnce(&weir_limiter::Request<'_>, &RequestDecision<'_>, &Options) -> T,
-    ) -> Result<T, RequestError> {
-        let mut descriptors = Descriptors::new();
-        let mut request = view.request(&mut descriptors);
-        self.check(&mut request)?;
-        let rules = self.rules.load();
-        let budget = store_budget(self.options.budget, timeout);
-        let decided = self.limiter.decide(rules.as_deref(), &request, budget, holds).await;
-        self.cancel_denied(holds);
-        Ok(encode(&request, &decided?, &self.options))
-    }
-
     /// Checks that the client may use what the request contains, and counts requests that are invalid. What
     /// only the rules can tell is left to the limiter.
-    fn check(&self, request: &mut weir_limiter::Request<'_>) -> Result<(), RequestError> {
+    fn check(&self, request: &mut Request<'_>) -> Result<(), RequestError> {
         let permissions = self.options.permissions;
         if !permissions.is_restricted() {
             return Ok(());
@@ -296,6 +235,22 @@ impl<S: Store + States> RateLimit<S> {
         let inspection = inspection.map_err(|why| RequestError::BadDescriptor(0, why))?;
         Ok(then(&inspection))
     }
+}
+
+/// Returns the budget of a request whose caller sent `timeout`. `cap` is the setting
+/// `store.budget`; none means `auto`.
+fn store_budget(cap: Option<Duration>, timeout: Option<Duration>) -> Duration {
+    let budget = match timeout {
+        None => cap.unwrap_or(DEFAULT_BUDGET),
+        Some(timeout) => cap.unwrap_or(MAX_BUDGET).min(timeout.saturating_sub(RETURN_MARGIN)),
+    };
+    budget.max(MIN_BUDGET)
+}
+
+/// Returns the budget below which a late answer of the store is caused by the caller's short
+/// timeout. The setting alone never leaves less.
+pub fn caller_deadline_below(cap: Option<Duration>) -> Duration {
+    store_budget(cap, Some(SHORT_TIMEOUT))
 }
 
 /// Parses a `grpc-timeout` header: at most eight digits and a unit. None if it is invalid.
@@ -342,6 +297,47 @@ mod tests {
         assert_eq!(parse_timeout(b"250u"), Some(Duration::from_micros(250)));
         for bad in ["", "m", "20", "20x", "999999999m", "-1m", " 1m"] {
             assert_eq!(parse_timeout(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_budget_follows_from_the_callers_timeout() {
+        let cases = [(1_000, 50), (53, 50), (52, 49), (20, 17), (5, 2), (4, 1), (3, 1), (0, 1)];
+        for (timeout, expected) in cases {
+            assert_eq!(store_budget(None, Some(ms(timeout))), ms(expected), "{timeout}");
+        }
+        assert_eq!(store_budget(None, None), ms(15));
+    }
+
+    #[test]
+    fn the_setting_caps_the_budget() {
+        for (timeout, expected) in [(100, 8), (11, 8), (10, 7), (0, 1)] {
+            assert_eq!(store_budget(Some(ms(8)), Some(ms(timeout))), ms(expected), "{timeout}");
+        }
+        assert_eq!(store_budget(Some(ms(8)), None), ms(8));
+        assert_eq!(store_budget(Some(ms(60)), None), ms(60));
+        assert_eq!(store_budget(Some(ms(60)), Some(ms(1_000))), ms(60));
+        assert_eq!(store_budget(Some(ms(0)), None), ms(1));
+    }
+
+    #[test]
+    fn only_a_timeout_below_10_ms_is_the_callers_deadline() {
+        for cap in [None, Some(ms(0)), Some(ms(5)), Some(ms(60))] {
+            let below = caller_deadline_below(cap);
+            assert!(store_budget(cap, None) >= below, "{cap:?}");
+            for timeout in 10..100 {
+                assert!(store_budget(cap, Some(ms(timeout))) >= below, "{cap:?} {timeout}");
+            }
+        }
+        for timeout in 0..10 {
+            assert!(
+                store_budget(None, Some(ms(timeout))) < caller_deadline_below(None),
+                "{timeout}"
+            );
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use weir::service::{HeaderNames, Options, RateLimit, RequestView, Rules};
+use weir::service::{
+    Descriptors, HeaderNames, Options, RateLimit, RequestView, Rules, encode_framed, encode_message,
+};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;
 use weir_limiter::{Holds, Limiter, RequestError};
@@ -46,12 +48,16 @@ impl Bench {
     }
 
     pub fn answer(&self, sent: &RequestView<'_>) -> Result<RateLimitResponse, RequestError> {
-        at_once(self.service.answer(sent, None))
+        let mut descriptors = Descriptors::new();
+        let (request, mut holds) = (sent.request(&mut descriptors), Holds::default());
+        at_once(self.service.decide(request, None, &mut holds, encode_message))
     }
 
     /// As gRPC sends it.
     pub fn answer_framed(&self, sent: &RequestView<'_>) -> Result<Vec<u8>, RequestError> {
-        let answer = self.service.answer_framed_now(sent, None, &mut Holds::default());
+        let mut descriptors = Descriptors::new();
+        let (request, mut holds) = (sent.request(&mut descriptors), Holds::default());
+        let answer = self.service.decide_now(request, None, &mut holds, encode_framed);
         answer.expect("memory answers now")
     }
 }

@@ -29,7 +29,9 @@ use super::call_state::{
 };
 use super::framing::read;
 use super::stats::Started;
-use crate::service::{HoldGuard, RequestView, parse_timeout, rejection};
+use crate::service::{
+    Descriptors, HoldGuard, RequestView, encode_framed, parse_timeout, rejection,
+};
 use crate::trace::RequestTrace;
 use crate::trace::SHOULD_RATE_LIMIT;
 use weir_limiter::Holds;
@@ -163,7 +165,9 @@ fn answer_now<S: Store>(grpc: &Grpc<S>, request: &CompleteRequest) -> Option<Fra
     };
     view.set_span(request.trace.span());
     let mut holds = Holds::default();
-    let answer = grpc.rate_limit.answer_framed_now(&view, request.timeout, &mut holds)?;
+    let mut descriptors = Descriptors::new();
+    let asked = view.request(&mut descriptors);
+    let answer = grpc.rate_limit.decide_now(asked, request.timeout, &mut holds, encode_framed)?;
     let answer = answer.map(Bytes::from).map_err(rejection);
     Some((answer, HoldGuard::new(&grpc.rate_limit, holds)))
 }
@@ -174,7 +178,9 @@ async fn answer<S: Store>(
     timeout: Option<Duration>,
 ) -> FramedResponse {
     let mut holds = Holds::default();
-    let answer = grpc.rate_limit.answer_framed(view, timeout, &mut holds).await;
+    let mut descriptors = Descriptors::new();
+    let request = view.request(&mut descriptors);
+    let answer = grpc.rate_limit.decide(request, timeout, &mut holds, encode_framed).await;
     (answer.map(Bytes::from).map_err(rejection), HoldGuard::new(&grpc.rate_limit, holds))
 }
 

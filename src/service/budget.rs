@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use super::RateLimit;
+use super::{RateLimit, store_budget};
 use crate::proto::weir::budget::v1 as pb;
 use weir_common::random::random_bytes;
 use weir_limiter::{Budget, BudgetStep, Descriptor, Holds, Request, RequestError};
@@ -88,10 +88,12 @@ impl<S: Store> RateLimit<S> {
         if !call.may_settle {
             self.check(&mut request)?;
         }
-        let decided = self.decide_with(&request, call.timeout, holds, |decision| {
-            R::Response::of(&id, step, decision)
-        });
-        let answer = decided.await.and_then(|answer| answer);
+        let rules = self.rules.load();
+        let budget = store_budget(self.options.budget, call.timeout);
+        // On the heap: a connection's task is as large as the largest of its futures.
+        let decided =
+            Box::pin(self.limiter.decide(rules.as_deref(), &request, budget, holds)).await;
+        let answer = decided.and_then(|decision| R::Response::of(&id, step, &decision));
         // Before the answer: the same request, made again, must not rely on hits that are then returned.
         if let Some(denied) = holds.denied() {
             self.release(denied).await;

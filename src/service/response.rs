@@ -1,4 +1,6 @@
-//! Converts a decision to the API's response.
+//! Encodes a decision as a `RateLimitResponse`: as a message, or without one as the bytes that gRPC sends.
+
+use prost::Message;
 
 use super::{HeaderNames, Options, metadata};
 use crate::proto::envoy::config::core::v3::HeaderValue;
@@ -7,8 +9,11 @@ use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
 use weir_limit::Unit;
 use weir_limiter::{Request, RequestDecision, ShownLimit, Status};
 
+/// Bytes before each message of a gRPC stream: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+
 /// Returns the response to `request`.
-pub(super) fn encode(
+pub fn encode_message(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
     options: &Options,
@@ -21,7 +26,7 @@ pub(super) fn encode(
 }
 
 /// Returns what a response carries in addition to its codes and statuses.
-pub(super) fn extras(
+fn extras(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
     options: &Options,
@@ -33,7 +38,7 @@ pub(super) fn extras(
     }
 }
 
-pub(super) fn code(over_limit: bool) -> i32 {
+fn code(over_limit: bool) -> i32 {
     if over_limit { Code::OverLimit.into() } else { Code::Ok.into() }
 }
 
@@ -52,13 +57,13 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
 /// Returns the time of reset in whole seconds, if there is one: that of the limit, or of the control that
 /// blocks.
 #[inline]
-pub(super) fn reset_seconds(status: &Status<'_>) -> Option<u64> {
+fn reset_seconds(status: &Status<'_>) -> Option<u64> {
     let seconds = status.reset_seconds();
     (status.limit.is_some() || seconds > 0).then_some(seconds)
 }
 
 /// Returns the API's number of a limit's unit.
-pub(super) fn unit(limit: &ShownLimit<'_>) -> i32 {
+fn unit(limit: &ShownLimit<'_>) -> i32 {
     use rate_limit::Unit as ApiUnit;
     let unit = match limit.unit {
         None => ApiUnit::Unknown,
@@ -137,10 +142,175 @@ fn policy_name(name: &str) -> String {
     out
 }
 
+/// Returns the response to `request` as gRPC sends it, with its prefix.
+pub fn encode_framed(
+    request: &Request<'_>,
+    decision: &RequestDecision<'_>,
+    options: &Options,
+) -> Vec<u8> {
+    let statuses: usize = decision.statuses.iter().map(|it| field_len(status_len(it))).sum();
+    // prost encodes the rest, which is rarely enabled: concatenated messages are merged.
+    let more = options.has_extras().then(|| extras(request, decision, options));
+    let length = varint_len(1, code(decision.over_limit) as u64)
+        + statuses
+        + more.as_ref().map_or(0, Message::encoded_len);
+    let mut out = Vec::with_capacity(PREFIX_BYTES + length);
+    out.push(0);
+    out.extend((length as u32).to_be_bytes());
+    put_varint_field(1, code(decision.over_limit) as u64, &mut out);
+    for status in &decision.statuses {
+        put_length(2, status_len(status), &mut out);
+        put_status(status, &mut out);
+    }
+    if let Some(more) = more {
+        more.encode_raw(&mut out);
+    }
+    out
+}
+
+fn status_len(status: &Status<'_>) -> usize {
+    let limit = status.limit.as_ref();
+    varint_len(1, code(status.over_limit) as u64)
+        + limit.map_or(0, |limit| field_len(limit_len(limit)))
+        + varint_len(3, status.remaining.into())
+        + reset_seconds(status).map_or(0, |seconds| field_len(varint_len(1, seconds)))
+}
+
+fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
+    put_varint_field(1, code(status.over_limit) as u64, out);
+    if let Some(limit) = &status.limit {
+        put_length(2, limit_len(limit), out);
+        put_limit(limit, out);
+    }
+    put_varint_field(3, status.remaining.into(), out);
+    if let Some(seconds) = reset_seconds(status) {
+        put_length(4, varint_len(1, seconds), out);
+        put_varint_field(1, seconds, out);
+    }
+}
+
+/// The multiplier, omitted if it is 1.
+fn multiplier(limit: &ShownLimit<'_>) -> Option<u64> {
+    (limit.unit_multiplier != 1).then_some(limit.unit_multiplier.into())
+}
+
+fn limit_len(limit: &ShownLimit<'_>) -> usize {
+    let name = if limit.name.is_empty() { 0 } else { field_len(limit.name.len()) };
+    varint_len(1, limit.requests_per_unit.into())
+        + varint_len(2, unit(limit) as u64)
+        + name
+        + multiplier(limit).map_or(0, |it| field_len(varint_len(1, it)))
+}
+
+fn put_limit(limit: &ShownLimit<'_>, out: &mut Vec<u8>) {
+    put_varint_field(1, limit.requests_per_unit.into(), out);
+    put_varint_field(2, unit(limit) as u64, out);
+    if !limit.name.is_empty() {
+        put_length(3, limit.name.len(), out);
+        out.extend_from_slice(limit.name.as_bytes());
+    }
+    if let Some(multiplier) = multiplier(limit) {
+        put_length(4, varint_len(1, multiplier), out);
+        put_varint_field(1, multiplier, out);
+    }
+}
+
+/// Returns the bytes of a varint field; a 0 is omitted.
+fn varint_len(_field: u8, value: u64) -> usize {
+    if value == 0 { 0 } else { 1 + prost::encoding::encoded_len_varint(value) }
+}
+
+/// Returns the bytes of a message or string field of this length.
+fn field_len(length: usize) -> usize {
+    1 + prost::encoding::encoded_len_varint(length as u64) + length
+}
+
+fn put_varint_field(field: u8, value: u64, out: &mut Vec<u8>) {
+    if value != 0 {
+        out.push(field << 3);
+        put_varint(value, out);
+    }
+}
+
+fn put_length(field: u8, length: usize, out: &mut Vec<u8>) {
+    out.push(field << 3 | 2);
+    put_varint(length as u64, out);
+}
+
+#[inline]
+fn put_varint(value: u64, out: &mut Vec<u8>) {
+    if value < 0x80 {
+        out.push(value as u8);
+    } else {
+        prost::encoding::encode_varint(value, out);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use weir_limit::SECOND;
+    use weir_limiter::Descriptor;
+
+    const UNITS: [Option<Unit>; 8] = [
+        None,
+        Some(Unit::Second),
+        Some(Unit::Minute),
+        Some(Unit::Hour),
+        Some(Unit::Day),
+        Some(Unit::Week),
+        Some(Unit::Month),
+        Some(Unit::Year),
+    ];
+
+    fn number() -> impl Strategy<Value = u32> {
+        prop_oneof![Just(0), Just(1), 2_u32..300, any::<u32>()]
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof![Just(String::new()), "[a-z]{1,9}", "\\PC{0,200}"]
+    }
+
+    proptest! {
+        #[test]
+        fn the_encoding_is_that_of_prost(
+            over_limit in any::<bool>(),
+            parts in vec((any::<bool>(), any::<bool>(), number(), number(), number(), 0_usize..8, name(), any::<u64>()), 0..5),
+            more in any::<bool>(),
+        ) {
+            let statuses = parts.iter().map(|(over, bare, n, multiplier, remaining, unit, name, reset)| Status {
+                over_limit: *over,
+                limit: (!bare).then_some(ShownLimit {
+                    name,
+                    requests_per_unit: *n,
+                    unit: UNITS[*unit],
+                    unit_multiplier: *multiplier,
+                }),
+                remaining: *remaining,
+                reset_after: *reset,
+                ..Status::default()
+            });
+            let decision = RequestDecision { over_limit, statuses: statuses.collect() };
+            let headers = HeaderNames { limit: "a".into(), remaining: "b".into(), reset: "c".into() };
+            let options = Options {
+                headers: more.then_some(headers),
+                dynamic_metadata: more,
+                ..Options::default()
+            };
+            let descriptors = [Descriptor { entries: &[("k", "v")], ..Default::default() }];
+            let request = Request { domain: "d", descriptors: &descriptors, hits_addend: 3, ..Request::default() };
+            let written = encode_framed(&request, &decision, &options);
+            let message = encode_message(&request, &decision, &options);
+            prop_assert_eq!(written[0], 0);
+            prop_assert_eq!(&written[1..PREFIX_BYTES], &(message.encoded_len() as u32).to_be_bytes());
+            let read = crate::proto::envoy::service::ratelimit::v3::RateLimitResponse::decode(&written[PREFIX_BYTES..]);
+            prop_assert_eq!(read, Ok(message));
+            prop_assert_eq!(written.capacity(), written.len());
+        }
+    }
 
     fn header_lines(options: &Options, limit: ShownLimit<'_>, over_limit: bool) -> Vec<String> {
         let status = Status {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::charges::key;
 use super::lookup::{KeyValues, Lookup, Match, Matched};
-use super::{Options, Override, Request};
+use super::{Options, Request};
 use crate::controls::{ActiveView, Effect};
 use weir_limit::Plan;
 use weir_rules::{Rule, override_path};
-use weir_store::key_text;
+use weir_store::{StateKey, key_text};
 
 /// What applies to one descriptor.
 #[derive(Debug, Default)]
@@ -56,12 +56,7 @@ pub(super) fn look_up<'s: 'r, 'r>(
     let domain = active.rules.domain(request.domain);
     let mut lookup = Lookup::new();
     lookup.start(domain, request.descriptors.len());
-    for (i, descriptor) in request.descriptors.iter().enumerate() {
-        let plan = |limit: &Override| limit.plan(active.rules.calendar_month());
-        let sent = descriptor.limit.as_ref().map(plan).transpose();
-        let added = sent.and_then(|sent| lookup.add(request, descriptor, sent));
-        added.map_err(|why| (i, why))?;
-    }
+    lookup.add_all(request, active.rules)?;
     let options = Options::default();
     lookup.complete(&options, key_values);
     if let Some(controls) = active.controls {
@@ -77,17 +72,13 @@ impl<'s> Applied<'s> {
         matched: &Matched<'s, '_>,
         key_prefix: &str,
     ) -> Applied<'s> {
-        let (rule, plan) = (matched.applies.rule(), matched.counted_plan());
-        let entries = matched.descriptor.entries;
-        let text = |plan: &Arc<Plan>| {
-            let key = key(request.domain, matched, plan).0;
-            key_text(key_prefix, &key, plan, lookup.is_together())
-        };
+        let (rule, entries) = (matched.applies.rule(), matched.descriptor.entries);
+        let key = state_key(request.domain, lookup, matched);
         Applied {
             rule,
             effect: matched.effect,
-            plan: plan.cloned(),
-            key: plan.map(text),
+            plan: key.as_ref().map(|counted| counted.plan.clone()),
+            key: key.map(|it| key_text(key_prefix, &it.key, it.plan, it.together)),
             metric_path: match (&matched.applies, lookup.domain) {
                 (Match::Rule(found), Some(domain)) if found.rule.series.is_some() => {
                     Some(domain.metric_path(found.rule, entries))
@@ -99,4 +90,16 @@ impl<'s> Applied<'s> {
             is_quota: matched.is_quota,
         }
     }
+}
+
+/// Returns the key that a request of this descriptor alone charges, if any.
+pub(super) fn state_key<'a>(
+    domain: &'a str,
+    lookup: &Lookup<'_, '_>,
+    matched: &'a Matched<'_, '_>,
+) -> Option<StateKey<'a>> {
+    let plan = matched.counted_plan()?;
+    let (key, id) = key(domain, matched, plan);
+    let id = id.filter(|_| matched.reserves);
+    Some(StateKey { key, plan, together: lookup.is_together(), id })
 }

@@ -1,4 +1,4 @@
-//! The charges of a request: one for each descriptor with a limit.
+//! The charges of a request, and once the store has answered, what was decided about each descriptor.
 
 use std::time::Duration;
 
@@ -6,10 +6,14 @@ use smallvec::SmallVec;
 
 use super::lookup::{Lookup, Matched};
 use super::{Options, Request};
-use weir_limit::Plan;
+use weir_limit::{Op, Plan};
 use weir_rules::Domain;
-use weir_store::{Answer, Batch, Charge, Key, Role};
+use weir_store::{Answer, Batch, Charge, Key, Role, StoreError};
 
+/// The answer to a charge that a store does not answer, which no store does.
+static NOT_ANSWERED: Answer = Err(StoreError::Unavailable);
+
+/// The charges of a request: one for each descriptor with a limit.
 pub(super) struct Charges<'a> {
     list: SmallVec<[Charge<'a>; 4]>,
     domain: Option<&'a Domain>,
@@ -50,31 +54,66 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// The charges of all descriptors that have a limit, in order.
-    pub fn list(&self) -> &[Charge<'a>] {
-        &self.list
-    }
-
-    /// Returns whether what `answers` admit was charged: not if it is charged together with what they
-    /// deny.
+    /// The batch for the store; without charges there is nothing to ask it.
     #[inline]
-    pub fn are_charged(&self, answers: &[Answer]) -> bool {
-        let is_denied = || self.batch(Duration::MAX).is_some_and(|it| it.is_denied(answers));
-        !self.is_together() || !is_denied()
-    }
-
-    fn is_together(&self) -> bool {
-        self.domain.is_some_and(|domain| domain.together)
-    }
-
-    /// The batch for the store; none if nothing is to be charged.
-    pub fn batch(&self, budget: Duration) -> Option<Batch<'_>> {
-        (!self.list.is_empty()).then(|| Batch {
-            together: self.is_together(),
+    pub fn batch(&self, budget: Duration) -> Batch<'_> {
+        Batch {
+            together: self.domain.is_some_and(|domain| domain.together),
             quota_passes: self.quota_passes,
             on_failure: self.domain.and_then(|domain| domain.on_store_failure),
             ..Batch::new(&self.list, budget)
+        }
+    }
+}
+
+/// What was decided about a descriptor.
+#[derive(Clone, Copy)]
+pub(super) enum Decided<'a> {
+    /// Nothing was to be charged: no limit applies, or a control decides alone.
+    Uncharged,
+    /// The store decided, or failed.
+    Charged(&'a Charge<'a>, &'a Answer),
+}
+
+/// A request whose charges the store has answered.
+#[derive(Clone, Copy)]
+pub(super) struct Answered<'a, 's, 'r> {
+    pub request: &'a Request<'a>,
+    pub lookup: &'a Lookup<'s, 'r>,
+    pub batch: &'a Batch<'a>,
+    /// One for each charge, in order.
+    pub answers: &'a [Answer],
+}
+
+impl<'a, 's, 'r> Answered<'a, 's, 'r> {
+    /// Returns the descriptors in order, each with what was decided about it.
+    #[inline]
+    pub fn descriptors(&self) -> impl Iterator<Item = (&'a Matched<'s, 'r>, Decided<'a>)> {
+        let (mut charges, mut answers) = (self.batch.charges.iter(), self.answers.iter());
+        self.lookup.matched.iter().map(move |matched| {
+            let charge = matched.plan().and_then(|_| charges.next());
+            let decided = match charge {
+                None => Decided::Uncharged,
+                Some(charge) => Decided::Charged(charge, answers.next().unwrap_or(&NOT_ANSWERED)),
+            };
+            (matched, decided)
         })
+    }
+
+    /// Returns whether what the store admitted was charged: not if it is charged together with what was
+    /// denied.
+    #[inline]
+    pub fn are_charged(&self) -> bool {
+        !self.batch.together || !self.batch.is_denied(self.answers)
+    }
+
+    /// Returns whether a charge may hold hits in flight, or is about a reservation.
+    #[inline]
+    pub fn may_hold(&self) -> bool {
+        let may_hold = |charge: &Charge<'_>| {
+            charge.plan.concurrency().is_some() || matches!(charge.op, Op::Reservation(_))
+        };
+        self.batch.charges.iter().any(may_hold)
     }
 }
 

@@ -10,14 +10,13 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::Status;
+use super::charges::{Answered, Decided};
 use super::log::{MAX_ENTRIES, shortened};
-use super::lookup::Lookup;
-use super::{Request, Status};
 use crate::controls::Effect;
 use crate::top::Redaction;
 use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
-use weir_store::Answer;
 
 /// A denied request, as its first descriptor that is over a limit shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -89,38 +88,19 @@ impl Denials {
 
     /// Shows a denial, if it is wanted.
     #[cold]
-    pub(super) fn add(
-        &self,
-        request: &Request<'_>,
-        lookup: &Lookup<'_, '_>,
-        answers: &[Answer],
-        statuses: &[Status<'_>],
-    ) {
+    pub(super) fn add(&self, answered: &Answered<'_, '_, '_>, statuses: &[Status<'_>]) {
         if !self.is_wanted.swap(false, Relaxed) {
             return;
         }
-        if let Some(denial) = self.denial(request, lookup, answers, statuses) {
+        if let Some(denial) = self.denial(answered, statuses) {
             // The receiver may have gone.
             let _ = self.waiting.send(denial);
         }
     }
 
-    fn denial(
-        &self,
-        request: &Request<'_>,
-        lookup: &Lookup<'_, '_>,
-        answers: &[Answer],
-        statuses: &[Status<'_>],
-    ) -> Option<Denial> {
-        let mut unread = answers.iter();
-        let decided = lookup.matched.iter().map(|matched| {
-            let decision =
-                matched.plan().and_then(|plan| Some((plan, unread.next()?.as_ref().ok()?)));
-            (matched, decision)
-        });
-        let ((matched, decision), _) =
-            zip(decided, statuses).find(|(_, status)| status.over_limit)?;
-
+    fn denial(&self, answered: &Answered<'_, '_, '_>, statuses: &[Status<'_>]) -> Option<Denial> {
+        let ((matched, decided), _) =
+            zip(answered.descriptors(), statuses).find(|(_, status)| status.over_limit)?;
         let all = matched.descriptor.entries;
         let mut cut = all.len() > MAX_ENTRIES;
         let mut shorten = |text: &str| {
@@ -128,17 +108,22 @@ impl Denials {
             cut |= short != text;
             short
         };
-        let domain = shorten(request.domain);
+        let domain = shorten(answered.request.domain);
         let entry = |entry: &(&str, &str)| OwnedEntry {
             key: shorten(entry.0),
             value: shorten(&self.redaction.value(*entry, 0)),
         };
         let entries = all.iter().take(MAX_ENTRIES).map(entry).collect();
+        let (limit, wait) = match decided {
+            Decided::Charged(charge, Ok(decision)) => {
+                (charge.plan.limits().get(usize::from(decision.limit)), decision.retry_after)
+            }
+            _ => (None, None),
+        };
         let wait = match &matched.effect {
             Some(Effect::Block { wait, .. }) => *wait,
-            _ => decision.and_then(|(_, decision)| decision.retry_after),
+            _ => wait,
         };
-        let limit = decision.and_then(|(plan, at)| plan.limits().get(usize::from(at.limit)));
         let rule = matched.applies.rule();
         Some(Denial {
             domain,

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lookup::Lookup;
+use super::charges::{Answered, Decided};
 use super::reserving;
 use weir_limit::{Op, Plan, ReservationResult};
 use weir_rules::ReserveStats;
@@ -48,27 +48,18 @@ impl Holds {
         self.0.as_ref().is_none_or(|taken| taken.holds.is_empty() && taken.denied.is_empty())
     }
 
-    /// Adds what a batch took according to its answers.
-    pub(super) fn add(&mut self, batch: &Batch<'_>, answers: &[Answer], lookup: &Lookup<'_, '_>) {
-        let takes = |charge: &Charge<'_>| {
-            charge.plan.concurrency().is_some() || matches!(charge.op, Op::Reservation(_))
-        };
-        if batch.charges.iter().any(takes) {
-            self.add_each(batch, answers, lookup);
-        }
-    }
-
+    /// Adds what was taken of concurrency limits, and what was reserved.
     #[cold]
-    fn add_each(&mut self, batch: &Batch<'_>, answers: &[Answer], lookup: &Lookup<'_, '_>) {
-        if batch.together && batch.is_denied(answers) {
+    pub(super) fn add(&mut self, answered: &Answered<'_, '_, '_>) {
+        if !answered.are_charged() {
             return;
         }
-        let charged = lookup.matched.iter().filter(|matched| matched.plan().is_some());
-        for ((charge, answer), matched) in batch.charges.iter().zip(answers).zip(charged) {
+        for (matched, decided) in answered.descriptors() {
+            let Decided::Charged(charge, answer) = decided else { continue };
             let stats = matched.applies.rule().and_then(|rule| rule.reserve_stats.clone());
             let op = match charge.cancelling(answer).map(|cancelling| cancelling.op) {
                 None if reserving::is_unknown(charge.op, answer) => {
-                    self.taken(batch, charge).unknown.extend(stats);
+                    self.taken(answered).unknown.extend(stats);
                     continue;
                 }
                 cancel => cancel.or_else(|| charge.held(answer).map(Op::Refund)),
@@ -83,15 +74,15 @@ impl Holds {
                 role: charge.role,
                 stats,
             };
-            self.taken(batch, charge).holds.push(hold);
+            self.taken(answered).holds.push(hold);
         }
     }
 
-    fn taken(&mut self, batch: &Batch<'_>, charge: &Charge<'_>) -> &mut Taken {
+    fn taken(&mut self, answered: &Answered<'_, '_, '_>) -> &mut Taken {
         self.0.get_or_insert_with(|| {
             let (holds, denied, unknown) = Default::default();
-            let Batch { together, on_failure, .. } = *batch;
-            let domain = charge.key.domain.into();
+            let Batch { together, on_failure, .. } = *answered.batch;
+            let domain = answered.request.domain.into();
             Box::new(Taken { domain, together, on_failure, holds, denied, unknown })
         })
     }
@@ -105,12 +96,11 @@ impl Holds {
         }
     }
 
-    /// Does what [`deny`](Self::deny) does, and cancels the reservations that the store can cancel now.
+    /// Cancels the reservations of a [denied](Self::deny) request, those that the store can cancel now.
     #[inline]
-    pub(super) fn deny_now(&mut self, store: &impl Store) {
+    pub(super) fn cancel_denied(&mut self, store: &impl Store) {
         if let Some(taken) = &mut self.0 {
-            taken.deny();
-            taken.cancel_now(store);
+            taken.cancel_denied(store);
         }
     }
 
@@ -146,9 +136,8 @@ impl Taken {
         self.unknown.drain(..).for_each(|stats| stats.lost());
     }
 
-    /// Cancels the reservations of a request that is denied, those that the store can cancel now.
     #[cold]
-    fn cancel_now(&mut self, store: &impl Store) {
+    fn cancel_denied(&mut self, store: &impl Store) {
         let denied = mem::take(&mut self.denied);
         self.denied = denied.into_iter().filter(|hold| !self.release_now(hold, store)).collect();
     }

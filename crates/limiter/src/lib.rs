@@ -3,7 +3,9 @@
 //! 1. `lookup` finds what applies to each descriptor: a rule, a limit sent along, or nothing.
 //! 2. `charges` makes a batch with a charge for each descriptor that has a limit.
 //! 3. The store charges the batch.
-//! 4. `statuses` makes statuses and the overall decision of its answers, which `stats` counts.
+//! 4. `statuses` concludes: statuses and the overall decision, which `stats` counts, `log` and `spans`
+//!    record, and `denials` shows. All read the same list: `Answered` of `charges` has what was decided about
+//!    each descriptor.
 //!
 //! `applied` and `inspect` show operators what applies to a descriptor, and what it has counted.
 
@@ -45,15 +47,15 @@ pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::charges::Charges;
+use self::charges::{Answered, Charges};
 use self::log::DenialLog;
 use self::lookup::{KeyValues, Lookup};
-use self::metrics::add;
-use self::spans::DecisionSpan;
+use self::spans::{ChargeSpan, DecisionSpan};
+use self::stats::add;
 use crate::controls::ActiveView;
 use crate::top::{Redaction, Top};
 use weir_common::throttle::Throttle;
-use weir_store::{Answers, Store};
+use weir_store::{Answers, Batch, Store};
 
 /// How often refunds that do nothing are logged.
 const REFUND_LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -161,7 +163,7 @@ impl<S: Store> Limiter<S> {
     /// Counts a request that was rejected before it reached the limiter.
     pub fn count_invalid(&self, domain: &str, error: &RequestError) {
         log::invalid(domain, error);
-        add(&self.counts.invalid);
+        add(&self.counts.invalid, 1);
     }
 
     /// Decides a request by the rules of one snapshot, within `budget`. What it takes of concurrency
@@ -178,30 +180,29 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let span = DecisionSpan::start(request);
-        let mut key_values: KeyValues<'_> = None;
-        let mut lookup = Lookup::new();
-        let rules = rules.map(Into::into);
-        if let Err(error) = self.look_up(rules, request, &mut key_values, &mut lookup) {
+        let span = request.span.map(|parent| DecisionSpan::start(parent, request));
+        let (mut key_values, mut lookup) = (None, Lookup::new());
+        if let Err(error) =
+            self.look_up(rules.map(Into::into), request, &mut key_values, &mut lookup)
+        {
             return Err(self.reject(request, error, span));
         }
         let mut charges = Charges::new(lookup.domain);
         charges.add_all(request, &lookup, &self.options);
         let mut answers = Answers::new();
-        if let Some(mut batch) = charges.batch(budget) {
-            let charge = span.charge(&batch);
-            batch.span = charge.span();
-            self.store.charge(batch, &mut answers).await;
-            holds.add(&batch, &answers, &lookup);
-            charge.end(&answers);
+        let batch = charges.batch(budget);
+        if !batch.charges.is_empty() {
+            let charging = span.as_ref().map(|span| span.charge(&batch));
+            let span = charging.as_ref().map(ChargeSpan::span);
+            self.store.charge(Batch { span, ..batch }, &mut answers).await;
+            if let Some(charging) = charging {
+                charging.end(&answers);
+            }
         }
+        let answered = Answered { request, lookup: &lookup, batch: &batch, answers: &answers };
         let mut decision = RequestDecision::default();
-        let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
-        if decision.over_limit {
-            holds.deny();
-        }
-        span.end(&lookup, &answers, concluded.as_ref().map(|()| &decision));
-        concluded.map(|()| decision)
+        self.conclude(&answered, span, holds, &mut decision)?;
+        Ok(decision)
     }
 
     /// Decides a request as [`decide`](Self::decide) does, but without waiting, and passes the decision
@@ -217,31 +218,33 @@ impl<S: Store> Limiter<S> {
         holds: &mut Holds,
         then: impl FnOnce(&RequestDecision<'s>) -> T,
     ) -> Option<Result<T, RequestError>> {
-        let span = DecisionSpan::start(request);
-        let mut key_values: KeyValues<'_> = None;
-        let mut lookup = Lookup::new();
-        let rules = rules.map(Into::into);
-        if let Err(error) = self.look_up(rules, request, &mut key_values, &mut lookup) {
+        let span = request.span.map(|parent| DecisionSpan::start(parent, request));
+        let (mut key_values, mut lookup) = (None, Lookup::new());
+        if let Err(error) =
+            self.look_up(rules.map(Into::into), request, &mut key_values, &mut lookup)
+        {
             return Some(Err(self.reject(request, error, span)));
         }
         let mut charges = Charges::new(lookup.domain);
         charges.add_all(request, &lookup, &self.options);
         let mut answers = Answers::new();
-        if let Some(mut batch) = charges.batch(budget) {
-            let charge = span.charge(&batch);
-            batch.span = charge.span();
-            if !self.store.try_charge(batch, &mut answers) {
+        let batch = charges.batch(budget);
+        if !batch.charges.is_empty() {
+            let charging = span.as_ref().map(|span| span.charge(&batch));
+            let span = charging.as_ref().map(ChargeSpan::span);
+            if !self.store.try_charge(Batch { span, ..batch }, &mut answers) {
                 return None;
             }
-            holds.add(&batch, &answers, &lookup);
-            charge.end(&answers);
+            if let Some(charging) = charging {
+                charging.end(&answers);
+            }
         }
+        let answered = Answered { request, lookup: &lookup, batch: &batch, answers: &answers };
         let mut decision = RequestDecision::default();
-        let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
+        let concluded = self.conclude(&answered, span, holds, &mut decision);
         if decision.over_limit {
-            holds.deny_now(&self.store);
+            holds.cancel_denied(&self.store);
         }
-        span.end(&lookup, &answers, concluded.as_ref().map(|()| &decision));
         Some(concluded.map(|()| then(&decision)))
     }
 
@@ -251,10 +254,12 @@ impl<S: Store> Limiter<S> {
         &self,
         request: &Request<'_>,
         error: RequestError,
-        span: DecisionSpan,
+        span: Option<DecisionSpan>,
     ) -> RequestError {
         self.count_invalid(request.domain, &error);
-        span.fail(&error);
+        if let Some(span) = span {
+            span.fail(&error);
+        }
         error
     }
 
@@ -284,19 +289,7 @@ impl<S: Store> Limiter<S> {
             self.counts.domain_not_found.add(request.domain, sent as u64);
         }
         lookup.start(domain, sent);
-        for (i, descriptor) in request.descriptors.iter().enumerate() {
-            // A limit that was sent is checked even if its domain has no rules.
-            let sent_plan = match &descriptor.limit {
-                Some(limit) => {
-                    let plan = limit.plan(rules.calendar_month());
-                    Some(plan.map_err(|why| RequestError::BadDescriptor(i, why))?)
-                }
-                None => None,
-            };
-            lookup
-                .add(request, descriptor, sent_plan)
-                .map_err(|why| RequestError::BadDescriptor(i, why))?;
-        }
+        lookup.add_all(request, rules).map_err(|(i, why)| RequestError::BadDescriptor(i, why))?;
         lookup.complete(&self.options, key_values);
         if let Some(i) = lookup.repeated_key() {
             let why = "its rule counts it under the key of an earlier one: send one of them";

@@ -3,14 +3,13 @@
 use std::fmt::{self, Write};
 use std::iter::zip;
 
-use super::charges::key;
-use super::lookup::{Lookup, Matched};
+use super::charges::{Answered, Decided};
+use super::lookup::Matched;
 use super::sample::Sample;
-use super::{Request, RequestError, Status};
+use super::{RequestError, Status};
 use crate::controls::Effect;
 use weir_limit::{Limit, Op, ReservationOp, Source};
-use weir_store::key_text;
-use weir_store::{Answer, Entry};
+use weir_store::{Entry, key_text};
 
 /// The longest domain, and the longest key and value of an entry, that are logged: clients choose them.
 const MAX_NAME_CHARS: usize = 100;
@@ -34,40 +33,28 @@ struct Line<'a> {
     result: &'static str,
     /// Why there was no limit, no answer, or not one of the store.
     reason: Option<String>,
-    /// The result of the whole request.
-    overall: &'static str,
 }
 
-/// Writes a line at a level, which must be a literal.
+/// Writes a line at a level, which must be a literal, with the result of the whole request.
 macro_rules! write_line {
-    ($level:ident, $message:literal, $line:expr, $($field:tt)*) => {{
+    ($level:ident, $message:literal, $line:expr, $overall:expr, $($field:tt)*) => {{
         let Line { domain, descriptor, rule, key, limit, hits, used_before, remaining, .. } = $line;
-        let Line { retry_after_ms, result, reason, overall, .. } = $line;
+        let Line { retry_after_ms, result, reason, .. } = $line;
         let limit = limit.map(tracing::field::display);
         let (key, reason) = (key.as_deref(), reason.as_deref());
         tracing::$level!(
             domain, descriptor, rule, key, limit, hits, used_before, remaining, retry_after_ms,
-            result, reason, overall, $($field)*
+            result, reason, overall = $overall, $($field)*
             $message
         );
     }};
 }
 
-/// A request with its answers. An answer that is missing was not needed.
-#[derive(Clone, Copy)]
-pub(super) struct Decided<'a, 's, 'r> {
-    pub request: &'a Request<'a>,
-    pub lookup: &'a Lookup<'s, 'r>,
-    pub answers: &'a [Answer],
-    /// The prefix of keys in Redis.
-    pub key_prefix: &'a str,
-}
-
 /// Logs the decision on each descriptor.
 #[cold]
-pub(super) fn decisions(decided: Decided<'_, '_, '_>, overall: &'static str) {
-    for line in lines(decided, overall) {
-        write_line!(debug, "decision", &line,);
+pub(super) fn decisions(answered: &Answered<'_, '_, '_>, key_prefix: &str, overall: &'static str) {
+    for (matched, decided) in answered.descriptors() {
+        write_line!(debug, "decision", &line(answered, matched, decided, key_prefix), overall,);
     }
 }
 
@@ -79,75 +66,51 @@ pub(super) fn invalid(domain: &str, error: &RequestError) {
     }
 }
 
-fn lines<'a, 's, 'r>(
-    decided: Decided<'a, 's, 'r>,
-    overall: &'static str,
-) -> impl Iterator<Item = Line<'a>> {
-    let mut answers = decided.answers.iter();
-    decided.lookup.matched.iter().map(move |matched| {
-        let answer = matched.plan().and_then(|_| answers.next());
-        line(decided, matched, answer, overall)
-    })
-}
-
+/// Returns the line about a descriptor. `key_prefix` is that of keys in Redis.
 fn line<'a>(
-    decided: Decided<'a, '_, '_>,
+    answered: &Answered<'a, '_, '_>,
     matched: &'a Matched<'_, '_>,
-    answer: Option<&Answer>,
-    overall: &'static str,
+    decided: Decided<'a>,
+    key_prefix: &str,
 ) -> Line<'a> {
-    let Decided { request, lookup, key_prefix, .. } = decided;
-    let (plan, rule) = (matched.plan(), matched.applies.rule());
+    let Answered { request, lookup, .. } = answered;
+    let rule = matched.applies.rule();
+    let charge = match decided {
+        Decided::Uncharged => None,
+        Decided::Charged(charge, _) => Some(charge),
+    };
     let mut line = Line {
         domain: shortened(request.domain),
         descriptor: descriptor(matched.descriptor.entries),
         rule: rule.map(|rule| rule.path()),
-        key: plan.map(|plan| {
-            let key = key(request.domain, matched, plan).0;
-            key_text(key_prefix, &key, plan, lookup.is_together())
-        }),
+        key: charge
+            .map(|charge| key_text(key_prefix, &charge.key, charge.plan, lookup.is_together())),
         limit: None,
-        hits: plan.map(|_| match matched.op {
-            Op::Take(hits) => i64::try_from(hits).unwrap_or(i64::MAX),
-            Op::Refund(hits) => -i64::try_from(hits).unwrap_or(i64::MAX),
-            Op::Undo(undo) => -i64::from(undo.hits),
-            Op::UpTo(up_to) => up_to.most.into(),
-            Op::Add { hits, .. } => hits.into(),
-            Op::Reservation(ReservationOp::Settle(hits) | ReservationOp::SettleKnown(hits)) => {
-                hits.into()
-            }
-            Op::Reservation(ReservationOp::Cancel(hits)) => -i64::from(hits),
-            Op::Reservation(op) => op.reserve().map_or(0, |reserve| reserve.most.into()),
-        }),
+        hits: charge.map(|charge| hits(charge.op)),
         used_before: None,
         remaining: None,
         retry_after_ms: None,
         result: "ok",
         reason: None,
-        overall,
     };
-    let reason = match (plan, answer) {
-        (_, None) if matched.effect.is_some() => matched.effect.map(|effect| {
-            match effect {
-                Effect::Block { .. } => line.result = "over_limit",
-                Effect::Allow { .. } => {}
-                Effect::Limit { .. } => line.result = "unknown",
+    let reason = match decided {
+        Decided::Uncharged => match &matched.effect {
+            Some(effect) => {
+                if matched.is_blocked() {
+                    line.result = "over_limit";
+                }
+                Some(controlled(effect))
             }
-            controlled(&effect)
-        }),
-        (None, _) if lookup.domain.is_none() => Some("the domain has no rules".to_owned()),
-        (None, _) if rule.is_some() => Some("the rule is unlimited".to_owned()),
-        (None, _) => Some("no rule applies".to_owned()),
-        (Some(_), None) => {
-            line.result = "unknown";
-            None
-        }
-        (Some(_), Some(Err(error))) => {
+            None if lookup.domain.is_none() => Some("the domain has no rules".to_owned()),
+            None if rule.is_some() => Some("the rule is unlimited".to_owned()),
+            None => Some("no rule applies".to_owned()),
+        },
+        Decided::Charged(_, Err(error)) => {
             line.result = "error";
             Some(error.to_string())
         }
-        (Some(plan), Some(Ok(decision))) => {
-            line.limit = plan.limits().get(usize::from(decision.limit));
+        Decided::Charged(charge, Ok(decision)) => {
+            line.limit = charge.plan.limits().get(usize::from(decision.limit));
             line.used_before = Some(decision.used_before);
             line.remaining = Some(decision.remaining);
             line.retry_after_ms = decision.retry_after.map(|wait| wait.div_ceil(1_000));
@@ -167,6 +130,22 @@ fn line<'a>(
     };
     line.reason = reason;
     line
+}
+
+/// Returns the hits of an operation, negative if they are returned.
+fn hits(op: Op) -> i64 {
+    match op {
+        Op::Take(hits) => i64::try_from(hits).unwrap_or(i64::MAX),
+        Op::Refund(hits) => -i64::try_from(hits).unwrap_or(i64::MAX),
+        Op::Undo(undo) => -i64::from(undo.hits),
+        Op::UpTo(up_to) => up_to.most.into(),
+        Op::Add { hits, .. } => hits.into(),
+        Op::Reservation(ReservationOp::Settle(hits) | ReservationOp::SettleKnown(hits)) => {
+            hits.into()
+        }
+        Op::Reservation(ReservationOp::Cancel(hits)) => -i64::from(hits),
+        Op::Reservation(op) => op.reserve().map_or(0, |reserve| reserve.most.into()),
+    }
 }
 
 /// Returns what a control does, in words.
@@ -230,16 +209,16 @@ impl DenialLog {
 
     /// Logs the denial of a request by the first descriptor that is over its limit.
     #[cold]
-    pub fn log(&self, decided: Decided<'_, '_, '_>, statuses: &[Status<'_>]) {
+    pub fn log(&self, answered: &Answered<'_, '_, '_>, key_prefix: &str, statuses: &[Status<'_>]) {
         // At level debug there is a line about every decision.
         if tracing::enabled!(tracing::Level::DEBUG) || !tracing::enabled!(tracing::Level::INFO) {
             return;
         }
         let Some(suppressed) = self.sample.pass() else { return };
-        let lines = lines(decided, "over_limit");
-        let denied = zip(lines, statuses).find(|(_, status)| status.over_limit);
-        if let Some((line, _)) = denied {
-            write_line!(info, "request denied", &line, suppressed,);
+        let denied = zip(answered.descriptors(), statuses).find(|(_, status)| status.over_limit);
+        if let Some(((matched, decided), _)) = denied {
+            let line = line(answered, matched, decided, key_prefix);
+            write_line!(info, "request denied", &line, "over_limit", suppressed,);
         }
     }
 }

@@ -1,19 +1,16 @@
 //! Matches the descriptors of a request to rules: no allocation unless the key has other values than the
 //! request.
 
-mod applies;
-
 use std::borrow::Cow;
 use std::iter::zip;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-pub(super) use self::applies::Match;
 use super::{Descriptor, Options, Request, reserving};
 use crate::controls::{CompiledControls, Effect};
 use weir_limit::{Decision, Op, Plan};
-use weir_rules::{Domain, ReserveStats, Rule};
+use weir_rules::{Domain, Found, ReserveStats, Rule, RuleSet};
 use weir_store::Entry;
 
 /// The descriptors of a request, each with what applies to it.
@@ -28,6 +25,46 @@ pub(super) struct Lookup<'s, 'r> {
 /// For each descriptor, the values that its key has in place of those of the request, with the indices of
 /// their entries. None until a look-up that borrows it needs some.
 pub(super) type KeyValues<'s> = Option<Box<[Vec<(usize, Cow<'s, str>)>]>>;
+
+/// What applies to a descriptor.
+pub(super) enum Match<'s> {
+    /// No rule, or one that another rule of the request replaces.
+    Nothing,
+    Rule(Found<'s>),
+    Override(Arc<Plan>),
+}
+
+impl<'s> Match<'s> {
+    pub fn rule(&self) -> Option<&'s Rule> {
+        match self {
+            Match::Rule(found) => Some(found.rule),
+            _ => None,
+        }
+    }
+
+    pub fn plan(&self) -> Option<&Arc<Plan>> {
+        match self {
+            Match::Nothing => None,
+            Match::Rule(found) => found.rule.plan.as_ref(),
+            Match::Override(plan) => Some(plan),
+        }
+    }
+
+    /// Returns whether the key has other values than the request.
+    fn replaces_values(&self) -> bool {
+        matches!(self, Match::Rule(found) if found.replaces_values)
+    }
+
+    /// Returns whether it counts as a quota. With the global quota mode a descriptor without a match
+    /// does; an unlimited rule never does.
+    fn is_quota(&self, options: &Options) -> bool {
+        match self {
+            Match::Rule(found) if found.rule.plan.is_none() => false,
+            Match::Rule(found) => options.quota_mode || found.rule.quota_mode,
+            _ => options.quota_mode,
+        }
+    }
+}
 
 /// A descriptor and what applies to it.
 pub(super) struct Matched<'s, 'r> {
@@ -181,13 +218,35 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         self.matched.reserve(descriptors);
     }
 
+    /// Adds the descriptors of a request, in order.
+    ///
+    /// # Errors
+    ///
+    /// The index of a descriptor that is invalid, and why, for the client.
+    #[inline]
+    pub fn add_all(
+        &mut self,
+        request: &Request<'r>,
+        rules: &RuleSet,
+    ) -> Result<(), (usize, &'static str)> {
+        for (i, descriptor) in request.descriptors.iter().enumerate() {
+            // A limit that was sent is checked even if its domain has no rules.
+            let sent_plan = match &descriptor.limit {
+                Some(limit) => Some(limit.plan(rules.calendar_month()).map_err(|why| (i, why))?),
+                None => None,
+            };
+            self.add(request, descriptor, sent_plan).map_err(|why| (i, why))?;
+        }
+        Ok(())
+    }
+
     /// Adds a descriptor, with a limit that was sent for it.
     ///
     /// # Errors
     ///
     /// Why what it asks for cannot be reserved, for the client.
     #[inline]
-    pub fn add(
+    fn add(
         &mut self,
         request: &Request<'_>,
         descriptor: &'r Descriptor<'r>,

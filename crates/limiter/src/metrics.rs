@@ -135,8 +135,3 @@ impl<S: Operations + Debug> MetricSource for Limiter<S> {
         self.store.collect(sink);
     }
 }
-
-/// Counts one.
-pub(super) fn add(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}

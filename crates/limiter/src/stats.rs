@@ -2,34 +2,32 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::lookup::{Lookup, Match, Matched};
+use super::charges::{Answered, Decided};
+use super::lookup::{Match, Matched};
 use weir_limit::{Decision, Limit, Source};
 use weir_rules::{Domain, Found, Rule, RuleStats, override_path};
-use weir_store::Answer;
+use weir_store::Charge;
 
-/// The hits of a decided charge, split.
-pub(super) struct CountedHits<'d> {
+/// The hits of a charge that the store decided, split.
+pub(super) struct CountedHits<'a> {
+    pub charge: &'a Charge<'a>,
+    pub decision: &'a Decision,
+    /// The limit that decided.
+    pub limit: &'a Limit,
     near_threshold: f32,
     hits: u64,
     split: HitSplit,
-    decision: &'d Decision,
 }
 
-impl<'d> CountedHits<'d> {
-    /// Splits a charge of `hits` by the limit that decided.
-    pub fn new(
-        hits: u64,
-        limit: &Limit,
-        decision: &'d Decision,
-        near_ratio: f32,
-    ) -> CountedHits<'d> {
+impl<'a> CountedHits<'a> {
+    /// Splits the hits by the limit that decided.
+    #[inline]
+    pub fn new(charge: &'a Charge<'a>, decision: &'a Decision, near_ratio: f32) -> CountedHits<'a> {
+        let limit = &charge.plan.limits()[usize::from(decision.limit)];
+        let hits = charge.op.charged(decision);
         let near_threshold = limit.near_threshold(near_ratio);
-        CountedHits {
-            near_threshold,
-            hits,
-            split: split(hits, decision.used_before, limit.requests_per_unit, near_threshold),
-            decision,
-        }
+        let split = split(hits, decision.used_before, limit.requests_per_unit, near_threshold);
+        CountedHits { charge, decision, limit, near_threshold, hits, split }
     }
 
     /// Returns whether a number of hits is near the limit.
@@ -77,12 +75,12 @@ impl<'d> CountedHits<'d> {
 
     /// Adds the hits over the limit to the counts of the limit that denied them, or of the limits in shadow mode
     /// that would have.
-    fn add_to_limits(&self, rule: &Rule, limit: u8) {
+    fn add_to_limits(&self, rule: &Rule) {
         if self.passes_by_limits() {
             let limits = (0..16).filter(|at| self.decision.would_deny >> at & 1 > 0);
             limits.for_each(|at| rule.count_denied(at, self.over()));
         } else {
-            rule.count_denied(limit, self.over());
+            rule.count_denied(self.decision.limit, self.over());
         }
     }
 
@@ -105,50 +103,43 @@ impl<'d> CountedHits<'d> {
             add(&stats.shadow_mode, self.over());
         }
     }
-}
 
-/// Adds the hits of a descriptor to the counts of what applies to it, whose limit number `limit`
-/// decided.
-#[inline]
-pub(super) fn count(
-    counted: &CountedHits<'_>,
-    domain: Option<&Domain>,
-    matched: &Matched<'_, '_>,
-    limit: u8,
-) {
-    match &matched.applies {
-        Match::Nothing => {}
-        Match::Rule(Found { rule, .. }) => {
-            if !counted.is_within() {
-                counted.add_to_limits(rule, limit);
-            }
-            match (&rule.series, domain) {
-                (Some(series), Some(domain)) => {
-                    let path = domain.metric_path(rule, matched.descriptor.entries);
-                    if path == rule.path() {
-                        counted.add_to(&rule.stats, rule.shadow_mode);
-                    } else {
-                        series.update(&path, |stats| counted.add_to(stats, rule.shadow_mode));
-                    }
+    /// Adds the hits to the counts of what applies to their descriptor.
+    #[inline]
+    pub fn count(&self, domain: Option<&Domain>, matched: &Matched<'_, '_>) {
+        match &matched.applies {
+            Match::Nothing => {}
+            Match::Rule(Found { rule, .. }) => {
+                if !self.is_within() {
+                    self.add_to_limits(rule);
                 }
-                _ => counted.add_to(&rule.stats, rule.shadow_mode),
+                match (&rule.series, domain) {
+                    (Some(series), Some(domain)) => {
+                        let path = domain.metric_path(rule, matched.descriptor.entries);
+                        if path == rule.path() {
+                            self.add_to(&rule.stats, rule.shadow_mode);
+                        } else {
+                            series.update(&path, |stats| self.add_to(stats, rule.shadow_mode));
+                        }
+                    }
+                    _ => self.add_to(&rule.stats, rule.shadow_mode),
+                }
             }
-        }
-        Match::Override(_) => {
-            if let Some(series) = domain.and_then(Domain::override_series) {
-                let path = override_path(matched.descriptor.entries);
-                series.update(&path, |stats| counted.add_to(stats, false));
+            Match::Override(_) => {
+                if let Some(series) = domain.and_then(Domain::override_series) {
+                    let path = override_path(matched.descriptor.entries);
+                    series.update(&path, |stats| self.add_to(stats, false));
+                }
             }
         }
     }
 }
 
 /// Adds the hits of charges that failed to the counts of their rules.
-pub(super) fn count_errors(lookup: &Lookup<'_, '_>, answers: &[Answer]) {
-    let charged = lookup.matched.iter().filter(|matched| matched.plan().is_some());
-    for (matched, _) in charged.zip(answers).filter(|(_, answer)| answer.is_err()) {
-        if let Some(rule) = matched.applies.rule() {
-            add(&rule.stats.store_errors, matched.op.asks().unwrap_or(0));
+pub(super) fn count_errors(answered: &Answered<'_, '_, '_>) {
+    for (matched, decided) in answered.descriptors() {
+        if let (Decided::Charged(charge, Err(_)), Some(rule)) = (decided, matched.applies.rule()) {
+            add(&rule.stats.store_errors, charge.op.asks().unwrap_or(0));
         }
     }
 }
@@ -179,7 +170,9 @@ fn split(hits: u64, before: u64, limit: u32, near_threshold: f32) -> HitSplit {
     }
 }
 
-fn add(counter: &AtomicU64, hits: u64) {
+/// Adds to a counter.
+#[inline]
+pub(super) fn add(counter: &AtomicU64, hits: u64) {
     if hits > 0 {
         counter.fetch_add(hits, Ordering::Relaxed);
     }

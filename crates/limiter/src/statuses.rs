@@ -1,69 +1,92 @@
-//! Makes the statuses and the overall decision of a request from the answers of the store, and counts them.
+//! Makes the decision on a request from the answers of the store, and counts it.
 
-use super::charges::Charges;
-use super::log::Decided;
-use super::lookup::{Lookup, Matched};
-use super::metrics::add;
-use super::stats::CountedHits;
-use super::{Limiter, Request, RequestDecision, RequestError, ShownLimit, Status};
-use super::{log, reserving, stats, top_keys};
+use super::charges::{Answered, Decided};
+use super::holds::Holds;
+use super::lookup::Matched;
+use super::spans::DecisionSpan;
+use super::stats::{self, CountedHits, add};
+use super::{Limiter, RequestDecision, RequestError, ShownLimit, Status, log, reserving};
 use crate::controls::Effect;
-use weir_limit::{Decision, ReservationResult};
+use weir_limit::ReservationResult;
 use weir_rules::Domain;
-use weir_store::{Answer, Charge, Store, StoreError};
+use weir_store::{Store, StoreError};
 
 impl<S: Store> Limiter<S> {
-    /// Combines the store's answers into the statuses and the outcome of `decision`, and counts them.
+    /// Concludes a decision: its statuses and outcome, what is to be released if the caller goes away, the counts,
+    /// and the span.
     pub(super) fn conclude<'s>(
         &self,
-        request: &Request<'_>,
-        lookup: &Lookup<'s, '_>,
-        charges: &Charges<'_>,
-        answers: &[Answer],
+        answered: &Answered<'_, 's, '_>,
+        span: Option<DecisionSpan>,
+        holds: &mut Holds,
         decision: &mut RequestDecision<'s>,
     ) -> Result<(), RequestError> {
-        let mut charged = charges.list().iter().zip(answers);
+        if answered.may_hold() {
+            holds.add(answered);
+        }
+        let concluded = self.combine(answered, decision);
+        if decision.over_limit {
+            holds.deny();
+        }
+        if let Some(span) = span {
+            span.end(answered, concluded.as_ref().map(|()| &*decision));
+        }
+        concluded
+    }
+
+    /// Combines the store's answers into the statuses and the outcome of `decision`, and counts them.
+    #[inline]
+    fn combine<'s>(
+        &self,
+        answered: &Answered<'_, 's, '_>,
+        decision: &mut RequestDecision<'s>,
+    ) -> Result<(), RequestError> {
+        let Answered { request, lookup, .. } = *answered;
         // Whether admitted hits are counted as near a limit.
-        let are_charged = self.top.is_some() && charges.are_charged(answers);
+        let are_charged = self.top.is_some() && answered.are_charged();
         let RequestDecision { over_limit, statuses } = decision;
         statuses.reserve(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         let mut would_be_over = false;
-        for matched in &lookup.matched {
-            let answer = matched.plan().map(|_| charged.next());
-            let mut status = match answer {
-                None => uncharged_status(matched),
-                Some(Some((charge, Ok(decision)))) => {
+        for (matched, decided) in answered.descriptors() {
+            let mut status = match decided {
+                Decided::Uncharged => uncharged_status(matched),
+                Decided::Charged(charge, Ok(decision)) => {
                     would_be_over |= matched.passes_by_shadow_mode(decision);
-                    self.charged_status(lookup.domain, matched, charge, decision, are_charged)
+                    let ratio = self.options.near_limit_ratio;
+                    let counted = CountedHits::new(charge, decision, ratio);
+                    let mut status =
+                        self.charged_status(lookup.domain, matched, &counted, are_charged);
+                    if matched.reserves {
+                        self.add_reservation(request.domain, matched, &counted, &mut status);
+                        let result = status.reservation;
+                        let invalid = reserving::settles_without_permission(
+                            request,
+                            matched.descriptor,
+                            result,
+                        );
+                        if let Some(why) = invalid {
+                            // What was reserved beside it is returned.
+                            *over_limit = true;
+                            return Err(self.invalid(request.domain, statuses.len(), why));
+                        }
+                        over |= result == ReservationResult::Conflict;
+                    }
+                    status
                 }
                 // Controls decide without the store, too.
-                Some(_) if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
+                Decided::Charged(..) if matched.is_allowed() || lookup.is_blocked => {
+                    uncharged_status(matched)
+                }
                 // What was reserved stays charged.
-                Some(Some((charge, Err(_)))) if reserving::settles(charge.op) => {
+                Decided::Charged(charge, Err(_)) if reserving::settles(charge.op) => {
                     if let Some(stats) = matched.reserve_stats() {
                         stats.lost();
                     }
                     uncharged_status(matched)
                 }
-                Some(answer) => {
-                    let error = answer.and_then(|(_, answer)| answer.as_ref().err());
-                    let error = error.copied().unwrap_or(StoreError::Unavailable);
-                    return Err(self.store_failed(request, lookup, answers, error));
-                }
+                Decided::Charged(_, Err(error)) => return Err(self.store_failed(answered, *error)),
             };
-            if matched.reserves
-                && let Some(Some((charge, Ok(decision)))) = answer
-            {
-                let invalid =
-                    self.reservation_status(request, matched, charge, decision, &mut status);
-                if let Some(why) = invalid {
-                    // What was reserved beside it is returned.
-                    *over_limit = true;
-                    return Err(self.invalid(request.domain, statuses.len(), why));
-                }
-                over |= status.reservation == ReservationResult::Conflict;
-            }
             if let Some(effect) = &matched.effect {
                 self.control_status(request.domain, matched, effect, &mut status);
             }
@@ -74,23 +97,23 @@ impl<S: Store> Limiter<S> {
         }
         over |= quotas > 0 && quotas == quotas_over;
         if over && self.options.shadow_mode {
-            add(&self.counts.global_shadow_mode);
+            add(&self.counts.global_shadow_mode, 1);
             over = false;
         } else if would_be_over && !over {
-            add(&self.counts.rule_shadow_mode);
+            add(&self.counts.rule_shadow_mode, 1);
         }
-        add(if over { &self.counts.over_limit } else { &self.counts.ok });
+        add(if over { &self.counts.over_limit } else { &self.counts.ok }, 1);
         if over {
             if self.denial_log.is_on() {
-                self.denial_log.log(self.decided(request, lookup, answers), statuses);
+                self.denial_log.log(answered, &self.options.key_prefix, statuses);
             }
             if self.denials.are_wanted() {
-                self.denials.add(request, lookup, answers, statuses);
+                self.denials.add(answered, statuses);
             }
         }
         if tracing::enabled!(tracing::Level::DEBUG) {
             let overall = if over { "over_limit" } else { "ok" };
-            log::decisions(self.decided(request, lookup, answers), overall);
+            log::decisions(answered, &self.options.key_prefix, overall);
         }
         *over_limit = over;
         Ok(())
@@ -102,18 +125,14 @@ impl<S: Store> Limiter<S> {
         &self,
         domain: Option<&Domain>,
         matched: &Matched<'s, '_>,
-        charge: &Charge<'_>,
-        decision: &Decision,
+        counted: &CountedHits<'_>,
         is_charged: bool,
     ) -> Status<'s> {
-        let limit = &charge.plan.limits()[usize::from(decision.limit)];
+        let CountedHits { decision, limit, .. } = counted;
         let (mut shadow, mut name) = (false, "");
-        let hits = charge.op.charged(decision);
-        let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
-        stats::count(&counted, domain, matched, decision.limit);
+        counted.count(domain, matched);
         if let Some(top) = &self.top {
-            let shadow_mode = self.options.shadow_mode;
-            top_keys::record(top, matched, charge, decision, &counted, is_charged, shadow_mode);
+            self.count_key(top, matched, counted, is_charged);
         }
         let rule = matched.applies.rule();
         if let Some(rule) = rule {
@@ -137,30 +156,23 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Completes the status of a descriptor that may name a reservation, and counts its outcome. Returns why the
-    /// descriptor is invalid, if it is.
+    /// Adds to the status of a descriptor that may name a reservation what became of it, and counts that.
     #[cold]
-    fn reservation_status(
+    fn add_reservation(
         &self,
-        request: &Request<'_>,
+        domain: &str,
         matched: &Matched<'_, '_>,
-        charge: &Charge<'_>,
-        decision: &Decision,
+        counted: &CountedHits<'_>,
         status: &mut Status<'_>,
-    ) -> Option<&'static str> {
+    ) {
+        let decision = counted.decision;
         status.reserved = decision.granted.max(decision.reserved);
         status.reservation = decision.reservation;
-        let result = decision.reservation;
-        let invalid = reserving::settles_without_permission(request, matched.descriptor, result);
-        let Some(stats) = matched.reserve_stats() else { return invalid };
-        let limit = &charge.plan.limits()[usize::from(decision.limit)];
-        let hits = charge.op.charged(decision);
-        let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
-        reserving::count(stats, charge.op, decision, counted.beyond());
+        let Some(stats) = matched.reserve_stats() else { return };
+        reserving::count(stats, counted.charge.op, decision, counted.beyond());
         if matched.descriptor.is_negative_hits {
-            self.refund_ignored(charge.key.domain, matched);
+            self.refund_ignored(domain, matched);
         }
-        invalid
     }
 
     /// Counts that a descriptor is invalid by its decision.
@@ -173,7 +185,7 @@ impl<S: Store> Limiter<S> {
 
     /// Counts and logs a refund that does nothing.
     fn refund_ignored(&self, domain: &str, matched: &Matched<'_, '_>) {
-        add(&self.counts.ignored_refunds);
+        add(&self.counts.ignored_refunds, 1);
         if let Some(suppressed) = self.refund_log.pass() {
             tracing::warn!(
                 domain = log::shortened(domain),
@@ -196,16 +208,16 @@ impl<S: Store> Limiter<S> {
         let [blocked, allowed, limited] = &self.counts.controlled;
         match effect {
             Effect::Block { wait, .. } => {
-                add(blocked);
+                add(blocked, 1);
                 if let Some(top) = &self.top {
-                    top_keys::record_blocked(top, domain, matched, self.options.shadow_mode);
+                    self.count_blocked_key(top, domain, matched);
                 }
                 status.over_limit = true;
                 status.remaining = 0;
                 (status.retry_after, status.reset_after) = (*wait, wait.unwrap_or(0));
             }
             Effect::Allow { count, .. } => {
-                add(allowed);
+                add(allowed, 1);
                 status.over_limit = false;
                 if !count {
                     // What was reserved was returned, whatever was used.
@@ -215,35 +227,19 @@ impl<S: Store> Limiter<S> {
                     status.remaining = u32::MAX;
                 }
             }
-            Effect::Limit { .. } => add(limited),
+            Effect::Limit { .. } => add(limited, 1),
         }
     }
 
     /// Counts a request that gets no decision because the store failed.
     #[cold]
-    fn store_failed(
-        &self,
-        request: &Request<'_>,
-        lookup: &Lookup<'_, '_>,
-        answers: &[Answer],
-        error: StoreError,
-    ) -> RequestError {
-        add(&self.counts.store_error);
-        stats::count_errors(lookup, answers);
+    fn store_failed(&self, answered: &Answered<'_, '_, '_>, error: StoreError) -> RequestError {
+        add(&self.counts.store_error, 1);
+        stats::count_errors(answered);
         if tracing::enabled!(tracing::Level::DEBUG) {
-            log::decisions(self.decided(request, lookup, answers), "error");
+            log::decisions(answered, &self.options.key_prefix, "error");
         }
         error.into()
-    }
-
-    /// Returns what the log says about a request.
-    fn decided<'a, 's, 'r>(
-        &'a self,
-        request: &'a Request<'_>,
-        lookup: &'a Lookup<'s, 'r>,
-        answers: &'a [Answer],
-    ) -> Decided<'a, 's, 'r> {
-        Decided { request, lookup, answers, key_prefix: &self.options.key_prefix }
     }
 }
 

@@ -33,7 +33,9 @@ use crate::http::operators::Access;
 use crate::http::serve::{Limits, Peer};
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::weir::budget::v1 as pb;
-use crate::service::{BudgetCall, BudgetRequest, BudgetResponse, HoldGuard, RateLimit};
+use crate::service::{
+    BudgetCall, BudgetRequest, BudgetResponse, Descriptors, HoldGuard, RateLimit, encode_message,
+};
 use crate::trace::{RequestTrace, Sampler};
 use pb::reserve_response::Code as ReserveCode;
 use weir_common::threads;
@@ -270,10 +272,13 @@ impl<S: Store> JsonWorker<S> {
         caller: &Caller,
         message: &[u8],
     ) -> Result<(StatusCode, Result<Vec<u8>, String>), Failure> {
-        let request = self.rate_limit.decode(message);
-        let mut request = request.map_err(|error| Failure::Invalid(error.to_string()))?;
-        request.set_span(caller.trace.span());
-        let response = self.rate_limit.answer(&request, None).await.map_err(Failure::Request)?;
+        let view = self.rate_limit.decode(message);
+        let mut view = view.map_err(|error| Failure::Invalid(error.to_string()))?;
+        view.set_span(caller.trace.span());
+        let mut descriptors = Descriptors::new();
+        let (request, mut holds) = (view.request(&mut descriptors), Holds::default());
+        let decided = self.rate_limit.decide(request, None, &mut holds, encode_message).await;
+        let response = decided.map_err(Failure::Request)?;
         let status = status(response.overall_code() == Code::OverLimit);
         Ok((status, codec::encode(&response)))
     }

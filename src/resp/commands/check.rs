@@ -6,9 +6,10 @@ use super::{CommandError, text};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
+use crate::service::Options;
 use weir_common::entry::Entry;
 use weir_limit::{Micros, SECOND};
-use weir_limiter::{Descriptor, Request, Status};
+use weir_limiter::{Descriptor, Holds, Request, RequestDecision, Status};
 use weir_store::Store;
 
 /// `WEIR.CHECK domain hits key value [key value …]`.
@@ -95,10 +96,18 @@ pub(super) async fn decide<S: Store>(
     mut then: impl FnMut(bool, &[Status<'_>]),
 ) -> Result<(), CommandError> {
     let request = Request { domain, descriptors, ..Request::default() };
-    resp.rate_limit
-        .decide_request(&request, |decision| then(decision.over_limit, &decision.statuses))
-        .await?;
-    Ok(())
+    let mut then = |_: &Request<'_>, decision: &RequestDecision<'_>, _: &Options| {
+        then(decision.over_limit, &decision.statuses);
+    };
+    // A client that disconnects leaves its holds to their time-out.
+    let (rate_limit, mut holds) = (&resp.rate_limit, Holds::default());
+    if rate_limit.is_immediate()
+        && let Some(decided) = rate_limit.decide_now(request, None, &mut holds, &mut then)
+    {
+        return Ok(decided?);
+    }
+    // On the heap: a connection's task is as large as the largest of its futures.
+    Ok(Box::pin(rate_limit.decide(request, None, &mut holds, then)).await?)
 }
 
 /// Envoy's numbers of OK and OVER_LIMIT.

@@ -7,8 +7,8 @@ use pb::settle_response::Result as Settled;
 use weir_common::clock::ManualClock;
 use weir_common::entry::OwnedEntry;
 use weir_limit::SECOND;
-use weir_limiter::Limiter;
 use weir_limiter::controls::{Action, ActiveRules, Control};
+use weir_limiter::{Limiter, RequestDecision};
 use weir_rules::RuleSet;
 use weir_rules::source::RuleFile;
 use weir_store::StoreError;
@@ -355,7 +355,10 @@ async fn settling_by_descriptor_needs_the_permission_of_refunds() {
                 let descriptors = [Descriptor { entries, ..Descriptor::default() }];
                 let request =
                     Request { domain: "d", descriptors: &descriptors, ..Request::default() };
-                let decided = bench.service.decide_request(&request, |it| it.statuses[0].remaining);
+                let remaining =
+                    |_: &Request<'_>, it: &RequestDecision<'_>, _: &_| it.statuses[0].remaining;
+                let mut holds = Holds::default();
+                let decided = bench.service.decide(request, None, &mut holds, remaining);
                 decided.await.map_err(|error| error.to_string())
             };
             let (team, gateway) =

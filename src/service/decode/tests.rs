@@ -4,7 +4,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message as _;
 
-use super::wire::TRUNCATED;
 use super::*;
 use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
