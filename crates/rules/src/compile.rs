@@ -161,5 +161,6 @@ fn check_repeated_domain(
     let message = format!("duplicate domain '{domain}' in config file");
     let help = "another file has this domain: rename one, or merge domains \
                 (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)";
-    reader.duplicate(root.domain_position, message, domain, first.clone(), help);
+    let problem = reader.problem(root.domain_position, message, domain, help);
+    reader.problems.push(problem.with_first(first.clone()));
 }

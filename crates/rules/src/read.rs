@@ -26,7 +26,7 @@ use crate::overlay::Patcher;
 use crate::source::lists::ListReader;
 use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::problem::Problem;
 use crate::syntax::problems::Problems;
 use crate::syntax::tree::Node;
 pub(super) use budget::Budget;
@@ -34,7 +34,6 @@ pub(super) use limits::ReplacedName;
 use limits::{LimitFields, OfRule};
 pub(super) use root::Root;
 use value_sets::{NamedSet, set_node};
-use values::{is_null, text_of};
 use weir_limit::Plan;
 
 /// Reads one document, and collects rules and problems.
@@ -134,7 +133,7 @@ fn limit_nodes<'n>(
     for &(field, node) in fields {
         match field {
             // A later null removes the rate limit, as in the reference.
-            "rate_limit" if is_null(node) => rate_limit.clear(),
+            "rate_limit" if node.is_null() => rate_limit.clear(),
             "rate_limit" => rate_limit.push(node),
             "rate_limits" => rate_limits = Some(node),
             _ => {}
@@ -181,7 +180,7 @@ impl Reader<'_> {
                 "share_threshold" => {
                     (read.share_threshold, share_node) = (self.bool(child, field), Some(child));
                 }
-                "group" if !is_null(child) => {
+                "group" if !child.is_null() => {
                     read.group = self.group(child);
                     if set.is_none() {
                         let message = "config error, `group` without `network` or `values_file`";
@@ -191,8 +190,8 @@ impl Reader<'_> {
                     }
                 }
                 "metadata" => read.metadata = self.metadata(child),
-                "reserve" => reserve_node = Some(child).filter(|node| !is_null(node)),
-                "lease" => lease_node = Some(child).filter(|node| !is_null(node)),
+                "reserve" => reserve_node = Some(child).filter(|node| !node.is_null()),
+                "lease" => lease_node = Some(child).filter(|node| !node.is_null()),
                 _ => {}
             }
         }
@@ -218,7 +217,7 @@ impl Reader<'_> {
                  but found key '{text}'"
             );
             let help = "put a `*` into `value`, write `network`, or remove share_threshold";
-            self.error(node.position, message, &text_of(node), help);
+            self.error(node.position, message, &node.shown(), help);
         }
         read
     }
@@ -288,8 +287,8 @@ impl Reader<'_> {
                      limits in `rate_limits`"
                 }
             };
-            let first = first.origin.clone();
-            self.duplicate(read.key_position, message, &read.key, first, help);
+            let problem = self.problem(read.key_position, message, &read.key, help);
+            self.problems.push(problem.with_first(first.origin.clone()));
         }
         let depth = above.entries.len() + 1;
         self.spend(node.position, budget::rule_bytes(&name, depth, read.limit_bytes()));
@@ -380,58 +379,24 @@ impl Reader<'_> {
         text: &str,
         help: &str,
     ) {
-        self.problem(Severity::Error, position, message, text, help);
-    }
-
-    /// Reports a duplicate, with the position of the first.
-    pub fn duplicate(
-        &mut self,
-        position: Position,
-        message: String,
-        text: &str,
-        first: Origin,
-        help: &str,
-    ) {
-        let problem = self.new_problem(Severity::Error, position, message, text, help);
-        self.problems.push(Problem { first: Some(Box::new(first)), ..problem });
-    }
-
-    fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
-        self.problem(Severity::Warning, position, message, text, help);
-    }
-
-    fn problem(
-        &mut self,
-        severity: Severity,
-        position: Position,
-        message: impl Into<String>,
-        text: &str,
-        help: &str,
-    ) {
-        if !self.problems.has_room(severity) {
-            return self.problems.omit(severity);
-        }
-        let problem = self.new_problem(severity, position, message, text, help);
+        let problem = self.problem(position, message, text, help);
         self.problems.push(problem);
     }
 
-    fn new_problem(
+    fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
+        let problem = self.problem(position, message, text, help);
+        self.problems.push(problem.warning());
+    }
+
+    /// Returns an error of the file.
+    pub fn problem(
         &self,
-        severity: Severity,
         position: Position,
         message: impl Into<String>,
         text: &str,
         help: &str,
     ) -> Problem {
-        Problem {
-            severity,
-            file: self.file.to_string(),
-            position: Some(position),
-            message: message.into(),
-            text: text.to_owned(),
-            first: None,
-            help: help.to_owned(),
-        }
+        Problem::of_file(&self.file, message, help).at(position).about(text)
     }
 
     /// Spends bytes of the budget, and reports the first excess.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::syntax::document::Document;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, Severity, lines};
+use crate::syntax::problem::{Problem, lines};
 use crate::syntax::tree::Node;
 use crate::syntax::yaml::Documents;
 use crate::syntax::yaml_help;
@@ -69,9 +69,7 @@ fn first_document<'d>(
     if let Some(position) = documents.rest() {
         let message = "only the first YAML document of a file is read: what follows is ignored";
         let help = "put each domain into a file of its own; within one, remove the `---`";
-        let problem = Problem::of_file(name, message, help);
-        let severity = Severity::Warning;
-        warn(Problem { severity, position: Some(position), ..problem });
+        warn(Problem::of_file(name, message, help).at(position).warning());
     }
     Ok(first)
 }
@@ -242,7 +240,7 @@ pub(super) fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
             (line, column) = (line + 1, text.chars().count() as u32 + 1);
         }
         let problem = Problem::of_file(&name, "the text is not UTF-8", "save the file as UTF-8");
-        Problem { position: Some(Position::in_text(line, column)), ..problem }
+        problem.at(Position::in_text(line, column))
     })
 }
 

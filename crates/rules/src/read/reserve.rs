@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use super::limits::LimitFields;
-use super::values::is_null;
 use super::{DescriptorNode, Reader};
 use crate::model::keys::Section;
 use crate::model::reserve::{Reserve, default_at_most};
@@ -30,7 +29,7 @@ impl Reader<'_> {
         let mut read = ReserveFields::default();
         let (mut has_id, mut has_hits) = (false, false);
         for (field, value) in self.fields(node, Section::Reserve) {
-            if is_null(value) {
+            if value.is_null() {
                 continue;
             }
             let position = value.position;
