@@ -197,13 +197,13 @@ impl Reader<'_> {
     }
     /// Returns the keys of descriptors. Their problems are reported when they are read.
     fn keys_of(&self, descriptors: &[&Node<'_>]) -> HashSet<String> {
-        self.quiet(&mut Problems::new(1), &mut Vec::new(), |reader| {
-            let mut key = |descriptor: &&Node<'_>| {
-                let fields = reader.fields(descriptor, Section::Descriptor);
-                let (_, node) = fields.into_iter().rev().find(|(field, _)| *field == "key")?;
-                node.text().map(str::to_owned)
-            };
-            descriptors.iter().filter_map(&mut key).collect()
-        })
+        let mut problems = Problems::new(1);
+        let mut reader = self.quiet(&mut problems);
+        let mut key = |descriptor: &&Node<'_>| {
+            let fields = reader.fields(descriptor, Section::Descriptor);
+            let (_, node) = fields.into_iter().rev().find(|(field, _)| *field == "key")?;
+            node.text().map(str::to_owned)
+        };
+        descriptors.iter().filter_map(&mut key).collect()
     }
 }

@@ -66,7 +66,7 @@ impl Reader<'_> {
         let align = match fields.get("align") {
             Some(node) => self.string(node, "align"),
             // A month of a fixed length where the rule says so.
-            None if self.calendar_months && is_one_month(fields) => "calendar".to_owned(),
+            None if self.options.calendar_months && is_one_month(fields) => "calendar".to_owned(),
             None => "epoch".to_owned(),
         };
         let zone = fields.get("time_zone").map(|node| self.string(node, "time_zone"));
