@@ -29,10 +29,6 @@ impl Document for SourceFile {
         self.file.name()
     }
 
-    fn text_bytes(&self) -> usize {
-        self.file.text_bytes()
-    }
-
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
         self.file.tree(warn)
     }
@@ -47,10 +43,6 @@ impl Document for SourceFile {
 
     fn source_text(&self) -> Option<&str> {
         self.file.source_text()
-    }
-
-    fn locate<'l>(_: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
-        RuleFile::locate(&[], problems)
     }
 }
 
