@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::lint::{self, Replaced};
-use crate::model::rule::Rule;
 use crate::model::stats::RuleSeries;
 use crate::overlay::{Overlay, OverlayReport};
-use crate::read::{Budget, Reader, Root};
+use crate::read::{Previous, Reader, Root};
 use crate::source::lists::{ListFile, ListReader};
 use crate::syntax::document::Document;
 use crate::syntax::origin::Origin;
@@ -38,15 +37,16 @@ impl RuleSet {
         problems: &mut Problems,
     ) -> Compiled {
         let mut patcher = overlay.map(|overlay| overlay.patcher(options));
-        let previous_rules: HashMap<&str, &Rule> =
-            previous.iter().flat_map(|set| set.rules()).map(|rule| (&*rule.name, rule)).collect();
+        let rules = previous.iter().flat_map(|set| set.rules());
+        let known = Previous {
+            rules: rules.map(|rule| (&*rule.name, rule)).collect(),
+            series: previous.map(|set| set.series.clone()).unwrap_or_default(),
+        };
         // Every system has the zone UTC, and a month is a unit of the calendar.
         let month = || Calendar::new(Unit::Month, "UTC").ok().map(Arc::new);
         let calendar_month = options.calendar_months.then(month).flatten();
-        let mut set = RuleSet { calendar_month, ..RuleSet::default() };
-        if let Some(previous) = previous {
-            set.series = previous.series.clone();
-        }
+        let series = known.series.clone();
+        let mut set = RuleSet { calendar_month, series, ..RuleSet::default() };
         // The first position of each domain, and its `charge` there.
         let mut domains: HashMap<String, (Origin, bool)> = HashMap::new();
         let mut replaced = Vec::new();
@@ -61,22 +61,8 @@ impl RuleSet {
                     continue;
                 }
             };
-            let mut reader = Reader {
-                file: document.name().into(),
-                problems,
-                budget: Budget::of(document.text_bytes()),
-                rules: &mut set.rules,
-                previous: &previous_rules,
-                series: &set.series,
-                max_log_bytes: options.max_log_bytes,
-                near_limit_ratio: options.near_limit_ratio,
-                calendar_months: options.calendar_months,
-                together: false,
-                lint: options.lint,
-                replaced: Vec::new(),
-                patcher: patcher.as_mut(),
-                lists: Some(&mut lists),
-            };
+            let mut reader = Reader::new(document, options, &known, problems);
+            (reader.patcher, reader.lists) = (patcher.as_mut(), Some(&mut lists));
             for node in &nodes {
                 let Some(root) = reader.root(node.as_ref()) else { continue };
                 let first = domains.get(&root.domain);
@@ -123,6 +109,7 @@ impl RuleSet {
                     domains.insert(root.domain, (origin, root.together));
                 }
             }
+            set.rules.append(&mut reader.rules);
             problems.sort_file();
         }
         if options.lint && !problems.has_errors() {
@@ -161,5 +148,6 @@ fn check_repeated_domain(
     let message = format!("duplicate domain '{domain}' in config file");
     let help = "another file has this domain: rename one, or merge domains \
                 (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)";
-    reader.duplicate(root.domain_position, message, domain, first.clone(), help);
+    let problem = reader.problem(root.domain_position, message, domain, help);
+    reader.problems.push(problem.with_first(first.clone()));
 }

@@ -6,7 +6,7 @@ use crate::RuleSet;
 use crate::matcher::MatcherNode;
 use crate::read::ReplacedName;
 use crate::syntax::origin::Origin;
-use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::problem::Problem;
 use crate::syntax::problems::Problems;
 use weir_common::suggest::Suggester;
 
@@ -50,8 +50,8 @@ pub(super) fn lint(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems
                 true => "remove one of the two, or make the wildcard narrower",
                 false => "move it before the other, or remove it",
             };
-            let first = Some(Box::new(shadowed.by_origin.clone()));
-            add(problems, shadowed.origin, message, help.to_owned(), first);
+            let problem = warning(shadowed.origin, message, help);
+            problems.of_files([problem.with_first(shadowed.by_origin.clone())]);
         }
     }
     lint_replaced(set, replaced, problems);
@@ -81,7 +81,7 @@ fn lint_replaced(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems) 
         if unlimited.contains(&(&**domain, &**name)) {
             let message =
                 format!("'{name}' is an unlimited rule, which `replaces` does not disable");
-            add(problems, origin, message, "remove the item".to_owned(), None);
+            problems.of_files([warning(origin, message, "remove the item")]);
             continue;
         }
         let message = format!("no rule of the domain '{domain}' has the name '{name}'");
@@ -89,18 +89,10 @@ fn lint_replaced(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems) 
             Some(near) => format!("did you mean `{near}`?"),
             None => "write the `name` of another rule's limit, or remove the item".to_owned(),
         };
-        add(problems, origin, message, help, None);
+        problems.of_files([warning(origin, message, help)]);
     }
 }
 
-fn add(
-    problems: &mut Problems,
-    origin: &Origin,
-    message: String,
-    help: String,
-    first: Option<Box<Origin>>,
-) {
-    let severity = Severity::Warning;
-    let problem = Problem::of_file(&origin.file, message, help);
-    problems.of_files([Problem { severity, position: Some(origin.position), first, ..problem }]);
+fn warning(origin: &Origin, message: String, help: impl Into<String>) -> Problem {
+    Problem::of_file(&origin.file, message, help).at(origin.position).warning()
 }

@@ -1,13 +1,11 @@
 //! The metrics of the active rules.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::RuleSet;
 use crate::model::stats::{ReserveCounts, RuleStats};
+use crate::totals::ByLabels;
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;
@@ -135,37 +133,6 @@ type Counts = [u64; FAMILIES.len()];
 
 fn counts(stats: &RuleStats) -> Counts {
     FAMILIES.map(|(_, pick)| pick(stats).load(Ordering::Relaxed))
-}
-
-/// Counts by their labels, each once. Dots in keys and values may give several rules the same path.
-struct ByLabels<K, C> {
-    list: Vec<(K, C)>,
-    /// The index of each.
-    index: HashMap<K, usize>,
-    /// The counters that are in it: rules of one name share theirs after a reload.
-    seen: HashSet<*const ()>,
-}
-
-impl<K: Clone + Eq + Hash, C> ByLabels<K, C> {
-    fn new() -> ByLabels<K, C> {
-        ByLabels { list: Vec::new(), index: HashMap::new(), seen: HashSet::new() }
-    }
-
-    /// Returns whether it is asked about these counters for the first time.
-    fn is_new<S>(&mut self, counters: &Arc<S>) -> bool {
-        self.seen.insert(Arc::as_ptr(counters).cast())
-    }
-
-    /// Adds counts to those of the same labels.
-    fn add(&mut self, labels: K, more: C, sum: impl FnOnce(&mut C, C)) {
-        match self.index.get(&labels).and_then(|at| self.list.get_mut(*at)) {
-            Some((_, counts)) => sum(counts, more),
-            None => {
-                self.index.insert(labels.clone(), self.list.len());
-                self.list.push((labels, more));
-            }
-        }
-    }
 }
 
 /// Returns the domain, the path and the counts of all rules in their order, and then of the series

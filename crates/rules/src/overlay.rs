@@ -17,11 +17,10 @@ pub(super) use patch::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 pub(super) use patcher::Patcher;
 pub use report::OverlayReport;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::Options;
-use crate::read::{Budget, Reader};
+use crate::read::{Previous, Reader};
 use crate::source::{FileKind, RuleFile, Selection};
 use crate::syntax::document::{Document, render};
 use crate::syntax::problem::Problem;
@@ -108,27 +107,16 @@ fn render_all(files: &[RuleFile], problems: &[Problem], omitted: Omitted) -> Str
 }
 
 fn parse(files: &[RuleFile], options: &Options, problems: &mut Problems) -> Vec<Patch> {
-    let (mut patches, mut no_rules, previous) = (Vec::new(), Vec::new(), HashMap::new());
+    // What months are is known where the rules are.
+    let options = Options { calendar_months: false, lint: false, ..options.clone() };
+    let (mut patches, previous) = (Vec::new(), Previous::default());
     for file in files {
         problems.start_file();
         match file.tree(&mut |warning| problems.push(warning)) {
-            Ok(root) => Reader {
-                file: file.name().into(),
-                problems,
-                budget: Budget::of(file.text_bytes()),
-                rules: &mut no_rules,
-                previous: &previous,
-                series: &Arc::default(),
-                max_log_bytes: options.max_log_bytes,
-                near_limit_ratio: options.near_limit_ratio,
-                calendar_months: false,
-                together: false,
-                lint: false,
-                replaced: Vec::new(),
-                patcher: None,
-                lists: None,
+            Ok(root) => {
+                let mut reader = Reader::new(file, &options, &previous, problems);
+                reader.overlay(root.as_ref(), &mut patches);
             }
-            .overlay(root.as_ref(), &mut patches),
             Err(problem) => problems.push(problem),
         }
         problems.sort_file();

@@ -16,25 +16,26 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::Options;
 use crate::matcher::{MatcherNode as Tree, NodeFlags};
 use crate::model::keys::Section;
 use crate::model::reserve::Reserve;
 use crate::model::rule::{Metadata, Rule};
 use crate::model::stats::{LimitStats, RuleSeries, RuleSeriesBudget};
-use crate::model::value_set::{Group, ValueSet};
+use crate::model::value_set::{Group, SetKind, ValueSet};
 use crate::overlay::Patcher;
 use crate::source::lists::ListReader;
+use crate::syntax::document::Document;
 use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::problem::Problem;
 use crate::syntax::problems::Problems;
 use crate::syntax::tree::Node;
-pub(super) use budget::Budget;
+use budget::Budget;
 pub(super) use limits::ReplacedName;
 use limits::{LimitFields, OfRule};
 pub(super) use root::Root;
 use value_sets::{NamedSet, set_node};
-use values::{is_null, text_of};
 use weir_limit::Plan;
 
 /// Reads one document, and collects rules and problems.
@@ -43,21 +44,14 @@ pub(super) struct Reader<'r> {
     pub file: Arc<str>,
     pub problems: &'r mut Problems,
     /// The memory that its rules may still take.
-    pub budget: Budget,
-    pub rules: &'r mut Vec<Arc<Rule>>,
-    /// The rules of the previous set by name, whose counters are carried over.
-    pub previous: &'r HashMap<&'r str, &'r Rule>,
-    pub series: &'r Arc<RuleSeriesBudget>,
-    /// The maximum state of one key, in bytes.
-    pub max_log_bytes: u64,
-    /// See [`Plan::with_near_limit_ratio`].
-    pub near_limit_ratio: Option<f32>,
-    /// See [`Options::calendar_months`](crate::Options::calendar_months).
-    pub calendar_months: bool,
+    budget: Budget,
+    pub rules: Vec<Arc<Rule>>,
+    previous: &'r Previous<'r>,
+    options: &'r Options,
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
     /// Whether to warn about what is valid, but probably not meant.
-    pub lint: bool,
+    lint: bool,
     /// The names in `replaces`, to lint.
     pub replaced: Vec<ReplacedName>,
     /// The patches of an overlay, if there is one.
@@ -66,11 +60,20 @@ pub(super) struct Reader<'r> {
     pub lists: Option<&'r mut ListReader>,
 }
 
+/// The counters of the previous set, which rules of the same name take over.
+#[derive(Default)]
+pub(super) struct Previous<'r> {
+    pub rules: HashMap<&'r str, &'r Rule>,
+    pub series: Arc<RuleSeriesBudget>,
+}
+
 /// The keys of a descriptor, except those below it.
 struct Descriptor {
     key: String,
     value: String,
     key_position: Position,
+    /// The network or the list that it matches.
+    set: Option<SetKind>,
     rate_limit: Option<LimitFields>,
     shadow_mode: bool,
     quota_mode: bool,
@@ -134,7 +137,7 @@ fn limit_nodes<'n>(
     for &(field, node) in fields {
         match field {
             // A later null removes the rate limit, as in the reference.
-            "rate_limit" if is_null(node) => rate_limit.clear(),
+            "rate_limit" if node.is_null() => rate_limit.clear(),
             "rate_limit" => rate_limit.push(node),
             "rate_limits" => rate_limits = Some(node),
             _ => {}
@@ -143,7 +146,43 @@ fn limit_nodes<'n>(
     (rate_limit, rate_limits)
 }
 
-impl Reader<'_> {
+impl<'r> Reader<'r> {
+    pub fn new(
+        document: &impl Document,
+        options: &'r Options,
+        previous: &'r Previous<'r>,
+        problems: &'r mut Problems,
+    ) -> Reader<'r> {
+        Reader {
+            file: document.name().into(),
+            problems,
+            budget: Budget::of(document.text_bytes()),
+            rules: Vec::new(),
+            previous,
+            options,
+            together: false,
+            lint: options.lint,
+            replaced: Vec::new(),
+            patcher: None,
+            lists: None,
+        }
+    }
+
+    /// Returns a reader that reports elsewhere, and uses neither patches nor lists.
+    fn quiet<'q>(&'q self, problems: &'q mut Problems) -> Reader<'q> {
+        Reader {
+            file: self.file.clone(),
+            problems,
+            budget: self.budget.clone(),
+            rules: Vec::new(),
+            lint: false,
+            replaced: Vec::new(),
+            patcher: None,
+            lists: None,
+            ..*self
+        }
+    }
+
     /// Reads the keys of a descriptor.
     fn keys(&mut self, node: &DescriptorNode<'_>) -> Descriptor {
         let DescriptorNode { position, fields, .. } = node;
@@ -152,6 +191,7 @@ impl Reader<'_> {
             key: String::new(),
             value: String::new(),
             key_position: position,
+            set: None,
             rate_limit: None,
             shadow_mode: false,
             quota_mode: false,
@@ -181,7 +221,7 @@ impl Reader<'_> {
                 "share_threshold" => {
                     (read.share_threshold, share_node) = (self.bool(child, field), Some(child));
                 }
-                "group" if !is_null(child) => {
+                "group" if !child.is_null() => {
                     read.group = self.group(child);
                     if set.is_none() {
                         let message = "config error, `group` without `network` or `values_file`";
@@ -191,8 +231,8 @@ impl Reader<'_> {
                     }
                 }
                 "metadata" => read.metadata = self.metadata(child),
-                "reserve" => reserve_node = Some(child).filter(|node| !is_null(node)),
-                "lease" => lease_node = Some(child).filter(|node| !is_null(node)),
+                "reserve" => reserve_node = Some(child).filter(|node| !node.is_null()),
+                "lease" => lease_node = Some(child).filter(|node| !node.is_null()),
                 _ => {}
             }
         }
@@ -218,7 +258,7 @@ impl Reader<'_> {
                  but found key '{text}'"
             );
             let help = "put a `*` into `value`, write `network`, or remove share_threshold";
-            self.error(node.position, message, &text_of(node), help);
+            self.error(node.position, message, &node.shown(), help);
         }
         read
     }
@@ -236,17 +276,16 @@ impl Reader<'_> {
         let node = DescriptorNode { position: node.position, fields, below, cuts_reserve: false };
         let read = self.keys(&node);
         match self.value_sets(&node.fields, &read.key, &read.value) {
-            None => self.add(&node, read, None, above, tree),
+            None => self.add(&node, read, above, tree),
             // After an error, what is below is read for its problems.
-            Some(sets) if sets.is_empty() => {
-                self.add(&node, read, None, above, &mut Tree::default());
-            }
+            Some(sets) if sets.is_empty() => self.add(&node, read, above, &mut Tree::default()),
             Some(sets) => {
                 let (lint, mut first) = (self.lint, Some(read));
-                for set in sets {
-                    let read = first.take();
-                    let read = read.unwrap_or_else(|| self.keys(&node));
-                    self.add(&node, read, Some(set), above, tree);
+                for NamedSet { value, kind, position } in sets {
+                    let read = first.take().unwrap_or_else(|| self.keys(&node));
+                    let set = Some(kind);
+                    let read = Descriptor { value, key_position: position, set, ..read };
+                    self.add(&node, read, above, tree);
                     // The warnings about the others would be the same.
                     self.lint = false;
                 }
@@ -255,20 +294,16 @@ impl Reader<'_> {
         }
     }
 
-    /// Adds a descriptor, and those below it. `set` is the network or the list that it matches.
+    /// Adds a descriptor, and those below it.
     fn add(
         &mut self,
         node: &DescriptorNode<'_>,
         mut read: Descriptor,
-        set: Option<NamedSet>,
         above: &Above<'_>,
         tree: &mut Tree,
     ) {
         if self.budget.is_spent() {
             return;
-        }
-        if let Some(set) = &set {
-            (read.value, read.key_position) = (set.value.clone(), set.position);
         }
         let text = read.text();
         self.spend(node.position, budget::node_bytes(&text, above.name));
@@ -276,7 +311,7 @@ impl Reader<'_> {
         let origin = Origin { file: self.file.clone(), position: read.key_position };
         if let Some(first) = tree.named(&text).filter(|_| !read.key.is_empty()) {
             let message = format!("duplicate descriptor composite key '{name}'");
-            let help = match (&read.rate_limit, set.is_some(), first.set.is_some()) {
+            let help = match (&read.rate_limit, read.set.is_some(), first.set.is_some()) {
                 (_, true, true) => "remove one of the two, or list several limits in `rate_limits`",
                 (_, true, false) | (_, false, true) => {
                     "remove one of the two: a network or a list matches all values in it, a value \
@@ -288,15 +323,12 @@ impl Reader<'_> {
                      limits in `rate_limits`"
                 }
             };
-            let first = first.origin.clone();
-            self.duplicate(read.key_position, message, &read.key, first, help);
+            let problem = self.problem(read.key_position, message, &read.key, help);
+            self.problems.push(problem.with_first(first.origin.clone()));
         }
         let depth = above.entries.len() + 1;
         self.spend(node.position, budget::rule_bytes(&name, depth, read.limit_bytes()));
         let patches = self.apply_patches(node, above.entries, &mut read, &name);
-        if let Some(set) = &set {
-            read.value.clone_from(&set.value);
-        }
         if let Some(rate_limit) = &read.rate_limit {
             let patched = (!patches.is_empty()).then_some(node.position);
             self.lint_limits(rate_limit, patched);
@@ -314,7 +346,7 @@ impl Reader<'_> {
             key_length,
         };
         let value_to_metric = above.value_to_metric || read.value_to_metric;
-        let set = set.map(|set| Arc::new(ValueSet { kind: set.kind, group: read.group }));
+        let set = read.set.map(|kind| Arc::new(ValueSet { kind, group: read.group }));
         let mut dropped = Tree::default();
         let mut dropped_rule = None;
         // A duplicate is read all the same, for the problems below it.
@@ -324,10 +356,10 @@ impl Reader<'_> {
         if let Some(rate_limit) = read.rate_limit
             && !self.problems.has_errors()
         {
-            let previous = self.previous.get(&*name).copied();
+            let previous = self.previous.rules.get(&*name).copied();
             let series = (read.detailed_metric || value_to_metric).then(|| {
                 let known = previous.and_then(|rule| rule.series.clone());
-                known.unwrap_or_else(|| Arc::new(RuleSeries::new(self.series.clone())))
+                known.unwrap_or_else(|| Arc::new(RuleSeries::new(self.previous.series.clone())))
             });
             let built = Arc::new(Rule {
                 domain_length: above.domain.len(),
@@ -342,7 +374,7 @@ impl Reader<'_> {
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty()).then(|| {
                     let plan = Plan::new(rate_limit.limits);
-                    let plan = plan.with_near_limit_ratio(self.near_limit_ratio);
+                    let plan = plan.with_near_limit_ratio(self.options.near_limit_ratio);
                     let leases = read.lease && read.reserve.is_none() && !self.together;
                     Arc::new(if leases { plan } else { plan.without_leases() })
                 }),
@@ -380,58 +412,24 @@ impl Reader<'_> {
         text: &str,
         help: &str,
     ) {
-        self.problem(Severity::Error, position, message, text, help);
-    }
-
-    /// Reports a duplicate, with the position of the first.
-    pub fn duplicate(
-        &mut self,
-        position: Position,
-        message: String,
-        text: &str,
-        first: Origin,
-        help: &str,
-    ) {
-        let problem = self.new_problem(Severity::Error, position, message, text, help);
-        self.problems.push(Problem { first: Some(Box::new(first)), ..problem });
-    }
-
-    fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
-        self.problem(Severity::Warning, position, message, text, help);
-    }
-
-    fn problem(
-        &mut self,
-        severity: Severity,
-        position: Position,
-        message: impl Into<String>,
-        text: &str,
-        help: &str,
-    ) {
-        if !self.problems.has_room(severity) {
-            return self.problems.omit(severity);
-        }
-        let problem = self.new_problem(severity, position, message, text, help);
+        let problem = self.problem(position, message, text, help);
         self.problems.push(problem);
     }
 
-    fn new_problem(
+    fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
+        let problem = self.problem(position, message, text, help);
+        self.problems.push(problem.warning());
+    }
+
+    /// Returns an error of the file.
+    pub fn problem(
         &self,
-        severity: Severity,
         position: Position,
         message: impl Into<String>,
         text: &str,
         help: &str,
     ) -> Problem {
-        Problem {
-            severity,
-            file: self.file.to_string(),
-            position: Some(position),
-            message: message.into(),
-            text: text.to_owned(),
-            first: None,
-            help: help.to_owned(),
-        }
+        Problem::of_file(&self.file, message, help).at(position).about(text)
     }
 
     /// Spends bytes of the budget, and reports the first excess.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::syntax::document::Document;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, Severity, lines};
+use crate::syntax::problem::{Problem, lines};
 use crate::syntax::tree::Node;
 use crate::syntax::yaml::Documents;
 use crate::syntax::yaml_help;
@@ -33,61 +33,32 @@ impl Document for RuleFile {
         &self.name
     }
 
-    fn text_bytes(&self) -> usize {
-        self.text.len()
-    }
-
+    /// Warns about further documents.
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
-        first_document(&self.name, &self.text, Documents::new(&self.text), warn)
+        let mut documents = Documents::new(&self.text);
+        let first = documents.next().unwrap_or(Ok(None));
+        let first = first.map_err(|error| yaml_help::problem(&self.name, &self.text, error))?;
+        if let Some(position) = documents.rest() {
+            let message = "only the first YAML document of a file is read: what follows is ignored";
+            let help = "put each domain into a file of its own; within one, remove the `---`";
+            warn(Problem::of_file(&self.name, message, help).at(position).warning());
+        }
+        Ok(first)
     }
 
     fn trees(&self, warn: &mut dyn FnMut(Problem)) -> Result<Vec<Option<Node<'_>>>, Problem> {
-        match self.text.starts_with(YAML_HEADER) {
-            true => all_documents(&self.name, &self.text, Documents::new(&self.text)),
-            false => self.tree(warn).map(|tree| vec![tree]),
+        if !self.text.starts_with(YAML_HEADER) {
+            return self.tree(warn).map(|tree| vec![tree]);
         }
+        let trees = Documents::new(&self.text).collect::<Result<Vec<_>, _>>();
+        let trees = trees.map_err(|error| yaml_help::problem(&self.name, &self.text, error))?;
+        // There is at least one, if it is empty.
+        Ok(if trees.is_empty() { vec![None] } else { trees })
     }
 
     fn source_text(&self) -> Option<&str> {
         Some(&self.text)
     }
-
-    fn locate<'l>(_: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
-        problems.iter().map(|problem| (problem.place(), *problem)).collect()
-    }
-}
-
-/// Builds the tree of the first document, and warns about further ones.
-fn first_document<'d>(
-    name: &str,
-    text: &str,
-    mut documents: Documents<'d>,
-    warn: &mut dyn FnMut(Problem),
-) -> Result<Option<Node<'d>>, Problem> {
-    let first = documents.next().unwrap_or(Ok(None));
-    let first = first.map_err(|error| yaml_help::problem(name, text, error))?;
-    if let Some(position) = documents.rest() {
-        let message = "only the first YAML document of a file is read: what follows is ignored";
-        let help = "put each domain into a file of its own; within one, remove the `---`";
-        let problem = Problem::of_file(name, message, help);
-        let severity = Severity::Warning;
-        warn(Problem { severity, position: Some(position), ..problem });
-    }
-    Ok(first)
-}
-
-/// Builds the trees of all documents, of which there is at least one.
-fn all_documents<'d>(
-    name: &str,
-    text: &str,
-    documents: Documents<'d>,
-) -> Result<Vec<Option<Node<'d>>>, Problem> {
-    let trees = documents.collect::<Result<Vec<_>, _>>();
-    let mut trees = trees.map_err(|error| yaml_help::problem(name, text, error))?;
-    if trees.is_empty() {
-        trees.push(None);
-    }
-    Ok(trees)
 }
 
 /// The largest rule file, or list of values, that is loaded.
@@ -242,7 +213,7 @@ pub(super) fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
             (line, column) = (line + 1, text.chars().count() as u32 + 1);
         }
         let problem = Problem::of_file(&name, "the text is not UTF-8", "save the file as UTF-8");
-        Problem { position: Some(Position::in_text(line, column)), ..problem }
+        problem.at(Position::in_text(line, column))
     })
 }
 

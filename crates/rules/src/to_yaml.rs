@@ -3,8 +3,8 @@
 //! The files have what decides requests, as overlays have patched it: no comments, no anchors, and the keys
 //! that have their defaults omitted.
 
+mod flow;
 mod limits;
-mod scalar;
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use crate::model::rule::Rule;
 use crate::model::value_set::{Group, SetKind, ValueSet};
 use crate::source::YAML_HEADER;
 use crate::{Domain, RuleSet};
-use scalar::{json, text};
+use flow::{FlowMap, text};
 
 /// What comes before each document.
 const SEPARATOR: &str = "---\n";
@@ -104,9 +104,7 @@ fn write_descriptor(child: &Child, indent: &str, keys: &str, together: bool, out
         let _ = writeln!(out, "{keys}lease: false");
     }
     if let Some(metadata) = &rule.metadata {
-        let _ = write!(out, "{keys}metadata: ");
-        json::map(metadata, out);
-        out.push('\n');
+        let _ = writeln!(out, "{keys}metadata: {}", FlowMap::from(metadata));
     }
     limits::write(rule, keys, together, out);
 }

@@ -1,5 +1,6 @@
 //! What each rule has counted, with all its series.
 
+use std::hash::Hash;
 use std::ops::AddAssign;
 use std::ptr;
 use std::sync::Arc;
@@ -91,36 +92,54 @@ impl HitTotals {
 /// Returns the counts of all rules, in their order, and then those of the limits that were sent with
 /// requests of each domain. The second value has the hits of series beyond the cap, of all rules.
 pub fn totals(set: &RuleSet) -> (Vec<RuleTotals<'_>>, HitTotals) {
-    let mut list: Vec<RuleTotals<'_>> = Vec::with_capacity(set.rules.len());
-    // Dots in keys and values may give several rules the same path.
-    let mut index: HashMap<(&str, &str), usize> = HashMap::with_capacity(set.rules.len());
-    // Rules of one name share their counts after a reload.
-    let mut seen: HashSet<*const RuleStats> = HashSet::with_capacity(set.rules.len());
-    let mut seen_series: HashSet<*const RuleSeries> = HashSet::new();
+    let mut all = ByLabels::new();
     for rule in set.rules() {
         let mut totals = HitTotals::default();
-        if seen.insert(Arc::as_ptr(&rule.stats)) {
+        if all.is_new(&rule.stats) {
             totals += HitTotals::from(&*rule.stats);
         }
-        if let Some(series) = &rule.series
-            && seen_series.insert(Arc::as_ptr(series))
-        {
+        if let Some(series) = rule.series.as_ref().filter(|series| all.is_new(series)) {
             totals += HitTotals::of_series(series);
         }
-        let (domain, path) = (rule.domain(), rule.path());
-        match index.get(&(domain, path)).and_then(|at| list.get_mut(*at)) {
-            Some(row) => row.totals += totals,
-            None => {
-                index.insert((domain, path), list.len());
-                list.push(RuleTotals { domain, rule: Some(path), totals });
-            }
-        }
+        all.add((rule.domain(), Some(rule.path())), totals, |sum, more| *sum += more);
     }
     for (domain, rules) in &set.domains {
         if let Some(series) = &rules.override_series {
-            let totals = HitTotals::of_series(series);
-            list.push(RuleTotals { domain, rule: None, totals });
+            all.list.push(((domain, None), HitTotals::of_series(series)));
         }
     }
-    (list, HitTotals::from(&set.series.other))
+    let rows = all.list.into_iter();
+    let rows = rows.map(|((domain, rule), totals)| RuleTotals { domain, rule, totals });
+    (rows.collect(), HitTotals::from(&set.series.other))
+}
+
+/// Counts by their labels, each once. Dots in keys and values may give several rules the same path.
+pub(crate) struct ByLabels<K, C> {
+    pub list: Vec<(K, C)>,
+    /// The index of each.
+    index: HashMap<K, usize>,
+    /// The counters that are in it: rules of one name share theirs after a reload.
+    seen: HashSet<*const ()>,
+}
+
+impl<K: Clone + Eq + Hash, C> ByLabels<K, C> {
+    pub fn new() -> ByLabels<K, C> {
+        ByLabels { list: Vec::new(), index: HashMap::new(), seen: HashSet::new() }
+    }
+
+    /// Returns whether it is asked about these counters for the first time.
+    pub fn is_new<S>(&mut self, counters: &Arc<S>) -> bool {
+        self.seen.insert(Arc::as_ptr(counters).cast())
+    }
+
+    /// Adds counts to those of the same labels.
+    pub fn add(&mut self, labels: K, more: C, sum: impl FnOnce(&mut C, C)) {
+        match self.index.get(&labels).and_then(|at| self.list.get_mut(*at)) {
+            Some((_, counts)) => sum(counts, more),
+            None => {
+                self.index.insert(labels.clone(), self.list.len());
+                self.list.push((labels, more));
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::file::{ResponseOptions, Test, TestFile};
 use weir_limit::{Micros, SECOND};
 use weir_rules::tree::{Content, Node};
-use weir_rules::values::{Reader, Section, is_null};
+use weir_rules::values::{Reader, Section};
 use weir_rules::{Origin, Position, Problem, Problems};
 
 static FILE: Section = Section {
@@ -73,7 +73,7 @@ pub(super) fn read(
     problems: &mut Problems,
 ) -> Option<TestFile> {
     let mut reader = Reader { file, problems, sections: SECTIONS };
-    let Some(root) = root.filter(|root| !is_null(root)) else {
+    let Some(root) = root.filter(|root| !root.is_null()) else {
         let help = "write `rules:`, `domain:` and `tests:`";
         reader.error(Position::in_text(1, 1), "", "the test file is empty", help);
         return None;

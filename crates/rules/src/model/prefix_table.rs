@@ -60,33 +60,24 @@ trait Bits: Copy + Ord {
     fn distance_bits(self, first: Self) -> u32;
 }
 
-impl Bits for u32 {
-    fn masked(self, prefix_len: u8) -> u32 {
-        self & !u32::MAX.checked_shr(prefix_len.into()).unwrap_or(0)
-    }
+macro_rules! bits {
+    ($($type:ty),*) => {$(
+        impl Bits for $type {
+            fn masked(self, prefix_len: u8) -> $type {
+                self & !<$type>::MAX.checked_shr(prefix_len.into()).unwrap_or(0)
+            }
 
-    fn distance(self, first: u32, shift: u32) -> Option<usize> {
-        Some(usize::try_from(self.checked_sub(first)? >> shift).unwrap_or(usize::MAX))
-    }
+            fn distance(self, first: $type, shift: u32) -> Option<usize> {
+                Some(usize::try_from(self.checked_sub(first)? >> shift).unwrap_or(usize::MAX))
+            }
 
-    fn distance_bits(self, first: u32) -> u32 {
-        u32::BITS - self.saturating_sub(first).leading_zeros()
-    }
+            fn distance_bits(self, first: $type) -> u32 {
+                <$type>::BITS - self.saturating_sub(first).leading_zeros()
+            }
+        }
+    )*};
 }
-
-impl Bits for u128 {
-    fn masked(self, prefix_len: u8) -> u128 {
-        self & !u128::MAX.checked_shr(prefix_len.into()).unwrap_or(0)
-    }
-
-    fn distance(self, first: u128, shift: u32) -> Option<usize> {
-        Some(usize::try_from(self.checked_sub(first)? >> shift).unwrap_or(usize::MAX))
-    }
-
-    fn distance_bits(self, first: u128) -> u32 {
-        u128::BITS - self.saturating_sub(first).leading_zeros()
-    }
-}
+bits!(u32, u128);
 
 /// A table that is being built.
 #[derive(Debug, Default)]

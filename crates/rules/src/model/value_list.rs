@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher13;
 
 use super::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
 use crate::syntax::position::Position;
-use crate::syntax::problem::lines;
+use crate::syntax::problem::{Problem, lines};
 use weir_common::network::{Network, NetworkError};
 
 /// The values of a list, each with its line.
@@ -30,18 +30,9 @@ struct Text {
     line: u32,
 }
 
-/// An error in a line.
-#[derive(Debug)]
-pub(crate) struct LineError<'t> {
-    pub position: Position,
-    pub text: &'t str,
-    pub message: String,
-    pub help: String,
-}
-
 impl ValueList {
-    /// Reads a list. `report` is called for each line with an error.
-    pub(crate) fn parse(text: &str, mut report: impl FnMut(LineError<'_>)) -> ValueList {
+    /// Reads the list of a file. `report` is called for each line with an error.
+    pub(crate) fn parse(file: &str, text: &str, mut report: impl FnMut(Problem)) -> ValueList {
         let mut networks = PrefixTableBuilder::default();
         let (mut buffer, mut texts) = (String::new(), HashTable::new());
         for (line, content) in (1..).zip(lines(text.strip_prefix('\u{feff}').unwrap_or(text))) {
@@ -61,7 +52,7 @@ impl ValueList {
             let before = content.find(value).and_then(|at| content.get(..at));
             let column = before.unwrap_or_default().chars().count() as u32 + 1;
             let position = Position::in_text(line, column);
-            report(LineError { position, text: value, message, help });
+            report(Problem::of_file(file, message, help).at(position).about(value));
         }
         buffer.shrink_to_fit();
         texts.shrink_to_fit(|at| hash(&[at.of(&buffer)]));
@@ -214,7 +205,7 @@ mod tests {
     use super::*;
 
     fn list(text: &str) -> ValueList {
-        ValueList::parse(text, |error| panic!("{text:?}: {error:?}"))
+        ValueList::parse("l", text, |error| panic!("{text:?}: {error:?}"))
     }
 
     fn line(list: &ValueList, value: &str) -> Option<u32> {
@@ -242,7 +233,7 @@ mod tests {
         ] {
             assert_eq!(line(&list, value), found, "{value}");
         }
-        assert_eq!(super::ValueList::parse("", |_| ()).len(), Some(0));
+        assert_eq!(ValueList::parse("l", "", |_| ()).len(), Some(0));
         assert_eq!(ValueList::default().len(), None);
     }
 
@@ -253,8 +244,9 @@ mod tests {
                     10.1.0.0/255.0.0.0\n1.2.3.4-1.2.3.9\n\"1.2.3.4\"\n1.2.3.4,spam\nann,bob\n\
                     ::1/x\n1.2.3.4 - 1.2.3.200\n'10.0.0.1/8',\nx; ::1\nann-bob\n\"ann\"\n";
         let mut errors = Vec::new();
-        let list = ValueList::parse(text, |error| {
-            let place = (error.position.line().unwrap(), error.position.column().unwrap());
+        let list = ValueList::parse("l", text, |error| {
+            let position = error.position.unwrap();
+            let place = (position.line().unwrap(), position.column().unwrap());
             errors.push((place, error.message, error.help));
         });
         let wanted = [

@@ -6,7 +6,7 @@ use super::limit_maps::{KeyNodes, LimitMaps, changed};
 use super::patch::Patch;
 use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Node, Style, Value};
 
 /// The keys of a descriptor, and separately those of its limits.
@@ -124,13 +124,8 @@ fn no_limit(patch: &Patch, place: Option<&Origin>, limits: usize) -> Box<Problem
     };
     let origin = place.unwrap_or(&patch.origin);
     let selector = patch.limit.as_ref().filter(|_| place.is_none());
-    Box::new(Problem {
-        severity: Severity::Error,
-        file: origin.file.to_string(),
-        position: Some(selector.map_or(origin.position, |(_, position)| *position)),
-        message: format!("there is no limit{what}, the rule has {has}"),
-        text: String::new(),
-        first: None,
-        help: "write the name of one of its limits, or a `match` without this rule".to_owned(),
-    })
+    let message = format!("there is no limit{what}, the rule has {has}");
+    let help = "write the name of one of its limits, or a `match` without this rule";
+    let position = selector.map_or(origin.position, |(_, position)| *position);
+    Box::new(Problem::of_file(&origin.file, message, help).at(position))
 }

@@ -79,14 +79,9 @@ impl Failures {
         list.extend(self.rules.into_values().flat_map(Failure::into_problems));
         let help = "compare `match` with the entries of the rules, which `weir check` prints; a \
                     descriptor without a limit is not matched";
-        list.extend(unmatched.map(|patch| Problem {
-            severity: Severity::Warning,
-            file: patch.origin.file.to_string(),
-            position: Some(patch.origin.position),
-            message: "the patch matches nothing".to_owned(),
-            text: String::new(),
-            first: None,
-            help: help.to_owned(),
+        list.extend(unmatched.map(|Patch { origin, .. }| {
+            let problem = Problem::of_file(&origin.file, "the patch matches nothing", help);
+            problem.at(origin.position).warning()
         }));
         list.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
         let mut problems = Problems::new(max_problems);

@@ -2,7 +2,6 @@
 
 use super::Reader;
 use super::limits::LimitFields;
-use super::values::text_of;
 use crate::syntax::tree::Node;
 use weir_limit::{Limit, Plan};
 
@@ -17,7 +16,7 @@ impl Reader<'_> {
         let lease = self.bool(node, "lease");
         let Some(LimitFields { limits, .. }) = limits else {
             let help = "write it beside the `rate_limit` or `rate_limits` that it is for";
-            let text = text_of(node);
+            let text = node.shown();
             self.error(node.position, "config error, `lease` without a limit", &text, help);
             return lease;
         };

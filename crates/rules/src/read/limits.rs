@@ -8,7 +8,6 @@ mod period;
 
 use super::Reader;
 use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
-use super::values::{describe, is_null, text_of};
 use crate::model::keys::limits::charges_denied_by_default;
 use crate::model::keys::{Key, Section};
 use crate::syntax::position::Position;
@@ -78,7 +77,7 @@ impl Reader<'_> {
                 let help = "move the limit of `rate_limit` into the list";
                 self.error(list.position, message, "", help);
             }
-            let count = if is_null(list) { Some(0) } else { list.items().map(<[_]>::len) };
+            let count = if list.is_null() { Some(0) } else { list.items().map(<[_]>::len) };
             if let Some(count) = count.filter(|count| !(1..=MAX_LIMITS).contains(count)) {
                 let message = format!("config error, {count} items in `rate_limits`");
                 let help = format!("write 1 to {MAX_LIMITS} limits, each as `- unit: …`");
@@ -93,10 +92,10 @@ impl Reader<'_> {
         } else {
             let last = rate_limit.last()?;
             let is_map = |node: &Node<'_>| matches!(node.content(), Content::Map(_));
-            if let Some(other) = rate_limit.iter().find(|node| !is_map(node) && !is_null(node)) {
+            if let Some(other) = rate_limit.iter().find(|node| !is_map(node) && !node.is_null()) {
                 let message =
-                    format!("error loading config file: cannot use {} as a map", describe(other));
-                self.error(other.position, message, &text_of(other), &map_of_limit(other));
+                    format!("error loading config file: cannot use {} as a map", other.described());
+                self.error(other.position, message, &other.shown(), &map_of_limit(other));
                 // That it has no unit and no number follows from it.
                 return Some(result);
             }
@@ -117,7 +116,7 @@ impl Reader<'_> {
             self.unlimited(fields, &unit, rule);
         } else {
             let number = fields.get("requests_per_unit");
-            let has_number = fields.has_unknown || number.is_some_and(|node| !is_null(node));
+            let has_number = fields.has_unknown || number.is_some_and(|node| !node.is_null());
             result.places.push(LimitPlace { position: fields.position, has_number });
             result.limits.extend(self.limit(fields, &name, &unit, rule));
         }
@@ -148,7 +147,7 @@ impl Reader<'_> {
         for (key, node) in fields.iter().filter(|(key, _)| *key != "unit") {
             if algorithm::takers(key).next().is_some() {
                 let message = format!("config error, `{key}` beside `unlimited`");
-                self.error(node.position, message, &text_of(node), "remove one of the two");
+                self.error(node.position, message, &node.shown(), "remove one of the two");
             }
         }
     }

@@ -7,7 +7,6 @@ use super::limits::{LimitFields, ReplacedName};
 use crate::model::keys::{Key, ValueType};
 use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, Severity};
 use crate::syntax::tree::{Node, Value};
 use weir_common::network::{Network, NetworkError};
 
@@ -132,13 +131,9 @@ impl Reader<'_> {
                     "remove one of the two",
                 ),
             };
-            let severity = Severity::Warning;
-            if !self.problems.has_room(severity) {
-                return self.problems.omit(severity);
-            }
-            let problem = self.new_problem(severity, key.position, message, text, help);
-            let origin = Origin { file: self.file.clone(), position };
-            self.problems.push(Problem { first: Some(Box::new(origin)), ..problem });
+            let first = Origin { file: self.file.clone(), position };
+            let problem = self.problem(key.position, message, text, help);
+            self.problems.push(problem.warning().with_first(first));
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Reader;
 use super::limits::OfRule;
-use super::values::{describe, is_null, text_of};
 use crate::model::keys::{Key, Section};
 use crate::overlay::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 use crate::syntax::origin::Origin;
@@ -20,12 +19,12 @@ impl Reader<'_> {
     /// Adds the patches of a file.
     pub fn overlay(&mut self, node: Option<&Node<'_>>, patches: &mut Vec<Patch>) {
         let help = "write `patches:` and a list of patches; `patches: []` changes nothing";
-        let Some(node) = node.filter(|node| !is_null(node)) else {
+        let Some(node) = node.filter(|node| !node.is_null()) else {
             return self.error(Position::in_text(1, 1), "the overlay is empty", "", help);
         };
         if !matches!(node.content(), Content::Map(_)) {
-            let message = format!("the root of the overlay is {}, not a map", describe(node));
-            return self.error(node.position, message, &text_of(node), help);
+            let message = format!("the root of the overlay is {}, not a map", node.described());
+            return self.error(node.position, message, &node.shown(), help);
         }
         let fields = self.overlay_fields(node, "an overlay", &["patches"]);
         let Some((key, list)) = fields.last() else {
@@ -85,7 +84,7 @@ impl Reader<'_> {
         // An unknown key may be a missing one, misspelled.
         let all_known = matches!(node.content(), Content::Map(map) if map.len() == fields.len());
         for (key, value) in fields {
-            let value = Some(value).filter(|value| !is_null(value));
+            let value = Some(value).filter(|value| !value.is_null());
             match key {
                 "match" => matched = value,
                 "limit" => patch.limit = value.and_then(|value| self.limit_name(value)),
@@ -131,9 +130,9 @@ impl Reader<'_> {
         match node.value() {
             Some(Value::Text(name)) if !name.is_empty() => Some((name.into(), node.position)),
             _ => {
-                let message = format!("`limit` is {}", describe(node));
+                let message = format!("`limit` is {}", node.described());
                 let help = "write the `name` of a limit; without `limit`, `set` changes all limits";
-                self.error(node.position, message, &text_of(node), help);
+                self.error(node.position, message, &node.shown(), help);
                 None
             }
         }
@@ -144,7 +143,7 @@ impl Reader<'_> {
         let mut position = None;
         for (key, value) in self.overlay_fields(node, "`match`", &["domain", "entries"]) {
             match key {
-                _ if is_null(value) => {}
+                _ if value.is_null() => {}
                 "domain" => patch.domain = Glob::new(&self.string(value, key)),
                 _ => {
                     position = Some(value.position);
@@ -173,7 +172,7 @@ impl Reader<'_> {
             match field {
                 "key" => key = self.string(child, field),
                 "value" => {
-                    value = (!is_null(child)).then(|| Glob::new(&self.string(child, field)));
+                    value = (!child.is_null()).then(|| Glob::new(&self.string(child, field)));
                 }
                 _ => any = Some(self.bool(child, field)),
             }
@@ -265,7 +264,7 @@ impl Reader<'_> {
                         keys in their items";
             self.error(position, message, "", help);
         }
-        let mut limits = set.iter().filter(|(_, _, node)| !is_null(node));
+        let mut limits = set.iter().filter(|(_, _, node)| !node.is_null());
         let Some(&(name, _, node)) = limits.next() else {
             patch.limits = Some(None);
             return;
@@ -290,10 +289,10 @@ impl Reader<'_> {
             "metadata" => {
                 self.metadata(node);
             }
-            "group" if !is_null(node) => {
+            "group" if !node.is_null() => {
                 self.group(node);
             }
-            "reserve" if !is_null(node) => {
+            "reserve" if !node.is_null() => {
                 self.reserve_fields(node);
             }
             _ => self.check_value(node, key),
@@ -309,12 +308,12 @@ impl Reader<'_> {
         }
         for (key, value) in fields {
             match key {
-                "charge" if is_null(value) => patch.charge = Some(false),
+                "charge" if value.is_null() => patch.charge = Some(false),
                 "charge" => {
                     let words = [("each", false), ("together", true)];
                     patch.charge = self.choice(value, key, &words);
                 }
-                _ if is_null(value) => patch.on_store_failure = Some(None),
+                _ if value.is_null() => patch.on_store_failure = Some(None),
                 _ => {
                     let words = OnStoreFailure::ALL.map(|policy| (policy.name(), policy));
                     patch.on_store_failure = self.choice(value, key, &words).map(Some);
@@ -350,11 +349,7 @@ fn misplaced(name: &str) -> Option<String> {
 /// Returns the first `hold_id` of a limit, or of a list of limits.
 fn hold_id<'n>(node: &'n Node<'_>) -> Option<&'n str> {
     match node.content() {
-        Content::Scalar(_) => None,
         Content::List(items) => items.iter().find_map(hold_id),
-        Content::Map(entries) => {
-            let found = entries.iter().find(|(key, _)| key.text() == Some("hold_id"));
-            found.and_then(|(_, value)| value.text())
-        }
+        _ => node.get("hold_id")?.text(),
     }
 }

@@ -1,10 +1,11 @@
 //! Reads a rule again as the patches of an overlay change it.
 
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::budget::rule_bytes;
-use super::{Below, Budget, Descriptor, DescriptorNode, Reader, Rule, limit_nodes};
+use super::{Below, Budget, Descriptor, DescriptorNode, Reader, limit_nodes};
 use crate::overlay::{PatchedKeys, Patcher};
 use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
@@ -73,9 +74,7 @@ impl Reader<'_> {
         let (rate_limit, rate_limits) = limit_nodes(fields);
         // Its problems were reported before.
         let mut problems = Problems::new(1);
-        let limits = self.quiet(&mut problems, &mut Vec::new(), |reader| {
-            reader.limit_maps(&rate_limit, rate_limits)
-        });
+        let limits = self.quiet(&mut problems).limit_maps(&rate_limit, rate_limits);
         PatchedKeys { rule, limits }
     }
 
@@ -106,6 +105,8 @@ impl Reader<'_> {
         if !patches.iter().any(|&patch| patcher.patch(patch).sets("metadata")) {
             patched.metadata = read.metadata.take();
         }
+        // The value of a network or a list is not a key.
+        (patched.value, patched.set) = (mem::take(&mut read.value), read.set.take());
         *read = patched;
         self.budget = budget;
         patcher.set_patched(patches)
@@ -162,15 +163,14 @@ impl Reader<'_> {
         let (below, cuts_reserve) = (rule.below.clone(), !sets_reserve);
         let node = DescriptorNode { position, fields, below, cuts_reserve };
         let mut problems = Problems::new(MAX_PROBLEMS);
-        let (read, budget) = self.quiet(&mut problems, &mut Vec::new(), |reader| {
-            if let Some(origin) = origin {
-                reader.file = origin.file.clone();
-            }
-            let read = reader.keys(&node);
-            let bytes = rule_bytes(rule.name, 0, read.limit_bytes());
-            reader.spend(position, bytes.saturating_sub(rule.bytes));
-            (read, reader.budget.clone())
-        });
+        let mut reader = self.quiet(&mut problems);
+        if let Some(origin) = origin {
+            reader.file = origin.file.clone();
+        }
+        let read = reader.keys(&node);
+        let bytes = rule_bytes(rule.name, 0, read.limit_bytes());
+        reader.spend(position, bytes.saturating_sub(rule.bytes));
+        let budget = reader.budget.clone();
         let is_valid = !problems.has_errors();
         let mut problems = problems.into_parts().0;
         for problem in problems.iter_mut().filter(|problem| problem.position == place) {
@@ -180,32 +180,6 @@ impl Reader<'_> {
             true => Ok(Patched { read, warnings: problems, budget }),
             false => Err(problems),
         }
-    }
-
-    /// Calls `read` with a reader that adds neither problems nor rules.
-    pub(super) fn quiet<T>(
-        &self,
-        problems: &mut Problems,
-        rules: &mut Vec<Arc<Rule>>,
-        read: impl FnOnce(&mut Reader<'_>) -> T,
-    ) -> T {
-        let mut reader = Reader {
-            file: self.file.clone(),
-            problems,
-            budget: self.budget.clone(),
-            rules,
-            previous: self.previous,
-            series: self.series,
-            max_log_bytes: self.max_log_bytes,
-            near_limit_ratio: self.near_limit_ratio,
-            calendar_months: self.calendar_months,
-            together: self.together,
-            lint: false,
-            replaced: Vec::new(),
-            patcher: None,
-            lists: None,
-        };
-        read(&mut reader)
     }
 
     /// The name and the place of a rule.

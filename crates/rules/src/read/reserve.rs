@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use super::limits::LimitFields;
-use super::values::is_null;
 use super::{DescriptorNode, Reader};
 use crate::model::keys::Section;
 use crate::model::reserve::{Reserve, default_at_most};
@@ -30,7 +29,7 @@ impl Reader<'_> {
         let mut read = ReserveFields::default();
         let (mut has_id, mut has_hits) = (false, false);
         for (field, value) in self.fields(node, Section::Reserve) {
-            if is_null(value) {
+            if value.is_null() {
                 continue;
             }
             let position = value.position;
@@ -198,13 +197,13 @@ impl Reader<'_> {
     }
     /// Returns the keys of descriptors. Their problems are reported when they are read.
     fn keys_of(&self, descriptors: &[&Node<'_>]) -> HashSet<String> {
-        self.quiet(&mut Problems::new(1), &mut Vec::new(), |reader| {
-            let mut key = |descriptor: &&Node<'_>| {
-                let fields = reader.fields(descriptor, Section::Descriptor);
-                let (_, node) = fields.into_iter().rev().find(|(field, _)| *field == "key")?;
-                node.text().map(str::to_owned)
-            };
-            descriptors.iter().filter_map(&mut key).collect()
-        })
+        let mut problems = Problems::new(1);
+        let mut reader = self.quiet(&mut problems);
+        let mut key = |descriptor: &&Node<'_>| {
+            let fields = reader.fields(descriptor, Section::Descriptor);
+            let (_, node) = fields.into_iter().rev().find(|(field, _)| *field == "key")?;
+            node.text().map(str::to_owned)
+        };
+        descriptors.iter().filter_map(&mut key).collect()
     }
 }

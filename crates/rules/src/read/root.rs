@@ -1,6 +1,5 @@
 //! Reads the root of a document.
 
-use super::values::{describe, is_null, text_of};
 use super::{Above, Reader};
 use crate::matcher::MatcherNode as Tree;
 use crate::model::keys::Section;
@@ -22,17 +21,17 @@ impl Reader<'_> {
     pub fn root<'n>(&mut self, node: Option<&'n Node<'n>>) -> Option<Root<'n>> {
         let start = Position::in_text(1, 1);
         let node = match node {
-            Some(node) if !is_null(node) => node,
+            Some(node) if !node.is_null() => node,
             _ => {
                 self.empty_domain(start);
                 return None;
             }
         };
         if !matches!(node.content(), Content::Map(_)) {
-            let what = describe(node);
+            let what = node.described();
             let message = format!("error loading config file: the root is {what}, not a map");
             let help = "start the file with `domain: NAME` and `descriptors:`";
-            self.error(node.position, message, &text_of(node), help);
+            self.error(node.position, message, &node.shown(), help);
             return None;
         }
         let mut root = Root {

@@ -1,13 +1,11 @@
 //! Reads the values of a descriptor that has `network` or `values_file`, and how they are counted.
 
 use super::Reader;
-use super::values::{is_null, text_of};
 use crate::model::keys::Section;
 use crate::model::value_list::network_problem;
 use crate::model::value_set::{Group, SetKind};
-use crate::source::lists::ListError;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, Severity};
+use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Content, Node};
 use weir_common::network::Network;
 
@@ -26,7 +24,7 @@ pub(super) fn set_node<'n>(
     fields: &[(&'static str, &'n Node<'n>)],
 ) -> Option<(&'static str, &'n Node<'n>)> {
     let last = fields.iter().rev().find(|(field, _)| SETS.contains(field));
-    last.copied().filter(|(_, node)| !is_null(node))
+    last.copied().filter(|(_, node)| !node.is_null())
 }
 
 impl Reader<'_> {
@@ -40,17 +38,17 @@ impl Reader<'_> {
     ) -> Option<Vec<NamedSet>> {
         let (field, node) = set_node(fields)?;
         let other = fields.iter().find(|(name, _)| SETS.contains(name) && *name != field);
-        let other = other.filter(|(_, node)| !is_null(node)).map(|(name, _)| *name);
+        let other = other.filter(|(_, node)| !node.is_null()).map(|(name, _)| *name);
         if let Some(other) = other.or((!value.is_empty()).then_some("value")) {
             let message = format!("config error, both `{other}` and `{field}`");
             let help = "write two descriptors, each with one of them";
-            self.error(node.position, message, &text_of(node), help);
+            self.error(node.position, message, &node.shown(), help);
             return Some(Vec::new());
         }
         if key.contains('*') {
             let message = format!("config error, `{field}` beside the key '{key}'");
             let help = format!("write the key without `*`: `{field}` matches values of one key");
-            self.error(node.position, message, &text_of(node), &help);
+            self.error(node.position, message, &node.shown(), &help);
             return Some(Vec::new());
         }
         Some(match field {
@@ -90,7 +88,7 @@ impl Reader<'_> {
     /// Reads text; none for a map or a fraction, which is reported.
     fn text(&mut self, node: &Node<'_>, field: &str) -> Option<String> {
         let text = self.string(node, field);
-        let is_text = !text.is_empty() || is_null(node) || node.text() == Some("");
+        let is_text = !text.is_empty() || node.is_null() || node.text() == Some("");
         is_text.then_some(text)
     }
 
@@ -98,21 +96,12 @@ impl Reader<'_> {
         let name = self.text(node, "values_file")?;
         let lists = self.lists.as_mut()?;
         let (file, problems) = (&self.file, &mut *self.problems);
-        let list = lists.list(file, &name, &mut |error| {
-            let severity = Severity::Error;
-            if !problems.has_room(severity) {
-                return problems.omit(severity);
+        let list = lists.list(file, &name, &mut |problem| match problem.position {
+            Some(_) => problems.push(problem),
+            None => {
+                let problem = Problem { file: file.to_string(), ..problem };
+                problems.push(problem.at(node.position).about(name.as_str()));
             }
-            let (file, position, text, message, help) = match error {
-                ListError::Whole(message, help) => {
-                    (file.to_string(), node.position, name.clone(), message, help)
-                }
-                ListError::Line { path, position, text, message, help } => {
-                    (path, position, text, message, help)
-                }
-            };
-            let position = Some(position);
-            problems.push(Problem { severity, file, position, message, text, first: None, help });
         });
         let (value, kind) = (format!("@{name}"), SetKind::List(list));
         Some(NamedSet { value, kind, position: node.position })
@@ -126,15 +115,15 @@ impl Reader<'_> {
                 "v4" => (&mut group.v4, 32),
                 _ => (&mut group.v6, 128),
             };
-            if is_null(value) {
+            if value.is_null() {
                 continue;
             }
             match u8::try_from(self.u32(value, field)) {
                 Ok(number) if number <= max => *length = number,
                 _ => {
-                    let message = format!("config error, `{field}` is {}", text_of(value));
+                    let message = format!("config error, `{field}` is {}", value.shown());
                     let help = format!("write the length of a prefix, from 0 to {max}");
-                    self.error(value.position, message, &text_of(value), &help);
+                    self.error(value.position, message, &value.shown(), &help);
                 }
             }
         }
@@ -158,10 +147,8 @@ impl Reader<'_> {
             );
             let help = "remove it from one of the two";
             let origin = &second.origin;
-            let severity = Severity::Error;
-            let problem = self.new_problem(severity, origin.position, message, "", help);
-            let (file, first) = (origin.file.to_string(), Some(Box::new(first.origin.clone())));
-            self.problems.push(Problem { file, first, ..problem });
+            let problem = Problem::of_file(&origin.file, message, help).at(origin.position);
+            self.problems.push(problem.with_first(first.origin.clone()));
         }
     }
 }

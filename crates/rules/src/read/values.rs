@@ -24,7 +24,7 @@ impl Reader<'_> {
                 Placement::Correct(name) => fields.push((name, value)),
                 Placement::Ignored(help) => {
                     let message = format!("'{name}' has no effect here");
-                    self.problem(Severity::Warning, key.position, message, &name, &help);
+                    self.warn(key.position, message, &name, &help);
                     self.ignored(&name, value, section);
                 }
                 Placement::Harmless => self.ignored(&name, value, section),
@@ -51,10 +51,10 @@ impl Reader<'_> {
     /// Of equal keys the last counts, as in the reference, even if it is merged.
     pub(super) fn entries<'n>(&mut self, node: &'n Node<'n>) -> Vec<(&'n Node<'n>, &'n Node<'n>)> {
         let Content::Map(items) = node.content() else {
-            if !is_null(node) {
+            if !node.is_null() {
                 let message =
-                    format!("error loading config file: cannot use {} as a map", describe(node));
-                self.error(node.position, message, &text_of(node), "write `key: value` pairs here");
+                    format!("error loading config file: cannot use {} as a map", node.described());
+                self.error(node.position, message, &node.shown(), "write `key: value` pairs here");
             }
             return Vec::new();
         };
@@ -77,7 +77,7 @@ impl Reader<'_> {
         if let Some(Value::Text(text)) = node.value() {
             return Some(text.to_owned());
         }
-        let text = text_of(node);
+        let text = node.shown();
         let message = format!("config error, key is not of type string: {text}");
         let help = format!("put it in quotes (\"{text}\"), or write a known key");
         self.error(node.position, message, &text, &help);
@@ -112,7 +112,7 @@ impl Reader<'_> {
     fn scalar_is_allowed(&mut self, node: &Node<'_>, field: &str) -> bool {
         let is_other = node.value() == Some(Value::Other);
         if is_other {
-            let text = text_of(node);
+            let text = node.shown();
             let message = format!("error checking config: `{field}` is {text}");
             self.error(node.position, message, &text, &format!("put it in quotes: \"{text}\""));
         }
@@ -122,13 +122,13 @@ impl Reader<'_> {
     /// Reads a list of maps.
     pub(super) fn maps<'n>(&mut self, node: &'n Node<'n>, field: &str) -> Vec<&'n Node<'n>> {
         match node.content() {
-            _ if is_null(node) => Vec::new(),
+            _ if node.is_null() => Vec::new(),
             Content::List(items) => items
                 .iter()
                 .filter(|item| {
                     let map = matches!(item.content(), Content::Map(_));
                     if !map {
-                        let text = text_of(item);
+                        let text = item.shown();
                         let message = format!(
                             "config error, yaml file contains list of type other than map: {text}"
                         );
@@ -146,10 +146,10 @@ impl Reader<'_> {
             _ => {
                 let message = format!(
                     "error loading config file: cannot use {} as the list `{field}`",
-                    describe(node)
+                    node.described()
                 );
                 let help = format!("write each item of `{field}` after a `-`");
-                self.error(node.position, message, &text_of(node), &help);
+                self.error(node.position, message, &node.shown(), &help);
                 Vec::new()
             }
         }
@@ -159,16 +159,16 @@ impl Reader<'_> {
     pub(super) fn string(&mut self, node: &Node<'_>, field: &str) -> String {
         let Some(text) = node.text() else {
             let message =
-                format!("error loading config file: cannot use {} as text", describe(node));
+                format!("error loading config file: cannot use {} as text", node.described());
             let help = format!("write text after `{field}:`");
-            self.error(node.position, message, &text_of(node), &help);
+            self.error(node.position, message, &node.shown(), &help);
             return String::new();
         };
         if !self.scalar_is_allowed(node, field) {
             return String::new();
         }
         self.lint_text(node, field);
-        if is_null(node) {
+        if node.is_null() {
             return String::new();
         }
         text.to_owned()
@@ -181,7 +181,7 @@ impl Reader<'_> {
             _ if !self.scalar_is_allowed(node, field) => return false,
             _ => {}
         }
-        let text = text_of(node);
+        let text = node.shown();
         let message =
             format!("error loading config file: cannot use {text} as a boolean for `{field}`");
         self.error(node.position, message, &text, "write true or false, without quotes");
@@ -219,7 +219,7 @@ impl Reader<'_> {
             Some(Value::Other) => message = "error checking config",
             _ => {}
         }
-        let text = text_of(node);
+        let text = node.shown();
         let message = format!("{message}: cannot use {text} as a number for `{field}`");
         let help = "write a whole number from 0 to 4294967295, without quotes";
         self.error(node.position, message, &text, help);
@@ -268,12 +268,12 @@ impl Reader<'_> {
     }
 
     pub(super) fn metadata(&mut self, node: &Node<'_>) -> Option<Metadata> {
-        if is_null(node) {
+        if node.is_null() {
             return None;
         }
         if !matches!(node.content(), Content::Map(_)) {
             let message = "error parsing metadata: it is not a map";
-            self.error(node.position, message, &text_of(node), "write `key: value` pairs");
+            self.error(node.position, message, &node.shown(), "write `key: value` pairs");
             return None;
         }
         // The reference uses the keys of the outermost map as written, and those of inner maps as it
@@ -291,7 +291,7 @@ impl Reader<'_> {
                 map.insert(name(value_of_key, text), self.json(value));
             } else {
                 let message = "error parsing metadata: a key is a list or a map";
-                self.error(key.position, message, &text_of(key), "write text before the `:`");
+                self.error(key.position, message, &key.shown(), "write text before the `:`");
             }
         }
         map
@@ -332,27 +332,5 @@ fn printed(value: Value<'_>, text: &str) -> String {
         Value::Bool(value) => value.to_string(),
         Value::Int(number) => number.to_string(),
         Value::Text(_) | Value::Other => text.to_owned(),
-    }
-}
-
-pub(super) fn is_null(node: &Node<'_>) -> bool {
-    node.value() == Some(Value::Null)
-}
-
-/// Describes a node in a few words.
-pub(super) fn describe(node: &Node<'_>) -> String {
-    match node.content() {
-        Content::Scalar(_) => format!("`{}`", text_of(node)),
-        Content::List(_) => "a list".to_owned(),
-        Content::Map(_) => "a map".to_owned(),
-    }
-}
-
-/// The text of a node, truncated.
-pub(super) fn text_of(node: &Node<'_>) -> String {
-    match node.content() {
-        Content::Scalar(text) => text.chars().take(80).collect(),
-        Content::List(_) => "[…]".to_owned(),
-        Content::Map(_) => "{…}".to_owned(),
     }
 }

@@ -8,9 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::{MAX_FILE_BYTES, text_of};
-use crate::model::value_list::{LineError, ValueList};
+use crate::model::value_list::ValueList;
 use crate::syntax::document::EmbeddedList;
-use crate::syntax::position::Position;
 use crate::syntax::problem::Problem;
 pub use watched::WatchedLists;
 use weir_common::regular;
@@ -35,15 +34,6 @@ pub struct ListFile {
     pub path: PathBuf,
     /// The fingerprint of what was read, or of the error; none if it may be half written.
     pub hash: Option<u64>,
-}
-
-/// Why a list cannot be used.
-#[derive(Debug)]
-pub(crate) enum ListError {
-    /// An error of the whole list, to be reported where a rule names it: the message, and what to do instead.
-    Whole(String, String),
-    /// An error at a place in the list.
-    Line { path: String, position: Position, text: String, message: String, help: String },
 }
 
 /// Reads the lists of one compilation, each once.
@@ -73,18 +63,18 @@ impl ListReader {
     }
 
     /// Reads a list that a rule file names. `report` is called with every error. The errors of a list are
-    /// reported once.
+    /// reported once; one without a position is to be reported where a rule names the list.
     pub fn list(
         &mut self,
         rule_file: &str,
         name: &str,
-        report: &mut dyn FnMut(ListError),
+        report: &mut dyn FnMut(Problem),
     ) -> Arc<ValueList> {
         let path = match self.path(rule_file, name) {
             Ok(Some(path)) => path,
             Ok(None) => return Arc::default(),
             Err((message, help)) => {
-                report(ListError::Whole(message, help));
+                report(Problem::of_file(rule_file, message, help));
                 return Arc::default();
             }
         };
@@ -107,32 +97,19 @@ impl ListReader {
         let hash = content.as_ref().map(|(hash, _)| *hash);
         let list = match content.map(|(_, content)| content) {
             Some(ListContent::Good(list)) => list,
-            Some(ListContent::Bad(text)) => {
-                Arc::new(ValueList::parse(&text, |LineError { position, text, message, help }| {
-                    let (path, text) = (shown.clone(), text.to_owned());
-                    report(ListError::Line { path, position, text, message, help });
-                }))
-            }
-            Some(ListContent::Unreadable(error)) => {
-                let Unreadable { message, help, position } = &*error;
-                let help = help.clone();
-                report(match position {
-                    Some(position) => {
-                        let message = format!("config error, {message}");
-                        let (position, text) = (*position, String::new());
-                        ListError::Line { path: shown, position, text, message, help }
-                    }
-                    None => {
-                        let message = format!("config error, the list '{shown}': {message}");
-                        ListError::Whole(message, help)
-                    }
-                });
+            Some(ListContent::Bad(text)) => Arc::new(ValueList::parse(&shown, &text, report)),
+            Some(ListContent::Unreadable(problem)) => {
+                let message = match problem.position {
+                    Some(_) => format!("config error, {}", problem.message),
+                    None => format!("config error, the list '{shown}': {}", problem.message),
+                };
+                report(Problem { message, ..(*problem).clone() });
                 Arc::default()
             }
             None => {
                 let message = format!("config error, the list '{shown}' is being written");
-                let help = "wait, or write a new file and rename it over the old one".to_owned();
-                report(ListError::Whole(message, help));
+                let help = "wait, or write a new file and rename it over the old one";
+                report(Problem::of_file(&shown, message, help));
                 Arc::default()
             }
         };
@@ -146,24 +123,18 @@ impl ListReader {
         &mut self,
         lists: &[EmbeddedList],
         name: &str,
-        report: &mut dyn FnMut(ListError),
+        report: &mut dyn FnMut(Problem),
     ) -> Arc<ValueList> {
         let Some(list) = lists.iter().find(|list| list.name == name) else {
             let message = format!("config error, the ConfigMap has no list '{name}'");
             let help =
                 "put the list into the `data` of the ConfigMap with the rules, under this name";
-            report(ListError::Whole(message, help.to_owned()));
+            report(Problem::of_file(name, message, help));
             return Arc::default();
         };
         // No path of a file has this character, and each ConfigMap has a list of its own.
         let place = PathBuf::from(format!("{:p}\0{name}", lists.as_ptr()));
-        let parse = || {
-            Arc::new(ValueList::parse(&list.text, |error| {
-                let LineError { position, text, message, help } = error;
-                let (path, text) = (list.path.clone(), text.to_owned());
-                report(ListError::Line { path, position, text, message, help })
-            }))
-        };
+        let parse = || Arc::new(ValueList::parse(&list.path, &list.text, report));
         self.read.entry(place).or_insert_with(parse).clone()
     }
 
@@ -210,42 +181,27 @@ enum ListContent {
     Good(Arc<ValueList>),
     /// Lines with errors.
     Bad(Arc<str>),
-    Unreadable(Arc<Unreadable>),
-}
-
-/// Why a file cannot be read, and what to do instead.
-#[derive(Debug)]
-struct Unreadable {
-    message: String,
-    help: String,
-    position: Option<Position>,
+    Unreadable(Arc<Problem>),
 }
 
 impl ListContent {
     /// Parses what was read.
     fn of(path: &Path, read: io::Result<Vec<u8>>) -> ListContent {
-        let text = match read {
-            Ok(bytes) => text_of(path, bytes),
-            Err(error) => {
-                return ListContent::Unreadable(Arc::new(Unreadable {
-                    message: format!("cannot be read: {error}"),
-                    help: "put the list there, or correct `values_file`".to_owned(),
-                    position: None,
-                }));
-            }
-        };
-        match text {
+        let file = path.display().to_string();
+        let text = read.map_err(|error| {
+            let help = "put the list there, or correct `values_file`";
+            Problem::of_file(&file, format!("cannot be read: {error}"), help)
+        });
+        match text.and_then(|bytes| text_of(path, bytes)) {
             Ok(text) => {
                 let mut is_good = true;
-                let list = ValueList::parse(&text, |_| is_good = false);
+                let list = ValueList::parse(&file, &text, |_| is_good = false);
                 match is_good {
                     true => ListContent::Good(Arc::new(list)),
                     false => ListContent::Bad(text.into()),
                 }
             }
-            Err(Problem { message, help, position, .. }) => {
-                ListContent::Unreadable(Arc::new(Unreadable { message, help, position }))
-            }
+            Err(problem) => ListContent::Unreadable(Arc::new(problem)),
         }
     }
 }

@@ -29,10 +29,6 @@ impl Document for SourceFile {
         self.file.name()
     }
 
-    fn text_bytes(&self) -> usize {
-        self.file.text_bytes()
-    }
-
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
         self.file.tree(warn)
     }
@@ -47,10 +43,6 @@ impl Document for SourceFile {
 
     fn source_text(&self) -> Option<&str> {
         self.file.source_text()
-    }
-
-    fn locate<'l>(_: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
-        RuleFile::locate(&[], problems)
     }
 }
 
@@ -80,7 +72,7 @@ fn unpack(file: &RuleFile) -> Option<Result<Vec<SourceFile>, Problem>> {
             Err(error) => return Some(Err(yaml_help::problem(&file.name, &file.text, error))),
         };
         let Some(root) = root else { continue };
-        let is_object = get(&root, "apiVersion").is_some() && get(&root, "kind").is_some();
+        let is_object = root.get("apiVersion").is_some() && root.get("kind").is_some();
         if !is_object && i == 0 {
             return None;
         }
@@ -99,18 +91,18 @@ fn unpack(file: &RuleFile) -> Option<Result<Vec<SourceFile>, Problem>> {
 
 /// Adds the rule files of one object: a ConfigMap, or a list of objects.
 fn add(object: &Node<'_>, manifest: &str, found: &mut Vec<SourceFile>) {
-    let kind = get(object, "kind").and_then(Node::text).unwrap_or_default();
+    let kind = object.get("kind").and_then(Node::text).unwrap_or_default();
     if kind == "List" || kind == "ConfigMapList" {
-        let items = get(object, "items").map(Node::content);
+        let items = object.get("items").map(Node::content);
         if let Some(Content::List(items)) = items {
             items.iter().for_each(|item| add(item, manifest, found));
         }
     }
-    let Some(Content::Map(data)) = get(object, "data").map(Node::content) else { return };
+    let Some(Content::Map(data)) = object.get("data").map(Node::content) else { return };
     if kind != "ConfigMap" {
         return;
     }
-    let config_map = get(object, "metadata").and_then(|metadata| get(metadata, "name"));
+    let config_map = object.get("metadata").and_then(|metadata| metadata.get("name"));
     let config_map = config_map.and_then(Node::text).unwrap_or_default();
     let (mut rules, mut lists) = (Vec::new(), Vec::new());
     for (name, value) in data {
@@ -139,14 +131,9 @@ fn is_rule_file(name: &str, text: &str) -> bool {
         return false;
     }
     match Documents::new(text).next() {
-        Some(Ok(Some(root))) => TOP_KEYS.iter().any(|key| get(&root, key).is_some()),
+        Some(Ok(Some(root))) => TOP_KEYS.iter().any(|key| root.get(key).is_some()),
         Some(Ok(None)) | None => false,
         // What cannot be read is reported if it is meant as rules.
         Some(Err(_)) => lines(text).any(|line| TOP_KEYS.iter().any(|key| line.starts_with(key))),
     }
-}
-
-fn get<'n, 'a>(map: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
-    let Content::Map(entries) = map.content() else { return None };
-    entries.iter().find(|(name, _)| name.text() == Some(key)).map(|(_, value)| value)
 }

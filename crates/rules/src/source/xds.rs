@@ -11,6 +11,7 @@ mod message;
 mod metadata;
 
 use std::hash::{Hash, Hasher};
+use std::mem;
 
 use bytes::Bytes;
 use prost::{DecodeError, Message};
@@ -121,47 +122,35 @@ fn root(builder: &mut Builder, config: Config) -> Result<Node<'static>, Unreadab
     map.push((key, builder.scalar(config.domain, Style::Text)));
     builder.add(&mut map, "charge", config.charge)?;
     builder.add(&mut map, "on_store_failure", config.on_store_failure)?;
-    if !config.descriptors.is_empty() {
-        let key = builder.key("descriptors")?;
-        map.push((key, descriptors(builder, config.descriptors, MAX_LEVELS)?));
-    }
+    descriptors(builder, &mut map, config.descriptors, MAX_LEVELS)?;
     Ok(Node::map(position, map))
 }
 
-/// The list of descriptors of the last key.
+/// Adds descriptors to a map, if there are any.
 fn descriptors(
     builder: &mut Builder,
+    map: &mut Map,
     messages: Vec<Bytes>,
     levels: u32,
-) -> Result<Node<'static>, Unreadable> {
-    let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
-    let position = builder.position();
-    let mut items = Vec::with_capacity(messages.len());
-    for message in messages {
-        items.push(descriptor(builder, Descriptor::decode(message)?, levels)?);
-    }
-    Ok(Node::list(position, items))
+) -> Result<(), Unreadable> {
+    builder.add_list(map, "descriptors", messages, |builder, message| {
+        let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
+        descriptor(builder, Descriptor::decode(message)?, levels)
+    })
 }
 
+/// The fields of a descriptor that are set, as the map of the last item.
 fn descriptor(
     builder: &mut Builder,
     message: Descriptor,
     levels: u32,
 ) -> Result<Node<'static>, Unreadable> {
-    let position = builder.item()?;
-    let mut map = Map::default();
+    let (position, mut map) = (builder.position(), Map::default());
     builder.add(&mut map, "key", message.key)?;
     builder.add(&mut map, "value", message.value)?;
-    if !message.network.is_empty() {
-        let key = builder.key("network")?;
-        let position = builder.position();
-        let mut items = Vec::with_capacity(message.network.len());
-        for network in message.network {
-            builder.item()?;
-            items.push(builder.scalar(network, Style::Text));
-        }
-        map.push((key, Node::list(position, items)));
-    }
+    builder.add_list(&mut map, "network", message.network, |builder, network| {
+        Ok(builder.scalar(network, Style::Text))
+    })?;
     builder.add(&mut map, "values_file", message.values_file)?;
     if let Some(group) = message.group {
         let key = builder.key("group")?;
@@ -175,15 +164,11 @@ fn descriptor(
         map.push((key, self::reserve(builder, reserve)?));
     }
     builder.add(&mut map, "lease", message.lease)?;
-    for (key, flag) in [
-        ("shadow_mode", message.shadow_mode),
-        ("quota_mode", message.quota_mode),
-        ("detailed_metric", message.detailed_metric),
-        ("value_to_metric", message.value_to_metric),
-        ("share_threshold", message.share_threshold),
-    ] {
-        builder.add(&mut map, key, flag)?;
-    }
+    builder.add(&mut map, "shadow_mode", message.shadow_mode)?;
+    builder.add(&mut map, "quota_mode", message.quota_mode)?;
+    builder.add(&mut map, "detailed_metric", message.detailed_metric)?;
+    builder.add(&mut map, "value_to_metric", message.value_to_metric)?;
+    builder.add(&mut map, "share_threshold", message.share_threshold)?;
     if !message.metadata.is_empty() {
         let key = builder.key("metadata")?;
         map.push((key, metadata::map(builder, message.metadata, levels)?));
@@ -192,20 +177,10 @@ fn descriptor(
         let key = builder.key("rate_limit")?;
         map.push((key, policy(builder, limit)?));
     }
-    if !message.rate_limits.is_empty() {
-        let key = builder.key("rate_limits")?;
-        let position = builder.position();
-        let mut items = Vec::with_capacity(message.rate_limits.len());
-        for limit in message.rate_limits {
-            builder.item()?;
-            items.push(policy(builder, pb::RateLimitPolicy::decode(limit)?)?);
-        }
-        map.push((key, Node::list(position, items)));
-    }
-    if !message.descriptors.is_empty() {
-        let key = builder.key("descriptors")?;
-        map.push((key, descriptors(builder, message.descriptors, levels)?));
-    }
+    builder.add_list(&mut map, "rate_limits", message.rate_limits, |builder, limit| {
+        policy(builder, pb::RateLimitPolicy::decode(limit)?)
+    })?;
+    descriptors(builder, &mut map, message.descriptors, levels)?;
     Ok(Node::map(position, map))
 }
 
@@ -225,9 +200,11 @@ fn reserve(
 }
 
 /// The fields of a limit that are set, as the map of the last key or item.
-fn policy(builder: &mut Builder, policy: pb::RateLimitPolicy) -> Result<Node<'static>, Unreadable> {
-    let position = builder.position();
-    let mut map = Map::default();
+fn policy(
+    builder: &mut Builder,
+    mut policy: pb::RateLimitPolicy,
+) -> Result<Node<'static>, Unreadable> {
+    let (position, mut map) = (builder.position(), Map::default());
     let number = Some(policy.requests_per_unit).filter(|number| *number != 0);
     builder.add(&mut map, "requests_per_unit", number)?;
     let without_unit =
@@ -240,18 +217,12 @@ fn policy(builder: &mut Builder, policy: pb::RateLimitPolicy) -> Result<Node<'st
     }
     builder.add(&mut map, "unlimited", policy.unlimited)?;
     builder.add(&mut map, "name", policy.name.clone())?;
-    if !policy.replaces.is_empty() {
-        let key = builder.key("replaces")?;
-        let position = builder.position();
-        let mut items = Vec::with_capacity(policy.replaces.len());
-        for replaced in &policy.replaces {
-            let position = builder.item()?;
-            let mut map = Map::default();
-            builder.add(&mut map, "name", replaced.name.clone())?;
-            items.push(Node::map(position, map));
-        }
-        map.push((key, Node::list(position, items)));
-    }
+    let replaces = mem::take(&mut policy.replaces);
+    builder.add_list(&mut map, "replaces", replaces, |builder, replaced| {
+        let (position, mut map) = (builder.position(), Map::default());
+        builder.add(&mut map, "name", replaced.name)?;
+        Ok(Node::map(position, map))
+    })?;
     builder.add(&mut map, "algorithm", policy.algorithm.clone())?;
     for (key, field) in Key::all().filter_map(|key| Some((key, key.field?))) {
         builder.add(&mut map, key.name, field(&policy))?;

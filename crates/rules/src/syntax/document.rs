@@ -13,7 +13,9 @@ pub trait Document: Sized {
 
     /// The length of its text, or of a YAML text with the same content. It bounds the memory for its
     /// rules.
-    fn text_bytes(&self) -> usize;
+    fn text_bytes(&self) -> usize {
+        self.source_text().map_or(0, str::len)
+    }
 
     /// Builds its tree; none for an empty document. `warn` is called with warnings about its form.
     ///
@@ -39,7 +41,9 @@ pub trait Document: Sized {
 
     /// Returns listed problems with their positions: `file:line:column`, or the resource and the
     /// path of the field.
-    fn locate<'l>(files: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)>;
+    fn locate<'l>(_: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
+        problems.iter().map(|problem| (problem.place(), *problem)).collect()
+    }
 
     /// Renders problems in full, each with what it is about.
     fn render(files: &[Self], problems: &[&Problem]) -> String {

@@ -79,6 +79,26 @@ impl Problem {
         }
     }
 
+    /// Puts the problem at a position.
+    pub fn at(self, position: Position) -> Problem {
+        Problem { position: Some(position), ..self }
+    }
+
+    /// Sets the offending text.
+    pub fn about(self, text: impl Into<String>) -> Problem {
+        Problem { text: text.into(), ..self }
+    }
+
+    /// Sets the position of the first of two duplicates.
+    pub(crate) fn with_first(self, first: Origin) -> Problem {
+        Problem { first: Some(Box::new(first)), ..self }
+    }
+
+    /// Makes it a warning.
+    pub fn warning(self) -> Problem {
+        Problem { severity: Severity::Warning, ..self }
+    }
+
     /// Truncates each part that quotes the file.
     pub(crate) fn shorten(&mut self) {
         truncate(&mut self.message, MAX_MESSAGE_BYTES);

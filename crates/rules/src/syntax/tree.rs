@@ -90,6 +90,35 @@ impl<'a> Node<'a> {
         self.style == Style::Plain && self.text().is_some()
     }
 
+    /// Whether the node is null or empty.
+    pub fn is_null(&self) -> bool {
+        self.value() == Some(Value::Null)
+    }
+
+    /// The text in problems, truncated.
+    pub fn shown(&self) -> String {
+        match self.content() {
+            Content::Scalar(text) => text.chars().take(80).collect(),
+            Content::List(_) => "[…]".to_owned(),
+            Content::Map(_) => "{…}".to_owned(),
+        }
+    }
+
+    /// Describes the node in a few words.
+    pub(crate) fn described(&self) -> String {
+        match self.content() {
+            Content::Scalar(_) => format!("`{}`", self.shown()),
+            Content::List(_) => "a list".to_owned(),
+            Content::Map(_) => "a map".to_owned(),
+        }
+    }
+
+    /// Returns the first value of a key of a map.
+    pub fn get(&self, key: &str) -> Option<&Node<'a>> {
+        let Content::Map(entries) = self.content() else { return None };
+        entries.iter().find(|(name, _)| name.text() == Some(key)).map(|(_, value)| value)
+    }
+
     /// The items of a list.
     pub fn items(&self) -> Option<&[Node<'a>]> {
         if let Content::List(items) = self.content() { Some(items) } else { None }

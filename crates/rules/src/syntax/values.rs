@@ -36,13 +36,13 @@ impl Reader<'_> {
             return self.problems.omit(Severity::Error);
         }
         let problem = Problem::of_file(self.file, message.to_string(), help);
-        self.problems.push(Problem { position: Some(position), text: text.to_owned(), ..problem });
+        self.problems.push(problem.at(position).about(text));
     }
 
     /// Reports an invalid value.
     pub fn invalid(&mut self, node: &Node<'_>, field: &str, help: &str) {
         let message = format_args!("`{field}` is {}", describe(node));
-        self.error(node.position, &text_of(node), message, help);
+        self.error(node.position, &node.shown(), message, help);
     }
 
     /// Returns the keys of a map that belong in the section. Others are errors.
@@ -63,7 +63,7 @@ impl Reader<'_> {
         let Content::Map(entries) = node.content() else {
             let help = format!("write a map, with the keys {}", section.keys.join(", "));
             let message = format_args!("{} is {}", section.what, describe(node));
-            return self.error(node.position, &text_of(node), message, &help);
+            return self.error(node.position, &node.shown(), message, &help);
         };
         for (key, value) in entries.iter().filter(|(key, _)| !key.is_merge_key()) {
             let text = key.text().unwrap_or_default();
@@ -94,7 +94,7 @@ impl Reader<'_> {
         if !self.problems.has_room(Severity::Error) {
             return self.problems.omit(Severity::Error);
         }
-        let text = text_of(key);
+        let text = key.shown();
         let owner = self.sections.iter().find(|other| other.keys.contains(&text.as_str()));
         let help = match (nearest(&text, section.keys.iter().copied()), owner) {
             (_, Some(owner)) => format!("`{text}` belongs in {}", owner.what),
@@ -107,7 +107,7 @@ impl Reader<'_> {
 
     /// Reads text; an unquoted number or boolean is used as written.
     pub fn text<'n>(&mut self, node: &'n Node<'n>, field: &str) -> Option<&'n str> {
-        let text = node.text().filter(|_| !is_null(node));
+        let text = node.text().filter(|_| !node.is_null());
         if text.is_none() {
             self.invalid(node, field, "write text");
         }
@@ -209,27 +209,13 @@ impl Reader<'_> {
     }
 }
 
-/// Returns whether a node is null or empty.
-pub fn is_null(node: &Node<'_>) -> bool {
-    node.value() == Some(Value::Null)
-}
-
 /// Describes a node in a few words.
 fn describe(node: &Node<'_>) -> String {
     match node.content() {
-        _ if is_null(node) => "empty".to_owned(),
-        Content::Scalar(_) => format!("'{}'", text_of(node)),
+        _ if node.is_null() => "empty".to_owned(),
+        Content::Scalar(_) => format!("'{}'", node.shown()),
         Content::List(list) if list.is_empty() => "an empty list".to_owned(),
         Content::List(_) => "a list".to_owned(),
         Content::Map(_) => "a map".to_owned(),
-    }
-}
-
-/// The text of a node, truncated.
-pub fn text_of(node: &Node<'_>) -> String {
-    match node.content() {
-        Content::Scalar(text) => text.chars().take(80).collect(),
-        Content::List(_) => "[…]".to_owned(),
-        Content::Map(_) => "{…}".to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! Suggests fixes for YAML syntax errors.
 
 use super::position::Position;
-use super::problem::{Problem, Severity, lines};
+use super::problem::{Problem, lines};
 use super::yaml::SyntaxError;
 
 /// What to write instead, by a part of the parser's message; the first that fits.
@@ -33,15 +33,9 @@ pub(crate) fn problem(file: &str, text: &str, error: SyntaxError) -> Problem {
         (line, column) = indenting_tab(text, line).unwrap_or((line, column));
     }
     let help = HELP.iter().find(|(part, _)| message.contains(part)).map(|(_, help)| *help);
-    Problem {
-        severity: Severity::Error,
-        file: file.to_owned(),
-        position: Some(Position::in_text(line, column)),
-        text: word_at(text, line, column),
-        message: format!("error loading config file: yaml: line {line}: {message}"),
-        first: None,
-        help: help.unwrap_or(OTHER_HELP).to_owned(),
-    }
+    let message = format!("error loading config file: yaml: line {line}: {message}");
+    let problem = Problem::of_file(file, message, help.unwrap_or(OTHER_HELP));
+    problem.at(Position::in_text(line, column)).about(word_at(text, line, column))
 }
 
 /// Finds the first tab that indents this line or one of the next two; returns its line and column.

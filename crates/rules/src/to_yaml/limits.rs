@@ -1,8 +1,8 @@
 //! The limits of a rule as YAML: `rate_limit`, or `rate_limits` where only these can say it.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
-use super::scalar::text;
+use super::flow::{FlowMap, text};
 use crate::model::keys::limits::{ParameterValue, charges_denied_by_default, parameters};
 use crate::model::reserve::{Reserve, default_at_most};
 use crate::model::rule::Rule;
@@ -21,19 +21,15 @@ pub(super) fn write(rule: &Rule, indent: &str, together: bool, out: &mut String)
             map.add("unlimited", true);
             map.add_name(&rule.limit_name);
             map.add_replaces(&all);
-            writeln!(out, "{indent}rate_limit: {{ {} }}", map.0)
+            writeln!(out, "{indent}rate_limit: {map}")
         }
         [limit] if !limit.shadow_mode => {
-            writeln!(
-                out,
-                "{indent}rate_limit: {{ {} }}",
-                limit_map(limit, &all, !together, reserves).0
-            )
+            writeln!(out, "{indent}rate_limit: {}", limit_map(limit, &all, !together, reserves))
         }
         limits => {
             let _ = writeln!(out, "{indent}rate_limits:");
             limits.iter().zip(&replaces).try_for_each(|(limit, replaces)| {
-                writeln!(out, "{indent}- {{ {} }}", limit_map(limit, replaces, false, reserves).0)
+                writeln!(out, "{indent}- {}", limit_map(limit, replaces, false, reserves))
             })
         }
     };
@@ -73,39 +69,7 @@ fn write_reserve(reserve: &Reserve, limits: &[Limit], indent: &str, out: &mut St
     if *timeout != Reserve::DEFAULT_TIMEOUT {
         map.add("timeout", duration(Micros::from(*timeout) * SECOND));
     }
-    let _ = writeln!(out, "{indent}reserve: {{ {} }}", map.0);
-}
-
-/// The keys and values of a map in `{}`.
-#[derive(Default)]
-struct FlowMap(String);
-
-impl FlowMap {
-    fn add(&mut self, key: &str, value: impl Display) {
-        let separator = if self.0.is_empty() { "" } else { ", " };
-        let _ = write!(self.0, "{separator}{key}: {value}");
-    }
-
-    /// Adds a value other than the default of its key.
-    fn add_unless<T: Display + PartialEq>(&mut self, default: T, key: &str, value: T) {
-        if value != default {
-            self.add(key, value);
-        }
-    }
-
-    fn add_name(&mut self, name: &str) {
-        if !name.is_empty() {
-            self.add("name", text(name));
-        }
-    }
-
-    fn add_replaces(&mut self, names: &[&str]) {
-        if !names.is_empty() {
-            let items: Vec<String> =
-                names.iter().map(|name| format!("{{ name: {} }}", text(name))).collect();
-            self.add("replaces", format_args!("[{}]", items.join(", ")));
-        }
-    }
+    let _ = writeln!(out, "{indent}reserve: {map}");
 }
 
 /// Returns the keys of a limit. `is_alone`: in a `rate_limit` without `charge: together`. `reserves`: its rule

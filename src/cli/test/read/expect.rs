@@ -4,7 +4,7 @@ use super::super::file::{Expect, ExpectedStatus};
 use crate::cli::check::counted;
 use weir_limit::{ReservationResult, SECOND};
 use weir_rules::tree::{Content, Node};
-use weir_rules::values::{Field, Reader, Section, is_null};
+use weir_rules::values::{Field, Reader, Section};
 
 pub(super) static EXPECT: Section = Section {
     what: "`expect`",
@@ -96,7 +96,7 @@ fn status(reader: &mut Reader<'_>, node: &Node<'_>) -> ExpectedStatus {
 }
 
 fn status_field(reader: &mut Reader<'_>, (key, value): Field<'_>, status: &mut ExpectedStatus) {
-    let is_none = is_null(value) || value.text() == Some("none");
+    let is_none = value.is_null() || value.text() == Some("none");
     match key {
         "remaining" => status.remaining = reader.number(value, key, 0..=u32::MAX),
         "reset" if is_none => status.reset = Some(None),
@@ -116,7 +116,7 @@ fn status_field(reader: &mut Reader<'_>, (key, value): Field<'_>, status: &mut E
 
 /// Reads a name; none for null, because `none` may be a name.
 fn name(reader: &mut Reader<'_>, node: &Node<'_>, key: &str) -> Option<String> {
-    if is_null(node) {
+    if node.is_null() {
         return None;
     }
     reader.text(node, key).map(str::to_owned)
@@ -131,7 +131,7 @@ fn headers(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, Option<Stri
     let mut headers = Vec::new();
     for (key, value) in entries.iter() {
         let Some(name) = reader.name(key, "a header's name") else { continue };
-        let text = match is_null(value) {
+        let text = match value.is_null() {
             true => None,
             false => reader.text(value, name).map(str::to_owned),
         };

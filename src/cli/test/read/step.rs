@@ -7,7 +7,7 @@ use weir_common::descriptor::DescriptorArg;
 use weir_limit::{Micros, SECOND, Unit};
 use weir_limiter::{BudgetStep, Override};
 use weir_rules::tree::{Content, Node};
-use weir_rules::values::{Reader, Section, text_of};
+use weir_rules::values::{Reader, Section};
 
 pub(super) static STEP: Section = Section {
     what: "a step",
@@ -83,11 +83,11 @@ fn read_step(
                 if at < now {
                     let message = format_args!(
                         "`at` is {}, before the last request at {}",
-                        text_of(value),
+                        value.shown(),
                         duration_text(now)
                     );
                     let help = "time does not go back: `at` counts from the start of the test";
-                    reader.error(value.position, &text_of(value), message, help);
+                    reader.error(value.position, &value.shown(), message, help);
                     return None;
                 }
             }
@@ -225,8 +225,8 @@ fn entries_of_text(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, Str
     match text.parse::<DescriptorArg>() {
         Ok(descriptor) => descriptor.0,
         Err(error) => {
-            let message = format_args!("invalid descriptor '{}'", text_of(node));
-            reader.error(node.position, &text_of(node), message, &error);
+            let message = format_args!("invalid descriptor '{}'", node.shown());
+            reader.error(node.position, &node.shown(), message, &error);
             Vec::new()
         }
     }

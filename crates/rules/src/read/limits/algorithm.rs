@@ -1,7 +1,6 @@
 //! Reads the algorithm of a limit: its name, and how the keys become parameters.
 
 use super::super::Reader;
-use super::super::values::text_of;
 use super::OfRule;
 use super::fields::Fields;
 use super::parameters::BucketNumbers;
@@ -102,7 +101,7 @@ impl Reader<'_> {
             let takers: Vec<&str> = takers(key).collect();
             let message = format!("config error, {text} takes no `{key}`");
             let help = format!("remove it; it is for {}", takers.join(", "));
-            self.error(node.position, message, &text_of(node), &help);
+            self.error(node.position, message, &node.shown(), &help);
         }
         Some(algorithm)
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::super::Reader;
-use super::super::values::text_of;
 use crate::model::keys::Section;
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
@@ -42,7 +41,7 @@ impl<'n> Fields<'n> {
     }
 
     pub fn text(&self, key: &str) -> String {
-        self.get(key).map(text_of).unwrap_or_default()
+        self.get(key).map(Node::shown).unwrap_or_default()
     }
 }
 

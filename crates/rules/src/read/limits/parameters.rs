@@ -119,7 +119,7 @@ impl Reader<'_> {
     /// Rejects a limit whose state of one key may exceed `rules.max_log_bytes`, and warns about large
     /// ones.
     pub(super) fn check_key_bytes(&mut self, fields: &Fields<'_>, bytes: u64, what: &str) {
-        if bytes <= WARN_KEY_BYTES.min(self.max_log_bytes) {
+        if bytes <= WARN_KEY_BYTES.min(self.options.max_log_bytes) {
             return;
         }
         let help = "use sliding_window, bucketed_window or gcra, which keep a few numbers, or \
@@ -127,10 +127,10 @@ impl Reader<'_> {
         let message = format!("this limit may take {bytes} bytes per key: it keeps {what}");
         let (position, text) =
             (fields.position("requests_per_unit"), fields.text("requests_per_unit"));
-        if bytes > self.max_log_bytes {
+        if bytes > self.options.max_log_bytes {
             let message = format!(
                 "config error, {message}; the maximum is {} (setting rules.max_log_bytes)",
-                self.max_log_bytes
+                self.options.max_log_bytes
             );
             self.error(position, message, &text, help);
         } else {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::super::Reader;
-use super::super::values::is_null;
 use super::MAX_LIMITS;
 use super::fields::Fields;
 use crate::model::keys::Section;
@@ -42,7 +41,7 @@ impl Reader<'_> {
 
     /// Checks the keys of limits that a patch sets, as far as it is possible without a rule.
     pub(in crate::read) fn check_limit_keys(&mut self, position: Position, keys: &KeyNodes<'_>) {
-        let set = keys.iter().filter(|(_, node)| !is_null(node));
+        let set = keys.iter().filter(|(_, node)| !node.is_null());
         let set: BTreeMap<&'static str, &Node<'_>> = set.map(|(key, node)| (*key, node)).collect();
         let fields = Fields::new(position, set.clone());
         for (key, node) in set {

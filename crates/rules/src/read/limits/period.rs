@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::super::Reader;
-use super::super::values::text_of;
 use super::fields::Fields;
 use crate::syntax::tree::Node;
 use weir_common::duration::read_duration;
@@ -17,7 +16,7 @@ impl Reader<'_> {
         if let Some(node) = fields.get("period") {
             if fields.get("unit").is_some() || multiplier.is_some() {
                 let message = "config error, both `period` and `unit`";
-                self.error(node.position, message, &text_of(node), "remove one of the two");
+                self.error(node.position, message, &node.shown(), "remove one of the two");
             }
             return self.period(node);
         }
@@ -67,7 +66,7 @@ impl Reader<'_> {
         let align = match fields.get("align") {
             Some(node) => self.string(node, "align"),
             // A month of a fixed length where the rule says so.
-            None if self.calendar_months && is_one_month(fields) => "calendar".to_owned(),
+            None if self.options.calendar_months && is_one_month(fields) => "calendar".to_owned(),
             None => "epoch".to_owned(),
         };
         let zone = fields.get("time_zone").map(|node| self.string(node, "time_zone"));
@@ -115,5 +114,5 @@ fn is_one_month(fields: &Fields<'_>) -> bool {
 }
 
 fn is_multiplied(fields: &Fields<'_>) -> bool {
-    fields.get("unit_multiplier").is_some_and(|node| text_of(node) != "1")
+    fields.get("unit_multiplier").is_some_and(|node| node.shown() != "1")
 }

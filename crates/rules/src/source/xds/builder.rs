@@ -50,6 +50,35 @@ impl Builder {
         Node::scalar(self.position(), text.into(), style)
     }
 
+    /// Returns a list at the position of the last field; `node` returns each item, at that of its own.
+    pub fn list<T>(
+        &mut self,
+        items: Vec<T>,
+        mut node: impl FnMut(&mut Builder, T) -> Result<Node<'static>, Unreadable>,
+    ) -> Result<Node<'static>, Unreadable> {
+        let position = self.position();
+        let mut nodes = Vec::with_capacity(items.len());
+        for item in items {
+            self.item()?;
+            nodes.push(node(self, item)?);
+        }
+        Ok(Node::list(position, nodes))
+    }
+
+    /// Adds a list to a map, unless it is empty.
+    pub fn add_list<T>(
+        &mut self,
+        map: &mut Map,
+        key: &'static str,
+        items: Vec<T>,
+        node: impl FnMut(&mut Builder, T) -> Result<Node<'static>, Unreadable>,
+    ) -> Result<(), Unreadable> {
+        if !items.is_empty() {
+            map.push((self.key(key)?, self.list(items, node)?));
+        }
+        Ok(())
+    }
+
     /// Adds a field that is set to a map.
     pub fn add(
         &mut self,

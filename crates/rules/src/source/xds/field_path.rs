@@ -134,11 +134,7 @@ impl Walk<'_, '_> {
 
 /// `key=value` of a descriptor; empty for other items.
 fn name(item: &Node<'_>) -> String {
-    let Content::Map(entries) = item.content() else { return String::new() };
-    let text = |wanted| {
-        let entry = entries.iter().find(|(key, _)| key.text() == Some(wanted));
-        entry.and_then(|(_, value)| value.text()).unwrap_or_default()
-    };
+    let text = |key| item.get(key).and_then(Node::text).unwrap_or_default();
     let (key, value) = (text("key"), text("value"));
     let equals = if value.is_empty() { "" } else { "=" };
     let mut name = format!("{key}{equals}{value}").escape_debug().to_string();

@@ -52,14 +52,8 @@ fn value(builder: &mut Builder, message: Bytes, levels: u32) -> Result<Node<'sta
         Some(ValueKind::Text(text)) => builder.scalar(text, Style::Text),
         Some(ValueKind::Struct(message)) => map(builder, vec![message], levels)?,
         Some(ValueKind::List(message)) => {
-            let position = builder.position();
             let messages = List::decode(message)?.values;
-            let mut items = Vec::with_capacity(messages.len());
-            for message in messages {
-                builder.item()?;
-                items.push(value(builder, message, levels)?);
-            }
-            Node::list(position, items)
+            builder.list(messages, |builder, message| value(builder, message, levels))?
         }
     })
 }
