@@ -1,7 +1,5 @@
-//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number.
-//!
-//! It is 1 + the window modulo [`WINDOWS`], times 2^[`COUNT_BITS`], plus the count. A number below
-//! that is of no window.
+//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number, as the packed formats
+//! of [`codec`](super) have it.
 
 use super::{LuaModule, PlanCodec};
 use weir_limit::algorithms::fixed_window;
