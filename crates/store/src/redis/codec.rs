@@ -58,10 +58,10 @@ mod tests;
 mod token_bucket;
 
 pub(super) use self::counter::{
-    MODULE_BITS as COUNTERS, counter_number, is_overfull, windows_ahead,
+    MODULE_BITS as COUNTERS, counter_failure, counter_number, is_overfull, windows_ahead,
 };
 use self::numbers::LAYOUT;
-pub(super) use self::numbers::{counter_failure, failure};
+pub(super) use self::numbers::failure;
 pub(super) use self::reservation::{MODULE_BIT as RESERVATIONS, read_record, read_reservation};
 use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
