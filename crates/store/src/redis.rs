@@ -7,12 +7,12 @@
 //!
 //! The path of a charge, each module using only those after it:
 //!
-//! - `connections`: the connections of the current thread, to one server or to a `cluster`
+//! - this file: the connections of the current thread, to one server or to a `cluster`
 //! - `connection`: one socket; `connection/driver` has its states
 //! - `round_trip`: sends a batch, answers its charges, returns redirects
 //! - `batch`: pending charges as script calls (`script`, `lua/`) and plain `INCRBY`s
+//! - `codec`: rules, states and replies as the scripts pack them
 //! - `reply`: the answers that a request waits for
-//! - `trip_span`: the span of a round trip, for a request that is recorded
 //!
 //! Operators' commands, and what replicas share, have a connection of their own (`admin`): `states`, `shared_table`,
 //! `replica_texts`.
@@ -20,13 +20,10 @@
 mod access;
 mod admin;
 mod batch;
-mod cancel;
 mod cluster;
 mod codec;
 mod connection;
-mod connections;
 mod context;
-mod counts;
 mod key;
 mod log;
 mod master;
@@ -42,7 +39,6 @@ mod shared_table;
 mod states;
 #[cfg(test)]
 mod tests;
-mod trip_span;
 
 use std::iter::zip;
 use std::num::NonZeroU32;
@@ -53,17 +49,17 @@ use tokio::time::Instant;
 
 pub use self::access::{Access, Endpoint, Login, PasswordFile, Tls};
 use self::admin::AdminConnections;
-use self::batch::{Group, PendingCharge};
-use self::cancel::CancelOnDrop;
-use self::connection::Connection;
-use self::connections::ThreadConnections;
+use self::batch::{ChargeOp, Group, PendingCharge, StoredKey};
+use self::cluster::Cluster;
+use self::connection::{Connection, Target};
 use self::context::RedisContext;
-pub use self::counts::RedisCounts;
+pub use self::context::RedisCounts;
 pub use self::options::{Clock, Options, Topology};
 use self::reply::{AllAnswers, Reply};
 use super::leases::{LeaseCharge, Leasing};
-use super::{Answers, Batch, Store, StoreError};
+use super::{Answers, Batch, Charge, Store, StoreError};
 use weir_common::threads;
+use weir_limit::Op;
 
 /// Keeps states in Redis.
 #[derive(Debug)]
@@ -154,7 +150,8 @@ impl RedisStore {
         let reply = Reply::recorded(batch.charges.len(), unanswered, deadline, batch.span);
         let options = &self.shared.options;
         let pending = batch.charges.iter().enumerate().map(|(index, charge)| {
-            PendingCharge::new(options, charge, &reply, index, batch.together)
+            let key = StoredKey::new(options, &charge.key, charge.plan, batch.together);
+            PendingCharge::new(key, charge, &reply, index)
         });
         if batch.together {
             let group = self.new_group(batch.quota_passes);
@@ -185,8 +182,10 @@ impl Leasing for RedisStore {
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
         let store = self.store_of(lease.plan(), false);
         let (options, reply) = (&store.shared.options, Reply::to_lease(lease.clone()));
-        let pending =
-            lease.with_charge(|charge| PendingCharge::new(options, charge, &reply, 0, false));
+        let pending = lease.with_charge(|charge| {
+            let key = StoredKey::new(options, &charge.key, charge.plan, false);
+            PendingCharge::new(key, charge, &reply, 0)
+        });
         store.connections().push([pending]);
     }
 }
@@ -194,5 +193,126 @@ impl Leasing for RedisStore {
 impl Drop for RedisStore {
     fn drop(&mut self) {
         self.connections.iter().filter_map(OnceLock::get).for_each(ThreadConnections::close);
+    }
+}
+
+/// Cancels a batch that is dropped before it was answered, because its caller is gone.
+///
+/// Charges that were not sent yet are not sent. Holds with an id are released, over the same
+/// connection and so not before they are taken. Other holds are not: whether they were taken may be
+/// unknown. Reservations are cancelled: here where their answers have come, else by the round trip that
+/// answers them, because only their answers say how many hits they are of.
+struct CancelOnDrop<'a> {
+    options: &'a Options,
+    connections: &'a ThreadConnections,
+    batch: &'a Batch<'a>,
+    reply: &'a Reply,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        let Some(answers) = self.reply.cancel() else { return };
+        let Batch { charges, together, .. } = *self.batch;
+        if charges.iter().all(|charge| charge.hold.is_none()) {
+            return;
+        }
+        // Nobody waits for these answers.
+        let reply = Reply::new(charges.len(), StoreError::TimedOut, None);
+        // One call answers a batch charged together. If that was denied, nothing is reserved.
+        let known = answers.iter().all(Result::is_ok);
+        let keeps = !together || known && !self.batch.is_denied(&answers);
+        let refunds = zip(charges, answers).enumerate().filter_map(|(index, (charge, answer))| {
+            let pending = |charge: &Charge<'_>| {
+                let key = StoredKey::new(self.options, &charge.key, charge.plan, together);
+                PendingCharge::new(key, charge, &reply, index)
+            };
+            if let Some(cancelling) = charge.cancelling(&answer) {
+                return keeps.then(|| pending(&cancelling));
+            }
+            let hits = charge.held(&answer).filter(|_| charge.hold.is_some())?;
+            Some(PendingCharge { op: ChargeOp::Op(Op::Refund(hits)), ..pending(charge) })
+        });
+        self.connections.push(refunds);
+    }
+}
+
+/// The connections of one thread: to one server, or to the nodes of a cluster.
+#[derive(Debug)]
+enum ThreadConnections {
+    Single(Arc<Connection>),
+    Cluster(Arc<Cluster>),
+}
+
+impl ThreadConnections {
+    /// Starts to connect, on the current runtime.
+    fn start(shared: Arc<RedisContext>) -> ThreadConnections {
+        let target = match &shared.options.topology {
+            Topology::Single(endpoint) | Topology::Proxy(endpoint) => {
+                Target::Server(endpoint.clone())
+            }
+            Topology::Sentinel { master, sentinels } => {
+                Target::Master { name: master.clone(), sentinels: sentinels.clone() }
+            }
+            Topology::Cluster(seeds) => {
+                return ThreadConnections::Cluster(Cluster::start(seeds.clone(), shared));
+            }
+        };
+        ThreadConnections::Single(connection::start(target, shared, None))
+    }
+
+    /// Returns whether every server has answered once.
+    fn has_answered(&self) -> bool {
+        match self {
+            ThreadConnections::Single(connection) => connection.has_answered(),
+            ThreadConnections::Cluster(cluster) => cluster.has_answered(),
+        }
+    }
+
+    /// Returns whether the server of a slot has answered, or could not be reached.
+    fn has_tried(&self, slot: u16) -> bool {
+        match self {
+            ThreadConnections::Single(connection) => connection.has_tried(),
+            ThreadConnections::Cluster(cluster) => cluster.has_tried(slot),
+        }
+    }
+
+    /// Sends charges; those to one node share a round trip.
+    fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
+        match self {
+            ThreadConnections::Single(connection) => connection.push(charges),
+            ThreadConnections::Cluster(cluster) => cluster.push(charges),
+        }
+    }
+
+    /// Returns the server to which charges of a slot go, if that is known.
+    fn target(&self, slot: u16) -> Option<Target> {
+        match self {
+            ThreadConnections::Single(connection) => Some(match connection.endpoint() {
+                Some(endpoint) => Target::Server(endpoint),
+                None => connection.target().clone(),
+            }),
+            ThreadConnections::Cluster(cluster) => cluster.target(slot),
+        }
+    }
+
+    /// Reads again which server has which slot.
+    fn refresh_soon(&self) {
+        if let ThreadConnections::Cluster(cluster) = self {
+            cluster.refresh_soon();
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Connection>> {
+        match self {
+            ThreadConnections::Single(connection) => vec![connection.clone()],
+            ThreadConnections::Cluster(cluster) => cluster.connections(),
+        }
+    }
+
+    fn close(&self) {
+        match self {
+            ThreadConnections::Single(connection) => connection.close(),
+            ThreadConnections::Cluster(cluster) => cluster.close(),
+        }
     }
 }

@@ -18,13 +18,12 @@ use redis::{
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::RedisStore;
 use super::connection::error::ConnectError;
 use super::connection::handshake::ends_session;
 use super::connection::{Link, Target};
-use super::connections::ThreadConnections;
 use super::options::Clock;
 use super::round_trip::{RedirectKind, store_error};
+use super::{RedisStore, ThreadConnections};
 use crate::StoreError;
 use weir_limit::Micros;
 

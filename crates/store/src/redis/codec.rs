@@ -1,8 +1,47 @@
-//! Rules, states and replies in the packed, little-endian form that the scripts use.
+//! Rules, states and replies in the packed form that the scripts use.
 //!
-//! Each algorithm has a file here with its number, its Lua file, and the layout of its numbers and
-//! its state; the header of the Lua file describes the same. States in Redis outlive weir, so layouts
-//! never change: a new one gets a new number.
+//! Each algorithm has a file here with its number and its Lua file. States in Redis outlive weir, so layouts never
+//! change: a new one gets a new number.
+//!
+//! # Packed formats
+//!
+//! All numbers are little-endian: `B` has one byte, `I7` seven. Limits that a number names have one bit each. Names in
+//! capitals are in `numbers.rs`.
+//!
+//! | Format | Layout |
+//! | --- | --- |
+//! | call | `I7` now in µs since the epoch, 0 for the server's clock; `I4` milliseconds to keep states for longer than they need; rules; entries |
+//! | rules | `I4` how many; for each `B` how many limits, and for each of these `B` the number of its algorithm, `B` flags, its numbers. Behind them `B` how entries are charged: 0, or TOGETHER, plus QUOTA_PASSES if a quota outside the call passes |
+//! | entry | `I4` the index of its rule, `B` its role plus ROLES times what its failure means, `B` how many runs; the runs |
+//! | run | `B` the operation, `I4` hits, `I4` times, the 8 bytes of a hold id if the rule has hold ids; what the operation adds |
+//! | run: UNDO | `I7` the time for which the hits were taken, `I2` the limits that took them |
+//! | run: ADD | `I2` the limits that are charged |
+//! | run: UPTO | `I4` the most of hits beyond those of the run; `I4` of how many parts of what is left these may be one, but not one of fewer hits than this number |
+//! | run: RESERVE and later | the only one of its entry; its hits are those used, or to cancel, or the tag of a request. `I4` the least hits to reserve, `I4` the most of further ones, `I4` the seconds within which they can be settled |
+//! | lean rules | of `lone_gcra.lua` and `windows.lua`. `B` how many; for each its limits, with several windows `B` how many before them; for each limit its numbers, `B` flags |
+//! | lean entries | for consecutive ones of one rule `B` its index, `B` how many, and for each `I4` hits, `I4` times |
+//! | counter entries | for consecutive ones of one period and one operation `I7` the period, `B` the operation, `B` how many, and for each: LOOK nothing; TAKE, REFUND, SETTLE `I4` hits; ADMIT `I4` hits, `I4` times, `I4` n; UNDO `I4` hits, `I7` the time for which they were taken |
+//! | reply | `I7` now; for each entry `I4` the length of its state before the call, and the state; the same for its holds, and for its record; for each limit of its log `I7` the hits counted, `I7` the time of the hit that must leave before the same hits are allowed again, or after a refund of the newest hit left. A first length from FAILURES on is a failure, and nothing follows it. Behind all entries, if any failed as OTHER or CLOCK_SKEW, the message of the first |
+//! | counter reply | `I7` now; for each entry `I7` the number before the call, 0 for none. From COUNTER_FAILURES on it is a failure, in units of COUNTER_FAILURE_STEP |
+//! | state | `B` LAYOUT, the states of all limits, the head of the log, the rings, the ring of the log |
+//! | counter | a decimal number, the state of a lone fixed window aligned to the epoch: 1 + its window modulo WINDOWS, times COUNTS, plus its count. Below COUNTS it is of no window and counts nothing: a plain `INCRBY` found no key. A count above 2^32 - 1 means that; there are never enough plain hits in flight to overflow the rest. Half of WINDOWS can be distinguished: a state farther away, possible only after a step of a clock, is taken for a past or a future one |
+//! | holds | `B` LAYOUT, `I7` the newest start; for each hold, in the order of their starts, the 8 bytes of its id, `I7` its start, `I4` its hits |
+//! | record | `B` LAYOUT, `I4` the hits that are reserved, `I2` of how many reservations they are the sum, `I2` the limits that charged all of them, `I7` the time for which they count (in a reply 0 if that was before a reset), `I5` when they lapse, in seconds since the epoch, `I2` the tag of the request that made it, or 0 |
+//! | reset | a decimal number: the time of a reset, in µs since the epoch |
+//!
+//! | Module | Numbers of a limit | State |
+//! | --- | --- | --- |
+//! | `fixed_window` | `I7` n, `I7` period | `I7` the start of the window, `I4` its count |
+//! | `calendar` | `I7` n, `I7` period, and `I7` each four boundaries of windows: by the caller's clock, now is between the second and the third | as `fixed_window` |
+//! | `lone_window` | as `fixed_window` | a counter |
+//! | `sliding_window` | `I7` n, `I7` period | `I7` the window's index, `I4` the count of the window before, `I4` its own |
+//! | `sliding_log` | `I7` n, `I7` period | nothing. The head of the log: `I4` the position of the oldest time in the ring, `I4` how many there are, `I4` the capacity of the ring, `I7` the newest time, `I7` by how much all are too late (after a clock stepped back); its ring: `I7` each |
+//! | `bucketed_window` | `I7` n, `I7` period, `I7` slots of the ring, `I7` the length of a slot | `I7` the newest slot since the epoch, `I7` the sum of all slots; its ring: `I4` per slot, each at its number modulo the number of slots |
+//! | `token_bucket` | `I7` capacity, `I7` interval, `I7` amount, `I7` the most tokens that may be missing | `I7` missing tokens, `I7` the time of the last refill |
+//! | `gcra` | `I7` burst, `I7` n', `I7` p', `I7` tick in µs, `I7` burst plus the largest debt, `I7` period in ticks | `I7` theoretical arrival time in ticks; `I4` what it is too late by, in 1/n' ticks, and where n' is below 2^21 in the upper 11 bits how far ahead it was when it was written |
+//! | `concurrency` | `I7` n, `I7` timeout | `I7` hits in flight, at most 2^52, `I7` the last time that hits were taken or released |
+//! | `holds` | `I7` n, `I7` timeout | nothing: its holds have a key of their own |
+//! | `reduce_bucket` | `I7` max, `I7` refill, `I7` interval, `I7` 1 + the caller's time, or 0 for that of the call, `I7` 1 if the charge is strict. Times are in milliseconds | `I4` missing tokens, `I7` the time of the last refill |
 
 mod bucketed_window;
 mod concurrency;
@@ -19,10 +58,10 @@ mod tests;
 mod token_bucket;
 
 pub(super) use self::counter::{
-    MODULE_BITS as COUNTERS, counter_number, is_overfull, windows_ahead,
+    MODULE_BITS as COUNTERS, counter_failure, counter_number, is_overfull, windows_ahead,
 };
 use self::numbers::LAYOUT;
-pub(super) use self::numbers::{counter_failure, failure};
+pub(super) use self::numbers::failure;
 pub(super) use self::reservation::{MODULE_BIT as RESERVATIONS, read_record, read_reservation};
 use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;

@@ -23,10 +23,9 @@ mod target;
 use std::sync::Arc;
 
 pub(super) use self::driver::{ClusterEvent, ClusterEvents};
-pub(super) use self::examine::parse_time;
 pub(super) use self::handle::Connection;
 pub(super) use self::health::MAX_BACKOFF;
-pub(super) use self::link::Link;
+pub(super) use self::link::{Link, parse_time};
 pub(super) use self::sentinel::{NamedMaster, Sentinel};
 pub(super) use self::target::Target;
 use super::context::RedisContext;

@@ -1,17 +1,22 @@
-//! What all connections of a store share.
+//! What all connections of a store share: options, counts of the traffic for metrics, the log.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::counts::RedisCounts;
 use super::log::RedisLog;
-use super::options::Options;
+use super::options::{Options, Topology};
+use crate::StoreError;
+use weir_common::metrics::Histogram;
 
 /// What all connections of a store share.
 #[derive(Debug)]
 pub(super) struct RedisContext {
     pub options: Options,
+    /// Whether a proxy stands before the servers.
+    pub is_proxy: bool,
     pub counts: RedisCounts,
     /// Notified when a connection is up or fails for the first time, and when a cluster's nodes change.
     pub changed: watch::Sender<()>,
@@ -23,11 +28,82 @@ pub(super) struct RedisContext {
 impl RedisContext {
     pub fn new(options: Options) -> RedisContext {
         RedisContext {
+            is_proxy: matches!(options.topology, Topology::Proxy(_)),
             options,
             counts: RedisCounts::default(),
             changed: watch::Sender::new(()),
             log: RedisLog::default(),
             recovered: Mutex::default(),
         }
+    }
+}
+
+/// Counts of the traffic to Redis, since the start.
+#[derive(Debug)]
+pub struct RedisCounts {
+    /// Round trips.
+    pub trips: AtomicU64,
+    /// Script calls.
+    pub calls: AtomicU64,
+    pub charges: AtomicU64,
+    /// Keys charged: fewer than charges where several charges of one key shared a round trip.
+    pub keys: AtomicU64,
+    /// Keys charged without a script.
+    pub plain: AtomicU64,
+    /// Round trips that took longer than [`Options::slow_after`](super::Options::slow_after).
+    pub overdue: AtomicU64,
+    /// Times that a connection went down: lost, or its server refuses commands. Slow ones are not counted.
+    pub down: AtomicU64,
+    /// Times that a connection that was down came up.
+    pub up: AtomicU64,
+    /// Failed keys, by kind: wrong type, unreadable state, no memory, read-only, other.
+    pub failed: [AtomicU64; 5],
+    /// Times of round trips, in microseconds.
+    pub(super) trip_times: Histogram,
+    /// Keys charged in each round trip.
+    pub(super) batch_keys: Histogram,
+}
+
+/// The bounds of the times of round trips, in microseconds.
+const TIME_BOUNDS: &[u64] = &[
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000,
+];
+
+const KEY_BOUNDS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
+
+impl Default for RedisCounts {
+    fn default() -> RedisCounts {
+        let (trips, calls, charges, keys, plain) = Default::default();
+        let (overdue, down, up, failed) = Default::default();
+        let trip_times = Histogram::new(TIME_BOUNDS, 1e6);
+        let batch_keys = Histogram::new(KEY_BOUNDS, 1.0);
+        RedisCounts {
+            trips,
+            calls,
+            charges,
+            keys,
+            plain,
+            overdue,
+            down,
+            up,
+            failed,
+            trip_times,
+            batch_keys,
+        }
+    }
+}
+
+impl RedisCounts {
+    /// Counts a key, or a command, that failed.
+    pub(super) fn count_failure(&self, error: StoreError) {
+        let kind = match error {
+            StoreError::WrongType => 0,
+            StoreError::Corrupt => 1,
+            StoreError::OutOfMemory => 2,
+            StoreError::ReadOnly => 3,
+            StoreError::Unavailable | StoreError::TimedOut | StoreError::CallerDeadline => 4,
+        };
+        self.failed[kind].fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -77,12 +77,12 @@ impl Operations for RedisStore {
 
     /// None behind a proxy, which does not pass on what reads it.
     fn shared_table(&self) -> Option<&dyn SharedTable> {
-        (!self.shared.options.is_proxy()).then_some(self as _)
+        (!self.shared.is_proxy).then_some(self as _)
     }
 
     /// None behind a proxy, which does not pass on what reads them.
     fn replica_texts(&self) -> Option<&dyn ReplicaTexts> {
-        (!self.shared.options.is_proxy()).then_some(self as _)
+        (!self.shared.is_proxy).then_some(self as _)
     }
 
     /// Lists the metrics of each Redis, with its name as the label `redis`.

@@ -85,11 +85,6 @@ impl Options {
         }
     }
 
-    /// Returns whether a proxy stands before the servers.
-    pub(super) fn is_proxy(&self) -> bool {
-        matches!(self.topology, Topology::Proxy(_))
-    }
-
     /// Checks the certificates, if connections are encrypted.
     ///
     /// # Errors

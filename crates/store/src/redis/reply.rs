@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::trip_span::TripSpan;
 use crate::leases::LeaseCharge;
 use crate::{Answer, Answers, StoreError};
 
@@ -170,5 +169,27 @@ impl Future for AllAnswers<'_> {
             none => *none = Some(context.waker().clone()),
         }
         Poll::Pending
+    }
+}
+
+/// A request's span of a round trip.
+///
+/// It is a child of the span of its request's charges, which cannot end before it. So it ends when the server has
+/// answered, or when the request stops waiting, whichever is first.
+#[derive(Debug)]
+pub(super) struct TripSpan(Mutex<Option<Span>>);
+
+impl TripSpan {
+    pub fn new(span: Span) -> TripSpan {
+        TripSpan(Mutex::new(Some(span)))
+    }
+
+    /// Ends the span, unless it has ended.
+    pub fn end(&self, error: Option<&str>) {
+        let Some(span) = self.0.lock().take() else { return };
+        if let Some(error) = error {
+            span.record("error.type", error);
+            span.record("otel.status_code", "ERROR");
+        }
     }
 }

@@ -25,11 +25,13 @@ use weir_limit::Micros;
 /// clocks are behind. In milliseconds.
 pub(super) const CALLER_CLOCK_SLACK_MS: u32 = 10_000;
 
-/// What a connection knows about its server.
-#[derive(Debug, Default)]
-pub(super) struct ServerState {
-    pub scripts: Scripts,
-    pub open_windows: OpenWindows,
+/// An open connection, with what is known about its server.
+pub(super) struct Session {
+    pub link: Link,
+    pub endpoint: Endpoint,
+    pub connected_at: tokio::time::Instant,
+    scripts: Scripts,
+    open_windows: OpenWindows,
 }
 
 /// The outcome of a round trip, besides the answers.
@@ -75,80 +77,149 @@ impl RedirectKind {
     }
 }
 
-/// Builds the batch of pending charges, and counts it.
-pub(super) fn build_batch(
-    shared: &RedisContext,
-    server: &ServerState,
-    charges: Vec<PendingCharge>,
-) -> CommandBatch {
-    // Before the time that Redis charges at is read, wherever.
-    charges.iter().filter_map(|charge| charge.reply.lease()).for_each(|lease| lease.set_sent());
-    let wall = shared.options.wall.now();
-    let (now, slack, estimate) = match shared.options.clock {
-        Clock::Server => (0, 0, server.open_windows.estimate_time()),
-        Clock::Caller => (wall, CALLER_CLOCK_SLACK_MS, Some(wall)),
-    };
-    let is_proxy = shared.options.is_proxy();
-    // A proxy answers TIME itself, if at all: scripts alone count.
-    let estimate = estimate.filter(|_| !is_proxy);
-    let context = BatchContext { now, wall, slack, is_proxy };
-    let batch = CommandBatch::build(charges, context, &server.open_windows, estimate);
-    let (charges, keys, plain) = batch.len();
-    let add = |to: &AtomicU64, more: usize| to.fetch_add(more as u64, Ordering::Relaxed);
-    add(&shared.counts.calls, batch.calls.len());
-    add(&shared.counts.charges, charges);
-    add(&shared.counts.keys, keys);
-    add(&shared.counts.plain, plain);
-    // With no charges pending, nothing is sent.
-    if keys > 0 {
-        shared.counts.batch_keys.record(keys as u64);
+impl Session {
+    pub fn new(link: Link, endpoint: Endpoint) -> Session {
+        let (scripts, open_windows) = Default::default();
+        Session { link, endpoint, connected_at: tokio::time::Instant::now(), scripts, open_windows }
     }
-    batch
-}
 
-/// Sends a batch and answers its charges. Leaves in `batch` what has to be sent again: calls whose
-/// script the server does not have, what increments leave to the script, and what cancels reservations of requests
-/// that were dropped.
-///
-/// # Errors
-///
-/// There are no replies. The charges are answered; `batch` still holds its increments, which may or
-/// may not have been made.
-pub(super) async fn run(
-    shared: &RedisContext,
-    server: &mut ServerState,
-    link: &mut Link,
-    endpoint: &Endpoint,
-    batch: &mut CommandBatch,
-) -> Result<RoundTrip, RedisError> {
-    let ask_time = !batch.increments.is_empty() && shared.options.clock == Clock::Server;
-    let pipeline = pipeline(&mut server.scripts, batch, ask_time);
-    shared.counts.trips.fetch_add(1, Ordering::Relaxed);
-    let spans = match batch.recorded.is_empty() {
-        true => TripSpans::default(),
-        false => start_spans(batch, &pipeline, endpoint),
-    };
-    let sent = Instant::now();
-    let replies = link.send_all(&pipeline).await;
-    shared.counts.trip_times.record(sent.elapsed().as_micros() as u64);
-    let mut replies = match replies {
-        Ok(replies) => replies,
-        Err(error) => {
-            spans.fail(error.code().unwrap_or("disconnected"));
-            batch.increments.iter().for_each(|increment| increment.fail(StoreError::Unavailable));
-            for call in batch.calls.drain(..) {
-                fail_all(call.into_charges(), StoreError::Unavailable);
-            }
-            return Err(error);
+    /// Builds the batch of pending charges, and counts it.
+    pub fn build_batch(&self, shared: &RedisContext, charges: Vec<PendingCharge>) -> CommandBatch {
+        // Before the time that Redis charges at is read, wherever.
+        charges.iter().filter_map(|charge| charge.reply.lease()).for_each(|lease| lease.set_sent());
+        let wall = shared.options.wall.now();
+        let (now, slack, estimate) = match shared.options.clock {
+            Clock::Server => (0, 0, self.open_windows.estimate_time()),
+            Clock::Caller => (wall, CALLER_CLOCK_SLACK_MS, Some(wall)),
+        };
+        let is_proxy = shared.is_proxy;
+        // A proxy answers TIME itself, if at all: scripts alone count.
+        let estimate = estimate.filter(|_| !is_proxy);
+        let context = BatchContext { now, wall, slack, is_proxy };
+        let batch = CommandBatch::build(charges, context, &self.open_windows, estimate);
+        let (charges, keys, plain) = batch.len();
+        let add = |to: &AtomicU64, more: usize| to.fetch_add(more as u64, Ordering::Relaxed);
+        add(&shared.counts.calls, batch.calls.len());
+        add(&shared.counts.charges, charges);
+        add(&shared.counts.keys, keys);
+        add(&shared.counts.plain, plain);
+        // With no charges pending, nothing is sent.
+        if keys > 0 {
+            shared.counts.batch_keys.record(keys as u64);
         }
-    };
-    let now = match ask_time {
-        true => replies.pop().and_then(|reply| parse_time(&reply)),
-        false => Some(batch.context.now),
-    };
-    let trip = answer(shared, server, batch, replies, now);
-    spans.end(&trip.errors);
-    Ok(trip)
+        batch
+    }
+
+    /// Sends a batch and answers its charges. Leaves in `batch` what has to be sent again: calls whose
+    /// script the server does not have, what increments leave to the script, and what cancels reservations of requests
+    /// that were dropped.
+    ///
+    /// # Errors
+    ///
+    /// There are no replies. The charges are answered; `batch` still holds its increments, which may or
+    /// may not have been made.
+    pub async fn send(
+        &mut self,
+        shared: &RedisContext,
+        batch: &mut CommandBatch,
+    ) -> Result<RoundTrip, RedisError> {
+        let ask_time = !batch.increments.is_empty() && shared.options.clock == Clock::Server;
+        let pipeline = pipeline(&mut self.scripts, batch, ask_time);
+        shared.counts.trips.fetch_add(1, Ordering::Relaxed);
+        let is_recorded = !batch.recorded.is_empty();
+        let spans = is_recorded.then(|| start_spans(batch, &pipeline, &self.endpoint));
+        let sent = Instant::now();
+        let replies = self.link.send_all(&pipeline).await;
+        shared.counts.trip_times.record(sent.elapsed().as_micros() as u64);
+        let mut replies = match replies {
+            Ok(replies) => replies,
+            Err(error) => {
+                if let Some(spans) = spans {
+                    spans.fail(error.code().unwrap_or("disconnected"));
+                }
+                batch
+                    .increments
+                    .iter()
+                    .for_each(|increment| increment.fail(StoreError::Unavailable));
+                for call in batch.calls.drain(..) {
+                    fail_all(call.into_charges(), StoreError::Unavailable);
+                }
+                return Err(error);
+            }
+        };
+        let now = match ask_time {
+            true => replies.pop().and_then(|reply| parse_time(&reply)),
+            false => Some(batch.context.now),
+        };
+        let trip = self.answer(shared, batch, replies, now);
+        if let Some(spans) = spans {
+            spans.end(&trip.errors);
+        }
+        Ok(trip)
+    }
+
+    /// Answers the charges of a batch from the replies to its commands; `now` is the time after the
+    /// increments. Leaves in `batch` what has to be sent again.
+    fn answer(
+        &mut self,
+        shared: &RedisContext,
+        batch: &mut CommandBatch,
+        replies: Vec<Value>,
+        now: Option<Micros>,
+    ) -> RoundTrip {
+        let mut trip = RoundTrip::default();
+        let mut replies = replies.into_iter();
+        let (mut calls_again, mut for_scripts) = (Vec::new(), Vec::new());
+        for mut call in std::mem::take(&mut batch.calls) {
+            if call.asking {
+                replies.next();
+            }
+            match replies.next().unwrap_or(Value::Nil) {
+                Value::BulkString(reply) => {
+                    let answered = call.answer(&reply, &mut self.open_windows);
+                    for_scripts.extend(answered.orphans);
+                    for (error, key) in answered.failures {
+                        shared.counts.count_failure(error);
+                        shared.log.key_failed(error, &key, answered.message);
+                        trip.read_only |= error == StoreError::ReadOnly;
+                    }
+                }
+                Value::ServerError(error)
+                    if error.kind() == Some(ServerErrorKind::NoScript) && !call.script_missing =>
+                {
+                    call.script_missing = true;
+                    calls_again.push(call);
+                }
+                other => trip.not_answered(shared, other, call.into_charges()),
+            }
+        }
+        if let Some(now) = now {
+            self.open_windows.set_time(now);
+        }
+        for mut increment in std::mem::take(&mut batch.increments) {
+            match (replies.next().unwrap_or(Value::Nil), now) {
+                (Value::Int(new), Some(now)) => {
+                    let (left, error) = increment.answer(new, now, &mut self.open_windows);
+                    if let Some(error) = error {
+                        shared.counts.count_failure(error);
+                        left.iter()
+                            .for_each(|charge| shared.log.key_failed(error, &charge.key, &[]));
+                    }
+                    for_scripts.extend(left);
+                }
+                (other, _) => trip.not_answered(shared, other, increment.take_charges()),
+            }
+        }
+        let recorded = std::mem::take(&mut batch.recorded);
+        *batch = CommandBatch::build(for_scripts, batch.context, &self.open_windows, None);
+        shared.counts.calls.fetch_add(batch.calls.len() as u64, Ordering::Relaxed);
+        if !calls_again.is_empty() {
+            // Those that are answered now get no further span.
+            batch.recorded = recorded;
+        }
+        batch.calls.append(&mut calls_again);
+        trip
+    }
 }
 
 /// Starts the spans of the recorded requests of a batch.
@@ -190,68 +261,6 @@ fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipe
     pipeline
 }
 
-/// Answers the charges of a batch from the replies to its commands; `now` is the time after the
-/// increments. Leaves in `batch` what has to be sent again.
-fn answer(
-    shared: &RedisContext,
-    server: &mut ServerState,
-    batch: &mut CommandBatch,
-    replies: Vec<Value>,
-    now: Option<Micros>,
-) -> RoundTrip {
-    let mut trip = RoundTrip::default();
-    let mut replies = replies.into_iter();
-    let (mut calls_again, mut for_scripts) = (Vec::new(), Vec::new());
-    for mut call in std::mem::take(&mut batch.calls) {
-        if call.asking {
-            replies.next();
-        }
-        match replies.next().unwrap_or(Value::Nil) {
-            Value::BulkString(reply) => {
-                let answered = call.answer(&reply, &mut server.open_windows);
-                for_scripts.extend(answered.orphans);
-                for (error, key) in answered.failures {
-                    shared.counts.count_failure(error);
-                    shared.log.key_failed(error, &key, answered.message);
-                    trip.read_only |= error == StoreError::ReadOnly;
-                }
-            }
-            Value::ServerError(error)
-                if error.kind() == Some(ServerErrorKind::NoScript) && !call.script_missing =>
-            {
-                call.script_missing = true;
-                calls_again.push(call);
-            }
-            other => trip.not_answered(shared, other, call.into_charges()),
-        }
-    }
-    if let Some(now) = now {
-        server.open_windows.set_time(now);
-    }
-    for mut increment in std::mem::take(&mut batch.increments) {
-        match (replies.next().unwrap_or(Value::Nil), now) {
-            (Value::Int(new), Some(now)) => {
-                let (left, error) = increment.answer(new, now, &mut server.open_windows);
-                if let Some(error) = error {
-                    shared.counts.count_failure(error);
-                    left.iter().for_each(|charge| shared.log.key_failed(error, &charge.key, &[]));
-                }
-                for_scripts.extend(left);
-            }
-            (other, _) => trip.not_answered(shared, other, increment.take_charges()),
-        }
-    }
-    let recorded = std::mem::take(&mut batch.recorded);
-    *batch = CommandBatch::build(for_scripts, batch.context, &server.open_windows, None);
-    shared.counts.calls.fetch_add(batch.calls.len() as u64, Ordering::Relaxed);
-    if !calls_again.is_empty() {
-        // Those that are answered now get no further span.
-        batch.recorded = recorded;
-    }
-    batch.calls.append(&mut calls_again);
-    trip
-}
-
 impl RoundTrip {
     /// Handles a reply that is not an answer: redirects or fails the charges.
     fn not_answered(
@@ -275,7 +284,7 @@ impl RoundTrip {
         match failed {
             StoreError::ReadOnly => self.read_only = true,
             // Behind a proxy it is one of several servers.
-            StoreError::Unavailable if refuses_all(&error) && !shared.options.is_proxy() => {
+            StoreError::Unavailable if refuses_all(&error) && !shared.is_proxy => {
                 self.refusal = Some(error.to_string());
             }
             StoreError::Unavailable => shared.log.command_failed(&error),

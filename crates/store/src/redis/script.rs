@@ -3,9 +3,10 @@
 //! `prelude.lua`, the files of the algorithms that a call needs, `rules.lua` and `charge.lua` make one script,
 //! which charges any rule: helpers and constants are declared once, in the prelude, and are visible to all of
 //! them. With `reserve.lua` in place of `charge.lua` it makes the operations about reservations and no others.
-//! `counter.lua`, `lone_gcra.lua`, `windows.lua` and `lone_reserve.lua` are scripts for the most common calls.
-//! They repeat a few lines of the others on purpose: Redis runs the whole text at each call, and every
-//! shared function would be created again even where it is not needed.
+//! `counter.lua`, `lone_gcra.lua`, `windows.lua` and `lone_reserve.lua` are scripts for the most common calls. They
+//! repeat a few lines of the others on purpose: Redis runs the whole text at each call, and every shared function
+//! would be created again even where it is not needed. The latter two follow `prelude.lua`, too; the others would
+//! cost more with it.
 
 use std::collections::HashMap;
 
@@ -22,7 +23,8 @@ const RULES: &str = include_str!("lua/rules.lua");
 const CHARGE: &str = include_str!("lua/charge.lua");
 const RESERVE: &str = include_str!("lua/reserve.lua");
 /// Reserves and settles hits of rules of one fixed window.
-const LONE_RESERVE: &str = include_str!("lua/lone_reserve.lua");
+const LONE_RESERVE: &str =
+    concat!(include_str!("lua/records.lua"), include_str!("lua/lone_reserve.lua"));
 
 /// Resets a key of which hits can be reserved.
 pub(super) const RESET: &str = include_str!("lua/reset.lua");
@@ -47,7 +49,7 @@ fn script(kind: ScriptKind) -> Script {
     Script::new(match kind {
         ScriptKind::Counter => COUNTER.to_owned(),
         ScriptKind::Gcra => LONE_GCRA.to_owned(),
-        ScriptKind::Windows => WINDOWS.to_owned(),
+        ScriptKind::Windows => [PRELUDE, WINDOWS].concat(),
         ScriptKind::Charge(bits) => with_modules(bits, CHARGE),
         ScriptKind::Reserve(COUNTERS) => [PRELUDE, LONE_RESERVE].concat(),
         ScriptKind::Reserve(bits) => with_modules(bits | RESERVATIONS, RESERVE),

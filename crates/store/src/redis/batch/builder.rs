@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::encode::counter_op;
-use super::increment::Increment;
-use super::pending::{Group, PendingCharge};
+use super::counters::{Increment, counter_op};
 use super::script_call::{BatchContext, ScriptCall};
+use super::{Group, PendingCharge};
 use crate::redis::codec::{PlanCodec, RESERVATIONS};
 use crate::redis::key;
 use crate::redis::open_windows::OpenWindows;

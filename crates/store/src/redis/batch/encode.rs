@@ -1,103 +1,13 @@
-//! Charges as the scripts read them; each script's header describes its arguments.
+//! Entries of charge.lua and of the lean scripts, in the packed formats of [`codec`](crate::redis::codec).
 
-use super::pending::{ChargeOp, PendingCharge};
-use crate::redis::codec::numbers::{self, counter_op, op};
-use crate::redis::codec::{PlanCodec, put};
-use weir_limit::{Limit, Op, ReservationOp, Undo, UpTo};
-
-/// Returns the operation of an entry of counter.lua; none if charge.lua has to charge it.
-pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
-    let (limit, _) = PlanCodec(&charge.plan).counter()?;
-    match charge.op {
-        ChargeOp::Op(Op::Take(0)) => Some(counter_op::LOOK),
-        ChargeOp::Op(Op::Take(_)) if limit.charge_denied => Some(counter_op::TAKE),
-        ChargeOp::Op(Op::Take(_)) => Some(counter_op::ADMIT),
-        ChargeOp::Op(Op::Refund(_)) => Some(counter_op::REFUND),
-        ChargeOp::Op(Op::Undo(_)) => Some(counter_op::UNDO),
-        ChargeOp::Op(Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_)) => None,
-        ChargeOp::Settle(_) => Some(counter_op::SETTLE),
-    }
-}
-
-fn hits(op: ChargeOp) -> u32 {
-    let hits = match op {
-        ChargeOp::Op(Op::Take(hits) | Op::Refund(hits)) => hits,
-        ChargeOp::Op(Op::UpTo(up_to)) => up_to.least.into(),
-        ChargeOp::Op(Op::Reservation(op)) => match op {
-            ReservationOp::Reserve(_) => 0,
-            ReservationOp::ReserveOnce(_, tag) => tag.into(),
-            ReservationOp::Settle(hits)
-            | ReservationOp::SettleKnown(hits)
-            | ReservationOp::SettleOrReserve(hits, _)
-            | ReservationOp::Cancel(hits) => hits.into(),
-        },
-        ChargeOp::Op(Op::Undo(Undo { hits, .. }) | Op::Add { hits, .. })
-        | ChargeOp::Settle(hits) => hits.into(),
-    };
-    u32::try_from(hits).unwrap_or(u32::MAX)
-}
-
-/// Writes the numbers of an entry of counter.lua.
-pub(super) fn write_counter(charge: &PendingCharge, op: u8, n: u32, out: &mut Vec<u8>) {
-    if op != counter_op::LOOK {
-        // Its only limit may not have charged what is undone.
-        let is_charged = charge.op.undo().is_none_or(|undo| undo.limits & 1 > 0);
-        let hits = if is_charged { hits(charge.op) } else { 0 };
-        out.extend_from_slice(&hits.to_le_bytes());
-    }
-    if op == counter_op::ADMIT {
-        out.extend_from_slice(&1_u32.to_le_bytes());
-        out.extend_from_slice(&n.to_le_bytes());
-    }
-    if let Some(undo) = charge.op.undo() {
-        put(out, undo.taken);
-    }
-}
-
-/// Adds a charge to an entry of counter.lua, whose numbers are `body`; returns whether it could.
-pub(super) fn merge_counters(
-    charges: &[PendingCharge],
-    charge: &PendingCharge,
-    body: &mut [u8],
-) -> bool {
-    let Some((limit, window)) = PlanCodec(&charge.plan).counter() else { return false };
-    let (Some(first), Some(last)) = (charges.first(), charges.last()) else { return false };
-    let same = |(other, _): (&Limit, _)| other.charge_denied == limit.charge_denied;
-    if !PlanCodec(&first.plan).counter().is_some_and(same) {
-        return false;
-    }
-    let Some(op) = counter_op(first) else { return false };
-    match (op, charge.op) {
-        // A look beside hits that are all counted, or beside another look.
-        (counter_op::LOOK | counter_op::TAKE, ChargeOp::Op(Op::Take(0))) => true,
-        (counter_op::TAKE, ChargeOp::Op(Op::Take(_))) => {
-            // A count saturates at u32::MAX, too.
-            let sum = short(body).saturating_add(hits(charge.op));
-            body[..4].copy_from_slice(&sum.to_le_bytes());
-            true
-        }
-        (counter_op::ADMIT, op) if op == last.op && short(&body[8..]) == window.n => {
-            add_one(&mut body[4..8]);
-            true
-        }
-        _ => false,
-    }
-}
-
-/// Reads the first four bytes.
-fn short(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-/// Adds one to a number of four bytes.
-pub(super) fn add_one(bytes: &mut [u8]) {
-    let more = short(bytes) + 1;
-    bytes.copy_from_slice(&more.to_le_bytes());
-}
+use super::{ChargeOp, PendingCharge};
+use crate::redis::codec::numbers::{self, op};
+use crate::redis::codec::put;
+use weir_limit::{Op, ReservationOp, Undo, UpTo};
 
 /// Writes the hits of an operation, and that it is made once.
 pub(super) fn write_times(op: ChargeOp, out: &mut Vec<u8>) {
-    out.extend_from_slice(&hits(op).to_le_bytes());
+    out.extend_from_slice(&op.hits().to_le_bytes());
     out.extend_from_slice(&1_u32.to_le_bytes());
 }
 

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::encode::{
-    add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
-};
-use super::increment;
-use super::pending::{Decided, Group, PendingCharge, fail_all, holds_key};
+use super::counters::{counter_op, merge_counters, plain_hits, write_counter};
+use super::encode::{role, write_run, write_times};
+use super::{Decided, Group, PendingCharge, add_one, fail_all, holds_key};
 use crate::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
 use crate::redis::codec::{PlanCodec, Reader, counter_failure, failure, put, read_reservation};
 use crate::redis::open_windows::OpenWindows;
@@ -78,7 +76,7 @@ impl KeyCharges {
     fn open_until(&self, now: Micros) -> Option<Micros> {
         let (_, window) = PlanCodec(&self.charges[0].plan).counter()?;
         let takes =
-            self.charges.iter().any(|charge| increment::hits(charge).is_some_and(|hits| hits > 0));
+            self.charges.iter().any(|charge| plain_hits(charge).is_some_and(|hits| hits > 0));
         takes.then(|| now - now % window.period + window.period)
     }
 }

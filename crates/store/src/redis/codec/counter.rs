@@ -1,9 +1,8 @@
-//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number.
-//!
-//! It is 1 + the window modulo [`WINDOWS`], times 2^[`COUNT_BITS`], plus the count. A number below
-//! that is of no window.
+//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number, as the packed formats
+//! of [`codec`](super) have it.
 
-use super::{LuaModule, PlanCodec};
+use super::{LuaModule, PlanCodec, numbers};
+use crate::StoreError;
 use weir_limit::algorithms::fixed_window;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{LimitState, Micros, State};
@@ -27,6 +26,15 @@ pub(super) const COUNTS: u64 = 1 << COUNT_BITS;
 
 /// Numbers from here on are not counters.
 pub(super) const STATES: u64 = 1 << 53;
+
+/// The counters from here on are failures instead, in steps that doubles of this size can represent.
+pub(super) const COUNTER_FAILURES: u64 = 1 << 54;
+pub(super) const COUNTER_FAILURE_STEP: u64 = 4;
+
+/// Returns the failure that the script of counters replies in place of a number, if it is one.
+pub(in super::super) fn counter_failure(number: u64) -> Option<StoreError> {
+    number.checked_sub(COUNTER_FAILURES).map(|code| numbers::error(code / COUNTER_FAILURE_STEP))
+}
 
 /// Returns how far the window of a counter is ahead of that of `now`; `None` if it is of no window.
 pub(in super::super) fn windows_ahead(number: u64, period: Micros, now: Micros) -> Option<i64> {

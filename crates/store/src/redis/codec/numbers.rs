@@ -73,21 +73,13 @@ const CLOCK_SKEW: u64 = 6;
 
 /// The lengths from here on are failures instead.
 const FAILURES: u32 = u32::MAX - 15;
-/// The counters from here on are failures instead, in steps that doubles of this size can represent.
-const COUNTER_FAILURES: u64 = 1 << 54;
-const COUNTER_FAILURE_STEP: u64 = 4;
-
 /// Returns the failure that a script replies in place of a state's length, if it is one.
 pub(in super::super) fn failure(len: u32) -> Option<StoreError> {
     len.checked_sub(FAILURES).map(|code| error(code.into()))
 }
 
-/// Returns the failure that the script of counters replies in place of a number, if it is one.
-pub(in super::super) fn counter_failure(number: u64) -> Option<StoreError> {
-    number.checked_sub(COUNTER_FAILURES).map(|code| error(code / COUNTER_FAILURE_STEP))
-}
-
-fn error(code: u64) -> StoreError {
+/// Returns the failure of a number.
+pub(super) fn error(code: u64) -> StoreError {
     match code {
         WRONG_TYPE => StoreError::WrongType,
         CORRUPT => StoreError::Corrupt,

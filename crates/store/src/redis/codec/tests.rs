@@ -1,5 +1,5 @@
-//! Golden bytes of every layout: states in Redis depend on them, and so do replicas of other
-//! versions.
+//! Golden bytes of every layout in the table of packed formats: states in Redis depend on them, and so do replicas
+//! of other versions.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -42,7 +42,7 @@ use crate::redis::access::Endpoint;
 use crate::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
 use crate::redis::context::RedisContext;
 use crate::redis::log::ConnectionLog;
-use crate::redis::round_trip::{self, Redirect, ServerState};
+use crate::redis::round_trip::{Redirect, Session};
 
 /// How often an idle connection is checked.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -65,14 +65,6 @@ enum State {
     Probing(Session, ProbeCause),
     Backoff,
     Closed,
-}
-
-/// An open connection, with what is known about its server.
-struct Session {
-    link: Link,
-    endpoint: Endpoint,
-    connected_at: Instant,
-    server: ServerState,
 }
 
 /// Why a connection leaves the state Ready.
@@ -109,8 +101,7 @@ struct Driver {
 
 /// Drives a connection until it is closed.
 pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
-    let options = &connection.shared.options;
-    let (probe, backoff) = (Probe::new(options), ProbeBackoff::new());
+    let (probe, backoff) = (Probe::new(&connection.shared), ProbeBackoff::new());
     let log = connection.shared.log.connection(&connection.target);
     let mut driver = Driver { connection, events, probe, backoff, log, repairs: Vec::new() };
     let mut state = State::Connecting;
@@ -169,11 +160,10 @@ impl Driver {
 
     fn connected(&mut self, link: Link, endpoint: Endpoint) -> State {
         self.log.up();
-        let connected_at = Instant::now();
         self.connection.set_endpoint(Some(endpoint.clone()));
         self.connection.set_up();
         self.connection.push(self.repairs.drain(..));
-        State::Ready(Session { link, endpoint, connected_at, server: ServerState::default() })
+        State::Ready(Session::new(link, endpoint))
     }
 
     fn not_connected(&mut self, error: &ConnectError) -> State {
@@ -236,7 +226,7 @@ impl Driver {
         // Tasks that are ready to charge now share the round trip.
         tokio::task::yield_now().await;
         let charges = self.connection.take_pending();
-        let mut batch = round_trip::build_batch(self.shared(), &session.server, charges);
+        let mut batch = session.build_batch(self.shared(), charges);
         if batch.is_empty() {
             return Ok(());
         }
@@ -270,10 +260,9 @@ impl Driver {
         session: &mut Session,
         batch: &mut CommandBatch,
     ) -> Result<(), NotReady> {
-        let Session { link, server, endpoint, .. } = session;
         let (mut read_only, mut refusal) = (false, None);
         while !batch.is_empty() {
-            match round_trip::run(self.shared(), server, link, endpoint, batch).await {
+            match session.send(self.shared(), batch).await {
                 Ok(trip) => {
                     trip.redirects.into_iter().for_each(|redirect| self.redirect(redirect));
                     read_only |= trip.read_only;
@@ -290,7 +279,7 @@ impl Driver {
         }
         match refusal {
             // Behind a proxy, other servers may not be.
-            _ if read_only && !self.shared().options.is_proxy() => {
+            _ if read_only && !self.shared().is_proxy => {
                 Err(NotReady::Disconnected(Disconnect::ReadOnly))
             }
             Some(error) => Err(NotReady::Degraded(ProbeCause::Refuses(error))),

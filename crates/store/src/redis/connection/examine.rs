@@ -4,8 +4,8 @@ use redis::{Pipeline, RedisError, RedisResult, Value, cmd, from_redis_value_ref}
 
 use super::error::ConnectError;
 use super::handshake::needs_login;
-use super::link::Link;
-use weir_limit::{Micros, SECOND};
+use super::link::{Link, parse_time};
+use weir_limit::Micros;
 
 /// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.
 const MIN_REDIS_VERSION: (u32, u32) = (6, 0);
@@ -151,11 +151,4 @@ pub(super) fn missing_permissions(names: &[&str], replies: &[RedisResult<Value>]
     missing.sort_unstable();
     missing.dedup();
     missing
-}
-
-/// Parses the reply to `TIME`; none if it is not one of Redis. That of Envoy's redis_proxy has the whole time in
-/// its microseconds.
-pub(in super::super) fn parse_time(reply: &Value) -> Option<Micros> {
-    let (seconds, micros): (u64, u64) = from_redis_value_ref(reply).ok()?;
-    (micros < SECOND).then(|| seconds.checked_mul(SECOND)?.checked_add(micros))?
 }

@@ -8,7 +8,7 @@ use redis::Cmd;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::link::Link;
-use crate::redis::options::Options;
+use crate::redis::context::RedisContext;
 
 /// A server that has not answered for this long is disconnected.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,12 +53,12 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    pub fn new(options: &Options) -> Probe {
-        let is_proxy = options.is_proxy();
+    pub fn new(shared: &RedisContext) -> Probe {
+        let is_proxy = shared.is_proxy;
         let mut command = redis::cmd(if is_proxy { "EVAL" } else { "PING" });
         if is_proxy {
             // A proxy answers PING itself.
-            command.arg("return 1").arg(1).arg(format!("{}{{probe}}", options.prefix));
+            command.arg("return 1").arg(1).arg(format!("{}{{probe}}", shared.options.prefix));
         }
         Probe { command, is_proxy }
     }

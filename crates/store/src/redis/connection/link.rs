@@ -6,10 +6,12 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value,
+    from_redis_value_ref,
 };
 use tokio::task::JoinHandle;
 
 use super::socket::Socket;
+use weir_limit::{Micros, SECOND};
 
 /// An open connection. It ends with its last clone.
 #[derive(Clone, Debug)]
@@ -72,4 +74,11 @@ impl Link {
     ) -> RedisResult<T> {
         ask(self.client.clone()).await
     }
+}
+
+/// Parses the reply to `TIME`; none if it is not one of Redis. That of Envoy's redis_proxy has the whole time in
+/// its microseconds.
+pub(in super::super) fn parse_time(reply: &Value) -> Option<Micros> {
+    let (seconds, micros): (u64, u64) = from_redis_value_ref(reply).ok()?;
+    (micros < SECOND).then(|| seconds.checked_mul(SECOND)?.checked_add(micros))?
 }

@@ -69,7 +69,7 @@ async fn connect_to(
     let limit = options.access.timeout;
     let handshake = async {
         let mut connection = connect(&options.access, &endpoint).await?;
-        if options.is_proxy() {
+        if shared.is_proxy {
             let missing = proxy::examine(&mut connection, &options.prefix).await?;
             shared.log.permissions(&endpoint, &options.prefix, &missing);
             return Ok(connection);

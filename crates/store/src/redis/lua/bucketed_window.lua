@@ -1,8 +1,6 @@
 -- bucketed_window, a ring of counters of short spans; see limit/algorithms/bucketed_window.rs.
 --
--- Numbers  n, period, slots of the ring, length of a slot (I7 each)
--- State    I7 the newest slot since the epoch, I7 the sum of all slots; and after the numbers of all
---          limits the ring: I4 per slot, each at its number modulo the number of slots
+-- Numbers, state: packed formats of codec.rs
 -- Cost     grows with the slots, 4 bytes each, and with the slots passed since the last hit
 -- Expiry   when the newest slot with hits no longer counts
 local function count_at(ring, slot) return (read('<I4', ring, slot * 4 + 1)) end

@@ -1,8 +1,6 @@
 -- fixed_window with windows that follow the calendar: weir sends their boundaries; see limit/calendar.rs.
 --
--- Numbers  n, period, and four boundaries of windows (I7 each): by the caller's clock, now is between
---          the second and the third
--- State    I7 the start of the window, I4 its count
+-- Numbers, state: packed formats of codec.rs
 -- Cost     constant
 -- Expiry   with the window
 local FIXED_WINDOW, NUMBER = 1, 2

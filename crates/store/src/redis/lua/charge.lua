@@ -2,26 +2,7 @@
 --
 -- KEYS    for each entry its key, followed by the key of its holds where a limit of its rule has hold
 --         ids, and by that of its record where it is about a reservation; on a cluster all of one slot
--- ARGV    1, packed, little-endian:
---           I7 now, in microseconds since the epoch; 0 for the server's clock
---           I4 milliseconds to keep states for longer than they need
---           I4 the number of rules; for each B the number of its limits; for each of these
---             B the NUMBER of its algorithm, B flags, the numbers that the algorithm's file lists
---           B how entries are charged: 0, or TOGETHER, plus QUOTA_PASSES if a quota outside the call passes
---           for each entry I4 the index of its rule, B its role plus ROLES times what its failure means,
---             B the number of its runs; and for each run B the operation, I4 hits, I4 times, the 8
---             bytes of a hold id if the rule has hold ids, and for UNDO I7 the time for which the hits
---             were taken, I2 the limits that took them, one bit each; for ADD I2 the limits
---             that are charged, one bit each; for UPTO, whose hits are the least, I4 the most of further
---             hits, and I4 the number of parts of what is left, of which these may be one, but not one of fewer
---             hits than this number; from RESERVE on,
---             which is the only run of its entry, what reservations.lua describes
--- Reply   packed: I7 now, and for each entry I4 the length of its state before the call, and the
---         state; the same for its holds, and for its record; and for its log what sliding_log.lua describes. From FAILURES on the first
---         length is a failure and nothing follows it. After all entries, if any failed as OTHER or
---         CLOCK_SKEW, the message of the first
--- State   a byte for the layout, the numbers of all limits in order, and what bucketed_window.lua and
---         sliding_log.lua append
+-- ARGV    1, a call with rules and entries; this, the reply, states, holds, records: packed formats of codec.rs
 -- Cost    two commands per key, one where nothing is charged; see the algorithms
 -- Expiry  when the state means the same as no state, rounded up
 local TOGETHER, QUOTA_PASSES = 1, 2
@@ -32,8 +13,10 @@ local together, quota_passes = how % 2 >= TOGETHER, how >= QUOTA_PASSES
 local out = { pack('<I7', t) }
 local key_at = 0
 
--- Takes hits a number of times. Returns whether all were admitted, whether the state changed, whether it
--- may need a later expiry, and an error.
+-- Each of the following operations returns an error, whether all hits were admitted, whether the state changed, and
+-- whether it may need a later expiry.
+
+-- Takes hits a number of times.
 local function take(rule, v, hits, times, id)
   local fits, all, log = {}, times, rule.log
   for i = 1, #rule do
@@ -55,9 +38,9 @@ local function take(rule, v, hits, times, id)
       local limit = rule[i]
       if limit.log then limit.blocked = limit.algorithm.blocks(limit, v, hits, hits > 0 and taken or 0) end
     end
-    if log.broken then return nil, nil, nil, INVALID end
+    if log.broken then return INVALID end
   end
-  if hits == 0 then return all == times end
+  if hits == 0 then return nil, all == times end
 
   local changed, grows = false, false
   for i = 1, #rule do
@@ -76,10 +59,10 @@ local function take(rule, v, hits, times, id)
   end
   if log and all > 0 then
     local err = sliding_log.take(log, v, all * hits)
-    if err then return nil, nil, nil, err end
+    if err then return err end
     changed, grows = true, true
   end
-  return all == times, changed, grows
+  return nil, all == times, changed, grows
 end
 
 -- Returns the hits that an UPTO takes. Where a limit denies `least`, that.
@@ -98,8 +81,7 @@ local function granted(rule, v, least, more, share, id)
   return least + more
 end
 
--- Charges hits to the limits whose bits are set, whatever they say. Returns whether the state changed,
--- whether it may need a later expiry, and an error.
+-- Charges hits to the limits whose bits are set, whatever they say.
 local function add(rule, v, hits, limits, id)
   local changed, grows = false, false
   for i = 1, #rule do
@@ -115,11 +97,10 @@ local function add(rule, v, hits, limits, id)
     end
     limits = floor(limits / 2)
   end
-  return changed, grows, rule.log and rule.log.broken and INVALID
+  return rule.log and rule.log.broken and INVALID, true, changed, grows
 end
 
--- Refunds hits to every limit; in a rule with a concurrency limit, only to that. Returns whether the
--- state changed, whether it may need a later expiry, and an error.
+-- Refunds hits to every limit; in a rule with a concurrency limit, only to that.
 local function refund(rule, v, hits, id)
   local changed, grows = false, false
   for i = 1, #rule do
@@ -135,17 +116,16 @@ local function refund(rule, v, hits, id)
   local log = rule.log
   if log and not rule.alone then
     local newest = sliding_log.refund(log, v, hits)
-    if log.broken then return false, false, INVALID end
+    if log.broken then return INVALID end
     for i = 1, #rule do
       if rule[i].log then rule[i].blocked = newest end
     end
     changed = true
   end
-  return changed, grows
+  return nil, true, changed, grows
 end
 
--- Undoes a charge by the limits with windows whose bits are set: it becomes as if it had not been made. Returns
--- whether the state changed, and an error.
+-- Undoes a charge by the limits with windows whose bits are set: it becomes as if it had not been made.
 local function undo(rule, v, hits, taken, limits)
   local changed = false
   for i = 1, #rule do
@@ -159,30 +139,115 @@ local function undo(rule, v, hits, taken, limits)
     end
     limits = floor(limits / 2)
   end
-  return changed, rule.log and rule.log.broken and INVALID
+  return rule.log and rule.log.broken and INVALID, true, changed
 end
 
--- What to write where the call is denied as a whole, newest last.
-local saved = {}
-local function remember(key)
-  if not key then return end
-  local text, ttl = try('GET', key), try('PTTL', key)
-  if type(text) == 'table' then return failed(text) end
-  if type(ttl) == 'table' then return failed(ttl) end
-  saved[#saved + 1] = { key, text, ttl }
+-- For entries that are charged together: what to write where the call is denied, newest last; whether it is; and what
+-- its quotas say.
+local saved, denied, quotas, quotas_denied = {}, false, 0, 0
+local remember, decide
+if together then
+  remember = function(key)
+    if not key then return end
+    local text, ttl = try('GET', key), try('PTTL', key)
+    if type(text) == 'table' then return failed(text) end
+    if type(ttl) == 'table' then return failed(ttl) end
+    saved[#saved + 1] = { key, text, ttl }
+  end
+
+  -- Counts an entry, admitted or failed, in its role.
+  decide = function(role, err, admitted)
+    local ENFORCED, QUOTA = 0, 1
+    -- What a failure means: a denial in the entry's role, or of the request.
+    local ROLES, FAILURE_DENIES_ENTRY, FAILURE_DENIES_REQUEST = 4, 1, 2
+    if err then
+      local meaning = floor(role / ROLES)
+      admitted = meaning < FAILURE_DENIES_ENTRY
+      denied = denied or meaning == FAILURE_DENIES_REQUEST
+    end
+    role = role % ROLES
+    if role == ENFORCED then
+      denied = denied or not admitted
+    elseif role == QUOTA then
+      quotas = quotas + 1
+      if not admitted then quotas_denied = quotas_denied + 1 end
+    end
+  end
+end
+
+-- Makes the next run of an entry; nothing after an error, and with `again` only what is made even if the call is
+-- denied. For an operation on a reservation also returns the record before, and its key.
+local function run(rule, key, state, v, err, again)
+  local TAKE, UNDO, ADD, UPTO, RESERVE, RESERVATIONS = 0, 2, 3, 4, 5, 15
+  local op, hits, times, id
+  op, hits, times, at = read('<BI4I4', args, at)
+  if rule.holds then id, at = read('c8', args, at) end
+  if op == TAKE then
+    if err or again or hits == 0 and not together and not rule.log then return err, true end
+    return take(rule, v, hits, times, id)
+  elseif op == UPTO then
+    local more, share
+    more, share, at = read('<I4I4', args, at)
+    if err or again then return err, true end
+    hits = granted(rule, v, hits, more, share, id)
+    err = rule.log and rule.log.broken and INVALID
+    if err or hits == 0 then return err, true end
+    return take(rule, v, hits, times, id)
+  elseif op == ADD then
+    local limits
+    limits, at = read('<I2', args, at)
+    if err then return err end
+    return add(rule, v, hits, limits, id)
+  elseif op >= RESERVE then
+    local record_key, least, more, timeout = KEYS[key_at + 1], nil, nil, nil
+    key_at = key_at + 1
+    least, more, timeout, at = read('<I4I4I4', args, at)
+    if together and not err and not again then err = remember(record_key) end
+    if err then return err end
+    local record, admitted, changed, grows
+    local make = algorithms[RESERVATIONS].make
+    err, record, admitted, changed, grows =
+      make(record_key, key .. ':reset', rule, v, t, slack, op, hits, least, more, timeout, again, state)
+    return err, admitted, changed, grows, record, record_key
+  end
+  local taken, limits, changed, grows, _
+  if op == UNDO then taken, limits, at = read('<I7I2', args, at) end
+  if err then return err end
+  if op == UNDO then
+    err, _, changed = undo(rule, v, hits, taken, limits)
+  else
+    err, _, changed, grows = refund(rule, v, hits * times, id)
+  end
+  -- Without a state there is nothing to refund.
+  if state == '' then return err, true end
+  return err, true, changed, grows
+end
+
+-- Adds the states of an entry before the call, and its record, to the reply.
+local function reply(rule, state, record)
+  out[#out + 1] = pack('<I4', #state)
+  out[#out + 1] = state
+  if rule.holds then
+    local held = rule.holds.was
+    out[#out + 1] = pack('<I4', #held)
+    out[#out + 1] = held
+  end
+  if record then
+    out[#out + 1] = pack('<I4', #record)
+    out[#out + 1] = record
+  end
+  if not rule.log then return end
+  for i = 1, #rule do
+    local limit = rule[i]
+    if limit.log then out[#out + 1] = pack('<I7I7', limit.used, limit.blocked or 0) end
+  end
 end
 
 -- Makes one entry; with `again` only what is made even if the call is denied, without a reply.
-local denied, quotas, quotas_denied = false, 0, 0
 local function entry(again)
-  local TAKE, UNDO, ADD, UPTO, RESERVE, ENFORCED, QUOTA = 0, 2, 3, 4, 5, 0, 1
-  -- What a failure means: a denial in the entry's role, or of the request.
-  local ROLES, FAILURE_DENIES_ENTRY, FAILURE_DENIES_REQUEST = 4, 1, 2
   local rule, role, runs, holds_key
   rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
-  local if_failed = floor(role / ROLES)
-  role = role % ROLES
   local key, holds = KEYS[key_at], rule.holds
   if holds then
     key_at = key_at + 1
@@ -191,60 +256,11 @@ local function entry(again)
   moved = false
   local err, state, v = open(rule, key, holds_key)
   if together and not err and not again then err = remember(key) or remember(holds_key) end
-  local held = holds and not err and holds.was
-  local admitted, changed, grows = true, moved and not again, moved
-  local record_key, record
+  local admitted, changed, grows, record, record_key = true, moved and not again, moved, nil, nil
   for _ = 1, runs do
-    local op, hits, times, id, taken, limits, more, share
-    op, hits, times, at = read('<BI4I4', args, at)
-    if holds then id, at = read('c8', args, at) end
-    if op == UNDO then
-      taken, limits, at = read('<I7I2', args, at)
-    elseif op == ADD then
-      limits, at = read('<I2', args, at)
-    elseif op == UPTO then
-      more, share, at = read('<I4I4', args, at)
-      if not err and not again then
-        hits = granted(rule, v, hits, more, share, id)
-        err = rule.log and rule.log.broken and INVALID
-      end
-    elseif op >= RESERVE then
-      local RESERVATIONS, least, timeout = 15, nil, nil
-      key_at = key_at + 1
-      record_key = KEYS[key_at]
-      least, more, timeout, at = read('<I4I4I4', args, at)
-      if together and not err and not again then err = remember(record_key) end
-      if not err then
-        local changes, grow
-        local make = algorithms[RESERVATIONS].make
-        err, record, admitted, changes, grow =
-          make(record_key, key .. ':reset', rule, v, t, slack, op, hits, least, more, timeout, again, state)
-        changed, grows = changed or changes, grows or grow
-      end
-    end
-    local takes = op == TAKE or op == UPTO
-    if op >= RESERVE then
-      -- It was made.
-    elseif not err and takes and not again then
-      if hits > 0 or op == TAKE and (together or rule.log) then
-        local all, changes, grow
-        all, changes, grow, err = take(rule, v, hits, times, id)
-        admitted, changed, grows = admitted and all, changed or changes, grows or grow
-      end
-    elseif not err and op == ADD then
-      local changes, grow
-      changes, grow, err = add(rule, v, hits, limits, id)
-      changed, grows = changed or changes, grows or grow
-    elseif not err and not takes then
-      -- Without a state there is nothing to refund.
-      local changes, grow
-      if op == UNDO then
-        changes, err = undo(rule, v, hits, taken, limits)
-      else
-        changes, grow, err = refund(rule, v, hits * times, id)
-      end
-      if state ~= '' then changed, grows = changed or changes, grows or grow end
-    end
+    local all, changes, grow
+    err, all, changes, grow, record, record_key = run(rule, key, state, v, err, again)
+    admitted, changed, grows = admitted and all, changed or changes, grows or grow
   end
   if not err and changed and rule.width > 1 then
     err = close(rule, key, state, v, grows)
@@ -256,33 +272,12 @@ local function entry(again)
     if set and set.err then err = failed(set) end
   end
   if again then return end
-
   if err then
     out[#out + 1] = pack('<I4', err)
-    admitted = if_failed < FAILURE_DENIES_ENTRY
-    denied = denied or if_failed == FAILURE_DENIES_REQUEST
   else
-    out[#out + 1] = pack('<I4', #state)
-    out[#out + 1] = state
-    if holds then
-      out[#out + 1] = pack('<I4', #held)
-      out[#out + 1] = held
-    end
-    if record then
-      out[#out + 1] = pack('<I4', #record)
-      out[#out + 1] = record
-    end
-    for i = 1, #rule do
-      local limit = rule[i]
-      if limit.log then out[#out + 1] = pack('<I7I7', limit.used, limit.blocked or 0) end
-    end
+    reply(rule, state, record)
   end
-  if role == ENFORCED then
-    denied = denied or not admitted
-  elseif role == QUOTA then
-    quotas = quotas + 1
-    if not admitted then quotas_denied = quotas_denied + 1 end
-  end
+  if together then decide(role, err, admitted) end
 end
 
 local first = at

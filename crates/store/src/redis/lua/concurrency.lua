@@ -1,7 +1,6 @@
 -- concurrency without hold ids; see limit/algorithms/concurrency.rs.
 --
--- Numbers  n, timeout (I7 each)
--- State    I7 hits in flight, at most 2^52, I7 the last time that hits were taken or released
+-- Numbers, state: packed formats of codec.rs
 -- Cost     constant
 -- Expiry   the timeout after that
 local NUMBER = 8

@@ -1,26 +1,11 @@
--- Charges keys whose state is one number: those of rules of one fixed window aligned to the epoch.
+-- Charges keys whose state is a counter: those of rules of one fixed window aligned to the epoch.
 --
 -- KEYS    one for each entry, in order; on a cluster all of one slot
--- ARGV    1, packed, little-endian:
---           I7 now, in microseconds since the epoch; 0 for the server's clock
---           I4 milliseconds to keep states for longer than they need
---           for consecutive entries of one period and one operation: I7 the period, B the operation,
---           B the number of entries, and for each the numbers of the operation:
---             LOOK
---             TAKE       I4 hits, all of them counted, even above the limit
---             ADMIT      I4 hits, I4 times, I4 n: counted as many times as they fit within n
---             REFUND  I4 hits
---             UNDO       I4 hits, I7 the time for which they were taken: without effect in a later
---                        window
---             SETTLE     I4 hits: repairs the number that a plain INCRBY of these hits met, without
---                        charging more; see open_windows.rs. Subtracts them from what is not a state
--- Reply   packed: I7 now, and for each entry I7, the number before the call (0 for none). From
---         FAILURES on it is a failure, in units of STEP
--- State   1 + the window mod 2^20 - 2, times 2^33, plus the count. A number below 2^33 is of no window
---         and counts nothing: a plain INCRBY found no key. A count above 2^32 - 1 means 2^32 - 1; there
---         are never enough plain hits in flight to overflow the rest. 2^19 windows can be distinguished:
---         a state farther away, possible only after a step of a clock, is taken for a past or a future
---         one
+-- ARGV    1, a call with counter entries; this, the counter reply, counters: packed formats of codec.rs
+--           TAKE counts all hits, even above the limit; ADMIT as many times as they fit within n
+--           UNDO has no effect in a later window
+--           SETTLE repairs the number that a plain INCRBY of these hits met, without charging more; see
+--           open_windows.rs. It subtracts them from what is not a state
 -- Cost    one command per key; a second one where a window starts
 -- Expiry  with the window, rounded up; set when the window starts
 local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, type

@@ -1,7 +1,6 @@
 -- fixed_window aligned to the epoch; see limit/algorithms/fixed_window.rs.
 --
--- Numbers  n, period (I7 each)
--- State    I7 the start of the window, I4 its count
+-- Numbers, state: packed formats of codec.rs
 -- Cost     constant
 -- Expiry   with the window
 local NUMBER = 1

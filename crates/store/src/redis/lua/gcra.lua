@@ -1,9 +1,7 @@
 -- gcra, also called leaky_bucket; see limit/algorithms/gcra.rs and gcra/state.rs. All numbers that decide
 -- stay below 2^52 and so exact: a level beyond that is above every top.
 --
--- Numbers  burst, n', p', tick in microseconds, burst plus the largest debt, period in ticks (I7 each)
--- State    I7 theoretical arrival time in ticks; I4 what it is too late by, in 1/n' ticks, and where n' is
---          below 2^21 in the upper 11 bits how far ahead it was when it was written
+-- Numbers, state: packed formats of codec.rs
 -- Cost     constant
 -- Expiry   when the level is 0, at the next full second, so that successive states share it
 local REM_END = 2 ^ 21

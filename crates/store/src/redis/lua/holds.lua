@@ -1,8 +1,6 @@
 -- concurrency with hold ids; see limit/algorithms/concurrency.rs.
 --
--- Numbers  n, timeout (I7 each)
--- State    under a separate key: a byte for the layout, I7 the newest start, then for each hold, in the
---          order of their starts, its id (8 bytes, a hash), I7 its start, I4 its hits
+-- Numbers, holds: packed formats of codec.rs
 -- Hold     one per id: taking it again replaces the hold
 -- Cost     two commands; grows with the holds, 19 bytes each
 -- Expiry   the timeout after the newest start

@@ -2,14 +2,7 @@
 -- time, for the most common operation. See limit/algorithms/gcra.rs.
 --
 -- KEYS    one for each entry, in order; on a cluster all of one slot
--- ARGV    1, packed, little-endian:
---           I7 now, in microseconds since the epoch; 0 for the server's clock
---           I4 milliseconds to keep states for longer than they need
---           B the number of rules; for each the six numbers of gcra.lua, I7 each, and B flags as in
---             charge.lua
---           for consecutive entries of one rule: B the rule, from 0, B the number of entries, and for
---             each I4 hits, I4 times
--- Reply, state as in charge.lua
+-- ARGV    1, a call with lean rules and entries; this, the reply, states: packed formats of codec.rs
 -- Expiry  as in gcra.lua: it is only set where a state ends in another second than before. At most a
 --         thousand years, as no rule is longer: 14 digits in milliseconds, so every server reads an
 --         integer

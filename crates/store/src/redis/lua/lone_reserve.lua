@@ -1,33 +1,19 @@
--- Reserves and settles hits of keys whose state is one number: those of rules of one fixed window aligned to the
--- epoch. Does the same as reserve.lua, with the same states and records, in less time. It follows prelude.lua.
+-- Reserves and settles hits of keys whose state is a counter: those of rules of one fixed window aligned to the
+-- epoch. Does the same as reserve.lua, with the same states and records, in less time. It follows prelude.lua and
+-- records.lua.
 --
--- KEYS, ARGV, reply, record as in reserve.lua; state as in counter.lua
+-- KEYS, ARGV, reply as in reserve.lua
 -- Cost    three commands per entry, five to settle, six for a further reservation of an id; two where nothing is charged
 local args, KEYS, type = ARGV[1], KEYS, type
 local WINDOWS, COUNTS, STATES, SHADOW, NEVER = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53, 2, 8
 local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
-local RECORD, RECORD_BYTES, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 23, 2 ^ 16 - 1
+local RECORD, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 2 ^ 16 - 1
 -- Where the rules are, and the bytes of each.
 local RULES, RULE_BYTES = 16, 17
 local t, slack, count, at = read('<I7I4I4', args)
 if t == 0 then
   local now = call('TIME')
   t = now[1] * 1000000 + now[2]
-end
-
--- Returns what open of reservations.lua returns.
-local function open(key, reset_key)
-  local text = try('GET', key) or ''
-  if type(text) == 'table' then return failed(text) end
-  if text == '' then return nil, text, false, 0, 0, 0, 0, 0, 0 end
-  if #text ~= RECORD_BYTES or text:byte() ~= LAYOUT then return INVALID end
-  local _, hits, sum_of, limits, taken, lapses, tag = read(RECORD, text)
-  local live = t < lapses * 1000000
-  local reset = live and tonumber(try('GET', reset_key))
-  if reset and taken <= reset then
-    taken, text = 0, pack(RECORD, LAYOUT, hits, sum_of, limits, 0, lapses, tag)
-  end
-  return nil, text, live, hits, sum_of, limits, taken, lapses, tag
 end
 
 -- Behind the rules, and how entries are charged.
@@ -66,7 +52,7 @@ while at <= #args do
   local record, live, hits, sum_of, limits, taken, lapses, tag = '', false, 0, 0, 0, 0, 0, 0
   -- A reservation reads a record only if it cannot write a new one.
   if not err and op ~= RESERVE then
-    err, record, live, hits, sum_of, limits, taken, lapses, tag = open(record_key, reset_key)
+    err, record, live, hits, sum_of, limits, taken, lapses, tag = open_record(record_key, reset_key, t)
   end
   -- The hits to charge.
   local charged = 0
@@ -84,7 +70,7 @@ while at <= #args do
       if op == RESERVE then
         local text = pack(RECORD, LAYOUT, reserved, 1, charging, time, after, 0)
         set = try('SET', record_key, text, 'PX', ceil((after * 1000000 - t) / 1000) + slack, 'NX')
-        if not set then err, record, live, hits, sum_of, limits, taken, lapses, tag = open(record_key, reset_key) end
+        if not set then err, record, live, hits, sum_of, limits, taken, lapses, tag = open_record(record_key, reset_key, t) end
       end
       if not set and not err then
         if live and newest <= taken and sum_of < MAX_RESERVATIONS then

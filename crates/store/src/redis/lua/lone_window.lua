@@ -1,8 +1,7 @@
 -- A rule of one fixed window aligned to the epoch, charged together with other keys: the algorithm of
 -- fixed_window.lua on the state of counter.lua.
 --
--- Numbers  n, period (I7 each)
--- State    see counter.lua
+-- Numbers, state: packed formats of codec.rs
 -- Cost     constant
 -- Expiry   with the window
 local WINDOWS, COUNTS, STATES = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53

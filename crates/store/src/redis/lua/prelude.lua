@@ -1,5 +1,5 @@
--- What the algorithms share. This file, those of the algorithms that a call needs, rules.lua, and charge.lua or
--- reserve.lua are joined to a script.
+-- What the scripts share. This file, those of the algorithms that a call needs, rules.lua, and charge.lua or
+-- reserve.lua are joined to a script; or this file and windows.lua or lone_reserve.lua.
 --
 -- Numbers shared with weir have the same names as in codec/numbers.rs, and a test compares them. Names that
 -- are rarely needed are declared where they are used: everything else is created at each call.

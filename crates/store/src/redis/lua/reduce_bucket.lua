@@ -1,9 +1,7 @@
 -- reduce_bucket, the bucket of RL.REDUCE; see limit/algorithms/reduce_bucket.rs. Its times are in
 -- milliseconds.
 --
--- Numbers  max, refill, interval, 1 + the caller's time or 0 for that of the call, 1 if the charge is strict
---          (I7 each). All are at most 2^52: with a time below that, a longer interval never passes
--- State    I4 missing tokens, I7 the time of the last refill
+-- Numbers, state: packed formats of codec.rs
 -- Cost     constant
 -- Expiry   the time in which all tokens come, after the last charge, by the time of the call
 local NUMBER = 11

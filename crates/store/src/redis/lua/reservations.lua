@@ -1,34 +1,10 @@
 -- Hits reserved under an id, and settled later; see limit/plan/reservation.rs. Makes an operation about a
--- reservation, and keeps the record of the id.
+-- reservation, and keeps the record of the id. It follows records.lua.
 --
--- Numbers  after those of the run, whose hits are those used, or to cancel, or the tag of a request: I4 the
---          least hits to reserve, I4 the most of further ones, I4 the seconds within which they can be settled
--- Record   under a key of its own: a byte for the layout, I4 the hits that are reserved, I2 the number of
---          reservations that they are the sum of, I2 the limits that charged all of them, one bit each, I7
---          the time for which they count, I5 when they lapse, in seconds since the epoch, I2 the tag of the
---          request that made it, or 0. Of before a reset of its key, whose time is in a record of reset.lua, it is
---          passed on with the time 0
+-- Runs, records: packed formats of codec.rs
 -- Cost     three commands; one for a new reservation, none for one that is denied, if it adds up
 -- Expiry   when the reservation lapses
 local NUMBER = 15
-
--- Returns an error, or what is under the key of a record: its text, whether it can be settled, and its numbers.
-local function open(key, reset_key, t)
-  local FORMAT, SIZE = '<BI4I2I2I7I5I2', 23
-  local text = try('GET', key) or ''
-  if type(text) == 'table' then return failed(text) end
-  if text == '' then return nil, text, false, 0, 0, 0, 0, 0, 0 end
-  if #text ~= SIZE or text:byte() ~= LAYOUT then return INVALID end
-  local _, hits, count, limits, taken, lapses, tag = read(FORMAT, text)
-  local live = t < lapses * 1000000
-  -- What was reserved before a reset is settled, and returns nothing. Its time is read under a key that is not among
-  -- KEYS, but in their slot: most keys have none, and while Redis moves a slot, a key that is missing fails the call.
-  local reset = live and tonumber(try('GET', reset_key))
-  if reset and taken <= reset then
-    taken, text = 0, pack(FORMAT, LAYOUT, hits, count, limits, 0, lapses, tag)
-  end
-  return nil, text, live, hits, count, limits, taken, lapses, tag
-end
 
 -- Returns the time for which hits count that are charged now, before the newest window of all limits starts; see
 -- Plan::times of the file above.
@@ -56,7 +32,7 @@ algorithms[NUMBER] = {
     local changed, grows, set = false, false, nil
     -- A reservation reads a record only if it cannot write a new one.
     if op ~= RESERVE then
-      err, was, live, hits, count, limits, taken, lapses, tag = open(key, reset_key, t)
+      err, was, live, hits, count, limits, taken, lapses, tag = open_record(key, reset_key, t)
       if err then return err end
     end
     if op == RESERVE or not live and (op == RESERVE_ONCE or op == SETTLE_OR_RESERVE and used == 0) then
@@ -90,7 +66,7 @@ algorithms[NUMBER] = {
         local text = pack(FORMAT, LAYOUT, reserved, 1, charging, at, after, 0)
         set = try('SET', key, text, 'PX', ceil((after * 1000000 - t) / 1000) + slack, 'NX')
         if set then return set.err and failed(set), was, true, changed, grows end
-        err, was, live, hits, count, limits, taken, lapses, tag = open(key, reset_key, t)
+        err, was, live, hits, count, limits, taken, lapses, tag = open_record(key, reset_key, t)
         if err then return err end
       end
       if live and newest <= taken and count < MAX_RESERVATIONS then

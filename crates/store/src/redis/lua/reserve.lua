@@ -2,8 +2,7 @@
 -- them, in less time. Not for entries that are charged together. It follows rules.lua.
 --
 -- KEYS    for each entry its key, and that of its record; on a cluster all of one slot
--- ARGV    1, packed as for charge.lua
--- Reply, states, expiry as in charge.lua; records as in reservations.lua
+-- ARGV, reply, states, expiry as in charge.lua
 -- Cost    as in charge.lua and reservations.lua
 local RESERVATIONS = 15
 local make, out, i = algorithms[RESERVATIONS].make, { pack('<I7', t) }, 0

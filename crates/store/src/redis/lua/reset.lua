@@ -3,7 +3,7 @@
 -- KEYS    the key of its reset, and those of the state, all of one slot
 -- ARGV    1, the time in microseconds since the epoch; 0 for the server's clock
 --         2, the milliseconds within which all that is reserved now lapses
--- Record  the time, as a decimal number; expires with the last of these reservations
+-- Reset   a packed format of codec.rs; expires with the last of these reservations
 -- Cost    two commands
 local at = ARGV[1]
 if at == '0' then

@@ -1,12 +1,7 @@
 -- sliding_log, the time of every admitted hit; see limit/algorithms/sliding_log.rs. All limits of a
 -- rule that use it share one log: a ring of timestamps that is read in place.
 --
--- Numbers  n, period (I7 each)
--- State    after the numbers of all limits: I4 the position of the oldest timestamp in the ring, I4 the
---          number of timestamps, I4 the capacity of the ring, I7 the newest timestamp, I7 by how much
---          all are too late (after a clock stepped back); then the ring, I7 each
--- Reply    for each limit I7 the hits counted, I7 the timestamp that must leave before the same hits are
---          allowed again; where hits were refunded, the newest one left
+-- Numbers, state: packed formats of codec.rs
 -- Cost     a binary search per limit, within what came with the state where the log is short; one more
 --          command to charge
 -- Expiry   the longest period after the newest timestamp

@@ -1,7 +1,6 @@
 -- sliding_window of two counters; see limit/algorithms/sliding_window.rs.
 --
--- Numbers  n, period (I7 each)
--- State    I7 the window's index, I4 the count of the previous window, I4 its own count
+-- Numbers, state: packed formats of codec.rs
 -- Cost     constant
 -- Expiry   two windows after the start of the last hit's window
 local NUMBER = 3

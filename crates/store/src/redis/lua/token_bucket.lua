@@ -1,7 +1,6 @@
 -- token_bucket; see limit/algorithms/token_bucket.rs.
 --
--- Numbers  capacity, interval, amount, the most tokens that may be missing (I7 each)
--- State    I7 missing tokens, I7 the time of the last refill
+-- Numbers, state: packed formats of codec.rs
 -- Cost     constant
 -- Expiry   when the bucket is full
 local NUMBER = 6

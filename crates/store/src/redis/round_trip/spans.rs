@@ -7,8 +7,7 @@ use tracing::field::Empty;
 use tracing::{Span, info_span};
 
 use crate::redis::access::Endpoint;
-use crate::redis::reply::Reply;
-use crate::redis::trip_span::TripSpan;
+use crate::redis::reply::{Reply, TripSpan};
 use weir_common::spans::TARGET;
 
 /// What the spans of one round trip have in common.
@@ -57,7 +56,6 @@ impl TripInfo<'_> {
 }
 
 /// The spans of the recorded requests that share a round trip. A connection that is abandoned ends them.
-#[derive(Default)]
 pub(super) struct TripSpans(Vec<(Arc<Reply>, Arc<TripSpan>)>);
 
 impl TripSpans {

@@ -117,8 +117,8 @@ fn the_script_of_counters_declares_the_same_numbers() {
             ("REFUND", counter_op::REFUND.into()),
             ("UNDO", counter_op::UNDO.into()),
             ("SETTLE", counter_op::SETTLE.into()),
-            ("FAILURES", COUNTER_FAILURES),
-            ("STEP", COUNTER_FAILURE_STEP),
+            ("FAILURES", counter::COUNTER_FAILURES),
+            ("STEP", counter::COUNTER_FAILURE_STEP),
             ("WRONG_TYPE", WRONG_TYPE),
             ("CORRUPT", CORRUPT),
             ("OUT_OF_MEMORY", OUT_OF_MEMORY),
@@ -151,6 +151,6 @@ fn failures_differ_from_states() {
     assert_eq!(failure(u32::MAX - 14), Some(StoreError::WrongType));
     assert_eq!(failure(u32::MAX - 11), Some(StoreError::ReadOnly));
     assert_eq!(failure(u32::MAX), Some(StoreError::Unavailable));
-    assert_eq!(counter_failure((1 << 54) - 1), None);
-    assert_eq!(counter_failure((1 << 54) + 8), Some(StoreError::Corrupt));
+    assert_eq!(counter::counter_failure((1 << 54) - 1), None);
+    assert_eq!(counter::counter_failure((1 << 54) + 8), Some(StoreError::Corrupt));
 }

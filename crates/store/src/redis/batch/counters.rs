@@ -1,19 +1,81 @@
-//! Hits of one key added by plain `INCRBY`; [`open_windows`](crate::redis::open_windows)
-//! explains why the result is the same as the script's.
+//! Charges of counters: as entries of counter.lua, or as plain `INCRBY`s, whose result is the same as
+//! [`open_windows`](crate::redis::open_windows) explains.
 
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use super::pending::{ChargeOp, PendingCharge, fail_all};
+use super::{ChargeOp, PendingCharge, add_one, fail_all, short};
 use crate::StoreError;
-use crate::redis::codec::{PlanCodec, counter_number, is_overfull, windows_ahead};
+use crate::redis::codec::numbers::counter_op;
+use crate::redis::codec::{PlanCodec, counter_number, is_overfull, put, windows_ahead};
 use crate::redis::open_windows::OpenWindows;
 use crate::redis::reply::Reply;
-use weir_limit::Micros;
+use weir_limit::{Limit, Micros, Op};
 
 /// The most hits of one `INCRBY`; more go by the script. A counter has room for 65,536 times as many
 /// above its maximum, so it would take as many round trips at once to reach the next window.
 const MAX_HITS: u32 = 1 << 16;
+
+/// Returns the operation of an entry of counter.lua; none if charge.lua has to charge it.
+pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
+    let (limit, _) = PlanCodec(&charge.plan).counter()?;
+    match charge.op {
+        ChargeOp::Op(Op::Take(0)) => Some(counter_op::LOOK),
+        ChargeOp::Op(Op::Take(_)) if limit.charge_denied => Some(counter_op::TAKE),
+        ChargeOp::Op(Op::Take(_)) => Some(counter_op::ADMIT),
+        ChargeOp::Op(Op::Refund(_)) => Some(counter_op::REFUND),
+        ChargeOp::Op(Op::Undo(_)) => Some(counter_op::UNDO),
+        ChargeOp::Op(Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_)) => None,
+        ChargeOp::Settle(_) => Some(counter_op::SETTLE),
+    }
+}
+
+/// Writes the numbers of an entry of counter.lua.
+pub(super) fn write_counter(charge: &PendingCharge, op: u8, n: u32, out: &mut Vec<u8>) {
+    if op != counter_op::LOOK {
+        // Its only limit may not have charged what is undone.
+        let is_charged = charge.op.undo().is_none_or(|undo| undo.limits & 1 > 0);
+        let hits = if is_charged { charge.op.hits() } else { 0 };
+        out.extend_from_slice(&hits.to_le_bytes());
+    }
+    if op == counter_op::ADMIT {
+        out.extend_from_slice(&1_u32.to_le_bytes());
+        out.extend_from_slice(&n.to_le_bytes());
+    }
+    if let Some(undo) = charge.op.undo() {
+        put(out, undo.taken);
+    }
+}
+
+/// Adds a charge to an entry of counter.lua, whose numbers are `body`; returns whether it could.
+pub(super) fn merge_counters(
+    charges: &[PendingCharge],
+    charge: &PendingCharge,
+    body: &mut [u8],
+) -> bool {
+    let Some((limit, window)) = PlanCodec(&charge.plan).counter() else { return false };
+    let (Some(first), Some(last)) = (charges.first(), charges.last()) else { return false };
+    let same = |(other, _): (&Limit, _)| other.charge_denied == limit.charge_denied;
+    if !PlanCodec(&first.plan).counter().is_some_and(same) {
+        return false;
+    }
+    let Some(op) = counter_op(first) else { return false };
+    match (op, charge.op) {
+        // A look beside hits that are all counted, or beside another look.
+        (counter_op::LOOK | counter_op::TAKE, ChargeOp::Op(Op::Take(0))) => true,
+        (counter_op::TAKE, ChargeOp::Op(Op::Take(_))) => {
+            // A count saturates at u32::MAX, too.
+            let sum = short(body).saturating_add(charge.op.hits());
+            body[..4].copy_from_slice(&sum.to_le_bytes());
+            true
+        }
+        (counter_op::ADMIT, op) if op == last.op && short(&body[8..]) == window.n => {
+            add_one(&mut body[4..8]);
+            true
+        }
+        _ => false,
+    }
+}
 
 /// Charges of one key that one `INCRBY` makes.
 #[derive(Debug)]
@@ -26,7 +88,7 @@ pub(in super::super) struct Increment {
 impl Increment {
     /// Starts with a charge; returns it where it needs a script.
     pub fn new(charge: PendingCharge, hash: u64) -> Result<Increment, PendingCharge> {
-        match hits(&charge) {
+        match plain_hits(&charge) {
             Some(hits @ 1..) => Ok(Increment { charges: smallvec![charge], hits, hash }),
             _ => Err(charge),
         }
@@ -39,7 +101,7 @@ impl Increment {
 
     /// Adds a charge of the same key; returns it where it needs a script.
     pub fn merge(&mut self, charge: PendingCharge) -> Result<(), PendingCharge> {
-        match hits(&charge).map(|hits| self.hits + hits) {
+        match plain_hits(&charge).map(|hits| self.hits + hits) {
             Some(sum @ ..=MAX_HITS) => {
                 self.hits = sum;
                 self.charges.push(charge);
@@ -119,7 +181,7 @@ impl Increment {
 }
 
 /// Returns the hits of a charge that `INCRBY` can make, 0 for a look.
-pub(super) fn hits(charge: &PendingCharge) -> Option<u32> {
+pub(super) fn plain_hits(charge: &PendingCharge) -> Option<u32> {
     let hits = charge.op.takes()?;
     let plain = charge.group.is_none() && !charge.alone && !charge.asking;
     let counts_all =
