@@ -9,24 +9,19 @@ mod inspect;
 mod lease;
 mod op;
 mod reservation;
-mod reservation_op;
 mod state;
-mod undo;
-mod up_to;
 
 use std::hash::{DefaultHasher, Hasher};
 
-pub(super) use self::charge::fill;
+use self::charge::Advanced;
 pub use self::inspect::{CountError, KeyState, LeasedHits, LimitReading};
-pub use self::op::Op;
+pub use self::op::{Op, ReservationOp, Reserve, Undo, UpTo};
 #[cfg(test)]
 pub(crate) use self::reservation::KeyCounts;
 pub use self::reservation::Reservation;
-pub use self::reservation_op::{ReservationOp, Reserve};
 pub use self::state::State;
-pub use self::up_to::UpTo;
-use super::hit_log::LogBounds;
-use super::{Algorithm, ChargeOutcome, Decision, Limit, Micros, Packed, Unit, hash_hold_id};
+use super::hit_log::{HitLog, LogBounds};
+use super::{Algorithm, ChargeOutcome, Decision, Hits, Limit, Micros, Packed, Unit, hash_hold_id};
 
 /// The limits of a rule, ready to be charged.
 #[derive(Clone, Debug)]
@@ -227,7 +222,8 @@ impl Plan {
         hold: u64,
     ) -> ChargeOutcome {
         self.advance(state, now);
-        self.charge_states(&mut state.limits, &mut state.log, now, op, hold)
+        let (states, log) = (&mut *state.limits, &mut state.log);
+        Advanced { plan: self, states, log, now }.charge(op, hold)
     }
 
     /// Advances a state to `now`.
@@ -254,13 +250,35 @@ impl Plan {
         op: Op,
         hold: Option<&str>,
     ) -> ChargeOutcome {
-        let hold = hold.map_or(0, hash_hold_id);
-        match &*self.limits {
-            [limit] if limit.algorithm.packs() => {
-                limit.algorithm.charge_packed(limit, packed, now, (op, op.hits(hold)))
+        match (&*self.limits, op) {
+            // As it is most of what memory does, without the lists that several limits need.
+            ([limit], Op::Take(_)) if limit.algorithm.packs() => {
+                let hits = Hits { count: op.hits(), hold: hold.map_or(0, hash_hold_id) };
+                limit.algorithm.take_packed(limit, packed, now, hits)
             }
-            _ => self.charge_hashed(&mut State::default(), now, op, hold),
+            _ => self.charge_unpacked(packed, now, op, hold),
         }
+    }
+
+    /// Unpacks a state, charges it, and packs it.
+    #[cold]
+    fn charge_unpacked(
+        &self,
+        packed: &mut Packed,
+        now: Micros,
+        op: Op,
+        hold: Option<&str>,
+    ) -> ChargeOutcome {
+        let limit = match &*self.limits {
+            [limit] if limit.algorithm.packs() => limit,
+            _ => return self.charge(&mut State::default(), now, op, hold),
+        };
+        let (mut states, mut log) = ([limit.algorithm.unpack(*packed, now)], HitLog::default());
+        limit.algorithm.advance(&mut states[0], now);
+        let mut advanced = Advanced { plan: self, states: &mut states, log: &mut log, now };
+        let outcome = advanced.charge(op, hold.map_or(0, hash_hold_id));
+        *packed = states[0].pack();
+        outcome
     }
 }
 

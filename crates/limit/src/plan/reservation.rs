@@ -6,10 +6,8 @@
 
 use std::num::NonZeroU32;
 
-use super::{Op, Plan, ReservationOp, Reserve, State};
-use crate::{
-    ChargeOutcome, Decision, Limit, Micros, Packed, ReservationResult, SECOND, Undo, UpTo,
-};
+use super::{Op, Plan, ReservationOp, Reserve, State, Undo, UpTo};
+use crate::{ChargeOutcome, Decision, Limit, Micros, Packed, ReservationResult, SECOND};
 
 /// The hits that are reserved under an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
