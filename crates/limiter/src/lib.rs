@@ -26,7 +26,6 @@ mod lookup;
 mod metrics;
 mod request;
 mod reserving;
-mod sample;
 mod spans;
 mod stats;
 mod statuses;
