@@ -23,7 +23,7 @@ use tonic::{Code, Status};
 
 use weir_limit::{Micros, Op, Plan};
 use weir_limiter::controls::ActiveRules;
-use weir_limiter::{Holds, Inspection, Limiter, Request, RequestDecision, RequestError, inspect};
+use weir_limiter::{Holds, Inspection, Limiter, Request, RequestDecision, RequestError};
 use weir_store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, StoreError};
 
 /// The part of a caller's timeout that is kept for the way back and for scheduling delays.
@@ -229,9 +229,9 @@ impl<S: Store + States> RateLimit<S> {
     ) -> Result<T, RequestError> {
         let rules = self.rules.load();
         let active = rules.as_deref().ok_or(RequestError::NoRules)?;
-        let (limiter, budget) = (&self.limiter, store_budget(self.options.budget, None));
-        let inspection =
-            Box::pin(inspect(limiter, active, domain, descriptor, spans, budget)).await;
+        let budget = store_budget(self.options.budget, None);
+        let inspection = self.limiter.inspect(active, domain, descriptor, spans, budget);
+        let inspection = Box::pin(inspection).await;
         let inspection = inspection.map_err(|why| RequestError::BadDescriptor(0, why))?;
         Ok(then(&inspection))
     }

@@ -1,13 +1,11 @@
-//! What an algorithm is: a trait that describes it completely, and the macro that generates the enums
-//! of all algorithms and states from one list.
-//!
-//! Calls are dispatched statically, by [`each!`](crate::each): an algorithm cannot be forgotten.
+//! What an algorithm is: a trait that describes it completely.
 
 use std::fmt;
 
 use super::hit_log::HitLog;
 use super::{
-    HoldLevels, Levels, Micros, NumbersChange, NumbersError, SavedNumbers, SpanCount, Undo, Verdict,
+    ChargeOutcome, Decision, HoldLevels, Levels, Limit, Micros, NearLimits, NumbersChange,
+    NumbersError, ReservationResult, SavedNumbers, Source, SpanCount, Undo, Verdict,
 };
 
 /// Hits to check, charge or refund.
@@ -184,6 +182,60 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Unpacks a state. Only called if [`PACKS`](Self::PACKS).
     fn unpack(&self, packed: Packed, now: Micros) -> Self::State;
 
+    /// Takes hits of a packed state, as [`Plan::charge`](super::Plan::charge) does if `limit` is the only one of
+    /// its plan: as one limit needs it, and without the lists of several.
+    #[inline]
+    fn take_packed(
+        &self,
+        limit: &Limit,
+        packed: &mut Packed,
+        now: Micros,
+        hits: Hits,
+    ) -> ChargeOutcome {
+        // No algorithm that packs reads it.
+        let log = HitLog::default();
+        let mut state = self.unpack(*packed, now);
+        self.advance(&mut state, now);
+        let used_before = self.levels(&state, &log, now).used;
+        let checked = limit.hits_to_check(hits, Self::ANSWERS_LOOKS_IF_N_IS_ZERO);
+        let verdict_of = |state: &Self::State| {
+            checked.map_or(Verdict::NEVER, |hits| self.verdict(state, &log, now, hits))
+        };
+        let mut verdict = verdict_of(&state);
+        let allowed = verdict.allowed || limit.shadow_mode;
+        if hits.count > 0 {
+            let is_charged = verdict.allowed || limit.charge_denied;
+            if is_charged && limit.is_charged(Self::COUNTS_AT_ZERO) {
+                self.charge(&mut state, now, hits, limit.charge_denied);
+            }
+            if !verdict.allowed {
+                self.deny(&mut state, now);
+            }
+        }
+        if !allowed {
+            // Charged denials and the restarted wait of a strict bucket make the wait longer.
+            verdict.retry_after = verdict_of(&state).retry_after;
+        }
+        let levels = limit.bound(self.levels(&state, &log, now));
+        *packed = Self::pack(&state);
+        let decision = Decision {
+            allowed,
+            limit: 0,
+            would_deny: u16::from(!verdict.allowed && limit.shadow_mode),
+            used_before,
+            remaining: levels.remaining,
+            reset_after: levels.reset_after,
+            retry_after: if allowed { None } else { verdict.retry_after },
+            source: Source::Store,
+            granted: 0,
+            reserved: 0,
+            reservation: ReservationResult::None,
+            near: NearLimits::default(),
+        };
+        let expires = if levels.empty { 0 } else { now.saturating_add(levels.reset_after) };
+        ChargeOutcome { decision, expires, fill: limit.fill(&levels) }
+    }
+
     /// The number of the algorithm in saved states, for good.
     const TAG: u64;
 
@@ -203,141 +255,3 @@ pub(super) fn pack_wide(wide: u64, short: u32) -> Packed {
 pub(super) fn unpack_wide([low, high, short]: Packed) -> (u64, u32) {
     (u64::from(low) | u64::from(high) << 32, short)
 }
-
-/// Declares the enums of all algorithms and of their states, whatever names a variant, and `each!`,
-/// the `match` over all of them. The first token is a dollar sign, for the parameters of `each!`.
-macro_rules! define_algorithms {
-    ($d:tt $($(#[$doc:meta])* $name:ident => $state:ty,)*) => {
-        /// An algorithm with its parameters.
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub enum Algorithm {
-            $($(#[$doc])* $name($name),)*
-        }
-
-        /// An algorithm without its parameters.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum AlgorithmKind {
-            $($(#[$doc])* $name,)*
-        }
-
-        /// The state of one limit, whatever its algorithm.
-        #[derive(Clone, Debug, PartialEq)]
-        pub enum LimitState {
-            $($name($state),)*
-        }
-
-        impl AlgorithmKind {
-            /// All algorithms.
-            pub const ALL: [AlgorithmKind; Algorithm::COUNT] = [$(AlgorithmKind::$name),*];
-        }
-
-        $(impl From<$name> for Algorithm {
-            fn from(limit: $name) -> Algorithm {
-                Algorithm::$name(limit)
-            }
-        })*
-
-        impl LimitState {
-            /// Appends the tag and the numbers of the state.
-            pub(super) fn save(&self, out: &mut Vec<u8>) {
-                match self {
-                    $(LimitState::$name(state) => {
-                        saved::put(out, $name::TAG);
-                        $name::save(state, out);
-                    })*
-                }
-            }
-
-            /// Reads what [`save`](Self::save) has written.
-            pub(super) fn restore(saved: &mut SavedNumbers<'_>) -> Option<LimitState> {
-                match saved.next()? {
-                    $($name::TAG => {
-                        Some(LimitState::$name($name::restore(saved)?.into()))
-                    })*
-                    _ => None,
-                }
-            }
-        }
-
-        impl Algorithm {
-            /// The number of algorithms.
-            pub const COUNT: usize = [$($name::NAME),*].len();
-
-            /// Returns the algorithm without its parameters.
-            pub fn kind(&self) -> AlgorithmKind {
-                match self {
-                    $(Algorithm::$name(_) => AlgorithmKind::$name,)*
-                }
-            }
-
-            /// Returns the state of a key never seen.
-            pub fn new_state(&self) -> LimitState {
-                match self {
-                    $(Algorithm::$name(_) => LimitState::$name(Default::default()),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::unpack`].
-            pub(super) fn unpack(&self, packed: Packed, now: Micros) -> LimitState {
-                match self {
-                    $(Algorithm::$name(limit) => LimitState::$name(limit.unpack(packed, now).into()),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so no
-            /// other method meets one; if one did, it would deny.
-            // The rare callers must not turn it into a call where `Plan::advance` has it inlined.
-            #[inline(always)]
-            pub(super) fn advance(&self, state: &mut LimitState, now: Micros) {
-                match self {
-                    $(Algorithm::$name(limit) => {
-                        if !matches!(state, LimitState::$name(_)) {
-                            *state = self.new_state();
-                        }
-                        if let LimitState::$name(state) = state {
-                            limit.advance(state, now);
-                        }
-                    })*
-                }
-            }
-        }
-
-        /// Evaluates an expression for an algorithm, whichever it is.
-        ///
-        /// - `each!(algorithm, limit => …)`: `limit` has the type of its parameters.
-        /// - `each!(algorithm, A(limit) => …)`: that type is called `A`.
-        /// - `each!((algorithm, state), (limit, state) => …, _ => …)`: with one state or several.
-        ///   The second expression is for states of other algorithms.
-        #[macro_export]
-        macro_rules! each {
-            (
-                ($d algorithm:expr, $d($d state:expr),+),
-                ($d limit:pat, $d($d own:pat),+) => $d body:expr,
-                _ => $d other:expr
-            ) => {
-                match $d algorithm {
-                    $(#[allow(unused_parens)]
-                    $crate::Algorithm::$name($d limit) => match ($d($d state),+) {
-                        ($d($crate::LimitState::$name($d own)),+) => $d body,
-                        _ => $d other,
-                    },)*
-                }
-            };
-            ($d algorithm:expr, $d kind:ident($d limit:pat) => $d body:expr) => {
-                match $d algorithm {
-                    $($crate::Algorithm::$name($d limit) => {
-                        type $d kind = $crate::$name;
-                        $d body
-                    })*
-                }
-            };
-            ($d algorithm:expr, $d limit:pat => $d body:expr) => {
-                match $d algorithm {
-                    $($crate::Algorithm::$name($d limit) => $d body,)*
-                }
-            };
-        }
-    };
-}
-
-pub(super) use define_algorithms;

@@ -1,5 +1,8 @@
 //! The algorithms: the one list of them, and for each a file with everything about it but its form
 //! in Redis.
+//!
+//! The list generates the enums of all algorithms and states. Calls are dispatched statically, by
+//! [`each!`](crate::each): an algorithm cannot be forgotten.
 
 pub mod bucketed_window;
 pub mod concurrency;
@@ -20,8 +23,156 @@ pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 
-use super::algorithm::define_algorithms;
-use super::{LimitAlgorithm, Micros, Packed, SavedNumbers, saved};
+use std::fmt;
+
+use super::hit_log::HitLog;
+use super::{
+    ChargeOutcome, Hits, HoldLevels, Levels, Limit, LimitAlgorithm, Micros, NumbersChange,
+    NumbersError, Packed, SavedNumbers, SpanCount, Undo, Verdict, saved,
+};
+
+/// Declares the enums of all algorithms and of their states, whatever names a variant, and `each!`,
+/// the `match` over all of them. The first token is a dollar sign, for the parameters of `each!`.
+macro_rules! define_algorithms {
+    ($d:tt $($(#[$doc:meta])* $name:ident => $state:ty,)*) => {
+        /// An algorithm with its parameters.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Algorithm {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        /// An algorithm without its parameters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum AlgorithmKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        /// The state of one limit, whatever its algorithm.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum LimitState {
+            $($name($state),)*
+        }
+
+        impl AlgorithmKind {
+            /// All algorithms.
+            pub const ALL: [AlgorithmKind; Algorithm::COUNT] = [$(AlgorithmKind::$name),*];
+        }
+
+        $(impl From<$name> for Algorithm {
+            fn from(limit: $name) -> Algorithm {
+                Algorithm::$name(limit)
+            }
+        })*
+
+        impl LimitState {
+            /// Appends the tag and the numbers of the state.
+            pub(super) fn save(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(LimitState::$name(state) => {
+                        saved::put(out, $name::TAG);
+                        $name::save(state, out);
+                    })*
+                }
+            }
+
+            /// See [`LimitAlgorithm::pack`].
+            pub(super) fn pack(&self) -> Packed {
+                match self {
+                    $(LimitState::$name(state) => $name::pack(state),)*
+                }
+            }
+
+            /// Reads what [`save`](Self::save) has written.
+            pub(super) fn restore(saved: &mut SavedNumbers<'_>) -> Option<LimitState> {
+                match saved.next()? {
+                    $($name::TAG => {
+                        Some(LimitState::$name($name::restore(saved)?.into()))
+                    })*
+                    _ => None,
+                }
+            }
+        }
+
+        impl Algorithm {
+            /// The number of algorithms.
+            pub const COUNT: usize = [$($name::NAME),*].len();
+
+            /// Returns the algorithm without its parameters.
+            pub fn kind(&self) -> AlgorithmKind {
+                match self {
+                    $(Algorithm::$name(_) => AlgorithmKind::$name,)*
+                }
+            }
+
+            /// Returns the state of a key never seen.
+            pub fn new_state(&self) -> LimitState {
+                match self {
+                    $(Algorithm::$name(_) => LimitState::$name(Default::default()),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::unpack`].
+            pub(super) fn unpack(&self, packed: Packed, now: Micros) -> LimitState {
+                match self {
+                    $(Algorithm::$name(limit) => LimitState::$name(limit.unpack(packed, now).into()),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so no
+            /// other method meets one; if one did, it would deny.
+            // The rare callers must not turn it into a call where `Plan::advance` has it inlined.
+            #[inline(always)]
+            pub(super) fn advance(&self, state: &mut LimitState, now: Micros) {
+                match self {
+                    $(Algorithm::$name(limit) => {
+                        if !matches!(state, LimitState::$name(_)) {
+                            *state = self.new_state();
+                        }
+                        if let LimitState::$name(state) = state {
+                            limit.advance(state, now);
+                        }
+                    })*
+                }
+            }
+        }
+
+        /// Evaluates an expression for an algorithm, whichever it is.
+        ///
+        /// - `each!(algorithm, limit => …)`: `limit` has the type of its parameters.
+        /// - `each!(algorithm, A(limit) => …)`: that type is called `A`.
+        /// - `each!((algorithm, state), (limit, state) => …, _ => …)`: with one state or several.
+        ///   The second expression is for states of other algorithms.
+        #[macro_export]
+        macro_rules! each {
+            (
+                ($d algorithm:expr, $d($d state:expr),+),
+                ($d limit:pat, $d($d own:pat),+) => $d body:expr,
+                _ => $d other:expr
+            ) => {
+                match $d algorithm {
+                    $(#[allow(unused_parens)]
+                    $crate::Algorithm::$name($d limit) => match ($d($d state),+) {
+                        ($d($crate::LimitState::$name($d own)),+) => $d body,
+                        _ => $d other,
+                    },)*
+                }
+            };
+            ($d algorithm:expr, $d kind:ident($d limit:pat) => $d body:expr) => {
+                match $d algorithm {
+                    $($crate::Algorithm::$name($d limit) => {
+                        type $d kind = $crate::$name;
+                        $d body
+                    })*
+                }
+            };
+            ($d algorithm:expr, $d limit:pat => $d body:expr) => {
+                match $d algorithm {
+                    $($crate::Algorithm::$name($d limit) => $d body,)*
+                }
+            };
+        }
+    };
+}
 
 // Each algorithm with its state. Large states are boxed, so that small ones stay small.
 define_algorithms! { $
@@ -36,4 +187,141 @@ define_algorithms! { $
     Concurrency => Box<concurrency::State>,
     /// The bucket of the Redis command `RL.REDUCE`; rule files cannot name it.
     ReduceBucket => reduce_bucket::State,
+}
+
+/// Declares methods that return a constant of the algorithm.
+macro_rules! constants {
+    ($($name:ident = $constant:ident: $type:ty;)*) => {
+        impl Algorithm {
+            $(pub(super) fn $name(&self) -> $type {
+                each!(self, A(_) => A::$constant)
+            })*
+        }
+    };
+}
+
+/// Declares methods that call that of the parameters.
+macro_rules! methods {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl Algorithm {
+            $(pub(super) fn $name(&self, $($argument: $type),*) -> $result {
+                each!(self, limit => limit.$name($($argument),*))
+            })*
+        }
+    };
+}
+
+/// Declares methods that call that of the parameters for a state. The value after `else` is for states
+/// of other algorithms.
+macro_rules! state_methods {
+    ($(
+        $(#[$attribute:meta])*
+        fn $name:ident($state:ident: $state_type:ty $(, $argument:ident: $type:ty)*) -> $result:ty,
+        else $other:expr;
+    )*) => {
+        impl Algorithm {
+            $($(#[$attribute])*
+            pub(super) fn $name(&self, $state: $state_type $(, $argument: $type)*) -> $result {
+                each!(
+                    (self, $state),
+                    (limit, $state) => limit.$name($state $(, $argument)*),
+                    _ => $other
+                )
+            })*
+        }
+    };
+}
+
+constants! {
+    packs = PACKS: bool;
+    counts_at_zero = COUNTS_AT_ZERO: bool;
+    answers_looks_if_n_is_zero = ANSWERS_LOOKS_IF_N_IS_ZERO: bool;
+    denial_covers_more_hits = DENIAL_COVERS_MORE_HITS: bool;
+    counts_in_flight = COUNTS_IN_FLIGHT: bool;
+    reset_recurs = RESET_RECURS: bool;
+    needs_expiry = NEEDS_EXPIRY: bool;
+}
+
+methods! {
+    fn repeats_denials(charge_denied: bool, alone: bool) -> bool;
+    fn hold_id() -> Option<&str>;
+    fn capacity(n: u32) -> u64;
+    fn window_end(t: Micros) -> Option<Micros>;
+    fn log_period() -> Option<Micros>;
+    fn longest_span() -> Option<Micros>;
+    fn write_text(text: &mut fmt::Formatter<'_>) -> fmt::Result;
+    fn write_shape(shape: &mut String) -> ();
+}
+
+state_methods! {
+    fn count(state: &LimitState, log: &HitLog, now: Micros, span: Micros) -> Option<SpanCount>, else None;
+    fn holds(state: &LimitState, now: Micros) -> Option<HoldLevels>, else None;
+    fn newest_window(state: &LimitState) -> Micros, else 0;
+    fn verdict(state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict, else Verdict::NEVER;
+    fn levels(state: &LimitState, log: &HitLog, now: Micros) -> Levels, else Levels::UNKNOWN;
+    fn room(state: &LimitState, log: &HitLog, now: Micros, hold: u64) -> u64, else 0;
+    // `Limit::add`, a second caller, must not turn it into a call where `Plan::take` has it inlined.
+    #[inline(always)]
+    fn charge(state: &mut LimitState, now: Micros, hits: Hits, charge_denied: bool) -> (), else ();
+    fn deny(state: &mut LimitState, now: Micros) -> (), else ();
+    fn undo(state: &mut LimitState, undo: &Undo) -> (), else ();
+    fn refund(state: &mut LimitState, now: Micros, hits: Hits) -> (), else ();
+}
+
+impl Algorithm {
+    /// Returns the name in rule files.
+    pub fn name(&self) -> &'static str {
+        each!(self, A(_) => A::NAME)
+    }
+
+    /// Returns whether callers read the tokens that a denial leaves. Otherwise a denied limit counts as
+    /// used up.
+    pub fn reports_tokens(&self) -> bool {
+        each!(self, A(_) => A::REPORTS_TOKENS)
+    }
+
+    /// Returns the bytes of a state in memory, besides those of hits that it keeps.
+    pub fn state_bytes(&self) -> usize {
+        each!(self, limit => limit.state_bytes())
+    }
+
+    /// Returns the bytes that a state keeps of each hit; 0 if it only counts them.
+    pub(super) fn hit_bytes(&self) -> u64 {
+        each!(self, A(limit) => if limit.keeps_hits() { A::HIT_BYTES } else { 0 })
+    }
+
+    /// See [`LimitAlgorithm::replica_share`].
+    pub(super) fn replica_share(&self, n: u32, replicas: u32) -> Algorithm {
+        each!(self, limit => limit.replica_share(n, replicas).into())
+    }
+
+    /// See [`LimitAlgorithm::with_numbers`].
+    pub(super) fn with_numbers(&self, change: NumbersChange) -> Result<Algorithm, NumbersError> {
+        each!(self, limit => limit.with_numbers(change).map(Algorithm::from))
+    }
+
+    /// See [`LimitAlgorithm::take_packed`]. The algorithm is that of the limit.
+    pub(super) fn take_packed(
+        &self,
+        limit: &Limit,
+        packed: &mut Packed,
+        now: Micros,
+        hits: Hits,
+    ) -> ChargeOutcome {
+        each!(self, algorithm => algorithm.take_packed(limit, packed, now, hits))
+    }
+
+    /// See [`LimitAlgorithm::undo_of`].
+    pub(super) fn undo_of(
+        &self,
+        before: &LimitState,
+        after: &LimitState,
+        now: Micros,
+    ) -> Option<Undo> {
+        each!(
+            (self, before, after),
+            (limit, before, after) => limit.undo_of(before, after, now),
+            _ => None
+        )
+    }
 }

@@ -12,19 +12,14 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod algorithm;
-#[macro_use]
 pub mod algorithms;
 pub mod calendar;
-mod dispatch;
 pub mod hit_log;
 mod numbers;
-mod packed;
 pub mod plan;
 mod saved;
 #[cfg(test)]
 mod tests;
-mod text;
-mod undo;
 mod unit;
 mod verdict;
 
@@ -35,15 +30,16 @@ pub use calendar::Calendar;
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
 pub use plan::{CountError, KeyState, LeasedHits, LimitReading, Op, Plan, State, UpTo};
-pub use plan::{Reservation, ReservationOp, Reserve, smallest_capacity};
+pub use plan::{Reservation, ReservationOp, Reserve, Undo, smallest_capacity};
 pub(crate) use saved::SavedNumbers;
 pub use saved::log_copy::{LogCopy, NextPart};
-pub use undo::Undo;
 pub use unit::Unit;
 pub use verdict::{
     ChargeOutcome, Decision, Fill, HoldLevels, Levels, NearLimit, NearLimits, ReservationResult,
     Source, SpanCount, Verdict,
 };
+
+use std::fmt;
 
 use hit_log::HitLog;
 
@@ -179,6 +175,18 @@ impl Limit {
         self.requests_per_unit > 0 || counts_at_zero
     }
 
+    /// Returns how full a state of the limit is.
+    #[inline]
+    fn fill(&self, levels: &Levels) -> Fill {
+        match levels.remaining {
+            // Denies with or without a state, so nothing is lost with it.
+            _ if self.requests_per_unit == 0 => Fill::Low,
+            0 => Fill::Full,
+            remaining if levels.used >= remaining => Fill::High,
+            _ => Fill::Low,
+        }
+    }
+
     /// Returns the bytes that a state keeps of single hits, if the limit is full.
     pub fn bytes_of_hits(&self) -> u64 {
         self.algorithm.hit_bytes() * u64::from(self.requests_per_unit)
@@ -191,6 +199,20 @@ impl Limit {
             algorithm: self.algorithm.replica_share(self.requests_per_unit, replicas),
             ..self.clone()
         }
+    }
+}
+
+/// `300 per 15 minutes`; `1 per hour, token_bucket of 10`.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.requests_per_unit;
+        match (self.unit, self.unit_multiplier) {
+            (None, _) => write!(f, "{n} at once")?,
+            (Some(unit), 1) => write!(f, "{n} per {}", unit.name())?,
+            (Some(unit), multiplier) => write!(f, "{n} per {multiplier} {}s", unit.name())?,
+        }
+        self.algorithm.write_text(f)?;
+        if self.shadow_mode { f.write_str(" (shadow)") } else { Ok(()) }
     }
 }
 

@@ -6,27 +6,21 @@
 
 mod charge;
 mod inspect;
-mod lease;
 mod op;
 mod reservation;
-mod reservation_op;
 mod state;
-mod undo;
-mod up_to;
 
 use std::hash::{DefaultHasher, Hasher};
 
-pub(super) use self::charge::fill;
+use self::charge::Advanced;
 pub use self::inspect::{CountError, KeyState, LeasedHits, LimitReading};
-pub use self::op::Op;
+pub use self::op::{Op, ReservationOp, Reserve, Undo, UpTo};
 #[cfg(test)]
 pub(crate) use self::reservation::KeyCounts;
 pub use self::reservation::Reservation;
-pub use self::reservation_op::{ReservationOp, Reserve};
 pub use self::state::State;
-pub use self::up_to::UpTo;
-use super::hit_log::LogBounds;
-use super::{Algorithm, ChargeOutcome, Decision, Limit, Micros, Packed, Unit, hash_hold_id};
+use super::hit_log::{HitLog, LogBounds};
+use super::{Algorithm, ChargeOutcome, Decision, Hits, Limit, Micros, Packed, Unit, hash_hold_id};
 
 /// The limits of a rule, ready to be charged.
 #[derive(Clone, Debug)]
@@ -75,7 +69,7 @@ impl Plan {
         let in_flight = |limit: &Limit| limit.algorithm.counts_in_flight();
         let concurrency = limits.iter().position(in_flight).map(|at| at as u8);
         Plan {
-            can_lease: lease::can_lease(&limits),
+            can_lease: can_lease(&limits),
             limits: limits.into(),
             shape_hash: hash(&shape),
             shape: shape.into(),
@@ -207,6 +201,23 @@ impl Plan {
         if self.continues { plan.reshaped(&self.shape) } else { plan }
     }
 
+    /// Returns the plan whose hits are charged only when they are asked for.
+    pub fn without_leases(self) -> Plan {
+        Plan { can_lease: false, ..self }
+    }
+
+    /// Returns whether hits may be charged early, to use them until the [end](Self::window_end) of the window.
+    pub fn can_lease(&self) -> bool {
+        self.can_lease
+    }
+
+    /// Returns the end of the earliest window, or sub-window, of `t`: hits that are charged at `t` count for
+    /// every request until then. `t` where some limit does not count by windows.
+    pub fn window_end(&self, t: Micros) -> Micros {
+        let ends = self.limits.iter().map(|limit| limit.algorithm.window_end(t).unwrap_or(t));
+        ends.min().unwrap_or(t)
+    }
+
     /// Checks `op` at `now` and charges. `hold` is the hold id for a concurrency limit.
     pub fn charge(
         &self,
@@ -227,7 +238,8 @@ impl Plan {
         hold: u64,
     ) -> ChargeOutcome {
         self.advance(state, now);
-        self.charge_states(&mut state.limits, &mut state.log, now, op, hold)
+        let (states, log) = (&mut *state.limits, &mut state.log);
+        Advanced { plan: self, states, log, now }.charge(op, hold)
     }
 
     /// Advances a state to `now`.
@@ -254,14 +266,46 @@ impl Plan {
         op: Op,
         hold: Option<&str>,
     ) -> ChargeOutcome {
-        let hold = hold.map_or(0, hash_hold_id);
-        match &*self.limits {
-            [limit] if limit.algorithm.packs() => {
-                limit.algorithm.charge_packed(limit, packed, now, (op, op.hits(hold)))
+        match (&*self.limits, op) {
+            // As it is most of what memory does, without the lists that several limits need.
+            ([limit], Op::Take(_)) if limit.algorithm.packs() => {
+                let hits = Hits { count: op.hits(), hold: hold.map_or(0, hash_hold_id) };
+                limit.algorithm.take_packed(limit, packed, now, hits)
             }
-            _ => self.charge_hashed(&mut State::default(), now, op, hold),
+            _ => self.charge_unpacked(packed, now, op, hold),
         }
     }
+
+    /// Unpacks a state, charges it, and packs it.
+    #[cold]
+    fn charge_unpacked(
+        &self,
+        packed: &mut Packed,
+        now: Micros,
+        op: Op,
+        hold: Option<&str>,
+    ) -> ChargeOutcome {
+        let limit = match &*self.limits {
+            [limit] if limit.algorithm.packs() => limit,
+            _ => return self.charge(&mut State::default(), now, op, hold),
+        };
+        let (mut states, mut log) = ([limit.algorithm.unpack(*packed, now)], HitLog::default());
+        limit.algorithm.advance(&mut states[0], now);
+        let mut advanced = Advanced { plan: self, states: &mut states, log: &mut log, now };
+        let outcome = advanced.charge(op, hold.map_or(0, hash_hold_id));
+        *packed = states[0].pack();
+        outcome
+    }
+}
+
+/// Returns whether hits may be charged to `limits` early: all of them count by windows, so that it does not
+/// matter when within a window they are charged, and whatever else they count and report stays the same.
+fn can_lease(limits: &[Limit]) -> bool {
+    let several = limits.len() > 1;
+    limits.iter().all(|limit| {
+        let charges_more = several && limit.charge_denied;
+        !limit.shadow_mode && !charges_more && limit.algorithm.window_end(0).is_some()
+    })
 }
 
 /// Returns the most hits that limits can allow at once: the smallest capacity of those that enforce, or of
@@ -276,4 +320,49 @@ fn hash(shape: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(shape.as_bytes());
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{BucketedWindow, Gcra, Limit, Plan, SECOND, SlidingWindow, Unit};
+
+    fn limit(algorithm: impl Into<crate::Algorithm>) -> Limit {
+        let minute = Limit::fixed_window(5, Unit::Minute, 1).unwrap();
+        Limit { algorithm: algorithm.into(), charge_denied: false, ..minute }
+    }
+
+    fn sliding() -> Limit {
+        limit(SlidingWindow { n: 5, period: 60 * SECOND })
+    }
+
+    #[test]
+    fn windows_can_be_leased_until_the_earliest_ends() {
+        let hour = Limit::fixed_window(5, Unit::Hour, 1).unwrap();
+        let ring = limit(BucketedWindow { n: 5, period: 60 * SECOND, buckets: 7 });
+        let hour_alone = Plan::new(vec![hour.clone()]);
+        assert!(hour.charge_denied && hour_alone.can_lease());
+        assert_eq!(hour_alone.window_end(1), 3_600 * SECOND);
+        let hour = Limit { charge_denied: false, ..hour };
+        let three = Plan::new(vec![hour, sliding(), ring]);
+        assert!(three.can_lease() && !three.clone().without_leases().can_lease());
+        let span = (60 * SECOND).div_ceil(7);
+        assert_eq!(three.window_end(0), span);
+        assert_eq!(three.window_end(span), 2 * span);
+        assert_eq!(three.window_end(59 * SECOND), 60 * SECOND);
+        assert_eq!(three.window_end(60 * SECOND), 7 * span);
+        assert_eq!(three.window_end(7 * span), 8 * span);
+    }
+
+    #[test]
+    fn other_plans_cannot_be_leased() {
+        let hour = Limit::fixed_window(5, Unit::Hour, 1).unwrap();
+        let gcra = limit(Gcra::new(5, 60 * SECOND, 5, 0).unwrap());
+        for limits in [
+            vec![gcra],
+            vec![hour, sliding()],
+            vec![Limit { shadow_mode: true, ..sliding() }, sliding()],
+        ] {
+            assert!(!Plan::new(limits).can_lease());
+        }
+    }
 }

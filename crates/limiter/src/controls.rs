@@ -12,10 +12,9 @@
 //! - `index`, `networks`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
 //! - `row`, `set`, `share`, `file`: the controls of this process and how they are merged and kept
 //! - `handle`, `metrics`: what operators use
-//! - `time`: times in JSON
+//! - `time`: the clock of controls, and times in JSON
 
 mod changes;
-mod clock;
 mod compiled;
 mod control;
 mod error;
@@ -36,7 +35,6 @@ mod snapshot;
 mod tests;
 mod time;
 
-pub use clock::ControlClock;
 pub use compiled::{CompiledControls, Effect};
 pub use control::{Action, Control, Draft, LimitChange};
 pub use error::{ControlError, ErrorKind, PlanError};
@@ -44,6 +42,7 @@ pub use handle::{Controls, Options, PutOptions, Written};
 pub use request::Expiry;
 pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};
+pub use time::ControlClock;
 
 /// The most controls.
 pub(crate) const MAX_CONTROLS: usize = 10_000;

@@ -6,7 +6,7 @@ mod near;
 #[cfg(test)]
 mod tests;
 
-pub use self::live::{LiveDescriptor, explain_live};
+pub use self::live::LiveDescriptor;
 
 use serde::{Deserialize, Serialize};
 

@@ -10,8 +10,7 @@ pub use json::{
 use std::slice;
 use std::time::Duration;
 
-use super::applied::{Applied, look_up};
-use super::charges::key;
+use super::applied::{Applied, look_up, state_key};
 use super::lookup::{KeyValues, Lookup};
 use super::{Descriptor, Limiter, Request};
 use crate::controls::ActiveView;
@@ -40,58 +39,60 @@ pub enum ResetError {
     Store(StoreError),
 }
 
-/// Looks up a descriptor as a request with it alone does, reads what it has counted, and counts the
-/// hits of the last `spans`. Changes nothing. Ends within `budget`.
-///
-/// # Errors
-///
-/// The descriptor's own limit is invalid; the error says why. Failures of the store are part of the
-/// result.
-pub async fn inspect<'s>(
-    limiter: &Limiter<impl States>,
-    active: impl Into<ActiveView<'s>>,
-    domain: &str,
-    descriptor: &Descriptor<'_>,
-    spans: &[Micros],
-    budget: Duration,
-) -> Result<Inspection<'s>, &'static str> {
-    let request = alone(domain, descriptor);
-    let mut key_values: KeyValues<'_> = None;
-    let lookup = look_up(active.into(), &request, &mut key_values).map_err(|(_, why)| why)?;
-    let state = match state_key(domain, &lookup) {
-        Some(key) => Some(limiter.store.read(key, spans, budget).await),
-        None => None,
-    };
-    Ok(Inspection {
-        domain: domain.to_owned(),
-        entries: OwnedEntry::copied(descriptor.entries.iter().copied()),
-        applied: applied(&request, &lookup, &limiter.options.key_prefix),
-        state,
-        spans: spans.to_vec(),
-    })
-}
-
-/// Looks up a descriptor as [`inspect`] does, and deletes what it has counted, if anything is. The next
-/// request starts over. Ends within `budget`. Returns what applies to the descriptor.
-///
-/// # Errors
-///
-/// The descriptor's own limit is invalid, or the store failed.
-pub async fn reset<'s>(
-    limiter: &Limiter<impl States>,
-    active: impl Into<ActiveView<'s>>,
-    domain: &str,
-    descriptor: &Descriptor<'_>,
-    budget: Duration,
-) -> Result<Applied<'s>, ResetError> {
-    let request = alone(domain, descriptor);
-    let mut key_values: KeyValues<'_> = None;
-    let lookup = look_up(active.into(), &request, &mut key_values);
-    let lookup = lookup.map_err(|(_, why)| ResetError::BadDescriptor(why))?;
-    if let Some(key) = state_key(domain, &lookup) {
-        limiter.store.reset(key, budget).await.map_err(ResetError::Store)?;
+impl<S: States> Limiter<S> {
+    /// Looks up a descriptor as a request with it alone does, reads what it has counted, and counts the
+    /// hits of the last `spans`. Changes nothing. Ends within `budget`.
+    ///
+    /// # Errors
+    ///
+    /// The descriptor's own limit is invalid; the error says why. Failures of the store are part of the
+    /// result.
+    pub async fn inspect<'s>(
+        &self,
+        active: impl Into<ActiveView<'s>>,
+        domain: &str,
+        descriptor: &Descriptor<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<Inspection<'s>, &'static str> {
+        let request = alone(domain, descriptor);
+        let mut key_values: KeyValues<'_> = None;
+        let lookup = look_up(active.into(), &request, &mut key_values).map_err(|(_, why)| why)?;
+        let state = match counted_key(domain, &lookup) {
+            Some(key) => Some(self.store.read(key, spans, budget).await),
+            None => None,
+        };
+        Ok(Inspection {
+            domain: domain.to_owned(),
+            entries: OwnedEntry::copied(descriptor.entries.iter().copied()),
+            applied: applied(&request, &lookup, &self.options.key_prefix),
+            state,
+            spans: spans.to_vec(),
+        })
     }
-    Ok(applied(&request, &lookup, &limiter.options.key_prefix))
+
+    /// Looks up a descriptor as [`inspect`](Self::inspect) does, and deletes what it has counted, if anything is.
+    /// The next request starts over. Ends within `budget`. Returns what applies to the descriptor.
+    ///
+    /// # Errors
+    ///
+    /// The descriptor's own limit is invalid, or the store failed.
+    pub async fn reset<'s>(
+        &self,
+        active: impl Into<ActiveView<'s>>,
+        domain: &str,
+        descriptor: &Descriptor<'_>,
+        budget: Duration,
+    ) -> Result<Applied<'s>, ResetError> {
+        let request = alone(domain, descriptor);
+        let mut key_values: KeyValues<'_> = None;
+        let lookup = look_up(active.into(), &request, &mut key_values);
+        let lookup = lookup.map_err(|(_, why)| ResetError::BadDescriptor(why))?;
+        if let Some(key) = counted_key(domain, &lookup) {
+            self.store.reset(key, budget).await.map_err(ResetError::Store)?;
+        }
+        Ok(applied(&request, &lookup, &self.options.key_prefix))
+    }
 }
 
 /// Returns a request with one descriptor.
@@ -101,12 +102,8 @@ fn alone<'r>(domain: &'r str, descriptor: &'r Descriptor<'r>) -> Request<'r> {
 }
 
 /// Returns the key that a request of one descriptor charges, if any.
-fn state_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey<'a>> {
-    let matched = lookup.matched.first()?;
-    let plan = matched.counted_plan()?;
-    let (key, id) = key(domain, matched, plan);
-    let (id, together) = (id.filter(|_| matched.reserves), lookup.is_together());
-    Some(StateKey { key, plan, together, id })
+fn counted_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey<'a>> {
+    state_key(domain, lookup, lookup.matched.first()?)
 }
 
 fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>, key_prefix: &str) -> Applied<'s> {

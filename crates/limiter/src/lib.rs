@@ -26,7 +26,6 @@ mod lookup;
 mod metrics;
 mod request;
 mod reserving;
-mod sample;
 mod spans;
 mod stats;
 mod statuses;
@@ -40,7 +39,7 @@ pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialSample, Denials, rule_id};
 pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState};
-pub use inspect::{Inspection, ReadState, ReservationState, ResetError, inspect, reset};
+pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use metrics::LimiterCounts;
 pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 

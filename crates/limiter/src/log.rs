@@ -2,10 +2,11 @@
 
 use std::fmt::{self, Write};
 use std::iter::zip;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use super::charges::{Answered, Decided};
 use super::lookup::Matched;
-use super::sample::Sample;
 use super::{RequestError, Status};
 use crate::controls::Effect;
 use weir_limit::{Limit, Op, ReservationOp, Source};
@@ -189,22 +190,28 @@ fn descriptor(entries: &[Entry<'_>]) -> String {
     text
 }
 
-/// Logs a sample of denied requests.
+/// Logs a sample of denied requests: the first of each second.
 #[derive(Debug)]
 pub(super) struct DenialLog {
-    sample: Sample,
+    per_second: u32,
+    start: Instant,
+    /// A second since the start, and below it in 32 bits the number that was logged in that second.
+    logged: AtomicU64,
+    /// Denials suppressed since the last one that was logged.
+    suppressed: AtomicU64,
 }
 
 impl DenialLog {
     /// Logs up to `per_second` denials; 0: none.
     pub fn new(per_second: u32) -> DenialLog {
-        DenialLog { sample: Sample::new(per_second) }
+        let (logged, suppressed) = Default::default();
+        DenialLog { per_second, start: Instant::now(), logged, suppressed }
     }
 
     /// Whether denials are logged at all.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.sample.is_on()
+        self.per_second > 0
     }
 
     /// Logs the denial of a request by the first descriptor that is over its limit.
@@ -214,11 +221,28 @@ impl DenialLog {
         if tracing::enabled!(tracing::Level::DEBUG) || !tracing::enabled!(tracing::Level::INFO) {
             return;
         }
-        let Some(suppressed) = self.sample.pass() else { return };
+        let second = self.start.elapsed().as_secs();
+        let Some(suppressed) = self.pass(second) else { return };
         let denied = zip(answered.descriptors(), statuses).find(|(_, status)| status.over_limit);
         if let Some(((matched, decided), _)) = denied {
             let line = line(answered, matched, decided, key_prefix);
             write_line!(info, "request denied", &line, "over_limit", suppressed,);
+        }
+    }
+
+    /// Returns the number suppressed since the last that was logged; none if this one is to be suppressed.
+    fn pass(&self, second: u64) -> Option<u64> {
+        let first = second << 32;
+        let counted = self.logged.fetch_update(Relaxed, Relaxed, |logged| {
+            let logged = logged.max(first);
+            (logged - first < u64::from(self.per_second)).then_some(logged + 1)
+        });
+        match counted {
+            Ok(_) => Some(self.suppressed.swap(0, Relaxed)),
+            Err(_) => {
+                self.suppressed.fetch_add(1, Relaxed);
+                None
+            }
         }
     }
 }
@@ -237,5 +261,17 @@ mod tests {
         assert!(text.starts_with(&format!("k={wanted},k={wanted},")) && text.ends_with(",…"));
         assert_eq!(text.matches("k=").count(), MAX_ENTRIES);
         assert_eq!(descriptor(&[("user", "ann"), ("path", "/a,b=c")]), "user=ann,path=/a,b=c");
+    }
+
+    #[test]
+    fn a_number_per_second_passes() {
+        let log = DenialLog::new(2);
+        let passed = |second| [(); 3].map(|()| log.pass(second));
+        assert_eq!(passed(0), [Some(0), Some(0), None]);
+        assert_eq!(passed(1), [Some(1), Some(0), None]);
+        assert_eq!(passed(7), [Some(1), Some(0), None]);
+        // Another thread may have read the clock before.
+        assert_eq!(passed(6), [None; 3]);
+        assert!(log.is_on() && !DenialLog::new(0).is_on());
     }
 }

@@ -89,7 +89,7 @@ impl<'s, 'r> Matched<'s, 'r> {
         match &self.effect {
             None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
             Some(Effect::Limit { plan, .. }) => Some(plan),
-            Some(Effect::Block { .. } | Effect::Allow { .. }) if self.op.is_refund() => {
+            Some(Effect::Block { .. } | Effect::Allow { .. }) if self.op.returns_hits() => {
                 self.plan_to_return()
             }
             Some(Effect::Block { .. } | Effect::Allow { .. }) => None,
@@ -122,7 +122,7 @@ impl<'s, 'r> Matched<'s, 'r> {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
         let (entries, returns_hits) = match self.reserves {
-            false => (self.descriptor.entries, self.op.is_refund()),
+            false => (self.descriptor.entries, self.op.returns_hits()),
             // Whatever the id.
             true => (self.split_id().0, self.settles()),
         };

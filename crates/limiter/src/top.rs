@@ -135,6 +135,22 @@ pub struct NearAdmission<'a> {
     pub reset_after: Micros,
 }
 
+impl Lists {
+    /// Records the limit that a key is near after a decision.
+    #[inline(never)]
+    fn record_near(
+        &mut self,
+        key: &Key<'_>,
+        recorded: &Recorded<'_>,
+        near: &NearAdmission<'_>,
+        at: Micros,
+    ) {
+        let NearAdmission { limit, name, used, n, reset_after } = *near;
+        let near = NearNow { limit: name, used, n, at, reset: at.saturating_add(reset_after) };
+        self.near.add(&key.of_limit(limit), recorded.rule, recorded.hits, &near);
+    }
+}
+
 impl Top {
     /// Returns empty lists.
     pub fn new(options: Options, clock: Arc<dyn Monotonic>) -> Top {
@@ -183,24 +199,8 @@ impl Top {
             Outcome::Admitted(near) => near,
         };
         for near in near {
-            self.record_near(lists, &key, rule, hits, near);
+            lists.record_near(&key, recorded, near, self.clock.monotonic());
         }
-    }
-
-    #[inline(never)]
-    fn record_near(
-        &self,
-        lists: &mut Lists,
-        key: &Key<'_>,
-        rule: &str,
-        hits: u64,
-        near: &NearAdmission<'_>,
-    ) {
-        let NearAdmission { limit, name, used, n, reset_after } = *near;
-        let key = key.of_limit(limit);
-        let at = self.clock.monotonic();
-        let near = NearNow { limit: name, used, n, at, reset: at.saturating_add(reset_after) };
-        lists.near.add(&key, rule, hits, &near);
     }
 
     /// Returns one list of all threads.
@@ -214,14 +214,14 @@ impl Top {
                 let copies = self.lists.iter().map(|Aligned(lists)| lists.lock().near.snapshot());
                 let merged = merge(copies.collect(), Near::combine);
                 let seconds = now.saturating_sub(self.started) / SECOND;
-                list::by_fraction(merged, query, seconds, &self.redaction, now)
+                TopList { seconds, ..list::by_fraction(merged, query, &self.redaction, now) }
             }
         }
     }
 
     fn counted(&self, list: usize, query: &Query<'_>) -> TopList {
         let (merged, seconds) = self.merged(list, query.window);
-        list::by_count(merged, query, seconds, &self.redaction)
+        TopList { seconds, ..list::by_count(merged, query, &self.redaction) }
     }
 
     /// Returns one list of all threads, and how many seconds it covers.

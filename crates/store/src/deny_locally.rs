@@ -232,5 +232,5 @@ fn is_charged_whole(batch: &Batch<'_>) -> bool {
 }
 
 fn is_refund(charge: &Charge<'_>) -> bool {
-    charge.op.is_refund()
+    charge.op.returns_hits()
 }

@@ -10,15 +10,21 @@
 //! holds, else constant. Guarantee: never more than `n` admitted and not yet released. Source:
 //! Stripe, "Scaling your API with rate limiters".
 
+mod counted;
+mod held;
+
 use std::collections::VecDeque;
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
+use self::counted::Counted;
+use self::held::Held;
+pub use self::held::Hold;
 use crate::hit_log::HitLog;
 use crate::{
     Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
-    SavedNumbers, Verdict, saved, wait,
+    SavedNumbers, Verdict,
 };
 
 /// The largest count of hits in flight: integers up to it are exact in every store.
@@ -39,40 +45,54 @@ impl Concurrency {
     pub const HOLD_BYTES: u64 = 24;
 }
 
-/// The hits in flight.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    count: u64,
-    /// When something was last taken or released.
-    last: Micros,
-    /// The holds with ids, in the order of their starts.
-    holds: VecDeque<Hold>,
+/// The hits in flight, with ids or without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    Counted(Counted),
+    Held(Held),
 }
 
-/// The hits held under one id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// The hash of the id: ids may be long.
-    pub id: u64,
-    pub start: Micros,
-    pub hits: u32,
+/// What differs between hits with ids and without.
+trait InFlight {
+    fn advance(&mut self, limit: &Concurrency, now: Micros);
+    fn verdict(&self, limit: &Concurrency, now: Micros, hits: Hits) -> Verdict;
+    fn levels(&self, limit: &Concurrency, now: Micros) -> Levels;
+    fn room(&self, limit: &Concurrency, hold: u64) -> u64;
+    fn charge(&mut self, now: Micros, hits: Hits);
+    fn refund(&mut self, now: Micros, hits: Hits);
+    fn holds(&self, limit: &Concurrency, now: Micros) -> HoldLevels;
+    fn save(&self, out: &mut Vec<u8>);
+}
+
+impl Default for State {
+    fn default() -> State {
+        State::Counted(Counted::default())
+    }
 }
 
 impl State {
     /// Returns the state of `count` hits in flight without ids, the last one taken or released at `last`.
     pub fn from_count(count: u64, last: Micros) -> State {
-        State { count, last, holds: VecDeque::new() }
-    }
-
-    /// Returns the hits held under an id.
-    fn held(&self, id: u64) -> u64 {
-        let of_id = self.holds.iter().filter(|hold| hold.id == id);
-        of_id.map(|hold| u64::from(hold.hits)).sum()
+        State::Counted(Counted { count, last })
     }
 
     /// Returns the state of holds in order of their starts.
     pub fn from_holds(holds: VecDeque<Hold>, last: Micros) -> State {
-        State { count: holds.iter().map(|hold| u64::from(hold.hits)).sum(), last, holds }
+        State::Held(Held::new(holds, last))
+    }
+
+    fn in_flight(&self) -> &dyn InFlight {
+        match self {
+            State::Counted(counted) => counted,
+            State::Held(held) => held,
+        }
+    }
+
+    fn in_flight_mut(&mut self) -> &mut dyn InFlight {
+        match self {
+            State::Counted(counted) => counted,
+            State::Held(held) => held,
+        }
     }
 }
 
@@ -95,107 +115,31 @@ impl LimitAlgorithm for Concurrency {
     const NEEDS_EXPIRY: bool = false;
 
     fn advance(&self, state: &mut State, now: Micros) {
-        if state.last > now.saturating_add(self.timeout) {
-            let back = state.last - now;
-            state.last = now;
-            state.holds.iter_mut().for_each(|hold| hold.start = hold.start.saturating_sub(back));
+        // A state without holds looks like a count.
+        if let (Some(_), State::Counted(counted)) = (&self.hold_id, &*state) {
+            *state = State::from_holds(VecDeque::new(), counted.last);
         }
-        let t = now.max(state.last);
-        if self.hold_id.is_none() {
-            if state.last.saturating_add(self.timeout) <= t {
-                state.count = 0;
-            }
-            return;
-        }
-        while let Some(hold) = state.holds.front()
-            && hold.start.saturating_add(self.timeout) <= t
-        {
-            state.count = state.count.saturating_sub(hold.hits.into());
-            state.holds.pop_front();
-        }
+        state.in_flight_mut().advance(self, now);
     }
 
     fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
-        let Hits { count, hold } = hits;
-        let (n, hits) = (u64::from(self.n), u64::from(count));
-        let others = state.count - state.held(hold);
-        let allowed = others + hits <= n;
-        if allowed || hits > n {
-            return Verdict { allowed, retry_after: None };
-        }
-        let mut over = others + hits - n;
-        let oldest = match self.hold_id {
-            None => Some(state.last),
-            Some(_) => state
-                .holds
-                .iter()
-                .filter(|other| other.id != hold)
-                .find(|hold| {
-                    over = over.saturating_sub(hold.hits.into());
-                    over == 0
-                })
-                .map(|hold| hold.start),
-        };
-        let retry = |start: Micros| wait(start.saturating_add(self.timeout), now);
-        Verdict { allowed, retry_after: oldest.map(retry) }
+        state.in_flight().verdict(self, now, hits)
     }
 
     fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
-        let newest = match self.hold_id {
-            None => state.last,
-            Some(_) => state.holds.back().map_or(0, |hold| hold.start),
-        };
-        Levels {
-            used: state.count,
-            remaining: u64::from(self.n).saturating_sub(state.count),
-            reset_after: match state.count {
-                0 => 0,
-                _ => wait(newest.saturating_add(self.timeout), now),
-            },
-            empty: state.count == 0,
-        }
+        state.in_flight().levels(self, now)
     }
 
-    /// Taking the same id again replaces its hold.
     fn room(&self, state: &State, _: &HitLog, _: Micros, hold: u64) -> u64 {
-        u64::from(self.n).saturating_sub(state.count - state.held(hold))
+        state.in_flight().room(self, hold)
     }
 
     fn charge(&self, state: &mut State, now: Micros, hits: Hits, _: bool) {
-        let Hits { count: hits, hold } = hits;
-        let t = now.max(state.last);
-        state.last = t;
-        if self.hold_id.is_some() {
-            let replaced = state.held(hold);
-            if replaced > 0 {
-                state.count -= replaced;
-                state.holds.retain(|other| other.id != hold);
-            }
-            state.holds.push_back(Hold { id: hold, start: t, hits });
-        }
-        state.count += u64::from(hits);
-        if self.hold_id.is_none() {
-            state.count = state.count.min(MAX_IN_FLIGHT);
-        }
+        state.in_flight_mut().charge(now, hits);
     }
 
     fn refund(&self, state: &mut State, now: Micros, hits: Hits) {
-        let Hits { count: hits, hold } = hits;
-        if self.hold_id.is_none() {
-            state.last = now.max(state.last);
-            state.count = state.count.saturating_sub(hits.into());
-            return;
-        }
-        let mut left = hits;
-        for held in state.holds.iter_mut().rev().filter(|held| held.id == hold) {
-            let back = left.min(held.hits);
-            held.hits -= back;
-            left -= back;
-            state.count -= u64::from(back);
-        }
-        if left < hits {
-            state.holds.retain(|held| held.hits > 0);
-        }
+        state.in_flight_mut().refund(now, hits);
     }
 
     /// Hits in flight end at any time, so a denial is never repeated.
@@ -208,18 +152,7 @@ impl LimitAlgorithm for Concurrency {
     }
 
     fn holds(&self, state: &State, now: Micros) -> Option<HoldLevels> {
-        let (ids, oldest) = match self.hold_id {
-            None => (None, state.last),
-            Some(_) => {
-                let oldest = state.holds.front().map_or(0, |hold| hold.start);
-                (Some(state.holds.len() as u64), oldest)
-            }
-        };
-        let expires_after = match state.count {
-            0 => 0,
-            _ => wait(oldest.saturating_add(self.timeout), now),
-        };
-        Some(HoldLevels { ids, hits: state.count, expires_after })
+        Some(state.in_flight().holds(self, now))
     }
 
     fn keeps_hits(&self) -> bool {
@@ -249,16 +182,7 @@ impl LimitAlgorithm for Concurrency {
     const TAG: u64 = 7;
 
     fn save(state: &State, out: &mut Vec<u8>) {
-        saved::put(out, state.last);
-        saved::put(out, state.holds.len() as u64);
-        if state.holds.is_empty() {
-            saved::put(out, state.count);
-        }
-        for hold in &state.holds {
-            saved::put(out, hold.id);
-            saved::put(out, hold.start);
-            saved::put(out, hold.hits.into());
-        }
+        state.in_flight().save(out);
     }
 
     fn restore(saved: &mut SavedNumbers<'_>) -> Option<State> {

@@ -4,81 +4,98 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::{Op, Plan};
+use super::{Op, Plan, ReservationOp, State, Undo, UpTo};
 use crate::hit_log::HitLog;
 use crate::{
-    ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, NearLimit, NearLimits,
+    ChargeOutcome, Decision, Fill, Hits, Limit, LimitState, Micros, NearLimit, NearLimits,
     ReservationResult, Source, Verdict,
 };
 
+/// The states of a plan's limits and their log, advanced to an instant.
+pub(super) struct Advanced<'a> {
+    pub plan: &'a Plan,
+    pub states: &'a mut [LimitState],
+    pub log: &'a mut HitLog,
+    pub now: Micros,
+}
+
 impl Plan {
-    /// Charges states that were advanced to `now`.
-    pub(super) fn charge_states(
+    /// Charges as [`charge`](Plan::charge) does, and returns what undoes it in limits with windows: nothing if
+    /// nothing was charged. Several parts are to be undone last to first, like several charges of a key.
+    pub fn charge_undoable(
         &self,
-        states: &mut [LimitState],
-        log: &mut HitLog,
+        state: &mut State,
         now: Micros,
         op: Op,
-        hold: u64,
-    ) -> ChargeOutcome {
+    ) -> (ChargeOutcome, Vec<Undo>) {
         match op {
-            Op::Take(_) => self.take::<true>(states, log, now, op.hits(hold)),
+            Op::Take(1..) | Op::UpTo(_) => {}
+            // What was reserved is cancelled by its id.
+            Op::Take(0) | Op::Refund(_) | Op::Undo(_) | Op::Add { .. } | Op::Reservation(_) => {
+                return (self.charge_hashed(state, now, op, 0), Vec::new());
+            }
+        }
+        self.advance(state, now);
+        let before = state.clone();
+        let outcome = self.charge_hashed(state, now, op, 0);
+        let mut undos: Vec<Undo> = Vec::new();
+        for (i, limit) in self.limits().iter().enumerate() {
+            let (before, after) = (before.limits().get(i), state.limits().get(i));
+            let undo = before
+                .zip(after)
+                .and_then(|(before, after)| limit.algorithm.undo_of(before, after, now));
+            let Some(undo) = undo else { continue };
+            match undos.iter_mut().find(|other| Undo { limits: 0, ..**other } == undo) {
+                Some(same) => same.limits |= 1 << i,
+                None => undos.push(Undo { limits: 1 << i, ..undo }),
+            }
+        }
+        (outcome, undos)
+    }
+}
+
+impl Advanced<'_> {
+    /// Charges the states. `hold` is the hash of the hold id.
+    pub(super) fn charge(&mut self, op: Op, hold: u64) -> ChargeOutcome {
+        match op {
+            Op::Take(_) => self.take::<true>(Hits { count: op.hits(), hold }),
             Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => {
-                self.charge_otherwise(states, log, now, op, hold)
+                self.charge_otherwise(op, hold)
             }
         }
     }
 
     /// Makes any operation but `Take`.
     #[cold]
-    fn charge_otherwise(
-        &self,
-        states: &mut [LimitState],
-        log: &mut HitLog,
-        now: Micros,
-        op: Op,
-        hold: u64,
-    ) -> ChargeOutcome {
-        let hits = op.hits(hold);
-        // Nothing is known of a reservation here.
-        let (op, reserves) = match op {
-            Op::Reservation(op) => (op.charge(None), true),
-            op => (op, false),
-        };
+    fn charge_otherwise(&mut self, op: Op, hold: u64) -> ChargeOutcome {
+        let hits = Hits { count: op.hits(), hold };
         match op {
-            Op::UpTo(up_to) if reserves => {
-                return self.up_to::<false>(states, log, now, up_to, hold);
-            }
-            Op::UpTo(up_to) => return self.up_to::<true>(states, log, now, up_to, hold),
-            Op::Add { limits, .. } => return self.add(states, log, now, hits, limits),
-            Op::Refund(_) => self.refund(states, log, now, hits),
-            Op::Undo(undo) => self.undo(states, &undo),
-            Op::Take(_) | Op::Reservation(_) => {
-                return self.take::<true>(states, log, now, hits);
-            }
+            Op::Take(_) => return self.take::<true>(hits),
+            Op::UpTo(up_to) => return self.up_to::<true>(up_to, hold),
+            Op::Add { limits, .. } => return self.add(hits, limits),
+            // Nothing is known of a reservation here.
+            Op::Reservation(op) => return self.charge_unreserved(op, hits),
+            Op::Refund(_) => self.refund(hits),
+            Op::Undo(undo) => self.undo(&undo),
         }
-        let used: Used = self.used(states, log, now);
-        self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used)
+        let used = self.used();
+        self.conclude(&[Verdict::ALLOWED; 16], &used)
     }
 
     /// Takes hits. What a limit denies is charged to it if that charges denied hits, unless
     /// `CHARGES_DENIED` is false.
-    pub(super) fn take<const CHARGES_DENIED: bool>(
-        &self,
-        states: &mut [LimitState],
-        log: &mut HitLog,
-        now: Micros,
-        hits: Hits,
-    ) -> ChargeOutcome {
-        let used = self.used(states, log, now);
+    fn take<const CHARGES_DENIED: bool>(&mut self, hits: Hits) -> ChargeOutcome {
+        let used = self.used();
+        let Advanced { plan, states, log, now } = self;
+        let now = *now;
         let mut verdicts = [Verdict::ALLOWED; 16];
         let mut allowed = true;
-        for ((limit, state), verdict) in self.limits.iter().zip(&*states).zip(&mut verdicts) {
+        for ((limit, state), verdict) in plan.limits.iter().zip(&**states).zip(&mut verdicts) {
             *verdict = limit.verdict(state, log, now, hits);
             allowed &= verdict.allowed || limit.shadow_mode;
         }
         if hits.count > 0 {
-            for ((limit, state), verdict) in self.limits.iter().zip(&mut *states).zip(&verdicts) {
+            for ((limit, state), verdict) in plan.limits.iter().zip(&mut **states).zip(&verdicts) {
                 // A limit in shadow mode charges what it would have admitted, so that it would deny
                 // what it will deny once it is enforced.
                 if allowed && verdict.allowed || CHARGES_DENIED && limit.charge_denied {
@@ -88,105 +105,124 @@ impl Plan {
                     limit.algorithm.deny(state, now);
                 }
             }
-            if let (true, Some(bounds)) = (allowed, &self.log_bounds) {
+            if let (true, Some(bounds)) = (allowed, &plan.log_bounds) {
                 log.charge(bounds, now, hits.count);
             }
         }
         if !allowed {
             // Charged denials and the restarted wait of a strict bucket make the wait longer.
-            for ((limit, state), verdict) in self.limits.iter().zip(&*states).zip(&mut verdicts) {
+            for ((limit, state), verdict) in plan.limits.iter().zip(&**states).zip(&mut verdicts) {
                 if !verdict.allowed {
                     verdict.retry_after = limit.verdict(state, log, now, hits).retry_after;
                 }
             }
         }
-        let mut outcome = self.conclude(states, log, now, &verdicts, &used);
-        if allowed && hits.count > 0 && !self.near_from.is_empty() {
-            let count = u64::from(hits.count);
-            self.add_near(states, log, now, (count, &used, u16::MAX), &mut outcome.decision);
+        let mut outcome = self.conclude(&verdicts, &used);
+        if allowed {
+            self.add_near(hits, &used, u16::MAX, &mut outcome.decision);
         }
         outcome
+    }
+
+    /// [Takes](Self::take) the hits that are granted, as if no more had been asked for.
+    #[cold]
+    fn up_to<const CHARGES_DENIED: bool>(&mut self, up_to: UpTo, hold: u64) -> ChargeOutcome {
+        let limits = self.plan.limits.iter().zip(&*self.states);
+        let enforced = limits.filter(|(limit, _)| !limit.shadow_mode);
+        let rooms = enforced.map(|(limit, state)| limit.room(state, self.log, self.now, hold));
+        let granted = up_to.granted(rooms);
+        if granted == Some(0) {
+            let used = self.used();
+            return self.conclude(&[Verdict::ALLOWED; 16], &used);
+        }
+        let count = granted.unwrap_or(up_to.least);
+        let mut outcome = self.take::<CHARGES_DENIED>(Hits { count, hold });
+        outcome.decision.granted = granted.unwrap_or(0);
+        outcome
+    }
+
+    /// Does what an operation on a reservation does if the id has none. What limits deny is not charged.
+    fn charge_unreserved(&mut self, op: ReservationOp, hits: Hits) -> ChargeOutcome {
+        match op.charge(None) {
+            Op::UpTo(up_to) => self.up_to::<false>(up_to, hits.hold),
+            Op::Add { limits, .. } => self.add(hits, limits),
+            _ => self.take::<true>(hits),
+        }
     }
 
     /// Charges hits to limits, one bit each, whatever they say.
     #[cold]
-    fn add(
-        &self,
-        states: &mut [LimitState],
-        log: &HitLog,
-        now: Micros,
-        hits: Hits,
-        limits: u16,
-    ) -> ChargeOutcome {
-        let used = self.used(states, log, now);
+    fn add(&mut self, hits: Hits, limits: u16) -> ChargeOutcome {
+        let used = self.used();
         if hits.count > 0 {
-            for (i, (limit, state)) in self.limits.iter().zip(&mut *states).enumerate() {
+            for (i, (limit, state)) in self.plan.limits.iter().zip(&mut *self.states).enumerate() {
                 if limits >> i & 1 > 0 {
-                    limit.add(state, now, hits);
+                    limit.add(state, self.now, hits);
                 }
             }
         }
-        let mut outcome = self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used);
-        if hits.count > 0 && !self.near_from.is_empty() {
-            let count = u64::from(hits.count);
-            self.add_near(states, log, now, (count, &used, limits), &mut outcome.decision);
-        }
+        let mut outcome = self.conclude(&[Verdict::ALLOWED; 16], &used);
+        self.add_near(hits, &used, limits, &mut outcome.decision);
         outcome
     }
 
     /// Refunds hits to every limit; in a rule with a concurrency limit, to that alone.
-    fn refund(&self, states: &mut [LimitState], log: &mut HitLog, now: Micros, hits: Hits) {
-        let in_flight_only = self.concurrency.is_some();
-        for (limit, state) in self.limits.iter().zip(states) {
+    fn refund(&mut self, hits: Hits) {
+        let in_flight_only = self.plan.concurrency.is_some();
+        for (limit, state) in self.plan.limits.iter().zip(&mut *self.states) {
             if !in_flight_only || limit.algorithm.counts_in_flight() {
-                limit.algorithm.refund(state, now, hits);
+                limit.algorithm.refund(state, self.now, hits);
             }
         }
         if !in_flight_only {
-            log.refund(hits.count);
+            self.log.refund(hits.count);
+        }
+    }
+
+    fn undo(&mut self, undo: &Undo) {
+        for (i, (limit, state)) in self.plan.limits.iter().zip(&mut *self.states).enumerate() {
+            if undo.has(i) {
+                limit.algorithm.undo(state, undo);
+            }
         }
     }
 
     /// Adds the limits that are near their n after hits: of those that may bind, and whose bit is set in
     /// `limits`, all but the binding one.
-    fn add_near(
-        &self,
-        states: &[LimitState],
-        log: &HitLog,
-        now: Micros,
-        (hits, used, limits): (u64, &Used, u16),
-        decision: &mut Decision,
-    ) {
-        let all_shadow = self.limits.iter().all(|limit| limit.shadow_mode);
-        for (i, (limit, near_from)) in self.limits.iter().zip(&self.near_from).enumerate() {
-            let used = used[i].saturating_add(hits);
+    #[inline(always)]
+    fn add_near(&self, hits: Hits, used: &Used, limits: u16, decision: &mut Decision) {
+        if hits.count > 0 && !self.plan.near_from.is_empty() {
+            self.find_near(hits, used, limits, decision);
+        }
+    }
+
+    fn find_near(&self, hits: Hits, used: &Used, limits: u16, decision: &mut Decision) {
+        let Plan { limits: all, near_from, .. } = self.plan;
+        let all_shadow = all.iter().all(|limit| limit.shadow_mode);
+        for (i, (limit, near_from)) in all.iter().zip(near_from).enumerate() {
+            let used = used[i].saturating_add(hits.count.into());
             let may_bind = (!limit.shadow_mode || all_shadow) && limits >> i & 1 > 0;
             if used >= *near_from && i != usize::from(decision.limit) && may_bind {
-                let reset_after = limit.levels(&states[i], log, now).reset_after;
+                let reset_after = limit.levels(&self.states[i], self.log, self.now).reset_after;
                 decision.near.push(NearLimit { limit: i as u8, used, reset_after });
             }
         }
     }
 
-    pub(super) fn used(&self, states: &[LimitState], log: &HitLog, now: Micros) -> Used {
-        let used = |(limit, state): (&Limit, &LimitState)| limit.levels(state, log, now).used;
-        self.limits.iter().zip(states).map(used).collect()
+    fn used(&self) -> Used {
+        let used =
+            |(limit, state): (&Limit, &LimitState)| limit.levels(state, self.log, self.now).used;
+        self.plan.limits.iter().zip(&*self.states).map(used).collect()
     }
 
     /// Finds the binding limit and builds the outcome.
-    pub(super) fn conclude(
-        &self,
-        states: &[LimitState],
-        log: &HitLog,
-        now: Micros,
-        verdicts: &[Verdict; 16],
-        used: &Used,
-    ) -> ChargeOutcome {
-        let all_shadow = self.limits.iter().all(|limit| limit.shadow_mode);
+    fn conclude(&self, verdicts: &[Verdict; 16], used: &Used) -> ChargeOutcome {
+        let Advanced { plan, states, log, now } = self;
+        let all_shadow = plan.limits.iter().all(|limit| limit.shadow_mode);
         let mut best: Option<(Binding, Decision)> = None;
         let (mut would_deny, mut expires, mut fill) = (0, 0, Fill::Low);
-        for (i, (limit, state)) in self.limits.iter().zip(states).enumerate() {
-            let levels = limit.levels(state, log, now);
+        for (i, (limit, state)) in plan.limits.iter().zip(&**states).enumerate() {
+            let levels = limit.levels(state, log, *now);
             if !levels.empty {
                 expires = expires.max(now.saturating_add(levels.reset_after));
             }
@@ -197,7 +233,7 @@ impl Plan {
                     continue;
                 }
             }
-            fill = fill.max(self::fill(limit, &levels));
+            fill = fill.max(limit.fill(&levels));
             let allowed = allowed || limit.shadow_mode;
             let binding = match allowed {
                 false => Binding::Denies(retry_after.unwrap_or(Micros::MAX)),
@@ -230,19 +266,8 @@ impl Plan {
     }
 }
 
-/// How full the state of a limit is.
-pub(crate) fn fill(limit: &Limit, levels: &Levels) -> Fill {
-    match levels.remaining {
-        // Denies with or without a state, so nothing is lost with it.
-        _ if limit.requests_per_unit == 0 => Fill::Low,
-        0 => Fill::Full,
-        remaining if levels.used >= remaining => Fill::High,
-        _ => Fill::Low,
-    }
-}
-
 /// The hits each limit had counted before a charge.
-pub(super) type Used = SmallVec<[u64; 4]>;
+type Used = SmallVec<[u64; 4]>;
 
 /// The order that selects the binding limit: the greatest binds.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

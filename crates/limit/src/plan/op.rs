@@ -1,7 +1,22 @@
-//! The operation of a charge.
+//! The operations of a charge, and what is known of each before it is made and after.
+//!
+//! | Operation | [asks](Op::asks) | [takes](Op::takes) | [charged](Op::charged) | [returns hits](Op::returns_hits) | [unconditional](Op::is_unconditional) |
+//! | --- | --- | --- | --- | --- | --- |
+//! | `Take` | its hits, 0 for a look | its hits | its hits | no | no |
+//! | `UpTo` | its least, unless 0 | its most | what was granted; denied, its least | no | no |
+//! | `Add` | nothing | its hits | its hits | no | yes |
+//! | `Refund`, `Undo` | nothing | nothing | nothing | yes | yes |
+//! | `Reserve` | its least | its most | what was granted; denied, its least | no | no |
+//! | `ReserveOnce`, `SettleOrReserve` of 0 hits | its least | its most | what was granted; denied, its least | where it settles | where it settles |
+//! | `SettleOrReserve` of hits, `Settle` | nothing | its hits | what was added | yes | yes |
+//! | `SettleKnown` | nothing | 0 | what was added | yes | yes |
+//! | `Cancel` | nothing | nothing | nothing | yes | yes |
+//!
+//! Hits that it asks for may be denied. What is unconditional is made even if its batch is denied as a whole.
 
-use super::{ReservationOp, Reserve, UpTo};
-use crate::{Decision, Hits, Undo};
+use std::num::NonZeroU32;
+
+use crate::{Decision, Micros};
 
 /// The operation of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,19 +50,29 @@ pub enum Op {
 }
 
 impl Op {
-    /// The hits, which saturate, with the hash of their hold id; of an `UpTo` the least.
-    pub(crate) fn hits(self, hold: u64) -> Hits {
-        let count = match self {
+    /// The hits to charge, which saturate; of an `UpTo` the least.
+    pub(crate) fn hits(self) -> u32 {
+        match self {
             Op::Take(count) | Op::Refund(count) => u32::try_from(count).unwrap_or(u32::MAX),
             Op::Undo(undo) => undo.hits,
             Op::UpTo(up_to) => up_to.least,
             Op::Add { hits, .. } => hits,
             Op::Reservation(op) => op.hits(),
-        };
-        Hits { count, hold }
+        }
     }
 
-    /// Returns the most hits to take: 0 for a look, none if hits are refunded or undone.
+    /// Returns the hits for which limits are asked, and which they may deny: 0 for a look, none if it is
+    /// always allowed.
+    pub fn asks(self) -> Option<u64> {
+        match self {
+            Op::Take(hits) => Some(hits),
+            Op::UpTo(up_to) => (up_to.least > 0).then_some(up_to.least.into()),
+            Op::Reservation(op) => op.reserve().map(|reserve| reserve.least.into()),
+            Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => None,
+        }
+    }
+
+    /// Returns the most hits to take: 0 for a look, none if hits are refunded, undone or cancelled.
     #[inline]
     pub fn takes(self) -> Option<u64> {
         match self {
@@ -74,12 +99,10 @@ impl Op {
     #[cold]
     fn charged_otherwise(self, decision: &Decision) -> u64 {
         match self {
+            Op::UpTo(_) | Op::Reservation(_) if decision.allowed => decision.granted.into(),
+            Op::UpTo(_) | Op::Reservation(_) => self.asks().unwrap_or(0),
             Op::Take(hits) => hits,
-            Op::UpTo(_) if decision.allowed => decision.granted.into(),
-            Op::UpTo(up_to) => up_to.least.into(),
             Op::Add { hits, .. } => hits.into(),
-            Op::Reservation(_) if decision.allowed => decision.granted.into(),
-            Op::Reservation(op) => op.reserve().map_or(0, |reserve| reserve.least.into()),
             Op::Refund(_) | Op::Undo(_) => 0,
         }
     }
@@ -87,59 +110,161 @@ impl Op {
     /// Returns whether it has only looked, by its decision: an `UpTo` that was granted nothing has.
     #[inline]
     pub fn is_look(self, decision: &Decision) -> bool {
-        match self {
-            Op::Take(hits) => hits == 0,
-            _ => self.is_other_look(decision),
-        }
+        self.charged(decision) == 0 && !self.returns_hits()
     }
 
-    #[cold]
-    fn is_other_look(self, decision: &Decision) -> bool {
-        match self {
-            Op::UpTo(_) => decision.allowed && decision.granted == 0,
-            Op::Take(hits) => hits == 0,
-            Op::Add { hits, .. } => hits == 0,
-            Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => false,
-        }
-    }
-
-    /// Returns the hits for which limits are asked, and which they may deny: 0 for a look, none if it is
-    /// always allowed.
-    pub fn asks(self) -> Option<u64> {
-        match self {
-            Op::Take(hits) => Some(hits),
-            Op::UpTo(up_to) => (up_to.least > 0).then_some(up_to.least.into()),
-            Op::Reservation(op) => op.reserve().map(|reserve| reserve.least.into()),
-            Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => None,
-        }
-    }
-
-    /// Returns whether what an id has reserved decides, which only the store knows.
+    /// Returns whether hits may be refunded, undone or settled. Only the store knows if an id has hits to settle.
     #[inline]
-    pub fn may_settle(self) -> bool {
-        match self {
-            Op::Reservation(ReservationOp::Reserve(_)) => false,
-            Op::Reservation(_) => true,
-            Op::Take(_) | Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) => false,
-        }
-    }
-
-    /// Returns whether hits may be refunded, undone or settled.
-    pub fn is_refund(self) -> bool {
+    pub fn returns_hits(self) -> bool {
         match self {
             Op::Take(_) | Op::UpTo(_) | Op::Add { .. } => false,
+            Op::Reservation(op) => !matches!(op, ReservationOp::Reserve(_)),
             Op::Refund(_) | Op::Undo(_) => true,
-            Op::Reservation(_) => self.may_settle(),
         }
     }
 
     /// Returns whether it is made even if its batch is denied as a whole. A `SettleOrReserve` without hits
     /// is, where it settles.
     pub fn is_unconditional(self) -> bool {
+        self.asks().is_none() && !matches!(self, Op::UpTo(_))
+    }
+}
+
+/// The hits of an [`Op::UpTo`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpTo {
+    /// The hits without which nothing is taken.
+    pub least: u32,
+    /// The most hits to take; `least` if it is less.
+    pub most: u32,
+    /// Of what the limits have left after `least`, at most one part of this number is taken, and none of
+    /// fewer hits than this: not `share - 1` or fewer of the last hits.
+    pub share: NonZeroU32,
+}
+
+impl UpTo {
+    /// Returns the hits to take by the room of each limit that enforces, which is the largest number
+    /// of hits that it allows; none if one of them denies `least`.
+    pub(crate) fn granted(self, mut rooms: impl Iterator<Item = u64>) -> Option<u32> {
+        let (least, share) = (u64::from(self.least), u64::from(self.share.get()));
+        let part =
+            rooms.try_fold(u64::MAX, |part, room| Some(part.min(room.checked_sub(least)? / share)));
+        let most = u64::from(self.most).saturating_sub(least);
+        let more = most.min(part.map(|part| if part < share { 0 } else { part })?);
+        Some(u32::try_from(least + more).unwrap_or(u32::MAX))
+    }
+}
+
+/// What undoes a charge, or the part of it that some limits of a plan have in common.
+///
+/// So leases and reservations return hits that were not used. Unlike a client's refund, which is newest first,
+/// an undo touches only the limits that charged the hits, and only where these hits still count: in the window
+/// or sub-window of their time, for `sliding_window` also when it is the previous one. It is made at most once,
+/// and by the plan that charged. Limits without windows ignore it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undo {
+    /// The hits that were added, or the part of them to undo. Less than those of the charge where a
+    /// count was full.
+    pub hits: u32,
+    /// The time that they count for: that of the charge, or the newest of the state if the clock stepped
+    /// back behind it.
+    pub taken: Micros,
+    /// The limits that charged them, one bit each.
+    pub limits: u16,
+}
+
+impl Undo {
+    /// Returns the undo of hits added for a time; none if nothing was added.
+    pub(crate) fn new(hits: u64, taken: Micros) -> Option<Undo> {
+        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+        (hits > 0).then_some(Undo { hits, taken, limits: 0 })
+    }
+
+    pub(super) fn has(&self, limit: usize) -> bool {
+        self.limits >> limit & 1 > 0
+    }
+}
+
+/// What is done about the hits that an id has reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationOp {
+    /// Takes hits as [`Op::UpTo`] does, and reserves those that were granted. Denied hits are
+    /// never charged, whatever the limits say.
+    Reserve(Reserve),
+    /// Reserves, unless the id has a reservation; then nothing happens. One of the same tag was made by the
+    /// same request.
+    ReserveOnce(Reserve, u16),
+    /// Settles a reservation with the hits that were used; always allowed. An id with several
+    /// reservations settles an equal part of their sum. Without a reservation the hits are charged, as by
+    /// [`Op::Add`].
+    Settle(u32),
+    /// Settles a reservation as [`Settle`](Self::Settle) does. Without one nothing happens.
+    SettleKnown(u32),
+    /// Settles, if the id has a reservation. Else reserves if there are no hits, and charges them if
+    /// there are.
+    SettleOrReserve(u32, Reserve),
+    /// Returns hits that one reservation was granted; always allowed. Without a reservation nothing
+    /// happens.
+    Cancel(u32),
+}
+
+/// The hits to reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// The hits without which nothing is reserved; at least 1.
+    pub least: u32,
+    /// The most hits to reserve.
+    pub most: u32,
+    /// The seconds within which they can be settled.
+    pub timeout: u32,
+}
+
+impl ReservationOp {
+    /// The hits that are charged without a reservation; of what is reserved the least.
+    #[cold]
+    pub(super) fn hits(self) -> u32 {
         match self {
-            Op::Reservation(op) => op.reserve().is_none(),
-            Op::Take(_) | Op::UpTo(_) => false,
-            Op::Refund(_) | Op::Undo(_) | Op::Add { .. } => true,
+            ReservationOp::Settle(hits) | ReservationOp::SettleOrReserve(hits @ 1.., _) => hits,
+            ReservationOp::Reserve(reserve)
+            | ReservationOp::ReserveOnce(reserve, _)
+            | ReservationOp::SettleOrReserve(0, reserve) => reserve.least,
+            ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => 0,
+        }
+    }
+
+    /// Returns what to reserve, if anything: an id with a reservation may settle instead.
+    pub fn reserve(self) -> Option<Reserve> {
+        match self {
+            ReservationOp::Reserve(reserve)
+            | ReservationOp::ReserveOnce(reserve, _)
+            | ReservationOp::SettleOrReserve(0, reserve) => Some(reserve),
+            ReservationOp::SettleOrReserve(..)
+            | ReservationOp::Settle(_)
+            | ReservationOp::SettleKnown(_)
+            | ReservationOp::Cancel(_) => None,
+        }
+    }
+
+    /// Returns the operation with other hits to reserve, if it may reserve some.
+    pub fn with_reserve(self, change: impl FnOnce(Reserve) -> Reserve) -> ReservationOp {
+        match self {
+            ReservationOp::Reserve(reserve) => ReservationOp::Reserve(change(reserve)),
+            ReservationOp::ReserveOnce(reserve, tag) => {
+                ReservationOp::ReserveOnce(change(reserve), tag)
+            }
+            ReservationOp::SettleOrReserve(hits, reserve) => {
+                ReservationOp::SettleOrReserve(hits, change(reserve))
+            }
+            ReservationOp::Settle(_) | ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
+                self
+            }
+        }
+    }
+
+    pub(super) fn tag(self) -> u16 {
+        match self {
+            ReservationOp::ReserveOnce(_, tag) => tag,
+            _ => 0,
         }
     }
 }

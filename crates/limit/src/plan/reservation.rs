@@ -6,10 +6,8 @@
 
 use std::num::NonZeroU32;
 
-use super::{Op, Plan, ReservationOp, Reserve, State};
-use crate::{
-    ChargeOutcome, Decision, Limit, Micros, Packed, ReservationResult, SECOND, Undo, UpTo,
-};
+use super::{Op, Plan, ReservationOp, Reserve, State, Undo, UpTo};
+use crate::{ChargeOutcome, Limit, Micros, Packed, ReservationResult, SECOND};
 
 /// The hits that are reserved under an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +126,18 @@ impl Reservation {
         }
     }
 
+    /// Returns what is reserved with another reservation of the same id.
+    fn with(self, other: Reservation) -> Reservation {
+        Reservation {
+            hits: self.hits.saturating_add(other.hits),
+            count: self.count + 1,
+            limits: self.limits & other.limits,
+            taken: self.taken.min(other.taken),
+            lapses: self.lapses.max(other.lapses),
+            tag: other.tag,
+        }
+    }
+
     /// Returns what is left without one reservation of some hits.
     fn without(self, hits: u32) -> Option<Reservation> {
         let count = self.count.checked_sub(1).filter(|count| *count > 0)?;
@@ -170,9 +180,23 @@ impl Plan {
                     return outcome;
                 };
                 decision.reservation = ReservationResult::Reserved;
-                let times = self.times(counts, now);
-                let reserved = self.reserved(before, reserve, decision, times, now);
-                Some(Reservation { tag: op.tag(), ..reserved })
+                let (newest, taken) = self.times(counts, now);
+                let timeout = u64::from(reserve.timeout) * SECOND;
+                let reserved = Reservation {
+                    hits: decision.granted,
+                    count: 1,
+                    limits: ((1_u32 << self.limits.len()) - 1) as u16 & !decision.would_deny,
+                    taken,
+                    lapses: now.saturating_add(timeout).div_ceil(SECOND).saturating_mul(SECOND),
+                    tag: op.tag(),
+                };
+                // Once a window has changed since the first, what it had reserved before stays charged.
+                let counts_too =
+                    |before: &Reservation| newest <= before.taken && before.count < u16::MAX;
+                Some(match before.filter(counts_too) {
+                    Some(before) => before.with(reserved),
+                    None => reserved,
+                })
             }
             (_, Some(before), ReservationOp::ReserveOnce(_, tag)) => {
                 let is_same = before.count == 1 && before.tag == tag;
@@ -218,32 +242,6 @@ impl Plan {
             });
         }
         (newest, taken)
-    }
-
-    /// Returns the reservation of an id that was granted hits. Once a window has changed since the
-    /// first, what it had reserved before stays charged.
-    fn reserved(
-        &self,
-        before: Option<Reservation>,
-        reserve: Reserve,
-        decision: &Decision,
-        (newest, taken): (Micros, Micros),
-        now: Micros,
-    ) -> Reservation {
-        let after = now.saturating_add(u64::from(reserve.timeout) * SECOND);
-        let lapses = after.div_ceil(SECOND).saturating_mul(SECOND);
-        let limits = ((1_u32 << self.limits.len()) - 1) as u16 & !decision.would_deny;
-        match before.filter(|before| newest <= before.taken && before.count < u16::MAX) {
-            Some(before) => Reservation {
-                hits: before.hits.saturating_add(decision.granted),
-                count: before.count + 1,
-                limits: before.limits & limits,
-                taken: before.taken.min(taken),
-                lapses: before.lapses.max(lapses),
-                tag: 0,
-            },
-            None => Reservation { hits: decision.granted, count: 1, limits, taken, lapses, tag: 0 },
-        }
     }
 }
 

@@ -208,7 +208,7 @@ impl Controls {
         check_id(&id)?;
         let rules = self.active.rules_by_key();
         let now = self.now();
-        let (mut control, matches) = self.control(id, draft, expiry, &rules, now);
+        let (mut control, matches) = self.with_end(draft.into_control(id, now), expiry, &rules);
         let effects = check(&control, &matches, now, options.force)?;
         let mut warnings = names_unknown_to(rules.rules().clone(), &control).await;
         warnings.extend(not_networks(&control));
@@ -263,18 +263,16 @@ impl Controls {
         Ok(Written { control, shared, kept, rules: Vec::new(), warnings: Vec::new() })
     }
 
-    /// Makes the control of a draft.
-    fn control(
+    /// Gives a new control its end. Returns which rules it matches, too.
+    fn with_end(
         &self,
-        id: String,
-        draft: Draft,
+        mut control: Control,
         expiry: Expiry,
         rules: &RulesByKey,
-        now: Micros,
     ) -> (Control, RuleMatches) {
-        let mut control = draft.into_control(id, now);
         let matches = match_rules(&control, rules, self.active.max_log_bytes());
-        let after = |time: Micros| Some(now.saturating_add(time));
+        let at = control.at;
+        let after = |time: Micros| Some(at.saturating_add(time));
         control.until = match expiry {
             Expiry::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
             Expiry::Until(until) => Some(until),

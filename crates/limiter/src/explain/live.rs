@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Explained, ExplainedDescriptor, explain};
 use crate::controls::ActiveView;
-use crate::{Descriptor, Limiter, ReadState, Request, inspect};
+use crate::{Descriptor, Limiter, ReadState, Request};
 use weir_common::entry::Entry;
 use weir_store::States;
 
@@ -22,47 +22,51 @@ pub struct LiveDescriptor {
     pub state: Option<ReadState>,
 }
 
-/// Explains a request with these descriptors, and reads what the key of each has counted. Changes
-/// nothing. Ends within `budget`.
-///
-/// A handler parses each parameter `descriptor` as a
-/// [`DescriptorArg`](weir_common::descriptor::DescriptorArg), whose error is one for the client, and passes
-/// the entries of all.
-///
-/// # Errors
-///
-/// The domain is empty, or there are no descriptors or too many; the error is one for the client.
-/// Failures of the store are part of the result.
-pub async fn explain_live<'s>(
-    limiter: &Limiter<impl States>,
-    active: impl Into<ActiveView<'s>>,
-    domain: &str,
-    descriptors: &[Vec<Entry<'_>>],
-    budget: Duration,
-) -> Result<Explained<LiveDescriptor>, String> {
-    let (active, end) = (active.into(), Instant::now() + budget);
-    if domain.is_empty() {
-        return Err("the domain is empty".to_owned());
+impl<S: States> Limiter<S> {
+    /// Explains a request with these descriptors, and reads what the key of each has counted. Changes
+    /// nothing. Ends within `budget`.
+    ///
+    /// A handler parses each parameter `descriptor` as a
+    /// [`DescriptorArg`](weir_common::descriptor::DescriptorArg), whose error is one for the client, and passes
+    /// the entries of all.
+    ///
+    /// # Errors
+    ///
+    /// The domain is empty, or there are no descriptors or too many; the error is one for the client.
+    /// Failures of the store are part of the result.
+    pub async fn explain<'s>(
+        &self,
+        active: impl Into<ActiveView<'s>>,
+        domain: &str,
+        descriptors: &[Vec<Entry<'_>>],
+        budget: Duration,
+    ) -> Result<Explained<LiveDescriptor>, String> {
+        let (active, end) = (active.into(), Instant::now() + budget);
+        if domain.is_empty() {
+            return Err("the domain is empty".to_owned());
+        }
+        if !(1..=MAX_DESCRIPTORS).contains(&descriptors.len()) {
+            let count = descriptors.len();
+            return Err(format!("there are {count} descriptors: write 1 to {MAX_DESCRIPTORS}"));
+        }
+        let descriptors: Vec<Descriptor<'_>> = descriptors
+            .iter()
+            .map(|entries| Descriptor { entries, ..Descriptor::default() })
+            .collect();
+        let request = Request { domain, descriptors: &descriptors, ..Request::default() };
+        let Explained { domain, descriptors: explained } =
+            explain(active, &request, &self.options.key_prefix)?;
+        let mut live = Vec::with_capacity(explained.len());
+        for (descriptor, explained) in std::iter::zip(&descriptors, explained) {
+            let rest = end.saturating_duration_since(Instant::now());
+            let state = match explained.key {
+                Some(_) => {
+                    Some(self.inspect(active, &domain, descriptor, &[], rest).await?.describe())
+                }
+                None => None,
+            };
+            live.push(LiveDescriptor { explained, state });
+        }
+        Ok(Explained { domain, descriptors: live })
     }
-    if !(1..=MAX_DESCRIPTORS).contains(&descriptors.len()) {
-        let count = descriptors.len();
-        return Err(format!("there are {count} descriptors: write 1 to {MAX_DESCRIPTORS}"));
-    }
-    let descriptors: Vec<Descriptor<'_>> =
-        descriptors.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
-    let request = Request { domain, descriptors: &descriptors, ..Request::default() };
-    let Explained { domain, descriptors: explained } =
-        explain(active, &request, &limiter.options.key_prefix)?;
-    let mut live = Vec::with_capacity(explained.len());
-    for (descriptor, explained) in std::iter::zip(&descriptors, explained) {
-        let rest = end.saturating_duration_since(Instant::now());
-        let state = match explained.key {
-            Some(_) => {
-                Some(inspect(limiter, active, &domain, descriptor, &[], rest).await?.describe())
-            }
-            None => None,
-        };
-        live.push(LiveDescriptor { explained, state });
-    }
-    Ok(Explained { domain, descriptors: live })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::super::Limiter;
-use super::live::{MAX_DESCRIPTORS, explain_live};
+use super::live::MAX_DESCRIPTORS;
 use crate::controls::{ActiveRules, Control};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;
@@ -41,7 +41,7 @@ async fn explained(domain: &str, descriptors: &[&[(&str, &str)]]) -> Result<Valu
     let store = MemoryStore::new(Arc::new(ManualClock::new(1_700_049_600 * SECOND)), 1_000);
     let limiter = Limiter::new(store, crate::Options::default());
     let view = &**snapshot.as_ref().unwrap();
-    let explained = explain_live(&limiter, view, domain, &descriptors, BUDGET).await?;
+    let explained = limiter.explain(view, domain, &descriptors, BUDGET).await?;
     Ok(serde_json::to_value(explained).unwrap())
 }
 

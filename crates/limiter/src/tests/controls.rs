@@ -342,7 +342,7 @@ async fn operators_see_the_control_and_the_limits_of_a_key() {
     let seen = async || {
         let snapshot = bench.active.load();
         let snapshot = snapshot.as_deref().unwrap();
-        let seen = inspect(limiter, snapshot, "d", &descriptor, &[], budget).await.unwrap();
+        let seen = limiter.inspect(snapshot, "d", &descriptor, &[], budget).await.unwrap();
         let seen = seen.describe().state;
         let action = seen.control.unwrap().action;
         (action, seen.limits[0].n, seen.limits[0].used.unwrap())
@@ -354,7 +354,7 @@ async fn operators_see_the_control_and_the_limits_of_a_key() {
     }
     bench.active.set_controls(vec![Arc::new(control("d", &x, Action::Block))]);
     let snapshot = bench.active.load();
-    let applied = reset(limiter, snapshot.as_deref().unwrap(), "d", &descriptor, budget).await;
+    let applied = limiter.reset(snapshot.as_deref().unwrap(), "d", &descriptor, budget).await;
     assert!(matches!(applied.unwrap().effect, Some(Effect::Block { .. })));
     assert_eq!(seen().await, (Action::Block, 2, 0));
 }

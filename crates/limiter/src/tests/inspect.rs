@@ -35,13 +35,13 @@ impl Bench {
     ) -> Inspection<'_> {
         let descriptor = Descriptor { entries, limit, ..Default::default() };
         let (limiter, rules) = (&self.limiter, &self.rules);
-        inspect(limiter, rules, "d", &descriptor, spans, BUDGET).await.unwrap()
+        limiter.inspect(rules, "d", &descriptor, spans, BUDGET).await.unwrap()
     }
 
     async fn reset(&self, entries: &[Entry<'_>]) -> Applied<'_> {
         let descriptor = Descriptor { entries, ..Default::default() };
         let (limiter, rules) = (&self.limiter, &self.rules);
-        reset(limiter, rules, "d", &descriptor, BUDGET).await.unwrap()
+        limiter.reset(rules, "d", &descriptor, BUDGET).await.unwrap()
     }
 }
 
@@ -132,7 +132,7 @@ async fn the_key_is_that_of_decisions() {
     assert_eq!(serde_json::to_value(sent.describe()).unwrap()["limits"][0]["remaining"], 7);
     let descriptor = Descriptor { limit: Some(Override::default()), ..Default::default() };
     let (limiter, rules) = (&bench.limiter, &bench.rules);
-    let invalid = inspect(limiter, rules, "d", &descriptor, &[], BUDGET).await;
+    let invalid = limiter.inspect(rules, "d", &descriptor, &[], BUDGET).await;
     assert!(invalid.is_err_and(|error| error.contains("limit.unit is unknown")));
 }
 
@@ -148,7 +148,7 @@ async fn what_is_not_counted_has_no_state() {
     }
     let (limiter, rules) = (&bench.limiter, &bench.rules);
     let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
-    let elsewhere = inspect(limiter, rules, "e", &descriptor, &[], BUDGET).await.unwrap();
+    let elsewhere = limiter.inspect(rules, "e", &descriptor, &[], BUDGET).await.unwrap();
     assert!(elsewhere.state.is_none() && elsewhere.applied.rule.is_none());
 }
 
@@ -176,12 +176,12 @@ async fn a_failing_store_is_shown_as_such() {
     let guard = Guard::new(store, clock, OnStoreFailure::Allow, 1, 10);
     let limiter = Limiter::new(guard, crate::Options::default());
     let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
-    let json = inspect(&limiter, &bench.rules, "d", &descriptor, &[SECOND], BUDGET).await;
+    let json = limiter.inspect(&bench.rules, "d", &descriptor, &[SECOND], BUDGET).await;
     let json = serde_json::to_value(json.unwrap().describe()).unwrap();
     assert_eq!(json["error"], "the store did not answer in time");
     assert!(json["limits"][0]["n"] == 3 && json["limits"][0]["used"].is_null());
     assert!(json["counts"].is_null());
-    let failed = reset(&limiter, &bench.rules, "d", &descriptor, BUDGET).await;
+    let failed = limiter.reset(&bench.rules, "d", &descriptor, BUDGET).await;
     assert_eq!(failed.err(), Some(ResetError::Store(StoreError::TimedOut)));
 }
 
@@ -191,6 +191,6 @@ fn inspecting_may_move_between_threads() {
     fn is_send(_: impl Send) {}
     let bench = Bench::new(RULES);
     let descriptor = Descriptor::default();
-    is_send(inspect(&bench.limiter, &bench.rules, "d", &descriptor, &[], BUDGET));
-    is_send(reset(&bench.limiter, &bench.rules, "d", &descriptor, BUDGET));
+    is_send(bench.limiter.inspect(&bench.rules, "d", &descriptor, &[], BUDGET));
+    is_send(bench.limiter.reset(&bench.rules, "d", &descriptor, BUDGET));
 }

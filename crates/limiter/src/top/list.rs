@@ -202,29 +202,26 @@ pub struct LimitUsage {
 pub(super) fn by_count(
     mut merged: Merged<()>,
     query: &Query<'_>,
-    seconds: u64,
     redaction: &Redaction,
 ) -> TopList {
-    let order =
-        |a: &MergedRow<()>, b: &MergedRow<()>| count_order((a.count, a.error), (b.count, b.error));
     // Of a key whose hits may all be those of others, nothing is known.
-    merged.rows.retain(|row| row.count > row.error);
-    list(merged, query, query.window, seconds, redaction, order, |()| None)
+    merged.rows.retain(|row| row.count > row.error && query.selects(&row.key, redaction));
+    merged.sort(|a, b| count_order((a.count, a.error), (b.count, b.error)));
+    list(merged, query, redaction, |()| None)
 }
 
 /// Returns the rows of `merged` whose reset is after `now`, those closest to their limit first.
 pub(super) fn by_fraction(
     mut merged: Merged<Near>,
     query: &Query<'_>,
-    seconds: u64,
     redaction: &Redaction,
     now: Micros,
 ) -> TopList {
-    merged.rows.retain(|row| row.payload.reset > now);
-    let order = |a: &MergedRow<Near>, b: &MergedRow<Near>| {
+    merged.rows.retain(|row| row.payload.reset > now && query.selects(&row.key, redaction));
+    merged.sort(|a, b| {
         let (a_used, b_used) = (&a.payload, &b.payload);
         use_order((a_used.used, a_used.n, a.count), (b_used.used, b_used.n, b.count))
-    };
+    });
     let near = |near: &Near| {
         Some(LimitUsage {
             limit: near.limit.to_string(),
@@ -233,7 +230,7 @@ pub(super) fn by_fraction(
             reset_ms: near.reset.saturating_sub(now).div_ceil(1_000),
         })
     };
-    list(merged, query, Window::Start, seconds, redaction, order, near)
+    TopList { window: Window::Start, ..list(merged, query, redaction, near) }
 }
 
 /// The order of counts with their errors.
@@ -262,18 +259,14 @@ pub(super) fn order(a: &TopRow, b: &TopRow) -> Ordering {
     by_number.then_with(|| key(a).cmp(&key(b)))
 }
 
+/// Returns the list of sorted rows.
 fn list<P>(
     merged: Merged<P>,
     query: &Query<'_>,
-    window: Window,
-    seconds: u64,
     redaction: &Redaction,
-    order: impl Fn(&MergedRow<P>, &MergedRow<P>) -> Ordering,
     near: impl Fn(&P) -> Option<LimitUsage>,
 ) -> TopList {
     let Merged { mut rows, total, unlisted, .. } = merged;
-    rows.retain(|row| query.selects(&row.key, redaction));
-    rows.sort_unstable_by(|a, b| order(a, b).then_with(|| a.key.texts().cmp(&b.key.texts())));
     let cut_off = rows.drain(query.limit.min(rows.len())..).map(|row| row.count).max();
     let row = |row: &MergedRow<P>| TopRow {
         count: row.count,
@@ -284,10 +277,10 @@ fn list<P>(
     let rows = rows.iter().map(row).collect();
     TopList {
         by: query.by,
-        window,
+        window: query.window,
         scope: Scope::Here,
         replicas: 1,
-        seconds,
+        seconds: 0,
         total,
         unlisted,
         rows,

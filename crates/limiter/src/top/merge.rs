@@ -3,6 +3,8 @@
 //! As in Agarwal and others, "Mergeable summaries" (PODS 2012): the counts and the errors of a key add
 //! up. Where it has no row, it has had at most the hits of its cell, which are part of both.
 
+use std::cmp::Ordering;
+
 use hashbrown::HashTable;
 
 use super::key::StoredKey;
@@ -74,6 +76,12 @@ fn bound(cells: &[Cells], hash: u64) -> u64 {
 }
 
 impl<P> Merged<P> {
+    /// Sorts the rows, those that are equal by their texts.
+    pub fn sort(&mut self, order: impl Fn(&MergedRow<P>, &MergedRow<P>) -> Ordering) {
+        let texts = |a: &MergedRow<P>, b: &MergedRow<P>| a.key.texts().cmp(&b.key.texts());
+        self.rows.sort_unstable_by(|a, b| order(a, b).then_with(|| texts(a, b)));
+    }
+
     /// Returns how many hits the key of a hash, which has no row, can have had.
     pub fn bound(&self, hash: u64) -> u64 {
         bound(&self.cells, hash)

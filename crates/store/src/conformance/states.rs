@@ -106,7 +106,7 @@ pub async fn reads_what_was_charged(store: &impl States, clock: &ManualClock) {
             clock.advance(pass);
             let now = clock.now();
             if let Some(op) = op {
-                let id = if op.is_refund() { 4 } else { id };
+                let id = if op.returns_hits() { 4 } else { id };
                 state.charge(store, now, op, &id.to_string()).await;
             }
             let read = try_read(store, key, plan, &SPANS).await;

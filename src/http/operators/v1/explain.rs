@@ -9,7 +9,6 @@ use super::state::{BUDGET, read_descriptor};
 use super::{Answer, Api};
 use crate::http::operators::error::ApiError;
 use crate::http::operators::query::Query;
-use weir_limiter::explain::explain_live;
 use weir_store::States;
 
 /// Explains a request with one or more descriptors, with what their keys have counted.
@@ -20,7 +19,7 @@ pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) ->
         query.list("descriptor").map(read_descriptor).collect::<Result<_, _>>()?;
     let entries: Vec<_> = descriptors.iter().map(|descriptor| descriptor.entries()).collect();
     let snapshot = api.snapshot()?;
-    let explained = explain_live(&api.limiter, &*snapshot, domain, &entries, BUDGET).await;
+    let explained = api.limiter.explain(&*snapshot, domain, &entries, BUDGET).await;
     let help = "write ?domain=shop&descriptor=key=value,key2=value2&descriptor=…";
     api.answer(&explained.map_err(|error| ApiError::bad_request(error, help))?)
 }

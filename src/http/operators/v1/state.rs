@@ -109,9 +109,7 @@ pub(super) async fn reset<S: States + 'static>(
         let api = for_write;
         let entries = key.descriptor.entries();
         let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
-        let limiter = &api.limiter;
-        let applied =
-            weir_limiter::reset(limiter, &*snapshot, &key.domain, &descriptor, BUDGET).await;
+        let applied = api.limiter.reset(&*snapshot, &key.domain, &descriptor, BUDGET).await;
         let applied = applied.map_err(|error| match error {
             ResetError::Store(error) => store_failed(error),
             ResetError::BadDescriptor(why) => ApiError::bad_request(why, "change the descriptor"),
@@ -145,9 +143,7 @@ async fn inspect<'s, S: States>(
     spans: &[Micros],
 ) -> Result<Inspection<'s>, ApiError> {
     let descriptor = Descriptor { entries, ..Descriptor::default() };
-    let limiter = &api.limiter;
-    let inspected =
-        weir_limiter::inspect(limiter, snapshot, domain, &descriptor, spans, BUDGET).await;
+    let inspected = api.limiter.inspect(snapshot, domain, &descriptor, spans, BUDGET).await;
     let inspection =
         inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
     match inspection.state {

@@ -176,7 +176,7 @@ impl Model {
                 let shape = plans[charge.plan].shape().to_owned();
                 let id = (charge.key, shape, charge.id);
                 let live = self.reservations.get(&id).copied().flatten();
-                let settles = charge.op.may_settle() && live.is_some_and(|it| it.is_live(now));
+                let settles = charge.op.returns_hits() && live.is_some_and(|it| it.is_live(now));
                 if charge.op.is_unconditional() || settles {
                     self.make(charge, &plans[charge.plan], now);
                 }
