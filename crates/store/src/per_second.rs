@@ -13,7 +13,7 @@ use futures_util::future::{BoxFuture, join_all};
 use super::{
     Answers, Batch, Operations, SharedTable, StateKey, States, Store, StoreError, StoreStatus,
 };
-use crate::leases::{LeaseCharge, Leasing};
+use crate::local::LeaseCharge;
 use crate::replica_texts::ReplicaTexts;
 use weir_common::metrics::{MergedFamilies, MetricSink};
 use weir_limit::{KeyState, Micros, Plan};
@@ -114,9 +114,7 @@ impl<S: Store> Store for PerSecond<S> {
     fn is_immediate(&self) -> bool {
         self.main.is_immediate() && self.per_second.as_ref().is_none_or(Store::is_immediate)
     }
-}
 
-impl<S: Leasing> Leasing for PerSecond<S> {
     fn charge_lease(&self, charge: Arc<LeaseCharge>) {
         self.store_of(charge.plan(), false).charge_lease(charge);
     }

@@ -59,7 +59,7 @@ pub use self::counts::RedisCounts;
 use self::direct::DirectConnections;
 pub use self::options::{Clock, Options, Topology};
 use self::reply::{AllAnswers, Reply};
-use super::leases::{LeaseCharge, Leasing};
+use super::local::LeaseCharge;
 use super::{Answers, Batch, Store, StoreError};
 use weir_common::threads;
 
@@ -168,9 +168,7 @@ impl Store for RedisStore {
         let _ = tokio::time::timeout(batch.budget, AllAnswers(&reply)).await;
         answers.extend(reply.take());
     }
-}
 
-impl Leasing for RedisStore {
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
         let (options, reply) = (&self.shared.options, Reply::to_lease(lease.clone()));
         let pending =

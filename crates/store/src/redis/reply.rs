@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::trip_span::TripSpan;
-use crate::leases::LeaseCharge;
+use crate::local::LeaseCharge;
 use crate::{Answer, Answers, StoreError};
 
 /// The answers to the charges of one request, filled in as they come.

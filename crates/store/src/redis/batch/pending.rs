@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::key_text;
-use crate::leases::LeaseCharge;
+use crate::local::LeaseCharge;
 use crate::redis::key;
 use crate::redis::options::{Options, Topology};
 use crate::redis::reply::Reply;
