@@ -10,15 +10,14 @@ use crate::tls::Identities;
 use weir_common::clock::{BootClock, SystemClock};
 use weir_common::setup_error::SetupError;
 use weir_common::threads::Failures;
-use weir_store::deny_locally::DenyLocally;
 use weir_store::disk::{DiskStore, OpenError};
 use weir_store::guard::Guard;
-use weir_store::leases::Leases;
+use weir_store::local::{Local, LocalOptions};
 use weir_store::memory::MemoryStore;
 use weir_store::redis::{RedisStore, Topology};
 
-/// Denials cached at a time, about 100 bytes each.
-const CACHED_DENIALS: usize = 64 * 1024;
+/// Denials kept at a time, about 100 bytes each.
+const MAX_DENIALS: usize = 64 * 1024;
 
 /// Makes the store of `settings`, by `clock`. It connects when it is first used; a store on disk is
 /// loaded by a thread of its own. Adds the certificates that it presents to `identities`.
@@ -56,12 +55,13 @@ pub(super) fn make(
         );
     }
     let redis = RedisStore::new(redis).with_per_second(per_second);
-    let deny_for = *store.deny_locally_for;
-    let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
-    let leases = Leases::new(redis, BootClock, *store.leases_for);
-    let denying =
-        DenyLocally::new(leases, clock.clone(), deny_for, cached).forgetting_where_leased();
-    let guard = Guard::new(denying, clock, on_failure, replicas, max_keys);
+    let options = LocalOptions {
+        deny_locally_for: *store.deny_locally_for,
+        max_denials: MAX_DENIALS,
+        leases_for: *store.leases_for,
+    };
+    let local = Local::new(redis, BootClock, options);
+    let guard = Guard::new(local, clock, on_failure, replicas, max_keys);
     Ok(ConfiguredStore::Redis(Box::new(guard)))
 }
 

@@ -6,18 +6,16 @@
 
 #[cfg(any(test, feature = "testsuite"))]
 pub mod conformance;
-pub mod deny_locally;
 pub mod disk;
 pub mod guard;
 mod key_text;
-pub mod leases;
+pub mod local;
 pub mod memory;
 mod operations;
 pub mod recording;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod shared;
-mod split;
 mod states;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -28,6 +26,7 @@ use tracing::Span;
 use weir_limit::{Decision, Op, Plan, ReservationOp, ReservationResult, Source};
 
 pub use self::key_text::key_text;
+use self::local::LeaseCharge;
 pub use self::operations::{BackendStatus, FailureStatus, Operations, SavedStatus, StoreStatus};
 pub use self::shared::{RowChange, SharedTable, TableError, TableVersion, TableWritten};
 pub use self::states::{StateKey, States};
@@ -254,6 +253,10 @@ pub trait Store: Send + Sync + 'static {
     fn is_immediate(&self) -> bool {
         false
     }
+
+    /// Makes a charge that no request waits for, over the same connection as the charges of this thread, after those
+    /// that were made before. Passes its outcome to [`LeaseCharge::answer`]. A store that leases nothing drops it.
+    fn charge_lease(&self, _charge: Arc<LeaseCharge>) {}
 }
 
 impl<S: Store> Store for Arc<S> {
@@ -267,5 +270,9 @@ impl<S: Store> Store for Arc<S> {
 
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
         (**self).charge(batch, answers)
+    }
+
+    fn charge_lease(&self, charge: Arc<LeaseCharge>) {
+        (**self).charge_lease(charge);
     }
 }

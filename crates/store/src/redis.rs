@@ -56,7 +56,7 @@ use self::context::RedisContext;
 pub use self::context::RedisCounts;
 pub use self::options::{Clock, Options, Topology};
 use self::reply::{AllAnswers, Reply};
-use super::leases::{LeaseCharge, Leasing};
+use super::local::LeaseCharge;
 use super::{Answers, Batch, Charge, Store, StoreError};
 use weir_common::threads;
 use weir_limit::Op;
@@ -176,9 +176,7 @@ impl Store for RedisStore {
             _ => self.charge_here(batch, answers).await,
         }
     }
-}
 
-impl Leasing for RedisStore {
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
         let store = self.store_of(lease.plan(), false);
         let (options, reply) = (&store.shared.options, Reply::to_lease(lease.clone()));

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use weir_common::clock::SystemClock;
 use weir_limit::{KeyState, Micros};
-use weir_store::deny_locally::DenyLocally;
 use weir_store::disk::DiskStore;
 use weir_store::guard::Guard;
-use weir_store::leases::Leases;
+use weir_store::local::Local;
 use weir_store::memory::MemoryStore;
 use weir_store::redis::RedisStore;
 use weir_store::{Answers, Batch, Operations, StateKey, States, Store, StoreError};
@@ -19,7 +18,7 @@ type Clock = Arc<SystemClock>;
 
 /// Redis: failures are answered by policy, denials are repeated locally, hot keys are served from leases,
 /// and limits of one second may be counted separately.
-type GuardedRedis = Guard<DenyLocally<Leases<RedisStore>, Clock>, Clock>;
+type GuardedRedis = Guard<Local<RedisStore>, Clock>;
 
 /// Memory and disk: what fails until everything is loaded is answered by policy.
 type GuardedDisk = Guard<DiskStore<Clock>, Clock>;

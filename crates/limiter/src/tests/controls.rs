@@ -9,7 +9,7 @@ use crate::top::{self, By, Query, Top};
 use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
 use weir_store::Operations;
-use weir_store::deny_locally::DenyLocally;
+use weir_store::local::{Local, LocalOptions};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -299,8 +299,9 @@ async fn controls_decide_when_the_store_fails() {
 async fn a_denial_by_former_numbers_is_not_repeated_under_a_new_control() {
     let x = [("a", "x")];
     let bench = single(vec![]);
-    let (store, minute) = (bench.limiter.store, Duration::from_secs(60));
-    let store = DenyLocally::new(store, bench.clock.clone(), minute, 64);
+    let deny_locally_for = Duration::from_secs(60);
+    let options = LocalOptions { deny_locally_for, ..LocalOptions::default() };
+    let store = Local::new(bench.limiter.store, bench.clock.clone(), options);
     let limiter = Limiter::new(store, crate::Options::default());
     let descriptors = [Descriptor { entries: &x, ..Default::default() }];
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };

@@ -4,7 +4,7 @@ use super::*;
 use crate::controls::{Action, ActiveRules, Control, ControlClock, LimitChange};
 use weir_common::clock::Clock;
 use weir_rules::{Loaded, Overlay, Problems};
-use weir_store::deny_locally::DenyLocally;
+use weir_store::local::{Local, LocalOptions};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -25,7 +25,7 @@ enum Change {
 
 const CHANGES: [Change; 3] = [Change::Rules, Change::Overlay, Change::Control];
 
-type Store = DenyLocally<Arc<MemoryStore<Arc<ManualClock>>>, Arc<ManualClock>>;
+type Store = Local<Arc<MemoryStore<Arc<ManualClock>>>>;
 
 struct Replica {
     active: ActiveRules,
@@ -37,7 +37,8 @@ fn replicas(deny_locally_for: Duration) -> ([Replica; 2], Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(NOW));
     let store = Arc::new(MemoryStore::new(clock.clone(), 1_000));
     let replica = || {
-        let store = DenyLocally::new(store.clone(), clock.clone(), deny_locally_for, 64);
+        let options = LocalOptions { deny_locally_for, ..LocalOptions::default() };
+        let store = Local::new(store.clone(), clock.clone(), options);
         let active = ActiveRules::new(ControlClock::new(clock.clone()), u64::MAX);
         let replica = Replica { active, limiter: Limiter::new(store, Default::default()) };
         replica.load(RULES, &[]);

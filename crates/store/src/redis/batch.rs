@@ -19,7 +19,7 @@ use super::key;
 use super::options::{Options, Topology};
 use super::reply::Reply;
 use crate::key_text;
-use crate::leases::LeaseCharge;
+use crate::local::LeaseCharge;
 use crate::{Charge, Key, Role, StoreError, reserved};
 use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, Undo, hash_hold_id};
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::leases::LeaseCharge;
+use crate::local::LeaseCharge;
 use crate::{Answer, Answers, StoreError};
 
 /// The answers to the charges of one request, filled in as they come.

@@ -6,13 +6,17 @@ use super::servers::cluster::Cluster;
 use super::servers::proxy::Proxy;
 use super::*;
 use crate::Operations;
-use crate::leases::Leases;
+use crate::local::{Local, LocalOptions};
 use weir_common::clock::BootClock;
 use weir_limit::{Algorithm, BucketedWindow, SlidingWindow, Source};
 
 use tokio::runtime::{Builder, Runtime};
 
 const LENGTH: Duration = Duration::from_millis(100);
+
+fn leasing_for(leases_for: Duration) -> LocalOptions {
+    LocalOptions { leases_for, ..LocalOptions::default() }
+}
 
 fn windows() -> Vec<Arc<Plan>> {
     let hour = Limit::fixed_window(2_000, Unit::Hour, 1).unwrap();
@@ -33,7 +37,7 @@ fn windows() -> Vec<Arc<Plan>> {
 }
 
 /// Waits until the answer to every lease charge has come: they are sent behind this one.
-async fn settled(store: &Leases<RedisStore>) {
+async fn settled(store: &Local<RedisStore>) {
     let _ = try_take(store.inner(), "other", &plan(1, Unit::Day)).await;
 }
 
@@ -44,7 +48,8 @@ fn one_replica_answers_as_without_leases() {
     for (i, plan) in windows().iter().enumerate() {
         runtime().block_on(async {
             let clock = Arc::new(ManualClock::new(DAWN));
-            let leasing = Leases::new(manual(single(&server), &clock), clock.clone(), LENGTH);
+            let leasing =
+                Local::new(manual(single(&server), &clock), clock.clone(), leasing_for(LENGTH));
             let alone = manual(single(&server), &clock);
             let (leased_key, key) = (format!("leased {i}"), format!("alone {i}"));
             let mut leased = 0;
@@ -109,7 +114,7 @@ fn assert_one_replica_answers_as_without_leases(
     let threads: [Runtime; 2] = [thread(), thread()];
     // Each thread has a connection of its own.
     let far = RedisStore::new(Options { connections: 64, ..options(local(proxy.port())) });
-    let leasing = Arc::new(Leases::new(far, BootClock, length));
+    let leasing = Arc::new(Local::new(far, BootClock, leasing_for(length)));
     let sweeping = leasing.clone();
     threads[0].spawn(async move { sweeping.maintain().await });
     let (own, alone) = (runtime(), RedisStore::new(options(single(server))));
@@ -189,9 +194,9 @@ fn replicas_never_admit_more_than_the_limit() {
         let mut replicas = Vec::new();
         for _ in 0..3 {
             let store = connected(options(single(&server))).await;
-            replicas.push(Leases::new(store, BootClock, LENGTH));
+            replicas.push(Local::new(store, BootClock, leasing_for(LENGTH)));
         }
-        let admitted = async |replica: &Leases<RedisStore>| {
+        let admitted = async |replica: &Local<RedisStore>| {
             let (mut admitted, mut leased) = (0, 0);
             for _ in 0..2_000 {
                 let decision = one(replica, charge_of(&[("key", "a")], &hour, Op::Take(1))).await;
@@ -224,7 +229,8 @@ fn keys_of_a_cluster_are_leased_on_their_nodes() {
     let hour = Arc::new(Plan::new(vec![Limit { charge_denied: false, ..hour }]));
     runtime().block_on(async {
         let topology = Topology::Cluster(endpoints(&cluster.addresses()));
-        let replica = Leases::new(connected(options(topology)).await, BootClock, LENGTH);
+        let replica =
+            Local::new(connected(options(topology)).await, BootClock, leasing_for(LENGTH));
         for value in ["a", "b", "c", "d"] {
             let (entries, mut leased) = ([("key", value)], 0);
             for _ in 0..400 {

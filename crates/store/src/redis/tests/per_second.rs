@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conformance::{self, try_read, try_reset};
-use crate::leases::Leases;
+use crate::local::{Local, LocalOptions};
 use crate::{Operations, StateKey, States};
 use weir_limit::Source;
 
@@ -131,7 +131,9 @@ fn hits_are_leased_where_the_states_of_their_plan_are() {
     runtime().block_on(async {
         let clock = Arc::new(ManualClock::new(DAWN));
         let store = two_servers(&main, &second, &clock);
-        let leases = Leases::new(store, clock.clone(), Duration::from_millis(100));
+        let leases_for = Duration::from_millis(100);
+        let options = LocalOptions { leases_for, ..LocalOptions::default() };
+        let leases = Local::new(store, clock.clone(), options);
         let plan = plan(10_000, Unit::Second);
         let mut leased = 0;
         for _ in 0..200 {

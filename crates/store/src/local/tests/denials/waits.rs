@@ -9,7 +9,9 @@ async fn the_wait_counts_from_the_answer_and_the_denial_from_when_it_was_sent() 
     const WAY: Micros = 40_000;
     let clock = Arc::new(ManualClock::new(DAWN));
     let far = Far { store: MemoryStore::new(clock.clone(), 100), clock: clock.clone(), way: WAY };
-    let store = DenyLocally::new(far, clock.clone(), Duration::from_secs(3_600), 64);
+    let deny_locally_for = Duration::from_secs(3_600);
+    let options = LocalOptions { deny_locally_for, ..LocalOptions::default() };
+    let store = Local::new(far, clock.clone(), options);
     let plan = quiet(1, Unit::Minute);
     assert!(take(&store, "d", "a", &plan, 1).await.allowed);
     let first = take(&store, "d", "a", &plan, 1).await;

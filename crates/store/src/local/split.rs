@@ -1,8 +1,8 @@
-//! Batches of which a wrapper answers some charges without the store inside.
+//! Batches of which some charges are answered without the store inside.
 
 use smallvec::SmallVec;
 
-use super::{Answers, Batch, Charge, StoreError};
+use crate::{Answers, Batch, Charge, StoreError};
 use weir_limit::Decision;
 
 /// A batch of which some decisions are known.

@@ -4,7 +4,7 @@ use super::*;
 use crate::Answer;
 
 /// A replica whose first grant is in flight.
-fn asking() -> (Shared, Leases<Shared>, Arc<Plan>) {
+fn asking() -> (Shared, Local<Shared>, Arc<Plan>) {
     let shared = Shared::delaying();
     let (replica, plan) = (leases(&shared), plan([fixed(400, Unit::Hour)]));
     for _ in 0..32 {
@@ -64,7 +64,7 @@ fn a_grant_that_is_lost_frees_those_who_wait_at_once() {
         shared.in_flight.as_ref().unwrap().lock().clear();
     });
     assert_eq!(elapsed(), before);
-    assert_eq!(replica.table.len(), 0);
+    assert_eq!(replica.table.leases(), 0);
 }
 
 /// The time that passes where nothing else happens.

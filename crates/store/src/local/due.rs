@@ -1,9 +1,30 @@
-//! A key that outlives its request.
-
-use crate::{Charge, Entry, Key, Role};
-use weir_limit::{Limit, LimitState, Op, Plan};
+//! Charges that leases are due to make, with a key that outlives its request.
 
 use std::sync::Arc;
+
+use crate::memory::fingerprint::Fingerprint;
+use crate::{Charge, Entry, Key, Role};
+use weir_limit::{Limit, LimitState, Op, Plan, Undo};
+
+/// A charge that a lease is due to make: counted as in flight, and to be sent.
+#[derive(Debug)]
+pub(super) struct DueCharge {
+    pub key: Fingerprint,
+    pub leased: Arc<LeasedKey>,
+    pub plan: Arc<Plan>,
+    pub op: LeaseOp,
+}
+
+/// Charges that leases are due to make, to be sent in order.
+pub(super) type DueCharges = Vec<DueCharge>;
+
+/// What a lease charges.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LeaseOp {
+    /// Asks for up to this number of hits.
+    Ask(u32),
+    Return(Undo),
+}
 
 /// The key of a lease.
 #[derive(Debug)]
@@ -15,6 +36,16 @@ pub(super) struct LeasedKey {
     pub bucket: usize,
     /// About what the lease takes in memory.
     pub bytes: usize,
+}
+
+/// The bytes of a lease without its key and its state, and of its place in a table.
+const LEASE_BYTES: usize = 512;
+
+impl DueCharge {
+    /// Whether it asks for hits.
+    pub fn asks(&self) -> bool {
+        matches!(self.op, LeaseOp::Ask(_))
+    }
 }
 
 impl LeasedKey {
@@ -41,9 +72,6 @@ impl LeasedKey {
         then(&Charge { key, plan, op, hold: None, role: self.role })
     }
 }
-
-/// The bytes of a lease without its key and its state, and of its place in a table.
-const LEASE_BYTES: usize = 512;
 
 /// Returns about the bytes of a state.
 fn state_bytes(plan: &Plan) -> usize {

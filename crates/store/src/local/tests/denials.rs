@@ -1,15 +1,15 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::*;
 use crate::conformance::fakes::{Fake, Gated};
 use crate::conformance::{self, DAWN, charge, plan, take, try_read, try_reset};
+use crate::local::*;
 use crate::memory::MemoryStore;
 use crate::{Entry, Key, Role};
 use weir_common::clock::ManualClock;
 use weir_limit::{
-    Algorithm, Concurrency, FixedWindow, Gcra, Limit, NearLimits, Op, Plan, SECOND, TokenBucket,
-    Undo, Unit, UpTo,
+    Algorithm, Concurrency, Decision, FixedWindow, Gcra, Limit, NearLimits, Op, Plan, SECOND,
+    Source, TokenBucket, Undo, Unit, UpTo,
 };
 
 mod cache;
@@ -18,7 +18,7 @@ mod waits;
 
 type Clocks = Arc<ManualClock>;
 type Inner = Arc<Fake<Arc<MemoryStore<Clocks>>>>;
-type Denier = DenyLocally<Inner, Clocks>;
+type Denier = Local<Inner>;
 
 const MAX: Duration = Duration::from_millis(250);
 
@@ -26,8 +26,8 @@ const MAX: Duration = Duration::from_millis(250);
 fn replicas(deny_locally_for: Duration) -> ([Denier; 2], Clocks) {
     let clock = Arc::new(ManualClock::new(DAWN));
     let shared = Arc::new(MemoryStore::new(clock.clone(), 10_000));
-    let replica =
-        || DenyLocally::new(Fake::new(shared.clone()), clock.clone(), deny_locally_for, 64);
+    let options = LocalOptions { deny_locally_for, ..LocalOptions::default() };
+    let replica = || Local::new(Fake::new(shared.clone()), clock.clone(), options);
     ([replica(), replica()], clock.clone())
 }
 
@@ -181,7 +181,7 @@ async fn never_longer_than_deny_locally_for() {
     for asked in 1..4 {
         take(&off, "d", "a", &plan(0, Unit::Hour), 1).await;
         assert_eq!(off.inner().calls.load(std::sync::atomic::Ordering::Relaxed), asked);
-        assert_eq!(off.denials.len(), 0);
+        assert_eq!(off.table.denials(), 0);
     }
 }
 
@@ -372,7 +372,11 @@ async fn a_denial_from_before_a_refund_is_not_cached_afterwards() {
     let plan = quiet(1, Unit::Hour);
     take(&inner, "d", "a", &plan, 1).await;
     let gated = Gated { inner, release: tokio::sync::Semaphore::new(0) };
-    let store = DenyLocally::new(gated, clock.clone(), MAX, 64);
+    let store = Local::new(
+        gated,
+        clock.clone(),
+        LocalOptions { deny_locally_for: MAX, ..LocalOptions::default() },
+    );
     // Denied, but the answer has not arrived.
     let mut late = Box::pin(take(&store, "d", "a", &plan, 1));
     assert!(tokio::time::timeout(Duration::from_millis(5), &mut late).await.is_err());
@@ -382,7 +386,8 @@ async fn a_denial_from_before_a_refund_is_not_cached_afterwards() {
     let key = Key { domain: "d", entries: &[("key", "a")] };
     let op = Op::Refund(1);
     let back = Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
-    store.denials.refund(&back, clock.monotonic());
+    let sent = store.table.send(&Batch::new(&[back], MAX));
+    store.table.learn(&back, &Err(StoreError::TimedOut), sent);
     store.inner().release.add_permits(3);
     assert!(!late.await.allowed);
     assert!(take(&store, "d", "a", &plan, 1).await.allowed);

@@ -1,25 +1,18 @@
-//! The cache of denials: a table of fixed size.
+//! Denials that are known to hold: a table of fixed size.
 
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 
 use crate::Charge;
-use crate::memory::fingerprint::{Fingerprint, Fingerprints};
+use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Decision, Micros, NearLimits, Plan, ReservationResult, Source};
 
-/// Denials per set. Each key belongs to one set, and a set has one lock.
-const WAYS: usize = 8;
+/// Denials per set. Each key belongs to one set.
+pub(super) const WAYS: usize = 8;
 
-/// Denials by key. Every operation holds the lock of one set for some tens of nanoseconds.
-pub(super) struct DenialCache {
-    fingerprints: Fingerprints,
-    /// The sets; their number is a power of two.
-    sets: Box<[Mutex<Set>]>,
-    /// No denial holds at this instant or later.
-    until: AtomicU64,
+/// The denials of the keys of a shard.
+pub(super) struct Denials {
+    /// Their number is a power of two, or 0 where none are kept.
+    sets: Box<[Set]>,
 }
 
 #[derive(Default)]
@@ -47,47 +40,26 @@ struct Denial {
     until: Micros,
 }
 
-/// When a charge was sent, and when its answer came. The store decided in between.
+/// The times of a denial.
 #[derive(Clone, Copy)]
-pub(super) struct RoundTrip {
+pub(super) struct DenialTimes {
+    /// When the charge was sent. The store decided between then and the answer.
     pub sent: Micros,
     pub answered: Micros,
+    /// The instant before which the denial holds.
+    pub until: Micros,
 }
 
-impl DenialCache {
-    /// Makes a cache of at most `slots` denials, but of at least one set.
-    pub(super) fn new(slots: usize) -> DenialCache {
-        let sets = 1 << (slots / WAYS).max(1).ilog2();
-        DenialCache {
-            fingerprints: Fingerprints::new(),
-            sets: (0..sets).map(|_| Mutex::default()).collect(),
-            until: AtomicU64::new(0),
-        }
-    }
-
-    /// Returns whether any denial may hold at `now`.
-    pub(super) fn any(&self, now: Micros) -> bool {
-        now < self.until.load(Ordering::Relaxed)
-    }
-
-    /// Returns the key of a charge that may change denials, or be denied; none if its denials are not
-    /// cached.
-    pub(super) fn key(&self, charge: &Charge<'_>) -> Option<Fingerprint> {
-        let takes = charge.op.takes().is_some_and(|hits| hits > 0);
-        let known = takes && charge.plan.repeats_denials();
-        known.then(|| self.fingerprints.of(charge))
+impl Denials {
+    pub fn new(sets: usize) -> Denials {
+        Denials { sets: (0..sets).map(|_| Set::default()).collect() }
     }
 
     /// Returns the decision on a charge that is known to be denied at `now`; `key` is the charge's.
-    pub(super) fn get(
-        &self,
-        key: &Fingerprint,
-        charge: &Charge<'_>,
-        now: Micros,
-    ) -> Option<Decision> {
+    pub fn get(&self, key: &Fingerprint, charge: &Charge<'_>, now: Micros) -> Option<Decision> {
         let hits = charge.op.asks()?;
         let covers_more = charge.plan.denial_covers_more_hits();
-        let set = self.set(key).lock();
+        let set = self.sets.get(self.place(key))?;
         let denial = set.denials.iter().flatten().find(|denial| {
             let alike = denial.hits == hits || covers_more && denial.hits < hits;
             denial.key == *key && alike && now < denial.until && denial.is_by(charge.plan)
@@ -113,24 +85,20 @@ impl DenialCache {
         })
     }
 
-    /// Caches for `holds` from when it was sent that a charge of `hits` was denied.
-    pub(super) fn put(
-        &self,
+    /// Keeps that a charge was denied, unless that may have been decided before its key was refunded.
+    pub fn put(
+        &mut self,
+        key: &Fingerprint,
         charge: &Charge<'_>,
-        hits: u64,
         decision: &Decision,
-        RoundTrip { sent, answered }: RoundTrip,
-        holds: Micros,
+        DenialTimes { sent, answered, until }: DenialTimes,
     ) {
-        let until = sent.saturating_add(holds);
-        let key = self.fingerprints.of(charge);
-        let covers_more = charge.plan.denial_covers_more_hits();
-        let mut set = self.set(&key).lock();
+        let (Some(set), Some(hits)) = (self.set(key), charge.op.asks()) else { return };
         if set.refunded.is_some_and(|refunded| sent <= refunded) {
-            // The denial may have been decided before that.
             return;
         }
-        let same = |old: &Denial| old.key == key && (covers_more || old.hits == hits);
+        let covers_more = charge.plan.denial_covers_more_hits();
+        let same = |old: &Denial| old.key == *key && (covers_more || old.hits == hits);
         let slot = match set.slot_of(same) {
             // A denial of fewer hits covers more charges.
             Some(Some(old)) if old.hits < hits && old.is_by(charge.plan) && sent < old.until => {
@@ -140,10 +108,9 @@ impl DenialCache {
             None => set.slot_to_fill(),
         };
         let Decision { limit, would_deny, used_before, reset_after, retry_after, .. } = *decision;
-        let plan = charge.plan.clone();
         *slot = Some(Denial {
-            key,
-            plan,
+            key: *key,
+            plan: charge.plan.clone(),
             hits,
             limit,
             would_deny,
@@ -153,57 +120,63 @@ impl DenialCache {
             answered,
             until,
         });
-        self.until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// Forgets the denials of a charge's key.
-    pub(super) fn forget(&self, charge: &Charge<'_>) {
-        if let Some(key) = self.key(charge) {
-            self.set(&key).lock().forget(&key);
+    /// Forgets the denials of a key.
+    pub fn forget(&mut self, key: &Fingerprint) {
+        if let Some(set) = self.set(key) {
+            set.forget(key);
         }
     }
 
-    /// Forgets the denials of a key whose hits were refunded, or whose state was reset, at `now` at
-    /// the latest. Denials of charges sent before are not cached any more.
-    pub(super) fn refund(&self, charge: &Charge<'_>, now: Micros) {
-        if !charge.plan.repeats_denials() {
-            return;
+    /// Forgets the denials of a key whose hits were refunded or leased, or whose state was reset, at `now` at
+    /// the latest. Denials of charges sent before are not kept any more.
+    pub fn refund(&mut self, key: &Fingerprint, now: Micros) {
+        if let Some(set) = self.set(key) {
+            set.refunded = set.refunded.max(Some(now));
+            set.forget(key);
         }
-        let key = self.fingerprints.of(charge);
-        let mut set = self.set(&key).lock();
-        set.refunded = set.refunded.max(Some(now));
-        set.forget(&key);
     }
 
-    /// Forgets all denials, at `now` at the latest. Denials of charges sent before are not cached any
+    /// Forgets all denials, at `now` at the latest. Denials of charges sent before are not kept any
     /// more.
-    pub(super) fn clear(&self, now: Micros) {
-        for set in &self.sets {
-            let mut set = set.lock();
+    pub fn clear(&mut self, now: Micros) {
+        for set in &mut self.sets {
             set.refunded = set.refunded.max(Some(now));
             set.denials = Default::default();
         }
     }
 
-    fn set(&self, key: &Fingerprint) -> &Mutex<Set> {
-        &self.sets[key.shard as usize & (self.sets.len() - 1)]
+    fn set(&mut self, key: &Fingerprint) -> Option<&mut Set> {
+        let place = self.place(key);
+        self.sets.get_mut(place)
+    }
+
+    /// Returns the place of the set of a key. The low bits have chosen the shard.
+    fn place(&self, key: &Fingerprint) -> usize {
+        (key.shard >> 16) as usize & self.sets.len().wrapping_sub(1)
     }
 
     #[cfg(test)]
-    pub(super) fn set_bytes() -> usize {
-        size_of::<Mutex<Set>>()
+    pub fn set_bytes() -> usize {
+        size_of::<Set>()
     }
 
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.sets.iter().map(|set| set.lock().denials.iter().flatten().count()).sum()
+    pub fn max(&self) -> usize {
+        self.sets.len() * WAYS
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.sets.iter().map(|set| set.denials.iter().flatten().count()).sum()
     }
 }
 
 impl Set {
-    /// Returns the slot of the first denial that satisfies `is`.
-    fn slot_of(&mut self, is: impl Fn(&Denial) -> bool) -> Option<&mut Option<Denial>> {
-        self.denials.iter_mut().find(|slot| slot.as_ref().is_some_and(&is))
+    /// Returns the slot of the first denial that satisfies `matches`.
+    fn slot_of(&mut self, matches: impl Fn(&Denial) -> bool) -> Option<&mut Option<Denial>> {
+        self.denials.iter_mut().find(|slot| slot.as_ref().is_some_and(&matches))
     }
 
     /// Empties all slots of a key.
@@ -231,14 +204,5 @@ impl Denial {
     /// Returns whether it is by the same plan, or by an equal one of a newer rule set.
     fn is_by(&self, plan: &Arc<Plan>) -> bool {
         Arc::ptr_eq(&self.plan, plan) || self.plan == *plan
-    }
-}
-
-impl fmt::Debug for DenialCache {
-    /// Omits the keys and the secret of their fingerprints.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DenialCache")
-            .field("slots", &(self.sets.len() * WAYS))
-            .finish_non_exhaustive()
     }
 }

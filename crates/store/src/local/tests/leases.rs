@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::table::SWEEP_INTERVAL;
-use super::*;
+use crate::local::table::SWEEP_INTERVAL;
+use crate::local::*;
 use crate::{Key, Role};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, Limit, Op, Plan, ReservationOp, SECOND, SlidingWindow,
-    State, Unit, UpTo,
+    Algorithm, BucketedWindow, Calendar, Decision, Limit, NearLimits, Op, Plan, ReservationOp,
+    SECOND, SlidingWindow, Source, State, Unit, UpTo,
 };
 
 const LENGTH: Micros = 100_000;
@@ -120,6 +120,21 @@ impl Store for Shared {
         self.make_all(Some(self.thread()));
         answers.extend(batch.charges.iter().map(|charge| Ok(self.charge_one(charge).1)));
     }
+
+    fn charge_lease(&self, charge: Arc<LeaseCharge>) {
+        charge.set_sent();
+        match &self.in_flight {
+            // Nobody waits: those of one replica are made in order.
+            Some(in_flight) => {
+                let (thread, sent) = (self.thread(), self.clock.now());
+                in_flight.lock().push(InFlight { charge, thread, sent, made: None });
+            }
+            None => {
+                let made = self.make(&charge);
+                self.answer(&charge, made);
+            }
+        }
+    }
 }
 
 impl States for Shared {
@@ -137,23 +152,6 @@ impl States for Shared {
     async fn reset(&self, key: StateKey<'_>, _: Duration) -> Result<(), StoreError> {
         self.states.lock().remove(&Shared::name(&key.charge()));
         Ok(())
-    }
-}
-
-impl Leasing for Shared {
-    fn charge_lease(&self, charge: Arc<LeaseCharge>) {
-        charge.set_sent();
-        match &self.in_flight {
-            // Nobody waits: those of one replica are made in order.
-            Some(in_flight) => {
-                let (thread, sent) = (self.thread(), self.clock.now());
-                in_flight.lock().push(InFlight { charge, thread, sent, made: None });
-            }
-            None => {
-                let made = self.make(&charge);
-                self.answer(&charge, made);
-            }
-        }
     }
 }
 
@@ -184,9 +182,13 @@ fn plan(limits: impl IntoIterator<Item = Limit>) -> Arc<Plan> {
     Arc::new(Plan::new(limits.into_iter().collect()).with_near_limit_ratio(Some(0.8)))
 }
 
+fn leasing() -> LocalOptions {
+    LocalOptions { leases_for: Duration::from_micros(LENGTH), ..LocalOptions::default() }
+}
+
 /// A replica.
-fn leases(shared: &Shared) -> Leases<Shared> {
-    Leases::new(shared.clone(), shared.clock.clone(), Duration::from_micros(LENGTH))
+fn leases(shared: &Shared) -> Local<Shared> {
+    Local::new(shared.clone(), shared.clock.clone(), leasing())
 }
 
 thread_local! {
@@ -230,19 +232,18 @@ fn charge_now(store: &impl Store, plan: &Arc<Plan>, value: &str, op: Op) -> Deci
 }
 
 /// Takes hits one by one until the key is leased.
-fn heat(store: &Leases<Shared>, plan: &Arc<Plan>) {
+fn heat(store: &Local<Shared>, plan: &Arc<Plan>) {
     for _ in 0..40 {
         charge_now(store, plan, "a", Op::Take(1));
     }
-    assert_eq!(store.table.len(), 1);
+    assert_eq!(store.table.leases(), 1);
 }
 
-fn left(store: &Leases<Shared>, plan: &Arc<Plan>) -> u64 {
+fn left(store: &Local<Shared>, plan: &Arc<Plan>) -> u64 {
     let entries = [("key", "a")];
     let key = Key { domain: "d", entries: &entries };
     let charge = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
-    let key = store.table.key(&charge).unwrap();
-    store.table.left(&key).map_or(0, |(left, _)| left)
+    store.table.left(&charge).map_or(0, |(left, _)| left)
 }
 
 /// What the shared store has counted.
@@ -271,7 +272,7 @@ fn a_hot_key_is_served_from_hits_that_are_paid() {
     assert_eq!((left(&replica, &plan), used(&shared, &plan)), (0, 100));
     shared.clock.advance(LENGTH);
     replica.send(replica.table.sweep());
-    assert_eq!(replica.table.len(), 0);
+    assert_eq!(replica.table.leases(), 0);
 }
 
 #[test]
@@ -335,7 +336,7 @@ fn other_numbers_end_the_lease() {
     let lowered = plan([fixed(50, Unit::Hour)]);
     let decision = charge_now(&replica, &lowered, "a", Op::Take(1));
     assert_eq!((decision.source, decision.remaining), (Source::Store, 9));
-    assert_eq!(replica.table.len(), 0);
+    assert_eq!(replica.table.leases(), 0);
 }
 
 #[test]
@@ -345,11 +346,11 @@ fn a_service_that_drains_returns_everything_and_takes_no_more() {
     heat(&replica, &plan);
     replica.table.drain();
     replica.send(replica.table.sweep());
-    assert_eq!((replica.table.len(), used(&shared, &plan)), (0, 40));
+    assert_eq!((replica.table.leases(), used(&shared, &plan)), (0, 40));
     for _ in 0..100 {
         charge_now(&replica, &plan, "a", Op::Take(1));
     }
-    assert_eq!((replica.table.len(), used(&shared, &plan)), (0, 140));
+    assert_eq!((replica.table.leases(), used(&shared, &plan)), (0, 140));
 }
 
 #[test]
@@ -365,16 +366,16 @@ fn keys_are_bounded_in_number_and_bytes() {
     for i in 0..32 {
         heat(&format!("{long}{i}"));
     }
-    assert_eq!(replica.table.len(), 15);
+    assert_eq!(replica.table.leases(), 15);
     // Leases that are over make room.
     shared.clock.advance(2 * LENGTH);
     for _ in 0..2 {
         replica.send(replica.table.sweep());
         shared.clock.advance(2 * LENGTH);
     }
-    assert_eq!(replica.table.len(), 0);
+    assert_eq!(replica.table.leases(), 0);
     heat("short");
-    assert_eq!(replica.table.len(), 1);
+    assert_eq!(replica.table.leases(), 1);
 }
 
 #[test]
@@ -393,6 +394,6 @@ fn hits_of_other_plans_are_not_leased() {
         for _ in 0..100 {
             assert_eq!(charge_now(&replica, &plan, "a", Op::Take(1)).source, Source::Store);
         }
-        assert_eq!(replica.table.len(), 0);
+        assert_eq!(replica.table.leases(), 0);
     }
 }

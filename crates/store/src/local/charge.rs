@@ -1,13 +1,12 @@
 //! The charges that leases make, which no request waits for.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use std::num::NonZeroU32;
-
 use super::due::{DueCharge, DueCharges, LeaseOp};
 use super::lease::StoreTime;
-use super::table::LeaseTable;
+use super::table::LocalTable;
 use crate::Charge;
 use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
 
@@ -18,7 +17,7 @@ const SHARE: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 /// answer, the store has not made it, or its outcome is unknown.
 #[derive(Debug)]
 pub struct LeaseCharge {
-    table: Arc<LeaseTable>,
+    table: Arc<LocalTable>,
     due: DueCharge,
     /// When the charge was sent for the first time; 0 before.
     sent: AtomicU64,
@@ -26,7 +25,7 @@ pub struct LeaseCharge {
 }
 
 impl LeaseCharge {
-    pub(super) fn new(table: &Arc<LeaseTable>, due: DueCharge) -> Arc<LeaseCharge> {
+    pub(super) fn new(table: &Arc<LocalTable>, due: DueCharge) -> Arc<LeaseCharge> {
         let (sent, answered) = Default::default();
         Arc::new(LeaseCharge { table: table.clone(), due, sent, answered })
     }

@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join};
 use tokio::time::MissedTickBehavior;
 
+use super::Local;
 use super::table::SWEEP_INTERVAL;
-use super::{Leases, Leasing};
-use crate::Operations;
+use crate::{Operations, Store};
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
 
 /// The interval of checking whether everything has been returned.
@@ -25,7 +25,7 @@ const LEASED_HITS: MetricFamily = MetricFamily::counter(
     &["result"],
 );
 
-impl<S: Leasing + Operations> Operations for Leases<S> {
+impl<S: Store + Operations> Operations for Local<S> {
     fn inner(&self) -> Option<&dyn Operations> {
         Some(&self.inner)
     }
@@ -58,16 +58,21 @@ impl<S: Leasing + Operations> Operations for Leases<S> {
         arrived.boxed()
     }
 
+    fn forget_denials(&self) {
+        self.table.forget_denials();
+        self.inner.forget_denials();
+    }
+
     fn collect(&self, sink: &mut dyn MetricSink) {
-        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &self.table.counts;
-        sink.gauge(LEASES, self.table.len() as f64);
-        sink.counter(GRANTS, count(&counts.grants));
+        sink.gauge(LEASES, self.table.leases() as f64);
+        sink.counter(GRANTS, value(&counts.grants));
         sink.family(LEASED_HITS);
         for (result, hits) in
             [("served", &counts.served), ("returned", &counts.returned), ("lost", &counts.lost)]
         {
-            sink.sample(&[("result", result)], SampleValue::Counter(count(hits)));
+            sink.sample(&[("result", result)], SampleValue::Counter(value(hits)));
         }
         self.inner.collect(sink);
     }

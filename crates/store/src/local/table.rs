@@ -1,24 +1,28 @@
-//! The leases of a process, by key.
+//! What is known here of keys: the hits that are leased of them, and their denials.
+
+mod learn;
+mod look_up;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
+pub(super) use self::look_up::{Unserved, Waits};
+use super::LocalOptions;
+use super::denials::{Denials, WAYS};
 use super::due::{DueCharge, DueCharges, LeaseOp};
-use super::hot_keys::HotKeys;
-use super::key::LeasedKey;
+use super::hot_keys::{HotKeys, Recent};
 use super::lease::{Granted, Lease, StoreTime};
-use super::recent::Recent;
-use crate::Charge;
 use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
+use crate::{Batch, Charge};
 use weir_common::clock::Monotonic;
-use weir_limit::{Decision, Micros, Op, State, Undo};
+use weir_limit::{Micros, Op, State, Undo};
 
 /// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
@@ -32,19 +36,20 @@ pub(super) const SWEEP_INTERVAL: Micros = 50_000;
 /// The most bytes that leases take, about. Each takes 512 at least, so there are never more than 32 768.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Called with a charge of each key that hits were granted of.
-pub(super) type OnGrant = Box<dyn Fn(&Charge<'_>) + Send + Sync>;
-
-/// The leases of all keys.
-pub(super) struct LeaseTable {
+/// The leases and the denials of all keys.
+pub(super) struct LocalTable {
     fingerprints: Fingerprints,
+    shards: Box<[Mutex<Shard>]>,
+    clock: Box<dyn Monotonic>,
+    /// How long denials are repeated at most.
+    deny_for: Micros,
+    /// No denial holds at this instant or later.
+    denied_until: AtomicU64,
+    /// How long hits are leased.
+    length: Micros,
     /// A filter: the number of leases by a hash of their keys that costs little. Where it is 0, a key has none.
     filter: Box<[AtomicU16]>,
     hasher: DefaultHashBuilder,
-    shards: Box<[Mutex<Shard>]>,
-    clock: Box<dyn Monotonic>,
-    /// How long hits are leased.
-    length: Micros,
     leases: AtomicUsize,
     bytes: AtomicUsize,
     /// Whether nothing more is leased, because the process is about to stop, or leases are off.
@@ -53,21 +58,13 @@ pub(super) struct LeaseTable {
     /// Charges that have no answer yet. They may be dropped anywhere, and then lock a shard: nothing is sent or dropped
     /// under the lock of one.
     pub in_flight: AtomicUsize,
-    pub on_grant: OnceLock<OnGrant>,
 }
 
-#[derive(Debug, Default)]
+/// What is known of some keys. While hits of a key are left of its lease, it has no denials.
 struct Shard {
+    denials: Denials,
     hot_keys: HotKeys,
     leases: HashMap<Print, Lease>,
-}
-
-/// What a charge that the store decides has to do first.
-pub(super) enum Way {
-    /// Send these charges.
-    Free(DueCharges),
-    /// Wait: charges of the lease are in flight, and it is not known which ones the store has made.
-    Awaited(oneshot::Receiver<()>),
 }
 
 /// Counts since the start.
@@ -79,44 +76,80 @@ pub(super) struct LeaseCounts {
     pub lost: AtomicU64,
 }
 
+/// A batch that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub at: Micros,
+    /// Whether it is charged together.
+    together: bool,
+    /// Whether the store charges all of it but what leases serve, whatever is denied.
+    whole: bool,
+}
+
 /// Returns the hits that are taken, 0 for a look; none for any other operation, which the store makes.
-pub(super) fn plain_hits(op: Op) -> Option<u64> {
+fn plain_hits(op: Op) -> Option<u64> {
     match op {
         Op::Take(hits) => Some(hits),
         Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => None,
     }
 }
 
-impl LeaseTable {
-    pub fn new(clock: Box<dyn Monotonic>, length: Micros) -> LeaseTable {
-        LeaseTable {
+fn micros(time: Duration) -> Micros {
+    Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
+}
+
+impl LocalTable {
+    pub fn new(clock: Box<dyn Monotonic>, options: &LocalOptions) -> LocalTable {
+        let (deny_for, length) = (micros(options.deny_locally_for), micros(options.leases_for));
+        let sets = match deny_for {
+            0 => 0,
+            _ => 1 << (options.max_denials / WAYS / SHARDS).max(1).ilog2(),
+        };
+        let shard = |_| {
+            let (denials, hot_keys, leases) =
+                (Denials::new(sets), Default::default(), HashMap::new());
+            Mutex::new(Shard { denials, hot_keys, leases })
+        };
+        LocalTable {
             fingerprints: Fingerprints::new(),
+            shards: (0..SHARDS).map(shard).collect(),
+            clock,
+            deny_for,
+            denied_until: AtomicU64::new(0),
+            length,
             filter: (0..BUCKETS).map(|_| AtomicU16::default()).collect(),
             hasher: DefaultHashBuilder::default(),
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            clock,
-            length,
             leases: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             draining: AtomicBool::new(length == 0),
             counts: LeaseCounts::default(),
             in_flight: AtomicUsize::new(0),
-            on_grant: OnceLock::new(),
         }
+    }
+
+    /// Whether nothing is ever known.
+    pub fn is_off(&self) -> bool {
+        self.deny_for == 0 && self.length == 0
     }
 
     pub fn now(&self) -> Micros {
         self.clock.monotonic()
     }
 
+    /// Returns a batch that is sent now.
+    pub fn send(&self, batch: &Batch<'_>) -> Sent {
+        let whole = batch.together || batch.charges.iter().any(|charge| charge.op.returns_hits());
+        Sent { at: self.now(), together: batch.together, whole }
+    }
+
     /// The number of keys that are leased, or are about to be.
-    pub fn len(&self) -> usize {
+    pub fn leases(&self) -> usize {
         self.leases.load(Ordering::Relaxed)
     }
 
-    /// Returns the key of a charge, if hits of it can be leased.
-    pub fn key(&self, charge: &Charge<'_>) -> Option<Fingerprint> {
-        (charge.plan.can_lease() && self.length > 0).then(|| self.fingerprints.of(charge))
+    /// Whether any denial may hold at `now`.
+    fn any_denials(&self, now: Micros) -> bool {
+        now < self.denied_until.load(Ordering::Relaxed)
     }
 
     /// Returns the place of a key in the filter.
@@ -126,79 +159,19 @@ impl LeaseTable {
     }
 
     /// Whether hits of the key of a charge may be leased; if not, it is sure that none are.
-    pub fn may_lease(&self, charge: &Charge<'_>) -> bool {
-        self.len() > 0 && self.filter[self.bucket(charge)].load(Ordering::Relaxed) > 0
+    fn may_lease(&self, charge: &Charge<'_>) -> bool {
+        self.leases() > 0
+            && charge.plan.can_lease()
+            && self.filter[self.bucket(charge)].load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a charge is of one of these keys, of which hits are leased.
+    pub fn is_of(&self, charge: &Charge<'_>, keys: &[Fingerprint]) -> bool {
+        charge.plan.can_lease() && keys.contains(&self.fingerprints.of(charge))
     }
 
     fn shard(&self, key: &Fingerprint) -> &Mutex<Shard> {
         &self.shards[key.shard as usize % SHARDS]
-    }
-
-    /// Decides a charge by the lease of its key; none if the store is to decide. Adds what is to be charged.
-    pub fn serve(
-        &self,
-        key: &Fingerprint,
-        charge: &Charge<'_>,
-        charges: &mut DueCharges,
-    ) -> Option<Decision> {
-        let mut shard = self.shard(key).lock();
-        let lease = shard.leases.get_mut(&key.print)?;
-        // Read for each charge, and under the lock: a thread that waited for it may have slept.
-        let now = self.now();
-        let hits = plain_hits(charge.op).filter(|_| Arc::ptr_eq(&lease.plan, charge.plan))?;
-        let decision = lease.serve(hits, now)?;
-        if hits > 0 {
-            self.counts.served.fetch_add(hits, Ordering::Relaxed);
-            lease.recent.add(hits, now, self.length);
-            self.ask(key, lease, now, charges);
-        }
-        Some(decision)
-    }
-
-    /// Makes way for a charge that the store decides: ends the lease of its key.
-    pub fn make_way(&self, key: &Fingerprint, charge: &Charge<'_>, may_wait: bool) -> Way {
-        let mut shard = self.shard(key).lock();
-        let Some(lease) = shard.leases.get_mut(&key.print) else {
-            return Way::Free(DueCharges::new());
-        };
-        let now = self.now();
-        if may_wait && let Some(answered) = lease.flights.wait(now, self.length) {
-            return Way::Awaited(answered);
-        }
-        let returned = lease.end();
-        let returned = self.returning(key, lease, returned, now);
-        if !Arc::ptr_eq(&lease.plan, charge.plan) {
-            (lease.plan, lease.recent) = (charge.plan.clone(), Recent::default());
-        }
-        Way::Free(returned)
-    }
-
-    /// Counts hits that the store admitted. Returns what asks for more, if the key is hot.
-    pub fn admitted(&self, key: &Fingerprint, charge: &Charge<'_>, hits: u64) -> DueCharges {
-        let mut charges = DueCharges::new();
-        let mut shard = self.shard(key).lock();
-        let now = self.now();
-        if let Some(lease) = shard.leases.get_mut(&key.print) {
-            lease.recent.add(hits, now, self.length);
-            if Arc::ptr_eq(&lease.plan, charge.plan) {
-                self.ask(key, lease, now, &mut charges);
-            }
-            return charges;
-        }
-        let Some(recent) = shard.hot_keys.add(&key.print, hits, now, self.length) else {
-            return charges;
-        };
-        let leased = Arc::new(LeasedKey::new(charge, self.bucket(charge)));
-        let full = self.bytes.load(Ordering::Relaxed).saturating_add(leased.bytes) > MAX_BYTES;
-        if !full && !self.draining.load(Ordering::Relaxed) {
-            self.leases.fetch_add(1, Ordering::Relaxed);
-            self.filter[leased.bucket].fetch_add(1, Ordering::Relaxed);
-            self.bytes.fetch_add(leased.bytes, Ordering::Relaxed);
-            let mut lease = Lease::new(leased, charge.plan.clone(), recent);
-            self.ask(key, &mut lease, now, &mut charges);
-            shard.leases.insert(key.print, lease);
-        }
-        charges
     }
 
     /// Asks for more of a lease, if it is time; what has ended is returned in the same round trip.
@@ -239,7 +212,7 @@ impl LeaseTable {
         undos: &[Undo],
         at: StoreTime,
     ) -> DueCharges {
-        let mut shard = self.shard(&asked.key).lock();
+        let shard = &mut *self.shard(&asked.key).lock();
         let now = self.now();
         // It is there while charges of it are in flight.
         let Some(lease) = shard.leases.get_mut(&asked.key.print) else { return DueCharges::new() };
@@ -262,11 +235,10 @@ impl LeaseTable {
         };
         self.counts.grants.fetch_add(1, Ordering::Relaxed);
         let returned = self.returning(&asked.key, lease, unused, now);
-        self.settle(&mut shard, asked, is_used, now);
-        drop(shard);
-        if is_used && let Some(on_grant) = self.on_grant.get() {
-            asked.leased.charge(&asked.plan, Op::Take(1), |charge| on_grant(charge));
+        if is_used {
+            shard.denials.refund(&asked.key, now);
         }
+        self.settle(shard, asked, is_used, now);
         returned
     }
 
@@ -297,21 +269,31 @@ impl LeaseTable {
         lease.is_idle() && (self.draining.load(Ordering::Relaxed) || !is_hot())
     }
 
-    /// Ends the lease of a key whose state is reset: what is left, and what is granted meanwhile, is not returned.
-    pub fn forget(&self, key: &Fingerprint) {
-        let mut shard = self.shard(key).lock();
+    /// Forgets the denials of a key whose state is reset, and ends its lease: what is left, and what is granted
+    /// meanwhile, is not returned.
+    pub fn reset(&self, charge: &Charge<'_>) {
+        let key = self.fingerprints.of(charge);
+        let mut shard = self.shard(&key).lock();
+        shard.denials.refund(&key, self.now());
         let Some(lease) = shard.leases.get_mut(&key.print) else { return };
         let lost = lease.end().iter().map(|undo| u64::from(undo.hits)).sum();
         self.counts.lost.fetch_add(lost, Ordering::Relaxed);
         lease.is_reset = !lease.flights.is_empty();
         if !lease.is_reset {
-            self.remove(&mut shard, key);
+            self.remove(&mut shard, &key);
         }
     }
 
+    /// Forgets all denials.
+    pub fn forget_denials(&self) {
+        let now = self.now();
+        self.shards.iter().for_each(|shard| shard.lock().denials.clear(now));
+    }
+
     /// Returns the hits that are left of a key, and for how long.
-    pub fn left(&self, key: &Fingerprint) -> Option<(u64, Micros)> {
-        let mut shard = self.shard(key).lock();
+    pub fn left(&self, charge: &Charge<'_>) -> Option<(u64, Micros)> {
+        let key = self.may_lease(charge).then(|| self.fingerprints.of(charge))?;
+        let mut shard = self.shard(&key).lock();
         let now = self.now();
         shard.leases.get_mut(&key.print).map(|lease| lease.left(now)).filter(|(left, _)| *left > 0)
     }
@@ -327,7 +309,7 @@ impl LeaseTable {
     /// Ends what has ended, or everything once nothing more is leased. Returns the charges that return what is left.
     pub fn sweep(&self) -> DueCharges {
         let mut charges = Vec::new();
-        if self.len() == 0 {
+        if self.leases() == 0 {
             return charges;
         }
         for (number, shard) in self.shards.iter().enumerate() {
@@ -355,12 +337,21 @@ impl LeaseTable {
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
+
+    #[cfg(test)]
+    pub fn max_denials(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().denials.max()).sum()
+    }
+
+    #[cfg(test)]
+    pub fn denials(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().denials.len()).sum()
+    }
 }
 
-impl fmt::Debug for LeaseTable {
+impl fmt::Debug for LocalTable {
     /// Omits the keys and the secret of their fingerprints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let leases = self.leases.load(Ordering::Relaxed);
-        f.debug_struct("LeaseTable").field("leases", &leases).finish_non_exhaustive()
+        f.debug_struct("LocalTable").field("leases", &self.leases()).finish_non_exhaustive()
     }
 }

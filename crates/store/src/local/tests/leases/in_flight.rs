@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::deny_locally::DenyLocally;
 
 impl Shared {
     fn asks(&self) -> usize {
@@ -13,9 +12,14 @@ impl Shared {
 }
 
 /// A replica that has asked for its first hits, 32.
-fn asking(n: u32) -> (Shared, Leases<Shared>, Arc<Plan>) {
+fn asking(n: u32) -> (Shared, Local<Shared>, Arc<Plan>) {
+    asking_by(leasing(), n)
+}
+
+fn asking_by(options: LocalOptions, n: u32) -> (Shared, Local<Shared>, Arc<Plan>) {
     let shared = Shared::delaying();
-    let (replica, plan) = (leases(&shared), plan([fixed(n, Unit::Hour)]));
+    let replica = Local::new(shared.clone(), shared.clock.clone(), options);
+    let plan = plan([fixed(n, Unit::Hour)]);
     take(&replica, &plan, 32);
     assert_eq!(shared.asks(), 1);
     (shared, replica, plan)
@@ -108,7 +112,7 @@ fn nothing_is_asked_for_again_at_once_where_little_is_left() {
     let (shared, replica, plan) = asking(95);
     shared.make_all(None);
     shared.answer_all();
-    assert_eq!((left(&replica, &plan), replica.table.len()), (0, 0));
+    assert_eq!((left(&replica, &plan), replica.table.leases()), (0, 0));
     assert_eq!((take(&replica, &plan, 31), shared.asks()), (0, 0));
 }
 
@@ -119,7 +123,7 @@ fn a_grant_for_other_numbers_is_returned() {
     let raised = plan([fixed(20_000, Unit::Hour)]);
     take(&replica, &raised, 1);
     shared.answer_all();
-    assert_eq!((used(&shared, &first), replica.table.len()), (33, 0));
+    assert_eq!((used(&shared, &first), replica.table.leases()), (33, 0));
 }
 
 #[test]
@@ -137,7 +141,7 @@ fn a_grant_that_comes_while_the_service_drains_is_returned() {
 fn what_is_leased_of_a_state_that_is_reset_is_lost() {
     use futures_util::FutureExt as _;
     let entries = [("key", "a")];
-    let reset = |replica: &Leases<Shared>, plan: &Arc<Plan>| {
+    let reset = |replica: &Local<Shared>, plan: &Arc<Plan>| {
         let key = StateKey {
             key: Key { domain: "d", entries: &entries },
             plan,
@@ -146,7 +150,7 @@ fn what_is_leased_of_a_state_that_is_reset_is_lost() {
         };
         replica.reset(key, Duration::from_secs(1)).now_or_never().expect("an answer").unwrap();
     };
-    let lost = |replica: &Leases<Shared>| replica.table.counts.lost.load(Ordering::Relaxed);
+    let lost = |replica: &Local<Shared>| replica.table.counts.lost.load(Ordering::Relaxed);
     // While a grant is in flight.
     let (shared, replica, plan) = asking(10_000);
     shared.make_all(None);
@@ -154,7 +158,7 @@ fn what_is_leased_of_a_state_that_is_reset_is_lost() {
     take(&replica, &plan, 3);
     shared.answer_all();
     assert_eq!((used(&shared, &plan), left(&replica, &plan), lost(&replica)), (3, 0, 31));
-    assert_eq!(replica.table.len(), 0);
+    assert_eq!(replica.table.leases(), 0);
     // With a lease.
     let (shared, replica, plan) = asking(10_000);
     shared.make_all(None);
@@ -165,10 +169,8 @@ fn what_is_leased_of_a_state_that_is_reset_is_lost() {
 
 #[test]
 fn a_grant_ends_the_denials_of_its_key() {
-    let (shared, replica, plan) = asking(10_000);
-    let clock = shared.clock.clone();
-    let wait = Duration::from_secs(5);
-    let replica = DenyLocally::new(replica, clock, wait, 64).forgetting_where_leased();
+    let deny_locally_for = Duration::from_secs(5);
+    let (shared, replica, plan) = asking_by(LocalOptions { deny_locally_for, ..leasing() }, 10_000);
     shared.make_all(None);
     // Others take the rest.
     assert!(charge_now(&shared, &plan, "a", Op::Take(10_000 - 63)).allowed);

@@ -1,0 +1,297 @@
+//! Answers without a round trip: denials that are known to hold, and hits that are charged before they are asked for.
+
+mod charge;
+mod denials;
+mod due;
+mod hot_keys;
+mod lease;
+mod operations;
+mod split;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::iter::zip;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use tokio::time::{Instant, timeout};
+
+pub use self::charge::LeaseCharge;
+use self::due::DueCharges;
+use self::split::Split;
+use self::table::{LocalTable, Sent, Unserved, Waits};
+use super::{Answers, Batch, Charge, StateKey, States, Store, StoreError};
+use weir_common::clock::Monotonic;
+use weir_limit::{KeyState, LeasedHits, Micros};
+
+/// A wrapper that answers a key without the inner store: because nothing is left, or because hits were charged before.
+///
+/// # Denials
+///
+/// A denial holds for the same number of hits of the same key until its wait is over, counted from
+/// when the charge was sent. During that time, and for at most `deny_locally_for`, it is repeated: the
+/// same answer, less the time that has passed since it came, with the source
+/// [`DeniedLocally`](weir_limit::Source::DeniedLocally). Other numbers of hits and looks go to the inner store.
+///
+/// **Exact.** Verdict and limit are those that the inner store would answer now. So are wait and reset, or up
+/// to the round trip of the denial longer: the store decided somewhere in between, and a client that is told
+/// too short a wait comes back too early. More hits may wait longer, and because of another limit, so they go to the
+/// inner store. A lone fixed window is the exception: it ends for all hits at the same time, so the same number or more
+/// are denied. Hits admitted or added through this replica end the denials of their key. Those of another
+/// replica, or of a concurrent request, also lengthen the wait; they are noticed within
+/// `deny_locally_for`. The number of hits used before is that of the first denial.
+///
+/// **Which.** Denials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials).
+/// If a plan charges denied hits (a lone fixed window), its counter misses those of repeated denials,
+/// which shows only when hits are refunded or the numbers of the limit change.
+///
+/// **Until.** A plan with other numbers goes to the inner store at once, and so does a key after hits
+/// were refunded or leased, or its state reset, through this replica. Hits refunded or states reset through
+/// another replica, or by a caller that went away before the store answered, are noticed within
+/// `deny_locally_for`.
+///
+/// **Batches** that are charged together, or that refund something, are never denied here.
+///
+/// **Bounded.** At most `max_denials` are kept, in tables allocated at the start, about 100 bytes
+/// each. If there is no room for another, the one that ends soonest is dropped.
+///
+/// # Leases
+///
+/// **Paid first.** Every hit that is served was charged to the same key in the inner store, and is served while it
+/// still counts there: until the end of the window in which it was charged, by the store's clock. So any number of
+/// processes together admit no more than the limits allow.
+///
+/// **Which.** Keys of plans that [can be leased](weir_limit::Plan::can_lease) of which this process has admitted 32
+/// requests within the length of a lease. An eighth of what is left is asked for at most, and no more than the hits
+/// of that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When a sixteenth of
+/// it is left, or it may be used up or end before more can come, and the key is still hot, the next hits are asked for,
+/// and no request waits for them.
+///
+/// **Answers** are computed from a copy of the state: those of the inner store if nobody else had been admitted since
+/// the hits were granted.
+///
+/// **In order.** While a charge of a lease is in flight, it is not known whether the store makes it before or after
+/// another one of its key. So those that the lease cannot serve wait until it has an answer or is lost: for half of
+/// their budget, and no longer than a lease lasts. Charges of other keys do not wait.
+///
+/// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at
+/// once where a request asks for more hits than are left, refunds or does anything else than take and look, where
+/// the plan changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key
+/// that is reset, nothing is returned.
+///
+/// **Time** is read for each hit, from a clock that goes on while the machine is suspended.
+///
+/// **Bounded.** About 16 MiB, which is up to 32 768 leases.
+///
+/// # Cost
+///
+/// With both off: one comparison. While nothing is known: one reading of the clock, two atomic loads, and after an
+/// admitted charge that could be leased one lock and a fingerprint. While other keys are leased: a cheap hash more.
+#[derive(Debug)]
+pub struct Local<S> {
+    inner: S,
+    table: Arc<LocalTable>,
+    /// How many requests in a row were answered here alone while keys are leased, up to [`STREAK`]; one that was not
+    /// takes back many.
+    streak: AtomicU32,
+}
+
+/// What is answered without the inner store. By default nothing is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalOptions {
+    /// How long denials are repeated at most; zero: never.
+    pub deny_locally_for: Duration,
+    /// The denials that are kept, rounded down to a power of two, but at least 512.
+    pub max_denials: usize,
+    /// How long hits are leased; zero: never.
+    pub leases_for: Duration,
+}
+
+/// The most requests that a streak counts. Above half of it a request is tried here first, and prepared twice
+/// if it cannot be answered.
+const STREAK: u32 = 64;
+
+impl<S: Store> Local<S> {
+    /// Answers for `inner`. `clock` goes on while the machine is suspended.
+    pub fn new(inner: S, clock: impl Monotonic, options: LocalOptions) -> Local<S> {
+        let table = Arc::new(LocalTable::new(Box::new(clock), &options));
+        Local { inner, table, streak: AtomicU32::new(0) }
+    }
+
+    /// Returns the store inside.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// Separates what is known of a batch; none if the inner store charges all of it. Returns the keys to wait for,
+    /// too.
+    fn split<'a>(
+        &self,
+        batch: &Batch<'a>,
+        sent: Sent,
+        unserved: Unserved,
+    ) -> (Option<Split<'a>>, Waits) {
+        let Some(mut look_up) = self.table.look_up(batch, sent, unserved) else {
+            return (None, Waits::new());
+        };
+        let split = Split::new(batch, |charge| look_up.decide(charge));
+        self.send(look_up.due);
+        (split, look_up.waits)
+    }
+
+    /// Notes whether a request is answered here alone.
+    fn note(&self, split: Option<&Split<'_>>) {
+        if self.table.leases() == 0 {
+            return;
+        }
+        let alone = split.is_some_and(|split| split.rest.is_empty());
+        let streak = self.streak.load(Ordering::Relaxed);
+        let next = if alone { (streak + 1).min(STREAK) } else { streak.saturating_sub(STREAK / 4) };
+        // Lost updates do not matter.
+        if next != streak {
+            self.streak.store(next, Ordering::Relaxed);
+        }
+    }
+
+    fn send(&self, charges: DueCharges) {
+        let charges = charges.into_iter().map(|due| LeaseCharge::new(&self.table, due));
+        charges.for_each(|charge| self.inner.charge_lease(charge));
+    }
+
+    /// Has the inner store charge what is not known.
+    async fn charge_rest<'a>(
+        &self,
+        split: Option<Split<'a>>,
+        batch: Batch<'a>,
+        sent: Sent,
+        answers: &mut Answers,
+    ) {
+        let Some(split) = split else {
+            return self.charge_inner(batch, sent, answers).await;
+        };
+        let mut inner = Answers::new();
+        if let Some(rest) = split.rest(batch) {
+            self.charge_inner(rest, sent, &mut inner).await;
+        }
+        split.merge(inner, answers);
+    }
+
+    /// Charges a batch in the inner store, and learns from the answers.
+    async fn charge_inner(&self, batch: Batch<'_>, sent: Sent, answers: &mut Answers) {
+        let first = answers.len();
+        self.inner.charge(batch, answers).await;
+        for (charge, answer) in zip(batch.charges, &answers[first..]) {
+            self.send(self.table.learn(charge, answer, sent));
+        }
+    }
+
+    /// Charges a batch of which some keys are to be waited for: those behind the wait, for up to half of the budget, and
+    /// the others at once.
+    async fn charge_waiting(
+        &self,
+        batch: Batch<'_>,
+        sent: Sent,
+        waits: Waits,
+        answers: &mut Answers,
+    ) {
+        let (keys, answered): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
+        let is_awaited = |charge: &Charge<'_>| batch.together || self.table.is_of(charge, &keys);
+        let (behind, at_once): (Vec<_>, Vec<_>) =
+            batch.charges.iter().partition(|charge| is_awaited(charge));
+        let (mut now, mut later) = (Answers::new(), Answers::new());
+        let charging = async {
+            if !at_once.is_empty() {
+                self.charge_inner(Batch { charges: &at_once, ..batch }, sent, &mut now).await;
+            }
+        };
+        let waiting = async {
+            let start = Instant::now();
+            let _ = timeout(batch.budget / 2, join_all(answered)).await;
+            let batch = Batch { charges: &behind, ..batch.after(start.elapsed()) };
+            let (split, _) = self.split(&batch, sent, Unserved::Ends);
+            self.charge_rest(split, batch, sent, &mut later).await;
+        };
+        join(charging, waiting).await;
+        let (mut now, mut later) = (now.into_iter(), later.into_iter());
+        answers.extend(batch.charges.iter().map(|charge| {
+            let answer = if is_awaited(charge) { later.next() } else { now.next() };
+            answer.unwrap_or(Err(StoreError::Unavailable))
+        }));
+    }
+}
+
+impl<S: Store> Store for Local<S> {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        if self.table.is_off() {
+            return self.inner.charge(batch, answers).await;
+        }
+        let sent = self.table.send(&batch);
+        let (split, waits) = self.split(&batch, sent, Unserved::Waits);
+        self.note(split.as_ref());
+        if waits.is_empty() {
+            return self.charge_rest(split, batch, sent, answers).await;
+        }
+        // In a box, so that the futures of other requests stay small.
+        match split {
+            None => Box::pin(self.charge_waiting(batch, sent, waits, answers)).await,
+            Some(split) => {
+                let mut inner = Answers::new();
+                if let Some(rest) = split.rest(batch) {
+                    Box::pin(self.charge_waiting(rest, sent, waits, &mut inner)).await;
+                }
+                split.merge(inner, answers);
+            }
+        }
+    }
+
+    /// Answers a batch of which everything is known. The lease of a key serves a batch of one charge: of several, what
+    /// it has served could not be returned if the inner store had to answer the others.
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        if self.table.is_off() {
+            return self.inner.try_charge(batch, answers);
+        }
+        let sent = self.table.send(&batch);
+        let (split, _) = self.split(&batch, sent, Unserved::Stays);
+        if batch.charges.len() == 1 {
+            self.note(split.as_ref());
+        }
+        let Some(split) = split.filter(|split| split.rest.is_empty()) else { return false };
+        split.merge(Answers::new(), answers);
+        true
+    }
+
+    /// Whether nearly all requests of late were answered here, while keys are leased.
+    fn is_immediate(&self) -> bool {
+        if self.table.is_off() {
+            return self.inner.is_immediate();
+        }
+        self.streak.load(Ordering::Relaxed) > STREAK / 2 && self.table.leases() > 0
+    }
+}
+
+impl<S: States> States for Local<S> {
+    /// Reads what the inner store has counted, with what is leased of it here; also while denials of the key are
+    /// repeated.
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        let state = self.inner.read(key, spans, budget).await?;
+        let left = self.table.left(&key.charge());
+        Ok(KeyState { leased: left.map(|(hits, ends_in)| LeasedHits { hits, ends_in }), ..state })
+    }
+
+    /// Forgets what is known of the key too, also if the inner store fails: it may have deleted the state nevertheless.
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        self.table.reset(&key.charge());
+        let reset = self.inner.reset(key, budget).await;
+        // What was learned meanwhile may be of the state before.
+        self.table.reset(&key.charge());
+        reset
+    }
+}

@@ -1,0 +1,2 @@
+mod denials;
+mod leases;
