@@ -55,7 +55,8 @@ macro_rules! write_line {
 #[cold]
 pub(super) fn decisions(answered: &Answered<'_, '_, '_>, key_prefix: &str, overall: &'static str) {
     for (matched, decided) in answered.descriptors() {
-        write_line!(debug, "decision", &line(answered, matched, decided, key_prefix), overall,);
+        let line = line(answered, matched, decided, key_prefix);
+        write_line!(debug, "decision", &line, overall,);
     }
 }
 
