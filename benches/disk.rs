@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use weir_common::clock::{Clock, ManualClock, SystemClock};
 use weir_limit::{Algorithm, Limit, Op, Plan, SECOND, SlidingLog, Unit};
 use weir_store::disk::{DiskStore, Options};
-use weir_store::memory::{KEYS_PER_RESERVATION, MemoryStore};
+use weir_store::memory::MemoryStore;
 use weir_store::{Answers, Batch, Charge, Key, Operations, Role, Store};
 
 /// Keys that change in a second, and how many take turns.
@@ -78,16 +78,10 @@ fn print_latencies(name: &str, latencies: &[u64]) {
 }
 
 fn open<C: Clock>(clock: C, path: &Path, max_keys: usize) -> DiskStore<C> {
-    let max_reservations = max_keys / KEYS_PER_RESERVATION;
-    let options = || Options {
-        path: path.to_owned(),
-        sync: Duration::from_secs(1),
-        max_keys,
-        max_reservations,
-    };
+    let options = Options { path: path.to_owned(), sync: Duration::from_secs(1), max_keys };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let store =
-        DiskStore::open(clock, options(), &weir_common::threads::Failures::default()).unwrap();
+        DiskStore::open(clock, options, &weir_common::threads::Failures::default()).unwrap();
     runtime.block_on(store.connect());
     store
 }

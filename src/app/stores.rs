@@ -11,7 +11,7 @@ use weir_common::clock::{BootClock, SystemClock};
 use weir_common::setup_error::SetupError;
 use weir_common::threads::Failures;
 use weir_store::disk::{DiskStore, OpenError};
-use weir_store::guard::Guard;
+use weir_store::guard::{Guard, GuardOptions};
 use weir_store::local::{Local, LocalOptions};
 use weir_store::memory::MemoryStore;
 use weir_store::redis::{RedisStore, Topology};
@@ -33,9 +33,10 @@ pub(super) fn make(
 ) -> Result<ConfiguredStore, SetupError> {
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
     let (on_failure, replicas) = (*store.on_failure, *store.replicas);
+    let guard_options = GuardOptions { on_failure, replicas, max_keys };
     if let Some(options) = settings.disk_options() {
         let disk = DiskStore::open(clock.clone(), options, failures).map_err(setup_error)?;
-        let guard = Guard::new(disk, clock, on_failure, replicas, max_keys);
+        let guard = Guard::new(disk, clock, guard_options);
         return Ok(ConfiguredStore::Disk(Box::new(guard)));
     }
     let Some((redis, per_second)) = settings.redis_options() else {
@@ -61,7 +62,7 @@ pub(super) fn make(
         leases_for: *store.leases_for,
     };
     let local = Local::new(redis, BootClock, options);
-    let guard = Guard::new(local, clock, on_failure, replicas, max_keys);
+    let guard = Guard::new(local, clock, guard_options);
     Ok(ConfiguredStore::Redis(Box::new(guard)))
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::table::StoreKind;
 use super::{SettingError, Settings};
 use weir_store::disk::Options;
-use weir_store::memory::KEYS_PER_RESERVATION;
 
 const MIN_SYNC: Duration = Duration::from_millis(10);
 const MAX_SYNC: Duration = Duration::from_secs(3600);
@@ -15,8 +14,7 @@ impl Settings {
     pub fn disk_options(&self) -> Option<Options> {
         let (disk, max_keys) = (&self.store.disk, *self.store.memory.max_keys);
         let path = disk.path.clone().filter(|_| *self.store.kind == StoreKind::Disk)?;
-        let max_reservations = max_keys / KEYS_PER_RESERVATION;
-        Some(Options { path, sync: *disk.sync, max_keys, max_reservations })
+        Some(Options { path, sync: *disk.sync, max_keys })
     }
 
     pub(super) fn check_disk(&mut self, errors: &mut Vec<SettingError>) {
@@ -72,7 +70,6 @@ mod tests {
         let options = load(&[DISK, path]).unwrap().disk_options().unwrap();
         assert_eq!(options.path.to_str(), Some("/var/lib/weir"));
         assert_eq!((options.sync.as_secs(), options.max_keys), (1, 10_000_000));
-        assert_eq!(options.max_reservations, 1_250_000);
     }
 
     #[test]

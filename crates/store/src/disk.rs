@@ -15,6 +15,7 @@
 //! Snapshots and logs consist of frames with records.
 
 mod closed;
+mod commands;
 mod copy;
 mod directory;
 mod file_id;
@@ -24,7 +25,7 @@ mod operations;
 mod record;
 mod record_file;
 mod recovery;
-mod states;
+mod schedule;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -41,9 +42,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use self::commands::{Command, Commands};
+use self::copy::Copier;
 use self::directory::Directory;
+use self::schedule::Schedule;
 use self::status::Status;
-use self::writer::{Command, Schedule, Writer};
+use self::writer::Writer;
 /// What reads and writes files, for fuzzing.
 #[cfg(feature = "testsuite")]
 pub use self::{
@@ -52,9 +56,10 @@ pub use self::{
 };
 use super::memory::MemoryStore;
 use super::memory::saving::shard_bits;
-use super::{Answers, Batch, Store, StoreError};
+use super::{Answers, Batch, StateKey, States, Store, StoreError};
 use weir_common::clock::Clock;
 use weir_common::threads::Failures;
+use weir_limit::{KeyState, Micros};
 
 /// The name of the thread that writes.
 const THREAD: &str = "weir-disk";
@@ -73,8 +78,6 @@ pub struct Options {
     /// How often changes are written.
     pub sync: Duration,
     pub max_keys: usize,
-    /// The maximum number of open reservations.
-    pub max_reservations: usize,
 }
 
 /// Why a directory is not used. The messages follow the name of the setting.
@@ -152,18 +155,14 @@ impl<C: Clock> DiskStore<C> {
         schedule: Schedule,
         failures: Failures,
     ) -> Result<DiskStore<C>, OpenError> {
-        let Options { path, sync, max_keys, max_reservations } = options;
+        let Options { path, sync, max_keys } = options;
         let directory = Directory::open(&path, shard_bits(max_keys))?;
         let meta = directory.meta();
-        let memory = MemoryStore::listing_changes(
-            clock,
-            (max_keys, max_reservations),
-            meta.shard_bits,
-            meta.secret,
-        );
+        let memory = MemoryStore::listing_changes(clock, max_keys, meta.shard_bits, meta.secret);
         let (memory, status) = (Arc::new(memory), Arc::new(Status::default()));
         let (writer, commands) = sync_channel(1);
-        let thread = Writer::new(memory.clone(), directory, status.clone(), schedule, commands);
+        let copier = Copier::new(memory.clone(), Commands::new(commands));
+        let thread = Writer::new(copier, directory, status.clone(), schedule);
         let started = std::thread::Builder::new().name(THREAD.to_owned());
         let spawned = started.spawn(move || thread.run(&failures));
         spawned.map_err(|error| OpenError::Io(path.clone(), error))?;
@@ -192,6 +191,14 @@ impl<C: Clock> DiskStore<C> {
             }
         }
     }
+
+    async fn loaded_within(&self, budget: Duration) -> Result<(), StoreError> {
+        if self.status.is_loaded() {
+            return Ok(());
+        }
+        let loaded = timeout(budget, self.status.wait_until_loaded()).await;
+        loaded.map_err(|_| StoreError::Unavailable)
+    }
 }
 
 /// Logs when it is dropped that not all is saved.
@@ -211,13 +218,10 @@ impl Drop for Unsaved {
 
 impl<C: Clock> Store for DiskStore<C> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        if !self.status.is_loaded()
-            && timeout(batch.budget, self.status.wait_until_loaded()).await.is_err()
-        {
-            answers.extend(batch.charges.iter().map(|_| Err(StoreError::Unavailable)));
-            return;
+        match self.loaded_within(batch.budget).await {
+            Ok(()) => self.memory.charge_now(batch, answers),
+            Err(error) => answers.extend(batch.charges.iter().map(|_| Err(error))),
         }
-        self.memory.charge_now(batch, answers);
     }
 
     #[inline]
@@ -227,6 +231,24 @@ impl<C: Clock> Store for DiskStore<C> {
 
     fn is_immediate(&self) -> bool {
         self.status.is_loaded()
+    }
+}
+
+impl<C: Clock> States for DiskStore<C> {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        self.loaded_within(budget).await?;
+        Ok(self.memory.read_now(key, spans))
+    }
+
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        self.loaded_within(budget).await?;
+        self.memory.reset_now(key);
+        Ok(())
     }
 }
 

@@ -1,6 +1,5 @@
 //! Answers by policy when the store fails.
 
-mod counts;
 mod operations;
 mod outage;
 #[cfg(test)]
@@ -13,8 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 
-pub use self::counts::FailureCounts;
-use self::counts::kind_name;
+pub use self::outage::FailureCounts;
 use self::outage::Outage;
 use super::memory::MemoryStore;
 use super::{
@@ -22,7 +20,7 @@ use super::{
 };
 use weir_common::clock::{Clock, Monotonic};
 use weir_limit::{
-    Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, ReservationResult, SECOND, Source,
+    Decision, KeyState, Micros, NearLimits, Op, Plan, ReservationResult, SECOND, Source,
 };
 
 /// The wait in denials by the policy `deny`.
@@ -55,35 +53,28 @@ const RETRY_AFTER: Micros = SECOND;
 pub struct Guard<S, C> {
     inner: S,
     clock: C,
-    on_failure: OnStoreFailure,
-    replicas: u32,
-    max_keys: usize,
+    options: GuardOptions,
     /// The counts during an outage.
     local: ArcSwapOption<MemoryStore<C>>,
     outage: Outage,
     counts: FailureCounts,
 }
 
+/// How a guard answers when the inner store fails.
+#[derive(Clone, Copy, Debug)]
+pub struct GuardOptions {
+    /// The policy of batches without their own.
+    pub on_failure: OnStoreFailure,
+    /// The replicas among which the policy `local` divides limits; 0 is 1.
+    pub replicas: u32,
+    /// How many keys that policy counts in memory at most.
+    pub max_keys: usize,
+}
+
 impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
-    /// Guards `inner` by the policy `on_failure`. While it fails, at most `max_keys` keys are
-    /// counted in memory, each by a share of its limits: that of one of `replicas` (0 is 1).
-    pub fn new(
-        inner: S,
-        clock: C,
-        on_failure: OnStoreFailure,
-        replicas: u32,
-        max_keys: usize,
-    ) -> Guard<S, C> {
-        Guard {
-            inner,
-            clock,
-            on_failure,
-            replicas,
-            max_keys,
-            local: ArcSwapOption::empty(),
-            outage: Outage::default(),
-            counts: FailureCounts::default(),
-        }
+    pub fn new(inner: S, clock: C, options: GuardOptions) -> Guard<S, C> {
+        let (local, outage, counts) = Default::default();
+        Guard { inner, clock, options, local, outage, counts }
     }
 
     /// The charges that failed, by policy and by kind.
@@ -98,7 +89,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 
     /// Returns the batch with the policy that is to answer for it.
     fn with_policy<'a>(&self, batch: Batch<'a>) -> Batch<'a> {
-        Batch { on_failure: Some(batch.on_failure.unwrap_or(self.on_failure)), ..batch }
+        Batch { on_failure: Some(batch.on_failure.unwrap_or(self.options.on_failure)), ..batch }
     }
 
     /// Replaces failures among the answers of the inner store; notices when an outage is over.
@@ -113,12 +104,15 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     /// Replaces failures by the answers of the policy.
     #[cold]
     fn degrade(&self, batch: Batch<'_>, answers: &mut [Answer]) {
-        let policy = batch.on_failure.unwrap_or(self.on_failure);
+        let policy = batch.on_failure.unwrap_or(self.options.on_failure);
         let failures = || answers.iter().filter_map(|answer| answer.as_ref().err().copied());
         let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
         let kind = failures().max_by_key(|kind| *kind != StoreError::CallerDeadline);
-        if let (Some(kind), Some(charge)) = (kind, batch.charges.first()) {
-            self.outage.fail(self.clock.monotonic(), failed, policy, kind, charge.key.domain);
+        if let (Some(kind), Some(charge)) = (kind, batch.charges.first())
+            && let Some(suppressed) = self.outage.fail(self.clock.monotonic(), failed, kind)
+        {
+            let (policy, domain) = (policy.name(), charge.key.domain);
+            tracing::warn!(policy, domain, error = %kind, suppressed, "store failed");
         }
         match policy {
             OnStoreFailure::Error => {}
@@ -165,14 +159,15 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             if !decision.allowed {
                 let whole = n(charge.plan, decision.limit);
                 let limit = charge.plan.limits().get(usize::from(decision.limit));
-                decision.used_before = if limit.is_some_and(|it| it.algorithm.reports_tokens()) {
-                    // The reply leaves the tokens of the share.
-                    let others = whole.saturating_sub(n(share, decision.limit));
-                    decision.used_before.saturating_add(others)
-                } else {
-                    // Statistics compare it with the whole limit, which counts as used up.
-                    decision.used_before.max(whole)
-                };
+                decision.used_before =
+                    if limit.is_some_and(|limit| limit.algorithm.reports_tokens()) {
+                        // The reply leaves the tokens of the share.
+                        let others = whole.saturating_sub(n(share, decision.limit));
+                        decision.used_before.saturating_add(others)
+                    } else {
+                        // Statistics compare it with the whole limit, which counts as used up.
+                        decision.used_before.max(whole)
+                    };
             }
             decision
         });
@@ -180,7 +175,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 
     /// Returns what this replica limits by on its own: its share.
     fn share(&self, plan: &Arc<Plan>) -> Arc<Plan> {
-        match self.replicas {
+        match self.options.replicas {
             0 | 1 => plan.clone(),
             replicas => Arc::new(plan.replica_share(replicas)),
         }
@@ -191,7 +186,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             if let Some(local) = self.local.load_full() {
                 return local;
             }
-            let fresh = MemoryStore::new(self.clock.clone(), self.max_keys);
+            let fresh = MemoryStore::new(self.clock.clone(), self.options.max_keys);
             // If two threads make a store at the same time, one is kept.
             self.local.compare_and_swap(&None::<Arc<MemoryStore<C>>>, Some(Arc::new(fresh)));
         }
@@ -270,14 +265,8 @@ fn n(plan: &Plan, limit: u8) -> u64 {
     plan.limits().get(usize::from(limit)).map_or(0, |limit| limit.requests_per_unit.into())
 }
 
-/// Returns the first limit that is enforced; else the first.
-fn enforced(charge: &Charge<'_>) -> Option<u8> {
-    let enforced = |limit: &Limit| !limit.shadow_mode;
-    charge.plan.limits().iter().position(enforced).map(|i| i as u8)
-}
-
 fn allow(charge: &Charge<'_>) -> Decision {
-    let limit = enforced(charge).unwrap_or(0);
+    let limit = charge.enforced_limit().unwrap_or(0);
     Decision {
         allowed: true,
         limit,
@@ -295,22 +284,16 @@ fn allow(charge: &Charge<'_>) -> Decision {
 }
 
 fn deny(charge: &Charge<'_>) -> Decision {
-    match (charge.op.asks(), enforced(charge)) {
-        (None, _) | (_, None) => allow(charge),
-        (Some(_), Some(limit)) => Decision {
-            allowed: false,
-            limit,
-            would_deny: 0,
-            // All hits count as over the limit.
-            used_before: n(charge.plan, limit),
-            remaining: 0,
-            reset_after: RETRY_AFTER,
-            retry_after: Some(RETRY_AFTER),
-            source: Source::Degraded,
-            granted: 0,
-            reserved: 0,
-            reservation: ReservationResult::None,
-            near: NearLimits::default(),
-        },
+    let (Some(_), Some(limit)) = (charge.op.asks(), charge.enforced_limit()) else {
+        return allow(charge);
+    };
+    Decision {
+        allowed: false,
+        // All hits count as over the limit.
+        used_before: n(charge.plan, limit),
+        remaining: 0,
+        reset_after: RETRY_AFTER,
+        retry_after: Some(RETRY_AFTER),
+        ..allow(charge)
     }
 }

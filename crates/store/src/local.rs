@@ -228,7 +228,7 @@ impl<S: Store> Store for Local<S> {
         if self.table.is_off() {
             return self.inner.charge(batch, answers).await;
         }
-        let sent = self.table.send(&batch);
+        let sent = Sent::new(&batch, self.table.now());
         let (split, waits) = self.split(&batch, sent, Unserved::Waits);
         self.note(split.as_ref());
         if waits.is_empty() {
@@ -253,7 +253,7 @@ impl<S: Store> Store for Local<S> {
         if self.table.is_off() {
             return self.inner.try_charge(batch, answers);
         }
-        let sent = self.table.send(&batch);
+        let sent = Sent::new(&batch, self.table.now());
         let (split, _) = self.split(&batch, sent, Unserved::Stays);
         if batch.charges.len() == 1 {
             self.note(split.as_ref());

@@ -1,14 +1,11 @@
 //! Counts in the memory of this process.
 
 pub(super) mod changes;
-mod evictions;
 pub(super) mod fingerprint;
 mod operations;
 mod reservations;
-pub(super) mod saved;
 pub(super) mod saving;
 mod shard;
-mod sharding;
 mod states;
 mod table;
 #[cfg(test)]
@@ -36,8 +33,8 @@ use weir_limit::{Decision, Micros, Op, Packed, Plan, Reservation, SECOND, State}
 /// of them for the future.
 const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
 
-/// How many keys there may be for each open reservation, unless another maximum of these is given.
-pub const KEYS_PER_RESERVATION: usize = 8;
+/// How many keys there may be for each open reservation.
+const KEYS_PER_RESERVATION: usize = 8;
 
 /// How many buckets of a table are swept under one lock.
 const SWEEP_STRIDE: usize = 1024;
@@ -62,8 +59,7 @@ const SWEEP_STRIDE: usize = 1024;
 /// at theirs. So a flood of new keys replaces new keys, at a cost that does not grow with the table.
 ///
 /// **Reservations** are kept in tables of their own, allocated with the first one, as fingerprints of key
-/// and id in slots of 32 bytes: 55 bytes on average. There are never more than
-/// [`with_max_reservations`](Self::with_max_reservations) sets. A new one that finds its shard full evicts
+/// and id in slots of 32 bytes: 55 bytes on average. There are never more than an eighth of `max_keys`. A new one that finds its shard full evicts
 /// the one of a sample of eight that lapses first, whose hits stay charged. If its key has a sixteenth of the
 /// shard, it is not kept instead: its hits stay charged, and no client evicts the reservations of all others.
 ///
@@ -128,8 +124,8 @@ pub struct MemoryStats {
 impl<C: Clock> MemoryStore<C> {
     /// Keeps at most `max_keys` keys, and an eighth of that of reservations, and at least one of each.
     pub fn new(clock: C, max_keys: usize) -> MemoryStore<C> {
-        let shards = sharding::shards(max_keys);
-        let caps = sharding::caps(max_keys, shards);
+        let shards = fingerprint::shards(max_keys);
+        let caps = fingerprint::caps(max_keys, shards);
         let shards = caps.map(|cap| Aligned(Mutex::new(Shard::new(cap)))).collect();
         MemoryStore::with(clock, max_keys, shards, Fingerprints::new())
     }
@@ -156,7 +152,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Keeps at most `max` reservations, and at least one.
-    pub fn with_max_reservations(self, max: usize) -> MemoryStore<C> {
+    #[cfg(test)]
+    fn with_max_reservations(self, max: usize) -> MemoryStore<C> {
         MemoryStore { reservations: Reservations::new(max), ..self }
     }
 
@@ -261,7 +258,7 @@ impl<C> MemoryStore<C> {
     }
 
     fn shard_of(&self, fingerprint: &Fingerprint) -> usize {
-        sharding::shard(fingerprint.shard, self.shards.len())
+        fingerprint::shard(fingerprint.shard, self.shards.len())
     }
 
     fn charge_shard(

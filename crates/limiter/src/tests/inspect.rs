@@ -3,7 +3,7 @@
 use super::*;
 use weir_limit::KeyState;
 use weir_store::OnStoreFailure;
-use weir_store::guard::Guard;
+use weir_store::guard::{Guard, GuardOptions};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -173,7 +173,8 @@ async fn a_failing_store_is_shown_as_such() {
     let clock = bench.clock.clone();
     let store = Fake::new(MemoryStore::new(clock.clone(), 10));
     store.fail(|_| Some(StoreError::TimedOut));
-    let guard = Guard::new(store, clock, OnStoreFailure::Allow, 1, 10);
+    let options = GuardOptions { on_failure: OnStoreFailure::Allow, replicas: 1, max_keys: 10 };
+    let guard = Guard::new(store, clock, options);
     let limiter = Limiter::new(guard, crate::Options::default());
     let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
     let json = limiter.inspect(&bench.rules, "d", &descriptor, &[SECOND], BUDGET).await;

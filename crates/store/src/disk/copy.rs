@@ -1,13 +1,15 @@
 //! Copies slots from memory to files, without locking a shard for long.
 
 use std::io;
+use std::slice;
+use std::sync::Arc;
 
+use super::commands::Commands;
 use super::record;
 use super::record_file::RecordFile;
-use super::writer::Commands;
 use crate::memory::MemoryStore;
+use crate::memory::changes::{SavedReservation, SavedSlot, SavedValue};
 use crate::memory::fingerprint::Print;
-use crate::memory::saved::{SavedReservation, SavedSlot, SavedValue};
 use weir_common::clock::Clock;
 use weir_limit::{LogCopy, NextPart, State};
 
@@ -20,9 +22,11 @@ const SLICE_BYTES: usize = 64 << 10;
 /// How often a copy in parts is tried before a log is copied as a whole.
 const MAX_TRIES: usize = 4;
 
-/// Copies slots in slices, each under the lock of its shard, and writes them after that.
-#[derive(Debug, Default)]
-pub struct Copier {
+/// Copies slots in slices, each under the lock of its shard, and writes them after that. Rests between slices.
+#[derive(Debug)]
+pub struct Copier<C> {
+    pub memory: Arc<MemoryStore<C>>,
+    pub commands: Commands,
     bytes: Vec<u8>,
     /// Where each record of `bytes` ends.
     ends: Vec<usize>,
@@ -30,22 +34,34 @@ pub struct Copier {
     unit: Vec<u8>,
 }
 
-impl Copier {
+/// Which keys of a shard are copied.
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    /// With a time, keys that have expired then or have no slot are skipped.
+    live_at: Option<u64>,
+    /// Whether the changed reservations of the keys are copied with them, and taken.
+    takes_reservations: bool,
+}
+
+impl<C: Clock> Copier<C> {
+    pub fn new(memory: Arc<MemoryStore<C>>, commands: Commands) -> Copier<C> {
+        let (bytes, ends, unit) = Default::default();
+        Copier { memory, commands, bytes, ends, unit }
+    }
+
     /// Appends the records of keys that changed, each with those of its changed reservations, which are taken.
     /// A key without a slot was removed.
     ///
     /// # Errors
     ///
     /// They cannot be written.
-    pub fn changes<C: Clock>(
+    pub fn changes(
         &mut self,
-        memory: &MemoryStore<C>,
         shard: usize,
         prints: &[Print],
         log: &mut RecordFile,
-        commands: &mut Commands,
     ) -> io::Result<()> {
-        self.copy((memory, shard), prints, (None, true), log, commands)
+        self.copy(shard, prints, Copied { live_at: None, takes_reservations: true }, log)
     }
 
     /// Appends the records of all reservations that have not lapsed.
@@ -53,19 +69,14 @@ impl Copier {
     /// # Errors
     ///
     /// They cannot be written.
-    pub fn reservations<C: Clock>(
-        &mut self,
-        memory: &MemoryStore<C>,
-        snapshot: &mut RecordFile,
-        commands: &mut Commands,
-    ) -> io::Result<()> {
-        for shard in 0..memory.reservation_shards() {
-            for saved in memory.saved_reservations(shard) {
+    pub fn reservations(&mut self, snapshot: &mut RecordFile) -> io::Result<()> {
+        for shard in 0..self.memory.reservation_shards() {
+            for saved in self.memory.saved_reservations(shard) {
                 self.unit.clear();
                 record::write_reservation(&saved, &mut self.unit);
                 snapshot.append(&self.unit, 1)?;
             }
-            commands.rest();
+            self.commands.rest();
         }
         Ok(())
     }
@@ -76,34 +87,30 @@ impl Copier {
     /// # Errors
     ///
     /// They cannot be written.
-    pub fn snapshot<C: Clock>(
+    pub fn snapshot(
         &mut self,
-        memory: &MemoryStore<C>,
         shard: usize,
         takes_reservations: bool,
         snapshot: &mut RecordFile,
-        commands: &mut Commands,
     ) -> io::Result<()> {
         // Keys that are inserted meanwhile are listed as changed.
-        let prints = memory.prints(shard);
-        let now = memory.now_seconds();
-        self.copy((memory, shard), &prints, (Some(now), takes_reservations), snapshot, commands)
+        let prints = self.memory.prints(shard);
+        let live_at = Some(self.memory.now_seconds());
+        self.copy(shard, &prints, Copied { live_at, takes_reservations }, snapshot)
     }
 
-    /// With a time, keys that have expired then or have no slot are skipped.
-    fn copy<C: Clock>(
+    fn copy(
         &mut self,
-        (memory, shard): (&MemoryStore<C>, usize),
+        shard: usize,
         prints: &[Print],
-        (live_at, takes_reservations): (Option<u64>, bool),
+        Copied { live_at, takes_reservations }: Copied,
         file: &mut RecordFile,
-        commands: &mut Commands,
     ) -> io::Result<()> {
         // There are at most 2^16 shards.
         let shard_number = shard as u16;
         let mut left = prints;
         while !left.is_empty() {
-            let Copier { bytes, ends, unit } = self;
+            let Copier { memory, bytes, ends, unit, .. } = self;
             bytes.clear();
             bytes.reserve(2 * SLICE_BYTES);
             ends.clear();
@@ -135,7 +142,7 @@ impl Copier {
             for (i, &end) in ends.iter().enumerate() {
                 let key = bytes.get(start..end).unwrap_or_default();
                 start = end;
-                let Some((_, changed)) = reserved.next_if(|(of, _)| *of == i) else {
+                let Some((_, changed)) = reserved.next_if(|(index, _)| *index == i) else {
                     file.append(key, 1)?;
                     continue;
                 };
@@ -145,9 +152,9 @@ impl Copier {
                 file.append(unit, 1 + changed.len())?;
             }
             for print in long {
-                self.copy_long(memory, shard, &print, file, commands)?;
+                self.copy_long(shard, &print, file)?;
             }
-            commands.rest();
+            self.commands.rest();
         }
         // One large state must not stay allocated.
         self.bytes.shrink_to(2 * SLICE_BYTES);
@@ -156,21 +163,14 @@ impl Copier {
     }
 
     /// Appends the record of a key with a long log.
-    fn copy_long<C: Clock>(
-        &mut self,
-        memory: &MemoryStore<C>,
-        shard: usize,
-        print: &Print,
-        file: &mut RecordFile,
-        commands: &mut Commands,
-    ) -> io::Result<()> {
-        let Copier { bytes, .. } = self;
+    fn copy_long(&mut self, shard: usize, print: &Print, file: &mut RecordFile) -> io::Result<()> {
         let mut log = LogCopy::default();
         for tries in 0.. {
+            let Copier { memory, bytes, .. } = self;
             bytes.clear();
             log.clear();
             let mut started = None;
-            memory.copy_slots(shard, std::slice::from_ref(print), false, |print, slot, _| {
+            memory.copy_slots(shard, slice::from_ref(print), false, |print, slot, _| {
                 match slot {
                     Some(slot @ SavedSlot { value: SavedValue::Boxed(state), .. })
                         if LogCopy::is_long(state.log()) && tries < MAX_TRIES =>
@@ -186,15 +186,28 @@ impl Copier {
             });
             match started {
                 None => break,
-                Some(state) if copy_rest(memory, shard, print, &mut log, commands) => {
-                    log.save(bytes);
-                    state.end(bytes);
+                Some(state) if self.copy_rest(shard, print, &mut log) => {
+                    log.save(&mut self.bytes);
+                    state.end(&mut self.bytes);
                     break;
                 }
                 Some(_) => {}
             }
         }
-        file.append(bytes, 1)
+        file.append(&self.bytes, 1)
+    }
+
+    /// Copies the rest of a log. Returns false if that has to start over.
+    fn copy_rest(&mut self, shard: usize, print: &Print, log: &mut LogCopy) -> bool {
+        loop {
+            log.prepare();
+            self.commands.pause();
+            match self.memory.read_boxed(shard, print, |state| log.copy_next(state.log())) {
+                Some(NextPart::More) => {}
+                Some(NextPart::None) => return true,
+                Some(NextPart::Moved) | None => return false,
+            }
+        }
     }
 }
 
@@ -202,24 +215,5 @@ fn has_long_log(slot: &Option<SavedSlot<SavedValue<&State>>>) -> bool {
     match slot {
         Some(SavedSlot { value: SavedValue::Boxed(state), .. }) => LogCopy::is_long(state.log()),
         _ => false,
-    }
-}
-
-/// Copies the rest of a log. Returns false if that has to start over.
-fn copy_rest<C: Clock>(
-    memory: &MemoryStore<C>,
-    shard: usize,
-    print: &Print,
-    log: &mut LogCopy,
-    commands: &mut Commands,
-) -> bool {
-    loop {
-        log.prepare();
-        commands.pause();
-        match memory.read_boxed(shard, print, |state| log.copy_next(state.log())) {
-            Some(NextPart::More) => {}
-            Some(NextPart::None) => return true,
-            Some(NextPart::Moved) | None => return false,
-        }
     }
 }

@@ -81,7 +81,7 @@ impl<C: Clock> Operations for DiskStore<C> {
 
     fn collect(&self, sink: &mut dyn MetricSink) {
         self.memory.collect(sink);
-        let get = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let status = &self.status;
         sink.gauge(SYNC_AGE, status.sync_age().as_secs_f64());
         sink.gauge(SYNC_INTERVAL, self.sync.as_secs_f64());

@@ -29,8 +29,8 @@
 //! One that has ended has only the first two. Reservations follow, without a gap, the key whose charges have
 //! changed them; in a snapshot also on their own.
 
+use crate::memory::changes::{NEVER, SavedReservation, SavedSlot, SavedValue};
 use crate::memory::fingerprint::Print;
-use crate::memory::saved::{NEVER, SavedReservation, SavedSlot, SavedValue};
 use weir_limit::{Fill, Reservation, SECOND, State};
 
 /// The bytes of most records.

@@ -61,118 +61,127 @@ pub fn load<C: Clock>(
     directory: &Directory,
     memory: &MemoryStore<C>,
 ) -> Result<Recovery, OpenError> {
-    let mut recovery = Recovery::default();
-    recovery.damage.files += u64::from(directory.lost_meta());
-    let path = || directory.path().to_owned();
-    let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
-    recovery.last_number = files.last().map_or(0, |file| file.number);
-    let closed = directory.closed().unwrap_or_else(|error| {
-        let path = directory.path().display();
-        tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
-        recovery.damage.files += 1;
-        Vec::new()
-    });
-    let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
-    recovery.damage.files += missing as u64;
-    // Without sizes, nothing else shows that files are missing.
-    let has_log = files.iter().any(|file| file.kind == FileKind::Log);
-    recovery.lacks_logs = directory.meta().has_logs && !has_log && closed.is_empty();
-    recovery.damage.files += u64::from(recovery.lacks_logs);
-    let start = newest_whole_snapshot(directory, &files, &mut recovery)?;
-    for &file in &files {
-        let is_skipped = |start: FileId| file.kind == FileKind::Snapshot && file != start;
-        if start.is_some_and(|start| file < start) {
-            recovery.replaced.push(file);
-        } else if !start.is_some_and(is_skipped) {
-            let bytes = closed.iter().find(|(closed, _)| *closed == file).map(|(_, bytes)| *bytes);
-            load_file(directory, memory, file, bytes, &mut recovery)?;
-        }
-    }
-    if recovery.damage.is_any() {
-        // What is missing may have settled some of them: they must not return the same hits again.
-        memory.forget_reservations();
-    }
-    memory.loaded();
-    Ok(recovery)
+    let mut loading = Loading { directory, memory, recovery: Recovery::default() };
+    loading.load()?;
+    Ok(loading.recovery)
 }
 
-/// Returns the snapshot to load first; none if all files are to be loaded in order. A snapshot that no
-/// file is older than is that, whole or not.
-fn newest_whole_snapshot(
-    directory: &Directory,
-    files: &[FileId],
-    recovery: &mut Recovery,
-) -> Result<Option<FileId>, OpenError> {
-    let snapshots = files.iter().copied().filter(|file| file.kind == FileKind::Snapshot);
-    for (damaged, file) in snapshots.rev().enumerate() {
-        if files.first() == Some(&file) || is_whole(directory, file)? {
-            recovery.damage.files += damaged as u64;
-            return Ok(Some(file));
+/// The files of a directory on their way to memory.
+struct Loading<'a, C> {
+    directory: &'a Directory,
+    memory: &'a MemoryStore<C>,
+    /// What was loaded so far.
+    recovery: Recovery,
+}
+
+impl<C: Clock> Loading<'_, C> {
+    fn load(&mut self) -> Result<(), OpenError> {
+        let (directory, damage) = (self.directory, &mut self.recovery.damage);
+        damage.files += u64::from(directory.lost_meta());
+        let path = || directory.path().to_owned();
+        let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
+        let closed = directory.closed().unwrap_or_else(|error| {
+            let path = directory.path().display();
+            tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
+            damage.files += 1;
+            Vec::new()
+        });
+        let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
+        damage.files += missing as u64;
+        // Without sizes, nothing else shows that files are missing.
+        let has_log = files.iter().any(|file| file.kind == FileKind::Log);
+        let lacks_logs = directory.meta().has_logs && !has_log && closed.is_empty();
+        damage.files += u64::from(lacks_logs);
+        self.recovery.lacks_logs = lacks_logs;
+        self.recovery.last_number = files.last().map_or(0, |file| file.number);
+        let start = self.newest_whole_snapshot(&files)?;
+        for &file in &files {
+            let is_skipped = |start: FileId| file.kind == FileKind::Snapshot && file != start;
+            if start.is_some_and(|start| file < start) {
+                self.recovery.replaced.push(file);
+            } else if !start.is_some_and(is_skipped) {
+                let size = closed.iter().find(|(closed, _)| *closed == file);
+                self.load_file(file, size.map(|(_, bytes)| *bytes))?;
+            }
         }
+        if self.recovery.damage.is_any() {
+            // What is missing may have settled some of them: they must not return the same hits again.
+            self.memory.forget_reservations();
+        }
+        self.memory.loaded();
+        Ok(())
     }
-    // All are loaded, and counted then.
-    Ok(None)
-}
 
-fn is_whole(directory: &Directory, file: FileId) -> Result<bool, OpenError> {
-    let mut records = 0;
-    let ended = read_file(directory, file, |bytes, _| {
-        while record::read(bytes).is_some() {
-            records += 1;
+    /// Returns the snapshot to load first; none if all files are to be loaded in order. A snapshot that no
+    /// file is older than is that, whole or not.
+    fn newest_whole_snapshot(&mut self, files: &[FileId]) -> Result<Option<FileId>, OpenError> {
+        let snapshots = files.iter().copied().filter(|file| file.kind == FileKind::Snapshot);
+        for (damaged, file) in snapshots.rev().enumerate() {
+            if files.first() == Some(&file) || self.is_whole(file)? {
+                self.recovery.damage.files += damaged as u64;
+                return Ok(Some(file));
+            }
         }
-    });
-    let ended = ended.map_err(|error| directory.unreadable(file, error))?;
-    Ok(ended.is_whole_snapshot(records))
-}
+        // All are loaded, and counted then.
+        Ok(None)
+    }
 
-fn load_file<C: Clock>(
-    directory: &Directory,
-    memory: &MemoryStore<C>,
-    file: FileId,
-    closed_bytes: Option<u64>,
-    recovery: &mut Recovery,
-) -> Result<(), OpenError> {
-    let bits = directory.meta().shard_bits;
-    let (mut records, mut invalid) = (0, 0);
-    let read = read_file(directory, file, |bytes, shard_bits| {
-        // Shards are numbered in order: with half as many, two neighbours are one.
-        let Some(shift) = shard_bits.checked_sub(bits).filter(|&shift| shift <= 16) else {
-            invalid += 1;
-            return;
-        };
-        while !bytes.is_empty() {
-            let Some(record) = record::read(bytes) else {
+    fn is_whole(&self, file: FileId) -> Result<bool, OpenError> {
+        let mut records = 0;
+        let ended = read_file(self.directory, file, |bytes, _| {
+            while record::read(bytes).is_some() {
+                records += 1;
+            }
+        });
+        let ended = ended.map_err(|error| self.directory.unreadable(file, error))?;
+        Ok(ended.is_whole_snapshot(records))
+    }
+
+    /// Loads a file, which had `closed_bytes` if the last process has closed it.
+    fn load_file(&mut self, file: FileId, closed_bytes: Option<u64>) -> Result<(), OpenError> {
+        let Loading { directory, memory, recovery } = self;
+        let bits = directory.meta().shard_bits;
+        let (mut records, mut invalid) = (0, 0);
+        let read = read_file(directory, file, |bytes, shard_bits| {
+            // Shards are numbered in order: with half as many, two neighbours are one.
+            let Some(shift) = shard_bits.checked_sub(bits).filter(|&shift| shift <= 16) else {
                 invalid += 1;
                 return;
             };
-            let shard = |number| usize::from(number) >> shift;
-            records += 1;
-            match record {
-                Record::Slot(number, slot) => memory.load(shard(number), slot),
-                Record::Removed(number, print) => memory.forget(shard(number), &print),
-                Record::Reservation(saved) => memory.load_reservation(saved),
+            while !bytes.is_empty() {
+                let Some(record) = record::read(bytes) else {
+                    invalid += 1;
+                    return;
+                };
+                let shard = |number| usize::from(number) >> shift;
+                records += 1;
+                match record {
+                    Record::Slot(number, slot) => memory.load(shard(number), slot),
+                    Record::Removed(number, print) => memory.forget(shard(number), &print),
+                    Record::Reservation(saved) => memory.load_reservation(saved),
+                }
+            }
+        });
+        recovery.records += records;
+        recovery.damage.records += invalid;
+        let ended = read.map_err(|error| directory.unreadable(file, error))?;
+        recovery.damage.frames += ended.damaged_frames;
+        match file.kind {
+            FileKind::Log => {
+                recovery.logs += 1;
+                recovery.log_bytes += ended.bytes;
+                let is_cut = closed_bytes.is_some_and(|bytes| bytes != ended.bytes);
+                recovery.damage.files += u64::from(is_cut);
+                recovery.torn_logs += u64::from(ended.torn && !is_cut);
+            }
+            FileKind::Snapshot => {
+                (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);
+                let whole = ended.is_whole_snapshot(records);
+                recovery.damage.files += u64::from(!whole && ended.damaged_frames == 0);
             }
         }
-    });
-    recovery.records += records;
-    recovery.damage.records += invalid;
-    let ended = read.map_err(|error| directory.unreadable(file, error))?;
-    recovery.damage.frames += ended.damaged_frames;
-    match file.kind {
-        FileKind::Log => {
-            recovery.logs += 1;
-            recovery.log_bytes += ended.bytes;
-            let is_cut = closed_bytes.is_some_and(|bytes| bytes != ended.bytes);
-            recovery.damage.files += u64::from(is_cut);
-            recovery.torn_logs += u64::from(ended.torn && !is_cut);
-        }
-        FileKind::Snapshot => {
-            (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);
-            let whole = ended.is_whole_snapshot(records);
-            recovery.damage.files += u64::from(!whole && ended.damaged_frames == 0);
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// How the reading of a file ended.

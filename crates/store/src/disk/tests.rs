@@ -35,24 +35,17 @@ struct Home {
     directory: TempDir,
     clock: Arc<ManualClock>,
     max_keys: usize,
-    max_reservations: usize,
 }
 
 impl Home {
     fn new() -> Home {
         let directory = tempfile::tempdir().unwrap();
-        Home {
-            directory,
-            clock: Arc::new(ManualClock::new(DAWN)),
-            max_keys: 10_000,
-            max_reservations: 1_000,
-        }
+        Home { directory, clock: Arc::new(ManualClock::new(DAWN)), max_keys: 10_000 }
     }
 
     fn options(&self, sync: Duration) -> Options {
         let path = self.directory.path().join("counters");
-        let (max_keys, max_reservations) = (self.max_keys, self.max_reservations);
-        Options { path, sync, max_keys, max_reservations }
+        Options { path, sync, max_keys: self.max_keys }
     }
 
     /// Opens the directory once the store of before has unlocked it.
@@ -163,7 +156,7 @@ async fn conforms() {
         conformance::conforms(&store, &home.clock).await;
         conformance::states::conforms(&store, &home.clock).await;
     }
-    let home = Home { max_keys: 100_000, max_reservations: 12_500, ..Home::new() };
+    let home = Home { max_keys: 100_000, ..Home::new() };
     let store = home.try_open(SOON, Duration::ZERO).unwrap();
     conformance::reservations::keeps_many_open(&store, &home.clock).await;
 }
@@ -171,7 +164,7 @@ async fn conforms() {
 #[tokio::test]
 #[ignore = "takes half a minute"]
 async fn reservations_conform_at_length() {
-    let home = Home { max_keys: 100_000, max_reservations: 12_500, ..Home::new() };
+    let home = Home { max_keys: 100_000, ..Home::new() };
     let store = home.try_open(SOON, Duration::ZERO).unwrap();
     conformance::reservations::conforms_at_length(&store, &home.clock).await;
 }

@@ -12,15 +12,16 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use super::commands::Next;
 use super::copy::Copier;
 use super::directory::Directory;
 use super::file_id::FileId;
 use super::record::RECORD_BYTES;
 use super::record_file::RecordFile;
 use super::recovery::{self, Recovery};
+use super::schedule::{self, Retry, Schedule};
 use super::status::Status;
 use super::{OpenError, THREAD};
 use crate::memory::MemoryStore;
@@ -29,28 +30,10 @@ use weir_common::clock::Clock;
 use weir_common::threads::Failures;
 use weir_common::throttle::Throttle;
 
-mod commands;
-mod retry;
 mod snapshot;
-
-use self::commands::Next;
-pub use self::commands::{Command, Commands};
-use self::retry::Retry;
 
 /// Logs are not compacted below this size.
 const MIN_LOG_BYTES: u64 = 64 << 20;
-
-/// When changes are written, and when a directory is compacted.
-#[derive(Clone, Copy, Debug)]
-pub struct Schedule {
-    /// The time between syncs.
-    pub sync: Duration,
-    /// The time after which a directory that is mostly obsolete is compacted, however little was
-    /// written.
-    pub compact: Duration,
-    /// The obsolete bytes without which a directory is not compacted.
-    pub min_obsolete_bytes: u64,
-}
 
 #[derive(Debug)]
 pub struct Writer<C> {
@@ -58,7 +41,7 @@ pub struct Writer<C> {
     directory: Directory,
     status: Arc<Status>,
     schedule: Schedule,
-    commands: Commands,
+    copier: Copier<C>,
     /// The log that is being written; none after an error.
     log: Option<RecordFile>,
     /// The number of the last log.
@@ -79,24 +62,22 @@ pub struct Writer<C> {
     compacting: Retry,
     /// Throttles the log lines about files that were removed or replaced.
     lost_log: Throttle,
-    copier: Copier,
 }
 
 impl<C: Clock> Writer<C> {
     pub fn new(
-        memory: Arc<MemoryStore<C>>,
+        copier: Copier<C>,
         directory: Directory,
         status: Arc<Status>,
         schedule: Schedule,
-        commands: Receiver<Command>,
     ) -> Writer<C> {
         let now = Instant::now();
         Writer {
-            memory,
+            memory: copier.memory.clone(),
             directory,
             status,
             schedule,
-            commands: Commands::new(commands),
+            copier,
             log: None,
             log_number: 0,
             older_log_bytes: 0,
@@ -108,8 +89,7 @@ impl<C: Clock> Writer<C> {
             compact_at: now,
             saving: Retry::new(),
             compacting: Retry::new(),
-            lost_log: Throttle::new(retry::LOG_INTERVAL),
-            copier: Copier::default(),
+            lost_log: Throttle::new(schedule::LOG_INTERVAL),
         }
     }
 
@@ -138,7 +118,7 @@ impl<C: Clock> Writer<C> {
             }
         }
         // Unlocks the directory first.
-        let done = self.commands.take_finishing();
+        let done = self.copier.commands.take_finishing();
         drop(self);
         // The receiver may have been dropped.
         let _ = done.map(|done| done.send(()));
@@ -148,7 +128,7 @@ impl<C: Clock> Writer<C> {
     fn write(&mut self) -> Next {
         loop {
             let due = if self.log.is_some() { self.next_sync } else { self.saving.at };
-            match self.commands.wait(due.saturating_duration_since(Instant::now())) {
+            match self.copier.commands.wait(due.saturating_duration_since(Instant::now())) {
                 Next::Work => self.tick(),
                 Next::Finish => {
                     self.save_all();
@@ -284,10 +264,7 @@ impl<C: Clock> Writer<C> {
         let (bytes, records) = (log.bytes(), log.records());
         for shard in 0..self.memory.shards() {
             match self.memory.take_changes(shard) {
-                Changed::Keys(prints) => {
-                    let Writer { copier, memory, commands, .. } = self;
-                    copier.changes(memory, shard, &prints, log, commands)?;
-                }
+                Changed::Keys(prints) => self.copier.changes(shard, &prints, log)?,
                 Changed::TooMany => return Ok(false),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Guard, kind_name};
+use super::Guard;
 use crate::{BackendStatus, FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
 use weir_common::clock::{Clock, Monotonic};
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
@@ -36,7 +36,7 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
 
     /// With any policy but `error`, requests get answers without the inner store.
     fn is_ready(&self) -> bool {
-        self.on_failure != OnStoreFailure::Error || self.inner.is_ready()
+        self.options.on_failure != OnStoreFailure::Error || self.inner.is_ready()
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {
@@ -48,12 +48,12 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         sink.family(FAILED_CHARGES);
         for kind in StoreError::ALL {
             let count = SampleValue::Counter(self.counts.failed(kind));
-            sink.sample(&[("reason", kind_name(kind))], count);
+            sink.sample(&[("reason", kind.name())], count);
         }
         let mut status = StoreStatus::default();
         self.inner.status(&mut status);
         sink.gauge(OUTAGE, f64::from(self.failing_for(&status.backends).is_some()));
-        sink.gauge(REPLICAS, f64::from(self.replicas));
+        sink.gauge(REPLICAS, f64::from(self.options.replicas));
         self.inner.collect(sink);
     }
 
@@ -61,9 +61,9 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         self.inner.status(status);
         let degraded = OnStoreFailure::ALL;
         status.failures = Some(FailureStatus {
-            on_failure: self.on_failure.name(),
+            on_failure: self.options.on_failure.name(),
             failing_for: self.failing_for(&status.backends),
-            degraded: degraded.map(|it| (it.name(), self.counts.degraded(it))).to_vec(),
+            degraded: degraded.map(|policy| (policy.name(), self.counts.degraded(policy))).to_vec(),
         });
     }
 }
@@ -71,7 +71,8 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
 impl<S: Operations, C: Monotonic> Guard<S, C> {
     /// Returns how long the store has failed charges, or could not be reached; see [`FailureStatus`].
     fn failing_for(&self, backends: &[BackendStatus]) -> Option<Duration> {
-        let is_up = |it: &BackendStatus| it.connections_down + it.connections_slow == 0;
+        let is_up =
+            |backend: &BackendStatus| backend.connections_down + backend.connections_slow == 0;
         let recovered = backends.iter().filter_map(|backend| backend.up_for).min();
         let recovered = recovered.filter(|_| backends.iter().all(is_up));
         let failed = self.outage.lasts(self.clock.monotonic(), recovered);

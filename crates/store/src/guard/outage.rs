@@ -1,4 +1,4 @@
-//! Outages of the store and their log lines.
+//! Failures of the store: how many there were, and whether they are an outage.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,6 +13,13 @@ pub(super) const QUIET: Micros = 10 * SECOND;
 /// How often failures are logged at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Charges that the store failed to answer, since the start.
+#[derive(Debug, Default)]
+pub struct FailureCounts {
+    degraded: [AtomicU64; OnStoreFailure::ALL.len()],
+    failed: [AtomicU64; StoreError::ALL.len()],
+}
+
 /// Failures with less than [`QUIET`] between them.
 #[derive(Debug)]
 pub(super) struct Outage {
@@ -26,6 +33,23 @@ pub(super) struct Outage {
     warnings: Throttle,
     /// Charges that failed because of the store in this outage.
     failed: AtomicU64,
+}
+
+impl FailureCounts {
+    /// Charges answered by a policy.
+    pub fn degraded(&self, policy: OnStoreFailure) -> u64 {
+        self.degraded[policy as usize].load(Relaxed)
+    }
+
+    /// Charges that failed with this error.
+    pub fn failed(&self, kind: StoreError) -> u64 {
+        self.failed[kind as usize].load(Relaxed)
+    }
+
+    pub(super) fn count(&self, policy: OnStoreFailure, kind: StoreError) {
+        self.degraded[policy as usize].fetch_add(1, Relaxed);
+        self.failed[kind as usize].fetch_add(1, Relaxed);
+    }
 }
 
 impl Default for Outage {
@@ -46,29 +70,19 @@ impl Outage {
         self.last.load(Relaxed) > 0
     }
 
-    /// Records that `charges` failed, at least one of them with `kind`. Callers' deadlines are not
-    /// logged: callers could fill the log with them, and the store may be healthy.
-    pub(super) fn fail(
-        &self,
-        now: Micros,
-        charges: u64,
-        policy: OnStoreFailure,
-        kind: StoreError,
-        domain: &str,
-    ) {
+    /// Records that `charges` failed, at least one of them with `kind`. If that is to be logged, returns how often it
+    /// was not. Callers' deadlines are not logged: callers could fill the log with them, and the store may be healthy.
+    pub(super) fn fail(&self, now: Micros, charges: u64, kind: StoreError) -> Option<u64> {
         self.last.fetch_max(now.max(1), Relaxed);
         if kind == StoreError::CallerDeadline {
-            return;
+            return None;
         }
         let last = self.last_by_store.fetch_max(now.max(1), Relaxed);
         if last == 0 || now.saturating_sub(last) >= QUIET {
             self.began.store(now, Relaxed);
         }
         self.failed.fetch_add(charges, Relaxed);
-        if let Some(suppressed) = self.warnings.pass() {
-            let policy = policy.name();
-            tracing::warn!(policy, domain, error = %kind, suppressed, "store failed");
-        }
+        self.warnings.pass()
     }
 
     /// Returns how long the store has failed charges; none if it has not failed one for [`QUIET`], or since its
@@ -106,7 +120,7 @@ mod tests {
     #[test]
     fn deadlines_of_callers_are_not_failures_of_the_store() {
         let outage = Outage::default();
-        let fail = |now, kind| outage.fail(now, 1, OnStoreFailure::Local, kind, "d");
+        let fail = |now, kind| outage.fail(now, 1, kind);
         fail(SECOND, StoreError::CallerDeadline);
         assert_eq!((outage.last_by_store.load(Relaxed), outage.failed.load(Relaxed)), (0, 0));
         assert!(
@@ -134,7 +148,7 @@ mod tests {
     fn an_outage_ends_once_and_only_after_quiet() {
         let outage = Outage::default();
         assert!(!outage.is_active() && !outage.end_if_over(QUIET));
-        outage.fail(SECOND, 1, OnStoreFailure::Deny, StoreError::TimedOut, "d");
+        outage.fail(SECOND, 1, StoreError::TimedOut);
         assert!(outage.is_active() && !outage.end_if_over(SECOND + QUIET - 1));
         assert!(outage.end_if_over(SECOND + QUIET));
         assert!(!outage.is_active() && !outage.end_if_over(SECOND + QUIET));

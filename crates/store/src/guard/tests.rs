@@ -6,7 +6,7 @@ use crate::conformance::fakes::{Fake, Never};
 use crate::conformance::{self, DAWN, plan, take, try_read, try_reset};
 use crate::{Entry, Key};
 use weir_common::clock::ManualClock;
-use weir_limit::{ReduceBucket, ReservationOp, Reserve, Undo, Unit, UpTo};
+use weir_limit::{Limit, ReduceBucket, ReservationOp, Reserve, Undo, Unit, UpTo};
 
 mod local;
 
@@ -16,7 +16,7 @@ type Guarded = Guard<Arc<Fake<MemoryStore<Clocks>>>, Clocks>;
 fn guarded(on_failure: OnStoreFailure, replicas: u32) -> (Guarded, Clocks) {
     let clock = Arc::new(ManualClock::new(DAWN));
     let inner = Fake::new(MemoryStore::new(clock.clone(), 1_000));
-    (Guard::new(inner, clock.clone(), on_failure, replicas, 100), clock)
+    (Guard::new(inner, clock.clone(), GuardOptions { on_failure, replicas, max_keys: 100 }), clock)
 }
 
 fn down(guard: &Guarded) {
@@ -252,7 +252,8 @@ async fn each_policy_answers_what_is_added_and_taken_up_to() {
 #[tokio::test]
 async fn a_caller_that_stops_waiting_leaves_nothing_behind() {
     let clock = Arc::new(ManualClock::new(DAWN));
-    let guard = Guard::new(Never, clock, OnStoreFailure::Allow, 1, 100);
+    let options = GuardOptions { on_failure: OnStoreFailure::Allow, replicas: 1, max_keys: 100 };
+    let guard = Guard::new(Never, clock, options);
     let plan = plan(1, Unit::Hour);
     let wait = Duration::from_millis(5);
     let asked = tokio::time::timeout(wait, take(&guard, "d", "a", &plan, 1)).await;

@@ -30,6 +30,7 @@ pub(super) struct Recent {
     before: Admitted,
 }
 
+/// How many requests were admitted, and their hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Admitted {
     pub requests: u64,

@@ -79,7 +79,7 @@ pub(super) struct LeaseCounts {
 /// A batch that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    pub at: Micros,
+    at: Micros,
     /// Whether it is charged together.
     together: bool,
     /// Whether the store charges all of it but what leases serve, whatever is denied.
@@ -96,6 +96,13 @@ fn plain_hits(op: Op) -> Option<u64> {
 
 fn micros(time: Duration) -> Micros {
     Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
+}
+
+impl Sent {
+    pub fn new(batch: &Batch<'_>, at: Micros) -> Sent {
+        let whole = batch.together || batch.charges.iter().any(|charge| charge.op.returns_hits());
+        Sent { at, together: batch.together, whole }
+    }
 }
 
 impl LocalTable {
@@ -134,12 +141,6 @@ impl LocalTable {
 
     pub fn now(&self) -> Micros {
         self.clock.monotonic()
-    }
-
-    /// Returns a batch that is sent now.
-    pub fn send(&self, batch: &Batch<'_>) -> Sent {
-        let whole = batch.together || batch.charges.iter().any(|charge| charge.op.returns_hits());
-        Sent { at: self.now(), together: batch.together, whole }
     }
 
     /// The number of keys that are leased, or are about to be.

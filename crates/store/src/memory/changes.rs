@@ -1,4 +1,4 @@
-//! The list of a shard's keys that changed since they were last saved.
+//! What is saved of a memory store, and the list of a shard's keys that changed since they were last saved.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::fingerprint::Print;
-use super::saved::SavedReservation;
+use weir_limit::{Fill, Packed, Reservation};
 
 /// Changes listed by any shard, however few keys it may hold.
 const MIN_LISTED: usize = 1024;
@@ -14,6 +14,33 @@ const MIN_LISTED: usize = 1024;
 /// Changed reservations listed by all shards, however few reservations there may be: each of them may change
 /// often.
 const MIN_LISTED_RESERVATIONS: usize = 1 << 16;
+
+/// A key that expires later than can be written: only eviction removes it.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A key's slot as it is saved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SavedSlot<V> {
+    pub print: Print,
+    pub fill: Fill,
+    /// The expiry, in whole seconds since the Unix epoch, or [`NEVER`].
+    pub expires: u64,
+    pub value: V,
+}
+
+/// What an id has reserved, as it is saved; nothing if that has been settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedReservation {
+    pub print: Print,
+    pub reservation: Option<Reservation>,
+}
+
+/// The state of a saved slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum SavedValue<S> {
+    Packed(Packed),
+    Boxed(S),
+}
 
 /// The keys of a shard that changed since they were last saved: charged, inserted or removed.
 ///

@@ -11,10 +11,10 @@ use std::sync::atomic::AtomicUsize;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::fingerprint::{Print, key_of};
-use super::saved::SavedReservation;
+use super::changes::SavedReservation;
+use super::fingerprint::{self, Print, key_of};
 use super::table::{Candidate, Now, Slot, Table};
-use super::{Aligned, Sweep, sharding, sweep_next};
+use super::{Aligned, Sweep, sweep_next};
 use weir_limit::{Fill, Micros, Reservation, SECOND};
 
 /// How many slots are sampled for one to evict.
@@ -81,7 +81,7 @@ impl Reservations {
 
     /// Returns the reservations of a shard that have not lapsed.
     pub fn saved(&self, shard: usize, now: Now) -> Vec<SavedReservation> {
-        let Some(Aligned(shard)) = self.shards.get().and_then(|it| it.get(shard)) else {
+        let Some(Aligned(shard)) = self.shards.get().and_then(|shards| shards.get(shard)) else {
             return Vec::new();
         };
         let shard = shard.lock();
@@ -149,7 +149,7 @@ impl Reservations {
 
     fn shards(&self) -> &[Aligned<ReservationShard>] {
         self.shards.get_or_init(|| {
-            let caps = sharding::caps(self.max, sharding::shards(self.max));
+            let caps = fingerprint::caps(self.max, fingerprint::shards(self.max));
             caps.map(|cap| Aligned(Mutex::new(ReservationShard::new(cap)))).collect()
         })
     }
@@ -159,7 +159,7 @@ impl Reservations {
 /// loaded needs no number of a shard.
 fn shard_of(print: &Print, shards: usize) -> usize {
     let [.., a, b, c] = *print;
-    sharding::shard(u32::from_le_bytes([0, a, b, c]), shards)
+    fingerprint::shard(u32::from_le_bytes([0, a, b, c]), shards)
 }
 
 /// What a slot has of a reservation besides its lapse: of four-byte numbers, so that slots have no padding.
@@ -221,13 +221,14 @@ impl ReservationShard {
         (max, share): (usize, usize),
         now: Now,
     ) -> bool {
-        let slot = reservation.map(|it| {
-            let time = it.taken.min((1 << TIME_BITS) - 1);
-            let wide = time | u64::from(it.tag & Reservation::MAX_TAG) << TIME_BITS;
+        let slot = reservation.map(|reservation| {
+            let time = reservation.taken.min((1 << TIME_BITS) - 1);
+            let wide = time | u64::from(reservation.tag & Reservation::MAX_TAG) << TIME_BITS;
             let taken = [wide as u32, (wide >> 32) as u32];
-            let value = Reserved { hits: it.hits, count: it.count, limits: it.limits, taken };
+            let Reservation { hits, count, limits, lapses, .. } = reservation;
+            let value = Reserved { hits, count, limits, taken };
             // How full its key is does not matter.
-            Slot::loaded(*print, value, Fill::Low, now.expiry(it.lapses))
+            Slot::loaded(*print, value, Fill::Low, now.expiry(lapses))
         });
         match (self.table.find(print), slot) {
             (Some(mut found), Some(slot)) => *found.get_mut() = slot,

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::changes::{Changed, Room};
-use super::fingerprint::{Fingerprints, Print};
-use super::saved::{NEVER, SavedReservation, SavedSlot, SavedValue};
+use super::changes::{Changed, NEVER, Room, SavedReservation, SavedSlot, SavedValue};
+use super::fingerprint::{self, Fingerprints, Print};
 use super::shard::{AnySlot, Shard};
 use super::table::Slot;
-use super::{Aligned, MemoryStore, sharding};
+use super::{Aligned, KEYS_PER_RESERVATION, MemoryStore};
 use weir_common::clock::Clock;
 use weir_limit::{Packed, SECOND, State};
 
@@ -19,7 +18,7 @@ const READ_AHEAD: usize = 256;
 
 /// Returns the number of shards for at most `max_keys` keys, as its binary logarithm.
 pub(crate) fn shard_bits(max_keys: usize) -> u8 {
-    sharding::shards(max_keys).ilog2() as u8
+    fingerprint::shards(max_keys).ilog2() as u8
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -27,17 +26,16 @@ impl<C: Clock> MemoryStore<C> {
     /// slots to be loaded were made with.
     pub(crate) fn listing_changes(
         clock: C,
-        (max_keys, max_reservations): (usize, usize),
+        max_keys: usize,
         shard_bits: u8,
         secret: [u64; 2],
     ) -> MemoryStore<C> {
         let shards = 1 << shard_bits;
-        let caps = sharding::caps(max_keys, shards);
-        let room = Arc::new(Room::new(max_reservations));
+        let caps = fingerprint::caps(max_keys, shards);
+        let room = Arc::new(Room::new(max_keys / KEYS_PER_RESERVATION));
         let shard = |cap| Aligned(Mutex::new(Shard::listing_changes(cap, room.clone())));
         let shards = caps.map(shard).collect();
         MemoryStore::with(clock, max_keys, shards, Fingerprints::of_secret(secret))
-            .with_max_reservations(max_reservations)
     }
 
     /// The time in whole seconds since the Unix epoch.
@@ -47,14 +45,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Takes the changes of a shard since they were last taken.
     pub(crate) fn take_changes(&self, shard: usize) -> Changed {
-        match self
-            .shards
-            .get(shard)
-            .and_then(|shard| shard.0.lock().changes.as_mut().map(|it| it.take()))
-        {
-            Some(changed) => changed,
-            None => Changed::Keys(Vec::new()),
-        }
+        let shard = self.shards.get(shard);
+        let changed = shard.and_then(|Aligned(shard)| Some(shard.lock().changes.as_mut()?.take()));
+        changed.unwrap_or(Changed::Keys(Vec::new()))
     }
 
     /// Drops the lists of a shard's changes: what is in memory now is to be saved.
@@ -115,7 +108,8 @@ impl<C: Clock> MemoryStore<C> {
         }
         for (i, print) in prints.iter().enumerate() {
             let changes = shard.changes.as_mut().filter(|_| takes_reservations);
-            let reservations = changes.map(|it| it.take_reservations(print)).unwrap_or_default();
+            let reservations =
+                changes.map(|changes| changes.take_reservations(print)).unwrap_or_default();
             let slot = match shard.slot(print) {
                 Some(AnySlot::Packed(slot)) => {
                     slot.unlist();

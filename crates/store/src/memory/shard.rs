@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Sweep,
-    changes::{Changes, Room},
+    changes::{Changes, Room, SavedReservation},
     fingerprint::Print,
-    saved::SavedReservation,
     table::{Candidate, Now, Slot, Table, Worth},
 };
 use crate::Charge;

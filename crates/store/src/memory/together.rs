@@ -139,8 +139,8 @@ impl<C> MemoryStore<C> {
             match charge.op {
                 Op::Reservation(op) => {
                     let answer = answers.get(first + i).and_then(|answer| answer.as_ref().ok());
-                    let settled =
-                        answer.is_some_and(|it| it.reservation == ReservationResult::Settled);
+                    let settled = answer
+                        .is_some_and(|decision| decision.reservation == ReservationResult::Settled);
                     let Some(op) = unconditional(op, settled) else { continue };
                     let mut value = self.value(shard, charge.plan, fingerprint);
                     let charged =

@@ -307,7 +307,7 @@ fn a_snapshot_of_everything_has_reservations_with_their_charges() {
 
 #[test]
 fn more_changes_than_are_listed_are_saved_as_a_snapshot() {
-    let (home, plan) = (Home { max_reservations: 5_000, ..Home::new() }, budget(true));
+    let (home, plan) = (Home { max_keys: 40_000, ..Home::new() }, budget(true));
     let store = home.open();
     let ids: Vec<String> = (0..4_000).map(|id| id.to_string()).collect();
     for i in 0..20 {
@@ -337,7 +337,7 @@ fn store_finish(store: Disk) {
 
 #[test]
 fn a_key_with_more_changes_than_a_frame_holds_is_saved_as_a_whole() {
-    let (home, plan) = (Home { max_reservations: 20_000, ..Home::new() }, budget(true));
+    let (home, plan) = (Home { max_keys: 160_000, ..Home::new() }, budget(true));
     let store = home.open();
     let ids: Vec<String> = (0..17_000).map(|id| id.to_string()).collect();
     for id in &ids {
@@ -349,7 +349,7 @@ fn a_key_with_more_changes_than_a_frame_holds_is_saved_as_a_whole() {
     assert!(length > 17_000 * 33, "{length}");
     for (end, expected) in [(length / 3, 0), (length / 3 * 2, 0), (length - 1, 0), (length, 17_000)]
     {
-        let copy = Home { max_reservations: 20_000, ..crashed(&home) };
+        let copy = Home { max_keys: 160_000, ..crashed(&home) };
         let log = fs::OpenOptions::new().write(true).open(copy.path().join("log.1")).unwrap();
         log.set_len(end).unwrap();
         assert_eq!(check(&copy.open(), &plan, &ids), Ok(vec![expected, 0, 0]), "{end}");
@@ -423,19 +423,19 @@ fn a_reset_is_known_after_a_restart() {
 fn the_maximum_can_change_between_two_runs() {
     let plan = budget(true);
     let ids: Vec<String> = (0..3_000).map(|id| id.to_string()).collect();
-    let mut home = Home { max_reservations: 4_000, ..Home::new() };
+    let mut home = Home { max_keys: 32_000, ..Home::new() };
     let store = home.open();
     for id in &ids {
         make(&store, &plan, "a", id, reserve(1));
     }
     store_finish(store);
-    for max_reservations in [40_000, 5_000, 100_000] {
-        home.max_reservations = max_reservations;
+    for max_keys in [160_000, 40_000, 200_000] {
+        home.max_keys = max_keys;
         let store = home.open();
         assert_eq!(check(&store, &plan, &ids), Ok(vec![3_000, 0, 0]));
         store_finish(store);
     }
-    home.max_reservations = 100;
+    home.max_keys = 800;
     let store = home.open();
     let stats = store.memory.stats();
     assert!((50..=100).contains(&stats.reservations), "{stats:?}");

@@ -92,14 +92,13 @@ impl<C: Clock> Writer<C> {
             shards.clone().for_each(|shard| self.memory.forget_changes(shard));
         }
         // Before their keys: of those that change meanwhile, the change is listed.
-        self.copier.reservations(&self.memory, &mut snapshot, &mut self.commands)?;
+        self.copier.reservations(&mut snapshot)?;
         for shard in shards {
             if !saves_changes {
                 // Before the keys are copied: what changes later is listed again.
                 self.memory.take_changes(shard);
             }
-            let Writer { copier, memory, commands, .. } = self;
-            copier.snapshot(memory, shard, !saves_changes, &mut snapshot, commands)?;
+            self.copier.snapshot(shard, !saves_changes, &mut snapshot)?;
             if snapshot.unsynced_bytes() >= SYNC_BYTES {
                 snapshot.sync()?;
             }
@@ -141,8 +140,7 @@ impl<C: Clock> Writer<C> {
         for shard in 0..self.memory.shards() {
             let keys = self.memory.keys_of_changed_reservations(shard);
             let keys = keys.ok_or_else(|| io::Error::other(TOO_MANY))?;
-            let Writer { copier, memory, commands, .. } = self;
-            copier.changes(memory, shard, &keys, snapshot, commands)?;
+            self.copier.changes(shard, &keys, snapshot)?;
         }
         Ok(())
     }
@@ -150,7 +148,7 @@ impl<C: Clock> Writer<C> {
     /// Returns whether a snapshot is of no use any more: its log has failed, or the thread is to end.
     fn is_abandoned(&mut self, snapshot: FileId) -> bool {
         let log_goes_on = self.log.is_some() && self.log_number == snapshot.number;
-        !log_goes_on || self.commands.is_finishing()
+        !log_goes_on || self.copier.commands.is_finishing()
     }
 
     /// Records that a snapshot is whole, and removes the files that it replaces.

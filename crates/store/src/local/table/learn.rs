@@ -25,8 +25,9 @@ impl LocalTable {
     /// Learns from the store's answer to a charge. Returns what asks for hits of its key, if that is hot.
     pub fn learn(&self, charge: &Charge<'_>, answer: &Answer, sent: Sent) -> DueCharges {
         let mut due = DueCharges::new();
-        let (lesson, admitted) = (self.lesson(charge, answer, sent), self.admitted(charge, answer));
-        let admitted = admitted.filter(|_| !sent.together);
+        let lesson = self.lesson(charge, answer, sent);
+        let leases = self.length > 0 && !sent.together && charge.plan.can_lease();
+        let admitted = if leases { admitted(charge, answer) } else { None };
         if lesson.is_none() && admitted.is_none() {
             return due;
         }
@@ -65,6 +66,9 @@ impl LocalTable {
         answer: &'a Answer,
         sent: Sent,
     ) -> Option<Lesson<'a>> {
+        if self.deny_for == 0 {
+            return None;
+        }
         let lesson = match answer {
             _ if charge.op.returns_hits() => Lesson::Refunded,
             Ok(decision) if !decision.allowed && charge.op.asks().is_some_and(|hits| hits > 0) => {
@@ -88,14 +92,6 @@ impl LocalTable {
         charge.plan.repeats_denials().then_some(lesson)
     }
 
-    /// Returns the hits that the store admitted, if such hits can be leased.
-    fn admitted(&self, charge: &Charge<'_>, answer: &Answer) -> Option<u64> {
-        let decision = answer.as_ref().ok()?;
-        let hits = plain_hits(charge.op).filter(|hits| *hits > 0)?;
-        let is_by_store = decision.allowed && decision.source == Source::Store;
-        (is_by_store && self.length > 0 && charge.plan.can_lease()).then_some(hits)
-    }
-
     /// Returns a lease of a hot key, counted; none if there is no room, or nothing more is leased.
     fn lease(&self, charge: &Charge<'_>, recent: Recent) -> Option<Lease> {
         let leased = Arc::new(LeasedKey::new(charge, self.bucket(charge)));
@@ -108,4 +104,11 @@ impl LocalTable {
         self.bytes.fetch_add(leased.bytes, Ordering::Relaxed);
         Some(Lease::new(leased, charge.plan.clone(), recent))
     }
+}
+
+/// Returns the hits that the store admitted.
+fn admitted(charge: &Charge<'_>, answer: &Answer) -> Option<u64> {
+    let decision = answer.as_ref().ok()?;
+    let is_by_store = decision.allowed && decision.source == Source::Store;
+    plain_hits(charge.op).filter(|hits| is_by_store && *hits > 0)
 }

@@ -386,7 +386,7 @@ async fn a_denial_from_before_a_refund_is_not_cached_afterwards() {
     let key = Key { domain: "d", entries: &[("key", "a")] };
     let op = Op::Refund(1);
     let back = Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
-    let sent = store.table.send(&Batch::new(&[back], MAX));
+    let sent = Sent::new(&Batch::new(&[back], MAX), clock.monotonic());
     store.table.learn(&back, &Err(StoreError::TimedOut), sent);
     store.inner().release.add_permits(3);
     assert!(!late.await.allowed);

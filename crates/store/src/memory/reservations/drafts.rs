@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::{ReservationShard, Reservations, shard_of};
 use crate::Charge;
+use crate::memory::changes::SavedReservation;
 use crate::memory::fingerprint::{Fingerprints, Print};
-use crate::memory::saved::SavedReservation;
 use crate::memory::table::Now;
 use weir_limit::{Micros, Op, Reservation};
 
@@ -76,9 +76,9 @@ impl Reservations {
             drafts.of_charges.push((charge, drafts.drafts.len() - 1));
         }
         if !resets.is_empty() {
-            let of_charge =
+            let reset_print =
                 |charge: usize| fingerprints.of_reset(&fingerprints.of(&charges[charge]));
-            drafts.reset(&resets, of_charge);
+            drafts.reset(&resets, reset_print);
         }
         drafts
     }
@@ -87,10 +87,10 @@ impl Reservations {
 impl Drafts<'_> {
     /// Leaves of reservations what is left after their keys were reset.
     #[cold]
-    fn reset(&mut self, resets: &[(Print, Micros)], of_charge: impl Fn(usize) -> Print) {
+    fn reset(&mut self, resets: &[(Print, Micros)], reset_print: impl Fn(usize) -> Print) {
         for &(charge, draft) in &self.of_charges {
-            let print = of_charge(charge);
-            let reset = resets.iter().find(|(of, _)| *of == print);
+            let print = reset_print(charge);
+            let reset = resets.iter().find(|(reset, _)| *reset == print);
             if let (Some(&(_, at)), draft) = (reset, &mut self.drafts[draft]) {
                 draft.before = draft.before.map(|before| before.after_reset(at));
                 draft.after = draft.before;
@@ -100,7 +100,7 @@ impl Drafts<'_> {
 
     /// Returns the draft that a charge changes.
     pub fn of(&mut self, charge: usize) -> &mut Option<Reservation> {
-        match self.of_charges.iter().find(|(of, _)| *of == charge) {
+        match self.of_charges.iter().find(|(index, _)| *index == charge) {
             Some(&(_, draft)) => &mut self.drafts[draft].after,
             None => {
                 self.without_id = None;
@@ -118,7 +118,7 @@ impl Drafts<'_> {
 
     /// Keeps the draft of a charge, if it is another than what is kept and there is room. Returns it then.
     pub fn keep(&mut self, charge: usize, now: Now) -> Option<SavedReservation> {
-        let &(_, draft) = self.of_charges.iter().find(|(of, _)| *of == charge)?;
+        let &(_, draft) = self.of_charges.iter().find(|(index, _)| *index == charge)?;
         let Draft { lock, print, before, after } = &mut self.drafts[draft];
         if before == after {
             return None;

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
-use crate::memory::evictions::Evictions;
+use crate::memory::operations::Evictions;
 use weir_limit::{Limit, ReservationOp, Reserve};
 
 /// What is logged on this thread.

@@ -1,4 +1,4 @@
-//! When to try again after an error.
+//! When changes are written, and when that is tried again after an error.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,19 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// How often errors are logged.
 pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// When changes are written, and when a directory is compacted.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    /// The time between syncs.
+    pub sync: Duration,
+    /// The time after which a directory that is mostly obsolete is compacted, however little was
+    /// written.
+    pub compact: Duration,
+    /// The obsolete bytes without which a directory is not compacted.
+    pub min_obsolete_bytes: u64,
+}
+
+/// When something is tried again.
 #[derive(Debug)]
 pub struct Retry {
     /// The wait that follows the next error.
