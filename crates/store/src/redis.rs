@@ -69,7 +69,8 @@ pub struct RedisStore {
     connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
     admin: AdminConnections,
-    /// The name of this process's text among those of replicas.
+    /// The name of this process's text among those of replicas. A process that starts again is another replica until its
+    /// old text expires.
     replica_id: String,
     /// The Redis of limits of one second, if it is another one.
     per_second: Option<Box<RedisStore>>,
@@ -81,7 +82,7 @@ impl RedisStore {
         let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
         let (next_group, admin) = (AtomicU32::new(1), AdminConnections::new());
-        let replica_id = replica_texts::random_id();
+        let replica_id = key::random_hex();
         RedisStore { shared, connections, next_group, admin, replica_id, per_second: None }
     }
 

@@ -13,11 +13,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerError, ServerErrorKind, Value,
+    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerError, ServerErrorKind, ToRedisArgs,
+    Value,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::cluster::MAX_HOPS;
 use super::connection::error::ConnectError;
 use super::connection::handshake::ends_session;
 use super::connection::{Link, Target};
@@ -29,9 +31,6 @@ use weir_limit::Micros;
 
 /// The most commands about states at a time, as their replies may be large; further ones wait.
 const MAX_STATE_COMMANDS: usize = 4;
-
-/// The most redirects that a command follows.
-const MAX_HOPS: u8 = 5;
 
 /// The wait before a command is sent again while a cluster changes.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -49,6 +48,14 @@ struct AdminConnection {
     link: Link,
     /// How often connections of charges had gone down when it was opened.
     failures: u64,
+}
+
+/// Returns the command that runs a script, without the script's arguments. The text and not its hash is sent: it is short,
+/// and `SCRIPT LOAD` needs a permission of its own.
+pub(super) fn eval<K: ToRedisArgs>(script: &str, keys: &[K]) -> Cmd {
+    let mut command = redis::cmd("EVAL");
+    command.arg(script).arg(keys.len()).arg(keys);
+    command
 }
 
 /// Returns whether another server serves the slot of a command.

@@ -35,8 +35,8 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// The shortest time between two reads of the slots.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The most redirects that a charge follows.
-const MAX_HOPS: u8 = 5;
+/// The most redirects that a charge or a command follows.
+pub(super) const MAX_HOPS: u8 = 5;
 
 /// A cluster, as one thread's connections see it.
 #[derive(Debug)]

@@ -75,15 +75,24 @@ use weir_limit::{
 pub(super) struct LuaModule {
     /// The index of the module in the table `algorithms` of the scripts; at most 15, which is that of reservations.
     number: u8,
-    /// The number of the module that it borrows functions from, if any.
-    borrows_from: Option<u8>,
+    /// Whether it borrows functions from the module of fixed windows.
+    borrows: bool,
     pub text: &'static str,
 }
 
 impl LuaModule {
+    const fn new(number: u8, text: &'static str) -> LuaModule {
+        LuaModule { number, borrows: false, text }
+    }
+
+    /// Returns a module that borrows functions from that of fixed windows.
+    const fn of_fixed_windows(number: u8, text: &'static str) -> LuaModule {
+        LuaModule { number, borrows: true, text }
+    }
+
     /// Returns the bits of this module and of the one it borrows from.
     fn bits(&self) -> u16 {
-        1 << self.number | self.borrows_from.map_or(0, |number| 1 << number)
+        1 << self.number | if self.borrows { 1 << FIXED_WINDOW } else { 0 }
     }
 
     /// Returns whether this module is among those whose bits are set.
@@ -115,11 +124,15 @@ pub(super) fn modules() -> impl Iterator<Item = &'static LuaModule> {
 
 /// The form of one algorithm's limits and states in Redis.
 trait Codec {
+    const MODULE: &'static LuaModule;
+
     /// The modules of the algorithm: one for each form of its limits.
-    const MODULES: &'static [&'static LuaModule];
+    const MODULES: &'static [&'static LuaModule] = &[Self::MODULE];
 
     /// Returns the module that charges such a limit.
-    fn module(&self) -> &'static LuaModule;
+    fn module(&self) -> &'static LuaModule {
+        Self::MODULE
+    }
 
     /// Appends the numbers of the limit that the module reads. `now` is the caller's time.
     fn write_numbers(&self, now: Micros, out: &mut Vec<u8>);

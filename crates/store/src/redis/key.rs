@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use weir_common::random::random_bytes;
+
 /// The most bytes of a key in a log line: enough for every key but those with a long prefix, and long ones of domains
 /// with `charge: together`.
 const MAX_LOGGED: usize = 256;
@@ -25,6 +27,11 @@ pub(super) fn tag(key: &[u8]) -> &[u8] {
         memchr::memchr(b'}', rest).filter(|&close| close > 0).map(|close| &rest[..close])
     });
     tag.unwrap_or(key)
+}
+
+/// Draws 16 random hexadecimal digits, for a key that nobody else has.
+pub(super) fn random_hex() -> String {
+    format!("{:016x}", u64::from_le_bytes(random_bytes()))
 }
 
 /// Returns the slot of a key on a cluster.

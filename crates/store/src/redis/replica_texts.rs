@@ -6,13 +6,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisError, RedisResult};
+use redis::{Pipeline, RedisError, RedisResult};
 
+use super::admin::eval;
 use super::options::Options;
 use super::{RedisStore, key};
 use crate::StoreError;
 use crate::shared::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
-use weir_common::random::random_bytes;
 
 /// How long a text is kept unless it is written again.
 const TEXT_KEPT_FOR: Duration = Duration::from_secs(10);
@@ -34,11 +34,6 @@ const SECRET: &str = "secret";
 
 const SCRIPT: &str = include_str!("lua/texts.lua");
 
-/// Draws the id of a replica: a process that starts again is another replica until its old text expires.
-pub(super) fn random_id() -> String {
-    format!("{:016x}", u64::from_le_bytes(random_bytes()))
-}
-
 /// Returns the name of the hash; the key of a text is that with the replica's id. No state has such a name.
 fn hash_key(options: &Options) -> String {
     format!("{}{{top}}", options.prefix)
@@ -49,21 +44,12 @@ impl RedisStore {
         key::slot(hash_key(&self.shared.options).as_bytes())
     }
 
-    /// Returns the command that writes a text.
-    ///
-    /// The text of the script is sent each time: it is short, and no second command is needed where the server
-    /// does not know its hash.
-    fn text_command(&self, secret: &str, text: &str) -> Cmd {
+    async fn write_text(&self, secret: &str, text: &str) -> Result<String, ReplicaTextError> {
         let hash = hash_key(&self.shared.options);
-        let mut command = redis::cmd("EVAL");
-        command.arg(SCRIPT).arg(2).arg(&hash).arg(format!("{hash}{}", self.replica_id));
+        let text_key = format!("{hash}{}", self.replica_id);
+        let mut command = eval(SCRIPT, &[hash, text_key]);
         command.arg(&self.replica_id).arg(self.script_time()).arg(TEXT_KEPT_FOR.as_millis() as u64);
         command.arg(secret).arg(text);
-        command
-    }
-
-    async fn write_text(&self, secret: &str, text: &str) -> Result<String, ReplicaTextError> {
-        let command = self.text_command(secret, text);
         let ask = |mut link| async move { command.query_async(&mut link).await };
         let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
         asked.map_err(|error| text_error(&error))

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 
-use super::admin::is_moved;
+use super::admin::{eval, is_moved};
 use super::connection::parse_time;
 use super::options::{Clock, Options};
 use super::{RedisStore, key};
@@ -108,9 +108,8 @@ impl RedisStore {
         let now = self.script_time();
         let mut written: Option<TableWritten> = None;
         for changes in changes.chunks(ROWS_PER_CALL) {
-            // The text and not its hash: `SCRIPT LOAD` needs a permission of its own.
-            let mut call = redis::cmd("EVAL");
-            call.arg(SCRIPT).arg(2).arg(&names.rows).arg(&names.version).arg(now);
+            let mut call = eval(SCRIPT, &[&names.rows, &names.version]);
+            call.arg(now);
             for RowChange { name, at, text } in changes {
                 let at = format!("{at:0TIME_DIGITS$}");
                 let row = text.as_ref().map_or_else(String::new, |text| format!("{at}{text}"));

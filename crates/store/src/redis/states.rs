@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::RedisStore;
+use super::admin::eval;
 use super::batch::{StoredKey, holds_key, record_key, reset_key};
 use super::connection::parse_time;
 use super::round_trip::CALLER_CLOCK_SLACK_MS;
@@ -38,8 +39,7 @@ impl States for RedisStore {
         let mut keys = keys(&stored, key.plan);
         keys.extend(key.id.map(|id| record_key(&stored.text, id).to_vec()));
         let now = store.script_time();
-        let mut command = redis::cmd("EVAL");
-        command.arg(READ).arg(keys.len()).arg(&keys);
+        let mut command = eval(READ, &keys);
         command.arg(now / SECOND).arg(now % SECOND);
         let reply = store.ask_about_state(stored.slot, &command, budget).await?;
         let read = Reading::parse(reply, &key);
@@ -58,13 +58,12 @@ impl States for RedisStore {
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
         let store = self.store_of(key.plan, key.together);
         let stored = store.stored_key(&key);
-        let keys = keys(&stored, key.plan);
+        let mut keys = keys(&stored, key.plan);
         let mut command = redis::cmd("DEL");
         if key.plan.can_reserve() {
-            let now = store.script_time();
-            command = redis::cmd("EVAL");
-            command.arg(RESET).arg(1 + keys.len()).arg(reset_key(&stored.text));
-            command.arg(keys).arg(now).arg(RESERVED_MS);
+            keys.insert(0, reset_key(&stored.text));
+            command = eval(RESET, &keys);
+            command.arg(store.script_time()).arg(RESERVED_MS);
         } else {
             command.arg(keys);
         }

@@ -4,15 +4,9 @@ use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::bucketed_window::State;
 use weir_limit::{BucketedWindow, LimitState, Micros};
 
-pub(super) const MODULE: LuaModule =
-    LuaModule { number: 5, borrows_from: None, text: include_str!("../lua/bucketed_window.lua") };
-
 impl Codec for BucketedWindow {
-    const MODULES: &'static [&'static LuaModule] = &[&MODULE];
-
-    fn module(&self) -> &'static LuaModule {
-        &MODULE
-    }
+    const MODULE: &'static LuaModule =
+        &LuaModule::new(5, include_str!("../lua/bucketed_window.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         put_all(out, &[self.n.into(), self.period, self.slots().into(), self.span()]);

@@ -7,17 +7,14 @@ use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::concurrency::{Hold, State};
 use weir_limit::{Concurrency, LimitState, Micros};
 
-pub(super) const MODULE: LuaModule =
-    LuaModule { number: 8, borrows_from: None, text: include_str!("../lua/concurrency.lua") };
-
-pub(super) const HOLDS_MODULE: LuaModule =
-    LuaModule { number: 9, borrows_from: None, text: include_str!("../lua/holds.lua") };
+const HOLDS_MODULE: LuaModule = LuaModule::new(9, include_str!("../lua/holds.lua"));
 
 impl Codec for Concurrency {
-    const MODULES: &'static [&'static LuaModule] = &[&MODULE, &HOLDS_MODULE];
+    const MODULE: &'static LuaModule = &LuaModule::new(8, include_str!("../lua/concurrency.lua"));
+    const MODULES: &'static [&'static LuaModule] = &[Self::MODULE, &HOLDS_MODULE];
 
     fn module(&self) -> &'static LuaModule {
-        if self.hold_id.is_none() { &MODULE } else { &HOLDS_MODULE }
+        if self.hold_id.is_none() { Self::MODULE } else { &HOLDS_MODULE }
     }
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {

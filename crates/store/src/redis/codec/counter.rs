@@ -7,11 +7,8 @@ use weir_limit::algorithms::fixed_window;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{LimitState, Micros, State};
 
-pub(super) const MODULE: LuaModule = LuaModule {
-    number: 10,
-    borrows_from: Some(super::FIXED_WINDOW),
-    text: include_str!("../lua/lone_window.lua"),
-};
+pub(super) const MODULE: LuaModule =
+    LuaModule::of_fixed_windows(10, include_str!("../lua/lone_window.lua"));
 
 /// The bits of the modules that charge a counter beside other keys.
 pub(in super::super) const MODULE_BITS: u16 = 1 << MODULE.number | 1 << super::FIXED_WINDOW;

@@ -4,23 +4,17 @@ use super::{Codec, LuaModule, Reader, counter, put_all};
 use weir_limit::algorithms::fixed_window::State;
 use weir_limit::{FixedWindow, LimitState, Micros};
 
-pub(super) const MODULE: LuaModule = LuaModule {
-    number: super::FIXED_WINDOW,
-    borrows_from: None,
-    text: include_str!("../lua/fixed_window.lua"),
-};
-
-pub(super) const CALENDAR_MODULE: LuaModule = LuaModule {
-    number: 2,
-    borrows_from: Some(MODULE.number),
-    text: include_str!("../lua/calendar.lua"),
-};
+const CALENDAR_MODULE: LuaModule =
+    LuaModule::of_fixed_windows(2, include_str!("../lua/calendar.lua"));
 
 impl Codec for FixedWindow {
-    const MODULES: &'static [&'static LuaModule] = &[&MODULE, &CALENDAR_MODULE, &counter::MODULE];
+    const MODULE: &'static LuaModule =
+        &LuaModule::new(super::FIXED_WINDOW, include_str!("../lua/fixed_window.lua"));
+    const MODULES: &'static [&'static LuaModule] =
+        &[Self::MODULE, &CALENDAR_MODULE, &counter::MODULE];
 
     fn module(&self) -> &'static LuaModule {
-        if self.calendar.is_none() { &MODULE } else { &CALENDAR_MODULE }
+        if self.calendar.is_none() { Self::MODULE } else { &CALENDAR_MODULE }
     }
 
     fn write_numbers(&self, now: Micros, out: &mut Vec<u8>) {

@@ -4,15 +4,8 @@ use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::gcra::State;
 use weir_limit::{Gcra, LimitState, Micros};
 
-pub(super) const MODULE: LuaModule =
-    LuaModule { number: 7, borrows_from: None, text: include_str!("../lua/gcra.lua") };
-
 impl Codec for Gcra {
-    const MODULES: &'static [&'static LuaModule] = &[&MODULE];
-
-    fn module(&self) -> &'static LuaModule {
-        &MODULE
-    }
+    const MODULE: &'static LuaModule = &LuaModule::new(7, include_str!("../lua/gcra.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         put_all(out, &self.numbers());

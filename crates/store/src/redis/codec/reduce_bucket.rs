@@ -4,15 +4,9 @@ use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::reduce_bucket::State;
 use weir_limit::{LimitState, Micros, ReduceBucket};
 
-pub(super) const MODULE: LuaModule =
-    LuaModule { number: 11, borrows_from: None, text: include_str!("../lua/reduce_bucket.lua") };
-
 impl Codec for ReduceBucket {
-    const MODULES: &'static [&'static LuaModule] = &[&MODULE];
-
-    fn module(&self) -> &'static LuaModule {
-        &MODULE
-    }
+    const MODULE: &'static LuaModule =
+        &LuaModule::new(11, include_str!("../lua/reduce_bucket.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         let at = self.at.map_or(0, |at| at + 1);

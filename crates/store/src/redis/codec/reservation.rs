@@ -4,11 +4,10 @@ use super::numbers::LAYOUT;
 use super::{LuaModule, Reader};
 use weir_limit::{Reservation, SECOND};
 
-pub(super) const MODULE: LuaModule = LuaModule {
-    number: 15,
-    borrows_from: None,
-    text: concat!(include_str!("../lua/records.lua"), include_str!("../lua/reservations.lua")),
-};
+pub(super) const MODULE: LuaModule = LuaModule::new(
+    15,
+    concat!(include_str!("../lua/records.lua"), include_str!("../lua/reservations.lua")),
+);
 
 /// The bit of the module among those of a script.
 pub(in super::super) const MODULE_BIT: u16 = 1 << MODULE.number;

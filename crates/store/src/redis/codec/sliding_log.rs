@@ -10,15 +10,8 @@ use weir_limit::{Algorithm, Limit, LimitState, Micros, SlidingLog};
 /// The bytes of a stamp in the ring.
 const STAMP_BYTES: usize = 7;
 
-pub(super) const MODULE: LuaModule =
-    LuaModule { number: 4, borrows_from: None, text: include_str!("../lua/sliding_log.lua") };
-
 impl Codec for SlidingLog {
-    const MODULES: &'static [&'static LuaModule] = &[&MODULE];
-
-    fn module(&self) -> &'static LuaModule {
-        &MODULE
-    }
+    const MODULE: &'static LuaModule = &LuaModule::new(4, include_str!("../lua/sliding_log.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         put_all(out, &[self.n.into(), self.period]);

@@ -4,15 +4,9 @@ use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::sliding_window::State;
 use weir_limit::{LimitState, Micros, SlidingWindow};
 
-pub(super) const MODULE: LuaModule =
-    LuaModule { number: 3, borrows_from: None, text: include_str!("../lua/sliding_window.lua") };
-
 impl Codec for SlidingWindow {
-    const MODULES: &'static [&'static LuaModule] = &[&MODULE];
-
-    fn module(&self) -> &'static LuaModule {
-        &MODULE
-    }
+    const MODULE: &'static LuaModule =
+        &LuaModule::new(3, include_str!("../lua/sliding_window.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         put_all(out, &[self.n.into(), self.period]);

@@ -4,15 +4,8 @@ use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::token_bucket::State;
 use weir_limit::{LimitState, Micros, TokenBucket};
 
-pub(super) const MODULE: LuaModule =
-    LuaModule { number: 6, borrows_from: None, text: include_str!("../lua/token_bucket.lua") };
-
 impl Codec for TokenBucket {
-    const MODULES: &'static [&'static LuaModule] = &[&MODULE];
-
-    fn module(&self) -> &'static LuaModule {
-        &MODULE
-    }
+    const MODULE: &'static LuaModule = &LuaModule::new(6, include_str!("../lua/token_bucket.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         let capacity = u64::from(self.capacity);

@@ -4,11 +4,11 @@
 //! what they pass on is sent: `AUTH`, `EVAL`, `EVALSHA` and `DEL`.
 
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
-use weir_common::random::random_bytes;
 
 use super::error::ConnectError;
 use super::examine::{PERMISSION_CHECKS, add_permission_checks, missing_permissions};
 use super::link::Link;
+use crate::redis::key::random_hex;
 
 /// Tags that are tried: some may be of servers that fail.
 const TAGS: usize = 8;
@@ -63,8 +63,4 @@ pub(super) async fn examine(link: &mut Link, prefix: &str) -> Result<Vec<String>
         }
     }
     Ok(missing)
-}
-
-fn random_hex() -> String {
-    format!("{:016x}", u64::from_le_bytes(random_bytes()))
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::redis::codec::{counter, fixed_window, modules, reservation};
+use crate::redis::codec::{FIXED_WINDOW, counter, modules, reservation};
 
 /// The scripts that are not of one algorithm.
 const SCRIPTS: [(&str, &str); 7] = [
@@ -139,10 +139,10 @@ fn modules_declare_their_numbers() {
         assert!(numbers.insert(module.number) && module.number < 16, "{}", module.number);
         let declared: BTreeMap<&str, f64> = constants(module.text).collect();
         assert_eq!(declared.get("NUMBER"), Some(&module.number.into()), "{}", module.text);
-        let borrowed = module.borrows_from.map(f64::from);
+        let borrowed = module.borrows.then(|| f64::from(FIXED_WINDOW));
         assert_eq!(declared.get("FIXED_WINDOW").copied(), borrowed, "{}", module.text);
     }
-    assert_eq!(fixed_window::MODULE.number, 1);
+    assert_eq!(FIXED_WINDOW, 1);
 }
 
 #[test]
