@@ -243,7 +243,8 @@ fn serve(
         };
         let handle = Connections::new(limits, connections::ConnectionCounts::default()).register();
         tokio::spawn(async move {
-            grpc.serve(server, &handle, Ends::default(), closed, &ReadScheduler::default()).await;
+            let io = ReadScheduler::default().throttle(server);
+            grpc.serve(io, &handle, Ends::default(), closed).await;
         });
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(4, 0, 0, &[], &mut out);

@@ -156,7 +156,7 @@ impl App {
                 async move {
                     let stream = opener.open(socket, &handle, &mut draining).await;
                     let Some(stream) = stream else { return };
-                    grpc.serve(stream, &handle, ends, draining, &scheduler).await;
+                    grpc.serve(scheduler.throttle(stream), &handle, ends, draining).await;
                 }
             };
             let connect = async move { limiter.store().connect().await };

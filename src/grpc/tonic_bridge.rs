@@ -15,8 +15,7 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use super::call_context::CallContext;
-use super::call_state::memory_exceeded;
+use super::call::{CallContext, memory_exceeded};
 use super::stats::OtherMethod;
 use crate::service::HoldGuard;
 use crate::trace::RequestTrace;

@@ -15,18 +15,32 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::Request;
 
-use super::super::call_context::CallContext;
-use super::super::call_state::{CallOutcome, CallState, ClientWait, CompleteRequest};
-use super::super::reset_counter::ResetCounter;
-use super::super::{SHOULD_RATE_LIMIT, call, tonic_bridge};
+use super::call::{self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest};
+use super::{SHOULD_RATE_LIMIT, tonic_bridge};
 use crate::connections::ConnectionHandle;
 use weir_store::Store;
 
 /// Queued requests whose room is kept after a burst.
 const KEPT_QUEUE_CAPACITY: usize = 64;
 
-/// The requests that a connection has received, and its calls that wait.
-pub(super) struct Calls<'a, S, StorePool, ClientPool> {
+/// The number of resets beyond which a connection is closed. A client whose requests time out while
+/// this process is stalled resets all of them, so this is five seconds of 2000 requests per second.
+const MAX_RESETS: u32 = 10_000;
+
+/// The requests that a connection has received, and its calls that wait. The futures in it have no names, so the
+/// connection knows it by this trait.
+pub(super) trait ConnectionCalls {
+    fn queue(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>);
+    fn has_queued(&self) -> bool;
+
+    /// Whether started calls wait for the store or the client.
+    fn has_waiting(&self) -> bool;
+
+    /// Starts queued requests and resumes waiting calls, until all wait or no more responses fit.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets>;
+}
+
+struct Calls<'a, S, StorePool, ClientPool> {
     shared: &'a Arc<CallContext<S>>,
     handle: &'a ConnectionHandle,
     /// Received and not started.
@@ -40,10 +54,10 @@ pub(super) struct Calls<'a, S, StorePool, ClientPool> {
 pub(super) struct TooManyResets;
 
 /// Returns the calls of a new connection.
-pub(super) fn empty<'a, S: Store>(
-    shared: &'a Arc<CallContext<S>>,
-    handle: &'a ConnectionHandle,
-) -> Calls<'a, S, impl CallPool<CompleteRequest>, impl CallPool<ClientWait>> {
+pub(super) fn empty<S: Store>(
+    shared: &Arc<CallContext<S>>,
+    handle: &ConnectionHandle,
+) -> impl ConnectionCalls {
     Calls {
         shared,
         handle,
@@ -54,27 +68,25 @@ pub(super) fn empty<'a, S: Store>(
     }
 }
 
-impl<S, StorePool, ClientPool> Calls<'_, S, StorePool, ClientPool>
+impl<S, StorePool, ClientPool> ConnectionCalls for Calls<'_, S, StorePool, ClientPool>
 where
     S: Store,
     StorePool: CallPool<CompleteRequest>,
     ClientPool: CallPool<ClientWait>,
 {
-    pub fn queue(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+    fn queue(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         self.queued.push_back((request, respond));
     }
 
-    pub fn has_queued(&self) -> bool {
+    fn has_queued(&self) -> bool {
         !self.queued.is_empty()
     }
 
-    /// Whether started calls wait for the store or the client.
-    pub fn has_waiting(&self) -> bool {
+    fn has_waiting(&self) -> bool {
         !(self.waiting_for_store.is_empty() && self.waiting_for_client.is_empty())
     }
 
-    /// Starts queued requests and resumes waiting calls, until all wait or no more responses fit.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
         if self.has_queued() || !self.waiting_for_client.is_empty() {
             self.shared.timer.start_poll();
         }
@@ -82,7 +94,14 @@ where
         self.shared.timer.end_poll();
         polled
     }
+}
 
+impl<S, StorePool, ClientPool> Calls<'_, S, StorePool, ClientPool>
+where
+    S: Store,
+    StorePool: CallPool<CompleteRequest>,
+    ClientPool: CallPool<ClientWait>,
+{
     fn poll_all(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
         while let Some(state) = self.poll_next(cx) {
             match state {
@@ -131,7 +150,7 @@ fn start<S: Store>(
 }
 
 /// Calls that wait for the same thing.
-pub(super) trait CallPool<Call> {
+trait CallPool<Call> {
     fn push(&mut self, call: Call);
     fn len(&self) -> usize;
     fn is_empty(&self) -> bool;
@@ -180,5 +199,37 @@ where
             Poll::Ready(state) => state,
             Poll::Pending => None,
         }
+    }
+}
+
+/// The requests of one connection that were reset before they were read, minus all others.
+#[derive(Debug, Default)]
+pub(super) struct ResetCounter(u32);
+
+impl ResetCounter {
+    /// Counts a request. Returns whether there are too many resets.
+    pub fn count(&mut self, reset: bool) -> bool {
+        self.0 = if reset { self.0 + 1 } else { self.0.saturating_sub(1) };
+        self.0 > MAX_RESETS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_resets_all_requests_exceeds_the_limit() {
+        let mut resets = ResetCounter::default();
+        assert!(!(0..MAX_RESETS).any(|_| resets.count(true)));
+        assert!(resets.count(true));
+    }
+
+    #[test]
+    fn a_client_that_resets_half_of_its_requests_does_not() {
+        let mut resets = ResetCounter::default();
+        // Stalls of a second at 2000 requests a second, each followed by a good second.
+        let stalls = (0..20 * MAX_RESETS).map(|i| i / 2_000 % 2 == 0);
+        assert!(!stalls.into_iter().any(|reset| resets.count(reset)));
     }
 }
