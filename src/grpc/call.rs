@@ -108,26 +108,13 @@ pub(super) struct PendingResponse {
 
 impl PendingResponse {
     /// Lets a response wait, or resets its stream if the memory for clients is used up.
-    pub fn wait<S>(
-        shared: &CallContext<S>,
-        mut stream: SendStream<Bytes>,
-        message: Bytes,
-        held: HoldGuard,
-        outcome: CallOutcome,
-    ) -> CallState {
-        let mut reservation = shared.budget.reservation();
-        if !reservation.resize(message.len() + RESPONSE_OVERHEAD_BYTES) {
+    fn wait(mut self) -> CallState {
+        if !self.reservation.resize(self.message.len() + RESPONSE_OVERHEAD_BYTES) {
             // gRPC clients map this to RESOURCE_EXHAUSTED.
-            stream.send_reset(Reason::ENHANCE_YOUR_CALM);
-            return CallState::Done(outcome);
+            self.stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+            return CallState::Done(self.outcome);
         }
-        CallState::WaitForClient(ClientWait::Response(PendingResponse {
-            stream,
-            message,
-            held,
-            reservation,
-            outcome,
-        }))
+        CallState::WaitForClient(ClientWait::Response(self))
     }
 }
 
@@ -309,7 +296,8 @@ pub(super) fn send<S>(
             };
             stream.reserve_capacity(message.len());
             if stream.capacity() < message.len() || shared.outbound.is_full() {
-                return PendingResponse::wait(shared, stream, message, held, outcome);
+                let reservation = shared.budget.reservation();
+                return PendingResponse { stream, message, held, reservation, outcome }.wait();
             }
             shared.outbound.hand_over(message.len());
             if stream.send_data(message, false).is_ok()
