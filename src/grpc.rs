@@ -27,7 +27,7 @@ use self::call::{CallContext, CallTimer};
 pub use self::fairness::ReadScheduler;
 use self::fairness::ThrottledIo;
 pub use self::stats::GrpcStats;
-use crate::connections::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
+use crate::net::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
 use crate::trace::{Ends, Sampler};
 use weir_common::throttle::Throttle;

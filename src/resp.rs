@@ -29,7 +29,7 @@ use self::connection::Connection;
 pub use self::password::Password;
 use self::plans::Plans;
 pub use self::stats::RespStats;
-use crate::connections::{BudgetLimits, ConnectionHandle, MemoryBudget};
+use crate::net::{BudgetLimits, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
 use weir_common::threads::run_blocking;
 use weir_common::throttle;

@@ -8,7 +8,7 @@ use anyhow::Context;
 use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
-use crate::sockets::{BoundSocket, to_canonical};
+use crate::net::{BoundSocket, to_canonical};
 
 /// Connections that may wait to be accepted; the system limits it too (somaxconn). Beyond it, clients
 /// retry only after a second.
@@ -97,7 +97,7 @@ mod tests {
     use std::net::{IpAddr, TcpStream};
 
     use super::*;
-    use crate::sockets::Address;
+    use crate::net::Address;
 
     async fn bound(address: &str) -> (BoundSocket, u16) {
         let bound = listen(address, "grpc.address").await.unwrap();

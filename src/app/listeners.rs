@@ -4,11 +4,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::connections::{ConnectionLimits, Connections, ListenerMetrics};
 use crate::http::MAX_OVERFLOW_CONNECTIONS;
+use crate::net::tls::{Certificates, Handshakes, Opener};
+use crate::net::{Address, BoundSocket, ConnectionLimits, Connections, ListenerMetrics};
 use crate::settings::Settings;
-use crate::sockets::{Address, BoundSocket};
-use crate::tls::{Certificates, Handshakes, Opener};
 use weir_common::setup_error::SetupError;
 
 /// A connection over gRPC that was used more recently is not evicted: its client would reconnect at

@@ -12,18 +12,18 @@ use tonic::service::Routes;
 
 use super::App;
 use super::listeners::Bound;
-use crate::connections::{self, Connections, ListenerMetrics};
 use crate::grpc::{Grpc, GrpcStats, ReadScheduler};
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json};
 use crate::http::operators::{self, DebugPages, History, RecorderSources, Sources, StoreState, V1};
+use crate::net::{
+    BoundSocket, ConnectionHandle, Connections, Listener, ListenerMetrics, Socket, Workers,
+};
 use crate::proto::DESCRIPTORS;
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
 use crate::service::{BudgetService, HealthService, RateLimit};
-use crate::sockets::{BoundSocket, Listener, Socket};
 use crate::trace::Ends;
-use crate::workers::Workers;
 use weir_common::threads::{self, Failures};
 use weir_store::{Operations, Store};
 
@@ -148,7 +148,7 @@ impl App {
         let workers = Workers::start("weir", self.threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
-            let serve = move |socket: Socket, handle: Arc<connections::ConnectionHandle>| {
+            let serve = move |socket: Socket, handle: Arc<ConnectionHandle>| {
                 let (grpc, mut draining, scheduler) =
                     (grpc.clone(), draining.clone(), scheduler.clone());
                 let server = sampler.is_on().then(|| socket.local()).flatten();

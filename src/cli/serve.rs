@@ -14,8 +14,8 @@ use tracing::Level;
 
 use crate::app::App;
 use crate::app::listeners::{HTTP, Listener};
+use crate::net::Address;
 use crate::settings::Settings;
-use crate::sockets::Address;
 use crate::watch::{RuleFiles, WatchKind, WatchMetrics};
 use crate::xds;
 pub use args::ServeArgs;

@@ -25,7 +25,7 @@ use tonic::{Code, Status};
 use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES};
 use super::stats::GrpcStats;
 use super::{Grpc, Limits};
-use crate::connections::{ConnectionBudget, Reservation};
+use crate::net::{ConnectionBudget, Reservation};
 use crate::service::{HoldGuard, RequestView, parse_timeout, rejection};
 use crate::trace::{Ends, RequestTrace, SHOULD_RATE_LIMIT};
 use weir_common::spans::TraceIds;
@@ -118,7 +118,7 @@ impl PendingResponse {
     }
 }
 
-/// The status of a call that [`MemoryBudget`](crate::connections::MemoryBudget) has no room for.
+/// The status of a call that [`MemoryBudget`](crate::net::MemoryBudget) has no room for.
 pub(super) fn memory_exceeded() -> Status {
     let text = "buffered requests and responses use too much memory (setting clients.max_buffered): \
                 send smaller requests, complete them, or read the responses";

@@ -17,7 +17,7 @@ use http::Request;
 
 use super::call::{self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest};
 use super::{SHOULD_RATE_LIMIT, tonic_bridge};
-use crate::connections::ConnectionHandle;
+use crate::net::ConnectionHandle;
 use weir_store::Store;
 
 /// Queued requests whose room is kept after a burst.

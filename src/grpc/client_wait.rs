@@ -14,7 +14,7 @@ use super::call::{
     PendingResponse, memory_exceeded,
 };
 use super::fairness::Outbound;
-use crate::connections::Reservation;
+use crate::net::Reservation;
 use crate::service::HoldGuard;
 use weir_store::Store;
 

@@ -56,7 +56,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use super::Limits;
 use super::call::CallContext;
 use super::calls::{self, ConnectionCalls, TooManyResets};
-use crate::connections::ConnectionHandle;
+use crate::net::ConnectionHandle;
 use weir_common::random::random;
 use weir_store::Store;
 

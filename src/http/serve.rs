@@ -21,9 +21,8 @@ use tower_service::Service;
 
 use super::probes::PROBES;
 use super::write_timeout::WriteTimeout;
-use crate::connections::{ConnectionHandle, Connections, accept};
-use crate::sockets::{Listener, Socket};
-use crate::tls::Opener;
+use crate::net::tls::Opener;
+use crate::net::{ConnectionHandle, Connections, Listener, Socket, accept};
 use crate::trace::Ends;
 
 /// The bounds on what clients may take from the process.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use crate::connections::ConnectionHandle;
+use crate::net::ConnectionHandle;
 
 /// Fails a write if the client does not read everything within `timeout`, however steadily it reads
 /// a little.
@@ -102,7 +102,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
-    use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
+    use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 

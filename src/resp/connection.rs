@@ -25,7 +25,7 @@ use super::Resp;
 use super::parser::{Parser, ProtocolError, RespRequest};
 use super::reply::Replies;
 use super::session::{After, Session};
-use crate::connections::{ConnectionBudget, ConnectionHandle, Reservation};
+use crate::net::{ConnectionBudget, ConnectionHandle, Reservation};
 use weir_store::{States, Store};
 
 /// Bytes that are read at a time.

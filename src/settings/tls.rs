@@ -4,7 +4,7 @@ use super::reference::variables::variable_of;
 use super::setting::Resolved;
 use super::table::{SettingGroup, TlsSettings};
 use super::{SettingError, Settings};
-use crate::tls::Options;
+use crate::net::tls::Options;
 
 impl Settings {
     /// Returns the TLS of a listener; none if it has none.

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::app::stores;
-use crate::connections::ListenerMetrics;
 use crate::grpc::GrpcStats;
 use crate::health::Health;
 use crate::http::clients::JsonStats;
 use crate::loader::Loader;
+use crate::net::ListenerMetrics;
+use crate::net::tls::{Identities, TlsListeners, TlsMetrics};
 use crate::resp::RespStats;
 use crate::settings::{Inputs, Settings};
-use crate::tls::{Identities, TlsListeners, TlsMetrics};
 use crate::version::{COMMIT, VERSION};
 use crate::watch::WatchMetrics;
 use crate::xds::metrics::XdsMetrics;

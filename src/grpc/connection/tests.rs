@@ -9,9 +9,9 @@ use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
 use super::*;
-use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
 use crate::grpc::Grpc;
 use crate::grpc::{Limits, ReadScheduler, SHOULD_RATE_LIMIT};
+use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
 use crate::service::{Options, RateLimit, Rules};
 use crate::trace::Ends;
 use weir_common::clock::SystemClock;

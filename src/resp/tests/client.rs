@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
+use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
 use crate::resp::{Limits, Password, Resp, RespStats};
 use crate::service::{self, RateLimit};
 use weir_common::clock::ManualClock;

@@ -12,12 +12,12 @@ use super::messages::{
     AdviceKind, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
 };
 use super::{Answer, Api, JSON, finish, top};
-use crate::connections::ConnectionHandle;
 use crate::http::budget;
 use crate::http::operators::access::Caller;
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
 use crate::http::page::{self, Page};
+use crate::net::ConnectionHandle;
 use weir_limiter::controls::{
     Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
 };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::LOG_INTERVAL;
+use super::connections::LOG_INTERVAL;
 use weir_common::throttle::Throttle;
 
 /// One connection may hold the budget divided by this.

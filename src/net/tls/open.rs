@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Handshakes, TlsStream};
-use crate::connections::ConnectionHandle;
-use crate::sockets::Socket;
+use crate::net::{ConnectionHandle, Socket};
 
 /// Opens the connections of one listener.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Files, names and reloading, without sockets.
 
-#[path = "../../tests/support/certificates.rs"]
+#[path = "../../../tests/support/certificates.rs"]
 mod certificates;
 
 use std::path::Path;

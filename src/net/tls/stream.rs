@@ -11,7 +11,7 @@ use rustls::server::ServerConnectionData;
 use rustls::{ConnectionCommon, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::sockets::{DetachedSocket, Socket};
+use crate::net::{DetachedSocket, Socket};
 
 /// Bytes that are encrypted before the socket has to take them.
 const WRITE_BUFFER_BYTES: usize = 16 << 10;

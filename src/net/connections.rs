@@ -1,5 +1,4 @@
-//! The open connections of one listener: their limit, which one is evicted for a newcomer, and the
-//! memory that their clients may use.
+//! The open connections of one listener: their limit, and which one is evicted for a newcomer.
 //!
 //! A newcomer is never refused while a connection is idle. Connections are evicted in this order:
 //!
@@ -10,14 +9,10 @@
 //! A connection with a request in progress is never evicted. If all have one, a few newcomers are
 //! accepted beyond the limit, for requests that cost nothing.
 
-mod accept;
-mod budget;
 mod entry;
 #[cfg(test)]
 mod tests;
 
-pub use accept::accept;
-pub use budget::{BudgetLimits, ConnectionBudget, MemoryBudget, Reservation};
 pub use entry::ConnectionHandle;
 
 use std::collections::HashMap;
@@ -34,7 +29,7 @@ use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSourc
 use weir_common::throttle::Throttle;
 
 /// The resolution of idle times. A clock that ticks costs one atomic load per request.
-const TICK: Duration = Duration::from_millis(250);
+pub(super) const TICK: Duration = Duration::from_millis(250);
 
 /// How long a newcomer waits for a place. Later newcomers wait behind it.
 const ADMISSION_TIMEOUT: Duration = Duration::from_millis(100);
@@ -43,7 +38,7 @@ const ADMISSION_TIMEOUT: Duration = Duration::from_millis(100);
 const EVICTION_RETRY: Duration = Duration::from_millis(10);
 
 /// The shortest interval between two log lines of one kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The metrics of a listener's connections.
 #[derive(Clone, Debug, Default)]
@@ -116,7 +111,7 @@ pub struct ConnectionLimits {
 /// The open connections of one listener.
 #[derive(Debug)]
 pub struct Connections {
-    limits: ConnectionLimits,
+    pub(super) limits: ConnectionLimits,
     /// The number of [`TICK`]s so far.
     clock: AtomicU32,
     /// Connections that were asked to close and have not closed yet.
@@ -157,7 +152,7 @@ impl Connections {
         self.limits.max - self.limits.max / 16
     }
 
-    fn tick(&self) {
+    pub(super) fn tick(&self) {
         self.clock.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -180,7 +175,7 @@ impl Connections {
 
     /// Registers a newcomer, and evicts another connection if necessary. None if all others have
     /// requests in progress.
-    async fn admit(self: &Arc<Self>) -> Option<ConnectionHandle> {
+    pub(super) async fn admit(self: &Arc<Self>) -> Option<ConnectionHandle> {
         let deadline = Instant::now() + ADMISSION_TIMEOUT;
         loop {
             let open = self.open();
@@ -202,18 +197,18 @@ impl Connections {
     }
 
     /// Whether a connection that was asked to close has not closed yet.
-    fn is_evicting(&self) -> bool {
+    pub(super) fn is_evicting(&self) -> bool {
         self.evicting.load(Ordering::Relaxed) > 0
     }
 
     /// Evicts one connection, to make room for one that is not registered yet. Returns whether
     /// there was one to evict.
-    fn evict(&self) -> bool {
+    pub(super) fn evict(&self) -> bool {
         self.evict_except(None)
     }
 
     /// Evicts one connection, but not the newest: its request may not have been read yet.
-    fn evict_older(&self) {
+    pub(super) fn evict_older(&self) {
         let newest = self.state.lock().next_id.checked_sub(1);
         self.evict_except(newest);
     }

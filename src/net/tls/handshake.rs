@@ -22,8 +22,7 @@ use tokio::task::yield_now;
 use super::Certificates;
 use super::queue::Queue;
 use super::stream::{DetachedStream, TlsStream};
-use crate::connections::ConnectionHandle;
-use crate::sockets::{DetachedSocket, Socket};
+use crate::net::{ConnectionHandle, DetachedSocket, Socket};
 use weir_common::threads;
 use weir_common::throttle::Throttle;
 

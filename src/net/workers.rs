@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::connections::{ConnectionHandle, Connections, accept};
-use crate::sockets::{DetachedSocket, Listener, Socket};
+use super::{ConnectionHandle, Connections, DetachedSocket, Listener, Socket, accept};
 use weir_common::threads;
 
 /// The threads that serve the connections of one listener.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{ConnectionHandle, Connections, LOG_INTERVAL, TICK};
-use crate::sockets::{Listener, Socket};
+use super::connections::{LOG_INTERVAL, TICK};
+use super::{ConnectionHandle, Connections, Listener, Socket};
 use weir_common::throttle::Throttle;
 
 /// How long to wait if the system is out of descriptors or memory.
