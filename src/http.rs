@@ -10,4 +10,4 @@ mod serve;
 mod write_timeout;
 
 pub use self::metrics::{MetricsPages, metrics};
-pub use self::serve::{Limits, MAX_OVERFLOW_CONNECTIONS, serve};
+pub use self::serve::{Limits, MAX_OVERFLOW_CONNECTIONS, Server};

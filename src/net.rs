@@ -2,24 +2,29 @@
 //!
 //! | file | task |
 //! | --- | --- |
-//! | `sockets` | TCP and Unix sockets: listeners and connections |
-//! | `tls` | certificates, their replacement, handshakes, encrypted connections |
+//! | `listen` | binds TCP and Unix sockets |
+//! | `accept` | accepts connections, opens them, and hands them to the threads that serve them |
 //! | `connections` | the open connections of a listener, and which one is evicted for a newcomer |
-//! | `accept` | the accept loop of a listener |
-//! | `workers` | the serving threads, and the distribution of connections |
+//! | `stream` | a connection, plain or with TLS, and the deadline of writing |
 //! | `budget` | the memory that clients may use |
+//! | `tls` | certificates, their replacement, handshakes |
 
 mod accept;
 mod budget;
 mod connections;
-mod sockets;
+mod listen;
+mod stream;
 pub(crate) mod tls;
-mod workers;
 
-pub use self::accept::accept;
+use std::time::Duration;
+
+pub use self::accept::{Listener, Opener, Workers, accept};
 pub use self::budget::{BudgetLimits, ConnectionBudget, MemoryBudget, Reservation};
 pub use self::connections::{
     ConnectionCounts, ConnectionHandle, ConnectionLimits, Connections, ListenerMetrics,
 };
-pub use self::sockets::{Address, BoundSocket, DetachedSocket, Listener, Socket, to_canonical};
-pub use self::workers::Workers;
+pub use self::listen::{Address, BoundSocket, listen, listen_on_path};
+pub use self::stream::{DetachedStream, Stream, TlsStream, WriteDeadline};
+
+/// The shortest interval between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);

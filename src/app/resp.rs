@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::listen::listen;
 use super::listeners::{Bound, RESP};
-use super::servers::register;
 use super::stores::ConfiguredStore;
-use crate::net::{ConnectionHandle, Connections, Socket, Workers};
+use crate::net::{ConnectionHandle, Connections, Stream, Workers, listen};
 use crate::resp::{Password, Resp, RespStats};
 use crate::service::RateLimit;
 use crate::settings::Settings;
@@ -28,7 +26,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(300);
 pub(super) struct RespListener {
     pub bound: Bound,
     resp: Arc<Resp<ConfiguredStore>>,
-    timeout: Duration,
 }
 
 impl RespListener {
@@ -51,15 +48,13 @@ impl RespListener {
             }
             None => Password::None,
         };
-        let limits = settings.resp_limits();
-        let mut resp = Resp::new(rate_limit, limits, password);
+        let mut resp = Resp::new(rate_limit, settings.resp_limits(), password);
         if settings.redis_options().is_some_and(|(redis, _)| redis.clock == Clock::Server) {
             resp = resp.refusing_at();
         }
         Ok(Some(RespListener {
             bound: Bound::new(&RESP, settings, listen(address, "resp.address")).await?,
             resp: Arc::new(resp),
-            timeout: limits.timeout,
         }))
     }
 
@@ -79,11 +74,11 @@ impl RespListener {
         connections: Arc<Connections>,
         closed: &watch::Receiver<bool>,
     ) -> anyhow::Result<oneshot::Receiver<()>> {
-        let opener = self.bound.opener(threads, self.timeout)?;
+        let opener = self.bound.opener(threads)?;
         let (resp, limiter, draining) = (self.resp.clone(), limiter.clone(), closed.clone());
         let workers = Workers::start("weir-resp", threads, move || {
             let (resp, draining, opener) = (resp.clone(), draining.clone(), opener.clone());
-            let serve = move |socket: Socket, handle: Arc<ConnectionHandle>| {
+            let serve = move |socket: Stream, handle: Arc<ConnectionHandle>| {
                 let (resp, mut draining, opener) = (resp.clone(), draining.clone(), opener.clone());
                 async move {
                     if let Err(error) = socket.keep_alive(KEEP_ALIVE) {
@@ -99,12 +94,10 @@ impl RespListener {
             let limiter = limiter.clone();
             (async move { limiter.store().connect().await }, serve)
         })?;
-        let (socket, resp, mut closed) = (self.bound.socket, self.resp, closed.clone());
+        let closed = closed.clone();
         Ok(threads::start("weir-resp", move || async move {
-            tokio::spawn(resp.follow_password());
-            let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
-            let Some(listener) = register(socket) else { return };
-            workers.serve(listener, connections, closed, || ()).await;
+            tokio::spawn(self.resp.follow_password());
+            self.bound.accept_for(workers, connections, closed, || ()).await;
         })?)
     }
 }

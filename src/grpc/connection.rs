@@ -56,7 +56,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use super::Limits;
 use super::call::CallContext;
 use super::calls::{self, ConnectionCalls, TooManyResets};
-use crate::net::ConnectionHandle;
+use crate::net::{ConnectionHandle, WriteDeadline};
 use weir_common::random::random;
 use weir_store::Store;
 
@@ -104,7 +104,7 @@ pub(super) async fn serve<S: Store>(
         is_old: &is_old,
         timeout: limits.timeout,
         state: State::Open,
-        read_deadline: None,
+        read_deadline: WriteDeadline::new(limits.timeout),
     };
     match poll_fn(|cx| connection.poll(cx, shutdown.as_mut(), keep_alive.as_mut())).await {
         End::Closed => {}
@@ -148,7 +148,7 @@ struct GrpcConnection<'a, S, T, C> {
     timeout: Duration,
     state: State,
     /// Runs while the client does not read all that was written.
-    read_deadline: Option<Pin<Box<Sleep>>>,
+    read_deadline: WriteDeadline,
 }
 
 impl<S, T, C> GrpcConnection<'_, S, T, C>
@@ -227,12 +227,10 @@ where
     /// Returns whether the socket has taken all that h2 had to write.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         if self.shared.outbound.after_write() {
-            self.read_deadline = None;
+            self.read_deadline.clear();
             return Ok(true);
         }
-        let timeout = self.timeout;
-        let deadline = self.read_deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        if deadline.as_mut().poll(cx).is_ready() { Err(End::Closed) } else { Ok(false) }
+        if self.read_deadline.poll_passed(cx).is_ready() { Err(End::Closed) } else { Ok(false) }
     }
 
     /// Asks the client to leave if necessary, and ends a drained connection. Returns whether

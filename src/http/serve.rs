@@ -21,8 +21,7 @@ use tower_service::Service;
 
 use super::probes::PROBES;
 use super::write_timeout::WriteTimeout;
-use crate::net::tls::Opener;
-use crate::net::{ConnectionHandle, Connections, Listener, Socket, accept};
+use crate::net::{ConnectionHandle, Connections, Listener, Opener, Stream, accept};
 use crate::trace::Ends;
 
 /// The bounds on what clients may take from the process.
@@ -48,12 +47,10 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    fn of(socket: &Socket) -> Peer {
+    fn of(socket: &Stream) -> Peer {
         match socket {
-            Socket::Tcp(_) => {
-                socket.peer().map_or(Peer::Unknown, |client| Peer::Tcp(client, socket.local()))
-            }
-            Socket::Unix(_) => Peer::Unix,
+            Stream::Unix(_) => Peer::Unix,
+            _ => socket.peer().map_or(Peer::Unknown, |client| Peer::Tcp(client, socket.local())),
         }
     }
 
@@ -92,71 +89,70 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 /// any load.
 pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 
-/// Serves connections until `shutdown` turns true; then ends when all requests are answered.
-pub async fn serve(
-    listener: Listener,
-    router: Router,
-    connections: Arc<Connections>,
-    opener: Opener,
-    shutdown: watch::Receiver<bool>,
-) {
-    let (serving, mut served) = mpsc::channel::<()>(1);
-    let mut stop = shutdown.clone();
-    let spawn = |socket, handle: ConnectionHandle| {
-        let (router, shutdown, serving) = (router.clone(), shutdown.clone(), serving.clone());
-        let opener = opener.clone();
-        tokio::spawn(async move {
-            let handle = Arc::new(handle);
-            connection(socket, router, &opener, handle.clone(), shutdown).await;
-            // After the socket: its descriptor is free.
-            drop((handle, serving));
-        });
-    };
-    tokio::select! {
-        // First: clients that have connected are served, or would be reset.
-        biased;
-        () = accept(listener, connections, spawn) => {}
-        _ = stop.wait_for(|shutdown| *shutdown) => {}
-    }
-    drop(serving);
-    served.recv().await;
+/// Serves the connections of one listener.
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub router: Router,
+    pub opener: Opener,
+    /// Turns true to end it.
+    pub shutdown: watch::Receiver<bool>,
 }
 
-async fn connection(
-    socket: Socket,
-    router: Router,
-    opener: &Opener,
-    handle: Arc<ConnectionHandle>,
-    mut shutdown: watch::Receiver<bool>,
-) {
-    // If this fails, the connection fails too.
-    let _ = socket.prepare();
-    let peer = Peer::of(&socket);
-    let timeout = opener.timeout;
-    let stream = opener.open(socket, &handle, &mut shutdown).await;
-    let Some(stream) = stream else { return };
-    // hyper adds it to the current time. A timeout that overflows that is no timeout.
-    let head_timeout = Instant::now().checked_add(timeout).map(|_| timeout);
-    let service = service_fn(|request| answer(router.clone(), request, handle.clone(), peer));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(head_timeout)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(
-            TokioIo::new(WriteTimeout::new(stream, timeout, handle.clone())),
-            service,
-        );
-    let mut connection = std::pin::pin!(connection);
-    tokio::select! {
-        biased;
-        // Errors are the client's.
-        _ = connection.as_mut() => return,
-        // A partly received request is dropped.
-        () = handle.evicted() => return,
-        _ = shutdown.wait_for(|shutdown| *shutdown) => {}
+impl Server {
+    /// Serves connections until `shutdown` turns true; then ends when all requests are answered.
+    pub async fn serve(self, listener: Listener, connections: Arc<Connections>) {
+        let (serving, mut served) = mpsc::channel::<()>(1);
+        let mut stop = self.shutdown.clone();
+        let spawn = |socket, handle: ConnectionHandle| {
+            let (server, serving) = (self.clone(), serving.clone());
+            tokio::spawn(async move {
+                let handle = Arc::new(handle);
+                server.connection(socket, handle.clone()).await;
+                // After the socket: its descriptor is free.
+                drop((handle, serving));
+            });
+        };
+        tokio::select! {
+            // First: clients that have connected are served, or would be reset.
+            biased;
+            () = accept(listener, connections, spawn) => {}
+            _ = stop.wait_for(|shutdown| *shutdown) => {}
+        }
+        drop(serving);
+        served.recv().await;
     }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
+
+    async fn connection(self, socket: Stream, handle: Arc<ConnectionHandle>) {
+        let Server { router, opener, mut shutdown } = self;
+        // If this fails, the connection fails too.
+        let _ = socket.prepare();
+        let peer = Peer::of(&socket);
+        let timeout = opener.timeout;
+        let stream = opener.open(socket, &handle, &mut shutdown).await;
+        let Some(stream) = stream else { return };
+        // hyper adds it to the current time. A timeout that overflows that is no timeout.
+        let head_timeout = Instant::now().checked_add(timeout).map(|_| timeout);
+        let service = service_fn(|request| answer(router.clone(), request, handle.clone(), peer));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(head_timeout)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .serve_connection(
+                TokioIo::new(WriteTimeout::new(stream, timeout, handle.clone())),
+                service,
+            );
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            biased;
+            // Errors are the client's.
+            _ = connection.as_mut() => return,
+            // A partly received request is dropped.
+            () = handle.evicted() => return,
+            _ = shutdown.wait_for(|shutdown| *shutdown) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
 }
 
 /// Answers one request. Its connection cannot be evicted once the request is received whole.

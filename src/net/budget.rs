@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::connections::LOG_INTERVAL;
+use super::LOG_INTERVAL;
 use weir_common::throttle::Throttle;
 
 /// One connection may hold the budget divided by this.
@@ -39,7 +39,8 @@ impl MemoryBudget {
         Arc::new(MemoryBudget { limits, held_bytes: AtomicUsize::new(0), log })
     }
 
-    fn try_acquire(&self, bytes: usize) -> bool {
+    /// Takes bytes. Returns false, and takes none, if there is no room for them.
+    pub fn try_acquire(&self, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
         }
@@ -51,7 +52,7 @@ impl MemoryBudget {
         fits
     }
 
-    fn release(&self, bytes: usize) {
+    pub fn release(&self, bytes: usize) {
         if bytes > 0 {
             self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }

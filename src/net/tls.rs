@@ -8,7 +8,6 @@
 //! | `client_verifier` | which client certificates are accepted |
 //! | `handshake` | threads that do handshakes |
 //! | `queue` | connections that wait for such a thread |
-//! | `stream` | an established connection |
 //! | `certificate` | what a certificate says about itself |
 //! | `identities` | all certificates that weir serves or presents |
 //! | `expiry` | when to log that one of them expires |
@@ -21,9 +20,7 @@ mod expiry;
 mod handshake;
 mod identities;
 mod metrics;
-mod open;
 mod queue;
-mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -34,8 +31,6 @@ pub use certificates::Certificates;
 pub use handshake::Handshakes;
 pub use identities::{CertificateProblem, CertificateTime, Identities};
 pub use metrics::{TlsListeners, TlsMetrics};
-pub use open::Opener;
-pub use stream::TlsStream;
 
 /// The TLS of one listener. Files are in PEM format.
 #[derive(Clone, Debug)]

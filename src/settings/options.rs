@@ -130,13 +130,18 @@ impl Settings {
         })
     }
 
+    /// Returns the timeout of clients.
+    pub fn client_timeout(&self) -> Duration {
+        timeout(*self.clients.timeout)
+    }
+
     pub fn grpc_limits(&self) -> grpc::Limits {
         let grpc = &self.grpc;
         grpc::Limits {
             max_message: *grpc.max_message,
             max_streams: *grpc.max_streams,
             max_buffered: *self.clients.max_buffered,
-            timeout: timeout(*self.clients.timeout),
+            timeout: self.client_timeout(),
             max_age: timeout(*grpc.max_connection_age),
             max_age_grace: timeout(*grpc.max_connection_age_grace),
         }
@@ -154,7 +159,7 @@ impl Settings {
     pub fn http_limits(&self) -> http::Limits {
         http::Limits {
             max_connections: *self.http.max_connections,
-            timeout: timeout(*self.clients.timeout),
+            timeout: self.client_timeout(),
             max_body: *self.grpc.max_message,
             max_buffered: *self.clients.max_buffered,
         }
@@ -163,7 +168,7 @@ impl Settings {
     /// Returns the limits of the listener for Redis clients.
     pub fn resp_limits(&self) -> resp::Limits {
         resp::Limits {
-            timeout: timeout(*self.clients.timeout),
+            timeout: self.client_timeout(),
             max_request: resp::MAX_REQUEST_BYTES,
             // The largest request has room, whatever the setting.
             max_buffered: (*self.clients.max_buffered).max(resp::MIN_BUFFERED_BYTES),

@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::config::{Checked, Files};
 use super::{Certificate, Options, TlsMetrics};
+use crate::net::LOG_INTERVAL;
 use weir_common::client_tls::RejectedFiles;
 use weir_common::file_reads::FileReads;
 use weir_common::setup_error::SetupError;
@@ -19,9 +20,6 @@ use weir_common::throttle::Throttle;
 /// How often the files are read. Polling finds every kind of change, also of links (as Kubernetes
 /// replaces `..data`) and on network file systems, and three small files cost little.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-
-/// The shortest interval between two log lines of one kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The certificates of one listener. A changed set replaces the active one as a whole if it is
 /// valid: certificate, key and client CA.

@@ -13,7 +13,6 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use rustls::{CertificateError, OtherError, ServerConnection};
 use tokio::sync::oneshot;
@@ -21,8 +20,7 @@ use tokio::task::yield_now;
 
 use super::Certificates;
 use super::queue::Queue;
-use super::stream::{DetachedStream, TlsStream};
-use crate::net::{ConnectionHandle, DetachedSocket, Socket};
+use crate::net::{ConnectionHandle, DetachedStream, LOG_INTERVAL, Stream, TlsStream};
 use weir_common::threads;
 use weir_common::throttle::Throttle;
 
@@ -33,9 +31,6 @@ const QUEUED_DIVISOR: usize = 4;
 /// Serving threads per handshake thread. When all are busy, this and their low priority leave most of
 /// the CPU to requests; when not, thousands of connections a second can be opened.
 const THREADS_PER_THREAD: usize = 4;
-
-/// The shortest interval between two log lines of one kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The handshakes of one listener.
 #[derive(Debug)]
@@ -50,7 +45,7 @@ pub struct Handshakes {
 /// A connection that waits for its handshake.
 #[derive(Debug)]
 struct Handshake {
-    socket: DetachedSocket,
+    socket: DetachedStream,
     /// The connection is open for as long as its socket.
     handle: Arc<ConnectionHandle>,
     done: oneshot::Sender<io::Result<DetachedStream>>,
@@ -85,11 +80,7 @@ impl Handshakes {
     }
 
     /// Does the handshake of a connection. None if it fails, or if there are too many.
-    pub(super) async fn run(
-        &self,
-        socket: Socket,
-        handle: Arc<ConnectionHandle>,
-    ) -> Option<TlsStream> {
+    pub async fn run(&self, socket: Stream, handle: Arc<ConnectionHandle>) -> Option<Stream> {
         let metrics = self.certificates.metrics();
         let peer = socket.peer();
         let max_queued = handle.max_connections() / QUEUED_DIVISOR / self.queues.len();
@@ -188,7 +179,7 @@ async fn work(certificates: Arc<Certificates>, queued: Arc<Queue<Handshake>>) {
 }
 
 async fn handshake_of(
-    socket: DetachedSocket,
+    socket: DetachedStream,
     certificates: &Certificates,
 ) -> io::Result<DetachedStream> {
     let session = ServerConnection::new(certificates.active());
@@ -197,5 +188,5 @@ async fn handshake_of(
     while !poll_fn(|cx| stream.poll_handshake(cx)).await? {
         yield_now().await;
     }
-    stream.detach()
+    Stream::Tls(Box::new(stream)).detach()
 }

@@ -1,12 +1,11 @@
-//! TCP and Unix sockets, behind one type each for listeners and connections.
+//! A connection: TCP or a Unix socket, plain or with TLS.
 
-mod unix;
+mod tls;
 
-use std::fmt;
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,112 +16,33 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Sleep, sleep};
 
-pub use unix::UnixSocketFile;
+use self::tls::DetachedTls;
+pub use self::tls::TlsStream;
 
 /// The size of a socket's send buffer. By default the system lets it grow to megabytes for a client
 /// that does not read.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 
-/// A bound socket that no runtime knows yet.
-#[derive(Debug)]
-pub enum BoundSocket {
-    Tcp {
-        socket: std::net::TcpListener,
-        /// The host as configured; empty for all addresses.
-        host: String,
-    },
-    Unix(std::os::unix::net::UnixListener, UnixSocketFile),
-}
-
-/// Where a socket is bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// The host as configured, and the port, which the system chose if it is configured as 0.
-    Tcp {
-        host: String,
-        port: u16,
-    },
-    Unix(PathBuf),
-}
-
-/// A listener of the current runtime.
-#[derive(Debug)]
-pub enum Listener {
-    Tcp(TcpListener),
-    /// A Unix socket, whose file is removed when the listener is dropped.
-    Unix(UnixListener, UnixSocketFile),
-}
-
 /// A connection of the current runtime.
 #[derive(Debug)]
-pub enum Socket {
+pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream>),
 }
 
 /// A connection on its way from one runtime to another.
 #[derive(Debug)]
-pub enum DetachedSocket {
+pub enum DetachedStream {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
+    Tls(Box<DetachedTls>),
 }
 
-impl BoundSocket {
-    /// Returns where it is bound.
-    ///
-    /// # Errors
-    ///
-    /// The system cannot report the address.
-    pub fn address(&self) -> io::Result<Address> {
-        Ok(match self {
-            BoundSocket::Tcp { socket, host } => {
-                Address::Tcp { host: host.clone(), port: socket.local_addr()?.port() }
-            }
-            BoundSocket::Unix(_, file) => Address::Unix(file.path().to_owned()),
-        })
-    }
-
-    /// Registers it with the current runtime.
-    ///
-    /// # Errors
-    ///
-    /// The runtime has no room for it.
-    pub fn attach(self) -> io::Result<Listener> {
-        Ok(match self {
-            BoundSocket::Tcp { socket, .. } => Listener::Tcp(TcpListener::from_std(socket)?),
-            BoundSocket::Unix(socket, file) => {
-                Listener::Unix(UnixListener::from_std(socket)?, file)
-            }
-        })
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Address::Unix(path) => path.display().fmt(f),
-        }
-    }
-}
-
-impl Listener {
-    /// Accepts a connection.
-    ///
-    /// # Errors
-    ///
-    /// The connection was aborted, or the system is out of resources.
-    pub async fn accept(&self) -> io::Result<Socket> {
-        Ok(match self {
-            Listener::Tcp(listener) => Socket::Tcp(listener.accept().await?.0),
-            Listener::Unix(listener, _) => Socket::Unix(listener.accept().await?.0),
-        })
-    }
-}
-
-impl Socket {
+impl Stream {
     /// Closes the connection if the other host has not answered for this long, even when nothing is sent.
     ///
     /// # Errors
@@ -131,7 +51,7 @@ impl Socket {
     pub fn keep_alive(&self, time: Duration) -> io::Result<()> {
         /// Probes without an answer before the connection is closed.
         const PROBES: u32 = 3;
-        if let Socket::Tcp(socket) = self {
+        if let Stream::Tcp(socket) = self {
             set_socket_keepalive(socket, true)?;
             set_tcp_keepidle(socket, time / 2)?;
             set_tcp_keepintvl(socket, time / 2 / PROBES)?;
@@ -146,28 +66,27 @@ impl Socket {
     ///
     /// The socket is closed.
     pub fn prepare(&self) -> io::Result<()> {
-        match self {
-            Socket::Tcp(socket) => {
-                socket.set_nodelay(true)?;
-                Ok(set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?)
-            }
-            Socket::Unix(socket) => Ok(set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?),
+        if let Stream::Tcp(socket) = self {
+            socket.set_nodelay(true)?;
         }
+        Ok(set_socket_send_buffer_size(self.as_fd(), SEND_BUFFER_BYTES)?)
     }
 
     /// Returns the address of the client, in its own family; none over a Unix socket.
     pub fn peer(&self) -> Option<SocketAddr> {
         match self {
-            Socket::Tcp(socket) => socket.peer_addr().ok().map(to_canonical),
-            Socket::Unix(_) => None,
+            Stream::Tcp(socket) => socket.peer_addr().ok().map(to_canonical),
+            Stream::Unix(_) => None,
+            Stream::Tls(stream) => stream.socket().peer(),
         }
     }
 
     /// Returns the address that the client connected to; none over a Unix socket.
     pub fn local(&self) -> Option<SocketAddr> {
         match self {
-            Socket::Tcp(socket) => socket.local_addr().ok().map(to_canonical),
-            Socket::Unix(_) => None,
+            Stream::Tcp(socket) => socket.local_addr().ok().map(to_canonical),
+            Stream::Unix(_) => None,
+            Stream::Tls(stream) => stream.socket().local(),
         }
     }
 
@@ -181,24 +100,22 @@ impl Socket {
         // A new socket counts as readable until reading has shown that it is not.
         loop {
             let read = match self {
-                Socket::Tcp(socket) => {
+                Stream::Tcp(socket) => {
                     socket.readable().await?;
                     socket.try_io(Interest::READABLE, || peek(socket.as_fd()))
                 }
-                Socket::Unix(socket) => {
+                Stream::Unix(socket) => {
                     socket.readable().await?;
                     socket.try_io(Interest::READABLE, || peek(socket.as_fd()))
                 }
+                // Its handshake is complete.
+                Stream::Tls(_) => return Ok(true),
             };
             if !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 break;
             }
         }
-        let fd = match self {
-            Socket::Tcp(socket) => socket.as_fd(),
-            Socket::Unix(socket) => socket.as_fd(),
-        };
-        Ok(!is_closed(fd))
+        Ok(!is_closed(self.as_fd()))
     }
 
     /// Takes the connection out of the current runtime.
@@ -206,20 +123,32 @@ impl Socket {
     /// # Errors
     ///
     /// The runtime fails.
-    pub fn detach(self) -> io::Result<DetachedSocket> {
+    pub fn detach(self) -> io::Result<DetachedStream> {
         Ok(match self {
-            Socket::Tcp(socket) => DetachedSocket::Tcp(socket.into_std()?),
-            Socket::Unix(socket) => DetachedSocket::Unix(socket.into_std()?),
+            Stream::Tcp(socket) => DetachedStream::Tcp(socket.into_std()?),
+            Stream::Unix(socket) => DetachedStream::Unix(socket.into_std()?),
+            Stream::Tls(stream) => DetachedStream::Tls(Box::new(stream.detach()?)),
         })
     }
 }
 
-impl DetachedSocket {
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(socket) => socket.as_fd(),
+            Stream::Unix(socket) => socket.as_fd(),
+            Stream::Tls(stream) => stream.socket().as_fd(),
+        }
+    }
+}
+
+impl DetachedStream {
     /// Returns whether the client has reset the connection, or closed it and everything it has sent is read.
     pub fn is_closed(&self) -> bool {
         match self {
-            DetachedSocket::Tcp(socket) => is_closed(socket.as_fd()),
-            DetachedSocket::Unix(socket) => is_closed(socket.as_fd()),
+            DetachedStream::Tcp(socket) => is_closed(socket.as_fd()),
+            DetachedStream::Unix(socket) => is_closed(socket.as_fd()),
+            DetachedStream::Tls(stream) => stream.socket.is_closed(),
         }
     }
 
@@ -228,10 +157,11 @@ impl DetachedSocket {
     /// # Errors
     ///
     /// The runtime has no room for it.
-    pub fn attach(self) -> io::Result<Socket> {
+    pub fn attach(self) -> io::Result<Stream> {
         Ok(match self {
-            DetachedSocket::Tcp(socket) => Socket::Tcp(TcpStream::from_std(socket)?),
-            DetachedSocket::Unix(socket) => Socket::Unix(UnixStream::from_std(socket)?),
+            DetachedStream::Tcp(socket) => Stream::Tcp(TcpStream::from_std(socket)?),
+            DetachedStream::Unix(socket) => Stream::Unix(UnixStream::from_std(socket)?),
+            DetachedStream::Tls(stream) => Stream::Tls(Box::new(stream.attach()?)),
         })
     }
 }
@@ -261,28 +191,30 @@ fn peek(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(length)
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Socket::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
-            Socket::Unix(socket) => Pin::new(socket).poll_read(cx, buf),
+            Stream::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
+            Stream::Unix(socket) => Pin::new(socket).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for Stream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Socket::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Socket::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Stream::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Stream::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
         }
     }
 
@@ -292,8 +224,9 @@ impl AsyncWrite for Socket {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Socket::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, bytes),
-            Socket::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, bytes),
+            Stream::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, bytes),
+            Stream::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, bytes),
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, bytes),
         }
     }
 
@@ -301,16 +234,50 @@ impl AsyncWrite for Socket {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Nothing is buffered.
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            // Nothing is buffered.
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Socket::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
-            Socket::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
+            Stream::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+            Stream::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
         }
+    }
+}
+
+/// The deadline of a client to read what is written. It runs from the first write that is blocked until everything is
+/// written, however steadily the client reads a little.
+#[derive(Debug)]
+pub struct WriteDeadline {
+    timeout: Duration,
+    running: Option<Pin<Box<Sleep>>>,
+}
+
+impl WriteDeadline {
+    pub fn new(timeout: Duration) -> WriteDeadline {
+        WriteDeadline { timeout, running: None }
+    }
+
+    /// Returns whether a write is blocked.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Ready once a write has been blocked for too long; to be called while one is.
+    pub fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let timeout = self.timeout;
+        self.running.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(cx)
+    }
+
+    /// Ends it: everything is written.
+    pub fn clear(&mut self) {
+        self.running = None;
     }
 }
 
@@ -325,16 +292,16 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (TcpStream, DetachedSocket) {
+    fn pair() -> (TcpStream, DetachedStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
-        (client, DetachedSocket::Tcp(server))
+        (client, DetachedStream::Tcp(server))
     }
 
     /// Waits until the kernel has delivered what the client did.
-    async fn becomes_closed(socket: &DetachedSocket) -> bool {
+    async fn becomes_closed(socket: &DetachedStream) -> bool {
         for _ in 0..1_000 {
             if socket.is_closed() {
                 return true;
@@ -359,7 +326,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_socket_that_was_reset_has_nothing_to_read() {
-        let readable = async |client: TcpStream, socket: DetachedSocket| {
+        let readable = async |client: TcpStream, socket: DetachedStream| {
             let socket = socket.attach().unwrap();
             let readable = tokio::join!(socket.readable(), async { drop(client) }).0;
             readable.unwrap()

@@ -11,7 +11,7 @@ use rustls::server::ServerConnectionData;
 use rustls::{ConnectionCommon, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::net::{DetachedSocket, Socket};
+use super::{DetachedStream, Stream};
 
 /// Bytes that are encrypted before the socket has to take them.
 const WRITE_BUFFER_BYTES: usize = 16 << 10;
@@ -19,7 +19,7 @@ const WRITE_BUFFER_BYTES: usize = 16 << 10;
 /// A TLS connection over a socket of the current runtime.
 #[derive(Debug)]
 pub struct TlsStream {
-    socket: Socket,
+    socket: Stream,
     session: Box<ServerConnection>,
     /// Whether the next read has to let other connections go first.
     must_yield: bool,
@@ -29,37 +29,41 @@ pub struct TlsStream {
 
 /// A TLS connection on its way from one runtime to another.
 #[derive(Debug)]
-pub(super) struct DetachedStream {
-    socket: DetachedSocket,
+pub struct DetachedTls {
+    pub(super) socket: DetachedStream,
     session: Box<ServerConnection>,
 }
 
-impl DetachedStream {
+impl DetachedTls {
     /// Registers it with the current runtime.
     ///
     /// # Errors
     ///
     /// The runtime has no room for it.
-    pub fn attach(self) -> io::Result<TlsStream> {
+    pub(super) fn attach(self) -> io::Result<TlsStream> {
         Ok(TlsStream::new(self.socket.attach()?, self.session))
     }
 }
 
 impl TlsStream {
     /// Returns a connection before its handshake.
-    pub(super) fn new(socket: Socket, mut session: Box<ServerConnection>) -> TlsStream {
+    pub fn new(socket: Stream, mut session: Box<ServerConnection>) -> TlsStream {
         session.set_buffer_limit(Some(WRITE_BUFFER_BYTES));
         TlsStream { socket, session, must_yield: false, is_shut_down: false }
     }
 
+    pub(super) fn socket(&self) -> &Stream {
+        &self.socket
+    }
+
     /// Takes the connection out of the current runtime.
-    pub(super) fn detach(self) -> io::Result<DetachedStream> {
-        Ok(DetachedStream { socket: self.socket.detach()?, session: self.session })
+    pub(super) fn detach(self) -> io::Result<DetachedTls> {
+        Ok(DetachedTls { socket: self.socket.detach()?, session: self.session })
     }
 
     /// Takes one step of the handshake: sends what is to be sent, and reads and processes what has
     /// arrived. Returns whether the handshake is complete.
-    pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+    pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         ready!(self.poll_send(cx))?;
         if !self.session.is_handshaking() {
             return Poll::Ready(Ok(true));
@@ -204,7 +208,7 @@ impl AsyncWrite for TlsStream {
 
 /// A socket as rustls uses it: what is not ready yet is an error.
 struct BlockingIo<'a, 'c, 'w> {
-    socket: &'a mut Socket,
+    socket: &'a mut Stream,
     cx: &'c mut Context<'w>,
 }
 
