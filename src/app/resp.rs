@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 use super::listeners::{Bound, RESP};
 use super::stores::ConfiguredStore;
 use crate::net::{ConnectionHandle, Connections, Stream, Workers, listen};
-use crate::resp::{Password, Resp, RespStats};
+use crate::resp::{Resp, RespStats};
 use crate::service::RateLimit;
 use crate::settings::Settings;
 use crate::token_file::{SecretKind, TokenFile};
@@ -42,12 +42,10 @@ impl RespListener {
         if address.is_empty() {
             return Ok(None);
         }
-        let password = match settings.resp.password_file.value.clone() {
-            Some(path) => {
-                Password::File(TokenFile::load("resp.password_file", SecretKind::Password, path)?)
-            }
-            None => Password::None,
-        };
+        let password = settings.resp.password_file.value.clone();
+        let password = password
+            .map(|path| TokenFile::load("resp.password_file", SecretKind::Password, path))
+            .transpose()?;
         let mut resp = Resp::new(rate_limit, settings.resp_limits(), password);
         if settings.redis_options().is_some_and(|(redis, _)| redis.clock == Clock::Server) {
             resp = resp.refusing_at();

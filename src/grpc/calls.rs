@@ -54,9 +54,9 @@ struct Calls<'a, S, StorePool, ClientPool> {
 pub(super) struct TooManyResets;
 
 /// Returns the calls of a new connection.
-pub(super) fn empty<S: Store>(
-    shared: &Arc<CallContext<S>>,
-    handle: &ConnectionHandle,
+pub(super) fn empty<'a, S: Store>(
+    shared: &'a Arc<CallContext<S>>,
+    handle: &'a ConnectionHandle,
 ) -> impl ConnectionCalls {
     Calls {
         shared,

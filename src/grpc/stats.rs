@@ -1,14 +1,12 @@
 //! Counts and latencies of calls.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_common::metrics::{
     Histogram, HistogramSnapshot, MetricFamily, MetricSink, MetricSource, SampleValue,
     UNKNOWN_METHOD,
 };
-use weir_common::spans::TraceIds;
 
 /// The bounds of latencies, in microseconds.
 const LATENCY_BOUNDS: &[u64] = &[
@@ -42,7 +40,7 @@ const UNARY: usize = 5;
 /// Counts and latencies of calls, by method.
 #[derive(Debug)]
 pub struct GrpcStats {
-    should_rate_limit: Histogram,
+    pub(super) should_rate_limit: Histogram,
     unary: [Histogram; UNARY],
     streams: [AtomicU64; METHODS.len() - UNARY],
     unknown: AtomicU64,

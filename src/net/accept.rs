@@ -45,7 +45,7 @@ impl Listener {
     pub fn attach(socket: BoundSocket) -> io::Result<Listener> {
         Ok(match socket {
             BoundSocket::Tcp { socket, .. } => Listener::Tcp(TcpListener::from_std(socket)?),
-            BoundStream::Unix(socket, file) => {
+            BoundSocket::Unix(socket, file) => {
                 Listener::Unix(UnixListener::from_std(socket)?, file)
             }
         })

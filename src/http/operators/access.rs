@@ -22,7 +22,6 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method, StatusCode};
-use tokio::time::{MissedTickBehavior, interval};
 
 use self::tokens::{TokenKind, Tokens};
 use super::change_log::ChangeLog;
@@ -31,7 +30,7 @@ use super::query::parameters;
 use super::v1::messages::AdviceKind;
 use crate::http::serve::Peer;
 use weir_common::setup_error::SetupError;
-use weir_common::threads::run_blocking;
+use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
 
 /// How often the token files are read. Polling finds every kind of change, also of links (as Kubernetes
@@ -89,13 +88,9 @@ impl Access {
 
     /// Reads the token files again when they change. Ends only if there are none.
     pub async fn follow(self: Arc<Self>) {
-        let mut ticks = interval(POLL_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !self.tokens.is_empty() {
-            ticks.tick().await;
-            let access = self.clone();
-            // A file system may not respond. After a failure, the next tick tries again.
-            let _ = run_blocking(move || access.tokens.poll()).await;
+        if !self.tokens.is_empty() {
+            // A file system may not respond.
+            repeat_blocking(POLL_INTERVAL, move || self.tokens.poll(), || ()).await;
         }
     }
 

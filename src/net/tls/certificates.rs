@@ -6,7 +6,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::config::{Checked, Files};
 use super::{Certificate, Options, TlsMetrics};
@@ -14,7 +13,7 @@ use crate::net::LOG_INTERVAL;
 use weir_common::client_tls::RejectedFiles;
 use weir_common::file_reads::FileReads;
 use weir_common::setup_error::SetupError;
-use weir_common::threads::run_blocking;
+use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
 
 /// How often the files are read. Polling finds every kind of change, also of links (as Kubernetes
@@ -89,16 +88,10 @@ impl Certificates {
 
     /// Loads every change. Never ends.
     pub async fn follow(self: Arc<Self>) {
-        let mut ticks = interval(POLL_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let certificates = self.clone();
-            // A file system may not respond, and checking keys takes a while.
-            if run_blocking(move || certificates.poll()).await.is_err() {
-                self.metrics.reload_failures.inc();
-            }
-        }
+        let certificates = self.clone();
+        let failed = || self.metrics.reload_failures.inc();
+        // A file system may not respond, and checking keys takes a while.
+        repeat_blocking(POLL_INTERVAL, move || certificates.poll(), failed).await;
     }
 
     /// Reads the files, and activates them if they have changed and are valid.
