@@ -5,39 +5,29 @@
 //! entry in `docs/settings.md` and in `weir settings`. To add a setting, add a field.
 
 mod listeners;
-mod log;
-mod metrics;
-mod operators;
 mod process;
 mod redis;
-mod response;
 mod rules;
 mod store;
+mod telemetry;
 mod tls;
-mod tracing;
 
 use std::sync::LazyLock;
 
-use super::error::SettingError;
 use super::reader::SettingReader;
-use super::setting::{Setting, SettingEntry};
+use super::setting::{Setting, SettingEntry, SettingError};
 pub use listeners::DebugSettings;
-use listeners::{ClientsSettings, GrpcSettings, HttpSettings, RespSettings};
-use log::LogSettings;
-use metrics::MetricsSettings;
-pub use metrics::StatsdProtocol;
-use operators::{ControlsSettings, TopSettings};
+use listeners::{ClientsSettings, GrpcSettings, HttpSettings, RespSettings, ResponseSettings};
 pub use process::DrainSettings;
-use process::{HealthSettings, RuntimeSettings};
+use process::{ControlsSettings, HealthSettings, RuntimeSettings, TopSettings};
 pub use redis::{RedisTlsSettings, SentinelSettings, ServerSettings, TopologyKind};
-use response::ResponseSettings;
 use rules::RulesSettings;
 pub use rules::RulesSource;
 pub use store::StoreKind;
 use store::StoreSettings;
+use telemetry::{LogSettings, MetricsSettings, OtlpSettings};
+pub use telemetry::{OtlpProtocol, StatsdProtocol, TracingSettings};
 pub use tls::{ClientFileSettings, TlsSettings};
-use tracing::OtlpSettings;
-pub use tracing::{OtlpProtocol, TracingSettings};
 use weir_common::suggest::nearest;
 use weir_telemetry::statsd::Mogrifier;
 

@@ -1,10 +1,14 @@
-//! `metrics`: what is counted, and where it is sent.
+//! `metrics`, `tracing`, `otlp` and `log`: what weir reports about itself, and to whom.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::group;
-use crate::settings::format::{Address, Choice, Int, OptionalAddress, Ratio};
+use super::tls::ClientFileSettings;
+use crate::settings::format::{
+    Address, Choice, Format, FormatKind, Int, OptionalAddress, Ratio, Secret,
+};
+use weir_telemetry::log::{LogFormat, LogLevels};
 
 group! {
     /// Metrics.
@@ -84,5 +88,80 @@ group! {
         /// Names of rules that replace names of metrics. The variables DOG_STATSD_MOGRIFIER_…_PATTERN,
         /// _NAME and _TAGS define each; the first one whose pattern matches applies.
         mogrifiers: Vec<String> = "";
+    }
+}
+
+/// The protocol of OTLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    Http,
+    Grpc,
+}
+
+impl Choice for OtlpProtocol {
+    const CHOICES: &'static [(&'static str, OtlpProtocol)] =
+        &[("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
+}
+
+group! {
+    /// Traces.
+    TracingSettings {
+        /// Whether requests are traced: spans go to an OpenTelemetry collector by OTLP.
+        enabled: bool = "false";
+        /// The protocol of OTLP.
+        protocol: OtlpProtocol = "http";
+        /// URL of the collector; https is TLS. Empty: http://localhost:4318/v1/traces for HTTP,
+        /// http://localhost:4317 for gRPC. To the URL of OTEL_EXPORTER_OTLP_ENDPOINT, /v1/traces is added for HTTP.
+        endpoint: Option<String> = "";
+        /// The fraction of traces that are recorded, of those that start at weir. Callers decide about
+        /// theirs.
+        sampling: Ratio = "1";
+        /// The attribute `service.name`. If it, the namespace or the instance is not set, that of
+        /// OTEL_RESOURCE_ATTRIBUTES is used.
+        service_name: String = "RateLimit";
+        /// The attribute `service.namespace`.
+        service_namespace: String = "";
+        /// The attribute `service.instance.id`; empty: a random one.
+        instance_id: String = "";
+    }
+}
+
+group! {
+    /// The OpenTelemetry collector.
+    OtlpSettings {
+        flat files: ClientFileSettings;
+        /// Request headers: `name=value` each, values percent-encoded.
+        headers: Vec<Secret> = "";
+    }
+}
+
+impl Format for LogLevels {
+    type Value = LogLevels;
+    const KIND: FormatKind = FormatKind::LogLevels;
+
+    fn parse(text: &str) -> Option<LogLevels> {
+        text.parse().ok()
+    }
+}
+
+impl Choice for LogFormat {
+    const CHOICES: &'static [(&'static str, LogFormat)] = &[
+        ("text", LogFormat::Text),
+        ("json", LogFormat::Json),
+        ("reference-json", LogFormat::ReferenceJson),
+    ];
+}
+
+group! {
+    /// The log.
+    LogSettings {
+        /// The least severe level that is logged: off, error, warn, info, debug or trace. At debug
+        /// every decision is logged. Libraries only log errors, unless they are named: info,h2=debug.
+        level: LogLevels = "info";
+        /// The format of log lines; reference-json has the field names and levels of
+        /// envoyproxy/ratelimit.
+        format: LogFormat = "text";
+        /// Log up to this many denied requests per second, at level info; 0: none.
+        denials: Int<u32, 0, 1_000> = "0";
     }
 }
