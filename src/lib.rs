@@ -32,12 +32,10 @@ use tikv_jemallocator as _;
 mod app;
 pub mod cli;
 pub mod grpc;
-mod grpc_client;
 mod health;
 pub mod http;
 mod loader;
 pub mod net;
-pub mod proto;
 pub mod resp;
 pub mod service;
 pub mod settings;
@@ -46,3 +44,5 @@ pub mod trace;
 mod version;
 mod watch;
 mod xds;
+
+pub use weir_api::proto;

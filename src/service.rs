@@ -15,7 +15,6 @@ pub use decode::{DecodeError, Descriptors, RequestView};
 pub use health::HealthService;
 pub use hold_guard::HoldGuard;
 pub use permissions::{Permissions, Protocol};
-pub use response::headers as response_headers;
 pub use store_budget::caller_deadline_below;
 
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use tonic::{Code, Status};
 
 use self::store_budget::store_budget;
 use crate::proto::envoy::service::ratelimit::v3 as pb;
+use weir_api::headers::HeaderOptions;
 use weir_limit::{Micros, Op, Plan};
 use weir_limiter::controls::ActiveRules;
 use weir_limiter::{Holds, Inspection, Limiter, RequestDecision, RequestError, inspect};
@@ -37,13 +37,7 @@ pub type Rules = Arc<ActiveRules>;
 /// What responses carry in addition to statuses, and what limits requests.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The names of the three rate-limit headers; none turns them off.
-    pub headers: Option<HeaderNames>,
-    /// Whether denials carry `Retry-After`.
-    pub retry_after: bool,
-    /// Whether responses carry `RateLimit` and `RateLimit-Policy`, the structured fields of
-    /// draft-ietf-httpapi-ratelimit-headers-10.
-    pub ratelimit_fields: bool,
+    pub headers: HeaderOptions,
     pub dynamic_metadata: bool,
     /// Caps the time that the store has for one request; none: only the caller's timeout counts.
     pub budget: Option<Duration>,
@@ -53,16 +47,8 @@ pub struct Options {
 impl Options {
     /// Whether responses carry anything in addition to statuses.
     fn has_extras(&self) -> bool {
-        self.headers.is_some() || self.retry_after || self.ratelimit_fields || self.dynamic_metadata
+        self.headers.has_any() || self.dynamic_metadata
     }
-}
-
-/// The names of the rate-limit headers.
-#[derive(Clone, Debug)]
-pub struct HeaderNames {
-    pub limit: String,
-    pub remaining: String,
-    pub reset: String,
 }
 
 /// Answers requests of the API, whatever their protocol.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use weir::service::{HeaderNames, Options, RateLimit, RequestView, Rules};
+use weir::service::{Options, RateLimit, RequestView, Rules};
+use weir_api::headers::{HeaderNames, HeaderOptions};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;
 use weir_limiter::{Holds, Limiter, RequestError};
@@ -33,9 +34,11 @@ impl Bench {
             reset: "RateLimit-Reset".into(),
         };
         let options = Options {
-            headers: more.then(headers),
-            retry_after: more,
-            ratelimit_fields: more,
+            headers: HeaderOptions {
+                names: more.then(headers),
+                retry_after: more,
+                ratelimit_fields: more,
+            },
             dynamic_metadata: more,
             budget: None,
             ..Options::default()

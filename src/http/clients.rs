@@ -2,7 +2,6 @@
 
 mod json;
 
-pub(crate) use self::json::encode_json;
 pub use self::json::{Json, JsonErrors, JsonStats};
 
 use std::sync::Arc;

@@ -122,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::service::HeaderNames;
+    use weir_api::headers::{HeaderNames, HeaderOptions};
     use weir_limit::Unit;
     use weir_limiter::Descriptor;
 
@@ -165,9 +165,10 @@ mod tests {
                 ..Status::default()
             });
             let decision = RequestDecision { over_limit, statuses: statuses.collect() };
-            let headers = HeaderNames { limit: "a".into(), remaining: "b".into(), reset: "c".into() };
+            let names = HeaderNames { limit: "a".into(), remaining: "b".into(), reset: "c".into() };
+            let headers = HeaderOptions { names: more.then_some(names), ..HeaderOptions::default() };
             let options = Options {
-                headers: more.then_some(headers),
+                headers,
                 dynamic_metadata: more,
                 ..Options::default()
             };

@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 
 pub use number::{Bytes, Int, Ratio};
 use weir_common::duration::{MAX_DURATION, read_duration};
+use weir_common::number::SIZE_EXPECTED;
 
 /// How a setting is written. Plain types such as `bool` and `Duration` are formats of themselves.
 pub trait Format {
@@ -70,7 +71,7 @@ impl FormatKind {
             FormatKind::AutoOrDuration => {
                 format!("auto, or a duration such as 8ms, 30s or 1h30m, up to {MAX_DURATION}")
             }
-            FormatKind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
+            FormatKind::Bytes => SIZE_EXPECTED.into(),
             FormatKind::Address => {
                 "host:port, such as 127.0.0.1:8081, [::1]:8081, or :8081 for all addresses".into()
             }

@@ -11,9 +11,10 @@ use crate::grpc;
 use crate::http;
 use crate::resp;
 use crate::service;
-use crate::service::{HeaderNames, Permissions, Protocol};
+use crate::service::{Permissions, Protocol};
 use crate::trace::Sampler;
 use crate::xds;
+use weir_api::headers::{HeaderNames, HeaderOptions};
 use weir_limiter::controls;
 use weir_limiter::top;
 use weir_rules::Lists;
@@ -185,13 +186,15 @@ impl Settings {
             Protocol::Resp => (true, *self.resp.allow_negative_hits),
         };
         service::Options {
-            headers: response.headers.then(|| HeaderNames {
-                limit: response.limit_header.to_string(),
-                remaining: response.remaining_header.to_string(),
-                reset: response.reset_header.to_string(),
-            }),
-            retry_after: *response.retry_after,
-            ratelimit_fields: *response.ratelimit_fields,
+            headers: HeaderOptions {
+                names: response.headers.then(|| HeaderNames {
+                    limit: response.limit_header.to_string(),
+                    remaining: response.remaining_header.to_string(),
+                    reset: response.reset_header.to_string(),
+                }),
+                retry_after: *response.retry_after,
+                ratelimit_fields: *response.ratelimit_fields,
+            },
             dynamic_metadata: *response.dynamic_metadata,
             budget: *self.store.budget,
             permissions: Permissions { protocol, allow_overrides, allow_negative_hits },

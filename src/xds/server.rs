@@ -6,7 +6,7 @@ use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::Endpoint;
 
 use super::{Options, Tls};
-use crate::grpc_client::{self, TlsError};
+use weir_api::grpc_client::{self, TlsError};
 use weir_common::causes::with_causes;
 use weir_common::setup_error::SetupError;
 

@@ -3,9 +3,7 @@
 //! Bodies are received on the listener's thread, within a budget. Decisions are made on a thread of
 //! their own, and large bodies are parsed on a third, so that no body delays health or a decision.
 
-mod codec;
 mod failure;
-mod method;
 mod stats;
 
 use std::future::{Future, poll_fn};
@@ -22,10 +20,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-pub(crate) use self::codec::encode as encode_json;
 use self::failure::Failure;
 pub use self::failure::JsonErrors;
-pub(super) use self::method::Method;
 pub use self::stats::JsonStats;
 use crate::http::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
 use crate::http::operators::Access;
@@ -36,6 +32,7 @@ use crate::proto::weir::budget::v1 as pb;
 use crate::service::{BudgetCall, BudgetRequest, BudgetResponse, HoldGuard, RateLimit};
 use crate::trace::{RequestTrace, Sampler};
 use pb::reserve_response::Code as ReserveCode;
+use weir_api::json::{self, RATE_LIMIT_REQUEST};
 use weir_common::threads;
 use weir_common::throttle::Throttle;
 use weir_limiter::Holds;
@@ -60,6 +57,39 @@ pub struct Json {
     /// Whose write token may settle and cancel.
     access: Arc<Access>,
     stats: Arc<JsonStats>,
+}
+
+/// A method of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    ShouldRateLimit,
+    Reserve,
+    Settle,
+    Cancel,
+}
+
+impl Method {
+    /// The methods of the budget API.
+    pub(super) const BUDGET: [Method; 3] = [Method::Reserve, Method::Settle, Method::Cancel];
+
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Method::ShouldRateLimit => "/json",
+            Method::Reserve => "/v1/budget/reserve",
+            Method::Settle => "/v1/budget/settle",
+            Method::Cancel => "/v1/budget/cancel",
+        }
+    }
+
+    /// The full name of the message that it receives.
+    fn request(self) -> &'static str {
+        match self {
+            Method::ShouldRateLimit => RATE_LIMIT_REQUEST,
+            Method::Reserve => pb::ReserveRequest::NAME,
+            Method::Settle => pb::SettleRequest::NAME,
+            Method::Cancel => pb::CancelRequest::NAME,
+        }
+    }
 }
 
 /// A body to be decided. A connection has at most one in progress.
@@ -198,12 +228,12 @@ impl<S: Store> JsonWorker<S> {
         let Job { mut caller, body, permit, reply } = job;
         let name = caller.method.request();
         let (message, reply) = if body.len() <= FREE_BYTES {
-            (codec::decode_message(name, &body), reply)
+            (json::decode_message(name, &body), reply)
         } else {
             // One body at a time; the budget bounds how many wait. Their clients may be gone.
             let parse = move || match reply.is_closed() {
                 true => (Err("the client disconnected".to_owned()), reply),
-                false => (codec::decode_message(name, &body), reply),
+                false => (json::decode_message(name, &body), reply),
             };
             let Ok(parsed) = threads::run_blocking(parse).await else { return };
             parsed
@@ -275,7 +305,7 @@ impl<S: Store> JsonWorker<S> {
         request.set_span(caller.trace.span());
         let response = self.rate_limit.answer(&request, None).await.map_err(Failure::Request)?;
         let status = status(response.overall_code() == Code::OverLimit);
-        Ok((status, codec::encode(&response)))
+        Ok((status, json::encode(&response)))
     }
 
     async fn budget<R: BudgetRequest>(
@@ -296,7 +326,7 @@ fn status(over_limit: bool) -> StatusCode {
 }
 
 fn whole<R: BudgetResponse>(response: &R) -> Result<Vec<u8>, String> {
-    codec::encode_whole(R::NAME, response)
+    json::encode_whole(R::NAME, response)
 }
 
 /// Returns a response that holds its permit until it is sent.

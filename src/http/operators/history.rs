@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 
 use self::busy::{BusyRules, Counters};
 use self::ring::{ALL, Cell, Ring, grown};
-use super::v1::messages::{HistoryAnswer, HistoryRule, HistorySeries};
+use weir_api::messages::{HistoryAnswer, HistoryRule, HistorySeries};
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
 

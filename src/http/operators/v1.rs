@@ -5,7 +5,6 @@
 mod controls;
 mod explain;
 mod history;
-pub mod messages;
 mod names;
 mod rules;
 mod state;

@@ -8,9 +8,6 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 
-use super::messages::{
-    AdviceKind, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
-};
 use super::{Answer, Api, JSON, finish, top};
 use crate::http::budget;
 use crate::http::operators::access::Caller;
@@ -18,6 +15,9 @@ use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
 use crate::http::page::{self, Page};
 use crate::net::ConnectionHandle;
+use weir_api::messages::{
+    AdviceKind, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
+};
 use weir_limiter::controls::{
     Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
 };

@@ -7,11 +7,11 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
-use super::messages::{AdviceKind, Counts, Reset};
 use super::{Answer, Api, finish};
 use crate::http::operators::access::Caller;
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
+use weir_api::messages::{AdviceKind, Counts, Reset};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_common::duration::read_duration;
 use weir_common::entry::{Entry, OwnedEntry};
