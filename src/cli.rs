@@ -14,9 +14,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::settings::example;
-use crate::version::LONG_VERSION;
-use weir_common::secret_url::without_any_login;
+use crate::LONG_VERSION;
+use crate::settings::table::example;
+use weir_common::secret::without_any_login;
 use weir_tools::print::finish;
 use weir_tools::{change, check, controls, diff, explain, hit, replay, state, test, top, unblock};
 
@@ -127,7 +127,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::State(args) => state::show(&args),
         Command::Reset(args) => state::reset(&args),
-        Command::Settings => print(example::toml().as_bytes()),
+        Command::Settings => print(example().as_bytes()),
         Command::Completions(args) => completions(&args),
     }
 }

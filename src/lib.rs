@@ -41,8 +41,17 @@ pub mod service;
 pub mod settings;
 mod token_file;
 pub mod trace;
-mod version;
 mod watch;
 mod xds;
 
 pub use weir_api::proto;
+
+/// The version of the program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The first 12 digits of the git commit; `unknown` if `build.rs` could not find it.
+pub(crate) const COMMIT: &str = env!("WEIR_COMMIT");
+
+/// Version and commit, for `weir --version`.
+pub(crate) const LONG_VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("WEIR_COMMIT"), ")");

@@ -101,6 +101,32 @@ enum Present {
     Resources(Vec<Resource>),
 }
 
+/// A document of which sets are loaded.
+trait LoadedDocument: Document {
+    fn render_errors(loaded: &Loaded<Self>) -> String;
+    fn present(set: Vec<Self>) -> Present;
+}
+
+impl LoadedDocument for RuleFile {
+    fn render_errors(loaded: &Loaded<RuleFile>) -> String {
+        loaded.render_errors()
+    }
+
+    fn present(set: Vec<RuleFile>) -> Present {
+        Present::Files(set)
+    }
+}
+
+impl LoadedDocument for Resource {
+    fn render_errors(loaded: &Loaded<Resource>) -> String {
+        xds::render_errors(loaded)
+    }
+
+    fn present(set: Vec<Resource>) -> Present {
+        Present::Resources(set)
+    }
+}
+
 /// Why a set is not loaded.
 #[derive(Debug)]
 pub enum NotLoaded {
@@ -267,7 +293,7 @@ impl Loader {
         let mut problems = self.new_problems();
         problems.of_files(found);
         let _loading = self.loading.lock();
-        self.load_from(UpdateSource::Files, files, problems, Loaded::render_errors, Present::Files)
+        self.load_from(UpdateSource::Files, files, problems)
     }
 
     /// Compiles and activates resources of a management server, as [`load`](Self::load) does files. A set that is
@@ -291,8 +317,7 @@ impl Loader {
         resources: Vec<Resource>,
         problems: Problems,
     ) -> Result<Summary, Rejection> {
-        let (source, render) = (UpdateSource::ManagementServer, xds::render_errors);
-        let loaded = self.load_from(source, resources, problems, render, Present::Resources);
+        let loaded = self.load_from(UpdateSource::ManagementServer, resources, problems);
         loaded.map_err(|error| match error {
             NotLoaded::Rejected(rejection) => rejection,
             // Only of files: its server waits for an answer, so that such a set is rejected until then.
@@ -301,13 +326,11 @@ impl Loader {
     }
 
     /// Compiles and activates a set, while `loading` is held.
-    fn load_from<D: Document>(
+    fn load_from<D: LoadedDocument>(
         &self,
         source: UpdateSource,
         files: Vec<D>,
         problems: Problems,
-        render_errors: fn(&Loaded<D>) -> String,
-        present: fn(Vec<D>) -> Present,
     ) -> Result<Summary, NotLoaded> {
         let can_be_good = !problems.has_errors();
         let previous = self.rules.load_full();
@@ -323,7 +346,7 @@ impl Loader {
         let now = SystemTime::now();
         let is_good = loaded.is_good();
         if !is_good {
-            let problems = render_errors(&loaded);
+            let problems = D::render_errors(&loaded);
             let errors = loaded.count(Severity::Error);
             let message = match previous {
                 Some(_) => "new rules are rejected, the previous ones stay active",
@@ -344,7 +367,7 @@ impl Loader {
             let first = loaded.listed(Severity::Error).next();
             let slot = if source.is_present() { &mut status.present } else { &mut status.newest };
             let before = slot.as_ref().map(|before| &before.shown);
-            let shown = Rejected::new(message, first, errors, before, now);
+            let shown = Rejected::new(message, first, errors, now).after(before);
             let all: Errors = (now, problems.as_str().into());
             *slot = Some(RejectedSet { shown, errors: all.clone() });
             status.last_error = Some(all);
@@ -354,7 +377,7 @@ impl Loader {
             }
             drop(status);
             self.announce(Reloaded::Rules, Err(&problems));
-            let set = present(loaded.files);
+            let set = D::present(loaded.files);
             if source.is_present() {
                 *self.present.lock() = Some(set);
             } else if let Present::Resources(resources) = set {
@@ -371,7 +394,7 @@ impl Loader {
         let has_lists = !loaded.lists.is_empty();
         self.set_lists(source, loaded.lists, is_good);
         let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
-        *self.present.lock() = is_kept.then(|| present(loaded.files));
+        *self.present.lock() = is_kept.then(|| D::present(loaded.files));
         if let Some(state) = &self.overlay {
             state.applied(source, overlay, loaded.overlay);
         }

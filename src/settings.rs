@@ -4,7 +4,6 @@
 //! flags, and `options` converts them to the options of the other modules.
 
 mod disk;
-pub mod example;
 pub mod format;
 mod layers;
 mod listeners;

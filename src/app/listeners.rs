@@ -12,7 +12,7 @@ use crate::net::{
     self, Address, BoundSocket, ConnectionLimits, Connections, ListenerMetrics, Opener, Workers,
 };
 use crate::settings::Settings;
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
 use weir_common::threads;
 
 /// A connection over gRPC that was used more recently is not evicted: its client would reconnect at

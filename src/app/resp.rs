@@ -12,7 +12,7 @@ use crate::resp::{Resp, RespStats};
 use crate::service::RateLimit;
 use crate::settings::Settings;
 use crate::token_file::{SecretKind, TokenFile};
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
 use weir_common::threads;
 use weir_limiter::Limiter;
 use weir_store::Operations;

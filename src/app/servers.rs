@@ -66,9 +66,8 @@ impl App {
         let debug = self.debug.connections(self.shares.debug, &listeners);
         let connect = self.connect_then_report();
         let access = self.access.clone();
-        let (limits, errors) = (&self.http_limits, self.json_errors);
-        let json = Json::start(self.json_rate_limit, limits, errors, access, connect)?;
-        let json = json.with_sampler(self.sampler);
+        let json = Json::start(self.json_rate_limit, &self.http_limits, access, connect)?;
+        let json = json.with_errors(self.json_errors).with_sampler(self.sampler);
         self.metrics.add(json.stats().clone());
         let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let prometheus = self.prometheus.map(|(bound, path)| {

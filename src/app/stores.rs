@@ -8,7 +8,7 @@ pub(super) use self::configured::ConfiguredStore;
 use crate::net::tls::Identities;
 use crate::settings::Settings;
 use weir_common::clock::{BootClock, SystemClock};
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
 use weir_common::threads::Failures;
 use weir_store::deny_locally::DenyLocally;
 use weir_store::disk::{DiskStore, OpenError};

@@ -6,9 +6,7 @@ use tokio::sync::futures::Notified;
 
 use super::{Loader, NotLoaded, Present, UpdateSource};
 use weir_common::settled_files::Unsettled;
-use weir_rules::source::RuleFile;
-use weir_rules::xds::{self, Resource};
-use weir_rules::{ListFile, Loaded, WatchedLists};
+use weir_rules::{ListFile, WatchedLists};
 
 /// The lists of sets of rules, as they were read.
 #[derive(Debug, Default)]
@@ -132,14 +130,9 @@ impl Loader {
         let Some(present) = self.present.lock().take() else { return Ok(()) };
         let problems = self.new_problems();
         let loaded = match present {
-            Present::Files(files) => {
-                let (source, render) =
-                    (UpdateSource::PresentFiles, Loaded::<RuleFile>::render_errors);
-                self.load_from(source, files, problems, render, Present::Files)
-            }
+            Present::Files(files) => self.load_from(UpdateSource::PresentFiles, files, problems),
             Present::Resources(resources) => {
-                let (source, render) = (UpdateSource::PresentResources, xds::render_errors);
-                self.load_from::<Resource>(source, resources, problems, render, Present::Resources)
+                self.load_from(UpdateSource::PresentResources, resources, problems)
             }
         };
         loaded.map(drop)

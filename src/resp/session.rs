@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::commands::Command;
 use super::parser::read_integer;
 use super::reply::{Replies, Version};
+use crate::VERSION;
 use crate::token_file::TokenFile;
-use crate::version;
 
 /// The state of one connection: its name, and whether it has sent the password.
 #[derive(Debug)]
@@ -194,7 +194,7 @@ impl Session {
     /// Replies to `HELLO`.
     fn introduce(&self, replies: &mut Replies) {
         replies.map(7);
-        for (key, value) in [("server", "weir"), ("version", version::VERSION)] {
+        for (key, value) in [("server", "weir"), ("version", VERSION)] {
             replies.bulk(key.as_bytes());
             replies.bulk(value.as_bytes());
         }
@@ -276,7 +276,7 @@ fn info() -> String {
     format!(
         "# Server\r\nserver_name:weir\r\nweir_version:{}\r\nredis_mode:standalone\r\nprocess_id:{}\r\n\
          # Replication\r\nrole:master\r\n# Cluster\r\ncluster_enabled:0\r\n",
-        version::VERSION,
+        VERSION,
         std::process::id(),
     )
 }

@@ -7,7 +7,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, I
 use tower::service_fn;
 
 use weir_common::client_tls::ClientPem;
-use weir_common::resolve::resolve;
+use weir_common::http_client::resolve;
 
 /// Why a server cannot be verified.
 #[derive(Debug)]

@@ -20,8 +20,8 @@ use crate::{USAGE, environment, print};
 use weir_api::messages::{AdviceKind, ErrorAnswer};
 use weir_common::escape::escape;
 use weir_common::http_client::{HttpError, Target};
-use weir_common::secret_path::shown_path;
-use weir_common::secret_url::without_login;
+use weir_common::secret::shown_path;
+use weir_common::secret::without_login;
 
 /// The server if neither an argument nor a variable names one.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:6070";

@@ -89,33 +89,37 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     let is_good = loaded.is_good() && denied == 0;
     let printed = match args.output {
         Output::Text => {
-            let (out, problems) = (&mut io::stdout().lock(), &mut io::stderr().lock());
-            print_text(&loaded, files, is_good, out, problems)
+            // Standard error may be closed while standard output is read.
+            let _ = print_problems(&loaded, is_good, &mut io::stderr().lock());
+            match is_good {
+                true => print_rules(&loaded, files, &mut io::stdout().lock()),
+                false => Ok(()),
+            }
         }
         Output::Json => print_json(&loaded, is_good, &mut io::stdout().lock()),
     };
     finish(printed, if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print_text(
+fn print_problems(
     loaded: &Loaded<SourceFile>,
-    files: usize,
     is_good: bool,
     out: &mut impl Write,
-    problems: &mut impl Write,
 ) -> io::Result<()> {
-    // Standard error may be closed while standard output is read.
-    let _ = write!(problems, "{}", loaded.render(loaded.problems.iter()));
+    write!(out, "{}", loaded.render(loaded.problems.iter()))?;
     if let Some(summary) = loaded.omitted.summary() {
-        let _ = writeln!(problems, "{summary}");
+        writeln!(out, "{summary}")?;
     }
-    let (errors, warnings) = (loaded.count(Severity::Error), loaded.count(Severity::Warning));
     if !is_good {
+        let (errors, warnings) = (loaded.count(Severity::Error), loaded.count(Severity::Warning));
         let denied = if errors == 0 { " (--deny-warnings)" } else { "" };
         let (errors, warnings) = (counted(errors, "error"), counted(warnings, "warning"));
-        let _ = writeln!(problems, "{errors}, {warnings}{denied}");
-        return Ok(());
+        writeln!(out, "{errors}, {warnings}{denied}")?;
     }
+    Ok(())
+}
+
+fn print_rules(loaded: &Loaded<SourceFile>, files: usize, out: &mut impl Write) -> io::Result<()> {
     let rows: Vec<[String; 4]> =
         std::iter::once(["DOMAIN", "RULE", "LIMIT", "FLAGS"].map(Into::into))
             .chain(loaded.rules.rules().map(|rule| row(rule).map(|cell| escape(&cell).into())))
@@ -135,7 +139,7 @@ fn print_text(
         counted(loaded.rules.rules().count(), "rule"),
         counted(loaded.rules.domains(), "domain"),
         counted(files, "file"),
-        counted(warnings, "warning"),
+        counted(loaded.count(Severity::Warning), "warning"),
     )
 }
 

@@ -18,8 +18,7 @@ use super::USAGE;
 use super::print::Output;
 use weir_api::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_api::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use weir_common::escape::escape;
-use weir_common::terminal;
+use weir_common::escape::{escape, has_colors};
 
 /// Sends the requests. Exits 3 if one is over its limit, and 1 if one fails.
 pub fn run(args: &HitArgs) -> ExitCode {
@@ -70,7 +69,7 @@ async fn connect_and_send(
     results: &mut Results,
 ) -> Result<(), String> {
     let mut client = RateLimitServiceClient::new(server::connect(args).await?);
-    let colors = terminal::has_colors(&io::stdout());
+    let colors = has_colors(&io::stdout());
     let report = TextReport { request, is_single: args.repeat.get() == 1, colors };
     for number in 1..=args.repeat.get() {
         let answer = client.should_rate_limit(request.clone()).await.map(Response::into_inner);

@@ -11,8 +11,8 @@ use super::config::{Checked, Files};
 use super::{Certificate, Options, TlsMetrics};
 use crate::net::LOG_INTERVAL;
 use weir_common::client_tls::RejectedFiles;
+use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
-use weir_common::setup_error::SetupError;
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
 

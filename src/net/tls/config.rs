@@ -13,9 +13,9 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::client_verifier::ClientVerifier;
 use super::{Certificate, Options};
+use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
-use weir_common::secret_path::shown_path;
-use weir_common::setup_error::SetupError;
+use weir_common::secret::shown_path;
 
 const CERTIFICATES: &str = "name a file with certificates in PEM";
 const KEY: &str = "name a file with a private key in PEM";

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use super::HitArgs;
 use crate::http_client::is_not_tls;
 use weir_api::grpc_client::{self, TlsError};
-use weir_common::causes::with_causes;
+use weir_common::error::with_causes;
 
 /// Connects.
 ///

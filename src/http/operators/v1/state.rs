@@ -1,4 +1,4 @@
-//! What one key has counted.
+//! What one key has counted, and what applies to a descriptor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
 use super::{Answer, Api, finish};
-use crate::http::operators::access::Caller;
+use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
 use weir_api::messages::{AdviceKind, Counts, Reset};
@@ -17,12 +17,13 @@ use weir_common::duration::read_duration;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_limit::Micros;
 use weir_limiter::controls::Snapshot;
+use weir_limiter::explain::explain_live;
 use weir_limiter::{Descriptor, Inspection, ReadState, ResetError};
 use weir_rules::Rule;
 use weir_store::{States, StoreError};
 
 /// How long the store may take.
-pub(super) const BUDGET: Duration = Duration::from_secs(2);
+const BUDGET: Duration = Duration::from_secs(2);
 
 /// The most spans of one request.
 const MAX_SPANS: usize = 16;
@@ -62,7 +63,7 @@ pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) ->
     let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?)?;
     let snapshot = api.snapshot()?;
     let entries = key.descriptor.entries();
-    let inspection = inspect(&api, &snapshot, &key.domain, &entries, &[]).await?;
+    let inspection = api.inspect(&snapshot, &key.domain, &entries, &[]).await?;
     let applied = &inspection.applied;
     if applied.rule.is_none() && applied.effect.is_none() {
         return Err(key.not_counted());
@@ -76,7 +77,7 @@ pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -
     let (key, spans) = (Key::read(&query)?, spans(&query)?);
     let snapshot = api.snapshot()?;
     let entries = key.descriptor.entries();
-    let inspection = inspect(&api, &snapshot, &key.domain, &entries, &spans).await?;
+    let inspection = api.inspect(&snapshot, &key.domain, &entries, &spans).await?;
     let Some(Ok(state)) = &inspection.state else { return Err(key.not_counted()) };
     let mut errors = state.counts.iter().filter_map(|count| count.as_ref().err());
     if errors.clone().count() == spans.len()
@@ -123,7 +124,8 @@ pub(super) async fn reset<S: States + 'static>(
             entries.iter().map(|entry| (entry.0, redaction.value(*entry, 0))).collect();
         let shown: Vec<Entry<'_>> = shown.iter().map(|(key, value)| (*key, &**value)).collect();
         let shown = format!("{} {}", key.domain, descriptor_text(&shown));
-        caller.audit(&api.sources.log, by, "reset state", &key.text(), &shown);
+        let (action, subject, shown) = ("reset state", &key.text(), &shown);
+        caller.audit(&api.sources.log, &OperatorChange { by, action, subject, shown });
         Ok(Reset {
             entries: OwnedEntry::copied(entries),
             rule: applied.rule.map(Rule::describe),
@@ -136,23 +138,25 @@ pub(super) async fn reset<S: States + 'static>(
     api.answer(&reset.await?)
 }
 
-/// Reads what a key has counted.
-async fn inspect<'s, S: States>(
-    api: &Api<S>,
-    snapshot: &'s Snapshot,
-    domain: &str,
-    entries: &[Entry<'_>],
-    spans: &[Micros],
-) -> Result<Inspection<'s>, ApiError> {
-    let descriptor = Descriptor { entries, ..Descriptor::default() };
-    let limiter = &api.limiter;
-    let inspected =
-        weir_limiter::inspect(limiter, snapshot, domain, &descriptor, spans, BUDGET).await;
-    let inspection =
-        inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
-    match inspection.state {
-        Some(Err(error)) => Err(store_failed(error)),
-        _ => Ok(inspection),
+impl<S: States> Api<S> {
+    /// Reads what a key has counted.
+    async fn inspect<'s>(
+        &self,
+        snapshot: &'s Snapshot,
+        domain: &str,
+        entries: &[Entry<'_>],
+        spans: &[Micros],
+    ) -> Result<Inspection<'s>, ApiError> {
+        let descriptor = Descriptor { entries, ..Descriptor::default() };
+        let limiter = &self.limiter;
+        let inspected =
+            weir_limiter::inspect(limiter, snapshot, domain, &descriptor, spans, BUDGET).await;
+        let inspection =
+            inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
+        match inspection.state {
+            Some(Err(error)) => Err(store_failed(error)),
+            _ => Ok(inspection),
+        }
     }
 }
 
@@ -186,4 +190,17 @@ fn spans(query: &Query) -> Result<Vec<Micros>, ApiError> {
         return Err(ApiError::bad_request(error, format!("write up to {MAX_SPANS}")));
     }
     Ok(spans)
+}
+
+/// Explains a request with one or more descriptors, with what their keys have counted.
+pub(super) async fn explain<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    let query = Query::read_with_list(&uri, &["domain", "descriptor"], "descriptor")?;
+    let domain = query.required("domain", "name the domain: ?domain=shop")?;
+    let descriptors: Vec<_> =
+        query.list("descriptor").map(read_descriptor).collect::<Result<_, _>>()?;
+    let entries: Vec<_> = descriptors.iter().map(|descriptor| descriptor.entries()).collect();
+    let snapshot = api.snapshot()?;
+    let explained = explain_live(&api.limiter, &*snapshot, domain, &entries, BUDGET).await;
+    let help = "write ?domain=shop&descriptor=key=value,key2=value2&descriptor=…";
+    api.answer(&explained.map_err(|error| ApiError::bad_request(error, help))?)
 }

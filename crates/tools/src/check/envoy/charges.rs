@@ -44,7 +44,14 @@ pub(super) fn check(items: &[Node<'_>], findings: &mut Findings) {
             .collect();
         // No start has the same values.
         if let Some(&(start, (index, difference))) = differences.iter().flatten().next() {
-            report(end, start, index, difference, findings);
+            // An item that settles another reservation is an error already.
+            if findings.has_error(&findings.origin(end.position)) {
+                continue;
+            }
+            let actions = (list(end, "actions").get(index), list(start, "actions").get(index));
+            if let (Some(action), Some(asked)) = actions {
+                report(action, asked, difference, findings);
+            }
         }
     }
 }
@@ -81,23 +88,9 @@ fn first_difference(asked: &[Value], charged: &[Value]) -> Option<(usize, Differ
     differences.find_map(|(index, difference)| Some((index, difference?)))
 }
 
-fn report(
-    end: &Node<'_>,
-    start: &Node<'_>,
-    index: usize,
-    difference: Difference,
-    findings: &mut Findings,
-) {
-    let (Some(action), Some(asked)) =
-        (list(end, "actions").get(index), list(start, "actions").get(index))
-    else {
-        return;
-    };
+/// Reports an action that is not the one that requests ask with.
+fn report(action: &Node<'_>, asked: &Node<'_>, difference: Difference, findings: &mut Findings) {
     let key = written_entry(action).map(|(key, _)| key).unwrap_or_default();
-    // An item that settles another reservation is an error already.
-    if findings.has_error(&findings.origin(end.position)) {
-        return;
-    }
     let place = findings.origin(asked.position);
     let message = match difference {
         Difference::Constant => format!(

@@ -1,4 +1,6 @@
-//! Errors of what settings name.
+//! Errors: of what settings name, and with what caused them.
+
+use std::error::Error as StdError;
 
 use thiserror::Error;
 
@@ -32,5 +34,36 @@ impl SetupError {
 impl From<SetupError> for String {
     fn from(error: SetupError) -> String {
         error.to_string()
+    }
+}
+
+/// Formats an error with its causes, without repeating what an error includes of its cause.
+pub fn with_causes(error: &dyn StdError) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message += &format!(": {text}");
+        }
+        cause = error.source();
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Error)]
+    #[error("{0}")]
+    struct Outer(&'static str, #[source] std::fmt::Error);
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let inner = std::fmt::Error.to_string();
+        assert_eq!(with_causes(&Outer("no text", std::fmt::Error)), format!("no text: {inner}"));
+        let text: &'static str = Box::leak(format!("no text ({inner})").into_boxed_str());
+        assert_eq!(with_causes(&Outer(text, std::fmt::Error)), text);
     }
 }
