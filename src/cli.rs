@@ -158,13 +158,13 @@ fn without_logins(mut error: clap::Error) -> clap::Error {
 
 /// Adds what to write instead, where clap cannot know it.
 fn add_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
-    let is = |command: &str| args.get(1).is_some_and(|arg| arg == command);
+    let is_command = |command: &str| args.get(1).is_some_and(|arg| arg == command);
     let has_domain = args.iter().any(|arg| arg == "-d" || arg == "--domain");
     let tip = match error.kind() {
-        ErrorKind::MissingRequiredArgument if is("explain") && has_domain => {
+        ErrorKind::MissingRequiredArgument if is_command("explain") && has_domain => {
             "write RULES before -d"
         }
-        ErrorKind::InvalidSubcommand if is("convert") => {
+        ErrorKind::InvalidSubcommand if is_command("convert") => {
             // Commands whose names are similar do something else.
             error.remove(ContextKind::SuggestedSubcommand);
             CONVERT_TIP

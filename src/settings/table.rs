@@ -216,10 +216,10 @@ pub fn example() -> String {
     let mut file = EXAMPLE_HEAD.to_owned();
     let mut group = "";
     for setting in SETTINGS.iter() {
-        let (of, name) = setting.name.rsplit_once('.').unwrap_or(("", setting.name));
-        if of != group {
-            file.push_str(&format!("\n[{of}]\n"));
-            group = of;
+        let (own_group, name) = setting.name.rsplit_once('.').unwrap_or(("", setting.name));
+        if own_group != group {
+            file.push_str(&format!("\n[{own_group}]\n"));
+            group = own_group;
         }
         file.push_str(&format!("# {}\n", setting.doc));
         if let FormatKind::Choice(words) = setting.kind {

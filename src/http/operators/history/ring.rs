@@ -84,8 +84,10 @@ impl Ring {
         self.durations.resize(bounds.len() + 1, 0);
         zip(&mut self.durations, counts).for_each(|(all, count)| *all += count);
         let at = self.place(second / self.seconds);
-        let of = |q| quantile(bounds, &self.durations, q).map_or(f32::NAN, |it| (it * 1e3) as f32);
-        (self.steps[at].p50, self.steps[at].p99) = (of(0.5), of(0.99));
+        let milliseconds = |q| {
+            quantile(bounds, &self.durations, q).map_or(f32::NAN, |seconds| (seconds * 1e3) as f32)
+        };
+        (self.steps[at].p50, self.steps[at].p99) = (milliseconds(0.5), milliseconds(0.99));
     }
 
     /// Returns the complete steps before the second `end`, oldest first; none for those without a sample.

@@ -72,8 +72,8 @@ fn walk_in<'n, 'a>(
         }
         Content::Map(entries) => {
             for (name, value) in entries {
-                let is = |field| name.text().is_some_and(|name| is_field(name, field));
-                if !is("draining_state") && !is("error_state") {
+                let has_name = |field| name.text().is_some_and(|name| is_field(name, field));
+                if !has_name("draining_state") && !has_name("error_state") {
                     walk_in(value, place, visit);
                 }
             }
