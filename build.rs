@@ -1,4 +1,4 @@
-//! Compiles `proto/` in pure Rust, so no `protoc` is needed; and finds the commit that is built.
+//! Describes what is served, from `proto/` in pure Rust, so no `protoc` is needed; and finds the commit that is built.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -11,8 +11,6 @@ const SERVED: [&str; 3] = [
     "ratelimit/config/ratelimit/v3/rls_conf.proto",
     "weir/budget/v1/budget.proto",
 ];
-/// The service that weir calls on a management server.
-const ASKED: &str = "envoy/service/discovery/v3/ads.proto";
 
 /// The digits of a commit that are shown.
 const COMMIT_DIGITS: usize = 12;
@@ -20,16 +18,10 @@ const COMMIT_DIGITS: usize = 12;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rustc-env=WEIR_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
-    // Served by gRPC reflection, which is to list no service that is only asked, and used to read
-    // and write the API's JSON form.
+    // Served by gRPC reflection, which is to list no service that is only asked.
     let served = protox::compile(SERVED, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
     fs::write(out, served.encode_to_vec())?;
-    let all = protox::compile(SERVED.into_iter().chain([ASKED]), ["proto"])?;
-    tonic_prost_build::configure()
-        .build_transport(false)
-        .extern_path(".ratelimit.config.ratelimit.v3", "::weir_rules::proto")
-        .compile_fds(all)?;
     Ok(())
 }
 

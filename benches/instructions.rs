@@ -12,8 +12,8 @@ use std::time::Duration;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::service::Routes;
-use weir::connections::{self, Connections};
 use weir::grpc::{Grpc, Limits, ReadScheduler};
+use weir::net::{self, Connections};
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -236,16 +236,17 @@ fn serve(
         let grpc = Arc::new(grpc);
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let (close, closed) = tokio::sync::watch::channel(false);
-        let limits = connections::ConnectionLimits {
+        let limits = net::ConnectionLimits {
             listener: "grpc",
             setting: "grpc.max_connections",
             max: 1,
             overflow: 0,
             min_idle: Duration::from_secs(1),
         };
-        let handle = Connections::new(limits, connections::ConnectionCounts::default()).register();
+        let handle = Connections::new(limits, net::ConnectionCounts::default()).register();
         tokio::spawn(async move {
-            grpc.serve(server, &handle, Ends::default(), closed, &ReadScheduler::default()).await;
+            let io = ReadScheduler::default().throttle(server);
+            grpc.serve(io, &handle, Ends::default(), closed).await;
         });
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(4, 0, 0, &[], &mut out);

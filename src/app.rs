@@ -2,7 +2,6 @@
 
 mod descriptors;
 mod lifecycle;
-mod listen;
 pub mod listeners;
 mod reference_page;
 mod resp;
@@ -20,7 +19,6 @@ use tokio::sync::watch;
 
 use self::descriptors::Shares;
 use self::lifecycle::{Flushers, Lifecycle};
-use self::listen::{listen, listen_on_path};
 use self::listeners::{Bound, DEBUG, GRPC, HTTP, Listener, METRICS};
 use self::resp::RespListener;
 use self::store_health::{follow_store, report_controls};
@@ -31,16 +29,16 @@ use crate::http;
 use crate::http::clients::JsonErrors;
 use crate::http::operators::{Access, ChangeLog};
 use crate::loader::Loader;
+use crate::net::tls::{Certificates, Identities, TlsListeners};
+use crate::net::{Address, listen, listen_on_path};
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
-use crate::sockets::Address;
-use crate::tls::{Certificates, Identities, TlsListeners};
 use crate::trace::Sampler;
-use crate::version::{COMMIT, VERSION};
 use crate::watch::QUIET_TIME;
+use crate::{COMMIT, VERSION};
 use weir_common::client_tls::ClientCertificates;
 use weir_common::clock::SystemClock;
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
 use weir_common::threads::Failures;
 use weir_limiter::Limiter;
 use weir_limiter::controls::{ActiveRules, ControlClock, Controls};

@@ -1,35 +1,24 @@
-//! The command line: one file for each subcommand.
+//! The command line. `weir-tools` has most subcommands, in a file each.
 
-mod check;
-mod completions;
-mod descriptor_args;
-mod diff;
-mod explain;
 mod health;
-mod hit;
-mod http_client;
-mod operator;
-mod output;
-mod print;
-mod replay;
-mod rule_files;
 mod serve;
-mod settings;
-mod size;
-mod test;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
-use self::operator::{change, controls, state, top, unblock};
-use crate::version::LONG_VERSION;
-use weir_common::secret_url::without_any_login;
+use crate::LONG_VERSION;
+use crate::settings::table::example;
+use weir_common::secret::without_any_login;
+use weir_tools::print::finish;
+use weir_tools::{change, check, controls, diff, explain, hit, replay, state, test, top, unblock};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,6 +30,17 @@ Examples:
   weir replay rules/ --traffic access.log -d shop --descriptor 'path={path}'
   weir hit -d shop path=/login
   weir block -d shop user=mallory --for 1h";
+
+const SETTINGS_EXAMPLES: &str = "\
+Examples:
+  weir settings > weir.toml
+  weir serve --settings weir.toml";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  weir completions bash > /usr/share/bash-completion/completions/weir
+  weir completions fish > ~/.config/fish/completions/weir.fish
+  weir completions zsh > /usr/local/share/zsh/site-functions/_weir";
 
 /// A rate-limit service for Envoy.
 ///
@@ -88,19 +88,22 @@ enum Command {
     /// Check whether a running weir is ready, for probes and health checks of containers.
     Health(health::HealthArgs),
     /// Print a settings file with every setting, its default and its description.
-    #[command(after_help = settings::EXAMPLES)]
+    #[command(after_help = SETTINGS_EXAMPLES)]
     Settings,
     /// Print a completion script for a shell.
-    Completions(completions::CompletionsArgs),
+    Completions(CompletionsArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_EXAMPLES)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
 }
 
 /// The tip for `weir convert`, which weir does not have: a conversion can limit nothing without an error.
 const CONVERT_TIP: &str = "docs/migrating.md has the rule for each limit of other programs";
-
-/// The exit code of invalid arguments, which is clap's.
-const USAGE: u8 = 2;
-/// The exit code of `hit` for requests over their limit.
-const OVER_LIMIT: u8 = 3;
 
 /// Runs the command that `args` name. The first is the program itself.
 pub fn run(args: Vec<OsString>) -> ExitCode {
@@ -124,9 +127,21 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::State(args) => state::show(&args),
         Command::Reset(args) => state::reset(&args),
-        Command::Settings => settings::run(),
-        Command::Completions(args) => completions::run(&args),
+        Command::Settings => print(example().as_bytes()),
+        Command::Completions(args) => completions(&args),
     }
+}
+
+/// Prints the completion script of a shell.
+fn completions(args: &CompletionsArgs) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "weir", &mut script);
+    print(&script)
+}
+
+/// Prints a file.
+fn print(text: &[u8]) -> ExitCode {
+    finish(std::io::stdout().lock().write_all(text), ExitCode::SUCCESS)
 }
 
 /// Removes logins of URLs and addresses from the arguments that an error quotes.
@@ -143,13 +158,13 @@ fn without_logins(mut error: clap::Error) -> clap::Error {
 
 /// Adds what to write instead, where clap cannot know it.
 fn add_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
-    let is = |command: &str| args.get(1).is_some_and(|arg| arg == command);
+    let is_command = |command: &str| args.get(1).is_some_and(|arg| arg == command);
     let has_domain = args.iter().any(|arg| arg == "-d" || arg == "--domain");
     let tip = match error.kind() {
-        ErrorKind::MissingRequiredArgument if is("explain") && has_domain => {
+        ErrorKind::MissingRequiredArgument if is_command("explain") && has_domain => {
             "write RULES before -d"
         }
-        ErrorKind::InvalidSubcommand if is("convert") => {
+        ErrorKind::InvalidSubcommand if is_command("convert") => {
             // Commands whose names are similar do something else.
             error.remove(ContextKind::SuggestedSubcommand);
             CONVERT_TIP
@@ -189,11 +204,4 @@ fn like_the_reference(mut args: Vec<OsString>) -> Vec<OsString> {
 /// Returns whether a program has the name of the reference's.
 fn is_reference(program: &OsString) -> bool {
     Path::new(program).ends_with(REFERENCE_NAME)
-}
-
-/// Returns the variables of the environment. None of weir's is other than UTF-8.
-fn environment() -> Vec<(String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
-        .collect()
 }

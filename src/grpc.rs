@@ -6,16 +6,11 @@
 //! answered together, therefore leave with one write. All other methods are served by tonic.
 
 mod call;
-mod call_context;
-mod call_state;
+mod calls;
 mod client_wait;
 mod connection;
-mod framing;
-mod outbound;
-mod read_scheduler;
-mod reset_counter;
+mod fairness;
 mod stats;
-mod throttled_io;
 mod tonic_bridge;
 
 use std::future::poll_fn;
@@ -28,13 +23,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use self::call_context::CallContext;
-use self::outbound::Outbound;
-pub use self::read_scheduler::ReadScheduler;
-use self::stats::CallTimer;
+use self::call::{CallContext, CallTimer};
+pub use self::fairness::ReadScheduler;
+use self::fairness::ThrottledIo;
 pub use self::stats::GrpcStats;
-use self::throttled_io::ThrottledIo;
-use crate::connections::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
+use crate::net::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
 use crate::trace::{Ends, Sampler};
 use weir_common::throttle::Throttle;
@@ -108,32 +101,27 @@ impl<S: Store> Grpc<S> {
         &self.stats
     }
 
-    /// Serves one connection until it is closed; `scheduler` is that of its thread.
+    /// Serves one connection until it is closed. The scheduler of its thread throttles its socket.
     ///
     /// When `shutdown` turns true it sends GOAWAY, and ends once the requests in flight are
     /// answered. `ends` is for the log and for spans.
     pub async fn serve(
         self: &Arc<Self>,
-        io: impl AsyncRead + AsyncWrite + Unpin,
+        io: ThrottledIo<impl AsyncRead + AsyncWrite + Unpin>,
         handle: &ConnectionHandle,
         ends: Ends,
         shutdown: watch::Receiver<bool>,
-        scheduler: &ReadScheduler,
     ) {
-        let turn = scheduler.new_turn();
-        let outbound = Arc::<Outbound>::default();
-        let io = ThrottledIo::new(io, turn.clone(), outbound.clone());
-        let budget = ConnectionBudget::new(&self.budget);
+        let turn = io.turn.clone();
         let shared = CallContext {
             grpc: self.clone(),
-            budget,
-            outbound,
+            budget: ConnectionBudget::new(&self.budget),
+            outbound: io.outbound.clone(),
             timer: CallTimer::new(self.stats.clone()),
             ends,
             tonic_calls: Arc::default(),
         };
-        let (shared, peer) = (Arc::new(shared), ends.client);
-        let mut served = pin!(connection::serve(shared, io, handle, peer, shutdown));
+        let mut served = pin!(connection::serve(Arc::new(shared), io, handle, shutdown));
         poll_fn(|cx| {
             turn.start_poll();
             served.as_mut().poll(cx)

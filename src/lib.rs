@@ -16,8 +16,8 @@
 //! below [`service`] uses HTTP. What is below it has packages of its own; ARCHITECTURE.md describes them.
 //!
 //! `watch` reads rule files when they change, `xds` receives rules from a management server, and
-//! `loader` compiles and activates them. `workers` are the serving threads; [`connections`] bounds
-//! the open connections, which `sockets` and `tls` carry. Metrics are counted everywhere and exported by
+//! `loader` compiles and activates them. [`net`] has the connections of clients and the threads that
+//! serve them. Metrics are counted everywhere and exported by
 //! [`weir_telemetry`]; [`trace`] decides which requests have spans. `app` builds the service from the
 //! [`settings`], and [`cli`] has the subcommands.
 
@@ -31,21 +31,27 @@ use tikv_jemallocator as _;
 
 mod app;
 pub mod cli;
-pub mod connections;
 pub mod grpc;
-mod grpc_client;
 mod health;
 pub mod http;
 mod loader;
-pub mod proto;
+pub mod net;
 pub mod resp;
 pub mod service;
 pub mod settings;
-mod sockets;
-mod tls;
 mod token_file;
 pub mod trace;
-mod version;
 mod watch;
-mod workers;
 mod xds;
+
+pub use weir_api::proto;
+
+/// The version of the program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The first 12 digits of the git commit; `unknown` if `build.rs` could not find it.
+pub(crate) const COMMIT: &str = env!("WEIR_COMMIT");
+
+/// Version and commit, for `weir --version`.
+pub(crate) const LONG_VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("WEIR_COMMIT"), ")");

@@ -101,6 +101,23 @@ enum Present {
     Resources(Vec<Resource>),
 }
 
+/// A document of which sets are loaded.
+trait LoadedDocument: Document {
+    fn present(set: Vec<Self>) -> Present;
+}
+
+impl LoadedDocument for RuleFile {
+    fn present(set: Vec<RuleFile>) -> Present {
+        Present::Files(set)
+    }
+}
+
+impl LoadedDocument for Resource {
+    fn present(set: Vec<Resource>) -> Present {
+        Present::Resources(set)
+    }
+}
+
 /// Why a set is not loaded.
 #[derive(Debug)]
 pub enum NotLoaded {
@@ -267,7 +284,7 @@ impl Loader {
         let mut problems = self.new_problems();
         problems.of_files(found);
         let _loading = self.loading.lock();
-        self.load_from(UpdateSource::Files, files, problems, Present::Files)
+        self.load_from(UpdateSource::Files, files, problems)
     }
 
     /// Compiles and activates resources of a management server, as [`load`](Self::load) does files. A set that is
@@ -291,8 +308,7 @@ impl Loader {
         resources: Vec<Resource>,
         problems: Problems,
     ) -> Result<Summary, Rejection> {
-        let source = UpdateSource::ManagementServer;
-        let loaded = self.load_from(source, resources, problems, Present::Resources);
+        let loaded = self.load_from(UpdateSource::ManagementServer, resources, problems);
         loaded.map_err(|error| match error {
             NotLoaded::Rejected(rejection) => rejection,
             // Only of files: its server waits for an answer, so that such a set is rejected until then.
@@ -301,12 +317,11 @@ impl Loader {
     }
 
     /// Compiles and activates a set, while `loading` is held.
-    fn load_from<D: Document>(
+    fn load_from<D: LoadedDocument>(
         &self,
         source: UpdateSource,
         files: Vec<D>,
         problems: Problems,
-        present: fn(Vec<D>) -> Present,
     ) -> Result<Summary, NotLoaded> {
         let can_be_good = !problems.has_errors();
         let previous = self.rules.load_full();
@@ -343,7 +358,7 @@ impl Loader {
             let first = loaded.listed(Severity::Error).next();
             let slot = if source.is_present() { &mut status.present } else { &mut status.newest };
             let before = slot.as_ref().map(|before| &before.shown);
-            let shown = Rejected::new(message, first, errors, before, now);
+            let shown = Rejected::new(message, first, errors, now).after(before);
             let all: Errors = (now, problems.as_str().into());
             *slot = Some(RejectedSet { shown, errors: all.clone() });
             status.last_error = Some(all);
@@ -353,7 +368,7 @@ impl Loader {
             }
             drop(status);
             self.announce(Reloaded::Rules, Err(&problems));
-            let set = present(loaded.files);
+            let set = D::present(loaded.files);
             if source.is_present() {
                 *self.present.lock() = Some(set);
             } else if let Present::Resources(resources) = set {
@@ -370,7 +385,7 @@ impl Loader {
         let has_lists = !loaded.lists.is_empty();
         self.set_lists(source, loaded.lists, is_good);
         let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
-        *self.present.lock() = is_kept.then(|| present(loaded.files));
+        *self.present.lock() = is_kept.then(|| D::present(loaded.files));
         if let Some(state) = &self.overlay {
             state.applied(source, overlay, loaded.overlay);
         }

@@ -2,13 +2,12 @@
 //!
 //! - `parser`, `reply`: the protocol, in versions 2 and 3
 //! - `connection`: reads, answers and writes, in turns with other connections
-//! - `session`: commands about the connection itself; `password`: what it is compared with
+//! - `session`: commands about the connection itself
 //! - `commands`: those that charge or read the store; `plans` keeps the plans that they describe
 
 mod commands;
 mod connection;
 pub mod parser;
-mod password;
 mod plans;
 mod reply;
 mod session;
@@ -23,15 +22,14 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
 
 use self::connection::Connection;
-pub use self::password::Password;
 use self::plans::Plans;
 pub use self::stats::RespStats;
-use crate::connections::{BudgetLimits, ConnectionHandle, MemoryBudget};
+use crate::net::{BudgetLimits, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
-use weir_common::threads::run_blocking;
+use crate::token_file::TokenFile;
+use weir_common::threads::repeat_blocking;
 use weir_common::throttle;
 use weir_store::{States, Store};
 
@@ -69,7 +67,8 @@ pub struct Limits {
 pub struct Resp<S> {
     rate_limit: RateLimit<S>,
     limits: Limits,
-    password: Password,
+    /// The password of the port; none if clients need none.
+    password: Option<TokenFile>,
     connections: AtomicU64,
     budget: Arc<MemoryBudget>,
     /// What a decision takes while it waits for the store.
@@ -83,7 +82,7 @@ pub struct Resp<S> {
 }
 
 impl<S: Store + States + 'static> Resp<S> {
-    pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Password) -> Resp<S> {
+    pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Option<TokenFile>) -> Resp<S> {
         let budget = BudgetLimits {
             setting: "clients.max_buffered",
             max_bytes: limits.max_buffered,
@@ -158,13 +157,10 @@ impl<S> Resp<S> {
 impl<S: Send + Sync + 'static> Resp<S> {
     /// Reads the password again when its file changes. Ends only if there is none.
     pub async fn follow_password(self: Arc<Self>) {
-        let mut ticks = interval(POLL_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while self.password.is_needed() {
-            ticks.tick().await;
-            let resp = self.clone();
-            // A file system may not respond. After a failure, the next tick tries again.
-            let _ = run_blocking(move || resp.password.poll()).await;
+        if self.password.is_some() {
+            // A file system may not respond.
+            let poll = move || self.password.iter().for_each(TokenFile::poll);
+            repeat_blocking(POLL_INTERVAL, poll, || ()).await;
         }
     }
 }

@@ -13,7 +13,7 @@ pub use decode::{DecodeError, Descriptors, RequestView};
 pub use health::HealthService;
 pub use hold_guard::HoldGuard;
 pub use permissions::{Permissions, Protocol};
-pub use response::{encode_framed, encode_message, headers as response_headers};
+pub use response::{encode_framed, encode_message};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tonic::{Code, Status};
 
+use weir_api::headers::HeaderOptions;
 use weir_limit::{Micros, Op, Plan};
 use weir_limiter::controls::ActiveRules;
 use weir_limiter::{Holds, Inspection, Limiter, Request, RequestDecision, RequestError};
@@ -48,13 +49,7 @@ pub type Rules = Arc<ActiveRules>;
 /// What responses carry in addition to statuses, and what limits requests.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The names of the three rate-limit headers; none turns them off.
-    pub headers: Option<HeaderNames>,
-    /// Whether denials carry `Retry-After`.
-    pub retry_after: bool,
-    /// Whether responses carry `RateLimit` and `RateLimit-Policy`, the structured fields of
-    /// draft-ietf-httpapi-ratelimit-headers-10.
-    pub ratelimit_fields: bool,
+    pub headers: HeaderOptions,
     pub dynamic_metadata: bool,
     /// Caps the time that the store has for one request; none: only the caller's timeout counts.
     pub budget: Option<Duration>,
@@ -64,16 +59,8 @@ pub struct Options {
 impl Options {
     /// Whether responses carry anything in addition to statuses.
     fn has_extras(&self) -> bool {
-        self.headers.is_some() || self.retry_after || self.ratelimit_fields || self.dynamic_metadata
+        self.headers.has_any() || self.dynamic_metadata
     }
-}
-
-/// The names of the rate-limit headers.
-#[derive(Clone, Debug)]
-pub struct HeaderNames {
-    pub limit: String,
-    pub remaining: String,
-    pub reset: String,
 }
 
 /// Answers requests of the API, whatever their protocol.

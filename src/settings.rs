@@ -3,15 +3,12 @@
 //! [`table`] declares the settings, `layers` reads them from defaults, a file, the environment and
 //! flags, and `options` converts them to the options of the other modules.
 
-mod debug;
 mod disk;
-mod error;
-pub mod example;
 pub mod format;
 mod layers;
+mod listeners;
 mod options;
 mod otlp;
-mod percent;
 mod reader;
 mod redis;
 pub mod reference;
@@ -21,15 +18,14 @@ mod statsd;
 pub mod table;
 #[cfg(test)]
 mod tests;
-mod tls;
 
 use std::path::PathBuf;
 
 use config::ValueKind;
 
-pub use error::SettingError;
 use reader::SettingReader;
 use setting::SettingEntry;
+pub use setting::SettingError;
 pub use table::Settings;
 use table::{DebugSettings, DrainSettings, SettingGroup, StoreKind};
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
-use weir_common::secret_path::shown_path;
-use weir_common::setup_error::SetupError;
+use weir_common::secret::shown_path;
 
 /// The size limit of a token.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;

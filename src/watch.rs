@@ -53,6 +53,15 @@ pub struct RuleFiles {
     poll: Duration,
 }
 
+/// What all that reads and watches files shares.
+#[derive(Clone, Debug)]
+pub struct WatchContext {
+    /// The interval of polling; zero disables it.
+    pub poll: Duration,
+    pub loader: Arc<Loader>,
+    pub metrics: Arc<WatchMetrics>,
+}
+
 /// What [`RuleFiles`] reads and watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchKind {
@@ -165,13 +174,8 @@ impl LoggedErrors {
 }
 
 impl RuleFiles {
-    pub fn new(
-        kind: WatchKind,
-        selection: Selection,
-        poll: Duration,
-        loader: Arc<Loader>,
-        metrics: Arc<WatchMetrics>,
-    ) -> RuleFiles {
+    pub fn new(kind: WatchKind, selection: Selection, context: &WatchContext) -> RuleFiles {
+        let WatchContext { poll, loader, metrics } = context.clone();
         let kind_of_files = match kind {
             WatchKind::Rules => Some(FileKind::Rules),
             WatchKind::Overlay => Some(FileKind::Overlay),
@@ -433,9 +437,9 @@ mod tests {
         let loader = Loader::new(rules.clone(), weir_rules::Options::default(), health);
         let selection = Selection::of(&file);
         let poll = Duration::from_secs(3_600);
-        let (kind, metrics) = (WatchKind::Rules, Arc::new(WatchMetrics::default()));
-        let mut files =
-            RuleFiles::new(kind, selection.clone(), poll, Arc::new(loader), metrics.clone());
+        let (loader, metrics) = (Arc::new(loader), Arc::new(WatchMetrics::default()));
+        let context = WatchContext { poll, loader, metrics: metrics.clone() };
+        let mut files = RuleFiles::new(WatchKind::Rules, selection.clone(), &context);
         let shared = Arc::get_mut(&mut files.shared).unwrap();
         let notified = shared.changed.clone();
         let (respond, responds) = std::sync::mpsc::sync_channel::<()>(0);

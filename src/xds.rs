@@ -6,8 +6,7 @@
 
 mod backoff;
 mod exchange;
-pub(crate) mod metrics;
-mod report;
+pub(crate) mod report;
 mod resources;
 mod server;
 
@@ -23,17 +22,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use crate::grpc_client;
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use backoff::Backoff;
 use exchange::{Acknowledgement, Exchange, Outcome};
 use report::Report;
-use weir_common::causes::with_causes;
+use weir_api::grpc_client;
 use weir_common::client_tls::ClientCertificates;
-use weir_common::secret_url::SecretUrl;
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
+use weir_common::error::with_causes;
+use weir_common::secret::SecretUrl;
 use weir_common::threads;
 use weir_telemetry::metrics::Metrics;
 

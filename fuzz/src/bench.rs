@@ -6,8 +6,9 @@ use std::task::{Context, Poll, Waker};
 
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::service::{
-    Descriptors, HeaderNames, Options, RateLimit, RequestView, Rules, encode_framed, encode_message,
+    Descriptors, Options, RateLimit, RequestView, Rules, encode_framed, encode_message,
 };
+use weir_api::headers::{HeaderNames, HeaderOptions};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;
 use weir_limiter::{Holds, Limiter, RequestError};
@@ -35,9 +36,11 @@ impl Bench {
             reset: "RateLimit-Reset".into(),
         };
         let options = Options {
-            headers: more.then(headers),
-            retry_after: more,
-            ratelimit_fields: more,
+            headers: HeaderOptions {
+                names: more.then(headers),
+                retry_after: more,
+                ratelimit_fields: more,
+            },
             dynamic_metadata: more,
             budget: None,
             ..Options::default()

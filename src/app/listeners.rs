@@ -4,12 +4,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::connections::{ConnectionLimits, Connections, ListenerMetrics};
-use crate::http::MAX_OVERFLOW_CONNECTIONS;
+use tokio::sync::{oneshot, watch};
+
+use crate::http::{MAX_OVERFLOW_CONNECTIONS, Server};
+use crate::net::tls::{Certificates, Handshakes};
+use crate::net::{
+    self, Address, BoundSocket, ConnectionLimits, Connections, ListenerMetrics, Opener, Workers,
+};
 use crate::settings::Settings;
-use crate::sockets::{Address, BoundSocket};
-use crate::tls::{Certificates, Handshakes, Opener};
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
+use weir_common::threads;
 
 /// A connection over gRPC that was used more recently is not evicted: its client would reconnect at
 /// once and evict another.
@@ -70,6 +74,8 @@ pub(super) struct Bound {
     pub listener: &'static Listener,
     pub socket: BoundSocket,
     pub tls: Option<Arc<Certificates>>,
+    /// The timeout of clients.
+    timeout: Duration,
 }
 
 impl Bound {
@@ -84,7 +90,8 @@ impl Bound {
         socket: impl Future<Output = anyhow::Result<BoundSocket>>,
     ) -> Result<Bound, SetupError> {
         let tls = settings.tls_options(listener.name).map(Certificates::load).transpose()?;
-        Ok(Bound { listener, socket: socket.await.map_err(SetupError::unavailable)?, tls })
+        let socket = socket.await.map_err(SetupError::unavailable)?;
+        Ok(Bound { listener, socket, tls, timeout: settings.client_timeout() })
     }
 
     pub fn address(&self) -> anyhow::Result<Address> {
@@ -103,8 +110,46 @@ impl Bound {
     /// # Errors
     ///
     /// The system has no room for a thread.
-    pub fn opener(&self, threads: usize, timeout: Duration) -> anyhow::Result<Opener> {
+    pub fn opener(&self, threads: usize) -> anyhow::Result<Opener> {
         let handshakes = self.tls.clone().map(|tls| Handshakes::start(tls, threads)).transpose()?;
-        Ok(Opener { handshakes, timeout })
+        Ok(Opener { handshakes, timeout: self.timeout })
     }
+
+    /// Serves HTTP on a thread of its own, until `closed` becomes true. The receiver resolves when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// The system has no room for a thread.
+    pub fn serve_http(
+        self,
+        router: axum::Router,
+        connections: Arc<Connections>,
+        closed: &watch::Receiver<bool>,
+    ) -> anyhow::Result<oneshot::Receiver<()>> {
+        let server = Server { router, opener: self.opener(1)?, shutdown: closed.clone() };
+        let thread = format!("weir-{}", self.listener.name);
+        Ok(threads::start(&thread, move || async move {
+            let Some(listener) = register(self.socket) else { return };
+            server.serve(listener, connections).await;
+        })?)
+    }
+
+    /// Accepts connections for `workers` until `closed` becomes true. Then calls `on_closed`, and ends when the last
+    /// connection is closed.
+    pub async fn accept_for(
+        self,
+        workers: Workers,
+        connections: Arc<Connections>,
+        mut closed: watch::Receiver<bool>,
+        on_closed: impl FnOnce(),
+    ) {
+        let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
+        let Some(listener) = register(self.socket) else { return };
+        workers.serve(listener, connections, closed, on_closed).await;
+    }
+}
+
+/// Registers a listener with this thread's runtime.
+fn register(socket: BoundSocket) -> Option<net::Listener> {
+    net::Listener::attach(socket).inspect_err(|error| tracing::error!(%error, "cannot listen")).ok()
 }

@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::listen::listen;
 use super::listeners::{Bound, RESP};
-use super::servers::register;
 use super::stores::ConfiguredStore;
-use crate::connections::{ConnectionHandle, Connections};
-use crate::resp::{Password, Resp, RespStats};
+use crate::net::{ConnectionHandle, Connections, Stream, Workers, listen};
+use crate::resp::{Resp, RespStats};
 use crate::service::RateLimit;
 use crate::settings::Settings;
-use crate::sockets::Socket;
 use crate::token_file::{SecretKind, TokenFile};
-use crate::workers::Workers;
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
 use weir_common::threads;
 use weir_limiter::Limiter;
 use weir_store::Operations;
@@ -30,7 +26,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(300);
 pub(super) struct RespListener {
     pub bound: Bound,
     resp: Arc<Resp<ConfiguredStore>>,
-    timeout: Duration,
 }
 
 impl RespListener {
@@ -47,21 +42,17 @@ impl RespListener {
         if address.is_empty() {
             return Ok(None);
         }
-        let password = match settings.resp.password_file.value.clone() {
-            Some(path) => {
-                Password::File(TokenFile::load("resp.password_file", SecretKind::Password, path)?)
-            }
-            None => Password::None,
-        };
-        let limits = settings.resp_limits();
-        let mut resp = Resp::new(rate_limit, limits, password);
+        let password = settings.resp.password_file.value.clone();
+        let password = password
+            .map(|path| TokenFile::load("resp.password_file", SecretKind::Password, path))
+            .transpose()?;
+        let mut resp = Resp::new(rate_limit, settings.resp_limits(), password);
         if settings.redis_options().is_some_and(|(redis, _)| redis.clock == Clock::Server) {
             resp = resp.refusing_at();
         }
         Ok(Some(RespListener {
             bound: Bound::new(&RESP, settings, listen(address, "resp.address")).await?,
             resp: Arc::new(resp),
-            timeout: limits.timeout,
         }))
     }
 
@@ -81,11 +72,11 @@ impl RespListener {
         connections: Arc<Connections>,
         closed: &watch::Receiver<bool>,
     ) -> anyhow::Result<oneshot::Receiver<()>> {
-        let opener = self.bound.opener(threads, self.timeout)?;
+        let opener = self.bound.opener(threads)?;
         let (resp, limiter, draining) = (self.resp.clone(), limiter.clone(), closed.clone());
         let workers = Workers::start("weir-resp", threads, move || {
             let (resp, draining, opener) = (resp.clone(), draining.clone(), opener.clone());
-            let serve = move |socket: Socket, handle: Arc<ConnectionHandle>| {
+            let serve = move |socket: Stream, handle: Arc<ConnectionHandle>| {
                 let (resp, mut draining, opener) = (resp.clone(), draining.clone(), opener.clone());
                 async move {
                     if let Err(error) = socket.keep_alive(KEEP_ALIVE) {
@@ -101,12 +92,10 @@ impl RespListener {
             let limiter = limiter.clone();
             (async move { limiter.store().connect().await }, serve)
         })?;
-        let (socket, resp, mut closed) = (self.bound.socket, self.resp, closed.clone());
+        let closed = closed.clone();
         Ok(threads::start("weir-resp", move || async move {
-            tokio::spawn(resp.follow_password());
-            let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
-            let Some(listener) = register(socket) else { return };
-            workers.serve(listener, connections, closed, || ()).await;
+            tokio::spawn(self.resp.follow_password());
+            self.bound.accept_for(workers, connections, closed, || ()).await;
         })?)
     }
 }

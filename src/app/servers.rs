@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::try_join_all;
@@ -11,21 +10,20 @@ use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
 use super::App;
-use super::listeners::Bound;
-use crate::connections::{self, Connections, ListenerMetrics};
 use crate::grpc::{Grpc, GrpcStats, ReadScheduler};
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json};
 use crate::http::operators::{self, DebugPages, History, RecorderSources, Sources, StoreState, V1};
-use crate::proto::DESCRIPTORS;
+use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
 use crate::service::{BudgetService, HealthService, RateLimit};
-use crate::sockets::{BoundSocket, Listener, Socket};
 use crate::trace::Ends;
-use crate::workers::Workers;
 use weir_common::threads::{self, Failures};
 use weir_store::{Operations, Store};
+
+/// The files of `proto/` that say what is served, and what they import, as an encoded `FileDescriptorSet`.
+const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// Connections to the listener for Prometheus; a few servers scrape it.
 const MAX_METRICS_CONNECTIONS: usize = 64;
@@ -68,9 +66,8 @@ impl App {
         let debug = self.debug.connections(self.shares.debug, &listeners);
         let connect = self.connect_then_report();
         let access = self.access.clone();
-        let (limits, errors) = (&self.http_limits, self.json_errors);
-        let json = Json::start(self.json_rate_limit, limits, errors, access, connect)?;
-        let json = json.with_sampler(self.sampler);
+        let json = Json::start(self.json_rate_limit, &self.http_limits, access, connect)?;
+        let json = json.with_errors(self.json_errors).with_sampler(self.sampler);
         self.metrics.add(json.stats().clone());
         let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let prometheus = self.prometheus.map(|(bound, path)| {
@@ -121,14 +118,18 @@ impl App {
         };
         let router = operators::debug(debug_pages, v1);
         let main = clients::router(json, self.health, self.http_metrics.then(|| pages.clone()));
-        let timeout = self.http_limits.timeout;
         let mut servers = Vec::from_iter(resp.transpose()?);
         if let Some((bound, path, scrapers)) = prometheus {
-            servers.push(serve_http(bound, http::metrics(pages, path), scrapers, timeout, closed)?);
+            servers.push(bound.serve_http(http::metrics(pages, path), scrapers, closed)?);
         }
-        servers.push(start_accepting(self.grpc.socket, workers, grpc, closed.clone(), drain)?);
-        servers.push(serve_http(self.http, main, http, timeout, closed)?);
-        servers.push(serve_http(self.debug, router, debug, timeout, closed)?);
+        // On a thread of its own, so that nothing delays it. Connections get GOAWAY when the listener is closed, or
+        // their clients would connect to it again.
+        let (bound, closed_grpc) = (self.grpc, closed.clone());
+        servers.push(threads::start("weir-accept", move || {
+            bound.accept_for(workers, grpc, closed_grpc, move || _ = drain.send_replace(true))
+        })?);
+        servers.push(self.http.serve_http(main, http, closed)?);
+        servers.push(self.debug.serve_http(router, debug, closed)?);
         Ok(Servers(servers))
     }
 
@@ -143,12 +144,12 @@ impl App {
         let grpc = Arc::new(grpc.with_sampler(self.sampler));
         let stats = grpc.stats().clone();
         self.metrics.add(stats.clone());
-        let opener = self.grpc.opener(self.threads, self.limits.timeout)?;
+        let opener = self.grpc.opener(self.threads)?;
         let (limiter, draining, sampler) = (self.limiter.clone(), draining.clone(), self.sampler);
         let workers = Workers::start("weir", self.threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
-            let serve = move |socket: Socket, handle: Arc<connections::ConnectionHandle>| {
+            let serve = move |socket: Stream, handle: Arc<ConnectionHandle>| {
                 let (grpc, mut draining, scheduler) =
                     (grpc.clone(), draining.clone(), scheduler.clone());
                 let server = sampler.is_on().then(|| socket.local()).flatten();
@@ -156,7 +157,7 @@ impl App {
                 async move {
                     let stream = opener.open(socket, &handle, &mut draining).await;
                     let Some(stream) = stream else { return };
-                    grpc.serve(stream, &handle, ends, draining, &scheduler).await;
+                    grpc.serve(scheduler.throttle(stream), &handle, ends, draining).await;
                 }
             };
             let connect = async move { limiter.store().connect().await };
@@ -188,43 +189,6 @@ fn record<S: Store + Operations + 'static>(
         async move { operators::record(&history, &sources, closed).await }
     })?;
     Ok(history)
-}
-
-/// Accepts gRPC connections on a thread of its own, so that nothing delays it. Then sets `drain`:
-/// connections get GOAWAY when the listener is closed, or their clients would connect to it again.
-fn start_accepting(
-    listener: BoundSocket,
-    workers: Workers,
-    connections: Arc<Connections>,
-    mut closed: watch::Receiver<bool>,
-    drain: watch::Sender<bool>,
-) -> anyhow::Result<oneshot::Receiver<()>> {
-    Ok(threads::start("weir-accept", move || async move {
-        let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
-        let Some(listener) = register(listener) else { return };
-        workers.serve(listener, connections, closed, || _ = drain.send_replace(true)).await;
-    })?)
-}
-
-/// Serves HTTP on a thread of its own. The receiver resolves when it has ended.
-fn serve_http(
-    bound: Bound,
-    router: axum::Router,
-    connections: Arc<Connections>,
-    timeout: Duration,
-    closed: &watch::Receiver<bool>,
-) -> anyhow::Result<oneshot::Receiver<()>> {
-    let (opener, closed) = (bound.opener(1, timeout)?, closed.clone());
-    let thread = format!("weir-{}", bound.listener.name);
-    Ok(threads::start(&thread, move || async move {
-        let Some(listener) = register(bound.socket) else { return };
-        http::serve(listener, router, connections, opener, closed).await;
-    })?)
-}
-
-/// Registers a listener with this thread's runtime.
-pub(super) fn register(listener: BoundSocket) -> Option<Listener> {
-    listener.attach().inspect_err(|error| tracing::error!(%error, "cannot listen")).ok()
 }
 
 /// Budgets, health and reflection, which gRPC serves besides the API.

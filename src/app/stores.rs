@@ -5,10 +5,10 @@ mod configured;
 use std::sync::Arc;
 
 pub(super) use self::configured::ConfiguredStore;
+use crate::net::tls::Identities;
 use crate::settings::Settings;
-use crate::tls::Identities;
 use weir_common::clock::{BootClock, SystemClock};
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
 use weir_common::threads::Failures;
 use weir_store::disk::{DiskStore, OpenError};
 use weir_store::guard::{Guard, GuardOptions};

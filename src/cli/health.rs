@@ -9,11 +9,11 @@ use std::time::Duration;
 use clap::Args;
 use http::{Method, StatusCode};
 
-use super::environment;
-use super::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
 use crate::settings::{Inputs, Settings};
 use weir_common::escape::escape;
 use weir_common::http_client::{HttpError, Target};
+use weir_tools::environment;
+use weir_tools::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
 
 /// The largest answer. That of weir has a few lines.
 const MAX_ANSWER_BYTES: usize = 16 << 10;

@@ -1,7 +1,6 @@
 //! `weir serve`: runs the service.
 
 mod args;
-mod signals;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,21 +11,21 @@ use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::Level;
 
-use crate::app::App;
 use crate::app::listeners::{HTTP, Listener};
+use crate::app::{App, Stop};
+use crate::net::Address;
+use crate::service::Rules;
 use crate::settings::Settings;
-use crate::sockets::Address;
-use crate::watch::{RuleFiles, WatchKind, WatchMetrics};
+use crate::watch::{RuleFiles, WatchContext, WatchKind, WatchMetrics};
 use crate::xds;
 pub use args::ServeArgs;
-use signals::stop_signal;
+use weir_common::error::SetupError;
 use weir_common::escape::escape;
 use weir_common::random;
-use weir_common::setup_error::SetupError;
 use weir_common::threads::{Failures, lower_priority, run_blocking};
 use weir_rules::RuleSet;
 use weir_rules::source::Selection;
-use weir_telemetry::log::{self, Log};
+use weir_telemetry::log::{self, Log, Queue};
 use weir_telemetry::otlp::Otlp;
 use weir_telemetry::statsd;
 
@@ -101,7 +100,8 @@ pub fn run(args: ServeArgs, is_reference: bool) -> ExitCode {
     let served = match RuleSource::of(&settings) {
         Ok(source) => {
             let announced = announced_level(is_reference);
-            serve(&settings, source, &log, failures, otlp, announced)
+            let settings = &settings;
+            Parts { settings, source, log: &log, failures, otlp, announced }.serve()
         }
         Err(error) => Err(error.into()),
     };
@@ -202,86 +202,90 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-fn serve(
-    settings: &Settings,
+/// What the service is built from.
+struct Parts<'a> {
+    settings: &'a Settings,
     source: RuleSource,
-    log: &Log,
+    log: &'a Log,
     failures: Failures,
     otlp: Option<Otlp>,
+    /// The level of the lines about listeners.
     announced: Level,
-) -> anyhow::Result<()> {
-    // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
-    // such as loading rules, at a lower priority than requests.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .on_thread_start(lower_priority)
-        .build()
-        .context("cannot start a runtime")
-        .map_err(SetupError::unavailable)?;
-    let served = runtime.block_on(async {
-        // Before the service listens: from then on a signal must drain it.
-        let stop = stop_signal(log.queue().clone()).context("cannot wait for signals");
-        let stop = stop.map_err(SetupError::unavailable)?;
-        let app = start(settings, source, log, failures, otlp, announced).await?;
-        app.run(stop).await
-    });
-    // A thread that reads rules may hang in a file system that does not respond.
-    runtime.shutdown_background();
-    served
 }
 
-/// Builds the service and starts what follows rules and sends telemetry.
-async fn start(
-    settings: &Settings,
-    source: RuleSource,
-    log: &Log,
-    failures: Failures,
-    otlp: Option<Otlp>,
-    announced: Level,
-) -> Result<App, SetupError> {
-    let descriptors = raise_descriptor_limit();
-    // The thread stays for the first work, such as loading rules.
-    let thread = run_blocking(|| ()).await.context("cannot start a thread for slow work");
-    thread.map_err(SetupError::unavailable)?;
-    let mut app = App::build(settings, descriptors, failures.clone()).await?;
-    app.set_log_levels(log.levels().clone());
-    app.metrics().add(Arc::new(log.metrics()));
-    let watch_metrics = Arc::new(WatchMetrics::default());
-    app.metrics().add(watch_metrics.clone());
-    start_statsd(settings, &mut app, &failures).map_err(SetupError::unavailable)?;
-    let addresses = app.addresses().map_err(SetupError::unavailable)?;
-    announce(&addresses, announced, settings.debug.address.is_default());
-    let poll = *settings.rules.poll;
-    let overlay = settings.overlay_files().map(|selection| {
-        RuleFiles::new(WatchKind::Overlay, selection, poll, app.loader(), watch_metrics.clone())
-    });
-    // The service listens before it has rules.
-    match source {
-        RuleSource::Files(selection) => {
-            follow_files(settings, selection, overlay, &app, &addresses, watch_metrics);
-        }
-        RuleSource::Xds(options) => {
-            if options.tls.enabled {
-                app.add_presented("xds", options.tls.certificates.clone());
+impl Parts<'_> {
+    fn serve(self) -> anyhow::Result<()> {
+        // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
+        // such as loading rules, at a lower priority than requests.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .on_thread_start(lower_priority)
+            .build()
+            .context("cannot start a runtime")
+            .map_err(SetupError::unavailable)?;
+        let served = runtime.block_on(async {
+            // Before the service listens: from then on a signal must drain it.
+            let stop = stop_signal(self.log.queue().clone()).context("cannot wait for signals");
+            let stop = stop.map_err(SetupError::unavailable)?;
+            let app = self.start().await?;
+            app.run(stop).await
+        });
+        // A thread that reads rules may hang in a file system that does not respond.
+        runtime.shutdown_background();
+        served
+    }
+
+    /// Builds the service and starts what follows rules and sends telemetry.
+    async fn start(self) -> Result<App, SetupError> {
+        let Parts { settings, source, log, failures, otlp, announced } = self;
+        let descriptors = raise_descriptor_limit();
+        // The thread stays for the first work, such as loading rules.
+        let thread = run_blocking(|| ()).await.context("cannot start a thread for slow work");
+        thread.map_err(SetupError::unavailable)?;
+        let mut app = App::build(settings, descriptors, failures.clone()).await?;
+        app.set_log_levels(log.levels().clone());
+        app.metrics().add(Arc::new(log.metrics()));
+        let watch_metrics = Arc::new(WatchMetrics::default());
+        app.metrics().add(watch_metrics.clone());
+        start_statsd(settings, &mut app, &failures).map_err(SetupError::unavailable)?;
+        let addresses = app.addresses().map_err(SetupError::unavailable)?;
+        announce(&addresses, announced, settings.debug.address.is_default());
+        let poll = *settings.rules.poll;
+        let context = WatchContext { poll, loader: app.loader(), metrics: watch_metrics };
+        let files = |kind, selection| RuleFiles::new(kind, selection, &context);
+        let overlay = settings.overlay_files().map(|them| files(WatchKind::Overlay, them));
+        // The service listens before it has rules.
+        match source {
+            RuleSource::Files(selection) => {
+                let http = http_address(settings, &addresses);
+                follow_files(
+                    files(WatchKind::Rules, selection),
+                    overlay,
+                    app.rules().clone(),
+                    http,
+                );
             }
-            let client = xds::Client::new(*options, app.loader(), &app.metrics());
-            let client = client.map_err(SetupError::Invalid)?;
-            let lists = settings.list_files().map(|selection| {
-                RuleFiles::new(WatchKind::Lists, selection, poll, app.loader(), watch_metrics)
-            });
-            tokio::spawn(async move {
-                load(overlay.as_ref()).await;
-                load(lists.as_ref()).await;
-                tokio::join!(client.follow(), follow(overlay.as_ref()), follow(lists.as_ref()))
-            });
+            RuleSource::Xds(options) => {
+                if options.tls.enabled {
+                    app.add_presented("xds", options.tls.certificates.clone());
+                }
+                let client = xds::Client::new(*options, app.loader(), &app.metrics());
+                let client = client.map_err(SetupError::Invalid)?;
+                let lists = settings.list_files().map(|them| files(WatchKind::Lists, them));
+                tokio::spawn(async move {
+                    load(overlay.as_ref()).await;
+                    load(lists.as_ref()).await;
+                    tokio::join!(client.follow(), follow(overlay.as_ref()), follow(lists.as_ref()))
+                });
+            }
         }
+        if let Some(otlp) = otlp {
+            app.add_presented("otlp", otlp.certificates());
+            app.metrics().add(Arc::new(otlp.counts()));
+            app.flush_at_end("otlp", otlp.flush(FLUSH_TIMEOUT));
+        }
+        Ok(app)
     }
-    if let Some(otlp) = otlp {
-        app.add_presented("otlp", otlp.certificates());
-        app.metrics().add(Arc::new(otlp.counts()));
-        app.flush_at_end("otlp", otlp.flush(FLUSH_TIMEOUT));
-    }
-    Ok(app)
 }
 
 /// Starts the exporters to StatsD and DogStatsD that the settings enable.
@@ -308,28 +312,21 @@ async fn follow(files: Option<&RuleFiles>) {
     }
 }
 
-/// Loads rule files and the overlay now and when they change. The example request is for one of the
-/// `addresses`.
-fn follow_files(
-    settings: &Settings,
-    selection: Selection,
-    overlay: Option<RuleFiles>,
-    app: &App,
-    addresses: &[(&Listener, Address)],
-    watch_metrics: Arc<WatchMetrics>,
-) {
+/// Returns the address of the HTTP listener on this machine, as `curl` takes it.
+fn http_address(settings: &Settings, addresses: &[(&Listener, Address)]) -> String {
     let port = addresses.iter().find_map(|(listener, address)| match address {
         Address::Tcp { port, .. } if **listener == HTTP => Some(*port),
         _ => None,
     });
     let port = port.unwrap_or_default();
-    let http = match *settings.http.tls.enabled {
+    match *settings.http.tls.enabled {
         true => format!("-k https://localhost:{port}"),
         false => format!("localhost:{port}"),
-    };
-    let poll = *settings.rules.poll;
-    let files = RuleFiles::new(WatchKind::Rules, selection, poll, app.loader(), watch_metrics);
-    let rules = app.rules().clone();
+    }
+}
+
+/// Loads rule files and the overlay now and when they change. The example request is for the address `http`.
+fn follow_files(files: RuleFiles, overlay: Option<RuleFiles>, rules: Rules, http: String) {
     tokio::spawn(async move {
         load(overlay.as_ref()).await;
         files.load().await;
@@ -377,4 +374,36 @@ fn example(rules: &RuleSet) -> Option<String> {
         .collect();
     let descriptors = serde_json::json!([{ "entries": entries }]);
     Some(serde_json::json!({ "domain": rule.domain(), "descriptors": descriptors }).to_string())
+}
+
+/// Returns a future that resolves when a signal stops the process: graceful on SIGTERM or SIGHUP,
+/// immediate on SIGINT. A second signal ends the process once `log` is written, or its reader has stalled.
+///
+/// # Errors
+///
+/// If a signal handler cannot be installed.
+fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = Stop>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        let stop = tokio::select! {
+            _ = terminate.recv() => Stop::Drain,
+            _ = hang_up.recv() => Stop::Drain,
+            _ = interrupt.recv() => Stop::Now,
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::warn!("second stop signal: exiting without draining");
+            log::flush(&log);
+            #[expect(clippy::disallowed_methods, reason = "a second signal asks for this")]
+            std::process::exit(1);
+        });
+        stop
+    })
 }

@@ -11,29 +11,26 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use tonic::{Code, Status};
 
-use super::Grpc;
-use super::call_context::CallContext;
-use super::call_state::{
-    CallOutcome, CallState, ClientWait, CompleteRequest, PartialRequest, PendingResponse,
-    memory_exceeded,
-};
-use super::framing::read;
-use super::stats::Started;
+use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES};
+use super::stats::GrpcStats;
+use super::{Grpc, Limits};
+use crate::net::{ConnectionBudget, Reservation};
 use crate::service::{
     Descriptors, HoldGuard, RequestView, encode_framed, parse_timeout, rejection,
 };
-use crate::trace::RequestTrace;
-use crate::trace::SHOULD_RATE_LIMIT;
+use crate::trace::{Ends, RequestTrace, SHOULD_RATE_LIMIT};
+use weir_common::spans::TraceIds;
 use weir_limiter::Holds;
 use weir_store::Store;
 
@@ -42,6 +39,93 @@ const FREE_REQUEST_BYTES: usize = 4 << 10;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// Bytes before a message: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+
+/// What the calls of one connection share.
+#[derive(Debug)]
+pub(super) struct CallContext<S> {
+    pub grpc: Arc<Grpc<S>>,
+    pub budget: Arc<ConnectionBudget>,
+    pub outbound: Arc<Outbound>,
+    pub timer: CallTimer,
+    /// The addresses of the connection, for spans.
+    pub ends: Ends,
+    /// Cloned by each call that tonic serves: the reference count is one more than those calls.
+    pub tonic_calls: Arc<()>,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallOutcome {
+    Answered,
+    /// The client reset the request before it was read.
+    Reset,
+}
+
+/// What a call waits for.
+pub(super) enum CallState {
+    Done(CallOutcome),
+    WaitForClient(ClientWait),
+    WaitForStore(CompleteRequest),
+}
+
+/// A request that has been received whole.
+pub(super) struct CompleteRequest {
+    pub message: Bytes,
+    /// The timeout that the client sent, if any.
+    pub timeout: Option<Duration>,
+    pub trace: RequestTrace,
+    pub respond: SendResponse<Bytes>,
+    pub started: Started,
+    /// The memory that the message holds, if it is counted.
+    pub reservation: Option<Reservation>,
+    pub outcome: CallOutcome,
+}
+
+/// A call that waits for its client.
+pub(super) enum ClientWait {
+    Request(PartialRequest),
+    Response(PendingResponse),
+}
+
+/// A request that has been received in part.
+pub(super) struct PartialRequest {
+    pub first: Bytes,
+    pub body: RecvStream,
+    pub timeout: Option<Duration>,
+    pub trace: RequestTrace,
+    pub respond: SendResponse<Bytes>,
+}
+
+/// A response that the flow-control window, or the socket, does not take yet.
+pub(super) struct PendingResponse {
+    pub stream: SendStream<Bytes>,
+    pub message: Bytes,
+    pub held: HoldGuard,
+    pub reservation: Reservation,
+    pub outcome: CallOutcome,
+}
+
+impl PendingResponse {
+    /// Lets a response wait, or resets its stream if the memory for clients is used up.
+    fn wait(mut self) -> CallState {
+        if !self.reservation.resize(self.message.len() + RESPONSE_OVERHEAD_BYTES) {
+            // gRPC clients map this to RESOURCE_EXHAUSTED.
+            self.stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+            return CallState::Done(self.outcome);
+        }
+        CallState::WaitForClient(ClientWait::Response(self))
+    }
+}
+
+/// The status of a call that [`MemoryBudget`](crate::net::MemoryBudget) has no room for.
+pub(super) fn memory_exceeded() -> Status {
+    let text = "buffered requests and responses use too much memory (setting clients.max_buffered): \
+                send smaller requests, complete them, or read the responses";
+    Status::resource_exhausted(text)
+}
 
 /// Starts a call, and completes it if neither the client nor the store has to be waited for.
 pub(super) fn start<S: Store>(
@@ -154,7 +238,7 @@ impl CompleteRequest {
 }
 
 /// A response with its prefix, and the concurrency holds of its request.
-pub(super) type FramedResponse = (Result<Bytes, Status>, HoldGuard);
+type FramedResponse = (Result<Bytes, Status>, HoldGuard);
 
 /// Answers a request without waiting; none if the store cannot answer now.
 fn answer_now<S: Store>(grpc: &Grpc<S>, request: &CompleteRequest) -> Option<FramedResponse> {
@@ -218,7 +302,8 @@ pub(super) fn send<S>(
             };
             stream.reserve_capacity(message.len());
             if stream.capacity() < message.len() || shared.outbound.is_full() {
-                return PendingResponse::wait(shared, stream, message, held, outcome);
+                let reservation = shared.budget.reservation();
+                return PendingResponse { stream, message, held, reservation, outcome }.wait();
             }
             shared.outbound.hand_over(message.len());
             if stream.send_data(message, false).is_ok()
@@ -247,4 +332,111 @@ pub(super) fn ok_trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
     trailers
+}
+
+/// Returns the length that a message's prefix announces, once the prefix has been received.
+///
+/// # Errors
+///
+/// RESOURCE_EXHAUSTED if the message is too large.
+pub(super) fn announced_length(framed: &[u8], limits: &Limits) -> Result<Option<usize>, Status> {
+    let announced =
+        framed.first_chunk::<PREFIX_BYTES>().map(|[_, length @ ..]| u32::from_be_bytes(*length));
+    let announced = announced.map(|length| length as usize);
+    let length = announced.unwrap_or(0).max(framed.len().saturating_sub(PREFIX_BYTES));
+    let max = limits.max_message;
+    if length > max {
+        let text = format!(
+            "the request has {length} bytes, more than {max} (setting grpc.max_message): send \
+             fewer descriptors per request"
+        );
+        return Err(Status::resource_exhausted(text));
+    }
+    Ok(announced)
+}
+
+/// Decodes a message with its prefix.
+///
+/// # Errors
+///
+/// The status for a message that is missing, compressed, too large or malformed.
+fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<RequestView<'a>, Status> {
+    let length = announced_length(framed, &grpc.limits)?;
+    let length = length.ok_or_else(|| Status::internal("the request message is missing"))?;
+    if framed[0] != 0 {
+        return Err(Status::unimplemented("the request is compressed: send it uncompressed"));
+    }
+    let message = Some(&framed[PREFIX_BYTES..]).filter(|message| message.len() == length);
+    let message = message.ok_or_else(|| {
+        Status::internal("expected exactly one message of the length that its prefix announces")
+    })?;
+    grpc.rate_limit.decode(message).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Times the calls of `ShouldRateLimit` on one connection.
+///
+/// The clock is read twice for all calls that are started and answered in one poll of the connection:
+/// they were read together, and their responses are written together. Its numbers are atomic only to
+/// be shared; one thread uses them.
+#[derive(Debug)]
+pub(super) struct CallTimer {
+    stats: Arc<GrpcStats>,
+    opened: Instant,
+    /// When the calls of this poll were started, in microseconds since `opened`.
+    started: AtomicU64,
+    /// Calls that were started and answered in this poll.
+    answered: AtomicU64,
+}
+
+/// When a call was started, in microseconds since its connection was opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Started(u64);
+
+impl CallTimer {
+    pub fn new(stats: Arc<GrpcStats>) -> CallTimer {
+        let (started, answered) = Default::default();
+        CallTimer { stats, opened: Instant::now(), started, answered }
+    }
+
+    fn now(&self) -> u64 {
+        self.opened.elapsed().as_micros() as u64
+    }
+
+    /// Starts a poll that may start calls.
+    pub fn start_poll(&self) {
+        self.started.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// When the calls of this poll were started.
+    pub fn started(&self) -> Started {
+        Started(self.started.load(Ordering::Relaxed))
+    }
+
+    /// Counts a call that was started in this poll and is answered.
+    pub fn answer(&self) {
+        self.answered.store(self.answered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Counts a call that was started in an earlier poll and is answered.
+    pub fn answer_later(&self, Started(started): Started) {
+        self.stats.should_rate_limit.record(self.now().saturating_sub(started));
+    }
+
+    /// Makes a call that is answered, and counted, an exemplar of the latencies.
+    #[cold]
+    pub fn set_exemplar(&self, ids: TraceIds, Started(started): Started) {
+        let elapsed = self.now().saturating_sub(started);
+        self.stats.should_rate_limit.set_exemplar(elapsed, ids);
+    }
+
+    /// Ends a poll.
+    pub fn end_poll(&self) {
+        let answered = self.answered.load(Ordering::Relaxed);
+        if answered > 0 {
+            self.answered.store(0, Ordering::Relaxed);
+            let Started(started) = self.started();
+            let elapsed = self.now().saturating_sub(started);
+            self.stats.should_rate_limit.record_times(elapsed, answered);
+        }
+    }
 }

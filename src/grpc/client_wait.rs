@@ -8,15 +8,13 @@ use bytes::{Bytes, BytesMut};
 use h2::{Reason, RecvStream, SendStream};
 use tonic::Status;
 
-use super::call;
-use super::call_context::CallContext;
-use super::call_state::{
-    CallOutcome, CallState, ClientWait, CompleteRequest, PartialRequest, PendingResponse,
-    memory_exceeded,
+use super::Limits;
+use super::call::{
+    self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest, PartialRequest,
+    PendingResponse, memory_exceeded,
 };
-use super::outbound::Outbound;
-use super::{Limits, framing};
-use crate::connections::Reservation;
+use super::fairness::Outbound;
+use crate::net::Reservation;
 use crate::service::HoldGuard;
 use weir_store::Store;
 
@@ -81,7 +79,7 @@ async fn receive_message(
         whole.extend_from_slice(&more);
         // It would keep the connection's whole read buffer alive.
         drop(more);
-        framing::announced_length(&whole, limits)?;
+        call::announced_length(&whole, limits)?;
         if !reservation.resize(whole.capacity()) {
             return Err(memory_exceeded());
         }

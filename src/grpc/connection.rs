@@ -30,20 +30,16 @@
 //! Each poll takes the same steps, in this order:
 //!
 //! 1. `poll_exchange`, repeated while requests arrive and responses can be written:
-//!    1. `Calls::poll` answers all requests that arrived together, before h2 writes;
+//!    1. `ConnectionCalls::poll` answers all requests that arrived together, before h2 writes;
 //!    2. `poll_requests` has h2 write and read, and queues the requests that it has read;
 //!    3. `poll_written` runs the deadline of unread responses.
 //! 2. `poll_state` changes the state if necessary, and then repeats step 1 to send GOAWAY.
 //! 3. The keep-alive pings and the age.
 
-mod calls;
-mod handshake;
-mod keep_alive;
 #[cfg(test)]
 mod tests;
 
-use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,18 +47,38 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::{Reason, server};
+use h2::server::{self, Builder};
+use h2::{Ping, PingPong, Reason};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use self::calls::{CallPool, Calls, TooManyResets};
-use self::handshake::handshake;
-use self::keep_alive::KeepAlive;
-use super::call_context::CallContext;
-use super::call_state::{ClientWait, CompleteRequest};
-use crate::connections::ConnectionHandle;
+use super::Limits;
+use super::call::CallContext;
+use super::calls::{self, ConnectionCalls, TooManyResets};
+use crate::net::{ConnectionHandle, WriteDeadline};
+use weir_common::random::random;
 use weir_store::Store;
+
+/// The flow-control window of a connection, and of each of its streams: HTTP/2's initial window,
+/// below which that of a connection cannot be set.
+const WINDOW_BYTES: u32 = (1 << 16) - 1;
+
+/// The largest header list of a request: Envoy sends some 500 bytes.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+
+/// Bytes of a response that h2 buffers. Larger responses are sent in parts.
+const SEND_BUFFER_BYTES: usize = 16 << 10;
+
+/// Requests that may be reset before h2 has handed them over, which it does after each read. A read
+/// of 4 KiB holds about 160 requests, so this is never reached; `calls::MAX_RESETS` is the bound.
+const MAX_PENDING_RESETS: usize = 256;
+
+/// How long clients that have just connected may take for their handshake once the service stops.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+
+/// The longest interval between two pings.
+const PING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long an evicted client may take to react to GOAWAY: a newcomer waits for its place.
 const EVICTION_GRACE: Duration = Duration::from_millis(100);
@@ -72,7 +88,6 @@ pub(super) async fn serve<S: Store>(
     shared: Arc<CallContext<S>>,
     io: impl AsyncRead + AsyncWrite + Unpin,
     handle: &ConnectionHandle,
-    peer: Option<SocketAddr>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let limits = &shared.grpc.limits;
@@ -86,11 +101,10 @@ pub(super) async fn serve<S: Store>(
         calls: calls::empty(&shared, handle),
         shared: &shared,
         handle,
-        peer,
         is_old: &is_old,
         timeout: limits.timeout,
         state: State::Open,
-        read_deadline: None,
+        read_deadline: WriteDeadline::new(limits.timeout),
     };
     match poll_fn(|cx| connection.poll(cx, shutdown.as_mut(), keep_alive.as_mut())).await {
         End::Closed => {}
@@ -124,26 +138,24 @@ impl From<TooManyResets> for End {
     }
 }
 
-struct GrpcConnection<'a, S, T, StorePool, ClientPool> {
+struct GrpcConnection<'a, S, T, C> {
     h2: server::Connection<T, Bytes>,
-    calls: Calls<'a, S, StorePool, ClientPool>,
+    calls: C,
     shared: &'a CallContext<S>,
     handle: &'a ConnectionHandle,
-    peer: Option<SocketAddr>,
     /// Set at the maximum age, by what polls the timer of the connection.
     is_old: &'a AtomicBool,
     timeout: Duration,
     state: State,
     /// Runs while the client does not read all that was written.
-    read_deadline: Option<Pin<Box<Sleep>>>,
+    read_deadline: WriteDeadline,
 }
 
-impl<S, T, StorePool, ClientPool> GrpcConnection<'_, S, T, StorePool, ClientPool>
+impl<S, T, C> GrpcConnection<'_, S, T, C>
 where
     S: Store,
     T: AsyncRead + AsyncWrite + Unpin,
-    StorePool: CallPool<CompleteRequest>,
-    ClientPool: CallPool<ClientWait>,
+    C: ConnectionCalls,
 {
     fn poll(
         &mut self,
@@ -215,12 +227,10 @@ where
     /// Returns whether the socket has taken all that h2 had to write.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         if self.shared.outbound.after_write() {
-            self.read_deadline = None;
+            self.read_deadline.clear();
             return Ok(true);
         }
-        let timeout = self.timeout;
-        let deadline = self.read_deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        if deadline.as_mut().poll(cx).is_ready() { Err(End::Closed) } else { Ok(false) }
+        if self.read_deadline.poll_passed(cx).is_ready() { Err(End::Closed) } else { Ok(false) }
     }
 
     /// Asks the client to leave if necessary, and ends a drained connection. Returns whether
@@ -282,14 +292,92 @@ where
 
     fn log_failure(&self, error: &h2::Error) {
         if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
-            self.shared.grpc.log_abuse(self.peer, error);
+            self.shared.grpc.log_abuse(self.shared.ends.client, error);
         }
         tracing::debug!(%error, "gRPC connection failed");
     }
 
     async fn close_as_abusive(&mut self) {
-        self.shared.grpc.log_abuse(self.peer, &"too many resets");
+        self.shared.grpc.log_abuse(self.shared.ends.client, &"too many resets");
         self.h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         let _ = timeout(self.timeout, poll_fn(|cx| self.h2.poll_closed(cx))).await;
     }
+}
+
+/// Performs the handshake. None if it fails, times out, the connection is evicted, or the service
+/// stops first.
+async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
+    io: T,
+    handle: &ConnectionHandle,
+    limits: &Limits,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Option<server::Connection<T, Bytes>> {
+    let handshake = Builder::new()
+        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_window_size(WINDOW_BYTES)
+        .max_send_buffer_size(SEND_BUFFER_BYTES)
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .max_concurrent_streams(limits.max_streams)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .handshake::<_, Bytes>(io);
+    let stopping = async {
+        let _ = shutdown.wait_for(|shutdown| *shutdown).await;
+        sleep(SHUTDOWN_GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        handshake = timeout(limits.timeout, handshake) => handshake.ok()?.ok(),
+        () = handle.evicted() => None,
+        () = stopping => None,
+    }
+}
+
+/// Pings the client of one connection at intervals, and watches the connection's age. Both share one
+/// timer, because it is polled with each read.
+struct KeepAlive {
+    pings: Option<PingPong>,
+    timeout: Duration,
+    /// When the connection is old; none if it never is.
+    old_at: Option<Instant>,
+}
+
+impl KeepAlive {
+    fn new<T: AsyncRead + AsyncWrite + Unpin>(
+        h2: &mut server::Connection<T, Bytes>,
+        limits: &Limits,
+    ) -> KeepAlive {
+        let Limits { timeout, max_age, .. } = *limits;
+        // Connections that were opened together close at different times.
+        let old_at = jittered(max_age, random()).and_then(|age| Instant::now().checked_add(age));
+        KeepAlive { pings: h2.ping_pong(), timeout, old_at }
+    }
+
+    /// Sets `is_old` at the maximum age. Ends when the client does not answer a ping, or does not
+    /// read it, in time.
+    async fn run(mut self, is_old: &AtomicBool) {
+        loop {
+            // Connections that were opened together are pinged at different times.
+            let wait = PING_INTERVAL.mul_f64(0.5 + random() / 2.0);
+            let ping_at = self.pings.as_ref().and_then(|_| Instant::now().checked_add(wait));
+            if let Some(old_at) =
+                self.old_at.take_if(|old_at| ping_at.is_none_or(|at| *old_at < at))
+            {
+                sleep_until(old_at).await;
+                is_old.store(true, Ordering::Relaxed);
+            }
+            let (Some(pings), Some(ping_at)) = (&mut self.pings, ping_at) else {
+                return pending().await;
+            };
+            sleep_until(ping_at).await;
+            if !matches!(timeout(self.timeout, pings.ping(Ping::opaque())).await, Ok(Ok(_))) {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns an age between 90 % and 110 % of `age`, by a number from 0 to 1; none if it is unlimited.
+fn jittered(age: Duration, random: f64) -> Option<Duration> {
+    let seconds = age.as_secs_f64() * (0.9 + random / 5.0);
+    Duration::try_from_secs_f64(seconds).ok().filter(|_| age != Duration::MAX)
 }

@@ -1,14 +1,12 @@
 //! Counts and latencies of calls.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_common::metrics::{
     Histogram, HistogramSnapshot, MetricFamily, MetricSink, MetricSource, SampleValue,
     UNKNOWN_METHOD,
 };
-use weir_common::spans::TraceIds;
 
 /// The bounds of latencies, in microseconds.
 const LATENCY_BOUNDS: &[u64] = &[
@@ -42,7 +40,7 @@ const UNARY: usize = 5;
 /// Counts and latencies of calls, by method.
 #[derive(Debug)]
 pub struct GrpcStats {
-    should_rate_limit: Histogram,
+    pub(super) should_rate_limit: Histogram,
     unary: [Histogram; UNARY],
     streams: [AtomicU64; METHODS.len() - UNARY],
     unknown: AtomicU64,
@@ -117,74 +115,6 @@ impl MetricSource for GrpcStats {
         sink.family(DURATION);
         for (method, times) in &durations {
             sink.sample(&[("method", method)], SampleValue::Histogram(times));
-        }
-    }
-}
-
-/// Times the calls of `ShouldRateLimit` on one connection.
-///
-/// The clock is read twice for all calls that are started and answered in one poll of the connection:
-/// they were read together, and their responses are written together. Its numbers are atomic only to
-/// be shared; one thread uses them.
-#[derive(Debug)]
-pub(super) struct CallTimer {
-    stats: Arc<GrpcStats>,
-    opened: Instant,
-    /// When the calls of this poll were started, in microseconds since `opened`.
-    started: AtomicU64,
-    /// Calls that were started and answered in this poll.
-    answered: AtomicU64,
-}
-
-/// When a call was started, in microseconds since its connection was opened.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Started(u64);
-
-impl CallTimer {
-    pub fn new(stats: Arc<GrpcStats>) -> CallTimer {
-        let (started, answered) = Default::default();
-        CallTimer { stats, opened: Instant::now(), started, answered }
-    }
-
-    fn now(&self) -> u64 {
-        self.opened.elapsed().as_micros() as u64
-    }
-
-    /// Starts a poll that may start calls.
-    pub fn start_poll(&self) {
-        self.started.store(self.now(), Ordering::Relaxed);
-    }
-
-    /// When the calls of this poll were started.
-    pub fn started(&self) -> Started {
-        Started(self.started.load(Ordering::Relaxed))
-    }
-
-    /// Counts a call that was started in this poll and is answered.
-    pub fn answer(&self) {
-        self.answered.store(self.answered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-
-    /// Counts a call that was started in an earlier poll and is answered.
-    pub fn answer_later(&self, Started(started): Started) {
-        self.stats.should_rate_limit.record(self.now().saturating_sub(started));
-    }
-
-    /// Makes a call that is answered, and counted, an exemplar of the latencies.
-    #[cold]
-    pub fn set_exemplar(&self, ids: TraceIds, Started(started): Started) {
-        let elapsed = self.now().saturating_sub(started);
-        self.stats.should_rate_limit.set_exemplar(elapsed, ids);
-    }
-
-    /// Ends a poll.
-    pub fn end_poll(&self) {
-        let answered = self.answered.load(Ordering::Relaxed);
-        if answered > 0 {
-            self.answered.store(0, Ordering::Relaxed);
-            let Started(started) = self.started();
-            let elapsed = self.now().saturating_sub(started);
-            self.stats.should_rate_limit.record_times(elapsed, answered);
         }
     }
 }

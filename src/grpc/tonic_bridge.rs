@@ -15,9 +15,8 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use super::call_context::CallContext;
-use super::call_state::memory_exceeded;
-use super::stats::OtherMethod;
+use super::call::{CallContext, memory_exceeded};
+use super::stats::{GrpcStats, OtherMethod};
 use crate::service::HoldGuard;
 use crate::trace::RequestTrace;
 
@@ -65,76 +64,82 @@ pub(super) fn start<S>(
     }
     let held = (reservation, (!is_budget).then(|| shared.tonic_calls.clone()));
     let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
-    let (stats, started) = (shared.grpc.stats.clone(), Instant::now());
     let method = OtherMethod::of(path);
-    // The others may wait for something to report.
-    let max_wait = is_budget.then_some(timeout);
-    let mut trace = match method.full_name().filter(|_| is_budget) {
+    let trace = match method.full_name().filter(|_| is_budget) {
         Some(name) => shared.grpc.sampler.start_call(name, request.headers(), &shared.ends),
         None => RequestTrace::default(),
     };
     if let Some(span) = trace.span() {
         request.extensions_mut().insert(span.clone());
     }
+    let call = BridgedCall {
+        respond,
+        trace,
+        method,
+        stats: shared.grpc.stats.clone(),
+        started: Instant::now(),
+        // The others may wait for something to report.
+        max_wait: is_budget.then_some(timeout),
+        write_timeout: timeout,
+    };
     tokio::spawn(async move {
-        let answered = || stats.count_other(method, started.elapsed());
-        let timeouts = Timeouts { max_wait, write: timeout };
-        forward(routes, request, respond, timeouts, &mut trace, answered).await;
+        call.forward(routes, request).await;
         drop(held);
     });
 }
 
-/// The timeouts of a call.
-struct Timeouts {
+/// A call that tonic's services answer.
+struct BridgedCall {
+    respond: SendResponse<Bytes>,
+    trace: RequestTrace,
+    method: OtherMethod,
+    stats: Arc<GrpcStats>,
+    started: Instant,
     /// The timeout of receiving the request and of the response to it; none if they may take any time.
     max_wait: Option<Duration>,
     /// The timeout of writing each part of the response.
-    write: Duration,
+    write_timeout: Duration,
 }
 
-/// Forwards one call, until its client resets it; `answered` is called when there is a response.
-async fn forward(
-    mut routes: Routes,
-    request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
-    timeouts: Timeouts,
-    trace: &mut RequestTrace,
-    answered: impl FnOnce(),
-) {
-    let mut routed = pin!(routes.call(request.map(RequestBody)));
-    let response = poll_fn(|cx| match respond.poll_reset(cx) {
-        Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending => routed.as_mut().poll(cx).map(Some),
-    });
-    let response = match timeouts.max_wait {
-        None => response.await,
-        Some(timeout) => match tokio::time::timeout(timeout, response).await {
-            Ok(response) => response,
-            Err(_) => {
-                let late = Status::deadline_exceeded(
-                    "the request was not received within clients.timeout",
-                );
-                trace.end_call(late.code(), late.message());
-                let _ = respond.send_response(late.into_http::<()>(), true);
-                return;
-            }
-        },
-    };
-    let Some(Ok(response)) = response else { return };
-    answered();
-    // Without one it is in the trailers, and OK.
-    let status = Status::from_header_map(response.headers());
-    let (code, message) =
-        status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
-    trace.end_call(code, message);
-    let (mut head, body) = response.into_parts();
-    let held = head.extensions.remove::<HoldGuard>();
-    let ends = body.is_end_stream();
-    let Ok(stream) = respond.send_response(Response::from_parts(head, ()), ends) else { return };
-    // It fails only if the client is gone.
-    let is_sent = ends || send(body, stream, timeouts.write).await.unwrap_or(false);
-    if let (true, Some(held)) = (is_sent, held) {
-        held.keep();
+impl BridgedCall {
+    /// Forwards the call, until its client resets it.
+    async fn forward(mut self, mut routes: Routes, request: Request<RecvStream>) {
+        let mut routed = pin!(routes.call(request.map(RequestBody)));
+        let response = poll_fn(|cx| match self.respond.poll_reset(cx) {
+            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending => routed.as_mut().poll(cx).map(Some),
+        });
+        let response = match self.max_wait {
+            None => response.await,
+            Some(timeout) => match tokio::time::timeout(timeout, response).await {
+                Ok(response) => response,
+                Err(_) => {
+                    let late = Status::deadline_exceeded(
+                        "the request was not received within clients.timeout",
+                    );
+                    self.trace.end_call(late.code(), late.message());
+                    let _ = self.respond.send_response(late.into_http::<()>(), true);
+                    return;
+                }
+            },
+        };
+        let Some(Ok(response)) = response else { return };
+        self.stats.count_other(self.method, self.started.elapsed());
+        // Without one it is in the trailers, and OK.
+        let status = Status::from_header_map(response.headers());
+        let (code, message) =
+            status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
+        self.trace.end_call(code, message);
+        let (mut head, body) = response.into_parts();
+        let held = head.extensions.remove::<HoldGuard>();
+        let ends = body.is_end_stream();
+        let sent = self.respond.send_response(Response::from_parts(head, ()), ends);
+        let Ok(stream) = sent else { return };
+        // It fails only if the client is gone.
+        let is_sent = ends || send(body, stream, self.write_timeout).await.unwrap_or(false);
+        if let (true, Some(held)) = (is_sent, held) {
+            held.keep();
+        }
     }
 }
 

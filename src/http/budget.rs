@@ -5,47 +5,55 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::net::{BudgetLimits, MemoryBudget};
 
 /// Bytes of each body that are free, so that small requests do not fail because of large ones. The
 /// number of connections bounds them.
 pub(super) const FREE_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug)]
-pub(super) struct BufferBudget(Arc<Semaphore>);
+pub(super) struct BufferBudget(Arc<MemoryBudget>);
 
 impl BufferBudget {
-    pub fn new(bytes: usize) -> BufferBudget {
-        BufferBudget(Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))))
+    pub fn new(max_bytes: usize) -> BufferBudget {
+        let setting = "clients.max_buffered";
+        let limits = BudgetLimits { setting, max_bytes, free_bytes: FREE_BYTES };
+        BufferBudget(MemoryBudget::new(limits))
     }
 
     pub fn permit(&self) -> BufferPermit {
-        BufferPermit { budget: self.clone(), inner: None }
+        BufferPermit { budget: self.0.clone(), held: 0 }
     }
 }
 
 /// The part of the budget that one request holds, released when this is dropped.
 #[derive(Debug)]
 pub(super) struct BufferPermit {
-    budget: BufferBudget,
-    inner: Option<OwnedSemaphorePermit>,
+    budget: Arc<MemoryBudget>,
+    /// Bytes beyond the free ones.
+    held: usize,
 }
 
 impl BufferPermit {
     /// Grows the permit to `bytes`. Returns false if the budget has no room for that.
     pub fn grow_to(&mut self, bytes: usize) -> bool {
-        let held = self.inner.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let more = bytes.saturating_sub(FREE_BYTES).saturating_sub(held);
-        if more == 0 {
-            return true;
+        let more = bytes.saturating_sub(FREE_BYTES).saturating_sub(self.held);
+        let has_room = self.budget.try_acquire(more);
+        if has_room {
+            self.held += more;
         }
-        let Ok(more) = u32::try_from(more) else { return false };
-        let Ok(more) = self.budget.0.clone().try_acquire_many_owned(more) else { return false };
-        match &mut self.inner {
-            Some(permit) => permit.merge(more),
-            None => self.inner = Some(more),
-        }
-        true
+        has_room
+    }
+
+    fn release(&mut self) {
+        self.budget.release(std::mem::take(&mut self.held));
+    }
+}
+
+impl Drop for BufferPermit {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 
@@ -89,7 +97,7 @@ pub(super) async fn read(
             let capacity = received.next_power_of_two();
             if !permit.grow_to(capacity) {
                 whole = None;
-                permit.inner = None;
+                permit.release();
                 continue;
             }
             bytes.reserve_exact(capacity - bytes.len());
@@ -115,7 +123,7 @@ mod tests {
         drop(one);
         assert!(two.grow_to(FREE_BYTES + 100));
         drop(two);
-        assert_eq!(budget.0.available_permits(), 100);
+        assert!(budget.permit().grow_to(FREE_BYTES + 100));
     }
 
     #[test]

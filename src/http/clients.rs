@@ -1,33 +1,362 @@
-//! What clients use: `/json` and `/v1/budget`, beside probes and `/metrics`.
+//! What clients use: `/json` and `/v1/budget`, the API's messages in Protobuf's JSON form, beside probes and `/metrics`.
+//!
+//! Bodies are received on the listener's thread, within a budget. Decisions are made on a thread of
+//! their own, and large bodies are parsed on a third, so that no body delays health or a decision.
 
-mod json;
+mod failure;
+mod stats;
 
-pub(crate) use self::json::encode_json;
-pub use self::json::{Json, JsonErrors, JsonStats};
-
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use self::json::Method;
+use self::failure::Failure;
+pub use self::failure::JsonErrors;
+pub use self::stats::JsonStats;
 use super::metrics::{self, MetricsPages};
 use super::probes::{HEALTHCHECK, healthcheck, probes};
 use crate::health::Health;
+use crate::http::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
+use crate::http::operators::Access;
+use crate::http::{Limits, Peer};
+use crate::net::ConnectionHandle;
+use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use crate::proto::weir::budget::v1 as pb;
+use crate::service::{
+    BudgetCall, BudgetRequest, BudgetResponse, Descriptors, HoldGuard, RateLimit, encode_message,
+};
+use crate::trace::{RequestTrace, Sampler};
+use pb::reserve_response::Code as ReserveCode;
+use weir_api::json::{self, RATE_LIMIT_REQUEST};
+use weir_common::threads;
+use weir_common::throttle::Throttle;
+use weir_limiter::Holds;
+use weir_store::Store;
+
+/// Bytes of messages that wait for the store at a time. In memory each takes a multiple.
+const DECIDING_BYTES: usize = 2 << 20;
+
+/// The shortest interval between two log lines about responses that cannot be encoded.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Sends requests to the thread that decides them.
+#[derive(Debug)]
+pub struct Json {
+    jobs: mpsc::UnboundedSender<Job>,
+    budget: BufferBudget,
+    max_body: usize,
+    sampler: Sampler,
+    /// The timeout of receiving a body.
+    timeout: Duration,
+    errors: JsonErrors,
+    /// Whose write token may settle and cancel.
+    access: Arc<Access>,
+    stats: Arc<JsonStats>,
+}
 
 /// Returns the router for `/json`, `/v1/budget`, probes and, if it is given, `/metrics`.
 pub fn router(json: Json, health: Arc<Health>, metrics: Option<Arc<MetricsPages>>) -> Router {
     let json = Arc::new(json);
     let budget = Method::BUDGET.into_iter().fold(Router::new(), |router, method| {
-        router.route(method.path(), post(json::answer).with_state((json.clone(), method)))
+        router.route(method.path(), post(answer).with_state((json.clone(), method)))
     });
     let decide = Method::ShouldRateLimit;
     let router = budget
-        .route(decide.path(), any(json::answer).with_state((json, decide)))
+        .route(decide.path(), any(answer).with_state((json, decide)))
         .route(HEALTHCHECK, any(healthcheck).with_state(health.clone()))
         .merge(probes(health));
     match metrics {
         Some(metrics) => router.route("/metrics", get(metrics::answer).with_state(metrics)),
         None => router,
     }
+}
+
+/// A method of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    ShouldRateLimit,
+    Reserve,
+    Settle,
+    Cancel,
+}
+
+impl Method {
+    /// The methods of the budget API.
+    const BUDGET: [Method; 3] = [Method::Reserve, Method::Settle, Method::Cancel];
+
+    fn path(self) -> &'static str {
+        match self {
+            Method::ShouldRateLimit => "/json",
+            Method::Reserve => "/v1/budget/reserve",
+            Method::Settle => "/v1/budget/settle",
+            Method::Cancel => "/v1/budget/cancel",
+        }
+    }
+
+    /// The full name of the message that it receives.
+    fn request(self) -> &'static str {
+        match self {
+            Method::ShouldRateLimit => RATE_LIMIT_REQUEST,
+            Method::Reserve => pb::ReserveRequest::NAME,
+            Method::Settle => pb::SettleRequest::NAME,
+            Method::Cancel => pb::CancelRequest::NAME,
+        }
+    }
+}
+
+/// A body to be decided. A connection has at most one in progress.
+#[derive(Debug)]
+struct Job {
+    caller: Caller,
+    body: Vec<u8>,
+    permit: BufferPermit,
+    reply: oneshot::Sender<(Response, HoldGuard)>,
+}
+
+/// What is known of a request before its body.
+#[derive(Debug)]
+struct Caller {
+    method: Method,
+    /// Whether the caller has the token with which it may settle and cancel.
+    may_settle: bool,
+    /// How a failure is answered.
+    errors: JsonErrors,
+    trace: RequestTrace,
+}
+
+impl Json {
+    /// Starts the thread, which also runs `background`.
+    ///
+    /// # Errors
+    ///
+    /// If the system cannot start a thread.
+    pub fn start<S: Store>(
+        rate_limit: RateLimit<S>,
+        limits: &Limits,
+        access: Arc<Access>,
+        background: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<Json> {
+        #[expect(clippy::disallowed_methods, reason = "a connection has one job at a time")]
+        let (jobs, mut accepted) = mpsc::unbounded_channel();
+        let worker = JsonWorker {
+            rate_limit,
+            deciding: Semaphore::new(DECIDING_BYTES),
+            throttle: Throttle::new(LOG_INTERVAL),
+        };
+        threads::start("weir-json", || async move {
+            tokio::spawn(background);
+            let worker = Arc::new(worker);
+            while let Some(job) = accepted.recv().await {
+                tokio::spawn(worker.clone().work(job));
+            }
+        })?;
+        // One body has room, whatever the setting.
+        let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
+        let (max_body, timeout) = (limits.max_body, limits.timeout);
+        let (sampler, stats) = (Sampler::default(), Arc::default());
+        let errors = JsonErrors::Reference;
+        Ok(Json { jobs, budget, max_body, sampler, timeout, errors, access, stats })
+    }
+
+    /// Answers requests to `/json` that get no decision so.
+    pub fn with_errors(self, errors: JsonErrors) -> Json {
+        Json { errors, ..self }
+    }
+
+    /// Records the requests that `sampler` chooses.
+    pub fn with_sampler(self, sampler: Sampler) -> Json {
+        Json { sampler, ..self }
+    }
+
+    /// The latencies of its requests.
+    pub fn stats(&self) -> &Arc<JsonStats> {
+        &self.stats
+    }
+}
+
+/// Answers 200 within the limits, 429 over them and, unless failures are to be detailed, 400 for any
+/// error, as the reference does; and 413 for a body that is too large, 408 for one that is too slow,
+/// 503 if there is no room for it.
+///
+/// Failures to reserve, settle and cancel are always detailed.
+async fn answer(State((json, method)): State<(Arc<Json>, Method)>, request: Request) -> Response {
+    let started = Instant::now();
+    let (head, body) = request.into_parts();
+    let ends = head.extensions.get::<Peer>().map(|peer| peer.ends()).unwrap_or_default();
+    let trace = json.sampler.start_json(method.path(), &head.headers, &ends);
+    let ids = trace.ids();
+    let (may_settle, errors) = match method {
+        Method::ShouldRateLimit => (false, json.errors),
+        _ => (json.access.has_write_token(&head.headers), JsonErrors::Detailed),
+    };
+    let caller = Caller { method, may_settle, errors, trace };
+    let response = receive(&json, head.extensions.get(), caller, body).await;
+    json.stats.record(method, started.elapsed(), ids);
+    response
+}
+
+/// Receives the body, and has the thread decide it.
+async fn receive(
+    json: &Json,
+    connection: Option<&Arc<ConnectionHandle>>,
+    mut caller: Caller,
+    body: Body,
+) -> Response {
+    let errors = caller.errors;
+    let mut permit = json.budget.permit();
+    let read = budget::read(body, json.max_body, &mut permit);
+    let body = match tokio::time::timeout(json.timeout, read).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(status)) => {
+            caller.trace.end_http(status.as_u16());
+            return Failure::Body(status).respond(errors);
+        }
+        Err(_) => {
+            caller.trace.end_http(StatusCode::REQUEST_TIMEOUT.as_u16());
+            return Failure::Body(StatusCode::REQUEST_TIMEOUT).respond(errors);
+        }
+    };
+    if let Some(connection) = connection {
+        // The client is no longer waited for.
+        connection.set_busy(true);
+    }
+    let (reply, answered) = oneshot::channel();
+    let _ = json.jobs.send(Job { caller, body, permit, reply });
+    let Ok((response, guard)) = answered.await else { return Failure::Internal.respond(errors) };
+    guard.keep();
+    response
+}
+
+#[derive(Debug)]
+struct JsonWorker<S> {
+    rate_limit: RateLimit<S>,
+    deciding: Semaphore,
+    throttle: Throttle,
+}
+
+impl<S: Store> JsonWorker<S> {
+    async fn work(self: Arc<Self>, job: Job) {
+        let Job { mut caller, body, permit, reply } = job;
+        let name = caller.method.request();
+        let (message, reply) = if body.len() <= FREE_BYTES {
+            (json::decode_message(name, &body), reply)
+        } else {
+            // One body at a time; the budget bounds how many wait. Their clients may be gone.
+            let parse = move || match reply.is_closed() {
+                true => (Err("the client disconnected".to_owned()), reply),
+                false => (json::decode_message(name, &body), reply),
+            };
+            let Ok(parsed) = threads::run_blocking(parse).await else { return };
+            parsed
+        };
+        let mut holds = Holds::default();
+        let answer = match message {
+            Ok(message) => {
+                let mut deciding = pin!(self.decide(&caller, &message, permit, &mut holds));
+                poll_fn(|context| {
+                    let _entered = caller.trace.enter();
+                    deciding.as_mut().poll(context)
+                })
+                .await
+            }
+            Err(error) => Err(Failure::Invalid(error)),
+        };
+        let answer = answer.unwrap_or_else(|failure| {
+            let _entered = caller.trace.enter();
+            failure.log(caller.method.path());
+            failure.respond(caller.errors)
+        });
+        caller.trace.end_http(answer.status().as_u16());
+        // The client may have disconnected: then the guard releases what it holds.
+        let _ = reply.send((answer, HoldGuard::new(&self.rate_limit, holds)));
+    }
+
+    async fn decide(
+        &self,
+        caller: &Caller,
+        message: &[u8],
+        permit: BufferPermit,
+        holds: &mut Holds,
+    ) -> Result<Response, Failure> {
+        let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
+        let _permit = self.deciding.acquire_many(size).await.map_err(|_| Failure::Internal)?;
+        let (status, body) = match caller.method {
+            Method::ShouldRateLimit => self.should_rate_limit(caller, message).await?,
+            Method::Reserve => {
+                let response = self.budget::<pb::ReserveRequest>(caller, message, holds).await?;
+                (status(response.code() == ReserveCode::OverLimit), whole(&response))
+            }
+            Method::Settle => {
+                let response = self.budget::<pb::SettleRequest>(caller, message, holds).await?;
+                (StatusCode::OK, whole(&response))
+            }
+            Method::Cancel => {
+                let response = self.budget::<pb::CancelRequest>(caller, message, holds).await?;
+                (StatusCode::OK, whole(&response))
+            }
+        };
+        match body {
+            Ok(body) => send(status, body, permit),
+            Err(error) => {
+                if let Some(suppressed) = self.throttle.pass() {
+                    tracing::error!(%error, suppressed, "cannot encode a response as JSON");
+                }
+                Err(Failure::Internal)
+            }
+        }
+    }
+
+    async fn should_rate_limit(
+        &self,
+        caller: &Caller,
+        message: &[u8],
+    ) -> Result<(StatusCode, Result<Vec<u8>, String>), Failure> {
+        let view = self.rate_limit.decode(message);
+        let mut view = view.map_err(|error| Failure::Invalid(error.to_string()))?;
+        view.set_span(caller.trace.span());
+        let mut descriptors = Descriptors::new();
+        let (request, mut holds) = (view.request(&mut descriptors), Holds::default());
+        let decided = self.rate_limit.decide(request, None, &mut holds, encode_message).await;
+        let response = decided.map_err(Failure::Request)?;
+        let status = status(response.overall_code() == Code::OverLimit);
+        Ok((status, json::encode(&response)))
+    }
+
+    async fn budget<R: BudgetRequest>(
+        &self,
+        caller: &Caller,
+        message: &[u8],
+        holds: &mut Holds,
+    ) -> Result<R::Response, Failure> {
+        let request = R::decode(message).map_err(|error| Failure::Invalid(error.to_string()))?;
+        let Caller { may_settle, ref trace, .. } = *caller;
+        let call = BudgetCall { timeout: None, may_settle, span: trace.span().cloned() };
+        self.rate_limit.budget(&request, &call, holds).await.map_err(Failure::Request)
+    }
+}
+
+fn status(over_limit: bool) -> StatusCode {
+    if over_limit { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK }
+}
+
+fn whole<R: BudgetResponse>(response: &R) -> Result<Vec<u8>, String> {
+    json::encode_whole(R::NAME, response)
+}
+
+/// Returns a response that holds its permit until it is sent.
+fn send(status: StatusCode, body: Vec<u8>, permit: BufferPermit) -> Result<Response, Failure> {
+    let body = budget::response(body, permit);
+    let body = body.ok_or(Failure::Body(StatusCode::SERVICE_UNAVAILABLE))?;
+    Ok((status, [(CONTENT_TYPE, "application/json")], body).into_response())
 }

@@ -7,17 +7,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
 
-use crate::connections::ConnectionHandle;
+use crate::net::{ConnectionHandle, WriteDeadline};
 
 /// Fails a write if the client does not read everything within `timeout`, however steadily it reads
 /// a little.
 pub(super) struct WriteTimeout<T> {
     inner: T,
-    timeout: Duration,
-    /// Runs from the first write that is blocked until everything is written.
-    deadline: Option<Pin<Box<Sleep>>>,
+    deadline: WriteDeadline,
     handle: Arc<ConnectionHandle>,
 }
 
@@ -27,11 +24,12 @@ impl<T> WriteTimeout<T> {
         timeout: Duration,
         handle: Arc<ConnectionHandle>,
     ) -> WriteTimeout<T> {
-        WriteTimeout { inner, timeout, deadline: None, handle }
+        WriteTimeout { inner, deadline: WriteDeadline::new(timeout), handle }
     }
 
     fn clear_deadline(&mut self) {
-        if self.deadline.take().is_some() {
+        if self.deadline.is_running() {
+            self.deadline.clear();
             self.handle.set_stalled(false);
         }
     }
@@ -44,12 +42,10 @@ impl<T> WriteTimeout<T> {
         if written.is_ready() {
             return written;
         }
-        let timeout = self.timeout;
-        let deadline = self.deadline.get_or_insert_with(|| {
+        if !self.deadline.is_running() {
             self.handle.set_stalled(true);
-            Box::pin(sleep(timeout))
-        });
-        deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        }
+        self.deadline.poll_passed(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -100,9 +96,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::sleep;
 
     use super::*;
-    use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
+    use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 

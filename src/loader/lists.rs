@@ -130,12 +130,9 @@ impl Loader {
         let Some(present) = self.present.lock().take() else { return Ok(()) };
         let problems = self.new_problems();
         let loaded = match present {
-            Present::Files(files) => {
-                self.load_from(UpdateSource::PresentFiles, files, problems, Present::Files)
-            }
+            Present::Files(files) => self.load_from(UpdateSource::PresentFiles, files, problems),
             Present::Resources(resources) => {
-                let source = UpdateSource::PresentResources;
-                self.load_from(source, resources, problems, Present::Resources)
+                self.load_from(UpdateSource::PresentResources, resources, problems)
             }
         };
         loaded.map(drop)

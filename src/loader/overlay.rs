@@ -156,7 +156,8 @@ impl Loader {
                 let mut listed = error.problems.iter().filter(|problem| problem.is_error());
                 let (first, others) = (listed.next(), listed.count());
                 let errors = usize::from(first.is_some()) + others + error.omitted.errors;
-                let rejected = Rejected::new(message, first, errors, status.rejected.as_ref(), now);
+                let rejected =
+                    Rejected::new(message, first, errors, now).after(status.rejected.as_ref());
                 (status.rejected, status.last_error) = (Some(rejected), Some((now, problems)));
                 return;
             }

@@ -26,12 +26,11 @@ impl Rejected {
         self.text == other.text && place(self) == place(other)
     }
 
-    /// Notes the errors of a set after those of `before`. `message` says what the rejection means.
+    /// Notes the errors of a set that is rejected `now`. `message` says what the rejection means.
     pub(super) fn new(
         message: &str,
         first: Option<&Problem>,
         errors: usize,
-        before: Option<&Rejected>,
         now: SystemTime,
     ) -> Rejected {
         let position = first.and_then(|first| first.position);
@@ -44,7 +43,12 @@ impl Rejected {
             line: position.and_then(Position::line),
             column: position.and_then(Position::column),
             errors,
-            since: before.map_or(now, |before| before.since),
+            since: now,
         }
+    }
+
+    /// Notes that none have been valid since those of `before`.
+    pub(super) fn after(self, before: Option<&Rejected>) -> Rejected {
+        Rejected { since: before.map_or(self.since, |before| before.since), ..self }
     }
 }

@@ -25,7 +25,7 @@ use super::Resp;
 use super::parser::{Parser, ProtocolError, RespRequest};
 use super::reply::Replies;
 use super::session::{After, Session};
-use crate::connections::{ConnectionBudget, ConnectionHandle, Reservation};
+use crate::net::{ConnectionBudget, ConnectionHandle, Reservation};
 use weir_store::{States, Store};
 
 /// Bytes that are read at a time.
@@ -91,7 +91,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         handle: &'a ConnectionHandle,
         peer: Option<SocketAddr>,
     ) -> Connection<'a, S, Stream> {
-        let session = Session::new(resp.next_id(), &resp.password);
+        let session = Session::new(resp.next_id(), resp.password.as_ref());
         let budget = ConnectionBudget::new(&resp.budget);
         Connection {
             resp,
@@ -250,7 +250,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         let words = request.arguments.iter().map(|range| input.get(range.clone()));
         let words: SmallVec<[&[u8]; 16]> = words.map(Option::unwrap_or_default).collect();
         let before = self.replies.len();
-        let after = self.session.answer(&words, &self.resp.password, &mut self.replies);
+        let after = self.session.answer(&words, self.resp.password.as_ref(), &mut self.replies);
         let (mut may_wait, mut runs_alone) = (!matches!(after, After::Close | After::Http), false);
         match after {
             // A store may turn immediate while earlier requests still wait for it.

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::Password;
 use super::commands::Command;
 use super::parser::read_integer;
 use super::reply::{Replies, Version};
-use crate::version;
+use crate::VERSION;
+use crate::token_file::TokenFile;
 
 /// The state of one connection: its name, and whether it has sent the password.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ const MAX_ECHOED_BYTES: usize = 128;
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 impl Session {
-    pub fn new(id: u64, password: &Password) -> Session {
-        Session { id, name: Vec::new(), is_authenticated: !password.is_needed() }
+    pub fn new(id: u64, password: Option<&TokenFile>) -> Session {
+        Session { id, name: Vec::new(), is_authenticated: password.is_none() }
     }
 
     pub fn is_authenticated(&self) -> bool {
@@ -50,7 +50,12 @@ impl Session {
     }
 
     /// Returns what to do about a request: `replies` has the reply, unless it takes the store.
-    pub fn answer(&mut self, words: &[&[u8]], password: &Password, replies: &mut Replies) -> After {
+    pub fn answer(
+        &mut self,
+        words: &[&[u8]],
+        password: Option<&TokenFile>,
+        replies: &mut Replies,
+    ) -> After {
         // An empty request gets no reply.
         let [given_name, arguments @ ..] = words else { return After::Continue };
         let mut upper = [0; MAX_COMMAND_BYTES];
@@ -97,10 +102,10 @@ impl Session {
         &mut self,
         user: Option<&[u8]>,
         given: &[u8],
-        password: &Password,
+        password: Option<&TokenFile>,
         replies: &mut Replies,
     ) -> After {
-        if user.is_none() && !password.is_needed() {
+        if user.is_none() && password.is_none() {
             replies.error(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
@@ -116,14 +121,19 @@ impl Session {
     }
 
     /// Returns whether a user name and a password are right.
-    fn authenticate(&mut self, user: &[u8], given: &[u8], password: &Password) -> bool {
-        let is_right = user == b"default" && password.matches(given);
+    fn authenticate(&mut self, user: &[u8], given: &[u8], password: Option<&TokenFile>) -> bool {
+        let is_right = user == b"default" && password.is_none_or(|file| file.has(given));
         self.is_authenticated |= is_right;
         is_right
     }
 
     /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`.
-    fn hello(&mut self, arguments: &[&[u8]], password: &Password, replies: &mut Replies) -> After {
+    fn hello(
+        &mut self,
+        arguments: &[&[u8]],
+        password: Option<&TokenFile>,
+        replies: &mut Replies,
+    ) -> After {
         match self.read_hello(arguments, password, replies.version) {
             Ok(version) => {
                 replies.version = version;
@@ -141,7 +151,7 @@ impl Session {
     fn read_hello(
         &mut self,
         arguments: &[&[u8]],
-        password: &Password,
+        password: Option<&TokenFile>,
         version: Version,
     ) -> Result<Version, &'static str> {
         let (version, mut rest) = match arguments {
@@ -184,7 +194,7 @@ impl Session {
     /// Replies to `HELLO`.
     fn introduce(&self, replies: &mut Replies) {
         replies.map(7);
-        for (key, value) in [("server", "weir"), ("version", version::VERSION)] {
+        for (key, value) in [("server", "weir"), ("version", VERSION)] {
             replies.bulk(key.as_bytes());
             replies.bulk(value.as_bytes());
         }
@@ -266,7 +276,7 @@ fn info() -> String {
     format!(
         "# Server\r\nserver_name:weir\r\nweir_version:{}\r\nredis_mode:standalone\r\nprocess_id:{}\r\n\
          # Replication\r\nrole:master\r\n# Cluster\r\ncluster_enabled:0\r\n",
-        version::VERSION,
+        VERSION,
         std::process::id(),
     )
 }

@@ -1,6 +1,5 @@
 //! The formats of settings: how each is written, and the Rust type it is read as.
 
-mod choice;
 mod list;
 mod number;
 
@@ -8,10 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use config::{Value, ValueKind};
+use percent_encoding::percent_decode_str;
 
-pub use choice::Choice;
 pub use number::{Bytes, Int, Ratio};
 use weir_common::duration::{MAX_DURATION, read_duration};
+use weir_common::number::SIZE_EXPECTED;
 
 /// How a setting is written. Plain types such as `bool` and `Duration` are formats of themselves.
 pub trait Format {
@@ -71,7 +71,7 @@ impl FormatKind {
             FormatKind::AutoOrDuration => {
                 format!("auto, or a duration such as 8ms, 30s or 1h30m, up to {MAX_DURATION}")
             }
-            FormatKind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
+            FormatKind::Bytes => SIZE_EXPECTED.into(),
             FormatKind::Address => {
                 "host:port, such as 127.0.0.1:8081, [::1]:8081, or :8081 for all addresses".into()
             }
@@ -201,9 +201,41 @@ pub(super) fn written(value: &Value) -> String {
     text(value).unwrap_or_else(|| value.to_string())
 }
 
+/// A type with a word for each of its values, in any letter case.
+pub trait Choice: Copy + PartialEq + 'static {
+    const CHOICES: &'static [(&'static str, Self)];
+
+    /// Returns the word for this value.
+    fn word(self) -> &'static str {
+        let choice = Self::CHOICES.iter().find(|(_, value)| *value == self);
+        choice.map_or("", |(word, _)| word)
+    }
+}
+
+impl<T: Choice> Format for T {
+    type Value = T;
+    const KIND: FormatKind =
+        FormatKind::Choice(|| T::CHOICES.iter().map(|(word, _)| *word).collect());
+
+    fn parse(text: &str) -> Option<T> {
+        let choice = T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+        choice.map(|(_, value)| *value)
+    }
+}
+
+/// Decodes a percent-encoded text; `None` if a `%` is not followed by two hexadecimal digits.
+pub(super) fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let is_escape = |(at, _)| {
+        let digits = text.as_bytes().get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    text.match_indices('%').all(is_escape).then(|| percent_decode_str(text).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::table::StoreKind;
 
     #[test]
     fn durations_may_be_auto() {
@@ -222,6 +254,23 @@ mod tests {
         }
         for bad in ["8081", ":::80", "host:99999", "host:", ":", ":x"] {
             assert!(Address::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn words_are_read_in_any_letter_case() {
+        assert_eq!(StoreKind::parse("Redis"), Some(StoreKind::Redis));
+        assert_eq!(StoreKind::parse("disks"), None);
+        assert_eq!(StoreKind::Memory.word(), "memory");
+    }
+
+    #[test]
+    fn only_whole_escapes_are_decoded() {
+        let decoded = |text| percent_decoded(text).map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(decoded("a%20b%c3%A4%25"), Some("a b\u{e4}%".to_owned()));
+        assert_eq!(decoded("%2541"), Some("%41".to_owned()));
+        for bad in ["%", "%4", "a%zz", "%+9", "% 9", "%%41", "%\u{e4}"] {
+            assert_eq!(decoded(bad), None, "{bad}");
         }
     }
 }

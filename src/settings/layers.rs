@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use config::builder::DefaultState;
 use config::{Config, ConfigBuilder, Map, Source, Value, ValueKind};
 
-use super::error::SettingError;
 use super::format::text;
 use super::reader::SettingReader;
-use super::setting::DEFAULT_ORIGIN;
+use super::setting::{DEFAULT_ORIGIN, SettingError};
 use super::table::{self, SETTINGS, below};
 use super::{Inputs, reference};
 

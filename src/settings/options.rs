@@ -11,9 +11,10 @@ use crate::grpc;
 use crate::http;
 use crate::resp;
 use crate::service;
-use crate::service::{HeaderNames, Permissions, Protocol};
+use crate::service::{Permissions, Protocol};
 use crate::trace::Sampler;
 use crate::xds;
+use weir_api::headers::{HeaderNames, HeaderOptions};
 use weir_limiter::controls;
 use weir_limiter::top;
 use weir_rules::Lists;
@@ -130,13 +131,18 @@ impl Settings {
         })
     }
 
+    /// Returns the timeout of clients.
+    pub fn client_timeout(&self) -> Duration {
+        timeout(*self.clients.timeout)
+    }
+
     pub fn grpc_limits(&self) -> grpc::Limits {
         let grpc = &self.grpc;
         grpc::Limits {
             max_message: *grpc.max_message,
             max_streams: *grpc.max_streams,
             max_buffered: *self.clients.max_buffered,
-            timeout: timeout(*self.clients.timeout),
+            timeout: self.client_timeout(),
             max_age: timeout(*grpc.max_connection_age),
             max_age_grace: timeout(*grpc.max_connection_age_grace),
         }
@@ -154,7 +160,7 @@ impl Settings {
     pub fn http_limits(&self) -> http::Limits {
         http::Limits {
             max_connections: *self.http.max_connections,
-            timeout: timeout(*self.clients.timeout),
+            timeout: self.client_timeout(),
             max_body: *self.grpc.max_message,
             max_buffered: *self.clients.max_buffered,
         }
@@ -163,7 +169,7 @@ impl Settings {
     /// Returns the limits of the listener for Redis clients.
     pub fn resp_limits(&self) -> resp::Limits {
         resp::Limits {
-            timeout: timeout(*self.clients.timeout),
+            timeout: self.client_timeout(),
             max_request: resp::MAX_REQUEST_BYTES,
             // The largest request has room, whatever the setting.
             max_buffered: (*self.clients.max_buffered).max(resp::MIN_BUFFERED_BYTES),
@@ -180,13 +186,15 @@ impl Settings {
             Protocol::Resp => (true, *self.resp.allow_negative_hits),
         };
         service::Options {
-            headers: response.headers.then(|| HeaderNames {
-                limit: response.limit_header.to_string(),
-                remaining: response.remaining_header.to_string(),
-                reset: response.reset_header.to_string(),
-            }),
-            retry_after: *response.retry_after,
-            ratelimit_fields: *response.ratelimit_fields,
+            headers: HeaderOptions {
+                names: response.headers.then(|| HeaderNames {
+                    limit: response.limit_header.to_string(),
+                    remaining: response.remaining_header.to_string(),
+                    reset: response.reset_header.to_string(),
+                }),
+                retry_after: *response.retry_after,
+                ratelimit_fields: *response.ratelimit_fields,
+            },
             dynamic_metadata: *response.dynamic_metadata,
             budget: *self.store.budget,
             permissions: Permissions { protocol, allow_overrides, allow_negative_hits },

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-use super::percent::percent_decoded;
+use super::format::percent_decoded;
 use super::setting::Resolved;
 use super::table::{OtlpProtocol, TracingSettings};
 use super::{SettingError, Settings};

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use config::Value;
 
-use super::error::SettingError;
 use super::format::{Format, written};
-use super::setting::{DEFAULT_ORIGIN, Resolved, Setting};
+use super::setting::{DEFAULT_ORIGIN, Resolved, Setting, SettingError};
 use weir_rules::truncate;
 
 /// The longest value in an error.

@@ -3,7 +3,6 @@
 mod servers;
 #[cfg(test)]
 mod tests;
-mod tls;
 mod url;
 
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Masks secrets in logs, errors and `--print-settings`.
 
-use weir_common::secret_path::shown_path;
-use weir_common::secret_url::{MASK, without_any_login, without_login};
+use weir_common::secret::shown_path;
+use weir_common::secret::{MASK, without_any_login, without_login};
 
 /// Returns the text of a setting that holds no secret itself, or of a part of one: URLs and addresses lose
 /// their logins and options, metadata its values. A secret in place of the path of its file is masked.

@@ -1,11 +1,10 @@
-//! A declared setting, and the value that it has.
+//! A declared setting, the value that it has, and the error in it.
 
 use std::fmt;
 use std::ops::Deref;
 
 use config::Value;
 
-use super::error::SettingError;
 use super::format::{Format, FormatKind};
 use super::secret;
 
@@ -110,4 +109,30 @@ pub struct SettingEntry<'a> {
     /// The value as it may be shown: without secrets.
     pub shown: &'a str,
     pub origin: &'a str,
+}
+
+/// An error in the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingError {
+    /// The file, variable or flag at fault.
+    pub origin: String,
+    pub message: String,
+    /// What to write instead.
+    pub help: String,
+}
+
+impl SettingError {
+    pub(super) fn new(
+        origin: impl Into<String>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> SettingError {
+        SettingError { origin: origin.into(), message: message.into(), help: help.into() }
+    }
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.origin, self.message, self.help)
+    }
 }

@@ -5,39 +5,30 @@
 //! entry in `docs/settings.md` and in `weir settings`. To add a setting, add a field.
 
 mod listeners;
-mod log;
-mod metrics;
-mod operators;
 mod process;
 mod redis;
-mod response;
 mod rules;
 mod store;
+mod telemetry;
 mod tls;
-mod tracing;
 
 use std::sync::LazyLock;
 
-use super::error::SettingError;
+use super::format::FormatKind;
 use super::reader::SettingReader;
-use super::setting::{Setting, SettingEntry};
+use super::setting::{Setting, SettingEntry, SettingError};
 pub use listeners::DebugSettings;
-use listeners::{ClientsSettings, GrpcSettings, HttpSettings, RespSettings};
-use log::LogSettings;
-use metrics::MetricsSettings;
-pub use metrics::StatsdProtocol;
-use operators::{ControlsSettings, TopSettings};
+use listeners::{ClientsSettings, GrpcSettings, HttpSettings, RespSettings, ResponseSettings};
 pub use process::DrainSettings;
-use process::{HealthSettings, RuntimeSettings};
+use process::{ControlsSettings, HealthSettings, RuntimeSettings, TopSettings};
 pub use redis::{RedisTlsSettings, SentinelSettings, ServerSettings, TopologyKind};
-use response::ResponseSettings;
 use rules::RulesSettings;
 pub use rules::RulesSource;
 pub use store::StoreKind;
 use store::StoreSettings;
+use telemetry::{LogSettings, MetricsSettings, OtlpSettings};
+pub use telemetry::{OtlpProtocol, StatsdProtocol, TracingSettings};
 pub use tls::{ClientFileSettings, TlsSettings};
-use tracing::OtlpSettings;
-pub use tracing::{OtlpProtocol, TracingSettings};
 use weir_common::suggest::nearest;
 use weir_telemetry::statsd::Mogrifier;
 
@@ -212,4 +203,71 @@ pub fn unknown(name: &str, origin: &str) -> SettingError {
         None => "remove it; `weir settings` lists all settings".to_owned(),
     };
     SettingError::new(origin, format!("there is no setting {name:?}"), help)
+}
+
+/// The head of the settings file that `weir settings` prints.
+const EXAMPLE_HEAD: &str = "\
+# Every setting of weir, at its default. Keep the settings that you change and delete the rest, so
+# that you get the defaults of later versions. In the environment a.b is WEIR__A__B.
+";
+
+/// Returns a settings file with every setting at its default, as TOML.
+pub fn example() -> String {
+    let mut file = EXAMPLE_HEAD.to_owned();
+    let mut group = "";
+    for setting in SETTINGS.iter() {
+        let (own_group, name) = setting.name.rsplit_once('.').unwrap_or(("", setting.name));
+        if own_group != group {
+            file.push_str(&format!("\n[{own_group}]\n"));
+            group = own_group;
+        }
+        file.push_str(&format!("# {}\n", setting.doc));
+        if let FormatKind::Choice(words) = setting.kind {
+            file.push_str(&format!("# One of {}.\n", words().join(", ")));
+        }
+        file.push_str(&format!("{name} = {}\n", value(setting)));
+    }
+    file
+}
+
+/// Returns a setting's default as TOML.
+fn value(setting: &Setting) -> String {
+    match setting.kind {
+        FormatKind::Bool | FormatKind::Int(..) | FormatKind::Ratio => setting.default.to_owned(),
+        FormatKind::List if setting.default.is_empty() => "[]".to_owned(),
+        _ => format!("{:?}", setting.default),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Inputs, Settings};
+
+    #[test]
+    fn the_example_loads_and_has_the_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("weir.toml");
+        std::fs::write(&file, example()).unwrap();
+        let inputs = Inputs { file: Some(file.clone()), ..Inputs::default() };
+        let (example, defaults) =
+            (Settings::load(&inputs).unwrap(), Settings::load(&Inputs::default()).unwrap());
+        for (entry, default) in example.list().into_iter().zip(defaults.list()) {
+            let name = entry.setting.name;
+            let start = format!("{}:", file.display());
+            assert!(entry.origin.starts_with(&start), "{name}: {}", entry.origin);
+            assert_eq!(entry.shown.replace('_', ""), default.shown.replace('_', ""), "{name}");
+        }
+        assert!(example.rule_files().is_none());
+    }
+
+    #[test]
+    fn a_group_has_one_table() {
+        let toml = example();
+        let mut tables: Vec<_> = toml.lines().filter(|line| line.starts_with('[')).collect();
+        let all = tables.len();
+        tables.sort_unstable();
+        tables.dedup();
+        assert_eq!(tables.len(), all);
+    }
 }

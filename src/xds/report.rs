@@ -7,10 +7,32 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::Options;
-use super::metrics::XdsMetrics;
 use crate::loader::Loader;
+use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
 use weir_common::throttle::Throttle;
 use weir_telemetry::metrics::Metrics;
+
+/// The metrics of a management server.
+#[derive(Clone, Debug, Default)]
+pub struct XdsMetrics {
+    pub connected: Gauge,
+    pub stream_failures: Counter,
+}
+
+const XDS_CONNECTED: MetricFamily =
+    MetricFamily::gauge("xds_connected", "Open streams from the management server (0 or 1)", &[]);
+const XDS_STREAM_FAILURES: MetricFamily = MetricFamily::counter(
+    "xds_stream_failures",
+    "Streams from the management server that failed or ended",
+    &[],
+);
+
+impl MetricSource for XdsMetrics {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.gauge(XDS_CONNECTED, self.connected.get() as f64);
+        sink.counter(XDS_STREAM_FAILURES, self.stream_failures.get());
+    }
+}
 
 /// The maximum number of failure reasons that are throttled separately.
 const MAX_KINDS: usize = 8;

@@ -6,9 +6,9 @@ use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::Endpoint;
 
 use super::{Options, Tls};
-use crate::grpc_client::{self, TlsError};
-use weir_common::causes::with_causes;
-use weir_common::setup_error::SetupError;
+use weir_api::grpc_client::{self, TlsError};
+use weir_common::error::SetupError;
+use weir_common::error::with_causes;
 
 /// The timeout of connecting, with TLS.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
+use crate::error::SetupError;
 use crate::file_reads::FileReads;
-use crate::setup_error::SetupError;
 use crate::threads;
 use crate::throttle::Throttle;
 pub use connect::{ClientTls, ClientTlsError};

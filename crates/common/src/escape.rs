@@ -1,8 +1,10 @@
 //! Escapes characters that could forge or hide text on a terminal or in a log: control characters,
-//! line separators and overrides of the writing direction.
+//! line separators and overrides of the writing direction. And whether a terminal shows colors.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt::{self, Write};
+use std::io::IsTerminal;
 
 /// Returns `text` as one line, with such characters as `\n`, `\r`, `\t` or `\u001b`.
 ///
@@ -62,6 +64,17 @@ fn is_escaped(c: char) -> bool {
             | '\u{2066}'..='\u{2069}')
 }
 
+/// Whether to print colors: on a terminal that has them, unless `NO_COLOR` is set to anything. See
+/// <https://no-color.org>.
+pub fn has_colors(stream: &impl IsTerminal) -> bool {
+    let variable = |name| std::env::var_os(name);
+    may_color(stream.is_terminal(), variable("NO_COLOR").as_deref(), variable("TERM").as_deref())
+}
+
+fn may_color(is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -93,5 +106,15 @@ mod tests {
             let read = |text: &str| serde_json::from_str::<String>(text).unwrap();
             prop_assert_eq!(read(&json), read(&text));
         }
+    }
+
+    #[test]
+    fn colors_are_for_terminals_and_no_color_disables_them() {
+        let [empty, one, xterm, dumb] = ["", "1", "xterm", "dumb"].map(OsStr::new);
+        assert!(may_color(true, None, None));
+        assert!(may_color(true, Some(empty), Some(xterm)));
+        assert!(!may_color(true, Some(one), None));
+        assert!(!may_color(true, None, Some(dumb)));
+        assert!(!may_color(false, None, None));
     }
 }

@@ -13,10 +13,10 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 
 use self::connection::Connection;
-pub use self::connection::{Stream, connect};
+pub use self::connection::{Stream, connect, resolve};
 pub use self::target::Target;
-use crate::causes::with_causes;
 use crate::client_tls::ClientCertificates;
+use crate::error::with_causes;
 
 /// The body of a request.
 pub type Body = Full<Bytes>;

@@ -6,13 +6,13 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod bounded_work;
-pub mod causes;
 #[cfg(feature = "tls")]
 pub mod client_tls;
 pub mod clock;
 pub mod descriptor;
 pub mod duration;
 pub mod entry;
+pub mod error;
 pub mod escape;
 pub mod failure;
 pub mod file_reads;
@@ -24,14 +24,9 @@ pub mod network;
 pub mod number;
 pub mod random;
 pub mod regular;
-#[cfg(feature = "http-client")]
-pub mod resolve;
-pub mod secret_path;
-pub mod secret_url;
+pub mod secret;
 pub mod settled_files;
-pub mod setup_error;
 pub mod spans;
 pub mod suggest;
-pub mod terminal;
 pub mod threads;
 pub mod throttle;

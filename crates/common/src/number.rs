@@ -1,4 +1,4 @@
-//! Whole numbers as arguments.
+//! Whole numbers and sizes as arguments.
 
 use std::ops::RangeInclusive;
 
@@ -25,6 +25,31 @@ pub fn count() -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync +
     whole(0..=u64::MAX)
 }
 
+/// What to write for a size.
+pub const SIZE_EXPECTED: &str = "a size such as 64KiB, 1MiB, or a number of bytes";
+
+/// Parses a size, as [`read_size`] does. Its error names what to write.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    read_size(text).ok_or_else(|| format!("write {SIZE_EXPECTED}"))
+}
+
+/// Reads `64MiB`, `1MB`, or a number of bytes.
+pub fn read_size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +64,14 @@ mod tests {
         }
         assert_eq!(whole_u32()("4294967295"), Ok(u32::MAX));
         assert!(whole_u32()("4294967296").unwrap_err().ends_with("from 0 to 4294967295"));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("64MiB"), Ok(64 << 20));
+        assert_eq!(parse_size("100"), Ok(100));
+        assert_eq!(read_size("1.5MiB"), None);
+        let error = parse_size("64 parsecs").unwrap_err();
+        assert_eq!(error, "write a size such as 64KiB, 1MiB, or a number of bytes");
     }
 }

@@ -25,6 +25,11 @@ impl TraceIds {
     pub fn span_id(&self) -> String {
         format!("{:016x}", self.span)
     }
+
+    /// Returns the names and the values of the ids in a log line.
+    pub fn fields(&self) -> [(&'static str, String); 2] {
+        [("trace_id", self.trace_id()), ("span_id", self.span_id())]
+    }
 }
 
 thread_local! {

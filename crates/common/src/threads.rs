@@ -12,7 +12,9 @@ use std::sync::mpsc::sync_channel;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-pub use self::blocking::{check_room, run_blocking, run_blocking_or_return, run_for_client};
+pub use self::blocking::{
+    check_room, repeat_blocking, run_blocking, run_blocking_or_return, run_for_client,
+};
 pub use self::failures::Failures;
 
 /// Concurrent blocking tasks per thread; more are queued.

@@ -3,7 +3,6 @@
 mod format;
 mod json;
 mod levels;
-mod metrics;
 mod queue;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -18,11 +17,10 @@ use tracing_subscriber::{Layer, Registry, registry};
 
 use self::json::Names;
 pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
-pub use self::metrics::LogMetrics;
 pub use self::queue::Queue;
-use weir_common::escape::escape;
+use weir_common::escape::{escape, has_colors};
+use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
 use weir_common::spans::TARGET;
-use weir_common::terminal::has_colors;
 use weir_common::threads::Failures;
 
 /// The maximum size of the queue: about 10 000 lines.
@@ -48,6 +46,24 @@ pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 pub struct Log {
     queue: Queue,
     levels: ActiveLevels,
+}
+
+/// The metrics of the log.
+#[derive(Debug, Default)]
+pub struct LogMetrics {
+    dropped: Counter,
+}
+
+const LOG_LINES_DROPPED: MetricFamily = MetricFamily::counter(
+    "log_lines_dropped",
+    "Log lines dropped because standard error was not read in time",
+    &[],
+);
+
+impl MetricSource for LogMetrics {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(LOG_LINES_DROPPED, self.dropped.get());
+    }
 }
 
 /// Starts logging, and installs a panic hook. Call it once. `spans` records spans, whatever is logged.

@@ -30,11 +30,11 @@ use tracing_subscriber::filter::{FilterFn, LevelFilter};
 use self::send::BatchSender;
 use super::log::SpanLayer;
 use weir_common::client_tls::ClientCertificates;
+use weir_common::error::SetupError;
 use weir_common::http_client::Target;
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
 use weir_common::random::random_bytes;
-use weir_common::secret_url::SecretUrl;
-use weir_common::setup_error::SetupError;
+use weir_common::secret::SecretUrl;
 use weir_common::spans::TARGET;
 use weir_common::threads::{self, Failures};
 

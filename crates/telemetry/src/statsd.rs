@@ -7,7 +7,6 @@
 mod mogrifier;
 mod report;
 mod send;
-mod totals;
 
 use std::io;
 use std::sync::Arc;
@@ -18,9 +17,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::reference::{self, ReferenceSink};
 pub use mogrifier::{Mogrifier, MogrifierError};
-use report::Report;
+use report::{Report, Totals};
 use send::Sender;
-use totals::Totals;
 use weir_common::metrics::MetricSink;
 use weir_common::threads::{self, Failures};
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use config::ValueKind;
 
-use crate::cli::environment;
 use crate::settings::Inputs;
 use crate::settings::table::SETTINGS;
+use weir_tools::environment;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,13 +6,12 @@ use h2::client::{self, SendRequest};
 use h2::{RecvStream, SendStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tonic::service::Routes;
 
 use super::*;
-use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
 use crate::grpc::Grpc;
 use crate::grpc::{Limits, ReadScheduler, SHOULD_RATE_LIMIT};
+use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
 use crate::service::{Options, RateLimit, Rules};
 use crate::trace::Ends;
 use weir_common::clock::SystemClock;
@@ -64,7 +63,8 @@ fn serve(timeout: Duration) -> (DuplexStream, Instant, watch::Sender<bool>) {
     let handle = Connections::new(limits, ConnectionCounts::default()).register();
     let opened = Instant::now();
     tokio::spawn(async move {
-        grpc.serve(there, &handle, Ends::default(), closed, &ReadScheduler::default()).await;
+        let io = ReadScheduler::default().throttle(there);
+        grpc.serve(io, &handle, Ends::default(), closed).await;
     });
     (here, opened, close)
 }
@@ -157,4 +157,12 @@ async fn a_stop_replaces_the_grace() {
     // With the timeout unlimited, a drained connection waits for its calls.
     tokio::time::sleep(GRACE * 2).await;
     assert!(!client.driver.is_finished());
+}
+
+#[test]
+fn the_maximum_age_has_a_jitter_of_ten_percent() {
+    let age = |random| jittered(Duration::from_secs(100), random);
+    assert_eq!(age(0.0), Some(Duration::from_secs(90)));
+    assert_eq!(age(0.5), Some(Duration::from_secs(100)));
+    assert_eq!(jittered(Duration::MAX, 0.0), None);
 }

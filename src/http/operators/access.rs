@@ -22,16 +22,15 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method, StatusCode};
-use tokio::time::{MissedTickBehavior, interval};
 
 use self::tokens::{TokenKind, Tokens};
 use super::change_log::ChangeLog;
 use super::error::{ApiError, shortened};
 use super::query::parameters;
-use super::v1::messages::AdviceKind;
-use crate::http::serve::Peer;
-use weir_common::setup_error::SetupError;
-use weir_common::threads::run_blocking;
+use crate::http::Peer;
+use weir_api::messages::AdviceKind;
+use weir_common::error::SetupError;
+use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
 
 /// How often the token files are read. Polling finds every kind of change, also of links (as Kubernetes
@@ -89,13 +88,9 @@ impl Access {
 
     /// Reads the token files again when they change. Ends only if there are none.
     pub async fn follow(self: Arc<Self>) {
-        let mut ticks = interval(POLL_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !self.tokens.is_empty() {
-            ticks.tick().await;
-            let access = self.clone();
-            // A file system may not respond. After a failure, the next tick tries again.
-            let _ = run_blocking(move || access.tokens.poll()).await;
+        if !self.tokens.is_empty() {
+            // A file system may not respond.
+            repeat_blocking(POLL_INTERVAL, move || self.tokens.poll(), || ()).await;
         }
     }
 
@@ -170,10 +165,23 @@ impl Access {
     }
 }
 
+/// A change by an operator.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OperatorChange<'a> {
+    /// Who made it, as the client says; empty if it does not.
+    pub by: &'a str,
+    /// What was done, such as `put control`.
+    pub action: &'a str,
+    /// What was changed, in words.
+    pub subject: &'a str,
+    /// The subject with hashes in place of secret values.
+    pub shown: &'a str,
+}
+
 impl Caller {
-    /// Logs a change, and adds it to the log of changes, where secret values are hashed: with `shown` in place of
-    /// `subject`. `by` is who the caller says it is.
-    pub fn audit(&self, log: &ChangeLog, by: &str, action: &str, subject: &str, shown: &str) {
+    /// Logs a change, and adds it to the log of changes.
+    pub fn audit(&self, log: &ChangeLog, change: &OperatorChange<'_>) {
+        let OperatorChange { by, action, subject, shown } = *change;
         let short = |text: &str| shortened(text, MAX_AUDIT_CHARS);
         let (who, subject) = (short(if by.is_empty() { self.name } else { by }), short(subject));
         let from = self.peer.to_string();

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use self::recent::Recent;
-use super::v1::messages::AuditRecord;
+use weir_api::messages::AuditRecord;
 use weir_limit::Micros;
 use weir_limiter::controls::ControlClock;
 

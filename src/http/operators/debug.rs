@@ -1,7 +1,6 @@
 //! The debug pages: what runs, by which rules, in which state.
 
 mod log_level;
-mod status;
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -12,18 +11,21 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use serde_json::{Value, json};
 
 use super::access::Access;
 use super::change_log::ChangeLog;
 use super::index;
+use super::problems::{ProblemSources, problems};
 use super::store_state::StoreState;
 use crate::health::Health;
 use crate::http::metrics::{self, MetricsPages};
 use crate::http::page::{self, Page};
 use crate::http::probes::probes;
 use crate::loader::Loader;
+use crate::net::tls::Identities;
 use crate::service::Rules;
-use crate::tls::Identities;
+use crate::{COMMIT, VERSION};
 use weir_limiter::controls::Controls;
 use weir_rules::{RuleSet, YAML_HEADER};
 use weir_telemetry::log::ActiveLevels;
@@ -76,7 +78,8 @@ pub fn debug(pages: DebugPages, v1: Router) -> Router {
     let pages = Arc::new(pages);
     let rlconfig = rules_page(pages.rules.clone(), TEXT, |rules| rules.dump(), "");
     let rules = rules_json(pages.rules.clone());
-    let status = status::page(&pages);
+    let of_status = pages.clone();
+    let status = Page::new(JSON, move || format!("{:#}\n", status(&of_status)));
     Router::new()
         .route("/log_level", get(log_level::show).put(log_level::change).with_state(pages.clone()))
         .route("/metrics", get(metrics::answer).with_state(pages.metrics.clone()))
@@ -115,4 +118,26 @@ pub(super) fn rules_page(
     Page::new(content_type, move || {
         rules.load_full().map_or_else(|| without.to_owned(), |rules| show(&rules))
     })
+}
+
+/// Adds the state of the process and the store to that of the rules.
+fn status(pages: &DebugPages) -> Value {
+    let mut status = pages.loader.status();
+    let reasons = pages.health.reasons();
+    status["version"] = VERSION.into();
+    status["commit"] = COMMIT.into();
+    status["uptime_seconds"] = pages.started.elapsed().as_secs().into();
+    status["not_serving_because"] = reasons.iter().map(ToString::to_string).collect();
+    let store = (pages.store)();
+    let DebugPages { loader, controls, identities, .. } = pages;
+    let sources = ProblemSources { loader, controls, identities, store: &store };
+    status["problems"] = json!(problems(&sources));
+    status["store"] = store.to_json();
+    status["controls"] = json!({
+        "share_error": pages.controls.share_error().map(|error| error.to_string()),
+        "missing": pages.controls.damaged_files().count(),
+    });
+    status["tls"] = pages.identities.to_json();
+    status["log_level"] = pages.log_levels.as_ref().map(|it| it.get().to_string()).into();
+    status
 }

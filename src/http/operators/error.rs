@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 
-use super::v1::messages::{AdviceKind, ErrorAnswer};
+use weir_api::messages::{AdviceKind, ErrorAnswer};
 
 /// Why a request is invalid, not allowed or failed, and what to do instead: `{"error":"…","help":"…"}`, some with a
 /// `kind`.

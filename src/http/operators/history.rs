@@ -7,13 +7,12 @@
 //! **Bounded.** [`MAX_BYTES`], whatever is counted: the rings have a fixed size, and a rule that becomes busy
 //! takes the slot of one that is not.
 //!
-//! - `ring`: the steps of one length; `quantile`: what is shown of durations
+//! - `ring`: the steps of one length, and what is shown of durations
 //! - `busy`: which rules have series
 //! - `recorder`: the thread; `observer`: what it compares
 
 mod busy;
 mod observer;
-mod quantile;
 mod recorder;
 mod ring;
 #[cfg(test)]
@@ -28,7 +27,7 @@ use parking_lot::Mutex;
 
 use self::busy::{BusyRules, Counters};
 use self::ring::{ALL, Cell, Ring, grown};
-use super::v1::messages::{HistoryAnswer, HistoryRule, HistorySeries};
+use weir_api::messages::{HistoryAnswer, HistoryRule, HistorySeries};
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
 

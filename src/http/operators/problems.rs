@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::store_state::StoreState;
 use crate::loader::{Loader, Rejected};
-use crate::tls::{CertificateProblem, CertificateTime, Identities};
+use crate::net::tls::{CertificateProblem, CertificateTime, Identities};
 use weir_common::settled_files::Unsettled;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::controls::Controls;

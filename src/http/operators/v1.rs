@@ -3,9 +3,7 @@
 //! Every answer is JSON, except rule files, and every error is `{"error":"…","help":"…"}`.
 
 mod controls;
-mod explain;
 mod history;
-pub mod messages;
 mod names;
 mod rules;
 mod state;
@@ -108,7 +106,7 @@ pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
             get(controls::show::<S>).put(controls::write::<S>).delete(controls::delete::<S>),
         )
         .route("/count", get(state::count::<S>))
-        .route("/explain", get(explain::show::<S>))
+        .route("/explain", get(state::explain::<S>))
         .route("/history", get(history::show::<S>))
         .route("/openapi.json", get(openapi))
         .route("/rules", get(rules::list::<S>))

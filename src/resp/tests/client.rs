@@ -7,9 +7,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
-use crate::resp::{Limits, Password, Resp, RespStats};
+use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
+use crate::resp::{Limits, Resp, RespStats};
 use crate::service::{self, RateLimit};
+use crate::token_file::{SecretKind, TokenFile};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;
 use weir_limiter::controls::ActiveRules;
@@ -31,6 +32,14 @@ descriptors:
     rate_limit: { unlimited: true }
 ";
 
+/// Returns a file with a password.
+pub fn password(text: &str) -> TokenFile {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("password");
+    std::fs::write(&path, text).unwrap();
+    TokenFile::load("resp.password_file", SecretKind::Password, path).unwrap()
+}
+
 /// The bytes that a client can send, and be sent, before the other end reads.
 const PIPE_BYTES: usize = 1 << 16;
 
@@ -41,7 +50,7 @@ pub struct Server<S> {
 }
 
 impl Server<MemoryStore<Arc<ManualClock>>> {
-    pub fn in_memory(limits: Limits, password: Password) -> Self {
+    pub fn in_memory(limits: Limits, password: Option<TokenFile>) -> Self {
         let clock = Arc::new(ManualClock::new(1_700_000_000 * SECOND));
         Server::new(MemoryStore::new(clock, 1_000), limits, password, |resp| resp)
     }
@@ -52,7 +61,7 @@ impl<S: Store + States + 'static> Server<S> {
     pub fn new(
         store: S,
         limits: Limits,
-        password: Password,
+        password: Option<TokenFile>,
         with: impl FnOnce(Resp<S>) -> Resp<S>,
     ) -> Server<S> {
         let limiter = Limiter::new(store, Options::default());
@@ -104,7 +113,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn connect(password: Password) -> Client {
+    pub fn connect(password: Option<TokenFile>) -> Client {
         let clock = Arc::new(ManualClock::new(1_700_000_000 * SECOND));
         Client::connect_to(MemoryStore::new(clock.clone(), 1_000), clock, password, |resp| resp)
     }
@@ -113,7 +122,7 @@ impl Client {
     pub fn connect_to<S: Store + States + 'static>(
         store: S,
         clock: Arc<ManualClock>,
-        password: Password,
+        password: Option<TokenFile>,
         with: impl FnOnce(Resp<S>) -> Resp<S>,
     ) -> Client {
         let timeout = Duration::from_secs(1);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::client::Client;
+use super::client::{Client, password};
 use super::reduce;
-use crate::resp::{Password, Resp};
+use crate::resp::Resp;
 use weir_common::clock::ManualClock;
 use weir_limit::{ReduceBucket, SECOND};
 use weir_store::StoreError;
@@ -15,7 +15,7 @@ use weir_store::memory::MemoryStore;
 
 #[tokio::test]
 async fn requests_are_decided_by_rules() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     assert_eq!(client.send("WEIR.CHECK shop 1 user ann").await, "*5 :1 :1 :-1 :500 $5 burst");
     assert_eq!(client.send("weir.check shop 2 user ann").await, "*5 :2 :0 :500 :500 $5 burst");
     // Looks, and refunds.
@@ -31,7 +31,7 @@ async fn requests_are_decided_by_rules() {
 
 #[tokio::test]
 async fn several_descriptors_are_decided_together() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     assert_eq!(
         client.send("WEIR.CHECKALL shop 2 1 user ann 1 other x").await,
         "*3 :1 *5 :1 :0 :-1 :1000 $5 burst *5 :1 :-1 :-1 :0 $0"
@@ -44,7 +44,7 @@ async fn several_descriptors_are_decided_together() {
 
 #[tokio::test]
 async fn hits_of_a_span_are_counted() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     assert_eq!(client.send("WEIR.COUNT shop 1m ADD 3 log x").await, ":3");
     client.clock.advance(20 * SECOND);
     assert_eq!(client.send("WEIR.COUNT shop 1m ADD 1 log x").await, ":4");
@@ -56,7 +56,7 @@ async fn hits_of_a_span_are_counted() {
 
 #[tokio::test]
 async fn keys_are_throttled_as_by_redis_cell() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     // 15 at once, then 30 a minute.
     assert_eq!(client.send("CL.THROTTLE ann 14 30 60").await, "*5 :0 :15 :14 :-1 :2");
     assert_eq!(client.send("cl.throttle ann 14 30 60 14").await, "*5 :0 :15 :0 :-1 :30");
@@ -78,7 +78,7 @@ async fn keys_are_throttled_as_by_redis_cell() {
 
 #[tokio::test]
 async fn numbers_of_throttles_are_checked() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     for arguments in [
         "a -1 1 1",
         "a 4294967295 1 1",
@@ -109,7 +109,7 @@ async fn numbers_of_throttles_are_checked() {
 
 #[tokio::test]
 async fn errors_are_worded_as_by_redis() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     for (line, error) in [
         ("Get a", "-ERR unknown command 'Get'"),
         ("WEIR.CHECK \"\" 1 user a", "-ERR rate limit domain must not be empty"),
@@ -135,7 +135,7 @@ async fn errors_are_worded_as_by_redis() {
 
 #[tokio::test]
 async fn clients_introduce_themselves() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     assert_eq!(client.send("PING\r\nPING x\r\nSELECT 0").await, "+PONG $1 x +OK");
     assert_eq!(
         client.send("CLIENT SETNAME app\r\nCLIENT GETNAME\r\nCLIENT SETINFO lib-name x").await,
@@ -151,7 +151,7 @@ async fn clients_introduce_themselves() {
 
 #[tokio::test]
 async fn a_password_is_needed_if_there_is_one() {
-    let mut client = Client::connect(Password::Text("secret"));
+    let mut client = Client::connect(Some(password("secret")));
     let lines = "WEIR.CHECK shop 1 user ann\r\nAUTH wrong\r\nAUTH ann secret\r\nHELLO 3";
     let refused = client.send_until(lines, "AUTH secret", "+OK\r\n").await;
     assert_eq!(
@@ -159,16 +159,16 @@ async fn a_password_is_needed_if_there_is_one() {
         ["-NOAUTH", "WRONGPASS", "WRONGPASS", "NOAUTH"]
     );
     assert_eq!(client.send("PING").await, "+PONG");
-    let mut open = Client::connect(Password::None);
+    let mut open = Client::connect(None);
     assert!(open.send("AUTH secret").await.starts_with("-ERR AUTH <password> called without"));
     assert_eq!(open.send("AUTH default secret").await, "+OK");
-    let mut other = Client::connect(Password::Text("secret"));
+    let mut other = Client::connect(Some(password("secret")));
     assert!(other.send("HELLO 3 AUTH default secret").await.starts_with("%7 "));
 }
 
 #[tokio::test]
 async fn buckets_reply_the_tokens_before() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     // One bucket, whatever the command.
     assert_eq!(client.send("RL.REDUCE a 10 5 REFILL 3").await, ":10");
     assert_eq!(client.send("rl.preduce a 10 5000 refill 3 take 5").await, ":9");
@@ -192,7 +192,7 @@ async fn buckets_reply_the_tokens_before() {
 
 #[tokio::test]
 async fn buckets_go_by_the_time_of_the_caller() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     assert_eq!(client.send("RL.REDUCE a 10 5 AT 2 TAKE 10").await, ":10");
     assert_eq!(client.send("RL.PGET a 10 5000 AT 6999").await, ":0");
     // The last of equal options wins, in any order and case.
@@ -207,7 +207,7 @@ async fn buckets_go_by_the_time_of_the_caller() {
 
     let clock = client.clock.clone();
     let store = MemoryStore::new(clock.clone(), 1_000);
-    let mut client = Client::connect_to(store, clock, Password::None, Resp::refusing_at);
+    let mut client = Client::connect_to(store, clock, None, Resp::refusing_at);
     assert_eq!(
         client.send("RL.GET a 10 5 AT 7").await,
         "-ERR AT needs store.redis.clock = caller, or a store that is not Redis"
@@ -220,7 +220,7 @@ proptest! {
     fn buckets_agree_with_the_model((buckets, steps) in reduce::schedules(false)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut client = Client::connect(Password::None);
+            let mut client = Client::connect(None);
             let mut model = reduce::Model::new(true);
             for (i, step) in steps.iter().enumerate() {
                 let (bucket, expected) = model.step(&client.clock, &buckets, step);
@@ -251,7 +251,7 @@ proptest! {
 async fn arguments_of_buckets_are_checked() {
     const INTEGER: &str = "-ERR value is not an integer or out of range";
     const SYNTAX: &str = "-ERR syntax error";
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     for (line, error) in [
         ("RL.REDUCE a 10", "-ERR wrong number of arguments for 'rl.reduce' command"),
         ("RL.PGET", "-ERR wrong number of arguments for 'rl.pget' command"),
@@ -294,7 +294,7 @@ async fn a_store_that_fails_is_an_error() {
     let clock = Arc::new(ManualClock::new(1_700_000_000 * SECOND));
     let store = Fake::new(MemoryStore::new(clock.clone(), 1_000));
     store.fail(|_| Some(StoreError::TimedOut));
-    let mut client = Client::connect_to(store, clock, Password::None, |resp| resp);
+    let mut client = Client::connect_to(store, clock, None, |resp| resp);
     for line in
         ["RL.REDUCE a 10 5", "RL.PGET a 10 5", "CL.THROTTLE a 10 5 1", "WEIR.CHECK shop 1 user a"]
     {

@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use super::client::{Client, Server};
-use crate::resp::{Limits, Password};
+use super::client::{Client, Server, password};
+use crate::resp::Limits;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -63,7 +63,7 @@ fn limits() -> Limits {
 #[tokio::test]
 async fn a_flood_of_small_records_leaves_other_tasks_their_turn() {
     for record in [6, 1_000, 8_000, 16 << 10, 100_000] {
-        let server = Server::in_memory(limits(), Password::None);
+        let server = Server::in_memory(limits(), None);
         let read = Arc::new(AtomicUsize::new(0));
         let requests = b"PING\r\n".repeat(100_000);
         let (all, flood) = (requests.len(), Flood { requests, record, read: read.clone() });
@@ -120,7 +120,7 @@ async fn echo(stream: &mut DuplexStream, length: usize) {
 
 #[tokio::test]
 async fn requests_in_part_share_a_budget() {
-    let server = Server::in_memory(limits(), Password::None);
+    let server = Server::in_memory(limits(), None);
     let mut hostile: Vec<_> = (0..100).map(|_| server.connect()).collect();
     for stream in &mut hostile {
         send_part(stream, 250_000, 200_000).await;
@@ -146,7 +146,7 @@ async fn requests_in_part_share_a_budget() {
 
 #[tokio::test]
 async fn unread_replies_share_a_budget() {
-    let server = Server::in_memory(limits(), Password::None);
+    let server = Server::in_memory(limits(), None);
     let mut hostile: Vec<_> = (0..200).map(|_| server.connect()).collect();
     for stream in &mut hostile {
         // The pipe has room for one reply. The requests are in the part that is free.
@@ -168,7 +168,7 @@ async fn unread_replies_share_a_budget() {
 
 #[tokio::test]
 async fn a_client_without_the_password_gets_little_memory() {
-    let server = Server::in_memory(limits(), Password::Text("secret"));
+    let server = Server::in_memory(limits(), Some(password("secret")));
     let mut stream = server.connect();
     send_part(&mut stream, 20_000, 10).await;
     let mut reply = String::new();
@@ -183,7 +183,7 @@ async fn a_client_without_the_password_gets_little_memory() {
 
 #[tokio::test]
 async fn wrong_passwords_are_counted() {
-    let mut client = Client::connect(Password::Text("secret"));
+    let mut client = Client::connect(Some(password("secret")));
     let lines = "PING\r\nAUTH wrong\r\nAUTH ann secret\r\nHELLO 3\r\nHELLO 3 AUTH default wrong";
     client.send_until(lines, "AUTH secret", "+OK\r\n").await;
     assert_eq!(client.stats.wrong_passwords.get(), 3);
@@ -191,7 +191,7 @@ async fn wrong_passwords_are_counted() {
 
 #[tokio::test]
 async fn a_client_that_never_pauses_cannot_delay_a_shutdown() {
-    let mut client = Client::connect(Password::None);
+    let mut client = Client::connect(None);
     assert_eq!(client.send("PING").await, "+PONG");
     client.stream.write_all(b"ECHO a").await.unwrap();
     // The incomplete request is read.
@@ -219,7 +219,7 @@ async fn a_client_that_never_pauses_cannot_delay_a_shutdown() {
 #[tokio::test]
 async fn http_requests_are_not_executed() {
     for request in ["POST / HTTP/1.1", "host: localhost", "Post /"] {
-        let mut client = Client::connect(Password::None);
+        let mut client = Client::connect(None);
         let lines = format!("PING\r\n{request}\r\n\r\nWEIR.CHECK shop 1 user ann\r\n");
         client.stream.write_all(lines.as_bytes()).await.unwrap();
         let mut replies = String::new();

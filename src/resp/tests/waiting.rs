@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 use super::client::Server;
-use crate::resp::{Limits, Password};
+use crate::resp::Limits;
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;
 use weir_store::conformance::fakes::{Fake, Gated};
@@ -32,7 +32,7 @@ fn waits() -> Waits {
 fn server(store: &Waits) -> Server<Waits> {
     let timeout = Duration::from_secs(3_600);
     let limits = Limits { timeout, max_request: 16 << 10, max_buffered: 1 << 20 };
-    Server::new(store.clone(), limits, Password::None, |resp| resp)
+    Server::new(store.clone(), limits, None, |resp| resp)
 }
 
 /// Returns how many charges wait once no more are made.
@@ -77,7 +77,7 @@ async fn a_pipeline_of_a_hundred_waits_together() {
     let store = waits();
     let clock = Duration::from_secs(3_600);
     let limits = Limits { timeout: clock, max_request: 64 << 10, max_buffered: 16 << 20 };
-    let server = Server::new(store.clone(), limits, Password::None, |resp| resp);
+    let server = Server::new(store.clone(), limits, None, |resp| resp);
     let mut client = server.connect();
     let pipeline = "WEIR.CHECK shop 1 log x\r\n".repeat(100);
     client.write_all(pipeline.as_bytes()).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_client_whose_write_failed_costs_one_timeout() {
     let store = waits();
     let timeout = Duration::from_secs(10);
     let limits = Limits { timeout, max_request: 16 << 10, max_buffered: 1 << 20 };
-    let server = Server::new(store, limits, Password::None, |resp| resp);
+    let server = Server::new(store, limits, None, |resp| resp);
     for sent in [&b"PING\r\n"[..], b"PING\r\nQUIT\r\n", b"PING\r\n*a\r\n"] {
         let start = Instant::now();
         server.serve(Stuck(sent)).await.unwrap();

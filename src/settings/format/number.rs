@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use super::{Format, FormatKind};
+use weir_common::number::read_size;
 
 /// The integer types that settings are read as.
 pub trait Integer: Copy {
@@ -44,7 +45,7 @@ impl<T: Integer> Format for Bytes<T> {
     const KIND: FormatKind = FormatKind::Bytes;
 
     fn parse(text: &str) -> Option<T> {
-        read_bytes(text).map(T::saturating_from)
+        read_size(text).map(T::saturating_from)
     }
 }
 
@@ -76,34 +77,16 @@ fn read_int(text: &str) -> Option<u64> {
     }
 }
 
-fn read_bytes(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "kib" | "k" => 1 << 10,
-        "mib" | "m" => 1 << 20,
-        "gib" | "g" => 1 << 30,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_sizes_are_read() {
+    fn numbers_are_read_as_in_go() {
         assert_eq!(read_int("0x10"), Some(16));
         assert_eq!(read_int("010"), Some(8));
         assert_eq!(read_int("10_000"), Some(10_000));
         assert_eq!(read_int("-1"), None);
-        assert_eq!(read_bytes("64MiB"), Some(64 << 20));
-        assert_eq!(read_bytes("1.5MiB"), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::path::Path;
 use config::{Value, ValueKind};
 
 use super::Layer;
-use crate::settings::error::SettingError;
+use crate::settings::setting::SettingError;
 use crate::settings::table::{self, below};
 use weir_rules::truncate;
 

@@ -1,6 +1,6 @@
 //! The address of a Redis server, as people write it.
 
-use crate::settings::percent::percent_decoded;
+use crate::settings::format::percent_decoded;
 use weir_store::redis::Endpoint;
 
 /// The parts of one URL.

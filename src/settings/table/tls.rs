@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::group;
-use crate::settings::error::SettingError;
 use crate::settings::setting::Resolved;
+use crate::settings::setting::SettingError;
 use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 
 group! {

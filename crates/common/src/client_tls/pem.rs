@@ -11,9 +11,9 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::PemFile;
+use crate::error::SetupError;
 use crate::file_reads::FileReads;
-use crate::secret_path::shown_path;
-use crate::setup_error::SetupError;
+use crate::secret::shown_path;
 
 /// Reads the certificates of a file that can be trust anchors. Ignores the others, as the reference
 /// does: bundles of systems have some.

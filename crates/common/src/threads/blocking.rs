@@ -4,8 +4,10 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::Builder;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Runs work that may block on a thread for that, of the current runtime.
 ///
@@ -32,6 +34,25 @@ pub async fn run_blocking_or_return<T: Send + 'static, F: FnOnce() -> T + Send +
     work: F,
 ) -> Result<io::Result<T>, F> {
     run_kept(Arc::new(Mutex::new(Some(work)))).await
+}
+
+/// Repeats work that may block at an interval, as [`run_blocking`] runs it. Never ends. After a failure the next tick tries
+/// again, and `failed` is called.
+pub async fn repeat_blocking(
+    period: Duration,
+    work: impl Fn() + Send + Sync + 'static,
+    failed: impl Fn() + Send,
+) {
+    let work = Arc::new(work);
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let work = work.clone();
+        if run_blocking(move || work()).await.is_err() {
+            failed();
+        }
+    }
 }
 
 /// Runs work for a client as [`run_blocking`] does, or drops it if the client goes away, and with it this

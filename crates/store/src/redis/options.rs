@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::access::{Access, Endpoint, Login};
 use weir_common::clock;
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
 
 /// Where the servers are.
 #[derive(Clone, Debug)]

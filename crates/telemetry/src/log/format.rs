@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::{FmtContext, MakeWriter, layer};
 use tracing_subscriber::registry::LookupSpan;
 
 use weir_common::escape::Escaping;
-use weir_common::spans;
+use weir_common::spans::{self, TraceIds};
 
 /// Further lines of a message are indented, so that each unindented line starts an event.
 const NEXT_LINE: &str = "\n    ";
@@ -47,8 +47,7 @@ where
 {
     fn format_fields<R: RecordFields>(&self, mut out: Writer<'w>, fields: R) -> fmt::Result {
         self.fields.format_fields(out.by_ref(), fields)?;
-        let Some(ids) = spans::current() else { return Ok(()) };
-        for (name, id) in [("trace_id", ids.trace_id()), ("span_id", ids.span_id())] {
+        for (name, id) in spans::current().iter().flat_map(TraceIds::fields) {
             out.write_char(' ')?;
             self.style.write_name(&mut out, name)?;
             out.write_str(&id)?;

@@ -64,11 +64,10 @@ where
             fields.list.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
         // The ids of the recorded request that the event belongs to come last.
-        if let Some(ids) = spans::current() {
-            for (name, id) in [("trace_id", ids.trace_id()), ("span_id", ids.span_id())] {
-                fields.list.push((name.to_owned(), id.into()));
-            }
-        }
+        let ids = spans::current().map(|ids| ids.fields());
+        fields
+            .list
+            .extend(ids.into_iter().flatten().map(|(name, id)| (name.to_owned(), id.into())));
         // JSON escapes no control characters outside ASCII. The only newline is the one that ends the line.
         let mut out = Escaping::new(out, "\n");
         let mut separator = '{';

@@ -22,9 +22,9 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{Options, OtlpCounts, Protocol, unavailable};
 use weir_common::client_tls::ClientCertificates;
+use weir_common::error::SetupError;
 use weir_common::http_client::{self, Body, Target};
-use weir_common::secret_url::SecretUrl;
-use weir_common::setup_error::SetupError;
+use weir_common::secret::SecretUrl;
 use weir_common::throttle::Throttle;
 
 /// The longest response.

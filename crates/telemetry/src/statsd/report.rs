@@ -1,16 +1,48 @@
 //! What one report contains: gauges, and what counters and timers gained since the last one.
 
-use std::collections::HashMap;
-use std::fmt::Write;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 use super::mogrifier::{Identity, mogrify};
-use super::totals::{Total, Totals};
 use super::{Dialect, Mogrifier};
 use crate::name_cache::NameCache;
+use crate::reference::{StatisticSink, StatisticValue};
 use weir_common::metrics::HistogramSnapshot;
 
 const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
+
+/// The values since the start, by name.
+#[derive(Debug, Default)]
+pub struct Totals(pub BTreeMap<String, Total>);
+
+#[derive(Debug, PartialEq)]
+pub enum Total {
+    Counter(u64),
+    Gauge(f64),
+    /// A timer, in seconds.
+    Timer(HistogramSnapshot),
+}
+
+impl StatisticSink for Totals {
+    fn statistic(&mut self, name: &str, value: StatisticValue<'_>) {
+        let value = match value {
+            StatisticValue::Counter(count) => Total::Counter(count),
+            StatisticValue::Gauge(gauge) => Total::Gauge(gauge),
+            StatisticValue::Timer(histogram) => Total::Timer(histogram.clone()),
+        };
+        match (self.0.get_mut(name), value) {
+            (None, value) => drop(self.0.insert(name.to_owned(), value)),
+            (Some(Total::Counter(sum)), Total::Counter(more)) => *sum += more,
+            (Some(Total::Gauge(sum)), Total::Gauge(more)) => *sum += more,
+            (Some(Total::Timer(sum)), Total::Timer(more)) if sum.bounds == more.bounds => {
+                sum.add(&more);
+            }
+            // A name has one type.
+            (Some(_), _) => {}
+        }
+    }
+}
 
 /// Lines that are ready to be sent.
 #[derive(Debug, Default)]
@@ -69,12 +101,13 @@ impl Report {
                 Total::Gauge(gauge) => {
                     // A sign would change the gauge instead of setting it.
                     let value = gauge.max(0.0);
-                    self.push(&mut batch, name, Part::Gauge, value, "g", 1);
+                    self.push(&mut batch, name, Part::Gauge, format_args!("{value}|g"));
                 }
                 Total::Counter(total) => {
                     let gained = self.gained(name, 0, *total);
                     if gained > 0 {
-                        self.push(&mut batch, name, Part::Counter(*total), gained, "c", 1);
+                        let part = Part::Counter(*total);
+                        self.push(&mut batch, name, part, format_args!("{gained}|c"));
                     }
                 }
                 Total::Timer(histogram) => self.push_timer(&mut batch, name, histogram),
@@ -98,7 +131,13 @@ impl Report {
                 // Without the digits that come from binary fractions.
                 let milliseconds = (middle * MILLISECONDS_PER_SECOND * 1e6).round() / 1e6;
                 let part = Part::Bucket { index, total: *total };
-                self.push(batch, name, part, milliseconds, "ms", gained);
+                match gained {
+                    1 => self.push(batch, name, part, format_args!("{milliseconds}|ms")),
+                    _ => {
+                        let rate = 1.0 / gained as f64;
+                        self.push(batch, name, part, format_args!("{milliseconds}|ms|@{rate}"));
+                    }
+                }
             }
         }
     }
@@ -112,24 +151,13 @@ impl Report {
         total - *sent
     }
 
-    /// Adds a line. `times` is how many events a timer's line stands for.
-    fn push(
-        &mut self,
-        batch: &mut Batch,
-        name: &str,
-        part: Part,
-        value: impl std::fmt::Display,
-        kind: &str,
-        times: u64,
-    ) {
+    /// Adds a line. `value` is what follows the name: the value, its kind, and the sample rate, if there is one.
+    fn push(&mut self, batch: &mut Batch, name: &str, part: Part, value: impl Display) {
         let mogrifiers = &self.mogrifiers;
         let identity = self.identities.get(name, |name| Arc::new(mogrify(name, mogrifiers)));
         let text = &mut batch.text;
         // Writing to a string cannot fail.
-        let _ = write!(text, "{}:{value}|{kind}", identity.name);
-        if times > 1 {
-            let _ = write!(text, "|@{}", 1.0 / times as f64);
-        }
+        let _ = write!(text, "{}:{value}", identity.name);
         text.push_str(&identity.tags);
         text.push('\n');
         batch.lines.push(Line { end: text.len(), name: name.into(), part });
@@ -155,7 +183,6 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference::{StatisticSink, StatisticValue};
 
     fn totals(hits: u64, counts: [u64; 3]) -> Totals {
         let mut totals = Totals::default();

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::reference::{StatisticSink, StatisticValue};
     use crate::statsd::report::Report;
-    use crate::statsd::totals::Totals;
+    use crate::statsd::report::Totals;
     use crate::statsd::{Dialect, Protocol};
 
     /// Returns a batch of counters that are this long each.

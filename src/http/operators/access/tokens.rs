@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::token_file::{SecretKind, TokenFile};
-use weir_common::setup_error::SetupError;
+use weir_common::error::SetupError;
 
 /// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

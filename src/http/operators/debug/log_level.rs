@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::DebugPages;
+use crate::http::operators::access::OperatorChange;
 use weir_telemetry::log::LogLevels;
 
 pub(super) async fn show(State(pages): State<Arc<DebugPages>>) -> Response {
@@ -34,7 +35,9 @@ pub(super) async fn change(State(pages): State<Arc<DebugPages>>, request: Reques
             active.set(levels);
             tracing::warn!(from, to, "log level changed");
             let subject = format!("{from} to {to}");
-            caller.audit(&pages.log, "", "set log level", &subject, &subject);
+            let (subject, action) = (&subject, "set log level");
+            let change = OperatorChange { by: "", action, subject, shown: subject };
+            caller.audit(&pages.log, &change);
             format!("{to}\n").into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("?level=…: {error}\n")).into_response(),

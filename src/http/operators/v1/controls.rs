@@ -5,19 +5,19 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 
-use super::messages::{
-    AdviceKind, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
-};
 use super::{Answer, Api, JSON, finish, top};
-use crate::connections::ConnectionHandle;
 use crate::http::budget;
-use crate::http::operators::access::Caller;
+use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
 use crate::http::page::{self, Page};
+use crate::net::ConnectionHandle;
+use weir_api::messages::{
+    AdviceKind, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
+};
 use weir_limiter::controls::{
     Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
 };
@@ -81,16 +81,15 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) ->
 pub(super) async fn write<S: Store>(
     State(api): State<Arc<Api<S>>>,
     Extension(caller): Extension<Caller>,
-    connection: Option<Extension<Arc<ConnectionHandle>>>,
     id: Result<Option<Path<String>>, PathRejection>,
-    uri: Uri,
-    body: Body,
+    request: Request,
 ) -> Answer {
-    let query = Query::read(&uri, &["dry_run", "force"])?;
+    let (head, body) = request.into_parts();
+    let query = Query::read(&head.uri, &["dry_run", "force"])?;
     let options = PutOptions { dry_run: query.switch("dry_run")?, force: query.switch("force")? };
     let id = read_id(id)?.map(|Path(id)| id);
     let draft = Draft::read(&read_body(&api, body).await?)?;
-    if let Some(Extension(connection)) = connection {
+    if let Some(connection) = head.extensions.get::<Arc<ConnectionHandle>>() {
         // The client is no longer waited for.
         connection.set_busy(true);
     }
@@ -100,7 +99,7 @@ pub(super) async fn write<S: Store>(
         let by = draft.by.clone();
         let written = api.controls.put(id.as_deref(), draft, options).await?;
         if !options.dry_run {
-            audit(&api, caller, &by, "put control", &written.control);
+            api.audit(caller, &by, "put control", &written.control);
         }
         let matched = top::matched(api.sources.top.clone(), written.control.clone()).await?;
         let Written { control, shared, kept, rules, warnings } = written;
@@ -123,7 +122,7 @@ pub(super) async fn delete<S: Store>(
         let api = for_write;
         let deleted = api.controls.delete(&id).await?;
         let by = query.get("by").unwrap_or_default();
-        audit(&api, caller, by, "delete control", &deleted.control);
+        api.audit(caller, by, "delete control", &deleted.control);
         let Written { control, shared, kept, .. } = deleted;
         let control = ShownControl::new(control, api.controls.now());
         Ok(DeletedControl { control, shared, kept })
@@ -137,16 +136,20 @@ pub(super) async fn list_audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> A
     api.answer(&AuditList { records: api.sources.log.audit() })
 }
 
-/// Logs a change of a control.
-fn audit<S: Store>(api: &Api<S>, caller: Caller, by: &str, action: &str, control: &Control) {
-    let subject =
-        |control: &Control| format!("{}: {} {}", control.id, control.action, control.match_text());
-    let redaction = api.limiter.denials().redaction();
-    let mut shown = control.clone();
-    for entry in &mut shown.entries {
-        entry.value = redaction.value((&entry.key, &entry.value), 0);
+impl<S: Store> Api<S> {
+    /// Logs a change of a control.
+    fn audit(&self, caller: Caller, by: &str, action: &str, control: &Control) {
+        let subject = |control: &Control| {
+            format!("{}: {} {}", control.id, control.action, control.match_text())
+        };
+        let redaction = self.limiter.denials().redaction();
+        let mut shown = control.clone();
+        for entry in &mut shown.entries {
+            entry.value = redaction.value((&entry.key, &entry.value), 0);
+        }
+        let (subject, shown) = (&subject(control), &subject(&shown));
+        caller.audit(&self.sources.log, &OperatorChange { by, action, subject, shown });
     }
-    caller.audit(&api.sources.log, by, action, &subject(control), &subject(&shown));
 }
 
 fn read_id<P>(id: Result<P, PathRejection>) -> Result<P, ApiError> {

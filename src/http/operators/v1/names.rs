@@ -2,8 +2,8 @@
 
 use axum::http::StatusCode;
 
-use super::messages::AdviceKind;
 use crate::http::operators::error::{ApiError, shortened};
+use weir_api::messages::AdviceKind;
 use weir_common::suggest::Suggester;
 use weir_limiter::top::Redaction;
 use weir_rules::{Rule, RuleSet};

@@ -1,4 +1,4 @@
-//! What one key has counted.
+//! What one key has counted, and what applies to a descriptor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
-use super::messages::{AdviceKind, Counts, Reset};
 use super::{Answer, Api, finish};
-use crate::http::operators::access::Caller;
+use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
+use weir_api::messages::{AdviceKind, Counts, Reset};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_common::duration::read_duration;
 use weir_common::entry::{Entry, OwnedEntry};
@@ -22,7 +22,7 @@ use weir_rules::Rule;
 use weir_store::{States, StoreError};
 
 /// How long the store may take.
-pub(super) const BUDGET: Duration = Duration::from_secs(2);
+const BUDGET: Duration = Duration::from_secs(2);
 
 /// The most spans of one request.
 const MAX_SPANS: usize = 16;
@@ -62,7 +62,7 @@ pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) ->
     let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?)?;
     let snapshot = api.snapshot()?;
     let entries = key.descriptor.entries();
-    let inspection = inspect(&api, &snapshot, &key.domain, &entries, &[]).await?;
+    let inspection = api.inspect(&snapshot, &key.domain, &entries, &[]).await?;
     let applied = &inspection.applied;
     if applied.rule.is_none() && applied.effect.is_none() {
         return Err(key.not_counted());
@@ -76,7 +76,7 @@ pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -
     let (key, spans) = (Key::read(&query)?, spans(&query)?);
     let snapshot = api.snapshot()?;
     let entries = key.descriptor.entries();
-    let inspection = inspect(&api, &snapshot, &key.domain, &entries, &spans).await?;
+    let inspection = api.inspect(&snapshot, &key.domain, &entries, &spans).await?;
     let Some(Ok(state)) = &inspection.state else { return Err(key.not_counted()) };
     let mut errors = state.counts.iter().filter_map(|count| count.as_ref().err());
     if errors.clone().count() == spans.len()
@@ -121,7 +121,8 @@ pub(super) async fn reset<S: States + 'static>(
             entries.iter().map(|entry| (entry.0, redaction.value(*entry, 0))).collect();
         let shown: Vec<Entry<'_>> = shown.iter().map(|(key, value)| (*key, &**value)).collect();
         let shown = format!("{} {}", key.domain, descriptor_text(&shown));
-        caller.audit(&api.sources.log, by, "reset state", &key.text(), &shown);
+        let (action, subject, shown) = ("reset state", &key.text(), &shown);
+        caller.audit(&api.sources.log, &OperatorChange { by, action, subject, shown });
         Ok(Reset {
             entries: OwnedEntry::copied(entries),
             rule: applied.rule.map(Rule::describe),
@@ -134,21 +135,23 @@ pub(super) async fn reset<S: States + 'static>(
     api.answer(&reset.await?)
 }
 
-/// Reads what a key has counted.
-async fn inspect<'s, S: States>(
-    api: &Api<S>,
-    snapshot: &'s Snapshot,
-    domain: &str,
-    entries: &[Entry<'_>],
-    spans: &[Micros],
-) -> Result<Inspection<'s>, ApiError> {
-    let descriptor = Descriptor { entries, ..Descriptor::default() };
-    let inspected = api.limiter.inspect(snapshot, domain, &descriptor, spans, BUDGET).await;
-    let inspection =
-        inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
-    match inspection.state {
-        Some(Err(error)) => Err(store_failed(error)),
-        _ => Ok(inspection),
+impl<S: States> Api<S> {
+    /// Reads what a key has counted.
+    async fn inspect<'s>(
+        &self,
+        snapshot: &'s Snapshot,
+        domain: &str,
+        entries: &[Entry<'_>],
+        spans: &[Micros],
+    ) -> Result<Inspection<'s>, ApiError> {
+        let descriptor = Descriptor { entries, ..Descriptor::default() };
+        let inspected = self.limiter.inspect(snapshot, domain, &descriptor, spans, BUDGET).await;
+        let inspection =
+            inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
+        match inspection.state {
+            Some(Err(error)) => Err(store_failed(error)),
+            _ => Ok(inspection),
+        }
     }
 }
 
@@ -182,4 +185,17 @@ fn spans(query: &Query) -> Result<Vec<Micros>, ApiError> {
         return Err(ApiError::bad_request(error, format!("write up to {MAX_SPANS}")));
     }
     Ok(spans)
+}
+
+/// Explains a request with one or more descriptors, with what their keys have counted.
+pub(super) async fn explain<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    let query = Query::read_with_list(&uri, &["domain", "descriptor"], "descriptor")?;
+    let domain = query.required("domain", "name the domain: ?domain=shop")?;
+    let descriptors: Vec<_> =
+        query.list("descriptor").map(read_descriptor).collect::<Result<_, _>>()?;
+    let entries: Vec<_> = descriptors.iter().map(|descriptor| descriptor.entries()).collect();
+    let snapshot = api.snapshot()?;
+    let explained = api.limiter.explain(&*snapshot, domain, &entries, BUDGET).await;
+    let help = "write ?domain=shop&descriptor=key=value,key2=value2&descriptor=…";
+    api.answer(&explained.map_err(|error| ApiError::bad_request(error, help))?)
 }

@@ -28,7 +28,7 @@ use crate::http::operators::error::ApiError;
 use crate::http::operators::query::Query;
 use crate::http::operators::sources::Sources;
 use crate::http::operators::store_state::StoreState;
-use crate::version::{COMMIT, VERSION};
+use crate::{COMMIT, VERSION};
 use weir_common::threads::run_for_client;
 use weir_limiter::LimiterCounts;
 use weir_limiter::top::{self, By, Others, Top, Window};

@@ -9,9 +9,9 @@ use tower_service::Service;
 
 use super::*;
 use crate::health::Health;
+use crate::http::Peer;
 use crate::http::operators::access::AccessOptions;
 use crate::http::operators::change_log::ChangeLog;
-use crate::http::serve::Peer;
 use crate::loader::Loader;
 use weir_common::clock::SystemClock;
 use weir_limiter::Options;

@@ -8,7 +8,7 @@ use super::error::ConnectError;
 use super::link::Link;
 use super::socket;
 use crate::redis::access::{Access, Endpoint, Login};
-use weir_common::secret_path::shown_path;
+use weir_common::secret::shown_path;
 
 /// Connects to a server and logs in. If the server refuses the password and its file has another one by now,
 /// logs in with that.

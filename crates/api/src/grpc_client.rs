@@ -1,0 +1,71 @@
+//! Connections to gRPC servers.
+
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use rustls_pki_types::ServerName;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
+use tower::service_fn;
+
+use weir_common::client_tls::ClientPem;
+use weir_common::http_client::resolve;
+
+/// Why a server cannot be verified.
+#[derive(Debug)]
+pub enum TlsError {
+    /// The name is no DNS name.
+    ServerName,
+    Other(Error),
+}
+
+/// Creates the endpoint of `host:port`.
+///
+/// # Errors
+///
+/// It is not an address.
+pub fn endpoint(authority: &str, is_tls: bool) -> Result<Endpoint, Error> {
+    let scheme = if is_tls { "https" } else { "http" };
+    Endpoint::from_shared(format!("{scheme}://{authority}"))
+}
+
+/// Adds TLS to the endpoint of `https`. If `server_name` is not empty, it is the name in the server's certificate.
+///
+/// # Errors
+///
+/// The name is invalid, or the certificates cannot be used.
+pub fn with_tls(
+    endpoint: Endpoint,
+    pem: &ClientPem,
+    server_name: &str,
+) -> Result<Endpoint, TlsError> {
+    let mut config = match &pem.ca {
+        Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    if let Some((cert, key)) = &pem.identity {
+        config = config.identity(Identity::from_pem(cert, key));
+    }
+    if !server_name.is_empty() {
+        if ServerName::try_from(server_name).is_err() {
+            return Err(TlsError::ServerName);
+        }
+        config = config.domain_name(server_name);
+    }
+    endpoint.tls_config(config).map_err(TlsError::Other)
+}
+
+/// Connects, within the endpoint's timeout. Unlike tonic's own, it finds localhost in both families.
+///
+/// # Errors
+///
+/// The server cannot be reached or verified.
+pub async fn connect(endpoint: &Endpoint) -> Result<Channel, Error> {
+    // The connector sets the port.
+    let resolver =
+        service_fn(|name: Name| async move { resolve(name.as_str(), 0).await.map(Vec::into_iter) });
+    let mut http = HttpConnector::new_with_resolver(resolver);
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(endpoint.get_connect_timeout());
+    http.set_keepalive(endpoint.get_tcp_keepalive());
+    endpoint.connect_with_connector(http).await
+}

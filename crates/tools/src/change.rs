@@ -1,0 +1,356 @@
+//! `weir block`, `weir allow` and `weir limit`: change what a running weir decides.
+
+mod consent;
+mod text;
+
+use self::consent::{OnWarnings, confirm};
+pub(super) use self::text::print_deleted;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Args;
+use http::Method;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::api_client::{ApiClient, ClientError, ServerArgs, encode, read, with_query};
+use crate::environment;
+use crate::print::Output;
+use weir_api::messages::WrittenControl;
+use weir_common::descriptor::parse_match;
+use weir_common::duration::read_duration;
+use weir_common::entry::OwnedEntry;
+use weir_common::number::whole_u32;
+use weir_limiter::controls::{Action, Draft, LimitChange};
+
+const BLOCK_EXAMPLES: &str = "\
+Examples:
+  weir block -d shop user=mallory --for 1h --reason scraping
+  weir block -d shop remote_address=203.0.113.0/24 --for 1h
+  weir block -d '*' 'user=m*' --dry-run
+  weir block -d shop --force --for 10m --reason 'incident 42'
+
+A value may have `*` for any text, or be a network, which matches the addresses in it. Without a duration a block lasts
+the longest period of the rules that it matches, else an hour. Exits 0 if the control is active, 1 if it is rejected or
+not confirmed, or weir does not answer.";
+
+const ALLOW_EXAMPLES: &str = "\
+Examples:
+  weir allow -d shop user=ann --for 1d --reason 'support case 17'
+  weir allow -d shop remote_address=192.0.2.7 --no-count --forever
+  weir allow -d '*' remote_address=10.0.0.0/8 --forever --reason 'our own network'
+
+A value may have `*` for any text, or be a network, which matches the addresses in it. Without a duration it lasts
+until it is deleted. A block of the same client wins.";
+
+const LIMIT_EXAMPLES: &str = "\
+Examples:
+  weir limit -d shop user=ann --n 500 --for 1d --reason launch
+  weir limit -d shop 'path=/checkout*' --n 2000 --burst 100 --limit per-minute --until 2030-11-29T00:00:00Z
+
+It changes the limit of the rule that a descriptor matches; what is counted stays. Without a duration it lasts until it
+is deleted. A value may have `*` for any text, or be a network, which matches the addresses in it.";
+
+/// The descriptors of a control, and how it is written.
+#[derive(Debug, Args)]
+struct ControlArgs {
+    /// The domain, and what a descriptor must contain, as `key=value,key2=value2`. Domain and values may be `*`.
+    #[arg(short, long, num_args = 1..=2, required = true, value_names = ["DOMAIN", "DESCRIPTOR"])]
+    domain: Vec<String>,
+    /// How long it lasts: 10m, 1h30m, 7d.
+    #[arg(long = "for", value_name = "DURATION", group = "lasts", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
+    duration: Option<String>,
+    /// When it ends, in RFC 3339: 2030-01-31T08:00:00Z.
+    #[arg(long, value_name = "TIME", group = "lasts", value_parser = parse_time)]
+    until: Option<String>,
+    /// It lasts until it is deleted.
+    #[arg(long, group = "lasts")]
+    forever: bool,
+    /// Why, for others who see it.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    reason: String,
+    #[command(flatten)]
+    by: ByArgs,
+    /// Match only descriptors with these entries alone, in this order.
+    #[arg(long)]
+    exact: bool,
+    /// Match a network in a value as this text alone, not the addresses in it.
+    #[arg(long)]
+    text: bool,
+    /// The id; a control with it is replaced. Default: a hash of the action and of what it matches.
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Show what it would do, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Accept a control that matches everything.
+    #[arg(long)]
+    force: bool,
+    /// Change nothing if there is a warning about the control, and exit with 1. Default: ask in a terminal, else go
+    /// on.
+    #[arg(long)]
+    deny_warnings: bool,
+    /// Format of the answer.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = BLOCK_EXAMPLES)]
+pub struct BlockArgs {
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = ALLOW_EXAMPLES)]
+pub struct AllowArgs {
+    #[command(flatten)]
+    control: ControlArgs,
+    /// Do not count the hits.
+    #[arg(long)]
+    no_count: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = LIMIT_EXAMPLES)]
+pub struct LimitArgs {
+    #[command(flatten)]
+    control: ControlArgs,
+    /// The requests per unit, instead of the rule's.
+    #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
+    n: u32,
+    /// The burst, for limits that have one.
+    #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
+    burst: Option<u32>,
+    /// The name of the limit, if the rule has several.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    limit: String,
+}
+
+/// Denies the requests of a client.
+pub fn block(args: &BlockArgs) -> ExitCode {
+    run(&args.control, Action::Block)
+}
+
+/// Allows the requests of a client, whatever the limits say.
+pub fn allow(args: &AllowArgs) -> ExitCode {
+    run(&args.control, args.action())
+}
+
+/// Gives a client other numbers than those of the rules.
+pub fn limit(args: &LimitArgs) -> ExitCode {
+    run(&args.control, args.action())
+}
+
+impl AllowArgs {
+    fn action(&self) -> Action {
+        Action::Allow { count: !self.no_count }
+    }
+}
+
+impl LimitArgs {
+    fn action(&self) -> Action {
+        let name = self.limit.clone();
+        Action::Limit { limit: LimitChange { n: self.n, burst: self.burst, name } }
+    }
+}
+
+fn run(args: &ControlArgs, action: Action) -> ExitCode {
+    let err = &mut io::stderr();
+    let ask = |warnings: &[String]| confirm(warnings, io::stdin().lock(), &mut io::stderr());
+    let on_warnings = OnWarnings::new(args.deny_warnings, args.dry_run);
+    match put(args, action, on_warnings, ask) {
+        Ok(Outcome::Put { answer, shown }) => {
+            args.output.show(Ok(answer), |written: &WrittenControl, out| {
+                let mut written = written.clone();
+                written.warnings.retain(|warning| !shown.contains(warning));
+                text::print(&written, args.dry_run, out, err)
+            })
+        }
+        Ok(Outcome::Denied(answer)) => {
+            args.output.show(Ok(answer), |written, out| text::print(written, true, out, err));
+            ExitCode::FAILURE
+        }
+        Ok(Outcome::Declined) => ExitCode::FAILURE,
+        Err(error) => error.report(),
+    }
+}
+
+/// The outcome of setting a control.
+enum Outcome {
+    /// The answer, of a dry run if that is all that is wanted, and the warnings that the user has seen.
+    Put { answer: Value, shown: Vec<String> },
+    /// The answer of a dry run, whose warnings prevent the change.
+    Denied(Value),
+    /// The user does not want it.
+    Declined,
+}
+
+/// Sends the control, unless warnings of a dry run prevent it.
+fn put(
+    args: &ControlArgs,
+    action: Action,
+    on_warnings: OnWarnings,
+    ask: impl Fn(&[String]) -> bool,
+) -> Result<Outcome, ClientError> {
+    let body = body(args, action, args.by.name()).map_err(ClientError::Usage)?;
+    let (method, path) = match &args.id {
+        Some(id) => (Method::PUT, format!("/v1/controls/{}", encode(id))),
+        None => (Method::POST, "/v1/controls".to_owned()),
+    };
+    // Texts and numbers are always valid.
+    let body = serde_json::to_string(&body).unwrap_or_default();
+    let client = ApiClient::new(&args.server)?;
+    let send = |is_dry_run: bool| {
+        let mut query = Vec::new();
+        query.extend(is_dry_run.then_some(("dry_run", "1")));
+        query.extend(args.force.then_some(("force", "1")));
+        client.call(method.clone(), &with_query(&path, &query), body.clone())
+    };
+    if on_warnings == OnWarnings::Continue {
+        return Ok(Outcome::Put { answer: send(args.dry_run)?, shown: Vec::new() });
+    }
+    let checked = send(true)?;
+    let WrittenControl { warnings, .. } = read(&checked)?;
+    match on_warnings {
+        _ if warnings.is_empty() => {}
+        OnWarnings::Ask if ask(&warnings) => {}
+        OnWarnings::Ask => return Ok(Outcome::Declined),
+        _ => return Ok(Outcome::Denied(checked)),
+    }
+    let answer = if args.dry_run { checked } else { send(false)? };
+    Ok(Outcome::Put { answer, shown: warnings })
+}
+
+/// Returns the body of the request.
+fn body(args: &ControlArgs, action: Action, by: String) -> Result<Draft, String> {
+    let (domain, entries) = parse_match(&args.domain)?;
+    let forever = args.forever.then(|| "forever".to_owned());
+    Ok(Draft {
+        domain: domain.to_owned(),
+        entries: OwnedEntry::copied(entries.entries()),
+        exact: args.exact,
+        text: args.text,
+        action,
+        duration: args.duration.clone().or(forever),
+        until: args.until.clone(),
+        reason: args.reason.clone(),
+        by,
+    })
+}
+
+/// Who makes a change.
+#[derive(Debug, Args)]
+pub(super) struct ByArgs {
+    /// Who, for others who see it. Default: the variable USER.
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl ByArgs {
+    /// Returns the name; empty if there is none.
+    pub fn name(&self) -> String {
+        self.by.clone().unwrap_or_else(user_name)
+    }
+}
+
+/// Returns the name of the user, if the environment has it.
+fn user_name() -> String {
+    let env = environment();
+    let variable = |wanted| env.iter().find(|(name, text)| name == wanted && !text.is_empty());
+    let found = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable);
+    found.map(|(_, text)| text.clone()).unwrap_or_default()
+}
+
+fn parse_duration(text: &str) -> Result<String, String> {
+    match read_duration(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("write a duration such as 10m, 1h30m or 7d, or --forever".to_owned()),
+    }
+}
+
+fn parse_time(text: &str) -> Result<String, String> {
+    match text.parse::<Timestamp>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("write a time such as 2030-01-31T08:00:00Z".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use weir_limiter::controls::Expiry;
+
+    #[derive(Parser)]
+    enum Command {
+        Block(BlockArgs),
+        Allow(AllowArgs),
+        Limit(LimitArgs),
+    }
+
+    /// Returns the control that the server reads, or the error of the command line.
+    fn draft(line: &str) -> Result<Draft, String> {
+        let words = std::iter::once("weir").chain(line.split(' '));
+        let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
+        let (args, action) = match &command {
+            Command::Block(args) => (&args.control, Action::Block),
+            Command::Allow(args) => (&args.control, args.action()),
+            Command::Limit(args) => (&args.control, args.action()),
+        };
+        let body = serde_json::to_vec(&body(args, action, "ann".to_owned())?).unwrap();
+        Draft::read(&body).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn arguments_become_controls() {
+        let lasts = |line| draft(line).unwrap().check().unwrap();
+        let block = draft("block -d shop user=m1,path=/* --for 1h30m --reason abuse").unwrap();
+        assert_eq!((block.domain.as_str(), block.action), ("shop", Action::Block));
+        let entries: Vec<(&str, &str)> =
+            block.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
+        assert_eq!(entries, [("user", "m1"), ("path", "/*")]);
+        assert_eq!((block.reason.as_str(), block.by.as_str()), ("abuse", "ann"));
+        let hours = std::time::Duration::from_secs(5_400);
+        assert_eq!(lasts("block -d shop a=b --for 1h30m"), Expiry::For(hours));
+
+        assert_eq!(lasts("block -d * --force"), Expiry::Default);
+        assert_eq!(lasts("block -d shop a=b --forever"), Expiry::Forever);
+        let until = draft("block --exact --until 1970-01-01T00:00:01Z -d shop a=b").unwrap();
+        assert_eq!((until.check(), until.exact), (Ok(Expiry::Until(1_000_000)), true));
+        let text = |line| draft(line).unwrap().text;
+        assert!(text("block -d shop ip=10.0.0.0/8 --text") && !text("block -d shop ip=10.0.0.0/8"));
+
+        let allow = |line| draft(line).unwrap().action;
+        assert_eq!(allow("allow -d shop a=b"), Action::Allow { count: true });
+        assert_eq!(allow("allow -d shop a=b --no-count"), Action::Allow { count: false });
+        let change = LimitChange { n: 5, burst: Some(2), name: "day".to_owned() };
+        let limit = draft("limit -d shop a=b --n 5 --burst 2 --limit day").unwrap();
+        assert_eq!(limit.action, Action::Limit { limit: change });
+    }
+
+    #[test]
+    fn invalid_arguments_are_reported_with_a_fix() {
+        for (line, cause) in [
+            ("block", "--domain"),
+            ("block -d shop =a", "no key"),
+            ("block -d shop a=b --for 10", "10m"),
+            ("block -d shop a=b --until tomorrow", "2030-01-31"),
+            ("block -d shop a=b --for 1m --forever", "cannot be used with"),
+            ("block -d shop a=b --for 1m --until 2030-01-31T08:00:00Z", "cannot be used with"),
+            ("block -d shop a=b --n 5", "--n"),
+            ("limit -d shop a=b", "--n"),
+            ("limit -d shop a=b --n -1", "'--n <N>': write a whole number from 0 to 4294967295"),
+            ("limit -d shop a=b --n 5 --burst 5e9", "from 0 to 4294967295"),
+        ] {
+            let error = draft(line).unwrap_err();
+            assert!(error.contains(cause), "{line}: {error}");
+        }
+    }
+}

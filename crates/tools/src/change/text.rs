@@ -1,0 +1,138 @@
+//! What a change of a control did, for people.
+
+use std::io::{self, Write};
+
+use crate::describe::{left, matched};
+use crate::print::line;
+use crate::top::print_rows;
+use weir_api::messages::{DeletedControl, ShownControl, WrittenControl};
+
+/// The most rules that are listed.
+const MAX_RULES: usize = 10;
+
+/// Prints a control that was put, or would be. Warnings go to `err`.
+pub(crate) fn print(
+    written: &WrittenControl,
+    is_dry_run: bool,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<()> {
+    let WrittenControl { control: ShownControl { control, left_ms }, rules, .. } = written;
+    let would = if is_dry_run { " (dry run: nothing has changed)" } else { "" };
+    line(out, &format!("{}{would}", control.id))?;
+    line(out, &format!("  action:  {}", control.action))?;
+    line(out, &format!("  matches: {}", matched(control)))?;
+    line(out, &format!("  lasts:   {}", left(*left_ms)))?;
+    if !rules.is_empty() {
+        let more = match rules.len().saturating_sub(MAX_RULES) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let shown = rules.get(..MAX_RULES).unwrap_or(rules).join(", ");
+        line(out, &format!("  rules:   {shown}{more}"))?;
+    }
+    let shared = if written.shared { "all replicas apply it within a second" } else { "no" };
+    let kept = if written.kept { "it outlives a restart" } else { "no" };
+    line(out, &format!("  shared:  {shared}"))?;
+    line(out, &format!("  kept:    {kept}"))?;
+    if !written.matched.is_empty() {
+        line(out, "  keys with the most hits that it matches:")?;
+        print_rows(&written.matched, 4, out)?;
+    }
+    if !written.kept {
+        warn(err, "not kept: it ends when weir restarts, unless controls.file names a file");
+    }
+    if !written.shared {
+        warn_of_others(if is_dry_run { "would change now" } else { "has changed" }, err);
+    }
+    written.warnings.iter().for_each(|warning| warn(err, warning));
+    Ok(())
+}
+
+/// Prints a control that was deleted. Warnings go to `err`.
+pub(crate) fn print_deleted(
+    deleted: &DeletedControl,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<()> {
+    let control = &deleted.control.control;
+    line(out, &format!("deleted {}: {} {}", control.id, control.action, matched(control)))?;
+    if !deleted.shared {
+        warn_of_others("has changed", err);
+    }
+    Ok(())
+}
+
+fn warn_of_others(changes: &str, err: &mut dyn Write) {
+    let follow = "with Redis others follow when it answers, unless a proxy is before it";
+    warn(err, &format!("not shared: only this replica {changes}; {follow}"));
+}
+
+/// Prints a warning on `err`.
+pub(super) fn warn(err: &mut dyn Write, warning: &str) {
+    // Standard error may be closed.
+    let _ = line(err, &format!("warning: {warning}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn printed(written: &Value, is_dry_run: bool) -> (String, String) {
+        let written = serde_json::from_value(written.clone()).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        print(&written, is_dry_run, &mut out, &mut err).unwrap();
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    fn block() -> Value {
+        json!({
+            "id": "block-1", "domain": "shop", "entries": [{ "key": "user", "value": "m\n1" }],
+            "action": "block", "until": "2026-01-01T01:00:00Z", "left_ms": 3_600_000,
+            "at": "2026-01-01T00:00:00Z",
+        })
+    }
+
+    #[test]
+    fn the_answer_says_what_a_control_does_and_matches() {
+        let rules: Vec<String> = (0..12).map(|i| format!("shop.r{i}")).collect();
+        let written = json!({
+            "control": block(), "shared": true, "kept": true, "rules": rules, "warnings": [],
+            "matched": [{
+                "domain": "shop", "entries": [{ "key": "user", "value": "m\n1" }], "count": 7, "error": 0,
+            }],
+        });
+        let wanted = "\
+block-1
+  action:  block
+  matches: shop user=m\\n1
+  lasts:   1h
+  rules:   shop.r0, shop.r1, shop.r2, shop.r3, shop.r4, shop.r5, shop.r6, shop.r7, shop.r8, shop.r9 and 2 more
+  shared:  all replicas apply it within a second
+  kept:    it outlives a restart
+  keys with the most hits that it matches:
+    HITS  ERROR  DOMAIN  KEY
+       7      0  shop    user=m\\n1
+";
+        assert_eq!(printed(&written, false), (wanted.to_owned(), String::new()));
+    }
+
+    #[test]
+    fn a_control_that_is_not_shared_or_kept_has_warnings() {
+        let mut written = json!({
+            "control": block(), "shared": false, "kept": false, "rules": [],
+            "warnings": ["no rule matches"], "matched": [],
+        });
+        written["control"]["left_ms"] = Value::Null;
+        let (out, err) = printed(&written, true);
+        let start = "block-1 (dry run: nothing has changed)\n";
+        assert!(out.starts_with(start) && out.contains("forever"), "{out}");
+        let warnings: Vec<&str> = err.lines().collect();
+        assert_eq!(warnings.len(), 3, "{err}");
+        for (warning, part) in std::iter::zip(warnings, ["controls.file", "replica", "no rule"]) {
+            assert!(warning.starts_with("warning: ") && warning.contains(part), "{err}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! `weir check`: reports the problems of rule files, and prints their rules.
+
+mod envoy;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+
+use super::print::{Output, finish};
+use super::rule_files::{self, RuleFileArgs};
+use weir_common::escape::escape;
+use weir_common::number::count;
+use weir_common::number::parse_size;
+use weir_rules::{
+    DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Position, Problem, Rule, Severity,
+    SourceFile,
+};
+
+/// Characters of the widest column that is padded: one long key does not widen every row.
+const MAX_COLUMN_WIDTH: usize = 100;
+
+const EXAMPLES: &str = "\
+Examples:
+  weir check rules/
+  weir check rules/ --deny-warnings --envoy envoy.yaml
+  istioctl proxy-config all POD -o json | weir check rules/ --envoy -
+  weir check rules/ --overlay limits.overlay.yaml
+  kubectl get configmap rules -o yaml | weir check -
+
+Exits 0 if the rules load, 1 if a file has an error, or a warning with --deny-warnings.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CheckArgs {
+    /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
+    #[arg(required = true, value_name = "RULES")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    rule_files: RuleFileArgs,
+    /// Format of the rules and their problems.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    /// Exit with 1 if there is a warning.
+    #[arg(long)]
+    deny_warnings: bool,
+    /// Compare the rules with an Envoy configuration or a dump of it, in YAML or JSON; `-` for standard input; can be
+    /// repeated.
+    #[arg(long, value_name = "FILE")]
+    envoy: Vec<PathBuf>,
+    /// Reject limits that may need more state per key.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
+    #[arg(allow_hyphen_values = true)]
+    max_log_bytes: u64,
+    /// List up to this many errors, and as many warnings, of each file.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS, value_parser = count())]
+    #[arg(allow_negative_numbers = true)]
+    max_problems: usize,
+}
+
+/// Prints the rules, or all errors. Exits 1 on any error, and with `--deny-warnings` on any warning.
+pub fn run(args: &CheckArgs) -> ExitCode {
+    let is_stdin = |path: &&PathBuf| path.as_os_str() == rule_files::STDIN;
+    if args.paths.iter().chain(&args.envoy).filter(is_stdin).count() > 1 {
+        let message = "error: only one of rules and --envoy can be standard input: name a file";
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "{message}");
+        return ExitCode::from(super::USAGE);
+    }
+    let options = Options {
+        merge_domains: args.rule_files.merge_domains,
+        max_log_bytes: args.max_log_bytes,
+        max_problems: args.max_problems,
+        lint: true,
+        lists: Lists::BesideRules,
+        ..Options::default()
+    };
+    let mut loaded = rule_files::load(&args.paths, &args.rule_files.overlay, &options);
+    let files = loaded.files.len();
+    if loaded.is_good() && !args.envoy.is_empty() {
+        envoy::check(&mut loaded, &args.envoy, args.max_problems);
+    }
+    let denied = match args.deny_warnings {
+        true => loaded.count(Severity::Warning),
+        false => 0,
+    };
+    let is_good = loaded.is_good() && denied == 0;
+    let printed = match args.output {
+        Output::Text => {
+            // Standard error may be closed while standard output is read.
+            let _ = print_problems(&loaded, is_good, &mut io::stderr().lock());
+            match is_good {
+                true => print_rules(&loaded, files, &mut io::stdout().lock()),
+                false => Ok(()),
+            }
+        }
+        Output::Json => print_json(&loaded, is_good, &mut io::stdout().lock()),
+    };
+    finish(printed, if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print_problems(
+    loaded: &Loaded<SourceFile>,
+    is_good: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    write!(out, "{}", loaded.render(loaded.problems.iter()))?;
+    if let Some(summary) = loaded.omitted.summary() {
+        writeln!(out, "{summary}")?;
+    }
+    if !is_good {
+        let (errors, warnings) = (loaded.count(Severity::Error), loaded.count(Severity::Warning));
+        let denied = if errors == 0 { " (--deny-warnings)" } else { "" };
+        let (errors, warnings) = (counted(errors, "error"), counted(warnings, "warning"));
+        writeln!(out, "{errors}, {warnings}{denied}")?;
+    }
+    Ok(())
+}
+
+fn print_rules(loaded: &Loaded<SourceFile>, files: usize, out: &mut impl Write) -> io::Result<()> {
+    let rows: Vec<[String; 4]> =
+        std::iter::once(["DOMAIN", "RULE", "LIMIT", "FLAGS"].map(Into::into))
+            .chain(loaded.rules.rules().map(|rule| row(rule).map(|cell| escape(&cell).into())))
+            .collect();
+    let width = |column: usize| {
+        let widest = rows.iter().map(|row| row[column].chars().count()).max();
+        widest.unwrap_or(0).min(MAX_COLUMN_WIDTH)
+    };
+    let widths = [width(0), width(1), width(2)];
+    for [domain, rule, limit, flags] in &rows {
+        let [a, b, c] = widths;
+        writeln!(out, "{}", format!("{domain:a$}  {rule:b$}  {limit:c$}  {flags}").trim_end())?;
+    }
+    writeln!(
+        out,
+        "ok: {} in {} of {}, {}",
+        counted(loaded.rules.rules().count(), "rule"),
+        counted(loaded.rules.domains(), "domain"),
+        counted(files, "file"),
+        counted(loaded.count(Severity::Warning), "warning"),
+    )
+}
+
+/// Prints the rules and problems as JSON, without any control character.
+fn print_json(loaded: &Loaded<SourceFile>, is_good: bool, out: &mut impl Write) -> io::Result<()> {
+    format!("{:#}", as_json(loaded, is_good))
+        .lines()
+        .try_for_each(|line| writeln!(out, "{}", escape(line)))
+}
+
+/// Returns a number with its noun: `1 rule`, `2 rules`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Returns the columns of a rule.
+fn row(rule: &Rule) -> [String; 4] {
+    [rule.domain().to_owned(), rule.path().to_owned(), rule.limits_text(), flags(rule).join(" ")]
+}
+
+fn flags(rule: &Rule) -> Vec<String> {
+    let mut flags: Vec<String> = [
+        (rule.shadow_mode, "shadow_mode"),
+        (rule.quota_mode, "quota_mode"),
+        (rule.detailed_metric, "detailed_metric"),
+        (rule.value_to_metric, "value_to_metric"),
+        (rule.metadata.is_some(), "metadata"),
+        (!rule.patches.is_empty(), "overlay"),
+    ]
+    .into_iter()
+    .filter(|&(on, _)| on)
+    .map(|(_, name)| name.to_owned())
+    .collect();
+    if let Some(values) = rule.listed_values() {
+        flags.push(format!("values={values}"));
+    }
+    if let Some(Group { v4, v6 }) = rule.group() {
+        flags.push(format!("group=v4/{v4},v6/{v6}"));
+    }
+    if let Some(reserve) = &rule.reserve {
+        flags.push(format!("reserve={}", reserve.id));
+    }
+    if !rule.lease {
+        flags.push("lease=false".to_owned());
+    }
+    let limits = rule.plan.iter().flat_map(|plan| plan.limits());
+    let names: Vec<&str> =
+        limits.map(|limit| &*limit.name).filter(|name| !name.is_empty()).collect();
+    if !names.is_empty() {
+        flags.push(format!("name={}", names.join(",")));
+    }
+    if !rule.replaces.is_empty() {
+        flags.push(format!("replaces={}", rule.replaces.join(",")));
+    }
+    flags
+}
+
+/// Returns the rules and problems as JSON.
+fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json::Value {
+    json!({
+        "ok": is_good,
+        "problems": loaded.problems.iter().map(problem_json).collect::<Vec<_>>(),
+        "omitted": { "errors": loaded.omitted.errors, "warnings": loaded.omitted.warnings },
+        "rules": match loaded.is_good() {
+            true => loaded.rules.rules().map(Rule::describe).collect::<Vec<_>>(),
+            false => Vec::new(),
+        },
+    })
+}
+
+/// Returns a problem as JSON.
+fn problem_json(problem: &Problem) -> serde_json::Value {
+    json!({
+        "severity": if problem.is_error() { "error" } else { "warning" },
+        "file": problem.file,
+        "line": problem.position.and_then(Position::line),
+        "column": problem.position.and_then(Position::column),
+        "message": problem.message,
+        "text": problem.text,
+        "first": problem.first,
+        "help": problem.help,
+    })
+}

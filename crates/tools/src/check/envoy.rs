@@ -1,0 +1,208 @@
+//! `weir check --envoy`: compares what Envoy sends with the rules.
+
+mod actions;
+mod charges;
+mod compare;
+mod config;
+mod filter;
+mod input;
+mod nodes;
+mod reservations;
+mod resources;
+mod routes;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use self::filter::{EnvoyConfig, Sent};
+use self::input::EnvoyFile;
+use weir_rules::source::RuleFile;
+use weir_rules::{Loaded, Origin, Position, Problem, Problems, Severity, SourceFile};
+
+/// The most work of a comparison, in rules that an entry is compared with: some seconds. Filters, routes,
+/// `rate_limits` and rules multiply.
+const MAX_EFFORT: usize = 1 << 28;
+
+/// What is found about the configurations, and the rules that they use.
+pub(super) struct Findings {
+    problems: Problems,
+    /// The file that is read.
+    file: Arc<str>,
+    /// The places of values that are compared with paths and their query strings.
+    exact_paths: HashSet<(Arc<str>, Position)>,
+    /// The work that may still be done; none after more was needed.
+    effort: Option<usize>,
+}
+
+impl Findings {
+    /// The file and the place of a position.
+    fn origin(&self, position: Position) -> Origin {
+        Origin { file: self.file.clone(), position }
+    }
+
+    /// Adds a warning about the configuration.
+    fn add(&mut self, position: Position, message: String, text: &str, help: &str) {
+        self.add_at(&self.origin(position), message, text, help);
+    }
+
+    /// Adds an error about the configuration.
+    fn add_error(&mut self, position: Position, message: String, help: &str) {
+        let problem = Problem::of_file(&self.file, message, help);
+        self.problems.push(Problem { position: Some(position), ..problem });
+    }
+
+    /// Whether an error is listed for this place.
+    fn has_error(&self, origin: &Origin) -> bool {
+        self.problems.list().iter().any(|problem| {
+            problem.is_error()
+                && problem.position == Some(origin.position)
+                && *problem.file == *origin.file
+        })
+    }
+
+    /// Counts work before it is done. Reports when it is too much, after which nothing may be done.
+    fn spend(&mut self, position: Position, effort: usize) -> bool {
+        let Some(left) = self.effort else { return false };
+        self.effort = left.checked_sub(effort);
+        if self.effort.is_none() {
+            let message = "the comparison with the rules takes too long, and was stopped here";
+            let help = "compare fewer listeners or rules at once, with a command for each part";
+            let problem = Problem::of_file(&self.file, message, help);
+            // It fits in, whatever else was found.
+            self.problems.start_file();
+            self.problems.push(Problem { position: Some(position), ..problem });
+        }
+        self.effort.is_some()
+    }
+
+    /// Warns once about a value of a rule that is compared with the path and its query string.
+    fn add_exact_path(&mut self, origin: &Origin, descriptor: &str) {
+        if self.exact_paths.insert((origin.file.clone(), origin.position)) {
+            let message = format!(
+                "'{descriptor}' is compared with the path and its query string, which any client can add"
+            );
+            let help = "write a wildcard with `share_threshold: true`, such as `/login*`, or let Envoy send the path alone, by the expression `request.url_path`";
+            self.add_at(origin, message, "", help);
+        }
+    }
+
+    /// Adds a warning about any file.
+    fn add_at(&mut self, origin: &Origin, message: String, text: &str, help: &str) {
+        let problem = Problem {
+            severity: Severity::Warning,
+            position: Some(origin.position),
+            text: text.to_owned(),
+            ..Problem::of_file(&origin.file, message, help)
+        };
+        self.problems.push(problem);
+    }
+}
+
+/// Compares the configurations with the rules, and adds the findings to their problems. The files are
+/// added too, so that findings can show their lines.
+pub(super) fn check(loaded: &mut Loaded<SourceFile>, paths: &[PathBuf], max_problems: usize) {
+    check_within(MAX_EFFORT, loaded, paths, max_problems);
+}
+
+fn check_within(
+    effort: usize,
+    loaded: &mut Loaded<SourceFile>,
+    paths: &[PathBuf],
+    max_problems: usize,
+) {
+    let mut findings = Findings {
+        problems: Problems::new(max_problems),
+        file: "".into(),
+        exact_paths: HashSet::new(),
+        effort: Some(effort),
+    };
+    let mut sent = Vec::new();
+    let texts: Vec<RuleFile> =
+        paths.iter().filter_map(|path| input::read(path, &mut findings.problems)).collect();
+    let mut is_complete = texts.len() == paths.len();
+    let files: Vec<EnvoyFile<'_>> =
+        texts.iter().map(|file| EnvoyFile::parse(file, &mut findings.problems)).collect();
+    let documents = files.iter().flat_map(|file| &file.documents);
+    let config = EnvoyConfig::new(&loaded.rules, documents);
+    for file in &files {
+        findings.problems.start_file();
+        findings.file = file.name.into();
+        is_complete &= file.is_whole;
+        if !file.is_configuration(&mut findings.problems) {
+            is_complete = false;
+            continue;
+        }
+        for document in &file.documents {
+            is_complete &= config.read(document, &mut findings, &mut sent);
+        }
+        if findings.effort.is_none() {
+            break;
+        }
+        findings.problems.sort_file();
+    }
+    findings.problems.start_file();
+    if findings.effort.is_some() {
+        compare::compare(&loaded.rules, &sent, is_complete, &mut findings);
+    }
+    let (problems, omitted) = findings.problems.into_parts();
+    loaded.problems.extend(problems);
+    loaded.omitted.errors += omitted.errors;
+    loaded.omitted.warnings += omitted.warnings;
+    loaded.files.extend(texts.into_iter().map(SourceFile::from));
+}
+
+/// The descriptor that an item of `rate_limits` sends, with its place.
+fn describe(sent: &Sent) -> String {
+    let entry = |(key, values): &(String, actions::Values)| match values {
+        actions::Values::Any | actions::Values::Path => format!("{key}=…"),
+        actions::Values::OneOf(values) => format!("{key}={}", values.join("|")),
+    };
+    sent.entries.iter().map(entry).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_rules::{DEFAULT_MAX_PROBLEMS, Options};
+
+    /// The problems of 30 filters and 30 routes, with 30 rules, within this effort.
+    fn problems(effort: usize) -> Vec<String> {
+        let mut rules = "domain: d\ndescriptors:\n".to_owned();
+        let mut envoy = "listeners:\n- http_filters:\n".to_owned();
+        for i in 0..30 {
+            rules += &format!("- {{key: a, value: v{i}, rate_limit: {{unit: day}}}}\n");
+            envoy += &format!(
+                "  - {{name: f{i}, typed_config: {{'@type': x.filters.http.ratelimit.v3.RateLimit, \
+                 domain: d}}}}\n"
+            );
+        }
+        envoy += "  route_config:\n    virtual_hosts:\n    - routes:\n";
+        let actions = "[{actions: [{request_headers: {descriptor_key: a}}]}]";
+        let route = format!("      - route: {{cluster: c, rate_limits: {actions}}}\n");
+        envoy += &route.repeat(30);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("envoy.yaml");
+        std::fs::write(&path, envoy).unwrap();
+        let file = RuleFile { name: "rules.yaml".into(), text: rules };
+        let none = Problems::new(DEFAULT_MAX_PROBLEMS);
+        let mut loaded = Loaded::compile(vec![file.into()], none, &Options::default(), None);
+        check_within(effort, &mut loaded, &[path], DEFAULT_MAX_PROBLEMS);
+        let shown = |problem: &Problem| {
+            assert!(problem.is_error() && problem.position.is_some(), "{problem}");
+            assert!(problem.help.contains("fewer"), "{problem}");
+            problem.message.clone()
+        };
+        loaded.problems.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_comparison_that_takes_too_long_is_an_error() {
+        let error = "the comparison with the rules takes too long, and was stopped here";
+        assert_eq!(problems(MAX_EFFORT), [""; 0]);
+        // On the first route; among the filters of it; among those of a later one.
+        for effort in [10, 1_000, 100_000] {
+            assert_eq!(problems(effort), [error], "{effort}");
+        }
+    }
+}

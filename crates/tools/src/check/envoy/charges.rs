@@ -1,0 +1,108 @@
+//! Finds items of `rate_limits` that charge another key at the end of a stream than the one that its start asks about.
+
+use std::collections::HashMap;
+
+use super::Findings;
+use super::actions::written_entry;
+use super::nodes::{get, is_true, list, text};
+use weir_rules::tree::Node;
+
+/// What an action sends: a constant, and whether its condition must match; none for what a request decides.
+type Value = Option<(String, bool)>;
+
+/// How the entry of an item differs from that of the item at the start.
+#[derive(Clone, Copy)]
+enum Difference {
+    /// The entry is a constant, and the request decides at the start.
+    Constant,
+    /// The entry is sent where that of the start is not.
+    Inverted,
+}
+
+/// Reports the items with `apply_on_stream_done` whose keys an item of the start has too, but never with the same values.
+pub(super) fn check(items: &[Node<'_>], findings: &mut Findings) {
+    let (ends, starts): (Vec<_>, Vec<_>) =
+        items.iter().partition(|item| is_true(item, "apply_on_stream_done"));
+    if ends.is_empty() {
+        return;
+    }
+    let mut asked: HashMap<Vec<String>, Vec<(&Node<'_>, Vec<Value>)>> = HashMap::new();
+    for start in starts {
+        if let Some((keys, values)) = entries(start) {
+            asked.entry(keys).or_default().push((start, values));
+        }
+    }
+    for end in ends {
+        let Some((keys, charged)) = entries(end) else { continue };
+        let starts = asked.get(&keys).map_or(&[][..], Vec::as_slice);
+        if !findings.spend(end.position, starts.len().saturating_mul(keys.len())) {
+            return;
+        }
+        let related = starts.iter().filter(|(_, asked)| may_be_one_rule(asked, &charged));
+        let differences: Option<Vec<_>> = related
+            .map(|(start, asked)| Some((*start, first_difference(asked, &charged)?)))
+            .collect();
+        // No start has the same values.
+        if let Some(&(start, (index, difference))) = differences.iter().flatten().next() {
+            // An item that settles another reservation is an error already.
+            if findings.has_error(&findings.origin(end.position)) {
+                continue;
+            }
+            let actions = (list(end, "actions").get(index), list(start, "actions").get(index));
+            if let (Some(action), Some(asked)) = actions {
+                report(action, asked, difference, findings);
+            }
+        }
+    }
+}
+
+/// The keys and values of an item; none if an action of it is not known.
+fn entries(item: &Node<'_>) -> Option<(Vec<String>, Vec<Value>)> {
+    let entry = |action: &Node<'_>| {
+        let (key, value) = written_entry(action)?;
+        Some((key, value.map(|value| (value, expects_match(action)))))
+    };
+    list(item, "actions").iter().map(entry).collect()
+}
+
+pub(super) fn expects_match(action: &Node<'_>) -> bool {
+    let matches = ["header_value_match", "query_parameter_value_match"];
+    let matches = matches.into_iter().find_map(|name| get(action, name));
+    matches.is_none_or(|matches| text(matches, "expect_match") != "false")
+}
+
+fn may_be_one_rule(asked: &[Value], charged: &[Value]) -> bool {
+    asked.iter().zip(charged).all(|values| match values {
+        (Some((asked, _)), Some((charged, _))) => asked == charged,
+        _ => true,
+    })
+}
+
+fn first_difference(asked: &[Value], charged: &[Value]) -> Option<(usize, Difference)> {
+    let difference = |values: (&Value, &Value)| match values {
+        (None, Some(_)) => Some(Difference::Constant),
+        (Some((_, asked)), Some((_, charged))) if asked != charged => Some(Difference::Inverted),
+        _ => None,
+    };
+    let mut differences = asked.iter().zip(charged).map(difference).enumerate();
+    differences.find_map(|(index, difference)| Some((index, difference?)))
+}
+
+/// Reports an action that is not the one that requests ask with.
+fn report(action: &Node<'_>, asked: &Node<'_>, difference: Difference, findings: &mut Findings) {
+    let key = written_entry(action).map(|(key, _)| key).unwrap_or_default();
+    let place = findings.origin(asked.position);
+    let message = match difference {
+        Difference::Constant => format!(
+            "this charges another key than requests ask about: '{key}' is a constant here, but at their start \
+             a value of the request ({place})"
+        ),
+        Difference::Inverted => format!(
+            "this charges other requests than those that ask: `expect_match` of '{key}' is the opposite at their \
+             start ({place})"
+        ),
+    };
+    let help = "write the action of the start here too. Envoy AI Gateway generates this for bucket rules of \
+                a QuotaPolicy (envoyproxy/ai-gateway#2551): examples/envoy-ai-gateway/quota.md shows other ways";
+    findings.add(action.position, message, "", help);
+}

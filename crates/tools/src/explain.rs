@@ -1,0 +1,129 @@
+//! `weir explain`: shows which rule a descriptor matches, and why.
+
+mod envoy_actions;
+mod text;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::api_client::{ApiClient, ClientError, ServerArgs, read, with_query};
+use super::print;
+use super::print::{Output, finish};
+use super::rule_files::{self, RuleFileArgs};
+use weir_common::descriptor::parse_request;
+use weir_common::descriptor::{DescriptorArg, descriptor_text};
+use weir_limiter::explain::{Explained, LiveDescriptor, explain};
+use weir_limiter::{Descriptor, Request};
+use weir_rules::RuleSet;
+
+const EXAMPLES: &str = "\
+Examples:
+  weir explain rules/ -d shop path=/login
+  weir explain rules/ --overlay limits.overlay.yaml -d shop user=ann,path=/login remote_address=192.0.2.7
+  weir explain --server http://127.0.0.1:6070 -d shop path=/login
+  weir explain rules/ --envoy-actions user
+
+With --server a running weir explains by its active rules, with the controls of operators and what is counted.
+
+Exits 0 if every descriptor matches a rule, 3 if one does not, 1 if a file has an error or weir does not answer.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+#[command(
+    override_usage = "weir explain [OPTIONS] <RULES>... -d <DOMAIN> <DESCRIPTOR>...\n       \
+                            weir explain [OPTIONS] --server <URL> -d <DOMAIN> <DESCRIPTOR>...\n       \
+                            weir explain <RULES>... --envoy-actions <RULE>"
+)]
+pub struct ExplainArgs {
+    /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
+    #[arg(required_unless_present = "server", conflicts_with = "server", value_name = "RULES")]
+    paths: Vec<PathBuf>,
+    /// The domain, and the descriptors of one request, each as `key=value,key2=value2`. Write it last.
+    #[arg(short, long, num_args = 2.., value_names = ["DOMAIN", "DESCRIPTOR"])]
+    #[arg(required_unless_present = "envoy_actions")]
+    domain: Vec<String>,
+    /// Instead of -d: print the items of Envoy's `rate_limits` that reserve hits of a rule with `reserve`, and settle
+    /// them.
+    #[arg(long, value_name = "RULE", conflicts_with_all = ["domain", "server", "output"])]
+    envoy_actions: Option<String>,
+    #[command(flatten)]
+    rule_files: RuleFileArgs,
+    /// Format of the explanation.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    /// The prefix of keys in Redis: the setting store.redis.key_prefix.
+    #[arg(long, value_name = "PREFIX", default_value = "weir:")]
+    key_prefix: String,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// A descriptor of every request has no rule.
+const NO_MATCH: u8 = 3;
+
+/// Prints what applies to each descriptor.
+pub fn run(args: &ExplainArgs) -> ExitCode {
+    let explained = match args.server.server {
+        Some(_) => explain_there(args),
+        None => {
+            let RuleFileArgs { overlay, merge_domains } = &args.rule_files;
+            let loaded = rule_files::load_default(&args.paths, overlay, *merge_domains);
+            if !loaded.is_good() {
+                // Standard error may be closed.
+                let _ = io::stderr().write_all(loaded.render_errors().as_bytes());
+                return ExitCode::FAILURE;
+            }
+            if let Some(rule) = &args.envoy_actions {
+                return match envoy_actions::items_of(&loaded.rules, rule) {
+                    Ok(items) => finish(print_items(&items), ExitCode::SUCCESS),
+                    Err(error) => ClientError::Usage(error).report(),
+                };
+            }
+            explain_here(args, &loaded.rules).map_err(ClientError::Usage)
+        }
+    };
+    let read = explained.and_then(|json| Ok((read::<Explained<LiveDescriptor>>(&json)?, json)));
+    let (explained, json) = match read {
+        Ok(explained) => explained,
+        Err(error) => return error.report(),
+    };
+    let mut out = io::stdout().lock();
+    let printed = match args.output {
+        Output::Text => text::print(&explained, &mut out),
+        Output::Json => print::json(&json, &mut out),
+    };
+    let code = match explained.descriptors.iter().all(|descriptor| descriptor.explained.matched) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(NO_MATCH),
+    };
+    finish(printed, code)
+}
+
+fn print_items(items: &str) -> io::Result<()> {
+    items.lines().try_for_each(|text| print::line(&mut io::stdout().lock(), text))
+}
+
+/// Explains by the active rules and controls of a running weir, with what is counted.
+fn explain_there(args: &ExplainArgs) -> Result<Value, ClientError> {
+    let (domain, descriptors) = parse_request(&args.domain).map_err(ClientError::Usage)?;
+    let texts: Vec<String> =
+        descriptors.iter().map(|descriptor| descriptor_text(&descriptor.entries())).collect();
+    let mut query = vec![("domain", domain)];
+    query.extend(texts.iter().map(|text| ("descriptor", text.as_str())));
+    ApiClient::new(&args.server)?.get(&with_query("/v1/explain", &query))
+}
+
+/// Explains by rule files.
+fn explain_here(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String> {
+    let (domain, parsed) = parse_request(&args.domain)?;
+    let entries: Vec<_> = parsed.iter().map(DescriptorArg::entries).collect();
+    let descriptors: Vec<Descriptor<'_>> =
+        entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
+    let request = Request { domain, descriptors: &descriptors, ..Request::default() };
+    let explained = explain(rules, &request, &args.key_prefix)?;
+    serde_json::to_value(explained).map_err(|error| error.to_string())
+}

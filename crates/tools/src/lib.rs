@@ -1,0 +1,35 @@
+//! The commands that run beside the server: `check`, `diff`, `explain`, `test`, `replay` and `hit`; and those of operators,
+//! which read and change a running weir through `/v1`.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
+mod api_client;
+pub mod change;
+pub mod check;
+pub mod controls;
+mod describe;
+pub mod diff;
+pub mod explain;
+pub mod hit;
+pub mod http_client;
+pub mod print;
+pub mod replay;
+mod rule_files;
+pub mod state;
+pub mod test;
+pub mod top;
+pub mod unblock;
+
+/// The exit code of invalid arguments, which is clap's.
+const USAGE: u8 = 2;
+/// The exit code of `hit` for requests over their limit.
+const OVER_LIMIT: u8 = 3;
+
+/// Returns the variables of the environment. None of weir's is other than UTF-8.
+pub fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
+        .collect()
+}

@@ -1,0 +1,145 @@
+//! How a command prints, for people in lines and tables, and its end.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use weir_common::descriptor::descriptor_text;
+use weir_common::entry::OwnedEntry;
+use weir_common::escape::escape;
+
+/// Characters of the widest column that is padded and not cut, but for the last one.
+const MAX_COLUMN_WIDTH: usize = 60;
+
+/// Characters of the last column that are printed: a longer text would fill the terminal.
+const MAX_LAST_WIDTH: usize = 300;
+
+/// Prints JSON, without any control character.
+pub fn json(json: &Value, out: &mut dyn Write) -> io::Result<()> {
+    format!("{json:#}").lines().try_for_each(|text| line(out, text))
+}
+
+/// Prints a text as one line, without any control character.
+pub fn line(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    writeln!(out, "{}", escape(text))
+}
+
+/// Returns the entries of a descriptor as arguments have them.
+pub fn entries(entries: &[OwnedEntry]) -> String {
+    let entries = entries.iter().map(|OwnedEntry { key, value }| (&**key, &**value));
+    descriptor_text(&entries.collect::<Vec<_>>())
+}
+
+/// Returns a number with its noun: `1 hit`, `2 hits`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The columns of a table.
+#[derive(Clone, Copy, Debug)]
+pub enum Column {
+    Left(&'static str),
+    Right(&'static str),
+}
+
+/// Prints a table, indented by some spaces. Cells are escaped, and long ones cut. A column whose cells are
+/// all empty is omitted.
+pub fn table(
+    out: &mut dyn Write,
+    indent: usize,
+    columns: &[Column],
+    rows: &[Vec<String>],
+) -> io::Result<()> {
+    let heading = |column: &Column| match column {
+        Column::Left(heading) | Column::Right(heading) => *heading,
+    };
+    let last = columns.len().saturating_sub(1);
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let max = |i| if i == last { MAX_LAST_WIDTH } else { MAX_COLUMN_WIDTH };
+            row.iter().enumerate().map(|(i, text)| cut(&escape(text), max(i))).collect()
+        })
+        .collect();
+    let cell = |row: &[String], i: usize| row.get(i).cloned().unwrap_or_default();
+    let width = |i: usize| cells.iter().map(|row| cell(row, i).chars().count()).max().unwrap_or(0);
+    let shown: Vec<(usize, &Column, usize)> = columns
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| width(*i) > 0)
+        .map(|(i, column)| (i, column, width(i).max(heading(column).len())))
+        .collect();
+    let headings: Vec<String> = columns.iter().map(|column| heading(column).to_owned()).collect();
+    for row in std::iter::once(&headings).chain(&cells) {
+        let mut text = " ".repeat(indent);
+        for (at, (i, column, width)) in shown.iter().enumerate() {
+            let (cell, separator) = (cell(row, *i), if at == 0 { "" } else { "  " });
+            text += separator;
+            text += &match column {
+                Column::Left(_) => format!("{cell:width$}"),
+                Column::Right(_) => format!("{cell:>width$}"),
+            };
+        }
+        writeln!(out, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Returns up to `max` characters of a text, the last of which marks the cut.
+fn cut(text: &str, max: usize) -> String {
+    match text.chars().count() > max {
+        true => text.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+/// How to print an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+}
+
+/// Returns `code`, unless the output could not be written. A reader may close the pipe, as `head` does.
+pub fn finish(printed: io::Result<()>, code: ExitCode) -> ExitCode {
+    match printed.and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "error: cannot write: {error}");
+            ExitCode::FAILURE
+        }
+        _ => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_align_cut_and_escape_their_cells() {
+        let columns = [Column::Right("N"), Column::Left("BY"), Column::Left("KEY")];
+        let row = |n: &str, key: &str| vec![n.to_owned(), String::new(), key.to_owned()];
+        let mut out = Vec::new();
+        table(&mut out, 2, &columns, &[row("100", "a\u{1b}[31m\n"), row("2", &"x".repeat(400))])
+            .unwrap();
+        let long = "x".repeat(MAX_LAST_WIDTH - 1);
+        let wanted = format!("    N  KEY\n  100  a\\u001b[31m\\n\n    2  {long}…\n");
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn entries_are_printed_as_arguments() {
+        assert_eq!(entries(&OwnedEntry::copied([("a,b", "1"), ("c", "")])), r"a\,b=1,c=");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        let finished = |kind: io::ErrorKind| finish(Err(kind.into()), ExitCode::from(3));
+        assert_eq!(finished(io::ErrorKind::BrokenPipe), ExitCode::from(3));
+        assert_eq!(finished(io::ErrorKind::StorageFull), ExitCode::FAILURE);
+        assert_eq!(finish(Ok(()), ExitCode::from(3)), ExitCode::from(3));
+    }
+}

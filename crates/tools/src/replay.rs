@@ -1,0 +1,140 @@
+//! `weir replay`: sends recorded traffic through rules, and reports what they would have denied.
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use weir_replay::{Failure, Input, Mapping, MappingArgs, Output, Replay};
+
+use super::{print, rule_files};
+use weir_common::escape::escape;
+use weir_common::number::count;
+use weir_common::suggest::nearest;
+use weir_rules::{Rule, RuleSet};
+
+const EXAMPLES: &str = "\
+Examples:
+  weir replay rules/ --traffic access.log -d shop --descriptor 'remote_address={x_forwarded_for}'
+  weir replay rules/ --traffic access.jsonl.gz -d shop --descriptor 'path={path}' --output html > report.html
+  weir replay rules/ --compare new-rules/ --traffic access.csv -d shop --descriptor 'user={user}'
+
+Exits 0 whatever was denied, 1 if a file has an error or no line is a request.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ReplayArgs {
+    /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
+    #[arg(required = true, value_name = "RULES")]
+    paths: Vec<PathBuf>,
+    /// The log of requests, plain or gzip; `-` for standard input.
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    traffic: PathBuf,
+    #[command(flatten)]
+    mapping: MappingArgs,
+    /// Other rules to compare with RULES: report requests that only one of the two denies; can be repeated.
+    #[arg(long, value_name = "OTHER_RULES")]
+    compare: Vec<PathBuf>,
+    /// An overlay of RULES, or a directory with files named .overlay.yaml; can be repeated.
+    #[arg(long, value_name = "FILE")]
+    overlay: Vec<PathBuf>,
+    /// An overlay of OTHER_RULES, which are RULES unless --compare names others; can be repeated.
+    #[arg(long, value_name = "FILE")]
+    compare_overlay: Vec<PathBuf>,
+    /// Format of the report.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
+    #[arg(long)]
+    merge_domains: bool,
+    /// Keep up to N counters, of up to 100 bytes each, like store.memory.max_keys.
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = count())]
+    #[arg(allow_negative_numbers = true)]
+    max_keys: usize,
+}
+
+/// Replays the traffic and prints the report.
+pub fn run(args: &ReplayArgs) -> ExitCode {
+    let (replay, input) = match prepare(args) {
+        Ok(prepared) => prepared,
+        Err(failure) => return fail(&failure),
+    };
+    let (report, result) = replay.run(input);
+    let printed = report.print(args.output, &mut io::stdout().lock());
+    let code = match result {
+        Err(error) => fail(&Failure::File(format!("error: {}\n", escape(&error)))),
+        Ok(()) => match report.problem() {
+            Some(problem) => fail(&Failure::File(format!("error: {problem}\n"))),
+            None => ExitCode::SUCCESS,
+        },
+    };
+    print::finish(printed, code)
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    let (text, code) = match failure {
+        Failure::Usage(text) => (text, ExitCode::from(super::USAGE)),
+        Failure::File(text) => (text, ExitCode::FAILURE),
+    };
+    // Standard error may be closed.
+    let _ = io::stderr().write_all(text.as_bytes());
+    code
+}
+
+fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
+    let is_stdin = |path: &PathBuf| path.as_os_str() == "-";
+    if is_stdin(&args.traffic) && args.paths.iter().chain(&args.compare).any(is_stdin) {
+        let message =
+            "error: rules and traffic cannot both be standard input: write --traffic FILE\n";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let mapping = Mapping::read(&args.mapping)?;
+    let rules = load(&args.paths, &args.overlay, args, mapping.domain())?;
+    let rules = (names(&args.paths, &args.overlay), rules);
+    let other = match args.compare.is_empty() && args.compare_overlay.is_empty() {
+        true => None,
+        false => {
+            let paths = if args.compare.is_empty() { &args.paths } else { &args.compare };
+            let other = load(paths, &args.compare_overlay, args, mapping.domain())?;
+            Some((names(paths, &args.compare_overlay), other))
+        }
+    };
+    if is_stdin(&args.traffic) && io::stdin().is_terminal() {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "reading the log from standard input");
+    }
+    let input = Input::open(&args.traffic)
+        .map_err(|error| Failure::File(format!("error: {}\n", escape(&error))))?;
+    Ok((Replay::new(mapping, rules, other, args.max_keys), input))
+}
+
+fn load(
+    paths: &[PathBuf],
+    overlay: &[PathBuf],
+    args: &ReplayArgs,
+    domain: &str,
+) -> Result<RuleSet, Failure> {
+    let loaded = rule_files::load_default(paths, overlay, args.merge_domains);
+    if !loaded.is_good() {
+        return Err(Failure::File(loaded.render_errors()));
+    }
+    if loaded.rules.domain(domain).is_none() {
+        let domains: BTreeSet<&str> = loaded.rules.rules().map(Rule::domain).collect();
+        let help = match nearest(domain, domains.iter().copied()) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => format!("the domains are {}", Vec::from_iter(domains).join(", ")),
+        };
+        let (name, domain) = (names(paths, overlay), escape(domain).into_owned());
+        let message =
+            format!("error: {name} has no rules for domain '{domain}': {}\n", escape(&help));
+        return Err(Failure::Usage(message));
+    }
+    Ok(loaded.rules)
+}
+
+/// The paths as they were written.
+fn names(paths: &[PathBuf], overlay: &[PathBuf]) -> String {
+    let names: Vec<_> = paths.iter().chain(overlay).map(|path| path.to_string_lossy()).collect();
+    escape(&names.join(" ")).into_owned()
+}

@@ -1,0 +1,329 @@
+//! `weir state` and `weir reset`: show and delete what one key has counted.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::api_client::{ApiClient, ClientError, ServerArgs, with_query};
+use super::change::ByArgs;
+use super::describe;
+use crate::print::Output;
+use crate::print::{Column, counted, entries, line, table};
+use weir_api::messages::Reset;
+use weir_common::clock::{Clock, WallClock};
+use weir_common::descriptor::descriptor_text;
+use weir_common::descriptor::parse_match;
+use weir_common::duration::{read_duration, rounded};
+use weir_common::entry::OwnedEntry;
+use weir_limit::Micros;
+use weir_limiter::controls::Action;
+use weir_limiter::{CountResult, CountedSpan, DescriptorState, LimitState};
+use weir_rules::RuleDescription;
+
+const STATE_EXAMPLES: &str = "\
+Examples:
+  weir state -d shop user=ann
+  weir state -d shop route=api,user=ann --output json
+
+  weir state -d shop user=ann --last 20s,1h
+
+Nothing is counted by it. Only limits with the algorithms sliding_log and bucketed_window know what they counted in the
+last 20s. They may count a hit for a while after it has left the time: the column LATE has for how long at most. Exits 1 if nothing is counted for the descriptor, because it matches no rule with a limit.";
+
+const RESET_EXAMPLES: &str = "\
+Examples:
+  weir reset -d shop user=ann
+
+It deletes the counts of all limits of the rule, for this key only: the next request starts over.";
+
+/// One key of a running weir.
+#[derive(Debug, Args)]
+struct KeyArgs {
+    /// The domain, and the descriptor as a request has it: `key=value,key2=value2`.
+    #[arg(short, long, num_args = 2, required = true, value_names = ["DOMAIN", "DESCRIPTOR"])]
+    domain: Vec<String>,
+    /// Format of the answer.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+impl KeyArgs {
+    /// Returns a path with the domain, the descriptor and other parameters.
+    ///
+    /// # Errors
+    ///
+    /// The domain or the descriptor is invalid.
+    fn path(&self, path: &str, others: &[(&str, &str)]) -> Result<String, ClientError> {
+        let (domain, descriptor) = parse_match(&self.domain).map_err(ClientError::Usage)?;
+        let descriptor = descriptor_text(&descriptor.entries());
+        let mut query = vec![("domain", domain), ("descriptor", descriptor.as_str())];
+        query.extend(others);
+        Ok(with_query(path, &query))
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = STATE_EXAMPLES)]
+pub struct StateArgs {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// Also count the hits of the last times, up to the longest period of the rule: 20s, or several: 20s,1h.
+    #[arg(long, value_name = "DURATION", value_delimiter = ',')]
+    #[arg(value_parser = parse_span, allow_hyphen_values = true)]
+    last: Vec<String>,
+}
+
+/// The answer of `weir state`.
+#[derive(Debug, Deserialize)]
+struct Shown {
+    #[serde(flatten)]
+    state: DescriptorState,
+    #[serde(default)]
+    counts: Vec<CountedSpan>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = RESET_EXAMPLES)]
+pub struct ResetArgs {
+    #[command(flatten)]
+    key: KeyArgs,
+    #[command(flatten)]
+    by: ByArgs,
+}
+
+/// Prints every limit of a key: what is used, what is left, when it resets.
+pub fn show(args: &StateArgs) -> ExitCode {
+    args.key.output.show(read_state(args), |shown: &Shown, out| {
+        print_state(&shown.state, WallClock.now(), out)?;
+        print_counts(&shown.counts, out)
+    })
+}
+
+/// Reads the state of a key, with the counts of the last times if there are any.
+fn read_state(args: &StateArgs) -> Result<Value, ClientError> {
+    let client = ApiClient::new(&args.key.server)?;
+    let mut state = client.get(&args.key.path("/v1/state", &[])?)?;
+    if !args.last.is_empty() {
+        let path = args.key.path("/v1/count", &[("span", &args.last.join(","))])?;
+        let mut counts = client.get(&path)?;
+        if let Some(state) = state.as_object_mut() {
+            state.insert("counts".to_owned(), counts["counts"].take());
+        }
+    }
+    Ok(state)
+}
+
+fn parse_span(text: &str) -> Result<String, String> {
+    match read_duration(text).is_some_and(|span| !span.is_zero()) {
+        true => Ok(text.to_owned()),
+        false => Err("write durations such as 5m or 1h30m, with commas between them".to_owned()),
+    }
+}
+
+/// Deletes what a key has counted.
+pub fn reset(args: &ResetArgs) -> ExitCode {
+    let answer = args.key.path("/v1/state", &[("by", &args.by.name())]);
+    let answer = answer.and_then(|path| ApiClient::new(&args.key.server)?.delete(&path));
+    args.key.output.show(answer, print_reset)
+}
+
+fn print_state(state: &DescriptorState, now: Micros, out: &mut dyn Write) -> io::Result<()> {
+    print_key(&state.domain, &state.entries, state.rule.as_ref(), out)?;
+    if let Some(key) = &state.key {
+        line(out, &format!("  key:    {key}"))?;
+    }
+    if let Some(control) = &state.control {
+        line(out, &format!("  control: {}", describe::described(control, now)))?;
+    }
+    print_counted(state, out)
+}
+
+/// Prints the hits of the last times, a row for each.
+fn print_counts(counts: &[CountedSpan], out: &mut dyn Write) -> io::Result<()> {
+    const COLUMNS: [Column; 4] = [
+        Column::Right("LAST"),
+        Column::Right("HITS"),
+        Column::Right("LATE"),
+        Column::Left("COUNTED BY"),
+    ];
+    if counts.is_empty() {
+        return Ok(());
+    }
+    let row = |CountedSpan { span_ms, result }: &CountedSpan| {
+        let [hits, late, by] = match result {
+            CountResult::Failed { error } => ["unknown".to_owned(), String::new(), error.clone()],
+            CountResult::Counted { count, max_late_ms, is_minimum, algorithm, .. } => {
+                let least = if *is_minimum { ">= " } else { "" };
+                [format!("{least}{count}"), rounded(*max_late_ms), algorithm.clone()]
+            }
+        };
+        vec![rounded(*span_ms), hits, late, by]
+    };
+    let rows: Vec<Vec<String>> = counts.iter().map(row).collect();
+    table(out, 2, &COLUMNS, &rows)
+}
+
+fn print_reset(reset: &Reset, out: &mut dyn Write) -> io::Result<()> {
+    print_key(&reset.domain, &reset.entries, reset.rule.as_ref(), out)?;
+    line(out, &format!("  reset:  {}", reset.key))?;
+    match &reset.control {
+        Some(control) if control.action == Action::Block => {
+            let id = &control.id;
+            line(out, &format!("  note: {id} still blocks it; weir unblock {id} ends that"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints which key an answer is about, and its rule.
+fn print_key(
+    domain: &str,
+    key: &[OwnedEntry],
+    rule: Option<&RuleDescription>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    line(out, &format!("{domain}: {}", entries(key)))?;
+    match rule {
+        None => line(out, "  no rule"),
+        Some(rule) => line(out, &format!("  rule:   {} ({})", rule.rule, rule.origin)),
+    }
+}
+
+/// Prints what a key has counted, a line for each limit.
+pub(crate) fn print_counted(state: &DescriptorState, out: &mut dyn Write) -> io::Result<()> {
+    state.limits.iter().try_for_each(|limit| line(out, &limit_line(limit)))?;
+    if let Some(holds) = state.holds.as_ref().filter(|holds| holds.hits > 0) {
+        let ids = holds.ids.map(|ids| format!(" under {}", counted(ids, "id"))).unwrap_or_default();
+        let (hits, expires) = (counted(holds.hits, "hit"), rounded(holds.expires_ms));
+        line(out, &format!("  holds:  {hits} in flight{ids}; the first expires in {expires}"))?;
+    }
+    if let Some(reserved) = &state.reservation {
+        let several = match reserved.count {
+            1 => String::new(),
+            count => format!(" in {count} reservations"),
+        };
+        let (age, lapses) = (rounded(reserved.age_ms), rounded(reserved.lapses_ms));
+        let text = format!("  reserved: {}{several}, {age} ago, lapses in {lapses}", reserved.hits);
+        line(out, &text)?;
+    }
+    if let Some(leased) = &state.leased {
+        line(out, &format!("  leased here: {} for {}", leased.hits, rounded(leased.ends_ms)))?;
+    }
+    match state.log_len {
+        None | Some(0) => Ok(()),
+        Some(1) => line(out, "  log:    1 entry"),
+        Some(length) => line(out, &format!("  log:    {length} entries")),
+    }
+}
+
+fn limit_line(limit: &LimitState) -> String {
+    let name = match limit.name.as_str() {
+        "" => String::new(),
+        name => format!(", named {name}"),
+    };
+    let (used, left) = (limit.used.unwrap_or(0), limit.remaining.unwrap_or(0));
+    let reset = match limit.reset_ms {
+        None | Some(0) => String::new(),
+        Some(reset) => format!(", resets in {}", rounded(reset)),
+    };
+    let retry = match limit.retry_ms {
+        Some(retry) => format!(", admits the next hit in {}", rounded(retry)),
+        None => String::new(),
+    };
+    format!("  state:  {}{name}: {used} used, {left} left{reset}{retry}", limit.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_state_is_shown_with_its_rule_control_and_limits() {
+        let state = json!({
+            "domain": "shop", "entries": [{ "key": "user", "value": "ann\u{1b}" }],
+            "rule": {
+                "domain": "shop", "rule": "user", "entries": [], "file": "shop.yaml", "line": 3,
+                "column": 5, "unlimited": false, "limits": [], "name": "", "replaces": [],
+                "shadow_mode": false, "quota_mode": false, "detailed_metric": false,
+                "value_to_metric": false, "metadata": null,
+            },
+            "key": "{shop|user=ann}f60", "control": {
+                "id": "block-1", "domain": "*", "entries": [], "action": "block", "by": "ann",
+                "until": "1970-01-01T00:10:00Z", "at": "1970-01-01T00:00:00Z",
+            },
+            "limits": [
+                { "name": "", "algorithm": "fixed_window", "n": 5, "text": "5 per minute",
+                  "shadow_mode": false, "used": 5, "remaining": 0, "reset_ms": 31_000, "retry_ms": 31_000 },
+                { "name": "daily", "algorithm": "fixed_window", "n": 9, "text": "9 per day",
+                  "shadow_mode": false, "used": 0, "remaining": 9, "reset_ms": 0, "retry_ms": null },
+            ],
+            "holds": { "ids": 2, "hits": 3, "expires_ms": 500 }, "log_len": 7,
+        });
+        let mut out = Vec::new();
+        print_state(&serde_json::from_value(state).unwrap(), 0, &mut out).unwrap();
+        let wanted = "\
+shop: user=ann\\u001b
+  rule:   user (shop.yaml:3:5)
+  key:    {shop|user=ann}f60
+  control: block-1 blocks it for 10m, by ann
+  state:  5 per minute: 5 used, 0 left, resets in 31s, admits the next hit in 31s
+  state:  9 per day, named daily: 0 used, 9 left
+  holds:  3 hits in flight under 2 ids; the first expires in 500ms
+  log:    7 entries
+";
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn each_of_the_last_times_has_a_row() {
+        let counts = json!([
+            { "span_ms": 300_000, "count": 7, "resolution_ms": 0, "max_late_ms": 0,
+              "is_minimum": false, "limit": 0, "algorithm": "sliding_log" },
+            { "span_ms": 3_600_000, "count": 12, "resolution_ms": 1_500, "max_late_ms": 1_500,
+              "is_minimum": true, "limit": 1, "algorithm": "bucketed_window" },
+            { "span_ms": 86_400_000, "error": "too long" },
+        ]);
+        let counts: Vec<CountedSpan> = serde_json::from_value(counts).unwrap();
+        let mut out = Vec::new();
+        print_counts(&counts, &mut out).unwrap();
+        let wanted = "  LAST     HITS  LATE  COUNTED BY
+    5m        7    0s  sliding_log
+    1h    >= 12    2s  bucketed_window
+    1d  unknown        too long
+";
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn spans_are_durations_above_zero() {
+        assert_eq!(parse_span("1h30m").unwrap(), "1h30m");
+        for wrong in ["", "0", "5", "-1m"] {
+            assert!(parse_span(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_reset_of_a_blocked_key_says_that_it_stays_blocked() {
+        let answer = json!({
+            "domain": "shop", "entries": [], "rule": null, "key": "k", "reset": true,
+            "control": {
+                "id": "block-1", "domain": "shop", "entries": [], "action": "block", "until": null,
+                "at": "1970-01-01T00:00:00Z",
+            },
+        });
+        let mut out = Vec::new();
+        print_reset(&serde_json::from_value(answer).unwrap(), &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        assert!(
+            out.ends_with("block-1 still blocks it; weir unblock block-1 ends that\n"),
+            "{out}"
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! `weir test`: runs tests of rules in injected time.
+
+mod compare;
+mod file;
+mod junit;
+mod read;
+mod report;
+mod run;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::print::finish;
+use report::{FileReport, Report};
+use weir_common::escape::has_colors;
+use weir_common::number::count;
+use weir_common::number::parse_size;
+use weir_rules::source::{FileKind, Selection};
+use weir_rules::{DEFAULT_MAX_PROBLEMS, Options};
+
+const EXAMPLE: &str = "\
+Examples:
+  weir test rules/
+  weir test rules/shop.test.yaml --output junit > report.xml
+
+Exits 0 if all tests pass, 1 if one fails or a file has an error.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLE)]
+pub struct TestArgs {
+    /// Test files, or directories with files named .test.yaml.
+    #[arg(required = true, value_name = "FILE")]
+    paths: Vec<PathBuf>,
+    /// Format of the results.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    /// Reject limits that may need more state per key.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
+    #[arg(allow_hyphen_values = true)]
+    max_log_bytes: u64,
+    /// List up to this many errors of each file.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS, value_parser = count())]
+    #[arg(allow_negative_numbers = true)]
+    max_problems: usize,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Text,
+    Junit,
+}
+
+/// Runs all tests and prints their results. Exits 1 unless all pass.
+pub fn run(args: &TestArgs) -> ExitCode {
+    let report = report(args);
+    let mut out = io::stdout().lock();
+    let printed = match args.output {
+        Output::Text => {
+            let is_colored = has_colors(&out);
+            text::print(&report, is_colored, &mut out, &mut io::stderr().lock())
+        }
+        Output::Junit => junit::print(&report, &mut out),
+    };
+    finish(printed, if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn report(args: &TestArgs) -> Report {
+    let selection = Selection::of_roots(args.paths.clone());
+    let options = Options {
+        max_log_bytes: args.max_log_bytes,
+        max_problems: args.max_problems,
+        ..Options::default()
+    };
+    let (files, problems) = selection.read_kind(FileKind::Test);
+    let mut report = Report::default();
+    for file in files {
+        report.files.push(run::run_file(file, &selection, &options));
+    }
+    report.files.extend(problems.into_iter().map(FileReport::unreadable));
+    report
+}

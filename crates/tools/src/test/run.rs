@@ -1,0 +1,255 @@
+//! Runs the tests of a file: each in a time and with a store of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::compare::{Response, Responses, Status, compare};
+use super::file::{DescriptorSpec, ResponseOptions, Step, Test, TestFile};
+use super::read::read;
+use super::report::{Difference, Failure, FileReport, TestReport};
+use weir_api::headers::{HeaderOptions, headers};
+use weir_common::clock::ManualClock;
+use weir_common::suggest::Suggester;
+use weir_limit::{Micros, SECOND};
+use weir_limiter::{Budget, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
+use weir_rules::source::{RuleFile, Selection};
+use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, override_path};
+use weir_store::recording::RecordingStore;
+use weir_store::{Answer, Entry, StoreError};
+
+/// The steps of a test whose failures are listed.
+const MAX_FAILURES: usize = 20;
+
+/// The fewest keys that a store has room for. With four times as many as there are keys, no shard is
+/// full.
+const MIN_KEYS: usize = 1 << 14;
+
+const MILLISECOND: Micros = SECOND / 1_000;
+
+/// Runs the tests of a file. `selection` and `options` are those for its rules.
+pub(super) fn run_file(file: RuleFile, selection: &Selection, options: &Options) -> FileReport {
+    let mut problems = Problems::new(options.max_problems);
+    let mut further_documents = Vec::new();
+    let tree = file.tree(&mut |problem| further_documents.push(problem));
+    for problem in further_documents {
+        // Its tests would not run.
+        problems.push(Problem { severity: Severity::Error, ..problem });
+    }
+    let read = match tree {
+        Ok(root) => read(&file.name, root.as_ref(), &mut problems),
+        Err(problem) => {
+            problems.push(problem);
+            None
+        }
+    };
+    problems.sort_file();
+    let (is_valid, (problems, omitted)) = (!problems.has_errors(), problems.into_parts());
+    let Some(tests) = read.filter(|_| is_valid) else {
+        return FileReport::broken(file.name.clone(), problems, omitted, vec![file]);
+    };
+    let rules = load(&tests, selection, options);
+    if !rules.is_good() {
+        return FileReport::broken(file.name, rules.problems, rules.omitted, rules.files);
+    }
+    let mut suggester = Suggester::default();
+    let run = |test| run_test(test, &rules.rules, &tests.response, &mut suggester);
+    let runs = tests.tests.into_iter().map(run).collect();
+    FileReport { name: file.name, tests: runs, ..FileReport::default() }
+}
+
+fn load(tests: &TestFile, selection: &Selection, options: &Options) -> Loaded {
+    let selection = Selection { roots: tests.rules.clone(), ..selection.clone() };
+    let options = Options { merge_domains: tests.merge_domains, ..options.clone() };
+    if tests.overlay.is_empty() {
+        return Loaded::read(&selection, &options, None);
+    }
+    let overlay = Selection { roots: tests.overlay.clone(), ..selection.clone() };
+    Loaded::read_patched(&selection, &overlay, &options, None)
+}
+
+fn run_test(
+    test: Test,
+    rules: &RuleSet,
+    response: &ResponseOptions,
+    suggester: &mut Suggester,
+) -> TestReport {
+    let mut bench = Bench::new(&test, rules, response);
+    let mut report = TestReport {
+        name: test.name,
+        position: test.position,
+        requests: 0,
+        failures: Vec::new(),
+        omitted: 0,
+    };
+    for (i, step) in test.steps.iter().enumerate() {
+        report.requests += u64::from(step.repeat);
+        let mut differences = compare(&step.expect, &bench.run(step));
+        if differences.is_empty() {
+            continue;
+        }
+        if report.failures.len() >= MAX_FAILURES {
+            report.omitted += 1;
+            continue;
+        }
+        differences.splice(0..0, unknown_domain(step, rules, suggester));
+        let (position, at) = (step.position, step.at);
+        report.failures.push(Failure { position, step: i + 1, at, differences });
+    }
+    report
+}
+
+/// Returns the probable cause of differences: no rules have the domain. It is no difference by itself,
+/// because a test may expect that nothing applies, or send limits of its own.
+fn unknown_domain(step: &Step, rules: &RuleSet, suggester: &mut Suggester) -> Option<Difference> {
+    let needs_rules = step.descriptors.iter().any(|descriptor| descriptor.limit.is_none());
+    if !needs_rules || rules.domain(&step.domain).is_some() {
+        return None;
+    }
+    let near = rules.nearest_domain(&step.domain, suggester);
+    let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
+    let actual = format!("'{}', which has none{near}", step.domain);
+    Some(Difference::new("domain", "one with rules", actual))
+}
+
+/// The limiter of one test, with a store and a time of its own.
+struct Bench<'r> {
+    rules: &'r RuleSet,
+    limiter: Limiter<RecordingStore>,
+    clock: Arc<ManualClock>,
+    start: Micros,
+    headers: HeaderOptions,
+}
+
+impl<'r> Bench<'r> {
+    fn new(test: &Test, rules: &'r RuleSet, response: &ResponseOptions) -> Bench<'r> {
+        let clock = Arc::new(ManualClock::new(test.start));
+        let keys: usize = test.steps.iter().map(|step| step.descriptors.len()).sum();
+        let store = RecordingStore::new(clock.clone(), keys.saturating_mul(4).max(MIN_KEYS));
+        let options = weir_limiter::Options {
+            shadow_mode: response.shadow_mode,
+            quota_mode: response.quota_mode,
+            ..weir_limiter::Options::default()
+        };
+        let limiter = Limiter::new(store, options);
+        let headers = HeaderOptions {
+            names: response.headers.then(|| response.names.clone()),
+            retry_after: response.retry_after,
+            ratelimit_fields: response.ratelimit_fields,
+        };
+        Bench { rules, limiter, clock, start: test.start, headers }
+    }
+
+    /// Sends the requests of a step.
+    fn run(&mut self, step: &Step) -> Responses {
+        let entries: Vec<Vec<Entry<'_>>> = step.descriptors.iter().map(entries).collect();
+        let budget = step.budget.as_ref().map(|(id, step)| Budget { id, step: *step });
+        let descriptors: Vec<Descriptor<'_>> = std::iter::zip(&step.descriptors, &entries)
+            .map(|(spec, entries)| Descriptor {
+                entries,
+                limit: spec.limit,
+                hits_addend: spec.hits,
+                is_negative_hits: spec.refund,
+                budget: budget.as_ref(),
+            })
+            .collect();
+        let request = Request {
+            domain: &step.domain,
+            descriptors: &descriptors,
+            hits_addend: step.hits,
+            ..Request::default()
+        };
+        let mut responses = Responses::default();
+        let mut now = self.start.saturating_add(step.at);
+        for number in 1..=step.repeat {
+            self.clock.set(now);
+            let decision = match self.decide(&request) {
+                Ok(decision) => decision,
+                Err(error) => {
+                    responses.error = Some(error.to_string());
+                    return responses;
+                }
+            };
+            let over = decision.over_limit;
+            *if over { &mut responses.over } else { &mut responses.ok } += 1;
+            if step.expect.over_limit.is_some_and(|expected| expected != over) {
+                responses.first_unexpected.get_or_insert(number);
+            }
+            if number == step.repeat {
+                responses.last = self.response(&request, &decision);
+            }
+            now = now.saturating_add(step.every);
+        }
+        responses
+    }
+
+    fn decide(&self, request: &Request<'_>) -> Result<RequestDecision<'r>, RequestError> {
+        self.limiter.store().answers().clear();
+        // Holds are not released: in a test no caller disconnects.
+        let (budget, holds) = (Duration::from_secs(1), &mut Holds::default());
+        let (limiter, then) = (&self.limiter, RequestDecision::clone);
+        let decision = limiter.decide_now(Some(self.rules), request, budget, holds, then);
+        decision.unwrap_or(Err(RequestError::Store(StoreError::Unavailable)))
+    }
+
+    fn response(&self, request: &Request<'_>, decision: &RequestDecision<'_>) -> Response {
+        let shown = decision.shown().and_then(|(shown, _)| {
+            decision.statuses.iter().position(|status| std::ptr::eq(status, shown))
+        });
+        let answers = self.limiter.store().answers();
+        // Only descriptors with a limit are charged.
+        let mut answers = answers.iter();
+        let statuses = std::iter::zip(&decision.statuses, request.descriptors)
+            .map(|(status, descriptor)| {
+                let answer = status.limit.and_then(|_| answers.next());
+                self.status(request.domain, status, descriptor, answer)
+            })
+            .collect();
+        let headers = headers(&self.headers, decision);
+        Response {
+            shown: shown.unwrap_or_default(),
+            statuses,
+            headers: headers.into_iter().map(|header| (header.key, header.value)).collect(),
+        }
+    }
+
+    fn status(
+        &self,
+        domain: &str,
+        status: &weir_limiter::Status<'_>,
+        descriptor: &Descriptor<'_>,
+        answer: Option<&Answer>,
+    ) -> Status {
+        let wait = answer.and_then(|answer| answer.as_ref().ok()?.retry_after);
+        Status {
+            over_limit: status.over_limit,
+            remaining: status.remaining,
+            reset: status.limit.map(|_| status.reset_seconds()),
+            limit: status.limit.map(|limit| limit.name.to_owned()),
+            rule: self.metric_path(domain, status, descriptor),
+            result: status.reservation,
+            reserved: status.reserved,
+            // A fraction of a millisecond is rounded up, so that the wait is long enough.
+            retry: wait
+                .filter(|_| status.over_limit)
+                .map(|wait| wait.div_ceil(MILLISECOND).saturating_mul(MILLISECOND)),
+        }
+    }
+
+    /// The path in metrics of what decided a descriptor; none if no rule did.
+    fn metric_path(
+        &self,
+        domain: &str,
+        status: &weir_limiter::Status<'_>,
+        descriptor: &Descriptor<'_>,
+    ) -> Option<String> {
+        let domain = self.rules.domain(domain)?;
+        if descriptor.limit.is_some() {
+            return Some(override_path(descriptor.entries));
+        }
+        Some(domain.metric_path(status.rule?, descriptor.entries))
+    }
+}
+
+fn entries(spec: &DescriptorSpec) -> Vec<Entry<'_>> {
+    spec.entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}

@@ -1,0 +1,76 @@
+//! `weir test --output text`.
+
+use std::io::{self, Write};
+
+use super::report::{Failure, FileReport, Report, TestReport, duration_text, place};
+use crate::check::counted;
+use weir_common::escape::escape;
+
+/// The escape sequences of a terminal.
+struct Colors {
+    good: &'static str,
+    bad: &'static str,
+    reset: &'static str,
+}
+
+const COLORS: Colors = Colors { good: "\u{1b}[32m", bad: "\u{1b}[1;31m", reset: "\u{1b}[0m" };
+const NO_COLORS: Colors = Colors { good: "", bad: "", reset: "" };
+
+/// Prints the results to `out`, and the errors of files to `errors`.
+pub(super) fn print(
+    report: &Report,
+    is_colored: bool,
+    out: &mut impl Write,
+    errors: &mut impl Write,
+) -> io::Result<()> {
+    let colors = if is_colored { &COLORS } else { &NO_COLORS };
+    for file in &report.files {
+        if !file.problems.is_empty() {
+            // Standard error may be closed while standard output is read.
+            let _ = write!(errors, "{}", file.rendered);
+            continue;
+        }
+        writeln!(out, "{}", escape(&file.name))?;
+        for test in &file.tests {
+            print_test(file, test, colors, out)?;
+        }
+    }
+    let (tests, failed, broken) = (report.tests(), report.failed(), report.broken());
+    let color = if report.is_good() { colors.good } else { colors.bad };
+    write!(out, "{color}{}: {} passed, {failed} failed", counted(tests, "test"), tests - failed)?;
+    if broken > 0 {
+        write!(out, "; {} with errors", counted(broken, "file"))?;
+    }
+    writeln!(out, "{}", colors.reset)
+}
+
+fn print_test(
+    file: &FileReport,
+    test: &TestReport,
+    colors: &Colors,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let Colors { good, bad, reset } = colors;
+    let name = escape(&test.name);
+    if test.is_good() {
+        return writeln!(out, "  {good}ok{reset}      {name}");
+    }
+    writeln!(out, "  {bad}FAILED{reset}  {name}")?;
+    for failure in &test.failures {
+        print_failure(file, failure, out)?;
+    }
+    match test.omitted {
+        0 => Ok(()),
+        omitted => writeln!(out, "    and {}", counted(omitted, "more failed step")),
+    }
+}
+
+fn print_failure(file: &FileReport, failure: &Failure, out: &mut impl Write) -> io::Result<()> {
+    let place = place(&file.name, failure.position);
+    let at = duration_text(failure.at);
+    writeln!(out, "    {}: step {} at {at}", escape(&place), failure.step)?;
+    for difference in &failure.differences {
+        writeln!(out, "      {}", escape(&difference.to_string()))?;
+    }
+    Ok(())
+}

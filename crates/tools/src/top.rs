@@ -1,0 +1,235 @@
+//! `weir top`: lists the keys with the most hits, the most denials, and near a limit.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::api_client::{ApiClient, ServerArgs, with_query};
+use crate::print::Output;
+use crate::print::{Column, counted, entries, line, table};
+use weir_common::duration::rounded;
+use weir_common::number::whole;
+use weir_limiter::top::{By, Scope, TopList, TopRow, Window};
+
+const EXAMPLES: &str = "\
+Examples:
+  weir top
+  weir top --sort-by denied --rows 10
+  weir top -d shop --rule user --window 1m
+  weir top --sort-by would-be-denied
+  weir top --sort-by near --output json
+
+It lists the keys of all replicas that share their lists (top.share), else of one. The last line has the time over which
+they are counted, which may be somewhat more than the window. The true count of a key is at most ERROR lower.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TopArgs {
+    /// What to list keys by.
+    #[arg(long, visible_alias = "by", value_enum, value_name = "LIST", default_value = "hits")]
+    sort_by: SortBy,
+    /// Only keys of this domain.
+    #[arg(short, long, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// Only keys of this rule, as the column RULE names it.
+    #[arg(long, value_name = "NAME", requires = "domain")]
+    rule: Option<String>,
+    /// The time over which hits are counted. Keys near a limit are those of now.
+    #[arg(long, value_enum, value_name = "TIME", default_value = "1h")]
+    window: WindowArg,
+    /// The largest number of keys.
+    #[arg(long, value_name = "N", default_value = "20", value_parser = whole::<u16>(1..=10_000))]
+    #[arg(allow_negative_numbers = true)]
+    rows: u16,
+    /// Format of the list.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    /// Only what this replica has counted, also where replicas share their lists.
+    #[arg(long)]
+    here: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WindowArg {
+    /// The last minute.
+    #[value(name = "1m")]
+    Minute,
+    /// The last hour.
+    #[value(name = "1h")]
+    Hour,
+    /// All time since the replica started.
+    Start,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SortBy {
+    /// Hits requested, admitted or not.
+    Hits,
+    /// Hits denied.
+    Denied,
+    /// Hits that only a shadow mode admits.
+    WouldBeDenied,
+    /// How much of a limit is used.
+    Near,
+}
+
+impl SortBy {
+    fn list(self) -> By {
+        match self {
+            SortBy::Hits => By::Hits,
+            SortBy::Denied => By::Denied,
+            SortBy::WouldBeDenied => By::WouldBeDenied,
+            SortBy::Near => By::Near,
+        }
+    }
+}
+
+impl WindowArg {
+    fn window(self) -> Window {
+        match self {
+            WindowArg::Minute => Window::Minute,
+            WindowArg::Hour => Window::Hour,
+            WindowArg::Start => Window::Start,
+        }
+    }
+}
+
+impl TopArgs {
+    fn path(&self) -> String {
+        let rows = self.rows.to_string();
+        let (by, window) = (self.sort_by.list().name(), self.window.window().name());
+        let mut query = vec![("by", by), ("window", window), ("limit", &rows)];
+        query.extend(self.domain.as_deref().map(|domain| ("domain", domain)));
+        query.extend(self.rule.as_deref().map(|rule| ("rule", rule)));
+        query.extend(self.here.then_some(("scope", "here")));
+        with_query("/v1/top", &query)
+    }
+}
+
+/// Prints a list of keys.
+pub fn run(args: &TopArgs) -> ExitCode {
+    let answer = ApiClient::new(&args.server).and_then(|client| client.get(&args.path()));
+    args.output.show(answer, |list, out| print_list(list, args.domain.is_some(), out))
+}
+
+/// Prints a list. `is_part`: it has only the keys of some rules.
+fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<()> {
+    let (what, none) = match list.by {
+        By::Hits => ("hit", "no hits"),
+        By::Denied => ("denied hit", "no hits are denied"),
+        By::WouldBeDenied => ("would-be-denied hit", "no hits would be denied"),
+        By::Near => ("hit", "no key is near a limit"),
+    };
+    match list.rows.is_empty() {
+        true => line(out, none)?,
+        false => print_rows(&list.rows, 0, out)?,
+    }
+    let since = rounded(list.seconds.saturating_mul(1_000));
+    let total = match list.by {
+        // One hit may be near several limits.
+        By::Near => String::new(),
+        _ if is_part => format!("{} of all keys ", counted(list.total, what)),
+        _ => format!("{} ", counted(list.total, what)),
+    };
+    let others = match list.unlisted {
+        0 => String::new(),
+        unlisted => format!("; a key that is not counted has at most {}", counted(unlisted, what)),
+    };
+    let place = match (list.scope, list.replicas) {
+        (Scope::Here, _) => "on this replica".to_owned(),
+        (Scope::All, replicas) => format!("on {}", counted(replicas as u64, "replica")),
+    };
+    line(out, &format!("{total}in {since} {place}{others}"))
+}
+
+/// Prints keys as a table.
+pub(super) fn print_rows(rows: &[TopRow], indent: usize, out: &mut dyn Write) -> io::Result<()> {
+    const KEY: [Column; 3] = [Column::Left("DOMAIN"), Column::Left("RULE"), Column::Left("KEY")];
+    let key = |row: &TopRow| {
+        let cut = if row.cut { " (cut)" } else { "" };
+        let rule = row.rule.clone().unwrap_or_default();
+        [row.domain.clone(), rule, format!("{}{cut}", entries(&row.entries))]
+    };
+    if rows.iter().any(|row| row.near.is_some()) {
+        let columns = [
+            Column::Right("USED"),
+            Column::Right("OF"),
+            Column::Left("LIMIT"),
+            Column::Right("RESET"),
+        ];
+        let cells = rows.iter().filter_map(|row| {
+            let near = row.near.as_ref()?;
+            let (used, n) = (near.used.to_string(), near.n.to_string());
+            let of_limit = [used, n, near.limit.clone(), rounded(near.reset_ms)];
+            Some([&of_limit[..], &key(row)].concat())
+        });
+        return table(out, indent, &[&columns[..], &KEY].concat(), &cells.collect::<Vec<_>>());
+    }
+    let columns = [Column::Right("HITS"), Column::Right("ERROR")];
+    let cells = rows
+        .iter()
+        .map(|row| [&[row.count.to_string(), row.error.to_string()][..], &key(row)].concat());
+    table(out, indent, &[&columns[..], &KEY].concat(), &cells.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn printed(top: &Value, is_part: bool) -> String {
+        let mut out = Vec::new();
+        print_list(&serde_json::from_value(top.clone()).unwrap(), is_part, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn keys_are_listed_with_their_counts() {
+        let row = |value: &str, count: u64, error: u64| {
+            json!({
+                "domain": "shop", "entries": [{ "key": "user", "value": value }], "rule": "user",
+                "count": count, "error": error,
+            })
+        };
+        let rows = [row("m1", 1_200, 3), row("<b>\u{202e}", 7, 0)];
+        let top = json!({
+            "by": "hits", "window": "1h", "seconds": 3_600, "total": 1_300, "unlisted": 5, "rows": rows,
+        });
+        let wanted = "\
+HITS  ERROR  DOMAIN  RULE  KEY
+1200      3  shop    user  user=m1
+   7      0  shop    user  user=<b>\\u202e
+1300 hits in 1h on this replica; a key that is not counted has at most 5 hits
+";
+        assert_eq!(printed(&top, false), wanted);
+        assert!(printed(&top, true).contains("\n1300 hits of all keys in 1h on this replica; "));
+        let mut all = top;
+        (all["scope"], all["replicas"]) = ("all".into(), 3.into());
+        assert!(printed(&all, false).contains("\n1300 hits in 1h on 3 replicas; "));
+        let none = json!({ "by": "denied", "seconds": 5, "total": 0, "unlisted": 0, "rows": [] });
+        assert_eq!(
+            printed(&none, false),
+            "no hits are denied\n0 denied hits in 5s on this replica\n"
+        );
+    }
+
+    #[test]
+    fn keys_near_a_limit_are_listed_with_what_they_have_used() {
+        let row = json!({
+            "domain": "shop", "entries": [{ "key": "user", "value": "bob" }], "cut": true,
+            "count": 1, "error": 0, "limit": "daily", "used": 9, "n": 10, "reset_ms": 51_000,
+        });
+        let top = json!({
+            "by": "near", "seconds": 60, "total": 1, "unlisted": 0, "rows": [row],
+        });
+        let start = "\
+USED  OF  LIMIT  RESET  DOMAIN  KEY
+   9  10  daily    51s  shop    user=bob (cut)
+in 1m on this replica";
+        assert!(printed(&top, false).starts_with(start), "{}", printed(&top, false));
+    }
+}

@@ -1,0 +1,235 @@
+//! The calls of one connection that are in progress.
+//!
+//! They are polled on the connection's task. Those that wait for the store and those that wait for
+//! the client are kept separately: the former are large, and clients can make the latter last.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::Request;
+
+use super::call::{self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest};
+use super::{SHOULD_RATE_LIMIT, tonic_bridge};
+use crate::net::ConnectionHandle;
+use weir_store::Store;
+
+/// Queued requests whose room is kept after a burst.
+const KEPT_QUEUE_CAPACITY: usize = 64;
+
+/// The number of resets beyond which a connection is closed. A client whose requests time out while
+/// this process is stalled resets all of them, so this is five seconds of 2000 requests per second.
+const MAX_RESETS: u32 = 10_000;
+
+/// The requests that a connection has received, and its calls that wait. The futures in it have no names, so the
+/// connection knows it by this trait.
+pub(super) trait ConnectionCalls {
+    fn queue(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>);
+    fn has_queued(&self) -> bool;
+
+    /// Whether started calls wait for the store or the client.
+    fn has_waiting(&self) -> bool;
+
+    /// Starts queued requests and resumes waiting calls, until all wait or no more responses fit.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets>;
+}
+
+struct Calls<'a, S, StorePool, ClientPool> {
+    shared: &'a Arc<CallContext<S>>,
+    handle: &'a ConnectionHandle,
+    /// Received and not started.
+    queued: VecDeque<(Request<RecvStream>, SendResponse<Bytes>)>,
+    waiting_for_store: StorePool,
+    waiting_for_client: ClientPool,
+    resets: ResetCounter,
+}
+
+/// The client has reset too many of its requests.
+pub(super) struct TooManyResets;
+
+/// Returns the calls of a new connection.
+pub(super) fn empty<'a, S: Store>(
+    shared: &'a Arc<CallContext<S>>,
+    handle: &'a ConnectionHandle,
+) -> impl ConnectionCalls {
+    Calls {
+        shared,
+        handle,
+        queued: VecDeque::new(),
+        waiting_for_store: Pool::new(|call: CompleteRequest| call.wait_for_store(shared.clone())),
+        waiting_for_client: Pool::new(|call: ClientWait| call.finish(shared.clone())),
+        resets: ResetCounter::default(),
+    }
+}
+
+impl<S, StorePool, ClientPool> ConnectionCalls for Calls<'_, S, StorePool, ClientPool>
+where
+    S: Store,
+    StorePool: CallPool<CompleteRequest>,
+    ClientPool: CallPool<ClientWait>,
+{
+    fn queue(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+        self.queued.push_back((request, respond));
+    }
+
+    fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    fn has_waiting(&self) -> bool {
+        !(self.waiting_for_store.is_empty() && self.waiting_for_client.is_empty())
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
+        if self.has_queued() || !self.waiting_for_client.is_empty() {
+            self.shared.timer.start_poll();
+        }
+        let polled = self.poll_all(cx);
+        self.shared.timer.end_poll();
+        polled
+    }
+}
+
+impl<S, StorePool, ClientPool> Calls<'_, S, StorePool, ClientPool>
+where
+    S: Store,
+    StorePool: CallPool<CompleteRequest>,
+    ClientPool: CallPool<ClientWait>,
+{
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
+        while let Some(state) = self.poll_next(cx) {
+            match state {
+                CallState::Done(outcome) => {
+                    if self.resets.count(outcome == CallOutcome::Reset) {
+                        return Err(TooManyResets);
+                    }
+                }
+                CallState::WaitForStore(call) => {
+                    // More than the streams allow only where the client resets those that wait.
+                    if self.waiting_for_store.len() < self.shared.grpc.limits.max_streams as usize {
+                        self.waiting_for_store.push(call);
+                    }
+                }
+                CallState::WaitForClient(call) => self.waiting_for_client.push(call),
+            }
+        }
+        self.queued.shrink_to(KEPT_QUEUE_CAPACITY);
+        Ok(())
+    }
+
+    /// Takes the next call as far as it goes without waiting. None where all calls wait.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<CallState> {
+        let has_room = !self.shared.outbound.is_full();
+        if has_room && let Some((request, respond)) = self.queued.pop_front() {
+            self.handle.count_request();
+            return Some(start(self.shared, request, respond));
+        }
+        if let Some(state) = self.waiting_for_store.poll_next(cx) {
+            return Some(state);
+        }
+        if has_room { self.waiting_for_client.poll_next(cx) } else { None }
+    }
+}
+
+fn start<S: Store>(
+    shared: &CallContext<S>,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) -> CallState {
+    if request.uri().path() == SHOULD_RATE_LIMIT {
+        return call::start(shared, request, respond);
+    }
+    tonic_bridge::start(shared, request, respond);
+    CallState::Done(CallOutcome::Answered)
+}
+
+/// Calls that wait for the same thing.
+trait CallPool<Call> {
+    fn push(&mut self, call: Call);
+    fn len(&self) -> usize;
+    fn is_empty(&self) -> bool;
+
+    /// Resumes a call whose wait is over. None if all calls wait.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<CallState>;
+}
+
+/// The futures of async functions have no names, so the pool has them as a type parameter.
+struct Pool<Start, Running> {
+    start: Start,
+    running: FuturesUnordered<Running>,
+}
+
+impl<Start, Running> Pool<Start, Running> {
+    fn new<Call>(start: Start) -> Pool<Start, Running>
+    where
+        Start: Fn(Call) -> Running,
+    {
+        Pool { start, running: FuturesUnordered::new() }
+    }
+}
+
+impl<Call, Start, Running> CallPool<Call> for Pool<Start, Running>
+where
+    Start: Fn(Call) -> Running,
+    Running: Future<Output = CallState>,
+{
+    fn push(&mut self, call: Call) {
+        self.running.push((self.start)(call));
+    }
+
+    fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<CallState> {
+        if self.running.is_empty() {
+            return None;
+        }
+        match self.running.poll_next_unpin(cx) {
+            Poll::Ready(state) => state,
+            Poll::Pending => None,
+        }
+    }
+}
+
+/// The requests of one connection that were reset before they were read, minus all others.
+#[derive(Debug, Default)]
+pub(super) struct ResetCounter(u32);
+
+impl ResetCounter {
+    /// Counts a request. Returns whether there are too many resets.
+    pub fn count(&mut self, reset: bool) -> bool {
+        self.0 = if reset { self.0 + 1 } else { self.0.saturating_sub(1) };
+        self.0 > MAX_RESETS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_resets_all_requests_exceeds_the_limit() {
+        let mut resets = ResetCounter::default();
+        assert!(!(0..MAX_RESETS).any(|_| resets.count(true)));
+        assert!(resets.count(true));
+    }
+
+    #[test]
+    fn a_client_that_resets_half_of_its_requests_does_not() {
+        let mut resets = ResetCounter::default();
+        // Stalls of a second at 2000 requests a second, each followed by a good second.
+        let stalls = (0..20 * MAX_RESETS).map(|i| i / 2_000 % 2 == 0);
+        assert!(!stalls.into_iter().any(|reset| resets.count(reset)));
+    }
+}

@@ -1,0 +1,30 @@
+//! Connections of clients: sockets, TLS, what bounds them, and the threads that serve them.
+//!
+//! | file | task |
+//! | --- | --- |
+//! | `listen` | binds TCP and Unix sockets |
+//! | `accept` | accepts connections, opens them, and hands them to the threads that serve them |
+//! | `connections` | the open connections of a listener, and which one is evicted for a newcomer |
+//! | `stream` | a connection, plain or with TLS, and the deadline of writing |
+//! | `budget` | the memory that clients may use |
+//! | `tls` | certificates, their replacement, handshakes |
+
+mod accept;
+mod budget;
+mod connections;
+mod listen;
+mod stream;
+pub(crate) mod tls;
+
+use std::time::Duration;
+
+pub use self::accept::{Listener, Opener, Workers, accept};
+pub use self::budget::{BudgetLimits, ConnectionBudget, MemoryBudget, Reservation};
+pub use self::connections::{
+    ConnectionCounts, ConnectionHandle, ConnectionLimits, Connections, ListenerMetrics,
+};
+pub use self::listen::{Address, BoundSocket, listen, listen_on_path};
+pub use self::stream::{DetachedStream, Stream, TlsStream, WriteDeadline};
+
+/// The shortest interval between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);

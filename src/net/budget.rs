@@ -1,0 +1,251 @@
+//! The memory for partly received requests and unread responses.
+//!
+//! The first bytes of a connection are free, so that a client with small requests is served
+//! whatever other clients hold. What a connection holds beyond that counts against a budget that all
+//! connections share, and of which one connection gets at most an eighth.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::LOG_INTERVAL;
+use weir_common::throttle::Throttle;
+
+/// One connection may hold the budget divided by this.
+const CONNECTION_DIVISOR: usize = 8;
+
+/// The budget that all connections share.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    limits: BudgetLimits,
+    held_bytes: AtomicUsize,
+    log: Throttle,
+}
+
+/// The limits of a budget.
+#[derive(Clone, Copy, Debug)]
+pub struct BudgetLimits {
+    /// The setting that has the size of the budget.
+    pub setting: &'static str,
+    pub max_bytes: usize,
+    /// Bytes per connection that do not count against the budget.
+    pub free_bytes: usize,
+}
+
+impl MemoryBudget {
+    pub fn new(limits: BudgetLimits) -> Arc<MemoryBudget> {
+        let log = Throttle::new(LOG_INTERVAL);
+        Arc::new(MemoryBudget { limits, held_bytes: AtomicUsize::new(0), log })
+    }
+
+    /// Takes bytes. Returns false, and takes none, if there is no room for them.
+    pub fn try_acquire(&self, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let before = self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before.saturating_add(bytes) <= self.limits.max_bytes;
+        if !fits {
+            self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    pub fn release(&self, bytes: usize) {
+        if bytes > 0 {
+            self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn log_refusal(&self) {
+        if let Some(suppressed) = self.log.pass() {
+            tracing::warn!(
+                setting = self.limits.setting,
+                suppressed,
+                "client refused: buffered requests and responses use too much memory"
+            );
+        }
+    }
+}
+
+/// The part of the budget that one connection uses.
+#[derive(Debug)]
+pub struct ConnectionBudget {
+    budget: Arc<MemoryBudget>,
+    free_bytes: usize,
+    held_bytes: Mutex<usize>,
+}
+
+impl ConnectionBudget {
+    pub fn new(budget: &Arc<MemoryBudget>) -> Arc<ConnectionBudget> {
+        ConnectionBudget::with_free(budget, budget.limits.free_bytes)
+    }
+
+    /// Returns a part in which nothing is free.
+    pub fn without_free(budget: &Arc<MemoryBudget>) -> Arc<ConnectionBudget> {
+        ConnectionBudget::with_free(budget, 0)
+    }
+
+    fn with_free(budget: &Arc<MemoryBudget>, free_bytes: usize) -> Arc<ConnectionBudget> {
+        let (budget, held_bytes) = (budget.clone(), Mutex::new(0));
+        Arc::new(ConnectionBudget { budget, free_bytes, held_bytes })
+    }
+
+    /// Returns how much of what the connection holds counts.
+    fn counted(&self, held: usize) -> usize {
+        held.saturating_sub(self.free_bytes)
+    }
+
+    pub fn reservation(self: &Arc<Self>) -> Reservation {
+        Reservation { connection: self.clone(), bytes: 0 }
+    }
+
+    fn try_acquire(&self, bytes: usize) -> bool {
+        let mut held = self.held_bytes.lock();
+        let after = held.saturating_add(bytes);
+        let more = self.counted(after) - self.counted(*held);
+        let most = self.budget.limits.max_bytes / CONNECTION_DIVISOR;
+        let fits = self.counted(after) <= most || more == 0;
+        if !fits || !self.budget.try_acquire(more) {
+            return false;
+        }
+        *held = after;
+        true
+    }
+
+    fn release(&self, bytes: usize) {
+        let mut held = self.held_bytes.lock();
+        let less = self.counted(*held) - self.counted(*held - bytes);
+        *held -= bytes;
+        self.budget.release(less);
+    }
+}
+
+/// The memory of one buffer, released when this is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    connection: Arc<ConnectionBudget>,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Sets what is held to `bytes`. Returns false, logs a refusal, and changes nothing, if that
+    /// exceeds the budget.
+    pub fn resize(&mut self, bytes: usize) -> bool {
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            let is_held = self.try_grow(more);
+            if !is_held {
+                self.connection.budget.log_refusal();
+            }
+            return is_held;
+        }
+        self.connection.release(self.bytes - bytes);
+        self.bytes = bytes;
+        true
+    }
+
+    /// Holds more. Returns false, and changes nothing, if that exceeds the budget.
+    pub fn try_grow(&mut self, more: usize) -> bool {
+        let is_held = self.connection.try_acquire(more);
+        if is_held {
+            self.bytes += more;
+        }
+        is_held
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.connection.release(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAX: usize = 1 << 20;
+    const PART: usize = MAX / CONNECTION_DIVISOR;
+    const FREE_BYTES: usize = 128 << 10;
+
+    fn budget(max_bytes: usize) -> Arc<MemoryBudget> {
+        let setting = "test.max_buffered";
+        MemoryBudget::new(BudgetLimits { setting, max_bytes, free_bytes: FREE_BYTES })
+    }
+
+    #[test]
+    fn a_connection_gets_an_eighth_of_the_budget_and_returns_it() {
+        let budget = budget(MAX);
+        let account = ConnectionBudget::new(&budget);
+        let (mut one, mut two) = (account.reservation(), account.reservation());
+        assert!(one.resize(FREE_BYTES) && budget.held_bytes.load(Ordering::Relaxed) == 0);
+        assert!(one.resize(FREE_BYTES + PART - 1));
+        assert!(two.resize(1) && !two.resize(2), "its part is used up");
+        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), PART);
+        drop(one);
+        assert!(two.resize(FREE_BYTES + PART));
+        drop(two);
+        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_free_bytes_do_not_depend_on_other_connections() {
+        let budget = budget(MAX);
+        let reservations: Vec<Reservation> = (0..CONNECTION_DIVISOR)
+            .map(|_| {
+                let mut reservation = ConnectionBudget::new(&budget).reservation();
+                assert!(reservation.resize(FREE_BYTES + PART));
+                reservation
+            })
+            .collect();
+        let mut late = ConnectionBudget::new(&budget).reservation();
+        assert!(!late.resize(FREE_BYTES + 1));
+        assert!(late.resize(FREE_BYTES));
+        drop(reservations);
+        assert!(late.resize(FREE_BYTES + 1));
+    }
+
+    #[test]
+    fn nothing_is_free_where_all_counts() {
+        let budget = budget(MAX);
+        let mut waiting = ConnectionBudget::without_free(&budget).reservation();
+        assert!(waiting.try_grow(PART - 1) && waiting.try_grow(1) && !waiting.try_grow(1));
+        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), PART);
+        assert!(waiting.resize(0) && !waiting.resize(PART + 1));
+        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn the_budget_is_the_sum_of_what_connections_hold_beyond_the_free_bytes(
+            steps in prop::collection::vec((0..6_usize, 0..3_usize, 0..3 * FREE_BYTES), 0..200),
+        ) {
+            let budget = budget(2 * FREE_BYTES * CONNECTION_DIVISOR / 3);
+            let accounts: Vec<_> = (0..6).map(|_| ConnectionBudget::new(&budget)).collect();
+            let reservation = |account: &Arc<ConnectionBudget>| account.reservation();
+            let mut reservations: Vec<[Reservation; 3]> =
+                accounts.iter().map(|a| [reservation(a), reservation(a), reservation(a)]).collect();
+            for (account, which, bytes) in steps {
+                let reservation = &mut reservations[account][which];
+                let before = reservation.bytes;
+                let done = reservation.resize(bytes);
+                prop_assert_eq!(reservation.bytes, if done { bytes } else { before });
+                prop_assert!(done || bytes > before, "holding less never fails");
+                let mut total = 0;
+                for (account, reservations) in accounts.iter().zip(&reservations) {
+                    let held: usize = reservations.iter().map(|reservation| reservation.bytes).sum();
+                    prop_assert_eq!(*account.held_bytes.lock(), held);
+                    let counted = account.counted(held);
+                    prop_assert!(counted <= budget.limits.max_bytes / CONNECTION_DIVISOR);
+                    total += counted;
+                }
+                prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), total);
+                prop_assert!(total <= budget.limits.max_bytes);
+            }
+            drop(reservations);
+            prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
+        }
+    }
+}

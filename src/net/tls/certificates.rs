@@ -1,0 +1,151 @@
+//! The active certificates of a listener, and their replacement when the files change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+
+use super::config::{Checked, Files};
+use super::{Certificate, Options, TlsMetrics};
+use crate::net::LOG_INTERVAL;
+use weir_common::client_tls::RejectedFiles;
+use weir_common::error::SetupError;
+use weir_common::file_reads::FileReads;
+use weir_common::threads::repeat_blocking;
+use weir_common::throttle::Throttle;
+
+/// How often the files are read. Polling finds every kind of change, also of links (as Kubernetes
+/// replaces `..data`) and on network file systems, and three small files cost little.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The certificates of one listener. A changed set replaces the active one as a whole if it is
+/// valid: certificate, key and client CA.
+#[derive(Debug)]
+pub struct Certificates {
+    options: Options,
+    reads: FileReads,
+    active: ArcSwap<Checked>,
+    seen: Mutex<Seen>,
+    metrics: TlsMetrics,
+    reload_log: Throttle,
+}
+
+/// The fingerprints of the files.
+#[derive(Debug)]
+struct Seen {
+    active: u64,
+    /// The fingerprint at the last poll.
+    last: u64,
+    /// The fingerprint of the invalid set that was reported, and its error.
+    reported: Option<(u64, RejectedFiles)>,
+}
+
+impl Certificates {
+    /// Reads the files of a listener.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be used. The message names the setting, the file, the cause and the fix.
+    pub fn load(options: Options) -> Result<Arc<Certificates>, SetupError> {
+        let reads = FileReads::new(u64::MAX);
+        let files = Files::read(&options, &reads);
+        let checked = files.check(&options)?;
+        let fingerprint = files.fingerprint();
+        Ok(Arc::new(Certificates {
+            options,
+            reads,
+            active: ArcSwap::from_pointee(checked),
+            seen: Mutex::new(Seen { active: fingerprint, last: fingerprint, reported: None }),
+            metrics: TlsMetrics::default(),
+            reload_log: Throttle::new(LOG_INTERVAL),
+        }))
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub fn metrics(&self) -> &TlsMetrics {
+        &self.metrics
+    }
+
+    /// Returns the configuration for a new connection.
+    pub(super) fn active(&self) -> Arc<ServerConfig> {
+        self.active.load().config.clone()
+    }
+
+    /// Returns the active certificate; none if it is malformed.
+    pub(super) fn certificate(&self) -> Option<Certificate> {
+        self.active.load().certificate.clone()
+    }
+
+    /// Returns why the newest files are invalid; none if they are not.
+    pub(super) fn rejected(&self) -> Option<RejectedFiles> {
+        self.seen.lock().reported.as_ref().map(|(_, rejected)| rejected.clone())
+    }
+
+    /// Loads every change. Never ends.
+    pub async fn follow(self: Arc<Self>) {
+        let certificates = self.clone();
+        let failed = || self.metrics.reload_failures.inc();
+        // A file system may not respond, and checking keys takes a while.
+        repeat_blocking(POLL_INTERVAL, move || certificates.poll(), failed).await;
+    }
+
+    /// Reads the files, and activates them if they have changed and are valid.
+    pub(super) fn poll(&self) {
+        let files = Files::read(&self.options, &self.reads);
+        let fingerprint = files.fingerprint();
+        let mut seen = self.seen.lock();
+        let has_settled = std::mem::replace(&mut seen.last, fingerprint) == fingerprint;
+        if fingerprint == seen.active {
+            seen.reported = None;
+            return;
+        }
+        if seen.reported.as_ref().is_some_and(|(reported, _)| *reported == fingerprint) {
+            return;
+        }
+        // Not held during the check: `/status` reads it.
+        drop(seen);
+        let checked = files.check(&self.options);
+        let mut seen = self.seen.lock();
+        match checked {
+            Ok(checked) => {
+                seen.active = fingerprint;
+                seen.reported = None;
+                drop(seen);
+                self.activate(checked);
+            }
+            // Else it may be half written: the certificate before its key.
+            Err(error) if has_settled => {
+                let before = seen.reported.take().map(|(_, before)| before);
+                seen.reported = Some((fingerprint, RejectedFiles::new(&error, before)));
+                drop(seen);
+                self.report(&error.to_string());
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn activate(&self, checked: Checked) {
+        let expires = checked.certificate.as_ref().and_then(Certificate::expires);
+        let expires = expires.map(tracing::field::display);
+        self.active.store(Arc::new(checked));
+        self.metrics.reloads.inc();
+        tracing::info!(listener = self.options.listener, expires, "TLS certificates reloaded");
+    }
+
+    fn report(&self, error: &str) {
+        self.metrics.reload_failures.inc();
+        if let Some(suppressed) = self.reload_log.pass() {
+            tracing::error!(
+                listener = self.options.listener,
+                error,
+                suppressed,
+                "changed TLS certificates are invalid: the previous ones stay active"
+            );
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `metrics`, `tracing`, `otlp` and `log`: what weir reports about itself, and to whom.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::group;
+use super::tls::ClientFileSettings;
+use crate::settings::format::{
+    Address, Choice, Format, FormatKind, Int, OptionalAddress, Ratio, Secret,
+};
+use weir_telemetry::log::{LogFormat, LogLevels};
+
+group! {
+    /// Metrics.
+    MetricsSettings {
+        /// The fraction of a limit above which hits count as near the limit.
+        near_limit_ratio: Ratio = "0.8";
+        /// Series of each metric. All others are one, with the labels `other`.
+        max_series: Int<usize, 1, 1_000_000> = "10_000";
+        /// Whether nothing is sent to StatsD and DogStatsD, whatever enables them. DISABLE_STATS makes
+        /// USE_PROMETHEUS false too; /metrics of the HTTP and the debug listener stays.
+        disable_push: bool = "false";
+        /// The time between two reports to StatsD or DogStatsD.
+        flush_interval: Duration = "10s";
+        /// Tags of all metrics that have the names of envoyproxy/ratelimit, each as name:value.
+        tags: Vec<String> = "";
+        // The reference's local cache is off by default, so that its users do not expect them; and one of its
+        // mappings counts them twice.
+        /// Whether hits that are denied without the store are a metric of their own under the names of
+        /// envoyproxy/ratelimit: over_limit_with_local_cache.
+        local_cache: bool = "false";
+        group prometheus: PrometheusSettings;
+        group statsd: StatsdSettings;
+        group dogstatsd: DogStatsdSettings;
+    }
+}
+
+group! {
+    /// The listener for Prometheus.
+    PrometheusSettings {
+        /// Address of a listener that serves nothing but the metrics; empty: none. The metrics are also
+        /// at /metrics of the HTTP and the debug listener. USE_PROMETHEUS alone sets :9090.
+        address: OptionalAddress = "";
+        /// The path of the metrics on that listener.
+        path: String = "/metrics";
+        /// Whether all pages have the metrics by the names of envoyproxy/ratelimit too. USE_PROMETHEUS sets
+        /// it. The pages are then in OpenMetrics only for clients that accept nothing else, and without
+        /// these names.
+        reference_names: bool = "false";
+        /// A file that maps the statistics of envoyproxy/ratelimit to metrics and labels, in the language of
+        /// statsd_exporter; none: the names that envoyproxy/ratelimit has by default.
+        mapper: Option<PathBuf> = "";
+        /// Whether ratelimit_service_response_time_seconds is in milliseconds, without a mapper.
+        response_time_as_milliseconds: bool = "false";
+    }
+}
+
+/// The protocol that StatsD is sent by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsdProtocol {
+    Tcp,
+    Udp,
+}
+
+impl Choice for StatsdProtocol {
+    const CHOICES: &'static [(&'static str, StatsdProtocol)] =
+        &[("tcp", StatsdProtocol::Tcp), ("udp", StatsdProtocol::Udp)];
+}
+
+group! {
+    /// StatsD.
+    StatsdSettings {
+        /// Whether metrics are sent to StatsD, by the names of envoyproxy/ratelimit. STATSD_HOST or
+        /// STATSD_PORT enables it too, unless USE_DOG_STATSD is true.
+        enabled: bool = "false";
+        /// Address of the server.
+        address: Address = "localhost:8125";
+        /// The protocol of the connection.
+        protocol: StatsdProtocol = "tcp";
+    }
+}
+
+group! {
+    /// DogStatsD.
+    DogStatsdSettings {
+        /// Whether metrics are sent to DogStatsD at metrics.statsd.address, over UDP.
+        enabled: bool = "false";
+        /// Names of rules that replace names of metrics. The variables DOG_STATSD_MOGRIFIER_…_PATTERN,
+        /// _NAME and _TAGS define each; the first one whose pattern matches applies.
+        mogrifiers: Vec<String> = "";
+    }
+}
+
+/// The protocol of OTLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    Http,
+    Grpc,
+}
+
+impl Choice for OtlpProtocol {
+    const CHOICES: &'static [(&'static str, OtlpProtocol)] =
+        &[("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
+}
+
+group! {
+    /// Traces.
+    TracingSettings {
+        /// Whether requests are traced: spans go to an OpenTelemetry collector by OTLP.
+        enabled: bool = "false";
+        /// The protocol of OTLP.
+        protocol: OtlpProtocol = "http";
+        /// URL of the collector; https is TLS. Empty: http://localhost:4318/v1/traces for HTTP,
+        /// http://localhost:4317 for gRPC. To the URL of OTEL_EXPORTER_OTLP_ENDPOINT, /v1/traces is added for HTTP.
+        endpoint: Option<String> = "";
+        /// The fraction of traces that are recorded, of those that start at weir. Callers decide about
+        /// theirs.
+        sampling: Ratio = "1";
+        /// The attribute `service.name`. If it, the namespace or the instance is not set, that of
+        /// OTEL_RESOURCE_ATTRIBUTES is used.
+        service_name: String = "RateLimit";
+        /// The attribute `service.namespace`.
+        service_namespace: String = "";
+        /// The attribute `service.instance.id`; empty: a random one.
+        instance_id: String = "";
+    }
+}
+
+group! {
+    /// The OpenTelemetry collector.
+    OtlpSettings {
+        flat files: ClientFileSettings;
+        /// Request headers: `name=value` each, values percent-encoded.
+        headers: Vec<Secret> = "";
+    }
+}
+
+impl Format for LogLevels {
+    type Value = LogLevels;
+    const KIND: FormatKind = FormatKind::LogLevels;
+
+    fn parse(text: &str) -> Option<LogLevels> {
+        text.parse().ok()
+    }
+}
+
+impl Choice for LogFormat {
+    const CHOICES: &'static [(&'static str, LogFormat)] = &[
+        ("text", LogFormat::Text),
+        ("json", LogFormat::Json),
+        ("reference-json", LogFormat::ReferenceJson),
+    ];
+}
+
+group! {
+    /// The log.
+    LogSettings {
+        /// The least severe level that is logged: off, error, warn, info, debug or trace. At debug
+        /// every decision is logged. Libraries only log errors, unless they are named: info,h2=debug.
+        level: LogLevels = "info";
+        /// The format of log lines; reference-json has the field names and levels of
+        /// envoyproxy/ratelimit.
+        format: LogFormat = "text";
+        /// Log up to this many denied requests per second, at level info; 0: none.
+        denials: Int<u32, 0, 1_000> = "0";
+    }
+}
