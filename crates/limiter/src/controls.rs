@@ -9,7 +9,7 @@
 //! setting names one, with a copy.
 //!
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
-//! - `index`, `networks`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
+//! - `index`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
 //! - `row`, `set`, `share`, `file`: the controls of this process and how they are merged and kept
 //! - `handle`, `metrics`: what operators use
 //! - `time`: the clock of controls, and times in JSON
@@ -23,7 +23,6 @@ mod handle;
 mod index;
 mod limits;
 mod metrics;
-mod networks;
 mod pattern;
 mod plans;
 mod request;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Descriptor, Options, Request, reserving};
+use super::{Descriptor, Options, Request};
 use crate::controls::{CompiledControls, Effect};
 use weir_limit::{Decision, Op, Plan};
 use weir_rules::{Domain, Found, ReserveStats, Rule, RuleSet};
@@ -127,15 +127,10 @@ impl<'s, 'r> Matched<'s, 'r> {
             true => (self.split_id().0, self.settles()),
         };
         self.effect = controls.find(domain, entries, plan, returns_hits);
-        if let (Some(effect), true) = (&self.effect, self.reserves) {
-            self.op = reserving::controlled(self.op, effect);
+        if self.reserves {
+            self.control_reservation();
         }
         self.is_quota &= !self.is_blocked();
-    }
-
-    /// Whether the descriptor only settles what an id has reserved.
-    fn settles(&self) -> bool {
-        reserving::settles(self.op)
     }
 
     /// The counts of its rule's reservations, if the rule has `reserve`.
@@ -270,15 +265,10 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
             effect: None,
             key_entries: None,
         });
-        if reserves { self.reserve(request) } else { Ok(()) }
-    }
-
-    /// Gives the last descriptor, whose entries or request may name a reservation, its operation.
-    #[cold]
-    fn reserve(&mut self, request: &Request<'_>) -> Result<(), &'static str> {
-        let Some(matched) = self.matched.last_mut() else { return Ok(()) };
-        matched.op = reserving::op(request, matched.descriptor, &matched.applies)?;
-        Ok(())
+        match self.matched.last_mut().filter(|_| reserves) {
+            Some(matched) => matched.reserve(request),
+            None => Ok(()),
+        }
     }
 
     /// Completes the look-up once all descriptors are matched.
@@ -343,10 +333,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
             // Charged all or none: the others only look.
             for matched in &mut self.matched {
                 if !matched.is_blocked() && !matched.op.is_unconditional() {
-                    matched.op = match matched.op {
-                        Op::Reservation(_) => reserving::only_settling(matched.op),
-                        _ => Op::Take(0),
-                    };
+                    matched.only_look();
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Rules that reserve hits before they are known: what a descriptor asks of them, and what is counted.
 
-use super::lookup::Match;
+use super::lookup::{Match, Matched};
 use super::{Budget, BudgetStep, Descriptor, Request};
 use crate::controls::Effect;
 use weir_limit::{
@@ -15,21 +15,59 @@ const TIMEOUT: u32 = 3_600;
 /// Changes nothing, and is always allowed.
 const NOTHING: Op = Op::Add { hits: 0, limits: 0 };
 
-/// Returns the operation of a descriptor whose entries or whose request may name a reservation.
-///
-/// # Errors
-///
-/// Why nothing can be reserved of what applies to it, for the client.
-pub(super) fn op(
-    request: &Request<'_>,
-    descriptor: &Descriptor<'_>,
-    applies: &Match<'_>,
-) -> Result<Op, &'static str> {
-    Ok(match (descriptor.budget, applies.rule()) {
-        (Some(budget), _) => budget_op(budget, reservable(applies)?),
-        (None, Some(rule)) => rule_op(request, descriptor, rule)?,
-        (None, None) => NOTHING,
-    })
+impl Matched<'_, '_> {
+    /// Gives the descriptor, whose entries or whose request may name a reservation, its operation.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing can be reserved of what applies to it, for the client.
+    #[cold]
+    pub(super) fn reserve(&mut self, request: &Request<'_>) -> Result<(), &'static str> {
+        self.op = match (self.descriptor.budget, self.applies.rule()) {
+            (Some(budget), _) => budget_op(budget, reservable(&self.applies)?),
+            (None, Some(rule)) => rule_op(request, self.descriptor, rule)?,
+            (None, None) => NOTHING,
+        };
+        Ok(())
+    }
+
+    /// Whether the descriptor only settles what an id has reserved, so that its failure is no error: what was
+    /// reserved stays charged.
+    #[inline]
+    pub(super) fn settles(&self) -> bool {
+        match self.op {
+            Op::Reservation(op) => op.reserve().is_none(),
+            Op::Take(_) | Op::Refund(_) | Op::Undo(_) | Op::UpTo(_) | Op::Add { .. } => false,
+        }
+    }
+
+    /// Changes the operation on a rule with `reserve` by the control of the descriptor. Nothing is reserved where
+    /// it decides; what has been reserved is settled, and returned if an allowance does not count.
+    #[cold]
+    pub(super) fn control_reservation(&mut self) {
+        let (Some(effect), Op::Reservation(op)) = (&self.effect, self.op) else { return };
+        self.op = match (effect, op) {
+            (Effect::Limit { plan, .. }, _) => {
+                Op::Reservation(op.with_reserve(|reserve| within(reserve, plan)))
+            }
+            (
+                Effect::Allow { count: false, .. },
+                ReservationOp::Settle(_)
+                | ReservationOp::SettleKnown(_)
+                | ReservationOp::SettleOrReserve(..),
+            ) => Op::Reservation(ReservationOp::Cancel(u32::MAX)),
+            (Effect::Block { .. } | Effect::Allow { .. }, _) => only_settling(op),
+        };
+    }
+
+    /// Charges nothing but what was reserved before.
+    #[cold]
+    pub(super) fn only_look(&mut self) {
+        self.op = match self.op {
+            Op::Reservation(op) => only_settling(op),
+            _ => Op::Take(0),
+        };
+    }
 }
 
 /// Returns a rule that can reserve, and its plan.
@@ -139,33 +177,12 @@ fn within(reserve: Reserve, plan: &Plan) -> Reserve {
     Reserve { least, most: reserve.most.max(least), ..reserve }
 }
 
-/// Returns the operation that a control leaves of one on a rule with `reserve`. Nothing is reserved where
-/// it decides; what has been reserved is settled, and returned if an allowance does not count.
-#[cold]
-pub(super) fn controlled(op: Op, effect: &Effect<'_>) -> Op {
-    let Op::Reservation(reservation) = op else { return op };
-    match (effect, reservation) {
-        (Effect::Limit { plan, .. }, _) => {
-            Op::Reservation(reservation.with_reserve(|reserve| within(reserve, plan)))
-        }
-        (
-            Effect::Allow { count: false, .. },
-            ReservationOp::Settle(_)
-            | ReservationOp::SettleKnown(_)
-            | ReservationOp::SettleOrReserve(..),
-        ) => Op::Reservation(ReservationOp::Cancel(u32::MAX)),
-        (Effect::Block { .. } | Effect::Allow { .. }, _) => only_settling(op),
-    }
-}
-
 /// Returns what is left of an operation where nothing is charged but what was reserved before.
-pub(super) fn only_settling(op: Op) -> Op {
+fn only_settling(op: ReservationOp) -> Op {
     match op {
-        Op::Reservation(ReservationOp::Reserve(_) | ReservationOp::ReserveOnce(..)) => Op::Take(0),
-        Op::Reservation(ReservationOp::SettleOrReserve(hits, _)) => {
-            Op::Reservation(ReservationOp::Settle(hits))
-        }
-        op => op,
+        ReservationOp::Reserve(_) | ReservationOp::ReserveOnce(..) => Op::Take(0),
+        ReservationOp::SettleOrReserve(hits, _) => Op::Reservation(ReservationOp::Settle(hits)),
+        op => Op::Reservation(op),
     }
 }
 
@@ -198,16 +215,6 @@ pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, overdraft
             stats.unknown(overdraft)
         }
         (_, _) => {}
-    }
-}
-
-/// Returns whether an operation only settles, so that its failure is no error: what was reserved stays
-/// charged.
-#[inline]
-pub(super) fn settles(op: Op) -> bool {
-    match op {
-        Op::Reservation(op) => op.reserve().is_none(),
-        Op::Take(_) | Op::Refund(_) | Op::Undo(_) | Op::UpTo(_) | Op::Add { .. } => false,
     }
 }
 

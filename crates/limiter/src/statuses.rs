@@ -79,7 +79,7 @@ impl<S: Store> Limiter<S> {
                     uncharged_status(matched)
                 }
                 // What was reserved stays charged.
-                Decided::Charged(charge, Err(_)) if reserving::settles(charge.op) => {
+                Decided::Charged(_, Err(_)) if matched.settles() => {
                     if let Some(stats) = matched.reserve_stats() {
                         stats.lost();
                     }

@@ -7,6 +7,7 @@
 //! shares everything with the original, and changing one control copies the path to its bucket: that costs the
 //! logarithm of the number of controls.
 
+mod networks;
 mod row;
 
 use std::hash::BuildHasher;
@@ -14,10 +15,10 @@ use std::sync::Arc;
 
 use hashbrown::DefaultHashBuilder;
 
+use self::networks::Networks;
 use self::row::places;
 pub(super) use self::row::{Bucket, Map, Place, Row, specificity};
 use super::Control;
-use super::networks::Networks;
 use super::pattern::Pattern;
 use weir_common::entry::Entry;
 use weir_limit::Micros;

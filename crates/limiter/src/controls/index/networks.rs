@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
-use super::index::{Bucket, Map, Row};
+use super::{Bucket, Map, Row};
 use weir_common::network::Network;
 
 /// Rows by a key and a network. A clone shares everything with the original.
