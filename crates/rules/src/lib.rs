@@ -104,6 +104,8 @@ pub struct Options {
     pub lists: Lists,
     /// The lists of a service; none to read each as it is.
     pub watched_lists: Option<Arc<WatchedLists>>,
+    /// The overlay whose patches change the rules, if there is one.
+    pub overlay: Option<Overlay>,
 }
 
 impl Default for Options {
@@ -119,6 +121,7 @@ impl Default for Options {
             calendar_months: false,
             lists: Lists::None,
             watched_lists: None,
+            overlay: None,
         }
     }
 }

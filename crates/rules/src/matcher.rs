@@ -170,8 +170,8 @@ impl MatcherNode {
 
     /// Returns the child with this text.
     pub(super) fn named(&self, text: &str) -> Option<&Child> {
-        let is = |&i: &u32| *self.children[i as usize].text == *text;
-        match self.exact.find(hash(&[text]), is) {
+        let has_text = |&i: &u32| *self.children[i as usize].text == *text;
+        match self.exact.find(hash(&[text]), has_text) {
             Some(found) => self.children.get(*found as usize),
             None => self.sets.as_ref()?.named(&self.children, text),
         }

@@ -119,8 +119,8 @@ impl ValueSets {
     }
 
     pub fn named<'n>(&self, children: &'n [Child], text: &str) -> Option<&'n Child> {
-        let is = |&i: &u32| *children[i as usize].text == *text;
-        children.get(*self.by_text.find(hash(&[text]), is)? as usize)
+        let has_text = |&i: &u32| *children[i as usize].text == *text;
+        children.get(*self.by_text.find(hash(&[text]), has_text)? as usize)
     }
 
     /// Builds the tables that look-ups use from the children.
@@ -199,14 +199,13 @@ impl ValueSets {
         if !value.starts_with('@') {
             return None;
         }
-        let is = |&i: &u32| children[i as usize].entry() == (key, value);
-        let child = *self.by_text.find(hash(&[key, "_", value]), is)?;
+        let has_entry = |&i: &u32| children[i as usize].entry() == (key, value);
+        let child = *self.by_text.find(hash(&[key, "_", value]), has_entry)?;
         let list = children.get(child as usize)?;
         if !list.flags.share_threshold || list.is_unlimited() {
             return None;
         }
-        let (kind, network, line) = (MatchKind::List, None, None);
-        Some(FoundInSet { child, kind, network, line, is_ipv4: false })
+        Some(FoundInSet::new(child, MatchKind::List, None))
     }
 
     /// Returns all places of a value, in the order of their precedence. The first is that of
@@ -247,8 +246,7 @@ impl SetsOfKey {
     /// Returns the descriptor whose value is the canonical text of a network, shortened to a prefix.
     fn value(&self, network: Network, prefix_len: u8) -> Option<FoundInSet> {
         let child = self.values.get(&network.truncate(prefix_len, prefix_len))?;
-        let (kind, network) = (MatchKind::Value, Some((network, prefix_len)));
-        Some(FoundInSet { child, kind, network, line: None, is_ipv4: false })
+        Some(FoundInSet::new(child, MatchKind::Value, Some((network, prefix_len))))
     }
 
     /// Returns the descriptor whose value is the group by which a value would be counted that was found in a
@@ -266,12 +264,18 @@ impl SetsOfKey {
     }
 }
 
+impl FoundInSet {
+    fn new(child: u32, kind: MatchKind, network: Option<(Network, u8)>) -> FoundInSet {
+        FoundInSet { child, kind, network, line: None, is_ipv4: false }
+    }
+}
+
 fn in_list(child: u32, network: Option<(Network, u8)>, line: u32) -> FoundInSet {
-    FoundInSet { child, kind: MatchKind::List, network, line: Some(line), is_ipv4: false }
+    FoundInSet { line: Some(line), ..FoundInSet::new(child, MatchKind::List, network) }
 }
 
 fn in_network(child: u32, network: Option<(Network, u8)>) -> FoundInSet {
-    FoundInSet { child, kind: MatchKind::Network, network, line: None, is_ipv4: false }
+    FoundInSet::new(child, MatchKind::Network, network)
 }
 
 /// A network that two children of a level have.
