@@ -94,7 +94,7 @@ impl Child {
 
     /// Whether what it matches is never counted: it allows everything, and nothing is below it.
     fn is_unlimited(&self) -> bool {
-        self.below.children.is_empty() && self.rule.as_ref().is_some_and(|it| it.plan.is_none())
+        self.below.children.is_empty() && self.rule.as_ref().is_some_and(|rule| rule.plan.is_none())
     }
 
     /// Whether `further` entries are part of a reservation of its rule.

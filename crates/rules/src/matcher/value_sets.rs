@@ -143,7 +143,7 @@ impl ValueSets {
             // No network has a `_`.
             if let Some((key, value)) = child.text.rsplit_once('_')
                 && self.by_key.contains_key(key)
-                && let Some(network) = Network::from_value(value).filter(|it| it.is_text(value))
+                && let Some(network) = Network::from_value(value).filter(|own| own.is_text(value))
             {
                 values.entry(key).or_default().add(network, index);
             }
@@ -222,22 +222,22 @@ impl ValueSets {
         let Some(network) = Network::from_value(value) else { return found };
         let texts = found.len();
         let networks = of_key.networks.containing(&network);
-        found.extend(networks.map(|it| in_network(it.number, Some((network, it.prefix_len)))));
+        found.extend(networks.map(|row| in_network(row.number, Some((network, row.prefix_len)))));
         for (child, list) in &of_key.lists {
             // Only the longest network of a list decides.
             let longest = list.find(&network);
             found.extend(
-                longest.map(|it| in_list(*child, Some((network, it.prefix_len)), it.number)),
+                longest.map(|row| in_list(*child, Some((network, row.prefix_len)), row.number)),
             );
         }
-        let len = |it: &FoundInSet| it.network.map(|(_, len)| Reverse(len));
+        let len = |place: &FoundInSet| place.network.map(|(_, len)| Reverse(len));
         found[texts..].sort_by_key(len);
         let longest = found.get(texts);
         let of_group = longest.and_then(|longest| of_key.value_of_group(children, longest));
         let named = of_key.value(network, network.prefix_len()).or(of_group);
         // Its own text is not looked up in sets.
-        let is_own = |it: &FoundInSet| children[it.child as usize].has_text(key, value);
-        found.splice(texts..texts, named.filter(|it| !is_own(it)));
+        let is_own = |place: &FoundInSet| children[place.child as usize].has_text(key, value);
+        found.splice(texts..texts, named.filter(|place| !is_own(place)));
         found
     }
 }
@@ -323,7 +323,7 @@ impl MatcherNode {
         for EqualNetworks { children, .. } in &mut found {
             children.sort_by_key(|(child, _)| std::ptr::from_ref(*child));
         }
-        found.sort_by_key(|it| it.network);
+        found.sort_by_key(|equal| equal.network);
         found
     }
 
