@@ -326,9 +326,8 @@ impl Loader {
         let can_be_good = !problems.has_errors();
         let previous = self.rules.load_full();
         let overlay = self.overlay.as_ref().and_then(OverlayState::active);
-        let (options, overlay) = (&self.options, overlay.as_ref());
-        let loaded =
-            Loaded::compile_patched(files, problems, options, overlay, previous.as_deref());
+        let options = Options { overlay, ..self.options.clone() };
+        let loaded = Loaded::compile(files, problems, &options, previous.as_deref());
         if source == UpdateSource::Files && loaded.has_unsettled_lists() {
             return Err(NotLoaded::ListsAreWritten);
         }
@@ -387,7 +386,7 @@ impl Loader {
         let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
         *self.present.lock() = is_kept.then(|| D::present(loaded.files));
         if let Some(state) = &self.overlay {
-            state.applied(source, overlay, loaded.overlay);
+            state.applied(source, options.overlay.as_ref(), loaded.overlay);
         }
         let active = Arc::new(loaded.rules);
         let before = self.rules.set_rules(active.clone());

@@ -58,10 +58,10 @@ pub fn check_overlay(files: &[RuleFile], merge_domains: bool, text: &str) {
         }
     };
     let compile = |overlay| {
-        let problems = Problems::new(10);
-        Loaded::compile_patched(files.to_vec(), problems, &options, overlay, None)
+        let options = Options { overlay, ..options.clone() };
+        Loaded::compile(files.to_vec(), Problems::new(10), &options, None)
     };
-    let (plain, patched) = (compile(None), compile(Some(&overlay)));
+    let (plain, patched) = (compile(None), compile(Some(overlay)));
     assert_eq!(plain.problems, patched.problems);
     patched.overlay.problems.iter().for_each(|problem| is_in_text(problem, text));
     if plain.is_good() {

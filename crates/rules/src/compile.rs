@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::lint::{self, Replaced};
 use crate::model::stats::RuleSeries;
-use crate::overlay::{Overlay, OverlayReport};
+use crate::overlay::OverlayReport;
 use crate::read::{Previous, Reader, Root};
 use crate::source::lists::{ListFile, ListReader};
 use crate::syntax::document::Document;
@@ -24,19 +24,18 @@ impl RuleSet {
         previous: Option<&RuleSet>,
     ) -> (RuleSet, Vec<Problem>) {
         let mut problems = Problems::new(options.max_problems);
-        let compiled = RuleSet::compile_into(documents, options, None, previous, &mut problems);
+        let compiled = RuleSet::compile_into(documents, options, previous, &mut problems);
         (compiled.set, problems.into_parts().0)
     }
 
-    /// Compiles documents as an overlay patches them.
+    /// Compiles documents, and adds the problems with them.
     pub(crate) fn compile_into(
         documents: &[impl Document],
         options: &Options,
-        overlay: Option<&Overlay>,
         previous: Option<&RuleSet>,
         problems: &mut Problems,
     ) -> Compiled {
-        let mut patcher = overlay.map(|overlay| overlay.patcher(options));
+        let mut patcher = options.overlay.as_ref().map(|overlay| overlay.patcher(options));
         let rules = previous.iter().flat_map(|set| set.rules());
         let known = Previous {
             rules: rules.map(|rule| (&*rule.name, rule)).collect(),

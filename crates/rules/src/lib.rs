@@ -2,6 +2,9 @@
 //!
 //! A [`Document`] becomes a tree whose nodes have positions. The reader walks the tree once, reports
 //! every problem, and adds the rules to the matcher of their domain.
+//!
+//! `syntax`, `model`, `matcher`, [`source`] and `read` each use only those before them. The patches of `overlay` are
+//! on top of the model; what compiles, lints, compares and writes whole sets is on top of all.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
@@ -104,6 +107,8 @@ pub struct Options {
     pub lists: Lists,
     /// The lists of a service; none to read each as it is.
     pub watched_lists: Option<Arc<WatchedLists>>,
+    /// The overlay whose patches change the rules, if there is one.
+    pub overlay: Option<Overlay>,
 }
 
 impl Default for Options {
@@ -119,6 +124,7 @@ impl Default for Options {
             calendar_months: false,
             lists: Lists::None,
             watched_lists: None,
+            overlay: None,
         }
     }
 }

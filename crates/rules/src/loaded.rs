@@ -25,27 +25,16 @@ pub struct Loaded<D = RuleFile> {
 }
 
 impl<D: Document> Loaded<D> {
-    /// Compiles files, and adds their problems to those found before. Counters are carried over
-    /// from `previous`.
+    /// Compiles files, as the overlay of the options patches them, and adds their problems to those found
+    /// before. Counters are carried over from `previous`.
     pub fn compile(
-        files: Vec<D>,
-        problems: Problems,
-        options: &Options,
-        previous: Option<&RuleSet>,
-    ) -> Loaded<D> {
-        Loaded::compile_patched(files, problems, options, None, previous)
-    }
-
-    /// Compiles files as an overlay patches them. See [`compile`](Self::compile).
-    pub fn compile_patched(
         files: Vec<D>,
         mut problems: Problems,
         options: &Options,
-        overlay: Option<&Overlay>,
         previous: Option<&RuleSet>,
     ) -> Loaded<D> {
         let Compiled { set: rules, overlay, lists } =
-            RuleSet::compile_into(&files, options, overlay, previous, &mut problems);
+            RuleSet::compile_into(&files, options, previous, &mut problems);
         let (problems, omitted) = problems.into_parts();
         Loaded { rules, problems, omitted, files, overlay, lists }
     }
@@ -94,18 +83,12 @@ impl Loaded {
 
     /// Reads and compiles the selected files as the overlay of other files patches them. The problems
     /// with the overlay are among the others.
-    pub fn read_patched(
-        selection: &Selection,
-        overlay: &Selection,
-        options: &Options,
-        previous: Option<&RuleSet>,
-    ) -> Loaded {
+    pub fn read_patched(selection: &Selection, overlay: &Selection, options: &Options) -> Loaded {
         let overlay = Overlay::read(overlay, options);
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);
         problems.of_files(found);
-        let options = with_lists(options);
-        Loaded::compile_with(files, problems, overlay, &options, previous)
+        Loaded::compile_with(files, problems, overlay, &with_lists(options))
     }
 }
 
@@ -121,10 +104,9 @@ impl<D: Document + From<RuleFile>> Loaded<D> {
         problems: Problems,
         overlay: Result<Overlay, OverlayError>,
         options: &Options,
-        previous: Option<&RuleSet>,
     ) -> Loaded<D> {
-        let patches = overlay.as_ref().ok();
-        let mut loaded = Loaded::compile_patched(files, problems, options, patches, previous);
+        let options = Options { overlay: overlay.as_ref().ok().cloned(), ..options.clone() };
+        let mut loaded = Loaded::compile(files, problems, &options, None);
         let omitted = match overlay {
             Ok(overlay) => {
                 loaded.problems.extend(loaded.overlay.problems.iter().cloned());

@@ -94,7 +94,7 @@ impl Child {
 
     /// Whether what it matches is never counted: it allows everything, and nothing is below it.
     fn is_unlimited(&self) -> bool {
-        self.below.children.is_empty() && self.rule.as_ref().is_some_and(|it| it.plan.is_none())
+        self.below.children.is_empty() && self.rule.as_ref().is_some_and(|rule| rule.plan.is_none())
     }
 
     /// Whether `further` entries are part of a reservation of its rule.
@@ -170,8 +170,8 @@ impl MatcherNode {
 
     /// Returns the child with this text.
     pub(super) fn named(&self, text: &str) -> Option<&Child> {
-        let is = |&i: &u32| *self.children[i as usize].text == *text;
-        match self.exact.find(hash(&[text]), is) {
+        let has_text = |&i: &u32| *self.children[i as usize].text == *text;
+        match self.exact.find(hash(&[text]), has_text) {
             Some(found) => self.children.get(*found as usize),
             None => self.sets.as_ref()?.named(&self.children, text),
         }

@@ -103,8 +103,11 @@ pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
 /// Lists the metrics of rules with `reserve`, which have a domain and a path.
 fn collect_reservations(rules: &[((&str, &str), ReserveCounts)], sink: &mut dyn MetricSink) {
     for (family, pick) in [
-        (RESERVATIONS, (|it| &it.reservations) as fn(&ReserveCounts) -> &[(&'static str, u64)]),
-        (SETTLEMENTS, |it| &it.settlements),
+        (
+            RESERVATIONS,
+            (|counts| &counts.reservations) as fn(&ReserveCounts) -> &[(&'static str, u64)],
+        ),
+        (SETTLEMENTS, |counts| &counts.settlements),
     ] {
         sink.family(family);
         for ((domain, path), counts) in rules {

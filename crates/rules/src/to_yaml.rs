@@ -70,14 +70,15 @@ fn write_descriptors(node: &MatcherNode, indent: &str, together: bool, out: &mut
     let _ = writeln!(out, "{indent}descriptors:");
     let keys = format!("{indent}  ");
     for child in node.children() {
-        write_descriptor(child, indent, &keys, together, out);
+        write_descriptor(child, &keys, together, out);
         write_descriptors(&child.below, &keys, together, out);
     }
 }
 
 /// Writes a descriptor without those below it. `keys` is the indent of its keys.
-fn write_descriptor(child: &Child, indent: &str, keys: &str, together: bool, out: &mut String) {
+fn write_descriptor(child: &Child, keys: &str, together: bool, out: &mut String) {
     let (key, value) = child.entry();
+    let indent = keys.strip_suffix("  ").unwrap_or(keys);
     let _ = writeln!(out, "{indent}- key: {}", text(key));
     match child.set.as_deref() {
         None if value.is_empty() => {}

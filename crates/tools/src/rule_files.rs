@@ -63,7 +63,7 @@ pub fn load(paths: &[PathBuf], overlays: &[PathBuf], options: &Options) -> Loade
         true => Loaded::compile(files, problems, options, None),
         false => {
             let overlay = Overlay::read(&overlay, options);
-            Loaded::compile_with(files, problems, overlay, options, None)
+            Loaded::compile_with(files, problems, overlay, options)
         }
     }
 }

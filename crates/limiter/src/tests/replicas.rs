@@ -53,9 +53,8 @@ impl Replica {
         let options = Options::default();
         let overlay = overlay.iter().map(|text| file(text)).collect();
         let overlay = Overlay::new(overlay, Vec::new(), &options).unwrap();
-        let files = vec![file(rules)];
-        let loaded =
-            Loaded::compile_patched(files, Problems::default(), &options, Some(&overlay), None);
+        let options = Options { overlay: Some(overlay), ..options };
+        let loaded = Loaded::compile(vec![file(rules)], Problems::default(), &options, None);
         assert!(loaded.problems.is_empty() && loaded.overlay.problems.is_empty(), "{loaded:?}");
         self.active.set_rules(Arc::new(loaded.rules));
     }

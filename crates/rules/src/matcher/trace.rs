@@ -193,8 +193,9 @@ impl MatcherNode {
             let mut later = level.matches((key, value));
             // The look-up is the matcher's own; the list of all matches has the place in a set.
             let matched = found.map(|found| {
-                let is = |other: &Candidate<'_>| std::ptr::eq(other.text, &*found.child.text);
-                let listed = later.iter().find(|other| is(other)).copied();
+                let is_found =
+                    |other: &&Candidate<'_>| std::ptr::eq(other.text, &*found.child.text);
+                let listed = later.iter().find(is_found).copied();
                 listed.unwrap_or_else(|| found.child.candidate(found.kind))
             });
             later.retain(|other| matched.is_some_and(|matched| matched.text != other.text));

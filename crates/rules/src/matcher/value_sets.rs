@@ -119,8 +119,8 @@ impl ValueSets {
     }
 
     pub fn named<'n>(&self, children: &'n [Child], text: &str) -> Option<&'n Child> {
-        let is = |&i: &u32| *children[i as usize].text == *text;
-        children.get(*self.by_text.find(hash(&[text]), is)? as usize)
+        let has_text = |&i: &u32| *children[i as usize].text == *text;
+        children.get(*self.by_text.find(hash(&[text]), has_text)? as usize)
     }
 
     /// Builds the tables that look-ups use from the children.
@@ -143,7 +143,7 @@ impl ValueSets {
             // No network has a `_`.
             if let Some((key, value)) = child.text.rsplit_once('_')
                 && self.by_key.contains_key(key)
-                && let Some(network) = Network::from_value(value).filter(|it| it.is_text(value))
+                && let Some(network) = Network::from_value(value).filter(|own| own.is_text(value))
             {
                 values.entry(key).or_default().add(network, index);
             }
@@ -199,14 +199,13 @@ impl ValueSets {
         if !value.starts_with('@') {
             return None;
         }
-        let is = |&i: &u32| children[i as usize].entry() == (key, value);
-        let child = *self.by_text.find(hash(&[key, "_", value]), is)?;
+        let has_entry = |&i: &u32| children[i as usize].entry() == (key, value);
+        let child = *self.by_text.find(hash(&[key, "_", value]), has_entry)?;
         let list = children.get(child as usize)?;
         if !list.flags.share_threshold || list.is_unlimited() {
             return None;
         }
-        let (kind, network, line) = (MatchKind::List, None, None);
-        Some(FoundInSet { child, kind, network, line, is_ipv4: false })
+        Some(FoundInSet::new(child, MatchKind::List, None))
     }
 
     /// Returns all places of a value, in the order of their precedence. The first is that of
@@ -223,22 +222,22 @@ impl ValueSets {
         let Some(network) = Network::from_value(value) else { return found };
         let texts = found.len();
         let networks = of_key.networks.containing(&network);
-        found.extend(networks.map(|it| in_network(it.number, Some((network, it.prefix_len)))));
+        found.extend(networks.map(|row| in_network(row.number, Some((network, row.prefix_len)))));
         for (child, list) in &of_key.lists {
             // Only the longest network of a list decides.
             let longest = list.find(&network);
             found.extend(
-                longest.map(|it| in_list(*child, Some((network, it.prefix_len)), it.number)),
+                longest.map(|row| in_list(*child, Some((network, row.prefix_len)), row.number)),
             );
         }
-        let len = |it: &FoundInSet| it.network.map(|(_, len)| Reverse(len));
+        let len = |place: &FoundInSet| place.network.map(|(_, len)| Reverse(len));
         found[texts..].sort_by_key(len);
         let longest = found.get(texts);
         let of_group = longest.and_then(|longest| of_key.value_of_group(children, longest));
         let named = of_key.value(network, network.prefix_len()).or(of_group);
         // Its own text is not looked up in sets.
-        let is_own = |it: &FoundInSet| children[it.child as usize].has_text(key, value);
-        found.splice(texts..texts, named.filter(|it| !is_own(it)));
+        let is_own = |place: &FoundInSet| children[place.child as usize].has_text(key, value);
+        found.splice(texts..texts, named.filter(|place| !is_own(place)));
         found
     }
 }
@@ -247,8 +246,7 @@ impl SetsOfKey {
     /// Returns the descriptor whose value is the canonical text of a network, shortened to a prefix.
     fn value(&self, network: Network, prefix_len: u8) -> Option<FoundInSet> {
         let child = self.values.get(&network.truncate(prefix_len, prefix_len))?;
-        let (kind, network) = (MatchKind::Value, Some((network, prefix_len)));
-        Some(FoundInSet { child, kind, network, line: None, is_ipv4: false })
+        Some(FoundInSet::new(child, MatchKind::Value, Some((network, prefix_len))))
     }
 
     /// Returns the descriptor whose value is the group by which a value would be counted that was found in a
@@ -266,12 +264,18 @@ impl SetsOfKey {
     }
 }
 
+impl FoundInSet {
+    fn new(child: u32, kind: MatchKind, network: Option<(Network, u8)>) -> FoundInSet {
+        FoundInSet { child, kind, network, line: None, is_ipv4: false }
+    }
+}
+
 fn in_list(child: u32, network: Option<(Network, u8)>, line: u32) -> FoundInSet {
-    FoundInSet { child, kind: MatchKind::List, network, line: Some(line), is_ipv4: false }
+    FoundInSet { line: Some(line), ..FoundInSet::new(child, MatchKind::List, network) }
 }
 
 fn in_network(child: u32, network: Option<(Network, u8)>) -> FoundInSet {
-    FoundInSet { child, kind: MatchKind::Network, network, line: None, is_ipv4: false }
+    FoundInSet::new(child, MatchKind::Network, network)
 }
 
 /// A network that two children of a level have.
@@ -319,7 +323,7 @@ impl MatcherNode {
         for EqualNetworks { children, .. } in &mut found {
             children.sort_by_key(|(child, _)| std::ptr::from_ref(*child));
         }
-        found.sort_by_key(|it| it.network);
+        found.sort_by_key(|equal| equal.network);
         found
     }
 

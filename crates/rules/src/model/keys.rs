@@ -126,43 +126,21 @@ impl Key {
         Key::all().find(|key| key.name == name)
     }
 
+    /// Returns where the key belongs.
+    pub fn belongs(&self) -> String {
+        let sections: Vec<&str> = self.sections.iter().map(|section| section.name()).collect();
+        format!("`{}` belongs in {}", self.name, sections.join(", or "))
+    }
+
+    /// Returns whether the key has no effect in a section that it does not belong in: the reference ignores its own
+    /// keys there. It has no `rate_limits`, so it ignores nothing there.
+    pub fn is_ignored(&self, section: Section) -> bool {
+        self.is_reference && section != ListedLimit
+    }
+
     /// Returns whether a limit of an algorithm may have the key.
     pub fn is_for(&self, algorithm: AlgorithmKind) -> bool {
         self.takers.is_empty() || self.takers.contains(&algorithm)
-    }
-}
-
-/// How a key fits the section it is in.
-pub(crate) enum Placement {
-    /// The key is at the right place.
-    Correct(&'static str),
-    /// A key of the reference, which ignores it there; what to write instead.
-    Ignored(String),
-    /// A key that has no effect there and does no harm.
-    Harmless,
-    /// A key of weir's own that does not belong there; what to write instead.
-    Misplaced(String),
-    /// No such key exists.
-    Unknown,
-}
-
-pub(crate) fn placement(name: &str, section: Section) -> Placement {
-    let Some(key) = Key::find(name) else { return Placement::Unknown };
-    let name = key.name;
-    if key.sections.contains(&section) {
-        return Placement::Correct(name);
-    }
-    // Envoy Gateway's dumps name each file.
-    if name == "name" && section == Root {
-        return Placement::Harmless;
-    }
-    let sections: Vec<&str> = key.sections.iter().map(|section| section.name()).collect();
-    let help = format!("`{name}` belongs in {}", sections.join(", or "));
-    // The reference has no `rate_limits`, so it ignores nothing there.
-    if key.is_reference && section != ListedLimit {
-        Placement::Ignored(help)
-    } else {
-        Placement::Misplaced(help)
     }
 }
 

@@ -33,7 +33,8 @@ impl Reader<'_> {
 /// Returns why the hits of a rule cannot be leased, each cause with what to know about it; none if they can.
 fn causes(limits: &[Limit], reserves: bool, together: bool) -> Vec<(String, &'static str)> {
     let mut causes = Vec::new();
-    for name in limits.iter().filter(|limit| !is_window(limit)).map(|it| it.algorithm.name()) {
+    for limit in limits.iter().filter(|limit| !is_window(limit)) {
+        let name = limit.algorithm.name();
         let help = "only fixed_window, sliding_window and bucketed_window can be leased";
         causes.push((format!("with {name}"), help));
     }

@@ -17,9 +17,7 @@ impl Reader<'_> {
     /// Warns about text without quotes that YAML 1.1 reads as something else: other readers of the file
     /// may, and people expect it. Null is nothing to all of them.
     pub(super) fn lint_text(&mut self, node: &Node<'_>, field: &str) {
-        let (true, Some(text), Some(value)) = (self.lint, node.text(), node.value()) else {
-            return;
-        };
+        let Some((text, value)) = self.linted(node) else { return };
         if Key::find(field).is_none_or(|key| key.value != ValueType::Text) {
             return;
         }
@@ -41,12 +39,14 @@ impl Reader<'_> {
         }
     }
 
+    /// Returns the text and the value of a scalar, if there are to be warnings.
+    fn linted<'n>(&self, node: &'n Node<'_>) -> Option<(&'n str, Value<'n>)> {
+        node.text().zip(node.value()).filter(|_| self.lint)
+    }
+
     /// Warns about a number with a leading zero, which is octal.
     pub(super) fn lint_number(&mut self, node: &Node<'_>) {
-        let (true, Some(text), Some(Value::Int(value))) = (self.lint, node.text(), node.value())
-        else {
-            return;
-        };
+        let Some((text, Value::Int(value))) = self.linted(node) else { return };
         let digits = text.trim_start_matches(['+', '-']).replace('_', "");
         if digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit())
         {
@@ -65,8 +65,7 @@ impl Reader<'_> {
 
     /// Warns about metadata that may be meant as text.
     pub(super) fn lint_metadata(&mut self, node: &Node<'_>) {
-        let (true, Some(text), Some(Value::Bool(value))) = (self.lint, node.text(), node.value())
-        else {
+        let Some((text, Value::Bool(value))) = self.linted(node) else {
             return self.lint_number(node);
         };
         if !text.eq_ignore_ascii_case("true") && !text.eq_ignore_ascii_case("false") {

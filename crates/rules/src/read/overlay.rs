@@ -8,7 +8,6 @@ use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
 use crate::syntax::problem::Severity;
 use crate::syntax::tree::{Content, Node, Value};
-use weir_common::failure::OnStoreFailure;
 use weir_common::glob::Glob;
 use weir_common::suggest::nearest;
 
@@ -204,18 +203,8 @@ impl Reader<'_> {
         let mut limits = Vec::new();
         for (key, value) in entries {
             let Some(name) = self.key(key) else { continue };
-            if let Some(message) = misplaced(&name) {
-                let help = match name.as_str() {
-                    name if FIXED_KEYS.contains(&name) => {
-                        "`match` selects rules by it; a patch changes other keys"
-                    }
-                    "v4" | "v6" => "it is a key of `group`: write `group: { v4: 24, v6: 64 }`",
-                    name if is_of_reserve(name) => {
-                        "it is a key of `reserve`: write the whole `reserve: { id: …, settle: … }`"
-                    }
-                    _ => "it is a key of the domain: write it in `set_domain`",
-                };
-                self.error(key.position, message, &name, help);
+            if let Some(help) = Key::find(&name).and_then(place_of_misplaced) {
+                self.error(key.position, format!("`{name}` in `set`"), &name, help);
                 continue;
             }
             let keys = match patched_key(&name) {
@@ -309,15 +298,9 @@ impl Reader<'_> {
         for (key, value) in fields {
             match key {
                 "charge" if value.is_null() => patch.charge = Some(false),
-                "charge" => {
-                    let words = [("each", false), ("together", true)];
-                    patch.charge = self.choice(value, key, &words);
-                }
+                "charge" => patch.charge = self.charge(value),
                 _ if value.is_null() => patch.on_store_failure = Some(None),
-                _ => {
-                    let words = OnStoreFailure::ALL.map(|policy| (policy.name(), policy));
-                    patch.on_store_failure = self.choice(value, key, &words).map(Some);
-                }
+                _ => patch.on_store_failure = self.failure_policy(value).map(Some),
             }
         }
     }
@@ -335,15 +318,19 @@ fn patched_key(name: &str) -> Option<(&'static str, Section)> {
     owners.into_iter().find(|owner| key.sections.contains(owner)).map(|owner| (key.name, owner))
 }
 
-/// Whether a key belongs in `reserve`.
-fn is_of_reserve(name: &str) -> bool {
-    Key::find(name).is_some_and(|key| key.sections.contains(&Section::Reserve))
-}
-
-/// Why a known key cannot be in `set`.
-fn misplaced(name: &str) -> Option<String> {
-    let is_misplaced = Key::find(name).is_some() && patched_key(name).is_none();
-    is_misplaced.then(|| format!("`{name}` in `set`"))
+/// Returns what to write instead of a key that cannot be in `set`.
+fn place_of_misplaced(key: &Key) -> Option<&'static str> {
+    Some(match key.sections {
+        _ if FIXED_KEYS.contains(&key.name) => {
+            "`match` selects rules by it; a patch changes other keys"
+        }
+        [Section::Group] => "it is a key of `group`: write `group: { v4: 24, v6: 64 }`",
+        [Section::Reserve] => {
+            "it is a key of `reserve`: write the whole `reserve: { id: …, settle: … }`"
+        }
+        [Section::Root] => "it is a key of the domain: write it in `set_domain`",
+        _ => return None,
+    })
 }
 
 /// Returns the first `hold_id` of a limit, or of a list of limits.

@@ -47,14 +47,8 @@ impl Reader<'_> {
                     root.domain = self.string(value, key);
                     root.domain_position = value.position;
                 }
-                "charge" => {
-                    let words = [("each", false), ("together", true)];
-                    root.together = self.choice(value, key, &words).unwrap_or(false);
-                }
-                "on_store_failure" => {
-                    let words = OnStoreFailure::ALL.map(|policy| (policy.name(), policy));
-                    root.on_store_failure = self.choice(value, key, &words);
-                }
+                "charge" => root.together = self.charge(value).unwrap_or(false),
+                "on_store_failure" => root.on_store_failure = self.failure_policy(value),
                 "descriptors" => root.descriptors = self.maps(value, key),
                 _ => {}
             }

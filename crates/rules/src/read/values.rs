@@ -3,11 +3,12 @@
 
 use super::Reader;
 use super::budget::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
-use crate::model::keys::{Key, Placement, Section, ValueType, placement, suggestion};
+use crate::model::keys::{Key, Section, ValueType, suggestion};
 use crate::model::rule::Metadata;
 use crate::syntax::problem::Severity;
 use crate::syntax::tree::{Content, Node, Value};
 use weir_common::duration::read_duration;
+use weir_common::failure::OnStoreFailure;
 use weir_limit::{MAX_PERIOD_SECONDS, Micros, SECOND};
 
 impl Reader<'_> {
@@ -20,19 +21,22 @@ impl Reader<'_> {
         let mut fields = Vec::new();
         for (key, value) in self.entries(node) {
             let Some(name) = self.key(key) else { continue };
-            match placement(&name, section) {
-                Placement::Correct(name) => fields.push((name, value)),
-                Placement::Ignored(help) => {
+            let Some(known) = Key::find(&name) else {
+                self.unknown_key(&name, key, section);
+                continue;
+            };
+            if known.sections.contains(&section) {
+                fields.push((known.name, value));
+            } else if !known.is_ignored(section) {
+                let message = format!("config error, '{name}' does not belong here");
+                self.error(key.position, message, &name, &known.belongs());
+            } else {
+                // Envoy Gateway's dumps name each file.
+                if known.name != "name" || section != Section::Root {
                     let message = format!("'{name}' has no effect here");
-                    self.warn(key.position, message, &name, &help);
-                    self.ignored(&name, value, section);
+                    self.warn(key.position, message, &name, &known.belongs());
                 }
-                Placement::Harmless => self.ignored(&name, value, section),
-                Placement::Misplaced(help) => {
-                    let message = format!("config error, '{name}' does not belong here");
-                    self.error(key.position, message, &name, &help);
-                }
-                Placement::Unknown => self.unknown_key(&name, key, section),
+                self.ignored(&name, value, section);
             }
         }
         fields
@@ -99,7 +103,7 @@ impl Reader<'_> {
             Content::Map(_) => {
                 for (key, value) in self.entries(node) {
                     let Some(name) = self.key(key) else { continue };
-                    if let Placement::Unknown = placement(&name, section) {
+                    if Key::find(&name).is_none() {
                         self.unknown_key(&name, key, section);
                     }
                     self.ignored(&name, value, section);
@@ -204,6 +208,17 @@ impl Reader<'_> {
             self.error(node.position, message, &text, &help);
         }
         found
+    }
+
+    /// Reads `charge`: whether descriptors are charged together.
+    pub(super) fn charge(&mut self, node: &Node<'_>) -> Option<bool> {
+        self.choice(node, "charge", &[("each", false), ("together", true)])
+    }
+
+    /// Reads `on_store_failure`.
+    pub(super) fn failure_policy(&mut self, node: &Node<'_>) -> Option<OnStoreFailure> {
+        let words = OnStoreFailure::ALL.map(|policy| (policy.name(), policy));
+        self.choice(node, "on_store_failure", &words)
     }
 
     pub(super) fn u32(&mut self, node: &Node<'_>, field: &str) -> u32 {

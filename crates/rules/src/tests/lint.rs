@@ -181,8 +181,8 @@ descriptors:
         let overlay = Overlay::new(overlays, Vec::new(), &options);
         let overlay = overlay.unwrap_or_else(|error| panic!("{}", error.render()));
         let files = vec![file("r.yaml", rules)];
-        let problems = Problems::default();
-        let loaded = Loaded::compile_patched(files, problems, &options, Some(&overlay), None);
+        let options = Options { overlay: Some(overlay), ..options };
+        let loaded = Loaded::compile(files, Problems::default(), &options, None);
         let listed: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
         assert_eq!(loaded.overlay.problems.len(), 0, "{:?}", loaded.overlay.problems);
         listed

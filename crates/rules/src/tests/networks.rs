@@ -353,8 +353,8 @@ fn a_patch_sets_the_group_and_finds_networks_by_their_text() {
     let overlay = Overlay::new(vec![file("o", &overlay)], vec![], &options).unwrap();
     let rules =
         file("r", &text("- { key: ip, network: [10.0.0.0/8, '::/0'], L }\n- { key: ip, L }\n"));
-    let loaded =
-        Loaded::compile_patched(vec![rules], Problems::default(), &options, Some(&overlay), None);
+    let options = Options { overlay: Some(overlay), ..options };
+    let loaded = Loaded::compile(vec![rules], Problems::default(), &options, None);
     assert_eq!(loaded.problems, []);
     let OverlayReport { problems, patched_rules, .. } = &loaded.overlay;
     assert_eq!((&problems[..], *patched_rules), (&[][..], 2));

@@ -19,9 +19,9 @@ fn overlay(texts: &[&str]) -> Overlay {
 }
 
 fn load(rules: Vec<RuleFile>, overlays: &[&str], merge_domains: bool) -> Loaded {
-    let options = Options { merge_domains, ..Options::default() };
-    let overlay = overlay(overlays);
-    Loaded::compile_patched(rules, Problems::default(), &options, Some(&overlay), None)
+    let overlay = Some(overlay(overlays));
+    let options = Options { merge_domains, overlay, ..Options::default() };
+    Loaded::compile(rules, Problems::default(), &options, None)
 }
 
 /// Valid rules with an overlay.
@@ -292,9 +292,8 @@ fn counters_are_carried_over_when_only_the_overlay_changes() {
     let files = || vec![file("rules.yaml", RULES)];
     let before = Loaded::compile(files(), Problems::default(), &Options::default(), None).rules;
     let overlay = overlay(&["patches: [{ match: {}, set: { requests_per_unit: 1 } }]"]);
-    let (options, problems) = (Options::default(), Problems::default());
-    let after =
-        Loaded::compile_patched(files(), problems, &options, Some(&overlay), Some(&before)).rules;
+    let options = Options { overlay: Some(overlay), ..Options::default() };
+    let after = Loaded::compile(files(), Problems::default(), &options, Some(&before)).rules;
     let stats = |set: &RuleSet| set.rules().next().unwrap().stats.clone();
     assert!(std::sync::Arc::ptr_eq(&stats(&before), &stats(&after)));
 }

@@ -101,8 +101,8 @@ fn an_overlay_is_part_of_the_rules() {
     let options = Options::default();
     let overlay = Overlay::new(vec![file("a.overlay.yaml", patches)], Vec::new(), &options);
     let overlay = overlay.unwrap_or_else(|error| panic!("{}", error.render()));
-    let loaded: Loaded =
-        Loaded::compile_patched(vec![rules], Problems::default(), &options, Some(&overlay), None);
+    let options = Options { overlay: Some(overlay), ..options };
+    let loaded: Loaded = Loaded::compile(vec![rules], Problems::default(), &options, None);
     let text = reread(&loaded.rules);
     assert!(
         text.contains("{ algorithm: gcra, unit: day, requests_per_unit: 9, burst: 2 }"),

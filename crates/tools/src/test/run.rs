@@ -64,7 +64,7 @@ fn load(tests: &TestFile, selection: &Selection, options: &Options) -> Loaded {
         return Loaded::read(&selection, &options, None);
     }
     let overlay = Selection { roots: tests.overlay.clone(), ..selection.clone() };
-    Loaded::read_patched(&selection, &overlay, &options, None)
+    Loaded::read_patched(&selection, &overlay, &options)
 }
 
 fn run_test(

@@ -42,9 +42,8 @@ fn load(rules: &[(&str, &[(&str, &str)])], patches: &str) -> (RuleSet, OverlayRe
         Resource::decode(config.encode_to_vec().into(), "").unwrap()
     };
     let resources = rules.iter().map(resource).collect();
-    let (options, overlay) = (Options::default(), overlay(&[patches]));
-    let loaded =
-        Loaded::compile_patched(resources, Problems::default(), &options, Some(&overlay), None);
+    let options = Options { overlay: Some(overlay(&[patches])), ..Options::default() };
+    let loaded = Loaded::compile(resources, Problems::default(), &options, None);
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
     (loaded.rules, loaded.overlay)
 }

@@ -229,9 +229,10 @@ fn problems_are_limited_in_number() {
     let patches: String =
         (0..300).map(|_| "- { match: {}, set: { burst: 1 } }\n".to_owned()).collect();
     let overlay = overlay(&[&format!("patches:\n{patches}")]);
-    let options = Options { max_problems: 10, ..Options::default() };
+    let patched = Some(overlay.clone());
+    let options = Options { max_problems: 10, overlay: patched, ..Options::default() };
     let files = vec![file("rules.yaml", RULES)];
-    let loaded = Loaded::compile_patched(files, Problems::new(10), &options, Some(&overlay), None);
+    let loaded = Loaded::compile(files, Problems::new(10), &options, None);
     let report = loaded.overlay;
     assert_eq!((report.problems.len(), report.omitted.errors), (10, 290));
     assert_eq!(report.failed_patches, 300);
