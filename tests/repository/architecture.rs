@@ -2,15 +2,23 @@
 //! declare with what they declare. Finds files that use each other.
 
 mod circles;
+mod sizes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use self::circles::Package;
+use self::circles::{Names, Package};
+use self::sizes::{Source, functions_with, sources};
 
 /// The modules that may use all others, because they assemble the program.
 const WIRING: [&str; 2] = ["app", "cli"];
+
+/// The most files with fewer than 40 lines; each algorithm's codec is one.
+const MAX_SHORT_FILES: usize = 35;
+
+/// The most functions with five or more parameters besides `self`.
+const MAX_FUNCTIONS_WITH_MANY_PARAMETERS: usize = 15;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -119,9 +127,39 @@ fn packages() -> Vec<PathBuf> {
 #[test]
 fn no_files_use_each_other() {
     for package in packages().into_iter().chain([root().to_owned()]) {
-        let circles = Package::read(&package.join("src/lib.rs")).circles();
-        assert!(circles.is_empty(), "{} has a circle: {circles:#?}", package.display());
+        let files = Package::read(&package.join("src/lib.rs"));
+        for names in [Names::AsWritten, Names::Followed] {
+            let circles = files.circles(names);
+            assert!(circles.is_empty(), "{} ({names:?}): {circles:#?}", package.display());
+        }
     }
+}
+
+/// Returns the files of the product.
+fn product() -> Vec<Source> {
+    let roots = packages().into_iter().chain([root().to_owned()]);
+    roots.flat_map(|package| sources(&package.join("src"))).collect()
+}
+
+/// One that is shorter belongs to the file that uses it, or has a subject that is larger.
+#[test]
+fn few_files_are_short() {
+    let product = product();
+    assert!(product.len() > 300, "{}", product.len());
+    let short = product.iter().filter(|file| file.code.lines().count() < 40);
+    let short: Vec<_> = short.map(|file| file.path.display()).collect();
+    assert!(short.len() <= MAX_SHORT_FILES, "{}: {short:#?}", short.len());
+}
+
+#[test]
+fn few_functions_have_many_parameters() {
+    let product = product();
+    let found = product.iter().flat_map(|file| {
+        let functions = functions_with(5, &file.code).into_iter();
+        functions.map(|name| format!("{}: {name}", file.path.display()))
+    });
+    let found: Vec<_> = found.collect();
+    assert!(found.len() <= MAX_FUNCTIONS_WITH_MANY_PARAMETERS, "{}: {found:#?}", found.len());
 }
 
 #[test]

@@ -5,20 +5,18 @@
 //! as the patches change them. So one reader validates all rules. A patch applies to a rule whole, or not at
 //! all and is reported.
 
-mod apply;
-mod limit_maps;
-mod patch;
-mod patcher;
+pub(super) mod apply;
+pub(super) mod limit_maps;
+pub(super) mod patch;
+pub(super) mod patcher;
 mod report;
 
-pub(super) use apply::PatchedKeys;
-pub(super) use limit_maps::{KeyNodes, LimitMaps};
-pub(super) use patch::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
-pub(super) use patcher::Patcher;
 pub use report::OverlayReport;
 
 use std::sync::Arc;
 
+use self::patch::Patch;
+use self::patcher::Patcher;
 use crate::Options;
 use crate::read::{Previous, Reader};
 use crate::source::{FileKind, RuleFile, Selection};

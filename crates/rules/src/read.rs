@@ -23,7 +23,7 @@ use crate::model::reserve::Reserve;
 use crate::model::rule::{Metadata, Rule};
 use crate::model::stats::{LimitStats, RuleSeries, RuleSeriesBudget};
 use crate::model::value_set::{Group, SetKind, ValueSet};
-use crate::overlay::Patcher;
+use crate::overlay::patcher::Patcher;
 use crate::source::lists::ListReader;
 use crate::syntax::document::Document;
 use crate::syntax::origin::Origin;

@@ -1,14 +1,30 @@
 //! Finds circles: files that use each other, directly or through others.
 //!
-//! A name is looked for in the file that declares it, through all re-exports on the way. A file may use those
-//! above it, which is no circle. What only tests use does not count.
+//! A name counts where it is imported from, and, in a second look, in the file that declares it, through all re-exports
+//! on the way. A file may use those above it, which is no circle. What only tests use does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The re-exports that are followed, at most: a name may be imported from where it is.
-const MAX_REEXPORTS: u8 = 8;
+/// How far names are followed to the file that declares them.
+#[derive(Clone, Copy, Debug)]
+pub enum Names {
+    /// They count in the file that they are imported from.
+    AsWritten,
+    /// Through re-exports.
+    Followed,
+}
+
+impl Names {
+    /// Returns how many re-exports are followed at most.
+    fn reexports(self) -> u8 {
+        match self {
+            Names::AsWritten => 0,
+            Names::Followed => 8,
+        }
+    }
+}
 
 /// A file. Paths are relative to it, or begin with `crate`.
 #[derive(Default)]
@@ -49,9 +65,11 @@ impl Package {
     }
 
     /// Returns the files of all circles, each with those that it uses there.
-    pub fn circles(&self) -> Uses {
-        let mut uses: Uses =
-            self.0.iter().map(|(name, it)| (name.clone(), self.uses(name, it))).collect();
+    pub fn circles(&self, names: Names) -> Uses {
+        let uses_of = |(name, module): (&String, &Module)| {
+            (name.clone(), self.uses(name, module, names.reexports()))
+        };
+        let mut uses: Uses = self.0.iter().map(uses_of).collect();
         loop {
             let (before, names): (_, BTreeSet<_>) = (uses.len(), uses.keys().cloned().collect());
             let used: BTreeSet<_> = uses.values().flatten().cloned().collect();
@@ -65,9 +83,9 @@ impl Package {
         }
     }
 
-    fn uses(&self, name: &str, module: &Module) -> BTreeSet<String> {
+    fn uses(&self, name: &str, module: &Module, reexports: u8) -> BTreeSet<String> {
         let files =
-            module.paths.iter().filter_map(|path| self.file(&absolute(name, path), MAX_REEXPORTS));
+            module.paths.iter().filter_map(|path| self.file(&absolute(name, path), reexports));
         let others = files.filter(|file| !format!("{name}::").starts_with(&format!("{file}::")));
         others.map(str::to_owned).collect()
     }
@@ -194,9 +212,13 @@ mod tests {
     const ROOT: &str = "mod a; mod b;\npub use a::{\n    A,\n};\npub use b::*;";
 
     fn circle(a: &str, b: &str, c: &str) -> Vec<String> {
+        circle_of(Names::Followed, a, b, c)
+    }
+
+    fn circle_of(names: Names, a: &str, b: &str, c: &str) -> Vec<String> {
         let files = [("crate", ROOT), ("crate::a", a), ("crate::b", b), ("crate::b::c", c)];
         let module = |(name, text): (&str, &str)| (name.to_owned(), Module::new(&code(text)));
-        Package(files.into_iter().map(module).collect()).circles().into_keys().collect()
+        Package(files.into_iter().map(module).collect()).circles(names).into_keys().collect()
     }
 
     #[test]
@@ -209,6 +231,14 @@ mod tests {
         }
         let by_glob = circle("fn f(c: crate::C) {}", "pub use self::c::C;", "use crate::A;");
         assert_eq!(by_glob, ["crate::a", "crate::b::c"]);
+    }
+
+    #[test]
+    fn a_name_counts_where_it_is_imported_from() {
+        // Declared in `c`, which uses nothing.
+        let (a, b) = ("use crate::b::C;", "pub use self::c::C;\nuse crate::a::A;");
+        assert_eq!(circle_of(Names::AsWritten, a, b, ""), ["crate::a", "crate::b"]);
+        assert!(circle(a, b, "").is_empty());
     }
 
     #[test]

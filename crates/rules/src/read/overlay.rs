@@ -3,7 +3,7 @@
 use super::Reader;
 use super::limits::OfRule;
 use crate::model::keys::{Key, Section};
-use crate::overlay::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+use crate::overlay::patch::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
 use crate::syntax::problem::Severity;

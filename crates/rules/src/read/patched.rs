@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::budget::rule_bytes;
 use super::{Below, Budget, Descriptor, DescriptorNode, Reader, limit_nodes};
-use crate::overlay::{PatchedKeys, Patcher};
+use crate::overlay::apply::PatchedKeys;
+use crate::overlay::patcher::Patcher;
 use crate::syntax::origin::Origin;
 use crate::syntax::position::Position;
 use crate::syntax::problem::Problem;

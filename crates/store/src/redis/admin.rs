@@ -20,9 +20,10 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::cluster::MAX_HOPS;
+use super::connection::Target;
 use super::connection::error::ConnectError;
 use super::connection::handshake::ends_session;
-use super::connection::{Link, Target};
+use super::connection::link::Link;
 use super::options::Clock;
 use super::round_trip::{RedirectKind, store_error};
 use super::{RedisStore, ThreadConnections};

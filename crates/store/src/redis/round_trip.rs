@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use self::spans::{TripInfo, TripSpans};
 use super::access::Endpoint;
 use super::batch::{BatchContext, CommandBatch, PendingCharge, fail_all};
-use super::connection::{Link, parse_time};
+use super::connection::link::{Link, parse_time};
 use super::context::RedisContext;
 use super::open_windows::OpenWindows;
 use super::options::Clock;

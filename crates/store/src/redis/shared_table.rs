@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 
 use super::admin::{eval, is_moved};
-use super::connection::parse_time;
+use super::connection::link::parse_time;
 use super::options::{Clock, Options};
 use super::{RedisStore, key};
 use crate::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};

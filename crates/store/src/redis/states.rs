@@ -7,7 +7,7 @@ use redis::Value;
 use super::RedisStore;
 use super::admin::eval;
 use super::batch::{StoredKey, holds_key, record_key, reset_key};
-use super::connection::parse_time;
+use super::connection::link::parse_time;
 use super::round_trip::CALLER_CLOCK_SLACK_MS;
 use super::script::{READ, RESET};
 use crate::StoreError;
