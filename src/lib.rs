@@ -3,7 +3,7 @@
 //! The path of a request:
 //!
 //! ```text
-//! Envoy ──grpc──▶ service ──▶ limiter ──▶ rules      find the rule of each descriptor
+//! Envoy ───net───▶ rls ─────▶ limiter ──▶ rules      find the rule of each descriptor
 //!                                │
 //!                                ├──────▶ store      charge all keys of the request in one call
 //!                                │          └─▶ limit   the arithmetic: state + now + hits → verdict
@@ -11,12 +11,11 @@
 //!                             response               statuses, overall code, headers, metadata
 //! ```
 //!
-//! Dependencies point in this direction only: [`grpc`] and [`http`] use [`service`], [`service`] uses
-//! [`weir_limiter`], that uses [`weir_rules`] and [`weir_store`], and these use [`weir_limit`]. Nothing
-//! below [`service`] uses HTTP. What is below it has packages of its own; ARCHITECTURE.md describes them.
+//! Dependencies point in this direction only: [`rls`] and [`http`] use [`weir_limiter`], that uses [`weir_rules`]
+//! and [`weir_store`], and these use [`weir_limit`]. What is below [`rls`] knows no HTTP, and has packages of its
+//! own; ARCHITECTURE.md describes them.
 //!
-//! `watch` reads rule files when they change, `xds` receives rules from a management server, and
-//! `loader` compiles and activates them. [`net`] has the connections of clients and the threads that
+//! `rule_sources` reads rule files, or receives rules from a management server. [`net`] has the connections of clients and the threads that
 //! serve them. Metrics are counted everywhere and exported by
 //! [`weir_telemetry`]; [`trace`] decides which requests have spans. `app` builds the service from the
 //! [`settings`], and [`cli`] has the subcommands.
@@ -31,18 +30,14 @@ use tikv_jemallocator as _;
 
 mod app;
 pub mod cli;
-pub mod grpc;
 mod health;
 pub mod http;
-mod loader;
 pub mod net;
 pub mod resp;
-pub mod service;
+pub mod rls;
+mod rule_sources;
 pub mod settings;
-mod token_file;
 pub mod trace;
-mod watch;
-mod xds;
 
 pub use weir_api::proto;
 

@@ -8,6 +8,7 @@
 //! | `stream` | a connection, plain or with TLS, and the deadline of writing |
 //! | `budget` | the memory that clients may use |
 //! | `tls` | certificates, their replacement, handshakes |
+//! | `token_file` | files with the tokens and passwords that clients send |
 
 mod accept;
 mod budget;
@@ -15,6 +16,7 @@ mod connections;
 mod listen;
 mod stream;
 pub(crate) mod tls;
+pub(crate) mod token_file;
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use weir::service::{
+use weir::rls::service::{
     Descriptors, Options, RateLimit, RequestView, Rules, encode_framed, encode_message,
 };
 use weir_api::headers::{HeaderNames, HeaderOptions};

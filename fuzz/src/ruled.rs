@@ -7,7 +7,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use weir::service::RequestView;
+use weir::rls::service::RequestView;
 use weir_limit::SECOND;
 use weir_rules::source::RuleFile;
 use weir_rules::{Document, Loaded, Options, Overlay, Problem, Problems, Rule, RuleSet};

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
 use weir::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use weir::service::{Descriptors, RequestView};
+use weir::rls::service::{Descriptors, RequestView};
 use weir_fuzz::bench::Bench;
 use weir_fuzz::{made, wire};
 use weir_limit::SECOND;

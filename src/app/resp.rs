@@ -7,11 +7,11 @@ use tokio::sync::{oneshot, watch};
 
 use super::listeners::{Bound, RESP};
 use super::stores::ConfiguredStore;
+use crate::net::token_file::{SecretKind, TokenFile};
 use crate::net::{ConnectionHandle, Connections, Stream, Workers, listen};
 use crate::resp::{Resp, RespStats};
-use crate::service::RateLimit;
+use crate::rls::service::RateLimit;
 use crate::settings::Settings;
-use crate::token_file::{SecretKind, TokenFile};
 use weir_common::error::SetupError;
 use weir_common::threads;
 use weir_limiter::Limiter;

@@ -10,14 +10,14 @@ use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
 use super::App;
-use crate::grpc::{Grpc, GrpcStats, ReadScheduler};
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json};
 use crate::http::operators::{self, DebugPages, History, RecorderSources, Sources, StoreState, V1};
 use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
-use crate::service::{BudgetService, HealthService, RateLimit};
+use crate::rls::grpc::{Grpc, GrpcStats, ReadScheduler};
+use crate::rls::service::{BudgetService, HealthService, RateLimit};
 use crate::trace::Ends;
 use weir_common::threads::{self, Failures};
 use weir_store::{Operations, Store};

@@ -33,7 +33,7 @@ use crate::http::{Limits, Peer};
 use crate::net::ConnectionHandle;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::weir::budget::v1 as pb;
-use crate::service::{
+use crate::rls::service::{
     BudgetCall, BudgetRequest, BudgetResponse, Descriptors, HoldGuard, RateLimit, encode_message,
 };
 use crate::trace::{RequestTrace, Sampler};

@@ -6,7 +6,7 @@ use super::commands::Command;
 use super::parser::read_integer;
 use super::reply::{Replies, Version};
 use crate::VERSION;
-use crate::token_file::TokenFile;
+use crate::net::token_file::TokenFile;
 
 /// The state of one connection: its name, and whether it has sent the password.
 #[derive(Debug)]

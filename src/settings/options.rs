@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::table::{RulesSource, SettingGroup, StoreKind};
 use super::{Settings, redis, reference};
-use crate::grpc;
 use crate::http;
 use crate::resp;
-use crate::service;
-use crate::service::{Permissions, Protocol};
+use crate::rls::grpc;
+use crate::rls::service;
+use crate::rls::service::{Permissions, Protocol};
+use crate::rule_sources::xds;
 use crate::trace::Sampler;
-use crate::xds;
 use weir_api::headers::{HeaderNames, HeaderOptions};
 use weir_limiter::controls;
 use weir_limiter::top;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::setting::Resolved;
 use super::table::{RedisTlsSettings, SentinelSettings, ServerSettings, StoreKind, TopologyKind};
 use super::{SettingError, Settings};
-use crate::service::caller_deadline_below;
+use crate::rls::service::caller_deadline_below;
 use url::Url;
 use weir_common::clock::WallClock;
 use weir_store::redis::{Access, Endpoint, Login, Options, PasswordFile, Topology};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::table::SETTINGS;
 use super::*;
-use crate::service::Protocol;
+use crate::rls::service::Protocol;
 
 pub fn inputs(env: &[(&str, &str)]) -> Inputs {
     let env = env.iter().map(|&(name, text)| (name.into(), text.into())).collect();

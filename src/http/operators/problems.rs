@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::store_state::StoreState;
-use crate::loader::{Loader, Rejected};
 use crate::net::tls::{CertificateProblem, CertificateTime, Identities};
+use crate::rule_sources::loader::{Loader, Rejected};
 use weir_common::settled_files::Unsettled;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::controls::Controls;

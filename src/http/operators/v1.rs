@@ -34,7 +34,7 @@ use super::query::Query;
 use super::sources::Sources;
 use crate::http::budget::{self, BufferBudget};
 use crate::http::page::Page;
-use crate::service::Rules;
+use crate::rls::service::Rules;
 use weir_common::threads::run_for_client;
 use weir_limiter::Limiter;
 use weir_limiter::controls::{Controls, Snapshot};

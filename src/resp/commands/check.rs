@@ -6,7 +6,7 @@ use super::{CommandError, text};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
-use crate::service::Options;
+use crate::rls::service::Options;
 use weir_common::entry::Entry;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::{Descriptor, Holds, Request, RequestDecision, Status};

@@ -7,10 +7,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::net::token_file::{SecretKind, TokenFile};
 use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
 use crate::resp::{Limits, Resp, RespStats};
-use crate::service::{self, RateLimit};
-use crate::token_file::{SecretKind, TokenFile};
+use crate::rls::service::{self, RateLimit};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;
 use weir_limiter::controls::ActiveRules;

@@ -98,14 +98,22 @@ impl LogLevels {
     }
 }
 
+/// What may stand before a module of weir.
+const ROOMS: [&str; 6] = [
+    "weir_",
+    "weir_common::",
+    "weir_limiter::",
+    "weir::net::",
+    "weir::rls::",
+    "weir::rule_sources::",
+];
+
 /// Returns the targets of a library or module. A module of weir, such as `weir::limiter`, may be a package
-/// of that name, or a module of a package.
+/// of that name, or a module of a package or of a room of the server.
 fn targets_of(library: &str) -> impl Iterator<Item = String> {
     let module = library.strip_prefix("weir::");
-    let packages = module.map(|module| {
-        ["weir_", "weir_common::", "weir_limiter::"].map(|package| format!("{package}{module}"))
-    });
-    [library.to_owned()].into_iter().chain(packages.into_iter().flatten())
+    let rooms = module.map(|module| ROOMS.map(|room| format!("{room}{module}")));
+    [library.to_owned()].into_iter().chain(rooms.into_iter().flatten())
 }
 
 /// The levels that apply now, which can be changed while the process runs.
@@ -187,6 +195,7 @@ mod tests {
     fn libraries_are_raised_by_name_only() {
         for (text, target, level, enabled) in [
             ("debug", "weir::limiter", Level::DEBUG, true),
+            ("warn,weir::xds=debug", "weir::rule_sources::xds::exchange", Level::DEBUG, true),
             ("debug", "h2::codec", Level::WARN, false),
             ("debug", "h2::codec", Level::ERROR, true),
             ("off", "h2", Level::ERROR, false),

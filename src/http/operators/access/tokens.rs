@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::token_file::{SecretKind, TokenFile};
+use crate::net::token_file::{SecretKind, TokenFile};
 use weir_common::error::SetupError;
 
 /// What a token allows.

@@ -10,7 +10,7 @@ use super::{Answer, Api, ApiError, JSON, Query};
 use crate::http::operators::debug::{self, YAML};
 use crate::http::operators::error::shortened;
 use crate::http::page::{self, Page};
-use crate::service::Rules;
+use crate::rls::service::Rules;
 use weir_common::threads::run_for_client;
 use weir_limiter::top::Redaction;
 use weir_rules::Rule;

@@ -12,7 +12,7 @@ use crate::health::Health;
 use crate::http::Peer;
 use crate::http::operators::access::AccessOptions;
 use crate::http::operators::change_log::ChangeLog;
-use crate::loader::Loader;
+use crate::rule_sources::loader::Loader;
 use weir_common::clock::SystemClock;
 use weir_limiter::Options;
 use weir_limiter::controls::{self, ActiveRules, ControlClock};

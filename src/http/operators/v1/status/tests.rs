@@ -9,7 +9,7 @@ use super::*;
 use crate::health::Health;
 use crate::http::operators::change_log::ChangeLog;
 use crate::http::operators::history::{History, RecorderSources, record};
-use crate::loader::Loader;
+use crate::rule_sources::loader::Loader;
 use weir_common::clock::ManualClock;
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::SECOND;

@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::sync::{Notify, broadcast};
 
 use crate::health::Health;
-use crate::service::Rules;
+use crate::rls::service::Rules;
 use lists::ListsOfSets;
 use metrics::LoadMetrics;
 use overlay::OverlayState;

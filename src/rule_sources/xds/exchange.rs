@@ -1,11 +1,11 @@
 //! The state-of-the-world variant of the protocol: each response has all resources.
 
-use crate::loader::{Loader, Rejection};
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use crate::proto::google;
-use crate::watch::fingerprint;
-use crate::xds::resources::{self, TYPE_URL};
+use crate::rule_sources::loader::{Loader, Rejection};
+use crate::rule_sources::watch::fingerprint;
+use crate::rule_sources::xds::resources::{self, TYPE_URL};
 use weir_rules::Problems;
 use weir_rules::truncate;
 use weir_rules::xds::Resource;

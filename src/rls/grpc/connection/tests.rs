@@ -9,10 +9,10 @@ use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
 use super::*;
-use crate::grpc::Grpc;
-use crate::grpc::{Limits, ReadScheduler, SHOULD_RATE_LIMIT};
 use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
-use crate::service::{Options, RateLimit, Rules};
+use crate::rls::grpc::Grpc;
+use crate::rls::grpc::{Limits, ReadScheduler, SHOULD_RATE_LIMIT};
+use crate::rls::service::{Options, RateLimit, Rules};
 use crate::trace::Ends;
 use weir_common::clock::SystemClock;
 use weir_limiter::Limiter;

@@ -28,7 +28,7 @@ pub use self::fairness::ReadScheduler;
 use self::fairness::ThrottledIo;
 pub use self::stats::GrpcStats;
 use crate::net::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
-use crate::service::RateLimit;
+use crate::rls::service::RateLimit;
 use crate::trace::{Ends, Sampler};
 use weir_common::throttle::Throttle;
 use weir_store::Store;

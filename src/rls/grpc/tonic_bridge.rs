@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use super::call::{CallContext, memory_exceeded};
 use super::stats::{GrpcStats, OtherMethod};
-use crate::service::HoldGuard;
+use crate::rls::service::HoldGuard;
 use crate::trace::RequestTrace;
 
 /// Concurrent calls per connection. A client can make some of them last as long as it likes.

@@ -15,7 +15,7 @@ use super::call::{
 };
 use super::fairness::Outbound;
 use crate::net::Reservation;
-use crate::service::HoldGuard;
+use crate::rls::service::HoldGuard;
 use weir_store::Store;
 
 impl ClientWait {

@@ -22,9 +22,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use crate::rule_sources::loader::Loader;
 use backoff::Backoff;
 use exchange::{Acknowledgement, Exchange, Outcome};
 use report::Report;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::service::{Options, Permissions, Protocol};
+use crate::rls::service::{Options, Permissions, Protocol};
 use pb::reserve_response::Code;
 use pb::settle_response::Result as Settled;
 use weir_common::clock::ManualClock;

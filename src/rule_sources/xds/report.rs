@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::Options;
-use crate::loader::Loader;
+use crate::rule_sources::loader::Loader;
 use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
 use weir_common::throttle::Throttle;
 use weir_telemetry::metrics::Metrics;

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::loader::{Loader, NotLoaded};
+use crate::rule_sources::loader::{Loader, NotLoaded};
 use events::watch;
 use files::{ReadFiles, WatchedFiles};
 use weir_common::bounded_work::BoundedWork;
@@ -411,7 +411,7 @@ mod tests {
 
     use super::*;
     use crate::health::Health;
-    use crate::service::Rules;
+    use crate::rls::service::Rules;
 
     #[test]
     fn new_errors_of_watching_are_logged_and_throttled() {

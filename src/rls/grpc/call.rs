@@ -26,7 +26,7 @@ use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES};
 use super::stats::GrpcStats;
 use super::{Grpc, Limits};
 use crate::net::{ConnectionBudget, Reservation};
-use crate::service::{
+use crate::rls::service::{
     Descriptors, HoldGuard, RequestView, encode_framed, parse_timeout, rejection,
 };
 use crate::trace::{Ends, RequestTrace, SHOULD_RATE_LIMIT};
