@@ -64,4 +64,5 @@ mod top_replicas;
 mod traces;
 mod unix_socket;
 mod upgrade;
+mod ways;
 mod xds;

@@ -68,6 +68,10 @@ impl Program {
         })
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal: `TERM`, `INT`, `HUP`, `STOP`, `CONT`.
     pub fn signal(&self, signal: &str) {
         // Every shell has a built-in `kill`.

@@ -235,6 +235,11 @@ impl Weir {
         self.program.peak_memory()
     }
 
+    /// Returns the number of its process.
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
     pub fn signal(&self, signal: &str) {
         self.program.signal(signal);
     }
