@@ -6,14 +6,12 @@
 //! all and is reported.
 
 mod apply;
-mod limit_maps;
 mod patch;
 mod patcher;
 mod report;
 
 pub(super) use apply::PatchedKeys;
-pub(super) use limit_maps::{KeyNodes, LimitMaps};
-pub(super) use patch::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+pub(super) use patch::{KeyNodes, LimitMaps, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 pub(super) use patcher::Patcher;
 pub use report::OverlayReport;
 
