@@ -9,7 +9,7 @@ use crate::overlay::OverlayReport;
 use crate::read::{Previous, Reader, Root};
 use crate::source::lists::{ListFile, ListReader};
 use crate::syntax::document::Document;
-use crate::syntax::origin::Origin;
+use crate::syntax::position::Origin;
 use crate::syntax::problem::Problem;
 use crate::syntax::problems::Problems;
 use crate::{Options, RuleSet, matcher};

@@ -7,7 +7,7 @@ use crate::model::keys::limits::{Parameter, ParameterValue, parameters};
 use crate::model::reserve::Reserve;
 use crate::model::rule::{Metadata, Rule};
 use crate::model::value_set::{Group, MatchKind};
-use crate::syntax::origin::Origin;
+use crate::syntax::position::Origin;
 use crate::{Domain, RuleSet};
 use weir_common::entry::OwnedEntry;
 use weir_limit::{Algorithm, AlgorithmKind, FixedWindow, Limit, SECOND};

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::RuleSet;
 use crate::matcher::MatcherNode;
 use crate::read::ReplacedName;
-use crate::syntax::origin::Origin;
+use crate::syntax::position::Origin;
 use crate::syntax::problem::Problem;
 use crate::syntax::problems::Problems;
 use weir_common::suggest::Suggester;

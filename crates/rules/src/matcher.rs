@@ -27,7 +27,7 @@ use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
 use crate::model::value_list::hash;
 use crate::model::value_set::{MatchKind, ValueSet};
-use crate::syntax::origin::Origin;
+use crate::syntax::position::Origin;
 use value_sets::ValueSets;
 use weir_common::entry::Entry;
 use weir_common::glob;

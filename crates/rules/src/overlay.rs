@@ -6,7 +6,6 @@
 //! all and is reported.
 
 pub(super) mod apply;
-pub(super) mod limit_maps;
 pub(super) mod patch;
 pub(super) mod patcher;
 mod report;

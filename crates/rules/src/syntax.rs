@@ -1,7 +1,6 @@
 //! How rules are written: documents, their trees with positions, and the problems with them.
 
 pub(crate) mod document;
-pub(crate) mod origin;
 pub(crate) mod position;
 pub(crate) mod problem;
 pub(crate) mod problems;

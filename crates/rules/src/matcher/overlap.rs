@@ -4,7 +4,7 @@
 //! other one with a character for each star that occurs nowhere else: only a star can match that.
 
 use super::{MatcherNode, Wildcard};
-use crate::syntax::origin::Origin;
+use crate::syntax::position::Origin;
 use weir_common::glob::has_parts;
 
 /// Stands for any text.

@@ -10,7 +10,7 @@ use super::{Child, Joined, MatcherNode};
 use crate::model::reserve::ReserveStep;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
-use crate::syntax::origin::Origin;
+use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
 use weir_common::network::Network;
 

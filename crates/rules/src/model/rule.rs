@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::reserve::{Reserve, ReserveStep};
 use super::stats::{LimitStats, ReserveStats, RuleSeries, RuleStats};
 use super::value_set::{Group, ValueSet};
-use crate::syntax::origin::Origin;
+use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
 use weir_limit::Plan;
 

@@ -2,10 +2,8 @@
 
 use std::slice;
 
-use super::limit_maps::{KeyNodes, LimitMaps, changed};
-use super::patch::Patch;
-use crate::syntax::origin::Origin;
-use crate::syntax::position::Position;
+use super::patch::{KeyNodes, LimitMaps, Patch, changed};
+use crate::syntax::position::{Origin, Position};
 use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Node, Style, Value};
 

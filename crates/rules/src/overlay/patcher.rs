@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::patch::Patch;
 use super::report::{Failures, OverlayReport};
 use crate::Domain;
-use crate::syntax::origin::Origin;
+use crate::syntax::position::Origin;
 
 /// The overlay of one compilation.
 #[derive(Debug)]

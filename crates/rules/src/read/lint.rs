@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use super::Reader;
 use super::limits::{LimitFields, ReplacedName};
 use crate::model::keys::{Key, ValueType};
-use crate::syntax::origin::Origin;
-use crate::syntax::position::Position;
+use crate::syntax::position::{Origin, Position};
 use crate::syntax::tree::{Node, Value};
 use weir_common::network::{Network, NetworkError};
 

@@ -2,8 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::origin::Origin;
-use super::position::Position;
+use super::position::{Origin, Position};
 use weir_common::escape::escape;
 
 /// How bad a problem is.

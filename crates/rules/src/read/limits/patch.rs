@@ -6,7 +6,7 @@ use super::super::Reader;
 use super::MAX_LIMITS;
 use super::fields::Fields;
 use crate::model::keys::Section;
-use crate::overlay::limit_maps::{KeyNodes, LimitMaps};
+use crate::overlay::patch::{KeyNodes, LimitMaps};
 use crate::syntax::position::Position;
 use crate::syntax::tree::Node;
 use weir_limit::{Calendar, Unit};
