@@ -3,11 +3,13 @@
 //! The program runs under callgrind, which records the functions that run between two commands. What also runs
 //! while nobody asks is not of the way.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use tempfile::TempDir;
 
 use crate::support::api::{code, request};
 use crate::support::redis::Server;
@@ -33,12 +35,13 @@ struct Recorded {
     weir: Weir,
     vgdb: PathBuf,
     output: PathBuf,
+    _directory: TempDir,
 }
 
-/// Returns the setup of a program under callgrind; the files of callgrind begin with `functions`.
-fn under_callgrind(valgrind: &Path, options: &[&str]) -> Setup {
+/// Returns the setup of a program under callgrind, which writes to files whose names begin with `output`.
+fn under_callgrind(valgrind: &Path, output: &Path, options: &[&str]) -> Setup {
     let setup = Setup::new().build(valgrind.to_owned()).arg("--tool=callgrind");
-    let output = format!("--callgrind-out-file={}", setup.path("functions").display());
+    let output = format!("--callgrind-out-file={}", output.display());
     let options = [&["--separate-threads=yes", &output], options].concat();
     let setup = options.iter().fold(setup, |setup, option| setup.arg(option));
     setup.arg(env!("CARGO_BIN_EXE_weir"))
@@ -46,14 +49,18 @@ fn under_callgrind(valgrind: &Path, options: &[&str]) -> Setup {
 
 impl Recorded {
     fn start(valgrind: &Path, redis: Option<&Server>) -> Recorded {
-        let setup = under_callgrind(valgrind, &["--instr-atstart=no"]).file("rules.yaml", RULES);
-        let (rules, output) = (setup.path("rules.yaml"), setup.path("functions"));
+        let directory = tempfile::tempdir().expect("a directory");
+        let output = directory.path().join("functions");
+        let setup = under_callgrind(valgrind, &output, &["--instr-atstart=no"]);
+        let setup = setup.file("rules.yaml", RULES);
+        let rules = setup.path("rules.yaml");
         let mut setup = setup.arg("serve").arg("--rules").arg(rules.to_str().expect("text"));
         setup = setup.env("WEIR__RUNTIME__THREADS", "1");
         if let Some(redis) = redis {
             setup = setup.env("REDIS_URL", redis.addr());
         }
-        Recorded { weir: setup.start(), vgdb: valgrind.with_file_name("vgdb"), output }
+        let (weir, vgdb) = (setup.start(), valgrind.with_file_name("vgdb"));
+        Recorded { weir, vgdb, output, _directory: directory }
     }
 
     /// Sends a command to callgrind.
@@ -64,8 +71,8 @@ impl Recorded {
         assert!(output.status.success(), "{command:?}: {output:?}");
     }
 
-    /// Returns the files through which `walk` goes each time, on the threads that run a function of `marker`.
-    fn way(&self, marker: &str, mut walk: impl FnMut()) -> Files {
+    /// Returns the files through which `walk` goes each time, on the threads that run one of the functions.
+    fn way(&self, of_threads: &[&str], mut walk: impl FnMut()) -> Files {
         // Connects to Redis, and reads what is read once.
         walk();
         let walks = (0..WALKS).map(|_| {
@@ -73,15 +80,15 @@ impl Recorded {
             walk();
             self.command(&["dump"]);
             self.command(&["instrumentation", "off"]);
-            take_files(&self.output, marker)
+            take_files(&self.output, of_threads)
         });
         walks.reduce(|all, walk| &all & &walk).expect("walks")
     }
 }
 
 /// Removes what callgrind wrote: a file for each thread. Returns the files of weir of which a function ran, on the threads that
-/// ran a function of `marker`.
-fn take_files(output: &Path, marker: &str) -> Files {
+/// ran one of these.
+fn take_files(output: &Path, of_threads: &[&str]) -> Files {
     let name = output.file_name().and_then(|name| name.to_str()).expect("text");
     let mut found = Files::new();
     for entry in fs::read_dir(output.parent().expect("is below")).expect("a directory") {
@@ -90,7 +97,8 @@ fn take_files(output: &Path, marker: &str) -> Files {
             continue;
         }
         let thread = Thread::read(&fs::read_to_string(&path).expect("a file"));
-        if thread.functions.iter().any(|function| function.contains(marker)) {
+        let is_of_way = |function: &String| of_threads.iter().any(|of| function.contains(of));
+        if thread.functions.iter().any(is_of_way) {
             found.extend(thread.functions.iter().filter_map(|function| file(function)));
             found.extend(thread.files.iter().filter_map(|path| within_root(path)));
         }
@@ -180,27 +188,75 @@ fn ask(grpc: SocketAddr) {
     assert_eq!(answered, Code::Ok);
 }
 
-fn block(debug: SocketAddr) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["block", "-d", "shop", "user=bob", "--for", "1h"]);
-    command.env("WEIR_SERVER", format!("http://{debug}"));
-    let output = command.output().expect("weir runs");
-    assert!(output.status.success(), "{output:?}");
+/// Returns the command that blocks a user.
+fn block(setup: Setup, debug: SocketAddr) -> Setup {
+    let args = ["block", "-d", "shop", "user=bob", "--for", "1h"];
+    args.iter()
+        .fold(setup, |setup, arg| setup.arg(arg))
+        .env("WEIR_SERVER", format!("http://{debug}"))
 }
 
+/// Returns the ways of ARCHITECTURE.md, by their headings: each line of a list begins with a path.
+fn listed() -> BTreeMap<String, Files> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md"));
+    let text = text.expect("a page");
+    let sections = text.split("\n### ").skip(1).map(|section| {
+        let (heading, body) = section.split_once('\n').expect("a heading");
+        let body = body.split("\n## ").next().unwrap_or_default();
+        let paths = body.lines().filter_map(|line| line.strip_prefix("- `")?.split('`').next());
+        (heading.to_owned(), paths.map(str::to_owned).collect())
+    });
+    sections.collect()
+}
+
+/// Where `weir block` and its control go, besides what the process does by itself.
+const CONTROL_THREADS: [&str; 2] = ["operators::v1::controls", "controls::compiled"];
+
 #[test]
-fn print_ways() {
+fn the_ways_are_listed_and_short() {
     let Some(valgrind) = tool("valgrind", "WEIR_VALGRIND") else { return };
+    let request_threads = ["rls::grpc::connection", "net::accept::accept"];
     let memory = Recorded::start(&valgrind, None);
-    for file in memory.way("weir::rls::grpc", || ask(memory.weir.grpc)) {
-        println!("memory {file}");
-    }
+    let in_memory = memory.way(&request_threads, || ask(memory.weir.grpc));
     let server = Server::start();
     let redis = Recorded::start(&valgrind, Some(&server));
-    for file in redis.way("weir::rls::grpc", || ask(redis.weir.grpc)) {
-        println!("redis {file}");
+    let in_redis = redis.way(&request_threads, || ask(redis.weir.grpc));
+    let debug = memory.weir.debug;
+    let mut blocked = memory.way(&CONTROL_THREADS, || {
+        let (status, said) = block(Setup::new(), debug).run();
+        assert!(status.success(), "{said}");
+    });
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("functions");
+    let client = under_callgrind(&valgrind, &output, &[]);
+    let (status, said) = block(client, debug).run();
+    assert!(status.success(), "{said}");
+    blocked.extend(take_files(&output, &["weir"]));
+
+    let (server, in_memory): (Files, Files) =
+        in_memory.into_iter().partition(|file| is_server(file));
+    let in_redis: Files = in_redis.into_iter().filter(|file| !is_server(file)).collect();
+    println!("{} {} {} {}", server.len(), in_memory.len(), in_redis.len(), blocked.len());
+    let found = [
+        ("From the socket to the limiter", server),
+        ("Whatever the store", &in_memory & &in_redis),
+        ("In memory", &in_memory - &in_redis),
+        ("In Redis", &in_redis - &in_memory),
+        ("`weir block`, both sides", blocked),
+    ];
+    let listed = listed();
+    let mut differences = String::new();
+    for (heading, files) in &found {
+        let listed = listed.get(*heading).cloned().unwrap_or_default();
+        for (sign, files) in [('+', files - &listed), ('-', &listed - files)] {
+            differences.extend(files.iter().map(|file| format!("{heading}: {sign} {file}\n")));
+        }
     }
-    for file in memory.way("weir::http::operators", || block(memory.weir.debug)) {
-        println!("block {file}");
-    }
+    assert_eq!(differences, "", "ARCHITECTURE.md lists other files than those that run");
+}
+
+/// Whether a file is before the limiter.
+fn is_server(file: &str) -> bool {
+    (file.starts_with("src/") || file.starts_with("crates/api/"))
+        && !file.starts_with("src/app/stores")
 }

@@ -15,14 +15,6 @@ pub struct HeaderOptions {
     pub ratelimit_fields: bool,
 }
 
-impl HeaderOptions {
-    /// Whether responses carry any.
-    #[inline]
-    pub fn has_any(&self) -> bool {
-        self.names.is_some() || self.retry_after || self.ratelimit_fields
-    }
-}
-
 /// The names of the rate-limit headers.
 #[derive(Clone, Debug)]
 pub struct HeaderNames {

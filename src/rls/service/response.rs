@@ -39,7 +39,7 @@ fn extras(
 }
 
 fn code(over_limit: bool) -> i32 {
-    if over_limit { Code::OverLimit.into() } else { Code::Ok.into() }
+    if over_limit { Code::OverLimit as i32 } else { Code::Ok as i32 }
 }
 
 fn status(status: &Status<'_>) -> DescriptorStatus {

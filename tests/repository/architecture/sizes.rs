@@ -34,7 +34,7 @@ pub fn functions_with(parameters: usize, code: &str) -> Vec<&str> {
     let functions = code.match_indices("fn ").filter_map(|(at, _)| {
         let rest = &code[at + "fn ".len()..];
         let name = rest.split(|char: char| !char.is_alphanumeric() && char != '_').next()?;
-        let is_declared = !name.is_empty() && code[..at].ends_with([' ', '\n']);
+        let is_declared = !name.is_empty() && (at == 0 || code[..at].ends_with([' ', '\n']));
         let count = is_declared.then(|| count_parameters(&rest[name.len()..]))?;
         (count >= parameters).then_some(name)
     });
