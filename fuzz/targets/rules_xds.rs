@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(resource.name, config.name);
     let files = vec![resource.clone()];
     let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
-    assert_eq!(xds::render_errors(&loaded).is_empty(), loaded.is_good());
+    assert_eq!(loaded.render_errors().is_empty(), loaded.is_good());
     ruled::check(vec![resource], false, |problem, _| {
         let position = problem.position.unwrap_or_else(|| panic!("{problem} has no position"));
         assert_eq!(position.line(), None, "{problem} is in no field");
