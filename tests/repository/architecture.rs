@@ -162,6 +162,29 @@ fn few_functions_have_many_parameters() {
     assert!(found.len() <= MAX_FUNCTIONS_WITH_MANY_PARAMETERS, "{}: {found:#?}", found.len());
 }
 
+/// Returns the files of a directory and those below it.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let below = |path: PathBuf| if path.is_dir() { files_below(&path) } else { vec![path] };
+    entries.flat_map(below).collect()
+}
+
+/// Without its source, proptest ignores a seed in silence.
+#[test]
+fn seeds_of_property_tests_are_named_as_their_sources() {
+    let mut seeds = 0;
+    for package in packages().into_iter().chain([root().to_owned()]) {
+        let directory = package.join("proptest-regressions");
+        for seed in files_below(&directory) {
+            let name = seed.strip_prefix(&directory).unwrap().with_extension("rs");
+            let source = package.join("src").join(name);
+            assert!(source.is_file(), "{} is of no file {}", seed.display(), source.display());
+            seeds += 1;
+        }
+    }
+    assert!(seeds > 5, "{seeds}");
+}
+
 #[test]
 fn every_package_forbids_unsafe_code_denies_panics_and_finds_unused_dependencies() {
     const LINTS: [&str; 2] = [
