@@ -94,15 +94,15 @@ impl StoreError {
 
 /// Keeps the state of keys and charges it, and keeps what the ids of a key have reserved.
 ///
-/// **Reservations.** A charge with [`Op::Reservation`] also concerns a record: the [`Reservation`](weir_limit::Reservation) of its
+/// **Reservations.** A charge with [`Op::Reservation`](weir_limit::Op::Reservation) also concerns a record: the [`Reservation`](weir_limit::Reservation) of its
 /// key, the shape of its plan and its id, which is [`Charge::hold`]. The store makes
-/// [`Plan::charge_reservation`] of state and record, and keeps both or, where it fails, neither. Other
+/// [`Plan::charge_reservation`](weir_limit::Plan::charge_reservation) of state and record, and keeps both or, where it fails, neither. Other
 /// operations do not touch records, and neither does deleting a state. The store bounds the number of
 /// records; it may drop one that can no longer be settled at any time, and another where it has no room
 /// left: its hits stay charged.
 ///
 /// **Batches charged together.** If the batch is denied, neither states nor records are changed, except
-/// by charges that are made nevertheless: those that are [unconditional](Op::is_unconditional), and a
+/// by charges that are made nevertheless: those that are [unconditional](weir_limit::Op::is_unconditional), and a
 /// [`SettleOrReserve`](weir_limit::ReservationOp::SettleOrReserve) that has
 /// [settled](weir_limit::ReservationResult::Settled).
 pub trait Store: Send + Sync + 'static {
