@@ -169,7 +169,7 @@ impl Json {
         Ok(Json { jobs, budget, max_body, sampler, timeout, errors, access, stats })
     }
 
-    /// Answers requests to `/json` that get no decision so.
+    /// Sets how requests to `/json` without a decision are answered.
     pub fn with_errors(self, errors: JsonErrors) -> Json {
         Json { errors, ..self }
     }

@@ -44,12 +44,9 @@ impl MemoryBudget {
         if bytes == 0 {
             return true;
         }
-        let before = self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before.saturating_add(bytes) <= self.limits.max_bytes;
-        if !fits {
-            self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        fits
+        let take =
+            |held: usize| held.checked_add(bytes).filter(|held| *held <= self.limits.max_bytes);
+        self.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     pub fn release(&self, bytes: usize) {

@@ -101,7 +101,7 @@ enum Present {
     Resources(Vec<Resource>),
 }
 
-/// A document of which sets are loaded.
+/// A form of rules that is loaded in sets.
 trait LoadedDocument: Document {
     fn present(set: Vec<Self>) -> Present;
 }

@@ -53,7 +53,7 @@ pub struct RuleFiles {
     poll: Duration,
 }
 
-/// What all that reads and watches files shares.
+/// What all [`RuleFiles`] share.
 #[derive(Clone, Debug)]
 pub struct WatchContext {
     /// The interval of polling; zero disables it.

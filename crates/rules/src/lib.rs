@@ -3,8 +3,8 @@
 //! A [`Document`] becomes a tree whose nodes have positions. The reader walks the tree once, reports
 //! every problem, and adds the rules to the matcher of their domain.
 //!
-//! `syntax`, `model`, `matcher`, [`source`] and `read` each use only those before them. The patches of `overlay` are
-//! on top of the model; what compiles, lints, compares and writes whole sets is on top of all.
+//! `syntax`, `model`, `matcher` and [`source`] each use only those before them. `read` also uses the patches of
+//! `overlay`, which are on top of the model. What compiles, lints, compares and writes whole sets is on top of all.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]

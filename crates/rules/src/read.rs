@@ -27,7 +27,7 @@ use crate::overlay::patcher::Patcher;
 use crate::source::lists::ListReader;
 use crate::syntax::document::Document;
 use crate::syntax::position::{Origin, Position};
-use crate::syntax::problem::Problem;
+use crate::syntax::problem::{Problem, Severity};
 use crate::syntax::problems::Problems;
 use crate::syntax::tree::Node;
 use budget::Budget;
@@ -411,11 +411,17 @@ impl<'r> Reader<'r> {
         text: &str,
         help: &str,
     ) {
+        if !self.problems.has_room(Severity::Error) {
+            return self.problems.omit(Severity::Error);
+        }
         let problem = self.problem(position, message, text, help);
         self.problems.push(problem);
     }
 
     fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
+        if !self.problems.has_room(Severity::Warning) {
+            return self.problems.omit(Severity::Warning);
+        }
         let problem = self.problem(position, message, text, help);
         self.problems.push(problem.warning());
     }

@@ -36,13 +36,14 @@ use weir_limit::{KeyState, LeasedHits, Micros};
 /// same answer, less the time that has passed since it came, with the source
 /// [`DeniedLocally`](weir_limit::Source::DeniedLocally). Other numbers of hits and looks go to the inner store.
 ///
-/// **Exact.** Verdict and limit are those that the inner store would answer now. So are wait and reset, or up
-/// to the round trip of the denial longer: the store decided somewhere in between, and a client that is told
-/// too short a wait comes back too early. More hits may wait longer, and because of another limit, so they go to the
-/// inner store. A lone fixed window is the exception: it ends for all hits at the same time, so the same number or more
-/// are denied. Hits admitted or added through this replica end the denials of their key. Those of another
-/// replica, or of a concurrent request, also lengthen the wait; they are noticed within
-/// `deny_locally_for`. The number of hits used before is that of the first denial.
+/// **Exact.** Verdict and limit are those that the inner store would answer now. So are wait and reset, or longer by
+/// up to the round trip of the denial: with too short a wait, clients would come back too early.
+///
+/// - More hits may wait longer, and because of another limit, so they go to the inner store. A lone fixed window ends
+///   for all hits at the same time, so there the same number or more are denied.
+/// - Hits admitted or added through this replica end the denials of their key. Those of another replica, or of a
+///   concurrent request, also lengthen the wait; they are noticed within `deny_locally_for`.
+/// - The number of hits used before is that of the first denial.
 ///
 /// **Which.** Denials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials).
 /// If a plan charges denied hits (a lone fixed window), its counter misses those of repeated denials,
@@ -94,8 +95,8 @@ use weir_limit::{KeyState, LeasedHits, Micros};
 pub struct Local<S> {
     inner: S,
     table: Arc<LocalTable>,
-    /// How many requests in a row were answered here alone while keys are leased, up to [`STREAK`]; one that was not
-    /// takes back many.
+    /// How many requests in a row were answered here alone while keys are leased, up to [`STREAK`]; any other request
+    /// subtracts a quarter of that.
     streak: AtomicU32,
 }
 

@@ -27,8 +27,8 @@ const KEPT_QUEUE_CAPACITY: usize = 64;
 /// this process is stalled resets all of them, so this is five seconds of 2000 requests per second.
 const MAX_RESETS: u32 = 10_000;
 
-/// The requests that a connection has received, and its calls that wait. The futures in it have no names, so the
-/// connection knows it by this trait.
+/// The requests that a connection has received, and its calls that wait. A trait, because the types of the futures
+/// cannot be named.
 pub(super) trait ConnectionCalls {
     fn queue(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>);
     fn has_queued(&self) -> bool;

@@ -47,7 +47,7 @@ impl Rejected {
         }
     }
 
-    /// Notes that none have been valid since those of `before`.
+    /// Keeps the time of the first rejection: that of `before`, if there is one.
     pub(super) fn after(self, before: Option<&Rejected>) -> Rejected {
         Rejected { since: before.map_or(self.since, |before| before.since), ..self }
     }

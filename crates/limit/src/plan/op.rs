@@ -7,12 +7,13 @@
 //! | `Add` | nothing | its hits | its hits | no | yes |
 //! | `Refund`, `Undo` | nothing | nothing | nothing | yes | yes |
 //! | `Reserve` | its least | its most | what was granted; denied, its least | no | no |
-//! | `ReserveOnce`, `SettleOrReserve` of 0 hits | its least | its most | what was granted; denied, its least | where it settles | where it settles |
+//! | `ReserveOnce`, `SettleOrReserve` of 0 hits | its least | its most | what was granted; denied, its least | yes: only the store knows whether it settles | no |
 //! | `SettleOrReserve` of hits, `Settle` | nothing | its hits | what was added | yes | yes |
 //! | `SettleKnown` | nothing | 0 | what was added | yes | yes |
 //! | `Cancel` | nothing | nothing | nothing | yes | yes |
 //!
-//! Hits that it asks for may be denied. What is unconditional is made even if its batch is denied as a whole.
+//! Hits that it asks for may be denied. What is unconditional is made even if its batch is denied as a whole, and so is
+//! a `SettleOrReserve` that settles.
 
 use std::num::NonZeroU32;
 

@@ -28,7 +28,7 @@ struct Denial {
     /// The plan that denied.
     plan: Arc<Plan>,
     hits: u64,
-    /// The index of the limit that denied. This and the next fields are those that a repeated denial copies.
+    // What a repeated denial copies: from the index of the limit that denied to the waits.
     limit: u8,
     would_deny: u16,
     used_before: u64,

@@ -9,8 +9,8 @@ pub(super) const HOT: u64 = 32;
 /// Keys that are counted at a time.
 const SLOTS: usize = 64;
 
-/// The counts of keys that share a lock. A slot counts one key: that which has had more than half of the requests
-/// of late, as by Boyer and Moore's majority vote.
+/// The counts of keys that share a lock. A slot counts the key with more than half of the recent requests, by
+/// Boyer and Moore's majority vote.
 #[derive(Debug, Default)]
 pub(super) struct HotKeys(Box<[Slot]>);
 
@@ -137,7 +137,7 @@ mod tests {
         assert!(found);
     }
 
-    /// A short one.
+    /// A length of a lease that passes soon.
     const SHORT: Micros = 100;
 
     proptest! {

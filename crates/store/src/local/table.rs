@@ -55,8 +55,7 @@ pub(super) struct LocalTable {
     /// Whether nothing more is leased, because the process is about to stop, or leases are off.
     draining: AtomicBool,
     pub counts: LeaseCounts,
-    /// Charges that have no answer yet. They may be dropped anywhere, and then lock a shard: nothing is sent or dropped
-    /// under the lock of one.
+    /// Charges that have no answer yet. Dropping one locks its shard: never send or drop one under the lock of a shard.
     pub in_flight: AtomicUsize,
 }
 

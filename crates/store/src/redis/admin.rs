@@ -2,8 +2,8 @@
 //!
 //! A reply may be large, such as a log of sixteen megabytes. On the connections of charges it would delay them,
 //! and after a slow round trip such a connection is probed. So there is one more connection to each server that is
-//! asked, opened at the first command. It is kept until a command gets no reply in time, or a connection of charges
-//! goes down: the server may be a replica by then.
+//! asked, opened at the first command. It is kept while it is used, until a command gets no reply in time, the server
+//! turns out to be a replica, or a connection of charges goes down: the server may be a replica by then.
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -33,6 +33,10 @@ use weir_limit::Micros;
 /// The most commands about states at a time, as their replies may be large; further ones wait.
 const MAX_STATE_COMMANDS: usize = 4;
 
+/// How long an unused connection is kept. Between a server and this process, a longer silence may have been
+/// taken for the end of the connection.
+const MAX_IDLE: Duration = Duration::from_secs(10);
+
 /// The wait before a command is sent again while a cluster changes.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -49,6 +53,7 @@ struct AdminConnection {
     link: Link,
     /// How often connections of charges had gone down when it was opened.
     failures: u64,
+    used: Instant,
 }
 
 /// Returns the command that runs a script, without the script's arguments. The text and not its hash is sent: it is short,
@@ -57,6 +62,10 @@ pub(super) fn eval<K: ToRedisArgs>(script: &str, keys: &[K]) -> Cmd {
     let mut command = redis::cmd("EVAL");
     command.arg(script).arg(keys.len()).arg(keys);
     command
+}
+
+fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
 }
 
 /// Returns whether another server serves the slot of a command.
@@ -87,7 +96,8 @@ impl RedisStore {
         limit: Duration,
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<RedisResult<T>, StoreError> {
-        let connections = self.known_connections();
+        let connections = self.connections.iter().find_map(OnceLock::get);
+        let connections = connections.ok_or(StoreError::Unavailable)?;
         let target = connections.target(slot).ok_or(StoreError::Unavailable)?;
         let reply = self.ask_target(&target, Instant::now() + limit, ask).await?;
         if reply.as_ref().is_err_and(is_moved) {
@@ -167,7 +177,9 @@ impl RedisStore {
         let failed = store_error(error);
         if failed == StoreError::Unavailable {
             self.shared.log.command_failed(error);
-            // It may be about the connection, such as its login.
+        }
+        // It may be about the connection, such as its login, or the server has become a replica.
+        if matches!(failed, StoreError::Unavailable | StoreError::ReadOnly) {
             self.admin.close(server);
         }
         failed
@@ -184,7 +196,7 @@ impl RedisStore {
         let reply = timeout_at(end, asked).await.unwrap_or(Err(StoreError::TimedOut));
         let ends = match &reply {
             Ok(Ok(_)) => false,
-            Ok(Err(error)) => ends_session(error),
+            Ok(Err(error)) => ends_session(error) || is_read_only(error),
             Err(_) => true,
         };
         if ends {
@@ -197,10 +209,15 @@ impl RedisStore {
     async fn admin_link(&self, target: &Target) -> Result<Link, StoreError> {
         let failures = self.shared.counts.down.load(Ordering::Relaxed);
         {
-            let mut open = self.admin.open.lock();
-            open.retain(|open| open.failures == failures && open.link.is_open());
-            if let Some(open) = open.iter().find(|open| open.target == *target) {
-                return Ok(open.link.clone());
+            let (mut open, now) = (self.admin.open.lock(), Instant::now());
+            open.retain(|connection| {
+                let is_fresh = now.duration_since(connection.used) < MAX_IDLE;
+                is_fresh && connection.failures == failures && connection.link.is_open()
+            });
+            let found = open.iter_mut().find(|connection| connection.target == *target);
+            if let Some(connection) = found {
+                connection.used = now;
+                return Ok(connection.link.clone());
             }
         }
         let connected = target.connect(&self.shared).await;
@@ -211,12 +228,13 @@ impl RedisStore {
         })?;
         // Of two that were opened at once, one is kept.
         self.admin.close(target);
-        let opened = AdminConnection { target: target.clone(), link: link.clone(), failures };
+        let (target, used) = (target.clone(), Instant::now());
+        let opened = AdminConnection { target, link: link.clone(), failures, used };
         self.admin.open.lock().push(opened);
         Ok(link)
     }
 
-    /// Returns the connections of any thread: all of them know the servers.
+    /// Returns the connections of any thread, as all of them know the servers; starts this one's if there are none.
     fn known_connections(&self) -> &ThreadConnections {
         let known = self.connections.iter().find_map(OnceLock::get);
         known.unwrap_or_else(|| self.connections())

@@ -16,7 +16,7 @@
 //! | run | `B` the operation, `I4` hits, `I4` times, the 8 bytes of a hold id if the rule has hold ids; what the operation adds |
 //! | run: UNDO | `I7` the time for which the hits were taken, `I2` the limits that took them |
 //! | run: ADD | `I2` the limits that are charged |
-//! | run: UPTO | `I4` the most of hits beyond those of the run; `I4` of how many parts of what is left these may be one, but not one of fewer hits than this number |
+//! | run: UPTO | `I4` the most of hits beyond those of the run, `I4` a share: these are at most what is left divided by it, and 0 if that is less than the share |
 //! | run: RESERVE and later | the only one of its entry; its hits are those used, or to cancel, or the tag of a request. `I4` the least hits to reserve, `I4` the most of further ones, `I4` the seconds within which they can be settled |
 //! | lean rules | of `lone_gcra.lua` and `windows.lua`. `B` how many; for each its limits, with several windows `B` how many before them; for each limit its numbers, `B` flags |
 //! | lean entries | for consecutive ones of one rule `B` its index, `B` how many, and for each `I4` hits, `I4` times |

@@ -98,7 +98,7 @@ impl LogLevels {
     }
 }
 
-/// What may stand before a module of weir.
+/// Where a module of weir may have moved to.
 const ROOMS: [&str; 6] = [
     "weir_",
     "weir_common::",

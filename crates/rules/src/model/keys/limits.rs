@@ -1,5 +1,4 @@
-//! The keys of limits, and the algorithms that take them: their names, their defaults, and the parameters that
-//! are written as keys again.
+//! The keys of limits, with their algorithms and defaults. And the parameters of a limit, to be written as keys.
 
 use super::super::proto::{FieldValue, RateLimitPolicy};
 use super::Section::{ListedLimit, Replacement};

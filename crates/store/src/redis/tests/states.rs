@@ -132,6 +132,24 @@ fn a_server_that_fails_is_an_error() {
 }
 
 #[test]
+fn a_server_that_has_become_a_replica_is_noticed() {
+    let (server, other) = (Server::start(), Server::start());
+    runtime().block_on(async {
+        let store = connected(options(single(&server))).await;
+        let (plan, key) = (plan(5, Unit::Day), Key { domain: DOMAIN, entries: &[("key", "a")] });
+        try_reset(&store, key, &plan).await.unwrap();
+        server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+        assert_eq!(try_reset(&store, key, &plan).await, Err(StoreError::ReadOnly));
+        let read = try_read(&store, key, &plan, &[]).await;
+        assert_eq!(
+            read.map(drop),
+            Err(StoreError::ReadOnly),
+            "a connection that is left would read"
+        );
+    });
+}
+
+#[test]
 fn foreign_values_are_errors_until_they_are_reset() {
     let server = Server::start();
     runtime().block_on(async {
