@@ -21,7 +21,8 @@ pub(super) fn share(allowed: Option<u64>, grpc: usize, http: usize, resp: usize)
     let wanted = Shares { grpc, http, debug: http, resp };
     let needed = grpc.saturating_add(http.saturating_mul(2)).saturating_add(resp);
     let needed = needed.saturating_add(OTHER_DESCRIPTORS);
-    let allowed = allowed.map_or(usize::MAX, |it| usize::try_from(it).unwrap_or(usize::MAX));
+    let allowed =
+        allowed.map_or(usize::MAX, |allowed| usize::try_from(allowed).unwrap_or(usize::MAX));
     if allowed >= needed {
         return wanted;
     }

@@ -253,7 +253,7 @@ impl Parts<'_> {
         let poll = *settings.rules.poll;
         let context = WatchContext { poll, loader: app.loader(), metrics: watch_metrics };
         let files = |kind, selection| RuleFiles::new(kind, selection, &context);
-        let overlay = settings.overlay_files().map(|them| files(WatchKind::Overlay, them));
+        let overlay = settings.overlay_files().map(|paths| files(WatchKind::Overlay, paths));
         // The service listens before it has rules.
         match source {
             RuleSource::Files(selection) => {
@@ -271,7 +271,7 @@ impl Parts<'_> {
                 }
                 let client = xds::Client::new(*options, app.loader(), &app.metrics());
                 let client = client.map_err(SetupError::Invalid)?;
-                let lists = settings.list_files().map(|them| files(WatchKind::Lists, them));
+                let lists = settings.list_files().map(|paths| files(WatchKind::Lists, paths));
                 tokio::spawn(async move {
                     load(overlay.as_ref()).await;
                     load(lists.as_ref()).await;

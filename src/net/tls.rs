@@ -69,20 +69,22 @@ const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
 }
 
 const COUNTERS: [(MetricFamily, Pick); 5] = [
-    (counter("tls_handshakes", "TLS handshakes completed, by listener"), |it| &it.handshakes),
-    (counter("tls_handshake_failures", "TLS handshakes that failed, by listener"), |it| {
-        &it.handshake_failures
+    (counter("tls_handshakes", "TLS handshakes completed, by listener"), |counts| {
+        &counts.handshakes
+    }),
+    (counter("tls_handshake_failures", "TLS handshakes that failed, by listener"), |counts| {
+        &counts.handshake_failures
     }),
     (
         counter(
             "tls_handshakes_refused",
             "Connections closed because too many TLS handshakes waited, by listener",
         ),
-        |it| &it.handshakes_refused,
+        |counts| &counts.handshakes_refused,
     ),
-    (counter("tls_reloads", "Changed certificates loaded, by listener"), |it| &it.reloads),
-    (counter("tls_reload_failures", "Changed certificates rejected, by listener"), |it| {
-        &it.reload_failures
+    (counter("tls_reloads", "Changed certificates loaded, by listener"), |counts| &counts.reloads),
+    (counter("tls_reload_failures", "Changed certificates rejected, by listener"), |counts| {
+        &counts.reload_failures
     }),
 ];
 

@@ -206,7 +206,8 @@ impl LoadStatus {
     /// Returns what is rejected now: once, if both sets have the same error.
     fn rejected(&self) -> impl Iterator<Item = &RejectedSet> {
         let newest = self.newest.as_ref();
-        let is_other = |set: &&RejectedSet| newest.is_none_or(|it| !it.shown.is_like(&set.shown));
+        let is_other =
+            |set: &&RejectedSet| newest.is_none_or(|newest| !newest.shown.is_like(&set.shown));
         newest.into_iter().chain(self.present.as_ref().filter(is_other))
     }
 }

@@ -106,7 +106,8 @@ fn unused(tls: &TlsSettings) -> Option<String> {
     let enabled = tls.enabled.setting.name;
     let mut entries = Vec::new();
     tls.list(&mut entries);
-    let set = entries.iter().filter(|it| it.setting.name != enabled && !it.text.is_empty());
+    let set =
+        entries.iter().filter(|entry| entry.setting.name != enabled && !entry.text.is_empty());
     let set: Vec<_> = set.map(|entry| entry.origin).collect();
     let verb = if set.len() == 1 { "has" } else { "have" };
     (!set.is_empty()).then(|| format!("{} {verb} no effect: {enabled} is false", set.join(", ")))

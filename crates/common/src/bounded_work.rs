@@ -68,7 +68,7 @@ where
             state.queue.is_empty() || self.start(&mut state) || state.threads > 0;
         for key in keys {
             let is_done =
-                |state: &State<K, R>| state.items.get(key).is_none_or(|it| it.result.is_some());
+                |state: &State<K, R>| state.items.get(key).is_none_or(|item| item.result.is_some());
             while is_waited_for && !is_done(&state) {
                 let is_blocked = self.shared.progress.wait_for(&mut state, wait).timed_out();
                 if is_blocked && !is_done(&state) {

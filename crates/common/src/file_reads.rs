@@ -30,7 +30,9 @@ pub struct FileReads {
 impl FileReads {
     /// Reads files up to one byte beyond `max_bytes`, so that a longer one can be told.
     pub fn new(max_bytes: u64) -> FileReads {
-        let identity = |path: &PathBuf| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+        let identity = |path: &PathBuf| {
+            fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+        };
         FileReads {
             identities: BoundedWork::new(identity),
             reads: BoundedWork::new(move |(path, _): &Identity| regular::read(path, max_bytes)),

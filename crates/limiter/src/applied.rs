@@ -78,7 +78,8 @@ impl<'s> Applied<'s> {
             rule,
             effect: matched.effect,
             plan: key.as_ref().map(|counted| counted.plan.clone()),
-            key: key.map(|it| key_text(key_prefix, &it.key, it.plan, it.together)),
+            key: key
+                .map(|counted| key_text(key_prefix, &counted.key, counted.plan, counted.together)),
             metric_path: match (&matched.applies, lookup.domain) {
                 (Match::Rule(found), Some(domain)) if found.rule.series.is_some() => {
                     Some(domain.metric_path(found.rule, entries))

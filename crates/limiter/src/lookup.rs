@@ -294,8 +294,10 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
 
     #[cold]
     fn find_repeated_key(&self) -> Option<usize> {
-        let counted =
-            self.matched.iter().map(|it| Some((it.split_id().0, it.applies.plan()?.shape())));
+        let counted = self
+            .matched
+            .iter()
+            .map(|matched| Some((matched.split_id().0, matched.applies.plan()?.shape())));
         let keys: Vec<_> = counted.collect();
         (1..keys.len()).find(|&i| keys[i].is_some() && keys[..i].contains(&keys[i]))
     }

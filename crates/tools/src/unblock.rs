@@ -59,7 +59,7 @@ pub fn run(args: &UnblockArgs) -> ExitCode {
         Err(error) => (Err(error), None),
     };
     let shown = args.output.show(deleted, |Deleted { deleted }, out| {
-        deleted.iter().try_for_each(|it| print_deleted(it, out, &mut io::stderr().lock()))
+        deleted.iter().try_for_each(|control| print_deleted(control, out, &mut io::stderr().lock()))
     });
     failed.map_or(shown, |error| error.report())
 }

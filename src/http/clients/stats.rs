@@ -43,7 +43,7 @@ impl Default for JsonStats {
 impl JsonStats {
     /// Records the duration of one request, with the ids of its span if it is recorded.
     pub(super) fn record(&self, method: Method, duration: Duration, ids: Option<TraceIds>) {
-        let budget = Method::BUDGET.iter().position(|of| *of == method);
+        let budget = Method::BUDGET.iter().position(|counted| *counted == method);
         let durations = budget.and_then(|at| self.budget.get(at)).unwrap_or(&self.durations);
         let micros = duration.as_micros() as u64;
         durations.record(micros);

@@ -138,6 +138,6 @@ fn status(pages: &DebugPages) -> Value {
         "missing": pages.controls.damaged_files().count(),
     });
     status["tls"] = pages.identities.to_json();
-    status["log_level"] = pages.log_levels.as_ref().map(|it| it.get().to_string()).into();
+    status["log_level"] = pages.log_levels.as_ref().map(|levels| levels.get().to_string()).into();
     status
 }

@@ -170,7 +170,11 @@ impl Identities {
             Identity {
                 listener,
                 certificate: identity.and_then(|(pem, _)| Certificate::from_pem(pem)),
-                file: certificates.files().cert.as_ref().map(|it| it.path.display().to_string()),
+                file: certificates
+                    .files()
+                    .cert
+                    .as_ref()
+                    .map(|file| file.path.display().to_string()),
                 rejected: certificates.rejected(),
             }
         });
@@ -189,8 +193,10 @@ impl MetricSource for Identities {
                 }
             }
         };
-        add(NOT_BEFORE, |it| Some(it.certificate.as_ref()?.not_before as f64));
-        add(NOT_AFTER, |it| Some(it.certificate.as_ref()?.not_after as f64));
-        add(LAST_LOAD_SUCCESSFUL, |it| Some(f64::from(u8::from(it.rejected.is_none()))));
+        add(NOT_BEFORE, |identity| Some(identity.certificate.as_ref()?.not_before as f64));
+        add(NOT_AFTER, |identity| Some(identity.certificate.as_ref()?.not_after as f64));
+        add(LAST_LOAD_SUCCESSFUL, |identity| {
+            Some(f64::from(u8::from(identity.rejected.is_none())))
+        });
     }
 }

@@ -135,13 +135,13 @@ pub(super) fn start<S: Store>(
 ) -> CallState {
     let (head, mut body) = request.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE);
-    if head.method != Method::POST || !content_type.is_some_and(|it| is_grpc(it.as_bytes())) {
+    if head.method != Method::POST || !content_type.is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         let _ = respond.send_response(response, true);
         return CallState::Done(CallOutcome::Answered);
     }
-    let timeout = head.headers.get("grpc-timeout").and_then(|it| parse_timeout(it.as_bytes()));
+    let timeout = head.headers.get("grpc-timeout").and_then(|text| parse_timeout(text.as_bytes()));
     let trace = shared.grpc.sampler.start_call(SHOULD_RATE_LIMIT, &head.headers, &shared.ends);
     let context = &mut Context::from_waker(Waker::noop());
     // The waker is not needed: a call that waits for the rest of the body polls again.

@@ -205,7 +205,9 @@ impl Body for RequestBody {
                 Some(Ok(Frame::data(data)))
             }
             Some(Err(error)) => Some(Err(error)),
-            None => ready!(stream.poll_trailers(cx)).map(|it| it.map(Frame::trailers)).transpose(),
+            None => ready!(stream.poll_trailers(cx))
+                .map(|trailers| trailers.map(Frame::trailers))
+                .transpose(),
         })
     }
 

@@ -121,7 +121,8 @@ impl BudgetParts<'_> {
         if self.id.len() > MAX_ID_BYTES {
             return Err("id is longer than 1024 bytes: send a shorter one, such as a UUID");
         }
-        let entries: usize = self.descriptors.iter().map(|it| it.entries.len()).sum();
+        let entries: usize =
+            self.descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
         if entries > MAX_ENTRIES {
             return Err(
                 "the descriptors have more than 64 entries: send only those of the rules to reserve from",
@@ -132,7 +133,7 @@ impl BudgetParts<'_> {
 }
 
 fn entries(descriptor: &pb::Descriptor) -> Vec<Entry<'_>> {
-    descriptor.entries.iter().map(|it| (it.key.as_str(), it.value.as_str())).collect()
+    descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str())).collect()
 }
 
 /// Returns an id that nobody can guess: 128 random bits.

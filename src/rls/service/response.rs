@@ -94,7 +94,8 @@ pub fn encode_framed(
     decision: &RequestDecision<'_>,
     options: &Options,
 ) -> Vec<u8> {
-    let statuses: usize = decision.statuses.iter().map(|it| field_len(status_len(it))).sum();
+    let statuses: usize =
+        decision.statuses.iter().map(|status| field_len(status_len(status))).sum();
     // prost encodes the rest, which is rarely enabled: concatenated messages are merged.
     let more = options.has_extras().then(|| extras(request, decision, options));
     let length = varint_len(1, code(decision.over_limit) as u64)
@@ -145,7 +146,7 @@ fn limit_len(limit: &ShownLimit<'_>) -> usize {
     varint_len(1, limit.requests_per_unit.into())
         + varint_len(2, unit(limit) as u64)
         + name
-        + multiplier(limit).map_or(0, |it| field_len(varint_len(1, it)))
+        + multiplier(limit).map_or(0, |multiplier| field_len(varint_len(1, multiplier)))
 }
 
 fn put_limit(limit: &ShownLimit<'_>, out: &mut Vec<u8>) {

@@ -20,7 +20,8 @@ use crate::secret::shown_path;
 pub(super) fn trust_anchors(file: &PemFile, reads: &FileReads) -> Result<Vec<u8>, SetupError> {
     let (_, certificates) = certificates(file, reads)?;
     let mut roots = RootCertStore::empty();
-    let usable = certificates.into_iter().filter(|it| roots.add(it.clone()).is_ok());
+    let usable =
+        certificates.into_iter().filter(|certificate| roots.add(certificate.clone()).is_ok());
     let pem: String = usable.map(|certificate| encode(&certificate)).collect();
     match pem.is_empty() {
         true => {

@@ -164,6 +164,7 @@ impl Plan {
         let enforced = self.limits.iter().filter(|limit| !limit.shadow_mode);
         let mut periods = enforced.filter_map(|limit| limit.algorithm.log_period());
         let bounds = self.log_bounds.as_ref();
-        !periods.any(|period| span <= period) && bounds.is_some_and(|it| log.is_full(it, now, span))
+        !periods.any(|period| span <= period)
+            && bounds.is_some_and(|bounds| log.is_full(bounds, now, span))
     }
 }

@@ -207,7 +207,7 @@ impl Control {
 
     /// Returns whether it matches a descriptor, expired or not.
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
-        let is = |entry: &OwnedEntry, (key, value): &Entry<'_>| {
+        let matches = |entry: &OwnedEntry, (key, value): &Entry<'_>| {
             entry.key == *key && Pattern::new(&entry.value, self.text).matches(value)
         };
         if self.domain != "*" && self.domain != domain {
@@ -216,16 +216,18 @@ impl Control {
         match self.exact {
             true => {
                 self.entries.len() == entries.len()
-                    && self.entries.iter().zip(entries).all(|(mine, theirs)| is(mine, theirs))
+                    && self.entries.iter().zip(entries).all(|(mine, theirs)| matches(mine, theirs))
             }
-            false => self.entries.iter().all(|mine| entries.iter().any(|theirs| is(mine, theirs))),
+            false => {
+                self.entries.iter().all(|mine| entries.iter().any(|theirs| matches(mine, theirs)))
+            }
         }
     }
 
     /// Returns whether another one matches every descriptor that it matches. Of two values with `*`
     /// only equal ones count.
     pub(super) fn is_within(&self, other: &Control) -> bool {
-        let is = |mine: &OwnedEntry, theirs: &OwnedEntry| {
+        let is_within = |mine: &OwnedEntry, theirs: &OwnedEntry| {
             mine.key == theirs.key && {
                 let mine = Pattern::new(&mine.value, self.text);
                 mine.is_within(&Pattern::new(&theirs.value, other.text))
@@ -239,9 +241,9 @@ impl Control {
             true => {
                 self.exact
                     && self.entries.len() == theirs.len()
-                    && theirs.zip(&self.entries).all(|(theirs, mine)| is(mine, theirs))
+                    && theirs.zip(&self.entries).all(|(theirs, mine)| is_within(mine, theirs))
             }
-            false => theirs.all(|theirs| self.entries.iter().any(|mine| is(mine, theirs))),
+            false => theirs.all(|theirs| self.entries.iter().any(|mine| is_within(mine, theirs))),
         }
     }
 

@@ -76,7 +76,8 @@ impl Index {
         row.found_by = fewest.map(|(position, _)| position);
         let row = Arc::new(row);
         let old = self.bucket(row.place());
-        let (before, after) = old.split_at(old.partition_point(|it| it.order() < row.order()));
+        let (before, after) =
+            old.split_at(old.partition_point(|other| other.order() < row.order()));
         let bucket = before.iter().chain([&row]).chain(after).cloned().collect();
         self.set_bucket(&row, bucket);
         row
@@ -103,7 +104,7 @@ impl Index {
         if !self.keys.may_have(key) {
             return &[];
         }
-        self.buckets.get(key).and_then(|values| values.get(value)).map_or(&[], |it| &**it)
+        self.buckets.get(key).and_then(|values| values.get(value)).map_or(&[], |rows| &**rows)
     }
 
     /// Returns the rows that are found by a network that contains the value of one of some entries.

@@ -82,7 +82,7 @@ pub(super) fn network(value: &str) -> Option<Network> {
 // Inlined into a comparison of texts, it would slow that down.
 #[inline(never)]
 fn contains(network: &Network, value: &str) -> bool {
-    Network::from_value(value).is_some_and(|it| network.contains(&it))
+    Network::from_value(value).is_some_and(|inner| network.contains(&inner))
 }
 
 fn open_bits(network: &Network) -> u32 {

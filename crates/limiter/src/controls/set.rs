@@ -123,12 +123,12 @@ impl ControlSet {
     /// Removes a row. Nothing else removes from `rows`.
     fn take(&mut self, id: &str) -> Option<Row> {
         let (id, row) = self.rows.remove_entry(id)?;
-        let of = |time| (time, id.clone());
+        let place = |time| (time, id.clone());
         if let Some(end) = row.next_end() {
-            self.ends.remove(&of(end));
+            self.ends.remove(&place(end));
         }
         if let Row::Tombstone(tombstone) = &row {
-            self.tombstones.remove(&of(tombstone.at));
+            self.tombstones.remove(&place(tombstone.at));
         }
         self.inactive.insert(id.clone());
         self.unwritten.insert(id);

@@ -170,10 +170,10 @@ fn limit_state(limit: &Limit, reading: Option<&LimitReading>) -> LimitState {
         n: limit.requests_per_unit,
         text: limit.to_string(),
         shadow_mode: limit.shadow_mode,
-        used: reading.map(|it| it.used),
-        remaining: reading.map(|it| it.remaining),
-        reset_ms: reading.map(|it| millis(it.reset_after)),
-        retry_ms: reading.and_then(|it| it.retry_after).map(millis),
+        used: reading.map(|reading| reading.used),
+        remaining: reading.map(|reading| reading.remaining),
+        reset_ms: reading.map(|reading| millis(reading.reset_after)),
+        retry_ms: reading.and_then(|reading| reading.retry_after).map(millis),
     }
 }
 

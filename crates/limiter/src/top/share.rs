@@ -274,7 +274,11 @@ impl SharedKey {
     fn of(row: &TopRow) -> SharedKey {
         SharedKey {
             domain: row.domain.clone(),
-            entries: row.entries.iter().map(|it| (it.key.clone(), it.value.clone())).collect(),
+            entries: row
+                .entries
+                .iter()
+                .map(|entry| (entry.key.clone(), entry.value.clone()))
+                .collect(),
             rule: row.rule.clone().unwrap_or_default(),
             tag: row.tag.clone(),
         }
@@ -342,7 +346,8 @@ fn merge(own: TopList, others: impl Iterator<Item = TopList>, query: &Query<'_>)
                 (*last, *sum) = (all.replicas, sum.saturating_add(list.unlisted));
             }
             // The one that resets later is of a later window, or of a later admission.
-            let last = |near: &Option<LimitUsage>| near.as_ref().map(|it| (it.reset_ms, it.used));
+            let last =
+                |near: &Option<LimitUsage>| near.as_ref().map(|usage| (usage.reset_ms, usage.used));
             if last(&row.near) > last(&known.near) {
                 known.near = row.near;
             }

@@ -105,8 +105,8 @@ impl<P> Sketch<P> {
     pub fn add(&mut self, key: &Key<'_>, hits: u64) -> Option<&mut Row<P>> {
         self.total = self.total.saturating_add(hits);
         let rows = &self.rows;
-        let is = |at: &u32| rows.get(*at as usize).is_some_and(|row| row.hash == key.hash);
-        let at = *self.index.find(key.hash, is)?;
+        let is_of_key = |at: &u32| rows.get(*at as usize).is_some_and(|row| row.hash == key.hash);
+        let at = *self.index.find(key.hash, is_of_key)?;
         let row = self.rows.get_mut(at as usize)?;
         row.count = row.count.saturating_add(hits);
         Some(row)

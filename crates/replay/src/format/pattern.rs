@@ -87,7 +87,7 @@ impl Pattern {
     }
 
     fn column(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|column| column.names.iter().any(|it| it == name))
+        self.columns.iter().position(|column| column.names.iter().any(|known| known == name))
     }
 
     fn remote(&self) -> Option<usize> {
@@ -142,7 +142,8 @@ impl PatternReader {
                 }
                 Use::Request(column, part) => {
                     let value = self.value(line, column);
-                    if let Some(part) = value.as_deref().and_then(|it| request_part(it, part)) {
+                    if let Some(part) = value.as_deref().and_then(|value| request_part(value, part))
+                    {
                         rows.set(*field, part);
                     }
                 }
@@ -215,7 +216,7 @@ impl Pattern {
             };
         }
         let backslashes =
-            |at: usize| rest[..at].iter().rev().take_while(|it| **it == b'\\').count();
+            |at: usize| rest[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
         memmem::find_iter(rest, after).find(|at| backslashes(*at) % 2 == 0)
     }
 }

@@ -31,7 +31,9 @@ impl RedisStore {
         let access = &self.shared.options.sentinel_access;
         let mut sentinels: Vec<Sentinel> = sentinels.iter().cloned().map(Sentinel::new).collect();
         loop {
-            let asked = sentinels.iter_mut().map(|it| timeout(MAX_WAIT, it.ask(access, master)));
+            let asked = sentinels
+                .iter_mut()
+                .map(|sentinel| timeout(MAX_WAIT, sentinel.ask(access, master)));
             let named = join_all(asked).await.into_iter().flatten().flatten().flatten();
             self.move_to_master(&named.collect::<Vec<_>>()).await;
             sleep(INTERVAL).await;

@@ -85,7 +85,7 @@ fn text_error(error: &RedisError) -> ReplicaTextError {
     let text = error.to_string();
     let is_word = |char: char| char.is_ascii_alphanumeric();
     let has = |code: &str| text.split(|char| !is_word(char)).any(|word| word == code);
-    let is_passing = |code: &str| PASSING.iter().any(|it| *it == code || has(it));
+    let is_passing = |code: &str| PASSING.iter().any(|passing| *passing == code || has(passing));
     match error.code() {
         Some(code) if !is_passing(code) => ReplicaTextError::Refused(text),
         _ => StoreError::Unavailable.into(),

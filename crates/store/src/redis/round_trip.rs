@@ -232,7 +232,7 @@ fn start_spans(batch: &CommandBatch, pipeline: &Pipeline, endpoint: &Endpoint) -
     let first = names.next();
     let command = first.filter(|first| names.all(|name| name == *first));
     let command =
-        ["EVALSHA", "EVAL", "INCRBY"].into_iter().find(|it| command == Some(it.as_bytes()));
+        ["EVALSHA", "EVAL", "INCRBY"].into_iter().find(|known| command == Some(known.as_bytes()));
     let info =
         TripInfo { server: endpoint, command, commands: pipeline.len(), charges: batch.len().0 };
     TripSpans::start(&batch.recorded, &info)
@@ -276,7 +276,7 @@ impl RoundTrip {
             return fail_all(charges, StoreError::Corrupt);
         };
         let recorded = charges.iter().filter(|charge| charge.reply.is_recorded());
-        self.errors.extend(recorded.map(|it| (it.reply.clone(), error.code().to_owned())));
+        self.errors.extend(recorded.map(|charge| (charge.reply.clone(), error.code().to_owned())));
         if let Some(kind) = RedirectKind::of(&error) {
             return self.redirects.push(Redirect { kind, error, charges });
         }

@@ -45,7 +45,7 @@ impl States for RedisStore {
         let read = Reading::parse(reply, &key);
         let state = read.and_then(|read| {
             let state = read.state(key.plan)?;
-            let reserved = read.reservation()?.filter(|it| it.is_live(read.now));
+            let reserved = read.reservation()?.filter(|reservation| reservation.is_live(read.now));
             Some((read.now, state, reserved))
         });
         let Some((now, state, reservation)) = state else {

@@ -93,7 +93,11 @@ fn print_result(descriptor: &ExplainedDescriptor, out: &mut dyn Write) -> io::Re
     }
     if let Some(key) = &descriptor.key {
         let matched = descriptor.steps.iter().filter_map(|step| step.matched.as_ref());
-        let shared = match matched.filter(|it| it.share_threshold).map(|it| it.by).next() {
+        let shared = match matched
+            .filter(|matched| matched.share_threshold)
+            .map(|matched| matched.by)
+            .next()
+        {
             None => "",
             Some(MatchKind::Network) => ", which all values of the network share",
             Some(MatchKind::List) => ", which all values of the list share",

@@ -136,7 +136,9 @@ fn made<S: Store + Operations>(
 fn hash_of(mut status: Value) -> String {
     let lists = status["top"].as_object_mut().into_iter().flat_map(|top| top.values_mut());
     // The page shows whole minutes.
-    lists.for_each(|list| list["seconds"] = list["seconds"].as_u64().map(|it| it / 60).into());
+    lists.for_each(|list| {
+        list["seconds"] = list["seconds"].as_u64().map(|seconds| seconds / 60).into()
+    });
     for backend in status["store"]["backends"].as_array_mut().into_iter().flatten() {
         backend["sync_age_seconds"] = Value::Null;
     }

@@ -25,7 +25,7 @@ impl<S: Store> BudgetService<S> {
         request: Request<R>,
     ) -> Result<Response<R::Response>, Status> {
         let timeout = request.metadata().get("grpc-timeout");
-        let timeout = timeout.and_then(|it| parse_timeout(it.as_encoded_bytes()));
+        let timeout = timeout.and_then(|text| parse_timeout(text.as_encoded_bytes()));
         let span = request.extensions().get::<Span>().cloned();
         let (rate_limit, request) = (self.0.clone(), request.into_inner());
         // To its end, also if the client goes away: only then is it known what to return.

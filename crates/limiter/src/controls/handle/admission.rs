@@ -113,16 +113,16 @@ pub(super) fn check(
         return Err(ControlError::invalid("`until` has passed", help));
     }
     if control.matches_everything() && !force {
-        let of = if control.domain == "*" { "every domain" } else { "its domain" };
+        let domains = if control.domain == "*" { "every domain" } else { "its domain" };
         let error = match control.entries.is_empty() {
-            true => format!("the control matches everything of {of}: it has no entries"),
+            true => format!("the control matches everything of {domains}: it has no entries"),
             // A client may have chosen such a value, so that an operator blocks all others too.
             false => {
-                let is = match control.networks().next() {
+                let reason = match control.networks().next() {
                     Some(network) => format!("{network} is any address"),
                     None => "`*` is any text".to_owned(),
                 };
-                format!("the control matches every value of its keys in {of}: {is}")
+                format!("the control matches every value of its keys in {domains}: {reason}")
             }
         };
         let help = "write other entries, or set the parameter `force=1`";

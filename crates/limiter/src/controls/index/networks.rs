@@ -36,7 +36,7 @@ impl Networks {
 
     /// Returns the rows of a network.
     pub fn bucket(&self, key: &str, network: &Network) -> &[Arc<Row>] {
-        self.0.get(key).and_then(|of_key| of_key.buckets.get(network)).map_or(&[], |it| &**it)
+        self.0.get(key).and_then(|of_key| of_key.buckets.get(network)).map_or(&[], |rows| &**rows)
     }
 
     pub fn set_bucket(&mut self, key: &str, network: Network, bucket: Bucket) {

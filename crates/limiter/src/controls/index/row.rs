@@ -76,15 +76,15 @@ impl Row {
             return false;
         }
         let mut mine = control.entries.iter().zip(&self.patterns);
-        let is = |(key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Pattern)| {
+        let matches = |(key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Pattern)| {
             entry.key == *key && pattern.matches(value)
         };
         match control.exact {
             true => {
                 self.patterns.len() == entries.len()
-                    && mine.zip(entries).all(|(mine, theirs)| is(theirs, mine))
+                    && mine.zip(entries).all(|(mine, theirs)| matches(theirs, mine))
             }
-            false => mine.all(|mine| entries.iter().any(|theirs| is(theirs, mine))),
+            false => mine.all(|mine| entries.iter().any(|theirs| matches(theirs, mine))),
         }
     }
 }

@@ -229,7 +229,7 @@ impl ScriptCall {
                 PlanCodec(rule).write_rule(wall, &mut self.args);
             }
             let quota_passes = |it: Group| if it.quota_passes { QUOTA_PASSES } else { 0 };
-            let together = self.group.map_or(0, |it| TOGETHER | quota_passes(it));
+            let together = self.group.map_or(0, |group| TOGETHER | quota_passes(group));
             self.args.push(together);
         }
         self.args.append(&mut self.body);

@@ -46,8 +46,10 @@ pub(super) async fn examine(link: &mut Link, prefix: &str) -> Result<Vec<String>
     if replies.iter().any(|reply| reply.as_ref().is_err_and(redirects)) {
         return Err(ConnectError::Redirects);
     }
-    let written: Vec<&String> =
-        std::iter::zip(&tags, &replies).filter(|(_, reply)| reply.is_ok()).map(|it| it.0).collect();
+    let written: Vec<&String> = std::iter::zip(&tags, &replies)
+        .filter(|(_, reply)| reply.is_ok())
+        .map(|answered| answered.0)
+        .collect();
     if written.is_empty() {
         replies.swap_remove(0)?;
     }

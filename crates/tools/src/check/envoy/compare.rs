@@ -129,8 +129,8 @@ pub(super) fn ends<'s>(
         levels = ends.iter().map(|end| end.below).collect();
         let reserve = |end: &Candidate<'s>| end.rule.and_then(|rule| rule.reserve.as_deref());
         reserving.retain_mut(|(end, further)| {
-            let is_next =
-                reserve(end).is_some_and(|it| it.next_key(*further) == Some(key.as_str()));
+            let is_next = reserve(end)
+                .is_some_and(|reserve| reserve.next_key(*further) == Some(key.as_str()));
             *further += 1;
             is_next
         });

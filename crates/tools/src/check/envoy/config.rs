@@ -30,7 +30,9 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
                     config.route_configs.entry(name).or_default().push((place.dump, node));
                 }
                 if has_type(node, "core.v3.TypedExtensionConfig") {
-                    config.extensions.extend(get(node, "typed_config").map(|it| (name, it)));
+                    config
+                        .extensions
+                        .extend(get(node, "typed_config").map(|config| (name, config)));
                 }
                 if let Some(layer) = get(node, "static_layer") {
                     add_zeros(layer, "", &mut config.runtime_zeros);

@@ -56,7 +56,8 @@ fn walk_in<'n, 'a>(
     visit: &mut impl FnMut(&'n Node<'a>, Place),
 ) {
     let configs = list(node, "configs");
-    let has_listeners = configs.iter().any(|it| has_type(it, "admin.v3.ListenersConfigDump"));
+    let has_listeners =
+        configs.iter().any(|config| has_type(config, "admin.v3.ListenersConfigDump"));
     if !configs.is_empty() {
         place.dump = std::ptr::from_ref(node) as usize;
     }
@@ -126,7 +127,8 @@ fn unwrap<'a>(node: &Node<'a>) -> Node<'a> {
                 Some(Content::Map(entries)) => fields(entries),
                 _ => Vec::new(),
             };
-            let name = entries.iter().map(|(name, _)| name).find(|it| it.text() == Some("@type"));
+            let name =
+                entries.iter().map(|(name, _)| name).find(|name| name.text() == Some("@type"));
             message.extend(name.cloned().zip(get(node, "type_url").cloned()));
             Node::map(node.position, message)
         }

@@ -217,7 +217,8 @@ fn sends(item: &Node<'_>, key: &str) -> bool {
 
 /// Whether two actions may send the same entry.
 fn may_be_same(asked: &Node<'_>, sent: &Node<'_>) -> bool {
-    let header = |action| get(action, "request_headers").map(|it| text(it, "header_name"));
+    let header =
+        |action| get(action, "request_headers").map(|headers| text(headers, "header_name"));
     match (written_entry(asked), written_entry(sent)) {
         (Some((key, _)), Some((other, _))) if key != other => false,
         (Some((_, Some(before))), Some((_, Some(now)))) => {
@@ -235,7 +236,7 @@ fn may_be_same(asked: &Node<'_>, sent: &Node<'_>) -> bool {
 fn shown(item: &Node<'_>) -> String {
     let entry = |action: &Node<'_>| {
         let Some((key, value)) = written_entry(action) else { return "…".to_owned() };
-        let header = get(action, "request_headers").map(|it| text(it, "header_name"));
+        let header = get(action, "request_headers").map(|headers| text(headers, "header_name"));
         let value = value.or(header.map(|name| format!("<{name}>"))).unwrap_or("…".to_owned());
         format!("{key}{}{value}", if expects_match(action) { "=" } else { "!=" })
     };

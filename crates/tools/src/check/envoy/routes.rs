@@ -267,7 +267,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
     /// Reports filters that never ask, and items that no filter uses.
     fn report(self) {
         let item_stages: HashSet<&str> = self.items.values().map(|item| item.stage).collect();
-        let filter_stages: HashSet<&str> = self.filters.iter().map(|it| it.stage).collect();
+        let filter_stages: HashSet<&str> = self.filters.iter().map(|filter| filter.stage).collect();
         for (index, filter) in self.filters.iter().enumerate() {
             if self.asking.contains(&index) {
                 continue;

@@ -86,25 +86,26 @@ fn is_chosen_by_envoy(
         return true;
     }
     let early = list(manager, "early_header_mutation_extensions");
-    let early = early.iter().filter_map(|it| get(it, "typed_config"));
-    let early = early.flat_map(|it| list(it, "mutations"));
+    let early = early.iter().filter_map(|extension| get(extension, "typed_config"));
+    let early = early.flat_map(|extension| list(extension, "mutations"));
     let is_before = |filter: &&Node<'_>| {
-        !config.typed_config(filter).is_some_and(|it| has_type(it, FILTER_TYPE))
+        !config.typed_config(filter).is_some_and(|typed| has_type(typed, FILTER_TYPE))
     };
     let filters = list(manager, "http_filters").iter().take_while(is_before);
     let filters = filters.flat_map(|filter| {
         let own = config.typed_config(filter).filter(|own| has_type(own, MUTATION_TYPE));
-        let of_routes = place.configs.iter().filter_map(|it| get(it, text(filter, "name")));
+        let of_routes =
+            place.configs.iter().filter_map(|configs| get(configs, text(filter, "name")));
         let configs = own.into_iter().flat_map(move |own| of_routes.clone().chain([own]));
-        configs.filter_map(|it| path(it, &["mutations"]))
+        configs.filter_map(|config| path(config, &["mutations"]))
     });
-    let of_filters = filters.flat_map(|it| list(it, "request_mutations"));
+    let of_filters = filters.flat_map(|filter| list(filter, "request_mutations"));
     let mutations: Vec<_> = early.chain(of_filters).collect();
     let effort = mutations.len() + list(manager, "http_filters").len();
     if !findings.spend(place.route.position, effort) {
         return true;
     }
-    mutations.into_iter().filter_map(|it| get(it, "append")).any(|append| {
+    mutations.into_iter().filter_map(|mutation| get(mutation, "append")).any(|append| {
         let Some(header) = get(append, "header") else { return false };
         let overwrites =
             matches!(text(append, "append_action"), "OVERWRITE_IF_EXISTS_OR_ADD" | "2");
