@@ -33,28 +33,12 @@ fn modules() -> BTreeSet<String> {
     declared.map(str::to_owned).collect()
 }
 
-/// Reads the source files of a module, without its tests.
-fn files(directory: &Path, found: &mut Vec<String>) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    for entry in entries.map(Result::unwrap) {
-        let name = entry.file_name().into_string().unwrap();
-        if entry.file_type().unwrap().is_dir() {
-            if name != "tests" && name != "conformance" {
-                files(&entry.path(), found);
-            }
-        } else if name.ends_with(".rs") && name != "tests.rs" && name != "conformance.rs" {
-            found.push(fs::read_to_string(entry.path()).unwrap());
-        }
-    }
-}
-
 /// Returns the other modules that a module names as `crate::module`.
 fn uses(module: &str) -> BTreeSet<String> {
-    let mut texts = vec![fs::read_to_string(root().join(format!("src/{module}.rs"))).unwrap()];
-    files(&root().join("src").join(module), &mut texts);
-    let names = texts.iter().flat_map(|text| {
-        // Unit tests at the end of a file may use anything.
-        let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let directory = root().join("src").join(module);
+    let mut files = sources(&directory);
+    files.push(Source::read(directory.with_extension("rs")));
+    let names = files.iter().flat_map(|file| {
         let name = |path: &str| {
             let path = path.trim_start();
             path.split(|c: char| !c.is_ascii_lowercase() && c != '_').next().map(str::to_owned)
@@ -66,7 +50,7 @@ fn uses(module: &str) -> BTreeSet<String> {
             }
             None => name(rest).into_iter().collect(),
         };
-        code.split("crate::").skip(1).flat_map(named).collect::<Vec<_>>()
+        file.code.split("crate::").skip(1).flat_map(named).collect::<Vec<_>>()
     });
     names.filter(|name| name != module).collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use crate::{Answer, Entry, OnStoreFailure};
+use crate::{Answer, Answers, Entry, OnStoreFailure, StoreError};
 use weir_limit::{Decision, Op, Plan, ReservationOp, ReservationResult, Source};
 
 /// The identity of a counter, together with the shape of the plan that it is charged to.
@@ -152,6 +152,22 @@ impl<'a> Batch<'a> {
     pub(crate) fn after(self, wait: Duration) -> Batch<'a> {
         let budget = self.budget.saturating_sub(wait);
         Batch { budget, waited: self.waited.saturating_add(wait), ..self }
+    }
+
+    /// Adds the answers to two parts of the batch to `answers`, in its order: to the charges of which `is_first` is true,
+    /// and to the others.
+    pub(crate) fn merge(
+        &self,
+        is_first: impl Fn(&Charge<'a>) -> bool,
+        first: Answers,
+        others: Answers,
+        answers: &mut Answers,
+    ) {
+        let (mut first, mut others) = (first.into_iter(), others.into_iter());
+        answers.extend(self.charges.iter().map(|charge| {
+            let answer = if is_first(charge) { first.next() } else { others.next() };
+            answer.unwrap_or(Err(StoreError::Unavailable))
+        }));
     }
 
     /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an

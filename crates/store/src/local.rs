@@ -216,11 +216,7 @@ impl<S: Store> Local<S> {
             self.charge_rest(split, batch, sent, &mut later).await;
         };
         join(charging, waiting).await;
-        let (mut now, mut later) = (now.into_iter(), later.into_iter());
-        answers.extend(batch.charges.iter().map(|charge| {
-            let answer = if is_awaited(charge) { later.next() } else { now.next() };
-            answer.unwrap_or(Err(StoreError::Unavailable))
-        }));
+        batch.merge(is_awaited, later, now, answers);
     }
 }
 

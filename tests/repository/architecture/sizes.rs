@@ -3,10 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file of the product, without the tests at its end.
+/// A file of the product, without the tests at its end, which may use anything.
 pub struct Source {
     pub path: PathBuf,
     pub code: String,
+}
+
+impl Source {
+    pub fn read(path: PathBuf) -> Source {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        Source { code: code.to_owned(), path }
+    }
 }
 
 /// Returns the files of a directory and those below it, without tests and the conformance suite.
@@ -21,9 +29,7 @@ pub fn sources(directory: &Path) -> Vec<Source> {
         if path.is_dir() {
             found.extend(sources(&path));
         } else if path.extension().is_some_and(|it| it == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-            found.push(Source { code: code.to_owned(), path });
+            found.push(Source::read(path));
         }
     }
     found
@@ -43,45 +49,26 @@ pub fn functions_with(parameters: usize, code: &str) -> Vec<&str> {
 
 /// Counts the parameters of a function, of which this is what follows its name: `<T>(&self, a: A<B, C>)`.
 fn count_parameters(rest: &str) -> usize {
-    let (mut depth, mut list, mut before) = (0, None, ' ');
-    for (at, char) in rest.char_indices() {
-        match char {
-            '(' if depth == 0 => list = Some(at + 1),
-            ')' if depth == 1 => {
-                if let Some(start) = list {
-                    return parameters(&rest[start..at]);
-                }
-            }
+    let (mut depth, mut before, mut is_list) = (0, ' ', false);
+    let mut parameters = vec![String::new()];
+    for char in rest.chars() {
+        depth -= i32::from(")]}".contains(char) || char == '>' && !"-=".contains(before));
+        match (depth, char) {
+            (0, '(') => is_list = true,
+            (0, ')') if is_list => break,
+            (1, ',') if is_list => parameters.push(String::new()),
+            _ if is_list => parameters.last_mut().unwrap().push(char),
             _ => {}
         }
-        match char {
-            '(' | '[' | '{' | '<' => depth += 1,
-            ')' | ']' | '}' => depth -= 1,
-            '>' if before != '-' && before != '=' => depth -= 1,
-            _ => {}
-        }
+        depth += i32::from("([{<".contains(char));
         before = char;
     }
-    0
-}
-
-fn parameters(list: &str) -> usize {
-    let (mut depth, mut before) = (0, ' ');
-    let split = list.split(|char: char| {
-        match char {
-            '(' | '[' | '{' | '<' => depth += 1,
-            ')' | ']' | '}' => depth -= 1,
-            '>' if before != '-' && before != '=' => depth -= 1,
-            _ => {}
-        }
-        before = char;
-        char == ',' && depth == 0
-    });
     let is_self = |parameter: &str| {
         let last = parameter.split([' ', '&']).next_back().unwrap_or_default();
         last == "self" || parameter.starts_with("self:")
     };
-    split.map(str::trim).filter(|it| !it.is_empty() && !is_self(it)).count()
+    let parameters = parameters.iter().map(|parameter| parameter.trim());
+    parameters.filter(|parameter| !parameter.is_empty() && !is_self(parameter)).count()
 }
 
 #[cfg(test)]

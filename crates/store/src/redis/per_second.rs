@@ -9,7 +9,7 @@ use std::iter;
 use smallvec::SmallVec;
 
 use super::{Options, RedisStore};
-use crate::{Answers, Batch, Charge, StoreError};
+use crate::{Answers, Batch, Charge};
 use weir_limit::Plan;
 
 impl RedisStore {
@@ -52,11 +52,7 @@ impl RedisStore {
             self.charge_here(Batch { charges: &main_part, ..batch }, &mut of_main),
             second.charge_here(Batch { charges: &second_part, ..batch }, &mut of_second),
         );
-        let (mut of_main, mut of_second) = (of_main.into_iter(), of_second.into_iter());
-        answers.extend(batch.charges.iter().map(|charge| {
-            let answer = if is_second(charge) { of_second.next() } else { of_main.next() };
-            answer.unwrap_or(Err(StoreError::Unavailable))
-        }));
+        batch.merge(is_second, of_second, of_main, answers);
     }
 }
 
