@@ -14,9 +14,6 @@ ARG BUILD_IMAGE=docker.io/library/rust:1.95-slim-bookworm
 ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 
 FROM ${BUILD_IMAGE} AS build
-# The allocator is built with it.
-# hadolint ignore=DL3008
-RUN apt-get update && apt-get install --yes --no-install-recommends make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
 # The commit that `weir --version` and /status show.
@@ -25,15 +22,16 @@ ARG GIT_COMMIT=
 # again. Cargo goes by the times of files, and another checkout may have built newer ones.
 RUN --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,id=weir-target,target=/src/target,sharing=locked \
-    find Cargo.toml build.rs crates examples/library proto src -exec touch {} + && scripts/build-release /out
+    find Cargo.toml build.rs crates examples/library proto src -exec touch {} + && scripts/build-release /out && \
+    mkdir /debug && mv /out/weir.debug /debug/
 # The first time, this builds the program that collects the licenses.
 RUN --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,id=weir-notices,target=/notices-target,sharing=locked \
     CARGO_TARGET_DIR=/notices-target scripts/third-party-notices /THIRD-PARTY-NOTICES
 
-# `docker build --target binary --output out .` writes the program to out/weir.
+# `docker build --target binary --output out .` writes the program to out/weir, its line tables to out/weir.debug.
 FROM scratch AS binary
-COPY --from=build /out/weir /weir
+COPY --from=build /out/weir /debug/weir.debug /
 
 FROM ${RUNTIME_IMAGE}
 ARG VERSION=0.1.0

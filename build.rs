@@ -1,28 +1,13 @@
-//! Describes what is served, from `proto/` in pure Rust, so no `protoc` is needed; and finds the commit that is built.
+//! Finds the commit that is built. The code for `proto/` is committed, in `proto/generated`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use prost::Message;
-
-/// What weir serves, and the rules it reads.
-const SERVED: [&str; 3] = [
-    "envoy/service/ratelimit/v3/rls.proto",
-    "ratelimit/config/ratelimit/v3/rls_conf.proto",
-    "weir/budget/v1/budget.proto",
-];
-
 /// The digits of a commit that are shown.
 const COMMIT_DIGITS: usize = 12;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=proto");
+fn main() {
     println!("cargo:rustc-env=WEIR_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
-    // Served by gRPC reflection, which is to list no service that is only asked.
-    let served = protox::compile(SERVED, ["proto"])?;
-    let out = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
-    fs::write(out, served.encode_to_vec())?;
-    Ok(())
 }
 
 /// Returns the commit: that of the variable `GIT_COMMIT`, else that of the repository. Debug builds

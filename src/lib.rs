@@ -24,10 +24,6 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
-// The allocator of the program, in main.rs.
-#[cfg(all(feature = "jemalloc", target_os = "linux"))]
-use tikv_jemallocator as _;
-
 mod app;
 pub mod cli;
 mod health;

@@ -15,15 +15,13 @@ use crate::http;
 use crate::http::clients::{self, Json};
 use crate::http::operators::{self, DebugPages, History, RecorderSources, Sources, StoreState, V1};
 use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
+use crate::proto::DESCRIPTORS;
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
 use crate::rls::grpc::{Grpc, GrpcStats, ReadScheduler};
 use crate::rls::service::{BudgetService, HealthService, RateLimit};
 use crate::trace::Ends;
 use weir_common::threads::{self, Failures};
 use weir_store::{Operations, Store};
-
-/// The files of `proto/` that say what is served, and what they import, as an encoded `FileDescriptorSet`.
-const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// Connections to the listener for Prometheus; a few servers scrape it.
 const MAX_METRICS_CONNECTIONS: usize = 64;

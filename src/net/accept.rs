@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::LOG_INTERVAL;
@@ -22,6 +23,7 @@ use super::connections::{ConnectionHandle, Connections, TICK};
 use super::listen::{BoundSocket, UnixSocketFile};
 use super::stream::{DetachedStream, Stream};
 use super::tls::Handshakes;
+use weir_common::allocator;
 use weir_common::threads;
 use weir_common::throttle::Throttle;
 
@@ -110,6 +112,7 @@ pub async fn accept(
     let limits = connections.limits;
     let (failure_log, refusal_log) = (Throttle::new(LOG_INTERVAL), Throttle::new(LOG_INTERVAL));
     let mut spares = Spares::new(limits.max);
+    let mut burst = Burst::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     spares.refill();
@@ -119,6 +122,10 @@ pub async fn accept(
             _ = ticks.tick() => {
                 connections.tick();
                 spares.refill();
+                if burst.is_over(connections.ended()) {
+                    // It takes time, in which others connect.
+                    drop(spawn_blocking(allocator::trim));
+                }
                 continue;
             }
         };
@@ -168,6 +175,40 @@ pub async fn accept(
 fn is_exhausted(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))
+}
+
+/// Many connections that close: the allocator keeps their memory, unless it is asked for it.
+#[derive(Debug, Default)]
+struct Burst {
+    ticks: u32,
+    /// The connections that had closed two seconds ago.
+    seen: usize,
+    /// Those that have closed since memory was returned.
+    pending: usize,
+}
+
+impl Burst {
+    /// As many connections keep some megabytes.
+    const MANY: usize = 256;
+    /// Two seconds.
+    const TICKS: u32 = 8;
+
+    /// Takes how many connections have closed so far, at each tick. Returns whether many have, and hardly any do so now.
+    fn is_over(&mut self, ended: usize) -> bool {
+        self.ticks += 1;
+        if self.ticks < Burst::TICKS {
+            return false;
+        }
+        self.ticks = 0;
+        let closed = ended - self.seen;
+        self.seen = ended;
+        self.pending += closed;
+        let is_over = self.pending >= Burst::MANY && closed < Burst::MANY / 8;
+        if is_over {
+            self.pending = 0;
+        }
+        is_over
+    }
 }
 
 /// File descriptors in reserve, for newcomers when no others are left.
@@ -330,4 +371,33 @@ async fn work<Served>(
     }
     drop(serving);
     served.recv().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Burst;
+
+    /// Returns how often memory is returned while these numbers of connections close, each in two seconds.
+    fn trims(closed: &[usize]) -> usize {
+        let (mut burst, mut ended, mut trims) = (Burst::default(), 0, 0);
+        for count in closed {
+            ended += count;
+            trims += (0..Burst::TICKS).filter(|_| burst.is_over(ended)).count();
+        }
+        trims
+    }
+
+    #[test]
+    fn memory_is_returned_once_after_a_burst() {
+        assert_eq!(trims(&[0, 8_000, 0, 0, 0]), 1);
+        assert_eq!(trims(&[4_000, 4_000, 20, 0, 0]), 1, "after its end");
+        assert_eq!(trims(&[8_000, 0, 8_000, 0]), 2);
+    }
+
+    #[test]
+    fn connections_that_come_and_go_return_it_now_and_then() {
+        assert_eq!(trims(&[0; 100]), 0);
+        assert_eq!(trims(&[16; 64]), 4);
+        assert_eq!(trims(&[1_000; 64]), 0, "while many close");
+    }
 }

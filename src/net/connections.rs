@@ -119,6 +119,8 @@ pub struct Connections {
     evicting: AtomicUsize,
     /// Connections that never made a request.
     unproven: AtomicUsize,
+    /// Connections that have closed so far.
+    ended: AtomicUsize,
     state: Mutex<State>,
     closed: Notify,
     counts: ConnectionCounts,
@@ -141,6 +143,7 @@ impl Connections {
             clock: AtomicU32::new(0),
             evicting: AtomicUsize::new(0),
             unproven: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
             state: Mutex::default(),
             closed: Notify::new(),
             counts,
@@ -155,6 +158,11 @@ impl Connections {
 
     pub(super) fn tick(&self) {
         self.clock.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many connections have closed so far.
+    pub(super) fn ended(&self) -> usize {
+        self.ended.load(Ordering::Relaxed)
     }
 
     fn open(&self) -> usize {
@@ -428,6 +436,7 @@ impl Drop for ConnectionHandle {
             self.connections.unproven.fetch_sub(1, Ordering::Relaxed);
         }
         self.connections.counts.open.dec();
+        self.connections.ended.fetch_add(1, Ordering::Relaxed);
         self.connections.closed.notify_one();
     }
 }

@@ -171,15 +171,16 @@ fn seeds_of_property_tests_are_named_as_their_sources() {
 
 #[test]
 fn every_package_forbids_unsafe_code_denies_panics_and_finds_unused_dependencies() {
-    const LINTS: [&str; 2] = [
-        "#![forbid(unsafe_code)]",
-        "#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]",
-    ];
+    const NO_PANICS: &str =
+        "#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]";
     let roots = packages().into_iter().chain([root().to_owned()]);
     let roots = roots.flat_map(|package| ["src/lib.rs", "src/main.rs"].map(|it| package.join(it)));
     for file in roots.filter(|file| file.exists()) {
         let text = fs::read_to_string(&file).unwrap();
-        for lint in LINTS {
+        // allocator.rs of weir-common calls a function of C.
+        let is_common = file.ends_with("common/src/lib.rs");
+        let no_unsafe = if is_common { "#![deny(unsafe_code)]" } else { "#![forbid(unsafe_code)]" };
+        for lint in [no_unsafe, NO_PANICS] {
             assert!(text.lines().any(|line| line == lint), "add to {}: {lint}", file.display());
         }
         // A program and tests have the dependencies of their library.

@@ -5,10 +5,8 @@ use std::sync::LazyLock;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
 
+use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-
-/// What the messages consist of, as an encoded `FileDescriptorSet`.
-const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 static POOL: LazyLock<Option<DescriptorPool>> =
     LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).ok());
@@ -68,6 +66,7 @@ fn dynamic(name: &str, message: &impl Message) -> Result<DynamicMessage, String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::DESCRIPTORS;
     use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
     fn decode(body: &[u8]) -> Result<RateLimitRequest, String> {

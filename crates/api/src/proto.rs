@@ -1,12 +1,15 @@
-//! The messages of `proto/`, generated when the crate is built, in modules named as their packages.
+//! The messages of `proto/`, in modules named as their packages.
 
 #![allow(clippy::all, missing_docs, rustdoc::all)]
+
+/// The files that say what weir serves, and what they import, as an encoded `FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!("../../../proto/generated/descriptors.bin");
 
 pub mod envoy {
     pub mod config {
         pub mod core {
             pub mod v3 {
-                tonic::include_proto!("envoy.config.core.v3");
+                include!("../../../proto/generated/envoy.config.core.v3.rs");
             }
         }
     }
@@ -14,7 +17,7 @@ pub mod envoy {
         pub mod common {
             pub mod ratelimit {
                 pub mod v3 {
-                    tonic::include_proto!("envoy.extensions.common.ratelimit.v3");
+                    include!("../../../proto/generated/envoy.extensions.common.ratelimit.v3.rs");
                 }
             }
         }
@@ -22,32 +25,32 @@ pub mod envoy {
     pub mod service {
         pub mod discovery {
             pub mod v3 {
-                tonic::include_proto!("envoy.service.discovery.v3");
+                include!("../../../proto/generated/envoy.service.discovery.v3.rs");
             }
         }
         pub mod ratelimit {
             pub mod v3 {
-                tonic::include_proto!("envoy.service.ratelimit.v3");
+                include!("../../../proto/generated/envoy.service.ratelimit.v3.rs");
             }
         }
     }
     pub mod r#type {
         pub mod v3 {
-            tonic::include_proto!("envoy.r#type.v3");
+            include!("../../../proto/generated/envoy.r#type.v3.rs");
         }
     }
 }
 
 pub mod google {
     pub mod rpc {
-        tonic::include_proto!("google.rpc");
+        include!("../../../proto/generated/google.rpc.rs");
     }
 }
 
 pub mod weir {
     pub mod budget {
         pub mod v1 {
-            tonic::include_proto!("weir.budget.v1");
+            include!("../../../proto/generated/weir.budget.v1.rs");
         }
     }
 }

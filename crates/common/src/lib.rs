@@ -1,10 +1,11 @@
 //! What all packages of weir share: clocks, metrics, throttled logging, threads, and the small formats of
 //! texts. Nothing here knows a rule or a store.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+pub mod allocator;
 pub mod bounded_work;
 #[cfg(feature = "tls")]
 pub mod client_tls;

@@ -55,6 +55,7 @@ fn exact_reset(cell: &mut Client, key: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "nightly: scripts/test --all runs it"]
 fn throttles_are_those_of_redis_cell() {
     let Some(module) = tool("redis-cell/redis_cell.so", "WEIR_REDIS_CELL") else { return };
     let cell = Server::configured(&[&format!("loadmodule {}", module.display())]);

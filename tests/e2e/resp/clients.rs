@@ -29,6 +29,7 @@ fn source(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
+#[ignore = "nightly: scripts/test --all runs it"]
 fn redis_py() {
     let Some(python) = tool("redis-clients/python/bin/python", "WEIR_REDIS_PY") else { return };
     run("redis-py", |_| {
@@ -39,12 +40,14 @@ fn redis_py() {
 }
 
 #[test]
+#[ignore = "nightly: scripts/test --all runs it"]
 fn go_redis() {
     let Some(program) = tool("redis-clients/go-redis", "WEIR_GO_REDIS") else { return };
     run("go-redis", |_| Command::new(&program));
 }
 
 #[test]
+#[ignore = "nightly: scripts/test --all runs it"]
 fn ioredis() {
     let Some(module) = tool("redis-clients/node_modules/ioredis/package.json", "WEIR_IOREDIS")
     else {
@@ -59,6 +62,7 @@ fn ioredis() {
 }
 
 #[test]
+#[ignore = "nightly: scripts/test --all runs it"]
 fn jedis() {
     let Some(jar) = tool("redis-clients/java/jedis.jar", "WEIR_JEDIS") else { return };
     let jars = jar.parent().expect("a directory").join("*");
@@ -71,6 +75,7 @@ fn jedis() {
 
 /// The programs of docs/embedded.md, on a store on disk.
 #[test]
+#[ignore = "nightly: scripts/test --all runs it"]
 fn the_programs_of_the_document_work_as_pasted() {
     let (Some(python), Some(module), Some(jar)) = (
         tool("redis-clients/python/bin/python", "WEIR_REDIS_PY"),

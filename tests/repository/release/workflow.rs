@@ -182,6 +182,8 @@ pub fn put_binaries(checkout: &Path) {
     for platform in ["amd64", "arm64"] {
         let place = checkout.join(format!("binaries/binary-{platform}"));
         fs::create_dir_all(&place).unwrap();
-        fs::write(place.join("weir"), platform).unwrap();
+        for name in ["weir", "weir.debug"] {
+            fs::write(place.join(name), platform).unwrap();
+        }
     }
 }

@@ -1,9 +1,8 @@
-//! The messages of rules from a management server, generated when the crate is built, and their fields as
-//! scalars of a rule file.
+//! The messages of rules from a management server, and their fields as scalars of a rule file.
 
 mod generated {
     #![allow(clippy::all, missing_docs, rustdoc::all)]
-    include!(concat!(env!("OUT_DIR"), "/ratelimit.config.ratelimit.v3.rs"));
+    include!("../../../../proto/generated/ratelimit.config.ratelimit.v3.rs");
 }
 
 pub use generated::*;

@@ -1,0 +1,14 @@
+//! The memory that the system's allocator keeps for later.
+
+/// Returns memory that nobody uses to the system. It takes up to some milliseconds for each gigabyte, in which threads
+/// that allocate wait.
+pub fn trim() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        #[expect(unsafe_code, reason = "no safe function does it; this one has no condition")]
+        unsafe extern "C" {
+            safe fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        malloc_trim(0);
+    }
+}
