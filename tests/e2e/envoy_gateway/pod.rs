@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use crate::support::certificates::Authority;
 use crate::support::program::Program;
 use crate::support::redis::{Server, free_port};
+use crate::support::weir::{PATIENT, STORE_TIMES};
 use crate::support::{http, wait_for};
 
 /// Set in the process that runs in the namespaces.
@@ -132,6 +133,8 @@ impl Pod {
             &[("tls.crt", &own.cert), ("tls.key", &own.key), ("ca.crt", &authority.pem)],
         );
         pod.env = pod.environment(redis.port());
+        // Beside load, Redis is slower than weir allows by default.
+        pod.env.extend(STORE_TIMES.map(|name| (name, PATIENT.to_owned())));
         pod
     }
 

@@ -11,8 +11,8 @@ use super::program::Program;
 use super::{http, wait_for};
 
 /// What a request to the store may take, unless a test is about times: a busy machine stalls for longer than the defaults.
-const STORE_TIMES: [&str; 2] = ["WEIR__STORE__BUDGET", "WEIR__STORE__REDIS__SLOW_AFTER"];
-const PATIENT: &str = "10s";
+pub const STORE_TIMES: [&str; 2] = ["WEIR__STORE__BUDGET", "WEIR__STORE__REDIS__SLOW_AFTER"];
+pub const PATIENT: &str = "10s";
 
 /// Files, environment and arguments of a service to start.
 #[derive(Debug)]
