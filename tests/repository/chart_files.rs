@@ -1,4 +1,4 @@
-//! Compares the files of the chart `helm/weir` that have a source elsewhere with it.
+//! Compares the files of the chart `helm/weir` that have a source elsewhere with it, and the table of its values.
 //! `UPDATE_DOCS=1 cargo test --test repository chart_files` writes them.
 
 use std::fmt::Write;
@@ -70,15 +70,15 @@ fn table(values: &str) -> String {
 }
 
 #[test]
-fn the_readme_has_all_values() {
-    const README: &str = "helm/weir/README.md";
+fn the_reference_has_all_values() {
+    const PAGE: &str = "docs/reference/chart-values.md";
     const BEGIN: &str = "<!-- values: from values.yaml -->\n";
     const END: &str = "<!-- end of values -->";
-    let document = read(README);
+    let document = read(PAGE);
     let (head, rest) = document.split_once(BEGIN).expect("the beginning is marked");
     let (_, tail) = rest.split_once(END).expect("the end is marked");
     let table = table(&read("helm/weir/values.yaml"));
-    compare(README, &format!("{head}{BEGIN}\n{table}\n{END}{tail}"));
+    compare(PAGE, &format!("{head}{BEGIN}\n{table}\n{END}{tail}"));
 }
 
 // Helm warns about symbolic links, and some of the programs that install charts ignore them.

@@ -1,5 +1,5 @@
 //! docs/install.md, docs/managed-redis.md and examples/kubernetes: the real Helm accepts the commands and values, weir accepts
-//! the settings, and the manifests are those of the chart.
+//! the settings, and the manifests are those of the chart. The values that the chart's README names exist.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -163,8 +163,8 @@ fn helm_accepts_the_commands_and_values() {
 #[test]
 fn values_of_the_table_exist() {
     let values = yaml::document(&read("helm/weir/values.yaml"));
-    let document = document();
-    let (_, table) = document.split_once("### Values that you need first").unwrap();
+    let document = read("helm/weir/README.md");
+    let (_, table) = document.split_once("## Values by task\n").unwrap();
     let (table, _) = table.split_once("\n#").unwrap();
     let mut checked = 0;
     for row in table.lines().filter(|line| line.starts_with("| ")).skip(2) {
@@ -176,7 +176,7 @@ fn values_of_the_table_exist() {
             checked += 1;
         }
     }
-    assert!(checked > 20, "{checked}");
+    assert!(checked >= 20, "{checked}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use self::session::Session;
 const PORTS: [u16; 5] = [8081, 8080, 6070, 10000, 10001];
 
 /// Starts weir from the sources.
-const SERVE: &str = "cargo run --release --locked -- serve --rules examples/rules";
+const SERVE: &str = "cargo run --locked -- serve --rules examples/rules";
 
 /// Runs all tests.
 const TEST: &str = "scripts/test";
@@ -27,7 +27,7 @@ const TEST: &str = "scripts/test";
 /// The lines that are seen without much scrolling.
 const TWO_SCREENS: usize = 80;
 
-const MAX_LINES: usize = 180;
+const MAX_LINES: usize = 160;
 
 /// Set where a test runs itself with signals ignored.
 const IGNORES_SIGNALS: &str = "WEIR_TEST_IGNORES_SIGNALS";
@@ -230,7 +230,7 @@ fn install_tools(tools: &Path) {
     symlink(envoy(), tools.join("envoy")).unwrap();
     let cargo = tools.join("cargo");
     let script = "#!/bin/sh\ncase \"cargo $*\" in\n'cargo install --locked --path .') ;;\n";
-    let script = format!("{script}'{SERVE}') shift 4; exec weir \"$@\" ;;\n*) exit 1 ;;\nesac\n");
+    let script = format!("{script}'{SERVE}') shift 3; exec weir \"$@\" ;;\n*) exit 1 ;;\nesac\n");
     fs::write(&cargo, script).unwrap();
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
 }

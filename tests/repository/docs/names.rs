@@ -27,7 +27,8 @@ const NO_SETTINGS: [&str; 12] = [
 /// Returns the pages that people write, each with its text.
 fn pages() -> Vec<(PathBuf, String)> {
     let written = super::documents().into_iter().filter(|name| {
-        name.starts_with("docs") && !name.ends_with("settings.md") && !name.starts_with("docs/adr")
+        let is_generated = name.ends_with("settings.md") || name.starts_with("docs/reference");
+        name.starts_with("docs") && !is_generated && !name.starts_with("docs/adr")
     });
     written.map(|name| (name.clone(), super::prose(&read(&name)))).collect()
 }
