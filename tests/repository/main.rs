@@ -18,5 +18,6 @@ mod install;
 mod plots;
 mod readme;
 mod release;
+mod security;
 mod support;
 mod wire;
