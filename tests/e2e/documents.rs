@@ -18,7 +18,7 @@ use crate::support::{console, envoy, schemas, yaml};
 const CHECKED_ELSEWHERE: [(&str, &str); 5] = [
     ("docs/envoy.md", "tests/e2e/envoy_docs.rs"),
     ("docs/install.md", "tests/repository/install.rs"),
-    ("docs/managed-redis.md", "tests/repository/install.rs"),
+    ("docs/redis.md", "tests/repository/install.rs"),
     ("examples/agentgateway/", "tests/e2e/agentgateway.rs"),
     ("examples/compose/", "tests/e2e/compose.rs"),
 ];

@@ -2,7 +2,7 @@
 
 mod names;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 use std::iter::zip;
@@ -36,7 +36,9 @@ fn rule_files_in_the_docs_load() {
     let documents = [("docs/rules.md", 10), ("docs/algorithms.md", 4), ("docs/redis.md", 1)];
     for (name, at_least) in documents {
         let document = read(name);
-        let blocks = blocks(&document, "yaml");
+        let mut blocks = blocks(&document, "yaml");
+        // Values of the chart: tests/repository/install.rs checks them.
+        blocks.retain(|(_, text)| !text.starts_with("store:"));
         assert!(blocks.len() >= at_least);
         for (line, text) in blocks {
             let (rules, problems) = compile(&text);
@@ -222,62 +224,6 @@ fn anchors(document: &str) -> Vec<String> {
         line.trim_start_matches('#').trim().to_lowercase().chars().filter(keep).collect()
     };
     headings.map(|line| anchor(line).replace(' ', "-")).collect()
-}
-
-/// Returns the names of all test functions below a directory.
-fn tests_below(directory: &Path, names: &mut HashSet<String>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            tests_below(&path, names);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(path).unwrap();
-            let mut is_test = false;
-            for line in text.lines().map(str::trim_start) {
-                let function = line.trim_start_matches("async ").strip_prefix("fn ");
-                if let Some((name, _)) = function.and_then(|rest| rest.split_once('(')) {
-                    if is_test {
-                        names.insert(name.to_owned());
-                    }
-                    is_test = false;
-                } else if line.starts_with("#[") && line.contains("test") {
-                    is_test = true;
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn statements_about_security_name_existing_tests() {
-    let mut tests = HashSet::new();
-    for directory in ["crates", "src", "tests"] {
-        tests_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join(directory), &mut tests);
-    }
-    let document = read("docs/security.md");
-    let (mut statements, mut wrong) = (0, String::new());
-    let mut in_table = false;
-    for line in document.lines() {
-        if !line.starts_with('|') || line.starts_with("| ---") {
-            in_table &= line.starts_with('|');
-            continue;
-        }
-        let last = line.trim_end_matches('|').rsplit('|').next().unwrap().trim();
-        if !in_table {
-            in_table = last == "Test";
-            continue;
-        }
-        statements += 1;
-        let names: Vec<_> = last.split('`').skip(1).step_by(2).collect();
-        if names.is_empty() {
-            let _ = writeln!(wrong, "no test: {line}");
-        }
-        for name in names.into_iter().filter(|name| !tests.contains(*name)) {
-            let _ = writeln!(wrong, "no test has the name {name}");
-        }
-    }
-    assert_eq!(wrong, "");
-    assert!(statements >= 25, "{statements}");
 }
 
 #[test]

@@ -19,5 +19,6 @@ mod install;
 mod plots;
 mod readme;
 mod release;
+mod security;
 mod support;
 mod wire;

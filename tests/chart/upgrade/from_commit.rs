@@ -98,7 +98,9 @@ fn broken(before: &Manifests, after: &Manifests) -> Vec<String> {
 /// Returns the value files and the blocks of the pages of a checkout, each with its place.
 fn values(checkout: &Path) -> Vec<(String, String)> {
     let mut values = Vec::new();
-    for directory in ["tests/chart/values", "examples/kubernetes", "examples/istio"] {
+    for directory in
+        ["tests/chart/values", "examples/kubernetes", "examples/istio", "examples/redis-iam"]
+    {
         let files = fs::read_dir(checkout.join(directory)).into_iter().flatten();
         let paths = files.map(|file| file.expect("a file").path());
         let is_values = |path: &PathBuf| {
@@ -111,9 +113,11 @@ fn values(checkout: &Path) -> Vec<(String, String)> {
             }),
         );
     }
-    for page in ["helm/weir/README.md", "docs/install.md", "docs/managed-redis.md"] {
+    for page in ["helm/weir/README.md", "docs/install.md", "docs/managed-redis.md", "docs/redis.md"]
+    {
         let text = fs::read_to_string(checkout.join(page)).unwrap_or_default();
-        for block in markdown::blocks_of(&text, "yaml") {
+        let blocks = markdown::blocks_of(&text, "yaml").into_iter();
+        for block in blocks.filter(|block| !block.text.starts_with("domain:")) {
             values.push((format!("{page}:{}", block.line), block.text));
         }
     }

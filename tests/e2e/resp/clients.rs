@@ -6,7 +6,6 @@ use std::process::Command;
 
 use super::{setup, start};
 use crate::support::files::read;
-use crate::support::markdown::blocks_of;
 use crate::support::redis::Server;
 use crate::support::tools::tool;
 
@@ -73,10 +72,10 @@ fn jedis() {
     });
 }
 
-/// The programs of docs/embedded.md, on a store on disk.
+/// The programs of examples/redis-protocol, on a store on disk.
 #[test]
 #[ignore = "nightly: scripts/test --all runs it"]
-fn the_programs_of_the_document_work_as_pasted() {
+fn the_example_programs_work() {
     let (Some(python), Some(module), Some(jar)) = (
         tool("redis-clients/python/bin/python", "WEIR_REDIS_PY"),
         tool("redis-clients/node_modules/ioredis/package.json", "WEIR_IOREDIS"),
@@ -84,26 +83,25 @@ fn the_programs_of_the_document_work_as_pasted() {
     ) else {
         return;
     };
-    let document = read("docs/embedded.md");
-    let block = |language| blocks_of(&document, language).swap_remove(0).text;
-    let setup = setup(None).file("rules.yaml", &block("yaml"));
+    let example = |name: &str| read(format!("examples/redis-protocol/{name}"));
+    let setup = setup(None).file("rules.yaml", &example("shop.yaml"));
     let counters = setup.path("counters");
     let setup = setup.env("WEIR__STORE__KIND", "disk").env("WEIR__STORE__DISK__PATH", &counters);
     let (weir, address) = start(setup);
     let directory = tempfile::tempdir().unwrap();
-    let file = |name: &str, language| {
+    let file = |name: &str| {
         let path = directory.path().join(name);
-        std::fs::write(&path, block(language).replace("6380", &address.port().to_string()))
-            .unwrap();
+        let text = example(name).replace("6380", &address.port().to_string());
+        std::fs::write(&path, text).unwrap();
         path
     };
     let modules = module.parent().and_then(Path::parent).expect("a directory");
     let jars = jar.parent().expect("a directory").join("*");
     let (mut of_python, mut of_node, mut of_java) =
         (Command::new(python), Command::new("node"), Command::new("java"));
-    of_python.arg(file("login.py", "python"));
-    of_node.arg(file("login.js", "js")).env("NODE_PATH", modules);
-    of_java.arg("-cp").arg(jars).arg(file("Login.java", "java"));
+    of_python.arg(file("login.py"));
+    of_node.arg(file("login.js")).env("NODE_PATH", modules);
+    of_java.arg("-cp").arg(jars).arg(file("Login.java"));
     for (command, left) in [(&mut of_python, 4), (&mut of_node, 3), (&mut of_java, 2)] {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
