@@ -181,6 +181,7 @@ fn documents() -> Vec<PathBuf> {
         "",
         "docs",
         "docs/adr",
+        "docs/reference",
         "helm/weir",
         "fuzz",
         "benches/load",
