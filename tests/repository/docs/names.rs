@@ -26,8 +26,9 @@ const NO_SETTINGS: [&str; 12] = [
 
 /// Returns the pages that people write, each with its text.
 fn pages() -> Vec<(PathBuf, String)> {
+    let elsewhere = ["docs/adr", "docs/reference"];
     let written = super::documents().into_iter().filter(|name| {
-        name.starts_with("docs") && !name.ends_with("settings.md") && !name.starts_with("docs/adr")
+        name.starts_with("docs") && !elsewhere.iter().any(|other| name.starts_with(other))
     });
     written.map(|name| (name.clone(), super::prose(&read(&name)))).collect()
 }
@@ -101,7 +102,7 @@ fn defaults_are_those_of_the_settings() {
         }
     }
     assert_eq!(wrong, [""; 0]);
-    assert!(count >= 30, "{count}");
+    assert!(count >= 20, "{count}");
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn names_are_those_of_metrics_and_settings() {
         }
     }
     assert_eq!(unknown, [""; 0]);
-    assert!(count >= 300, "{count}");
+    assert!(count >= 200, "{count}");
 }
 
 #[test]
