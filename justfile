@@ -30,7 +30,7 @@ deny:
 doc:
     cargo doc --no-deps --document-private-items --open
 
-# Write the generated parts of docs/settings.md and of the chart
+# Write the generated parts of docs/reference and of the chart
 update-docs:
     UPDATE_DOCS=1 cargo test --lib docs
     UPDATE_DOCS=1 cargo test --test repository chart_files

@@ -47,7 +47,7 @@ impl NotServing {
         NotServing::ControlsUnread,
     ];
 
-    /// Returns the text of docs/health.md.
+    /// Returns the text of docs/operations.md.
     fn text(self) -> &'static str {
         match self {
             NotServing::Draining => "draining",
@@ -359,7 +359,7 @@ mod tests {
         health.store_answers();
         health.rules_loaded(1);
         assert_eq!(set(), [("ready", String::new())]);
-        let page = include_str!("../docs/health.md");
+        let page = include_str!("../docs/operations.md");
         for reason in NotServing::ALL {
             assert!(page.contains(&format!("| `{}` |", reason.text())), "{reason}");
         }

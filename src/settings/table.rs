@@ -2,7 +2,7 @@
 //!
 //! A group of settings is a struct, and a setting is one of its fields. Reading it is reading the
 //! field, so that a setting read as another type does not compile. The doc comment of a field is its
-//! entry in `docs/settings.md` and in `weir settings`. To add a setting, add a field.
+//! entry in `docs/reference/settings.md` and in `weir settings`. To add a setting, add a field.
 
 mod listeners;
 mod process;

@@ -1,4 +1,4 @@
-//! `/v1/status`: what operators see while it happens. Every answer is checked against docs/openapi.json.
+//! `/v1/status`: what operators see while it happens. Every answer is checked against docs/reference/openapi.json.
 
 use std::time::{Duration, Instant};
 

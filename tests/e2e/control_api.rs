@@ -1,5 +1,5 @@
 //! `/v1`: what operators see and change, with counters in memory and in Redis. Every answer is checked
-//! against docs/openapi.json.
+//! against docs/reference/openapi.json.
 
 mod keys;
 mod networks;

@@ -1,4 +1,4 @@
-//! `/v1/history`: what was before someone looks. Every answer is checked against docs/openapi.json.
+//! `/v1/history`: what was before someone looks. Every answer is checked against docs/reference/openapi.json.
 
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use crate::support::{console, files, markdown};
 /// Documents with examples that another test runs.
 const ELSEWHERE: [(&str, &str); 4] = [
     ("docs/budget-api.md", "tests/e2e/budget_api.rs"),
-    ("docs/cli.md", "tests/e2e/hit.rs"),
+    ("docs/reference/cli.md", "tests/e2e/hit.rs"),
     ("docs/control.md", "tests/e2e/hit.rs"),
     ("docs/redis-protocol.md", "tests/e2e/resp.rs"),
 ];
@@ -37,11 +37,13 @@ fn run(name: &str, document: &str) -> Result<usize, String> {
 #[test]
 fn the_documents_show_what_their_commands_print() {
     let (mut count, mut errors) = (0, String::new());
-    for entry in fs::read_dir(files::root().join("docs")).unwrap() {
-        let name = format!("docs/{}", entry.unwrap().file_name().into_string().unwrap());
-        if !name.ends_with(".md") {
-            continue;
-        }
+    let names = ["docs", "docs/reference"].map(|directory| {
+        let entries = fs::read_dir(files::root().join(directory)).unwrap();
+        entries.map(move |entry| {
+            format!("{directory}/{}", entry.unwrap().file_name().into_string().unwrap())
+        })
+    });
+    for name in names.into_iter().flatten().filter(|name| name.ends_with(".md")) {
         match ELSEWHERE.iter().find(|(document, _)| *document == name) {
             Some((_, test)) => assert!(files::read(test).contains(&name), "{test} has no {name}"),
             None => match run(&name, &files::read(&name)) {

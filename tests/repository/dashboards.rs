@@ -58,11 +58,11 @@ fn expressions() -> Vec<(String, String)> {
     all
 }
 
-/// Returns the metrics that docs/metrics.md lists, with their labels. A test compares that page with
+/// Returns the metrics that docs/reference/metrics.md lists, with their labels. A test compares that page with
 /// the code.
 fn exported() -> HashMap<String, HashSet<String>> {
     let mut metrics = HashMap::new();
-    for line in read("docs/metrics.md").lines() {
+    for line in read("docs/reference/metrics.md").lines() {
         let mut cells = line.split('|').map(str::trim).skip(1);
         let Some(name) = cells.next().and_then(|cell| cell.strip_prefix('`')?.strip_suffix('`'))
         else {
@@ -84,7 +84,7 @@ fn exported() -> HashMap<String, HashSet<String>> {
             metrics.insert(name.to_owned(), labels);
         }
     }
-    assert!(metrics.len() > 40, "docs/metrics.md lists {metrics:?}");
+    assert!(metrics.len() > 40, "docs/reference/metrics.md lists {metrics:?}");
     metrics
 }
 
@@ -113,7 +113,7 @@ fn every_metric_and_label_exists() {
             }
         }
     }
-    assert_eq!(missing, "", "not in docs/metrics.md");
+    assert_eq!(missing, "", "not in docs/reference/metrics.md");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Checks answers of `/v1` against docs/openapi.json.
+//! Checks answers of `/v1` against docs/reference/openapi.json.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const ANNOTATIONS: [&str; 3] = ["description", "default", "example"];
 
 impl OpenApi {
     pub fn read() -> OpenApi {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/openapi.json");
         let text = std::fs::read_to_string(path).expect("the document");
         OpenApi(serde_json::from_str(&text).expect("JSON"))
     }

@@ -1,4 +1,4 @@
-//! The table of `docs/metrics.md`. `UPDATE_DOCS=1 cargo test --lib docs` writes it.
+//! The table of `docs/reference/metrics.md`. `UPDATE_DOCS=1 cargo test --lib docs` writes it.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -120,7 +120,7 @@ fn table() -> String {
 
 #[test]
 fn the_document_has_the_metrics_of_the_code() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/metrics.md");
     let document = std::fs::read_to_string(path).unwrap();
     let (begin, end) = ("<!-- metrics: from the code -->\n", "<!-- end of metrics -->");
     let (head, rest) = document.split_once(begin).expect("the beginning is marked");

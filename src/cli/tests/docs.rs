@@ -1,6 +1,7 @@
-//! The help of `docs/cli.md`. `UPDATE_DOCS=1 cargo test --lib docs` writes it.
+//! The help of `docs/reference/cli.md`. `UPDATE_DOCS=1 cargo test --lib docs` writes it.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use clap::{Command, CommandFactory, Parser};
 
@@ -27,7 +28,7 @@ fn sections() -> String {
 
 #[test]
 fn the_document_has_the_help_of_every_command() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/cli.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/cli.md");
     let document = std::fs::read_to_string(path).unwrap();
     let (begin, end) = ("<!-- help: from the code -->\n", "<!-- end of help -->");
     let (head, rest) = document.split_once(begin).expect("the beginning is marked");
@@ -93,7 +94,9 @@ fn parse(line: &str) {
 #[test]
 fn the_commands_in_the_documents_parse() {
     let mut count = 0;
-    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/docs")).unwrap() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let entries = [docs.join("reference"), docs].map(|directory| directory.read_dir().unwrap());
+    for entry in entries.into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "md") {
             continue;

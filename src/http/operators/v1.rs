@@ -1,4 +1,4 @@
-//! `/v1` of the debug port: what operators see and change at run time. `docs/openapi.json` describes it.
+//! `/v1` of the debug port: what operators see and change at run time. `docs/reference/openapi.json` describes it.
 //!
 //! Every answer is JSON, except rule files, and every error is `{"error":"…","help":"…"}`.
 
@@ -43,7 +43,7 @@ use weir_store::{Operations, States};
 pub(super) const JSON: &str = "application/json";
 
 /// The document about all of this.
-const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");
 
 /// Memory for large request bodies and answers across all clients.
 const MAX_BUFFERED_BYTES: usize = 32 << 20;

@@ -54,9 +54,9 @@ pub const NO_EFFECT: &[NoEffect] = &[
     NoEffect { names: &["OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_*", "OTEL_METRIC_*"], warning: Always, reason: "metrics do not leave by OTLP; the collector's Prometheus receiver can read /metrics" },
     NoEffect { names: &["OTEL_EXPORTER_OTLP_*"], warning: Always, reason: "protocol, security and certificates are those of the variables for all signals" },
     NoEffect { names: &["OTEL_BSP_*"], warning: Always, reason: "batches have up to 512 spans, leave after a second at the latest, and wait in a queue of 4,096" },
-    NoEffect { names: &["OTEL_*"], warning: Always, reason: "weir reads only the variables that docs/settings.md lists" },
+    NoEffect { names: &["OTEL_*"], warning: Always, reason: "weir reads only the variables that docs/reference/settings.md lists" },
     // Variables of later versions, and misspelled ones.
-    NoEffect { names: &["CONFIG_GRPC_*", "GRPC_CLIENT_*", "GRPC_MAX_*", "GRPC_SERVER_*", "LIMIT_*", "MEMCACHE_*", "PROMETHEUS_*", "REDIS_*", "RUNTIME_*", "STATSD_*", "TRACING_*", "USE_*", "XDS_CLIENT_*"], warning: Always, reason: "weir does not know it: docs/settings.md lists the variables of the reference" },
+    NoEffect { names: &["CONFIG_GRPC_*", "GRPC_CLIENT_*", "GRPC_MAX_*", "GRPC_SERVER_*", "LIMIT_*", "MEMCACHE_*", "PROMETHEUS_*", "REDIS_*", "RUNTIME_*", "STATSD_*", "TRACING_*", "USE_*", "XDS_CLIENT_*"], warning: Always, reason: "weir does not know it: docs/reference/settings.md lists the variables of the reference" },
 ];
 
 /// Returns the position of the entry of a variable, and the name that it has there.

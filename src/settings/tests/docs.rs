@@ -1,4 +1,4 @@
-//! The tables of `docs/settings.md`. A test compares them; `UPDATE_DOCS=1 cargo test --lib docs` writes
+//! The tables of `docs/reference/settings.md`. A test compares them; `UPDATE_DOCS=1 cargo test --lib docs` writes
 //! them.
 
 mod chart;
@@ -161,7 +161,7 @@ fn replaced(document: &str, name: &str, table: &str) -> String {
 
 #[test]
 fn the_document_has_the_tables_of_the_code() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/settings.md");
     let document = std::fs::read_to_string(path).unwrap();
     let wanted = replaced(&document, "settings", &settings());
     let wanted = replaced(&wanted, "variables", &variables());

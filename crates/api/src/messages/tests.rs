@@ -1,4 +1,4 @@
-//! The messages have the members that docs/openapi.json has.
+//! The messages have the members that docs/reference/openapi.json has.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -55,7 +55,9 @@ struct Document(Value);
 
 impl Document {
     fn read() -> Document {
-        Document(serde_json::from_str(include_str!("../../../../docs/openapi.json")).unwrap())
+        Document(
+            serde_json::from_str(include_str!("../../../../docs/reference/openapi.json")).unwrap(),
+        )
     }
 
     fn schema(&self, name: &str) -> &Value {
