@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// Returns the pages below docs, by their path from there, except the list of pages.
 fn pages() -> Vec<String> {
     let mut pages = Vec::new();
-    for directory in ["", "adr/"] {
+    for directory in ["", "adr/", "reference/"] {
         for entry in fs::read_dir(root().join("docs").join(directory)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".md") && name != "SUMMARY.md" {
