@@ -35,7 +35,7 @@ update-docs:
     UPDATE_DOCS=1 cargo test --lib docs
     UPDATE_DOCS=1 cargo test --test repository chart_files
 
-# Draw the pictures of docs/algorithms.md
+# Draw the pictures of docs/semantics.md
 update-pictures:
     cargo run --example plot_algorithms
 

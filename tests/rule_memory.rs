@@ -154,7 +154,7 @@ fn a_line_of_a_list_takes_few_bytes() {
         left / LINES as usize,
         peak / LINES as usize
     );
-    // From docs/rules.md.
+    // From docs/reference/rule-keys.md.
     assert!(left <= 21 * LINES as usize, "{left} bytes");
     assert!(peak <= 40 * LINES as usize, "{peak} bytes");
 }

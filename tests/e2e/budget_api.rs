@@ -15,7 +15,7 @@ use weir::proto::weir::budget::v1::settle_response::Result as Settled;
 
 use crate::support::api::channel;
 use crate::support::files::read;
-use crate::support::markdown::blocks_of;
+use crate::support::markdown::{blocks_of, file_name};
 use crate::support::redis::Server;
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{console, http, wait_until};
@@ -413,9 +413,10 @@ async fn a_store_that_is_down_is_unavailable() {
 
 #[test]
 fn the_examples_of_the_document_work_as_pasted() {
-    let name = "docs/budget-api.md";
+    let name = "docs/budgets.md";
     let document = read(name);
-    let rules = blocks_of(&document, "yaml").swap_remove(0);
+    let mut shown = blocks_of(&document, "yaml").into_iter();
+    let rules = shown.find(|block| file_name(&block.text) == Some("llm.yaml")).unwrap();
     let setup = Setup::new().file("rules.yaml", &rules.text).arg("serve").arg("--rules");
     let path = setup.path("rules.yaml");
     let setup = setup.arg(path.to_str().unwrap());
@@ -427,9 +428,10 @@ fn the_examples_of_the_document_work_as_pasted() {
         let ran = console::run(&at(&example.text), &weir.path(""));
         ran.unwrap_or_else(|error| panic!("{name}:{}: {error}", example.line));
     }
-    let python = blocks_of(&document, "python").swap_remove(0);
-    let output = Command::new("python3").args(["-c", &at(&python.text)]).output().unwrap();
+    let program = read("examples/budget.py");
+    let output = Command::new("python3").args(["-c", &at(&program)]).output().unwrap();
     let [printed, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
-    let shown = blocks_of(&document, "text").swap_remove(0);
-    assert_eq!((printed, error), (shown.text, String::new()));
+    let (_, shown) = program.split_once("prints:\n\n").unwrap();
+    let (shown, _) = shown.split_once("\"\"\"").unwrap();
+    assert_eq!((printed.as_str(), error.as_str()), (shown, ""));
 }

@@ -1,5 +1,5 @@
 //! Budgets that requests reserve and settle: weir, a real Envoy as examples/envoy/budget.yaml configures it, and a model
-//! behind it. The tables of docs/budgets.md name these tests.
+//! behind it. [`ROWS`] names the tests of each row of the table in docs/budgets.md.
 
 mod ends;
 mod estimates;
@@ -26,6 +26,53 @@ const BUDGET: u64 = 10_000;
 
 /// What is reserved where a request does not say, and charged where an answer does not.
 const ESTIMATE: u64 = 1_000;
+
+/// The rows of the table in docs/budgets.md, each with its tests.
+const ROWS: [(&str, &str); 9] = [
+    (
+        "a number that makes no sense; none; a body that is not JSON",
+        "a_number_that_makes_no_sense_reserves_the_default",
+    ),
+    (
+        "an answer or stream without usage; a client that hangs up",
+        "an_answer_without_usage_costs_the_default a_client_that_hangs_up_pays_the_default",
+    ),
+    (
+        "the model answers 503 or refuses the connection",
+        "an_error_of_the_model_costs_nothing a_model_that_is_down_costs_nothing",
+    ),
+    ("weir denies the request", "a_denied_request_has_no_end"),
+    (
+        "a client hangs up before the headers, and the expression does not ask `has(response.code)` first",
+        "an_end_must_not_ask_for_a_status_that_is_missing",
+    ),
+    (
+        "a request or JSON answer larger than `per_connection_buffer_limit_bytes` (1 MiB)",
+        "what_does_not_fit_the_buffer_costs_nothing",
+    ),
+    (
+        "an expression that fails, or gives no number between 0 and 10⁹",
+        "an_expression_that_fails_sends_no_start metadata_alone_sends_no_start_for_odd_numbers",
+    ),
+    (
+        "no `hits_addend` at the start, or 0",
+        "a_start_without_hits_reserves_the_estimate_of_the_rule",
+    ),
+    (
+        "`x-request-id` or `%STREAM_ID%` as the ID, not `%UNIQUE_ID%`",
+        "a_request_id_is_of_the_client_unless_envoy_is_an_edge \
+         a_unique_id_is_the_same_at_both_ends_and_not_of_the_client",
+    ),
+];
+
+/// The rows of the table in examples/envoy-ai-gateway/budget.md, each with its test.
+const GATEWAY_ROWS: [(&str, &str); 5] = [
+    ("an answer with usage", "the_second_call_with_an_id_settles_the_first"),
+    ("an answer without usage", "with_the_patch_every_request_has_an_end"),
+    ("an error of the provider", "without_the_patch_errors_and_clients_that_hang_up_have_no_end"),
+    ("a client that hangs up", "without_the_patch_errors_and_clients_that_hang_up_have_no_end"),
+    ("a request that weir denies", "with_the_patch_every_request_has_an_end"),
+];
 
 /// A request with an estimate of [`ESTIMATE`]: 996 tokens, and 4 for its 19 bytes.
 const BODY: &str = r#"{"max_tokens": 996}"#;
@@ -222,20 +269,24 @@ fn the_items_that_explain_prints_reserve_and_settle() {
 }
 
 #[test]
-fn the_tables_of_the_page_name_tests() {
-    let page = read("docs/budgets.md");
+fn the_rows_of_the_tables_are_tested() {
     let sources =
         ["budgets", "budgets/ends", "budgets/estimates", "budgets/expressions", "budgets/ids"];
     let sources = sources.into_iter().chain(["gateway_costs/reserved"]);
     let tests: String = sources.map(|name| read(format!("tests/e2e/{name}.rs"))).collect();
-    let last_cells = page.lines().filter_map(|line| {
-        let cell = line.strip_suffix("` |")?.rsplit("| `").next()?;
-        cell.contains('_').then_some(cell)
-    });
-    let mut named = 0;
-    for name in last_cells.filter(|cell| !cell.contains([' ', '`'])) {
-        assert!(tests.contains(&format!("#[test]\nfn {name}() {{")), "{name}");
-        named += 1;
+    let tables = [
+        ("docs/budgets.md", &ROWS[..]),
+        ("examples/envoy-ai-gateway/budget.md", &GATEWAY_ROWS[..]),
+    ];
+    for (name, rows) in tables {
+        let page = read(name);
+        let table = page.lines().skip_while(|line| !line.starts_with("| What happens |"));
+        let table = table.skip(2).map_while(|line| line.strip_prefix("| "));
+        let shown: Vec<&str> = table.filter_map(|row| row.split(" | ").next()).collect();
+        let tested: Vec<&str> = rows.iter().map(|(row, _)| *row).collect();
+        assert_eq!(shown, tested, "{name}");
+        for test in rows.iter().flat_map(|(_, names)| names.split(' ')) {
+            assert!(tests.contains(&format!("#[test]\nfn {test}() {{")), "{test}");
+        }
     }
-    assert!(named >= 25, "{named}");
 }

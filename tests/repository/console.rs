@@ -7,7 +7,7 @@ use crate::support::{console, files, markdown};
 
 /// Documents with examples that another test runs.
 const ELSEWHERE: [(&str, &str); 4] = [
-    ("docs/budget-api.md", "tests/e2e/budget_api.rs"),
+    ("docs/budgets.md", "tests/e2e/budget_api.rs"),
     ("docs/reference/cli.md", "tests/e2e/hit.rs"),
     ("docs/control.md", "tests/e2e/hit.rs"),
     ("docs/redis-protocol.md", "tests/e2e/resp.rs"),

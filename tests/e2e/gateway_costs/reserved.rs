@@ -1,5 +1,5 @@
 //! Costs of Envoy Gateway that requests reserve: the policy of examples/envoy-ai-gateway, its overlay, and its patch of the
-//! end. The tables of docs/budgets.md name these tests.
+//! end. tests/e2e/budgets.rs names these tests for the rows of the example's table.
 
 use std::io::Write as _;
 use std::net::TcpStream;

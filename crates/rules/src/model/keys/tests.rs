@@ -4,7 +4,7 @@ use super::{Key, Section, ValueType};
 
 #[test]
 fn every_key_of_a_limit_is_on_the_page_with_its_type_and_its_algorithms() {
-    let page = include_str!("../../../../../docs/rules.md");
+    let page = include_str!("../../../../../docs/reference/rule-keys.md");
     let limits = [Section::Limit, Section::ListedLimit];
     for key in Key::all().filter(|key| limits.iter().any(|limit| key.sections.contains(limit))) {
         let value = match key.value {
