@@ -249,7 +249,7 @@ impl Parts<'_> {
         app.metrics().add(watch_metrics.clone());
         start_statsd(settings, &mut app, &failures).map_err(SetupError::unavailable)?;
         let addresses = app.addresses().map_err(SetupError::unavailable)?;
-        announce(&addresses, announced, settings.debug.address.is_default());
+        announce(&addresses, announced);
         let poll = *settings.rules.poll;
         let context = WatchContext { poll, loader: app.loader(), metrics: watch_metrics };
         let files = |kind, selection| RuleFiles::new(kind, selection, &context);
@@ -347,18 +347,18 @@ fn announced_level(is_reference: bool) -> Level {
 }
 
 /// Logs where the service listens, with the hosts as they are configured and in the reference's words.
-fn announce(addresses: &[(&Listener, Address)], level: Level, debug_is_default: bool) {
+fn announce(addresses: &[(&Listener, Address)], level: Level) {
     for (listener, address) in addresses {
         match level {
             Level::WARN => tracing::warn!("Listening for {} on '{address}'", listener.title),
             _ => tracing::info!("Listening for {} on '{address}'", listener.title),
         }
     }
-    if debug_is_default {
-        tracing::info!(
-            setting = "debug.address",
-            "debug listens on loopback only: set debug.address, DEBUG_HOST or DEBUG_PORT to open it"
-        );
+    let debug = addresses.iter().find(|(listener, _)| listener.title == "debug");
+    if let Some((_, Address::Tcp { host, port })) = debug {
+        let is_here = matches!(host.as_str(), "" | "0.0.0.0" | "127.0.0.1" | "::" | "::1");
+        let host = if is_here { "localhost" } else { host };
+        tracing::info!("for operators: open http://{host}:{port}");
     }
 }
 

@@ -113,8 +113,7 @@ fn values(checkout: &Path) -> Vec<(String, String)> {
             }),
         );
     }
-    for page in ["helm/weir/README.md", "docs/install.md", "docs/managed-redis.md", "docs/redis.md"]
-    {
+    for page in ["helm/weir/README.md", "docs/install.md", "docs/redis.md"] {
         let text = fs::read_to_string(checkout.join(page)).unwrap_or_default();
         let blocks = markdown::blocks_of(&text, "yaml").into_iter();
         for block in blocks.filter(|block| !block.text.starts_with("domain:")) {
