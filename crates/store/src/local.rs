@@ -2,11 +2,9 @@
 
 mod charge;
 mod denials;
-mod due;
 mod hot_keys;
 mod lease;
 mod operations;
-mod split;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -17,15 +15,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
 pub use self::charge::LeaseCharge;
-use self::due::DueCharges;
-use self::split::Split;
+use self::lease::DueCharges;
 use self::table::{LocalTable, Sent, Unserved, Waits};
 use super::{Answers, Batch, Charge, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
-use weir_limit::{KeyState, LeasedHits, Micros};
+use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 
 /// A wrapper that answers a key without the inner store: because nothing is left, or because hits were charged before.
 ///
@@ -290,5 +288,45 @@ impl<S: States> States for Local<S> {
         // What was learned meanwhile may be of the state before.
         self.table.reset(&key.charge());
         reset
+    }
+}
+
+/// A batch of which some decisions are known.
+struct Split<'a> {
+    /// One for each charge of the batch: its decision, if it is known.
+    known: SmallVec<[Option<Decision>; 4]>,
+    /// The charges for the inner store.
+    rest: SmallVec<[Charge<'a>; 4]>,
+}
+
+impl<'a> Split<'a> {
+    /// Asks `decide` about each charge in order; none if it knows no decision.
+    fn new(
+        batch: &Batch<'a>,
+        mut decide: impl FnMut(&Charge<'a>) -> Option<Decision>,
+    ) -> Option<Split<'a>> {
+        let (mut known, mut rest) = (SmallVec::new(), SmallVec::new());
+        for charge in batch.charges {
+            let decision = decide(charge);
+            if decision.is_none() {
+                rest.push(*charge);
+            }
+            known.push(decision);
+        }
+        (rest.len() < known.len()).then_some(Split { known, rest })
+    }
+
+    /// The batch for the inner store; none if all of it is known.
+    fn rest<'b>(&'b self, batch: Batch<'a>) -> Option<Batch<'b>> {
+        (!self.rest.is_empty()).then(|| Batch { charges: &self.rest, ..batch })
+    }
+
+    /// Adds what is known and the answers of the inner store to `answers`, in the batch's order.
+    fn merge(self, inner: Answers, answers: &mut Answers) {
+        let mut inner = inner.into_iter();
+        answers.extend(self.known.into_iter().map(|known| match known {
+            Some(decision) => Ok(decision),
+            None => inner.next().unwrap_or(Err(StoreError::Unavailable)),
+        }));
     }
 }

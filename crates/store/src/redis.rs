@@ -3,7 +3,7 @@
 //! Scripts charge keys, atomically; they are in `lua/`, and the header of each describes its arguments and
 //! its reply. A script returns the state before the charge and the time; [`limit`](weir_limit) computes
 //! the decision from them, as for every store. Where a script would do no more than `INCRBY`, that is
-//! sent instead; `open_windows.rs` explains when.
+//! sent instead; `batch/increments.rs` explains when.
 //!
 //! The path of a charge, each module using only those after it:
 //!
@@ -17,7 +17,6 @@
 //! Operators' commands, and what replicas share, have a connection of their own (`admin`): `states`, `shared_table`,
 //! `replica_texts`.
 
-mod access;
 mod admin;
 mod batch;
 mod cluster;
@@ -27,7 +26,6 @@ mod context;
 mod key;
 mod log;
 mod master;
-mod open_windows;
 mod operations;
 mod options;
 mod per_second;
@@ -47,14 +45,13 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::time::Instant;
 
-pub use self::access::{Access, Endpoint, Login, PasswordFile, Tls};
 use self::admin::AdminConnections;
 use self::batch::{ChargeOp, Group, PendingCharge, StoredKey};
 use self::cluster::Cluster;
 use self::connection::{Connection, Target};
 use self::context::RedisContext;
 pub use self::context::RedisCounts;
-pub use self::options::{Clock, Options, Topology};
+pub use self::options::{Access, Clock, Endpoint, Login, Options, PasswordFile, Tls, Topology};
 use self::reply::{AllAnswers, Reply};
 use super::local::LeaseCharge;
 use super::{Answers, Batch, Charge, Store, StoreError};

@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::due::{DueCharge, DueCharges, LeaseOp};
-use super::lease::StoreTime;
+use super::lease::{DueCharge, DueCharges, LeaseOp, StoreTime};
 use super::table::LocalTable;
 use crate::Charge;
 use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};

@@ -5,22 +5,22 @@
 //! charge is decided again from there, by the same arithmetic.
 
 mod builder;
-mod counters;
 mod encode;
+mod increments;
 mod script_call;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 pub(super) use self::builder::CommandBatch;
-pub(super) use self::counters::Increment;
+pub(super) use self::increments::{Increment, OpenWindows};
 pub(super) use self::script_call::BatchContext;
 use super::key;
 use super::options::{Options, Topology};
 use super::reply::Reply;
 use crate::key_text;
 use crate::local::LeaseCharge;
-use crate::{Charge, Key, Role, StoreError, reserved};
+use crate::{Charge, Key, Role, StoreError, plain_hits, reserved};
 use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, Undo, hash_hold_id};
 
 /// A charge that waits for its answer.
@@ -110,11 +110,8 @@ impl ChargeOp {
     /// Returns the hits of a plain take, 0 for a look; none for other operations.
     pub fn takes(&self) -> Option<u64> {
         match self {
-            ChargeOp::Op(Op::Take(hits)) => Some(*hits),
-            ChargeOp::Op(
-                Op::Refund(_) | Op::Undo(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_),
-            )
-            | ChargeOp::Settle(_) => None,
+            ChargeOp::Op(op) => plain_hits(*op),
+            ChargeOp::Settle(_) => None,
         }
     }
 
@@ -130,10 +127,7 @@ impl ChargeOp {
     pub fn undo(&self) -> Option<&Undo> {
         match self {
             ChargeOp::Op(Op::Undo(undo)) => Some(undo),
-            ChargeOp::Op(
-                Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_),
-            )
-            | ChargeOp::Settle(_) => None,
+            _ => None,
         }
     }
 }

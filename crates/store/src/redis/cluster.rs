@@ -19,13 +19,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::nodes::{ClusterView, Nodes, RedirectTarget};
-use super::access::Endpoint;
 use super::batch::{PendingCharge, fail_all};
 use super::connection::error::ConnectError;
 use super::connection::handshake;
 use super::connection::{self, ClusterEvent, Connection, MAX_BACKOFF, Target};
 use super::context::RedisContext;
 use super::key::SLOTS;
+use super::options::Endpoint;
 use super::round_trip::{Redirect, RedirectKind};
 use crate::StoreError;
 

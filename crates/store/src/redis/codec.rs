@@ -222,20 +222,6 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().iter().fold(0, |all, limit| all | bits(limit))
     }
 
-    /// Returns the window if the plan is one fixed window aligned to the epoch: its state is one
-    /// number.
-    pub(super) fn counter(self) -> Option<(&'p Limit, &'p FixedWindow)> {
-        match self.0.limits() {
-            [limit] => match &limit.algorithm {
-                Algorithm::FixedWindow(window) if window.calendar.is_none() => {
-                    Some((limit, window))
-                }
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
     /// Returns whether the plan is one gcra limit.
     pub(super) fn is_lone_gcra(self) -> bool {
         matches!(self.0.limits(), [limit] if matches!(limit.algorithm, Algorithm::Gcra(_)))

@@ -10,12 +10,11 @@ use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
 use self::spans::{TripInfo, TripSpans};
-use super::access::Endpoint;
-use super::batch::{BatchContext, CommandBatch, PendingCharge, fail_all};
+use super::batch::{BatchContext, CommandBatch, OpenWindows, PendingCharge, fail_all};
 use super::connection::link::{Link, parse_time};
 use super::context::RedisContext;
-use super::open_windows::OpenWindows;
 use super::options::Clock;
+use super::options::Endpoint;
 use super::reply::Reply;
 use super::script::Scripts;
 use crate::StoreError;
@@ -123,7 +122,8 @@ impl Session {
         shared: &RedisContext,
         batch: &mut CommandBatch,
     ) -> Result<RoundTrip, RedisError> {
-        let ask_time = !batch.increments.is_empty() && shared.options.clock == Clock::Server;
+        let ask_time =
+            !batch.increments.is_empty() && matches!(shared.options.clock, Clock::Server);
         let pipeline = pipeline(&mut self.scripts, batch, ask_time);
         shared.counts.trips.fetch_add(1, Ordering::Relaxed);
         let is_recorded = !batch.recorded.is_empty();

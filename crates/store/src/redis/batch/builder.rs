@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::counters::{Increment, counter_op};
+use super::encode::counter_op;
+use super::increments::{Increment, OpenWindows};
 use super::script_call::{BatchContext, ScriptCall};
 use super::{Group, PendingCharge};
 use crate::redis::codec::{PlanCodec, RESERVATIONS};
 use crate::redis::key;
-use crate::redis::open_windows::OpenWindows;
 use crate::redis::reply::Reply;
 use crate::redis::script::ScriptKind;
 use weir_limit::Micros;

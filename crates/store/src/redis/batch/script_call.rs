@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::counters::{counter_op, merge_counters, plain_hits, write_counter};
-use super::encode::{role, write_run, write_times};
+use super::encode::{counter_op, merge_counters, role, write_counter, write_run, write_times};
+use super::increments::{OpenWindows, increment_hits};
 use super::{Decided, Group, PendingCharge, add_one, fail_all, holds_key};
 use crate::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
 use crate::redis::codec::{PlanCodec, Reader, counter_failure, failure, put, read_reservation};
-use crate::redis::open_windows::OpenWindows;
 use crate::redis::script::ScriptKind;
 use crate::{Denials, StoreError};
 use weir_limit::{Micros, Plan, Reservation, State};
@@ -76,7 +75,7 @@ impl KeyCharges {
     fn open_until(&self, now: Micros) -> Option<Micros> {
         let (_, window) = PlanCodec(&self.charges[0].plan).counter()?;
         let takes =
-            self.charges.iter().any(|charge| plain_hits(charge).is_some_and(|hits| hits > 0));
+            self.charges.iter().any(|charge| increment_hits(charge).is_some_and(|hits| hits > 0));
         takes.then(|| now - now % window.period + window.period)
     }
 }

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use redis::{FromRedisValue, Value};
 
-use crate::redis::access::Endpoint;
 use crate::redis::connection::error::ConnectError;
 use crate::redis::connection::link::Link;
+use crate::redis::options::Endpoint;
 
 /// Ranges of slots, first and last, and the master that serves each.
 pub(super) type Slots = Vec<(u16, u16, Endpoint)>;

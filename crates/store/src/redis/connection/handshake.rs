@@ -2,12 +2,14 @@
 
 use std::io;
 
+use futures_util::future::select_ok;
 use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::error::ConnectError;
-use super::link::Link;
-use super::socket;
-use crate::redis::access::{Access, Endpoint, Login};
+use super::link::{Link, Socket};
+use crate::redis::options::{Access, Endpoint, Login, Tls};
+use weir_common::client_tls::{ClientTls, ClientTlsError};
 use weir_common::secret::shown_path;
 
 /// Connects to a server and logs in. If the server refuses the password and its file has another one by now,
@@ -50,7 +52,7 @@ async fn log_in(
         settings = settings.set_password(password);
     }
     let connecting = async {
-        let socket = socket::open(access, endpoint).await?;
+        let socket = open(access, endpoint).await?;
         Ok(Link::log_in(socket, &settings).await?)
     };
     match tokio::time::timeout(access.timeout, connecting).await {
@@ -96,4 +98,46 @@ pub(super) fn needs_login(error: &RedisError) -> bool {
 /// only a new one begins.
 pub(in super::super) fn ends_session(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || needs_login(error)
+}
+
+/// Opens a socket to a server: TCP, TLS or a Unix socket.
+async fn open(access: &Access, endpoint: &Endpoint) -> Result<Socket, ConnectError> {
+    match (endpoint, &access.tls) {
+        (Endpoint::Unix(path), _) => {
+            Ok(Box::pin(UnixStream::connect(path).await.map_err(io_error)?))
+        }
+        (Endpoint::Tcp(host, port), None) => {
+            Ok(Box::pin(connect_tcp(host, *port).await.map_err(io_error)?))
+        }
+        (Endpoint::Tcp(host, port), Some(tls)) => encrypted(tls, host, *port).await,
+    }
+}
+
+/// Connects to the first address of a host that answers.
+async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let addresses = lookup_host((host, port)).await?;
+    let attempts: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
+    if attempts.is_empty() {
+        return Err(io::Error::other(format!("{host} has no address")));
+    }
+    let (stream, _) = select_ok(attempts).await?;
+    // Packets are small, and requests wait for them.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn encrypted(tls: &Tls, host: &str, port: u16) -> Result<Socket, ConnectError> {
+    let pem = tls.certificates.read_in_background().await;
+    let pem = pem.map_err(|error| ConnectError::Certificates(error.to_string()))?;
+    let client = ClientTls::new(&pem, host, tls.skip_hostname_verification);
+    let client = client.map_err(|error| match error {
+        ClientTlsError::Name(_) => io_error(io::Error::other(error)),
+        ClientTlsError::Certificates(error) => ConnectError::Certificates(error),
+    })?;
+    let stream = connect_tcp(host, port).await.map_err(io_error)?;
+    Ok(Box::pin(client.connect(stream).await.map_err(io_error)?))
+}
+
+fn io_error(error: io::Error) -> ConnectError {
+    ConnectError::Redis(error.into())
 }

@@ -1,4 +1,4 @@
-//! The counters that a connection has recently seen in an open window: their hits need no script.
+//! Plain `INCRBY`s: hits of counters that a connection has recently seen in an open window need no script.
 //!
 //! The script that takes hits of a single fixed window adds them, and checks whether the number is of the
 //! current window. Where it is, all that the script did was `INCRBY`. So hits of a key that was seen in a
@@ -8,7 +8,7 @@
 //! - **The window of that time, or the next one** (as after a clock stepped back): the script would have
 //!   left the same number. The hits are counted, and decided by the number and the time. Where the script
 //!   would also have moved the count into the current window, or cut one that is full, the script is
-//!   called to do so without charging anything ([*settle*](super::batch::ChargeOp::Settle)).
+//!   called to do so without charging anything ([*settle*](ChargeOp::Settle)).
 //! - **A window that is over**: its number no longer affects any decision. The script charges the hits
 //!   again, so they are in the current window once.
 //! - **No window**: the key did not exist, and such a number affects no decision. The script charges the hits
@@ -28,9 +28,18 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
+use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
+use super::{ChargeOp, PendingCharge, fail_all};
+use crate::StoreError;
+use crate::redis::codec::{PlanCodec, counter_number, is_overfull, windows_ahead};
+use crate::redis::reply::Reply;
 use weir_limit::Micros;
+
+/// The most hits of one `INCRBY`; more go by the script. A counter has room for 65,536 times as many
+/// above its maximum, so it would take as many round trips at once to reach the next window.
+const MAX_HITS: u32 = 1 << 16;
 
 /// The most counters that are recorded: as many as a table of 1 MiB has room for.
 const MAX_COUNTERS: usize = (1 << 16) / 8 * 7;
@@ -40,7 +49,7 @@ const MIN_REMAINING: Micros = 10_000;
 
 /// Counters and the windows in which they were seen.
 #[derive(Debug, Default)]
-pub(super) struct OpenWindows {
+pub(in super::super) struct OpenWindows {
     hasher: RandomState,
     /// The end of a key's window, by the key's hash.
     ends: HashMap<u64, Micros, BuildHasherDefault<Hashed>>,
@@ -108,6 +117,128 @@ impl OpenWindows {
 
     pub fn remove(&mut self, hash: u64) {
         self.ends.remove(&hash);
+    }
+}
+
+/// Charges of one key that one `INCRBY` makes.
+#[derive(Debug)]
+pub(in super::super) struct Increment {
+    charges: SmallVec<[PendingCharge; 1]>,
+    hits: u32,
+    hash: u64,
+}
+
+impl Increment {
+    /// Starts with a charge; returns it where it needs a script.
+    pub fn new(charge: PendingCharge, hash: u64) -> Result<Increment, PendingCharge> {
+        match increment_hits(&charge) {
+            Some(hits @ 1..) => Ok(Increment { charges: smallvec![charge], hits, hash }),
+            _ => Err(charge),
+        }
+    }
+
+    /// Returns the key; empty where the charges were taken.
+    pub fn key(&self) -> &[u8] {
+        self.charges.first().map_or(&[], |charge| &charge.key)
+    }
+
+    /// Adds a charge of the same key; returns it where it needs a script.
+    pub fn merge(&mut self, charge: PendingCharge) -> Result<(), PendingCharge> {
+        match increment_hits(&charge).map(|hits| self.hits + hits) {
+            Some(sum @ ..=MAX_HITS) => {
+                self.hits = sum;
+                self.charges.push(charge);
+                Ok(())
+            }
+            _ => Err(charge),
+        }
+    }
+
+    pub fn command(&self) -> redis::Cmd {
+        let mut command = redis::Cmd::with_capacity(3, self.key().len() + 16);
+        command.arg("INCRBY").arg(self.key()).arg(self.hits);
+        command
+    }
+
+    /// Returns how many charges the command makes.
+    pub fn len(&self) -> usize {
+        self.charges.len()
+    }
+
+    /// Takes the charges, to make them by a script or to fail them.
+    pub fn take_charges(&mut self) -> SmallVec<[PendingCharge; 1]> {
+        std::mem::take(&mut self.charges)
+    }
+
+    /// Answers its charges, which may have been made, with an error.
+    pub fn fail(&self, error: StoreError) {
+        self.charges.iter().for_each(|charge| charge.fail(error));
+    }
+
+    /// Returns the charge that repairs the key where no reply says whether the hits were added.
+    pub fn into_settle(self) -> Option<PendingCharge> {
+        self.charges.first().map(|charge| settle(charge, 0))
+    }
+
+    /// Answers what was counted: `new` is the reply to `INCRBY`, and `now` the time after it. Returns
+    /// the charges left to the script, and the error of the key.
+    pub fn answer(
+        self,
+        new: i64,
+        now: Micros,
+        open_windows: &mut OpenWindows,
+    ) -> (SmallVec<[PendingCharge; 1]>, Option<StoreError>) {
+        let Some(first) = self.charges.first() else { return (SmallVec::new(), None) };
+        let period = PlanCodec(&first.plan).counter().map_or(1, |(_, window)| window.period);
+        let before = new.checked_sub(self.hits.into()).and_then(counter_number);
+        let (Some(number), Some(after)) = (before, counter_number(new)) else {
+            open_windows.remove(self.hash);
+            let left = settle(first, self.hits);
+            fail_all(self.charges, StoreError::Corrupt);
+            return (smallvec![left], Some(StoreError::Corrupt));
+        };
+        let ahead = windows_ahead(number, period, now);
+        if let Some(ahead @ 0..) = ahead
+            && let Some(mut state) = PlanCodec(&first.plan).read_counter(number, now)
+        {
+            let mut left = SmallVec::new();
+            if ahead > 1 || is_overfull(after) {
+                open_windows.remove(self.hash);
+                left.push(settle(first, 0));
+            }
+            for charge in self.charges {
+                charge.decide(&mut state, None, now);
+            }
+            return (left, None);
+        }
+        open_windows.remove(self.hash);
+        let repair = settle(first, 0);
+        let mut left = self.charges;
+        let at = Instant::now();
+        left.retain(|charge| charge.reply.is_awaited(at));
+        if left.is_empty() && ahead.is_none() {
+            left.push(repair);
+        }
+        (left, None)
+    }
+}
+
+/// Returns the hits of a charge that `INCRBY` can make, 0 for a look.
+pub(super) fn increment_hits(charge: &PendingCharge) -> Option<u32> {
+    let hits = charge.op.takes()?;
+    let plain = charge.group.is_none() && !charge.alone && !charge.asking;
+    let counts_all =
+        PlanCodec(&charge.plan).counter().is_some_and(|(limit, _)| limit.charge_denied);
+    u32::try_from(hits).ok().filter(|&hits| plain && counts_all && hits <= MAX_HITS)
+}
+
+/// Returns the charge that repairs the key of another one.
+fn settle(charge: &PendingCharge, hits: u32) -> PendingCharge {
+    PendingCharge {
+        op: ChargeOp::Settle(hits),
+        reply: Reply::new(1, StoreError::TimedOut, None),
+        index: 0,
+        ..charge.clone()
     }
 }
 
