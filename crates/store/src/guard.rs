@@ -24,23 +24,23 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A wrapper that answers by policy when the inner store fails.
 ///
-/// For each charge that the inner store failed to answer, the policy of the batch decides, or that of
-/// the guard if the batch has none:
+/// For each charge that the inner store failed to answer, the policy of the batch decides, or that of the guard if the
+/// batch has none:
 ///
 /// - `error` returns the error.
 /// - `allow` allows.
-/// - `deny` denies, with a wait of one second. It allows what limits never deny (refunds, for instance), and
-///   plans whose limits are all in shadow mode.
-/// - `local` limits in memory by this replica's [share](weir_limit::Plan::replica_share), starting empty. Hits beyond the
-///   share are denied, even if the whole limit has room. The failed charges of a batch that is charged
-///   together are charged together with each other. What is settled without a
-///   reservation in memory was reserved in the store, and stays charged there.
+/// - `deny` denies, with a wait of one second. It allows what limits never deny (refunds, for instance), and plans
+///   whose limits are all in shadow mode.
+/// - `local` limits in memory by this replica's [share](weir_limit::Plan::replica_share), starting empty. Hits beyond
+///   the share are denied, even if the whole limit has room. The failed charges of a batch that is charged together are
+///   charged together with each other. What is settled without a reservation in memory was reserved in the store, and
+///   stays charged there.
 ///
 /// The [source](weir_limit::Source::Degraded) of such decisions shows that a policy made them.
 ///
-/// **Local counts** start with the first failure. They are dropped when the store answers and has not
-/// failed for ten seconds: part of a store may fail while the rest answers, and an unstable store does
-/// not reset everybody's counts each time.
+/// **Local counts** start with the first failure. They are dropped when the store answers and has not failed for ten
+/// seconds: part of a store may fail while the rest answers, and an unstable store does not reset everybody's counts
+/// each time.
 ///
 /// **Time.** The guard has no timer of its own: every store ends within the batch's budget.
 ///
@@ -102,8 +102,8 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     fn answered(&self) {
         if self.outage.end_if_over(self.clock.monotonic()) {
             let local = self.local.swap(None);
-            // Freeing a full store takes long, and no request should wait for it. If no thread can
-            // start, it is freed here.
+            // Freeing a full store takes long, and no request should wait for it. If no thread can start, it is freed
+            // here.
             let _ = std::thread::Builder::new().name("free".into()).spawn(move || drop(local));
         }
     }
@@ -164,8 +164,8 @@ pub struct FailureCounts {
 struct Outage {
     /// When a charge last failed; 0 if there is no outage.
     last: AtomicU64,
-    /// When a charge last failed because of the store and not of its caller's deadline; 0 if there is
-    /// no outage whose end is to be logged.
+    /// When a charge last failed because of the store and not of its caller's deadline; 0 if there is no outage whose
+    /// end is to be logged.
     last_by_store: AtomicU64,
     /// When the first charge failed because of the store.
     began: AtomicU64,
@@ -193,13 +193,8 @@ impl FailureCounts {
 
 impl Default for Outage {
     fn default() -> Self {
-        Outage {
-            last: AtomicU64::new(0),
-            last_by_store: AtomicU64::new(0),
-            began: AtomicU64::new(0),
-            warnings: Throttle::new(LOG_INTERVAL),
-            failed: AtomicU64::new(0),
-        }
+        let (last, last_by_store, began, failed) = Default::default();
+        Outage { last, last_by_store, began, warnings: Throttle::new(LOG_INTERVAL), failed }
     }
 }
 

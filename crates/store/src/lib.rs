@@ -124,26 +124,24 @@ pub struct Charge<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub charges: &'a [Charge<'a>],
-    /// Charge all or none: none if the batch is denied. All batches of a domain are charged so, or none: in Redis
-    /// its keys depend on it.
+    /// Charge all or none: none if the batch is denied. All batches of a domain are charged so, or none: in Redis its
+    /// keys depend on it.
     pub together: bool,
-    /// For a batch charged together: another quota of the request passes, so that the quotas do not
-    /// all deny.
+    /// For a batch charged together: another quota of the request passes, so that the quotas do not all deny.
     pub quota_passes: bool,
     /// The time within which the store has to answer.
     pub budget: Duration,
     /// The part of the request's budget that has passed before.
     pub waited: Duration,
-    /// The policy if the store fails. `None` means the policy of the guard, or the error if there is
-    /// no guard.
+    /// The policy if the store fails. `None` means the policy of the guard, or the error if there is no guard.
     pub on_failure: Option<OnStoreFailure>,
     /// The parent of the store's spans, if the request is recorded.
     pub span: Option<&'a Span>,
 }
 
 impl<'a> Charge<'a> {
-    /// Returns the role in which a failure of this charge denies a batch that is charged together;
-    /// none if the request may pass nevertheless.
+    /// Returns the role in which a failure of this charge denies a batch that is charged together; none if the request
+    /// may pass nevertheless.
     pub(crate) fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
         match on_failure.unwrap_or(OnStoreFailure::Error) {
             // The whole request fails.
@@ -166,9 +164,8 @@ impl<'a> Charge<'a> {
         Some(Charge { op: Op::Reservation(ReservationOp::Cancel(hits)), ..*self })
     }
 
-    /// Returns the hits to release if the caller goes away: a concurrency limit took them, or may
-    /// have. If that is not known, only a hold id makes releasing safe: without a hold of that id
-    /// nothing is released.
+    /// Returns the hits to release if the caller goes away: a concurrency limit took them, or may have. If that is not
+    /// known, only a hold id makes releasing safe: without a hold of that id nothing is released.
     pub fn held(&self, answer: &Answer) -> Option<u64> {
         let at = self.plan.concurrency()?;
         let hits = match (self.op, answer) {
@@ -243,8 +240,8 @@ impl<'a> Batch<'a> {
         Batch { budget, waited: self.waited.saturating_add(wait), ..self }
     }
 
-    /// Adds the answers to two parts of the batch to `answers`, in its order: to the charges of which `is_first` is true,
-    /// and to the others.
+    /// Adds the answers to two parts of the batch to `answers`, in its order: to the charges of which `is_first` is
+    /// true, and to the others.
     pub(crate) fn merge(
         &self,
         is_first: impl Fn(&Charge<'a>) -> bool,
@@ -259,9 +256,9 @@ impl<'a> Batch<'a> {
         }));
     }
 
-    /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an
-    /// enforced charge is denied, or there are quotas and all of them are denied. A charge that is
-    /// known not to have been made counts as its policy decides; other failures do not count.
+    /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an enforced charge is
+    /// denied, or there are quotas and all of them are denied. A charge that is known not to have been made counts as
+    /// its policy decides; other failures do not count.
     pub fn is_denied(&self, answers: &[Answer]) -> bool {
         let mut denials = Denials::default();
         for (charge, answer) in self.charges.iter().zip(answers) {
@@ -278,33 +275,30 @@ impl<'a> Batch<'a> {
 
 /// Keeps the state of keys and charges it, and keeps what the ids of a key have reserved.
 ///
-/// **Reservations.** A charge with [`Op::Reservation`] also concerns a record: the [reservation](weir_limit::Reservation) of its
-/// key, the shape of its plan and its id, which is [`Charge::hold`]. The store makes
-/// [`Plan::charge_reservation`] of state and record, and keeps both or, where it fails, neither. Other
-/// operations do not touch records, and neither does deleting a state. The store bounds the number of
-/// records; it may drop one that can no longer be settled at any time, and another where it has no room
-/// left: its hits stay charged.
+/// **Reservations.** A charge with [`Op::Reservation`] also concerns a record: the
+/// [reservation](weir_limit::Reservation) of its key, the shape of its plan and its id, which is [`Charge::hold`]. The
+/// store makes [`Plan::charge_reservation`] of state and record, and keeps both or, where it fails, neither. Other
+/// operations do not touch records, and neither does deleting a state. The store bounds the number of records; it may
+/// drop one that can no longer be settled at any time, and another where it has no room left: its hits stay charged.
 ///
-/// **Batches charged together.** If the batch is denied, neither states nor records are changed, except
-/// by charges that are made nevertheless: those that are [unconditional](Op::is_unconditional), and a
-/// [`SettleOrReserve`](ReservationOp::SettleOrReserve) that has
-/// [settled](ReservationResult::Settled).
+/// **Batches charged together.** If the batch is denied, neither states nor records are changed, except by charges that
+/// are made nevertheless: those that are [unconditional](Op::is_unconditional), and a
+/// [`SettleOrReserve`](ReservationOp::SettleOrReserve) that has [settled](ReservationResult::Settled).
 pub trait Store: Send + Sync + 'static {
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
     ///
-    /// Ends within the batch's budget. If it is dropped before, the store releases the holds that
-    /// have an id, and cancels reservations, once their outcome is known; whatever else was sent stays
-    /// charged.
+    /// Ends within the batch's budget. If it is dropped before, the store releases the holds that have an id, and
+    /// cancels reservations, once their outcome is known; whatever else was sent stays charged.
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
 
-    /// Charges a batch like [`charge`](Self::charge), but without waiting. Returns whether it did;
-    /// if not, nothing was charged and nothing was added to `answers`.
+    /// Charges a batch like [`charge`](Self::charge), but without waiting. Returns whether it did; if not, nothing was
+    /// charged and nothing was added to `answers`.
     fn try_charge(&self, _batch: Batch<'_>, _answers: &mut Answers) -> bool {
         false
     }
 
-    /// Returns whether [`try_charge`](Self::try_charge) charges nearly every batch. A hint that saves
-    /// callers a useless attempt: only cost depends on it.
+    /// Returns whether [`try_charge`](Self::try_charge) charges nearly every batch. A hint that saves callers a useless
+    /// attempt: only cost depends on it.
     fn is_immediate(&self) -> bool {
         false
     }

@@ -29,13 +29,13 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 ///
 /// # Denials
 ///
-/// A denial holds for the same number of hits of the same key until its wait is over, counted from
-/// when the charge was sent. During that time, and for at most `deny_locally_for`, it is repeated: the
-/// same answer, less the time that has passed since it came, with the source
-/// [`DeniedLocally`](weir_limit::Source::DeniedLocally). Other numbers of hits and looks go to the inner store.
+/// A denial holds for the same number of hits of the same key until its wait is over, counted from when the charge was
+/// sent. During that time, and for at most `deny_locally_for`, it is repeated: the same answer, less the time that has
+/// passed since it came, with the source [`DeniedLocally`](weir_limit::Source::DeniedLocally). Other numbers of hits
+/// and looks go to the inner store.
 ///
-/// **Exact.** Verdict and limit are those that the inner store would answer now. So are wait and reset, or longer by
-/// up to the round trip of the denial: with too short a wait, clients would come back too early.
+/// **Exact.** Verdict and limit are those that the inner store would answer now. So are wait and reset, or longer by up
+/// to the round trip of the denial: with too short a wait, clients would come back too early.
 ///
 /// - More hits may wait longer, and because of another limit, so they go to the inner store. A lone fixed window ends
 ///   for all hits at the same time, so there the same number or more are denied.
@@ -43,19 +43,18 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 ///   concurrent request, also lengthen the wait; they are noticed within `deny_locally_for`.
 /// - The number of hits used before is that of the first denial.
 ///
-/// **Which.** Denials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials).
-/// If a plan charges denied hits (a lone fixed window), its counter misses those of repeated denials,
-/// which shows only when hits are refunded or the numbers of the limit change.
+/// **Which.** Denials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials). If a plan charges
+/// denied hits (a lone fixed window), its counter misses those of repeated denials, which shows only when hits are
+/// refunded or the numbers of the limit change.
 ///
-/// **Until.** A plan with other numbers goes to the inner store at once, and so does a key after hits
-/// were refunded or leased, or its state reset, through this replica. Hits refunded or states reset through
-/// another replica, or by a caller that went away before the store answered, are noticed within
-/// `deny_locally_for`.
+/// **Until.** A plan with other numbers goes to the inner store at once, and so does a key after hits were refunded or
+/// leased, or its state reset, through this replica. Hits refunded or states reset through another replica, or by a
+/// caller that went away before the store answered, are noticed within `deny_locally_for`.
 ///
 /// **Batches** that are charged together, or that refund something, are never denied here.
 ///
-/// **Bounded.** At most `max_denials` are kept, in tables allocated at the start, about 100 bytes
-/// each. If there is no room for another, the one that ends soonest is dropped.
+/// **Bounded.** At most `max_denials` are kept, in tables allocated at the start, about 100 bytes each. If there is no
+/// room for another, the one that ends soonest is dropped.
 ///
 /// # Leases
 ///
@@ -64,8 +63,8 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 /// processes together admit no more than the limits allow.
 ///
 /// **Which.** Keys of plans that [can be leased](weir_limit::Plan::can_lease) of which this process has admitted 32
-/// requests within the length of a lease. An eighth of what is left is asked for at most, and no more than the hits
-/// of that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When a sixteenth of
+/// requests within the length of a lease. An eighth of what is left is asked for at most, and no more than the hits of
+/// that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When a sixteenth of
 /// it is left, or it may be used up or end before more can come, and the key is still hot, the next hits are asked for,
 /// and no request waits for them.
 ///
@@ -76,10 +75,10 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 /// another one of its key. So those that the lease cannot serve wait until it has an answer or is lost: for half of
 /// their budget, and no longer than a lease lasts. Charges of other keys do not wait.
 ///
-/// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at
-/// once where a request asks for more hits than are left, refunds or does anything else than take and look, where
-/// the plan changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key
-/// that is reset, nothing is returned.
+/// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at once where
+/// a request asks for more hits than are left, refunds or does anything else than take and look, where the plan
+/// changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key that is
+/// reset, nothing is returned.
 ///
 /// **Time** is read for each hit, from a clock that goes on while the machine is suspended.
 ///
@@ -109,8 +108,8 @@ pub struct LocalOptions {
     pub leases_for: Duration,
 }
 
-/// The most requests that a streak counts. Above half of it a request is tried here first, and prepared twice
-/// if it cannot be answered.
+/// The most requests that a streak counts. Above half of it a request is tried here first, and prepared twice if it
+/// cannot be answered.
 const STREAK: u32 = 64;
 
 impl<S: Store> Local<S> {
@@ -187,8 +186,8 @@ impl<S: Store> Local<S> {
         }
     }
 
-    /// Charges a batch of which some keys are to be waited for: those behind the wait, for up to half of the budget, and
-    /// the others at once.
+    /// Charges a batch of which some keys are to be waited for: those behind the wait, for up to half of the budget,
+    /// and the others at once.
     async fn charge_waiting(
         &self,
         batch: Batch<'_>,

@@ -12,9 +12,9 @@
 //! | 4 | checksum of all above |
 //! | up to 256 KiB in all | payload |
 //!
-//! Numbers are little-endian. The checksums (CRC-32) start from the [`Seal`] of the file, so that a
-//! frame of another file is no frame here. The header has a checksum of its own: a reader that looks
-//! for the next frame among damaged bytes reads no payload for what only looks like a header.
+//! Numbers are little-endian. The checksums (CRC-32) start from the [`Seal`] of the file, so that a frame of another
+//! file is no frame here. The header has a checksum of its own: a reader that looks for the next frame among damaged
+//! bytes reads no payload for what only looks like a header.
 
 mod read;
 #[cfg(test)]

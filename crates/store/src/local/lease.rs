@@ -58,9 +58,9 @@ struct Part {
 
 /// The state that the store would have if it had charged the hits that were served, and no others since.
 #[derive(Debug)]
-struct StateCopy {
-    state: State,
-    at: StoreTime,
+pub(super) struct StateCopy {
+    pub state: State,
+    pub at: StoreTime,
 }
 
 /// The time of the store when it answered a charge.
@@ -85,16 +85,6 @@ impl StoreTime {
     }
 }
 
-/// What the store granted.
-#[derive(Debug)]
-pub(super) struct Granted {
-    /// The state before the grant.
-    pub state: State,
-    /// Undoes the grant.
-    pub undo: Undo,
-    pub at: StoreTime,
-}
-
 impl Lease {
     /// Starts without hits.
     pub fn new(key: Arc<LeasedKey>, plan: Arc<Plan>, recent: Recent) -> Lease {
@@ -109,9 +99,16 @@ impl Lease {
         (left, parts().map(|part| part.ends - now).max().unwrap_or(0))
     }
 
-    /// Adds what was granted, for at most `length`. If it came too late, returns the undo that returns it.
-    pub fn add(&mut self, granted: Granted, now: Micros, length: Micros) -> Option<Undo> {
-        let Granted { mut state, undo, at } = granted;
+    /// Adds what was granted, for at most `length`: `before` is the state before, and `undo` undoes the grant. Returns
+    /// that if it came too late.
+    pub fn add(
+        &mut self,
+        before: StateCopy,
+        undo: Undo,
+        now: Micros,
+        length: Micros,
+    ) -> Option<Undo> {
+        let StateCopy { mut state, at } = before;
         // What is left of older grants was charged, but to nobody.
         for part in &self.parts {
             self.plan.charge_hashed(&mut state, at.now, Op::Undo(part.undo), 0);
@@ -153,8 +150,8 @@ impl Lease {
     }
 
     /// Returns the hits to ask for: if a sixteenth is left, or what is left may be used up or end before more can come;
-    /// if the key is hot, and nothing is in flight. With what is left, they are those that were admitted within `length`,
-    /// a little less: what is granted beyond that would end unused.
+    /// if the key is hot, and nothing is in flight. With what is left, they are those that were admitted within
+    /// `length`, a little less: what is granted beyond that would end unused.
     pub fn ask(&self, now: Micros, length: Micros) -> Option<u32> {
         if !self.flights.is_empty() {
             return None;

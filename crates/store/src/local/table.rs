@@ -228,8 +228,8 @@ impl LocalTable {
             _ if charge.op.returns_hits() => Lesson::Refunded,
             Ok(decision) if !decision.allowed && charge.op.asks().is_some_and(|hits| hits > 0) => {
                 let holds = charge.plan.denial_lasts(decision).min(self.deny_for);
-                // In a batch that is charged as a whole, it may be due to hits of the same batch that were not
-                // charged or were refunded.
+                // In a batch that is charged as a whole, it may be due to hits of the same batch that were not charged
+                // or were refunded.
                 if sent.whole || decision.source != Source::Store || holds == 0 {
                     return None;
                 }

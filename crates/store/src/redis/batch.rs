@@ -1,8 +1,8 @@
 //! Batches: the pending charges of many requests as few commands, and replies as answers.
 //!
-//! Charges of one key that wait for the same round trip become one entry of a call and still get the
-//! answers that they would have got one by one: the script returns the state before the call, and each
-//! charge is decided again from there, by the same arithmetic.
+//! Charges of one key that wait for the same round trip become one entry of a call and still get the answers that they
+//! would have got one by one: the script returns the state before the call, and each charge is decided again from
+//! there, by the same arithmetic.
 
 mod builder;
 mod encode;
@@ -82,8 +82,8 @@ pub(super) fn reset_key(key: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChargeOp {
     Op(Op),
-    /// Repairs the state after plain `INCRBY`s: writes its window and expiry, and subtracts these hits
-    /// from a number that is not a state.
+    /// Repairs the state after plain `INCRBY`s: writes its window and expiry, and subtracts these hits from a number
+    /// that is not a state.
     Settle(u32),
 }
 
@@ -117,10 +117,7 @@ impl ChargeOp {
 
     /// Returns whether charges of a key may be made as one.
     pub fn merges(&self) -> bool {
-        match self {
-            ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_) => true,
-            ChargeOp::Op(Op::Undo(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_)) => false,
-        }
+        matches!(self, ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_))
     }
 
     /// Returns what to undo, if anything.
@@ -257,7 +254,7 @@ impl PendingCharge {
         PendingCharge {
             op: ChargeOp::Op(Op::Reservation(ReservationOp::Cancel(hits))),
             group: None,
-            reply: Reply::new(1, StoreError::TimedOut, None),
+            reply: Reply::unawaited(1),
             index: 0,
             ..self.clone()
         }

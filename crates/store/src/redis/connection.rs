@@ -1,10 +1,9 @@
 //! A connection to one server, and what is sent over it.
 //!
-//! One round trip at a time: charges that arrive during it share the next one. So the cost of a decision
-//! falls as load rises, and no queue grows towards a server that does not answer: a round trip that
-//! takes longer than `slow_after` marks the connection as slow, and charges fail at once until the server
-//! has answered a probe within `slow_after`. Each request waits for up to its own budget, whatever the
-//! threshold. Nothing is sent twice that may still count.
+//! One round trip at a time: charges that arrive during it share the next one. So the cost of a decision falls as load
+//! rises, and no queue grows towards a server that does not answer: a round trip that takes longer than `slow_after`
+//! marks the connection as slow, and charges fail at once until the server has answered a probe within `slow_after`.
+//! Each request waits for up to its own budget, whatever the threshold. Nothing is sent twice that may still count.
 //!
 //! Callers use the [handle](Connection), which knows what is to be sent, and whether the connection is up. A task, the
 //! [driver], owns the socket.
@@ -31,8 +30,8 @@ use super::context::RedisContext;
 use super::options::Endpoint;
 use crate::StoreError;
 
-/// Starts a connection on the current runtime; it ends when it is closed. A connection to a node of a
-/// cluster reports to `events`.
+/// Starts a connection on the current runtime; it ends when it is closed. A connection to a node of a cluster reports
+/// to `events`.
 pub(super) fn start(
     target: Target,
     shared: Arc<RedisContext>,
@@ -73,19 +72,10 @@ const SLOW: u8 = 4;
 
 impl Connection {
     fn new(target: Target, shared: Arc<RedisContext>) -> Connection {
-        Connection {
-            target,
-            shared,
-            pending: Mutex::default(),
-            wake: Notify::new(),
-            // Charges that come while it connects for the first time wait for that.
-            down: AtomicU8::new(UP),
-            endpoint: Mutex::default(),
-            next: Mutex::default(),
-            closed: AtomicBool::new(false),
-            answered: AtomicBool::new(false),
-            tried: AtomicBool::new(false),
-        }
+        let (pending, wake, endpoint, next, closed, answered, tried) = Default::default();
+        // Charges that come while it connects for the first time wait for that.
+        let down = AtomicU8::new(UP);
+        Connection { target, shared, pending, wake, down, endpoint, next, closed, answered, tried }
     }
 
     /// Returns the server of the connection.
@@ -163,8 +153,8 @@ impl Connection {
         self.next.lock().take()
     }
 
-    /// Sends charges with the next round trip, all with the same one; fails them at once where the
-    /// connection is down or slow.
+    /// Sends charges with the next round trip, all with the same one; fails them at once where the connection is down
+    /// or slow.
     pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
         if let Some(error) = self.down() {
             return fail_all(charges, error);

@@ -152,12 +152,8 @@ impl PasswordFile {
         &self.path
     }
 
-    /// Reads the user name, if there is one, and the password, on a thread of its own: not one that serves, and none that a runtime waits for when it
-    /// ends. Line breaks at the end are ignored.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read.
+    /// Reads the user name, if there is one, and the password, on a thread of its own: not one that serves, and none
+    /// that a runtime waits for when it ends. Line breaks at the end are ignored.
     pub(super) async fn read(&self) -> io::Result<(Option<String>, String)> {
         let reading = self.reading.clone().lock_owned().await;
         let path = self.path.clone();

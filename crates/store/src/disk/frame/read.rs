@@ -24,13 +24,13 @@ pub struct Frame<'a> {
 pub struct Damage {
     /// Frames that are missing before others, as far as that can be counted.
     pub frames: u64,
-    /// Whether the bytes after the last valid frame are the start of one, as where a process was killed
-    /// while it wrote. Other bytes are a damaged frame.
+    /// Whether the bytes after the last valid frame are the start of one, as where a process was killed while it wrote.
+    /// Other bytes are a damaged frame.
     pub torn: bool,
 }
 
-/// Reads frames in order. Bytes that are no valid frame are skipped and counted. Keeps at most two
-/// frames in memory, and takes time in proportion to the file.
+/// Reads frames in order. Bytes that are no valid frame are skipped and counted. Keeps at most two frames in memory,
+/// and takes time in proportion to the file.
 #[derive(Debug)]
 pub struct FrameReader<R> {
     source: R,
@@ -52,17 +52,8 @@ pub struct FrameReader<R> {
 impl<R: Read> FrameReader<R> {
     /// Reads frames of a file with this seal from its start.
     pub fn new(source: R, seal: Seal) -> FrameReader<R> {
-        FrameReader {
-            source,
-            seal,
-            buffer: Vec::new(),
-            at: 0,
-            ended: false,
-            expected: 0,
-            skipped: false,
-            is_cut: false,
-            damage: Damage::default(),
-        }
+        let (buffer, at, ended, expected, skipped, is_cut, damage) = Default::default();
+        FrameReader { source, seal, buffer, at, ended, expected, skipped, is_cut, damage }
     }
 
     /// What was damaged so far. `torn` is known once there are no more frames.
@@ -118,8 +109,7 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// Returns the header of the frame at `at`, if header and payload are valid and the frame is not
-    /// one of before.
+    /// Returns the header of the frame at `at`, if header and payload are valid and the frame is not one of before.
     fn valid_frame(&self) -> Option<Header> {
         let bytes = &self.buffer[self.at..];
         let header = Header::read(self.seal, bytes)?;

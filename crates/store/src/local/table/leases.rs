@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{LocalTable, Shard};
 use crate::Charge;
 use crate::local::hot_keys::Recent;
-use crate::local::lease::{DueCharge, DueCharges, Granted, Lease, LeaseOp, LeasedKey, StoreTime};
+use crate::local::lease::{DueCharge, DueCharges, Lease, LeaseOp, LeasedKey, StateCopy, StoreTime};
 use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Micros, State, Undo};
 
@@ -88,7 +88,7 @@ impl LocalTable {
                 Vec::new()
             }
             [undo] if is_wanted => {
-                let late = lease.add(Granted { state, undo: *undo, at }, now, self.length);
+                let late = lease.add(StateCopy { state, at }, *undo, now, self.length);
                 is_used = late.is_none();
                 late.into_iter().collect()
             }

@@ -1,29 +1,28 @@
 //! Plain `INCRBY`s: hits of counters that a connection has recently seen in an open window need no script.
 //!
-//! The script that takes hits of a single fixed window adds them, and checks whether the number is of the
-//! current window. Where it is, all that the script did was `INCRBY`. So hits of a key that was seen in a
-//! window that is still open are added by a plain `INCRBY`, many keys in one round trip, followed by one
-//! `TIME`. The number that comes back names its window, and decides what happens:
+//! The script that takes hits of a single fixed window adds them, and checks whether the number is of the current
+//! window. Where it is, all that the script did was `INCRBY`. So hits of a key that was seen in a window that is still
+//! open are added by a plain `INCRBY`, many keys in one round trip, followed by one `TIME`. The number that comes back
+//! names its window, and decides what happens:
 //!
-//! - **The window of that time, or the next one** (as after a clock stepped back): the script would have
-//!   left the same number. The hits are counted, and decided by the number and the time. Where the script
-//!   would also have moved the count into the current window, or cut one that is full, the script is
-//!   called to do so without charging anything ([*settle*](ChargeOp::Settle)).
-//! - **A window that is over**: its number no longer affects any decision. The script charges the hits
-//!   again, so they are in the current window once.
-//! - **No window**: the key did not exist, and such a number affects no decision. The script charges the hits
-//!   again, and writes a number with its window and its expiry.
+//! - **The window of that time, or the next one** (as after a clock stepped back): the script would have left the same
+//!   number. The hits are counted, and decided by the number and the time. Where the script would also have moved the
+//!   count into the current window, or cut one that is full, the script is called to do so without charging anything
+//!   ([*settle*](ChargeOp::Settle)).
+//! - **A window that is over**: its number no longer affects any decision. The script charges the hits again, so they
+//!   are in the current window once.
+//! - **No window**: the key did not exist, and such a number affects no decision. The script charges the hits again,
+//!   and writes a number with its window and its expiry.
 //! - **Not a state**: the hits are subtracted again, and the charge fails.
 //!
-//! So no open window contains hits twice, unless the clock steps back into the old window just between
-//! the two commands: then it has too many hits, never too few. In the last moments of a window another
-//! replica may see hits that will be counted in the next one. None of this depends on what is recorded
-//! here being right: it only decides whether to try. It is dropped with the connection, so that scripts
-//! come first after a failover.
+//! So no open window contains hits twice, unless the clock steps back into the old window just between the two
+//! commands: then it has too many hits, never too few. In the last moments of a window another replica may see hits
+//! that will be counted in the next one. None of this depends on what is recorded here being right: it only decides
+//! whether to try. It is dropped with the connection, so that scripts come first after a failover.
 //!
-//! A key that `INCRBY` created has no expiry until the script sets one, in a follow-up round trip. Where
-//! no request waits for that charge any more, or the connection was lost in between, the key is settled:
-//! a number of no window is deleted.
+//! A key that `INCRBY` created has no expiry until the script sets one, in a follow-up round trip. Where no request
+//! waits for that charge any more, or the connection was lost in between, the key is settled: a number of no window is
+//! deleted.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
@@ -37,8 +36,8 @@ use crate::redis::codec::{PlanCodec, counter_number, is_overfull, windows_ahead}
 use crate::redis::reply::Reply;
 use weir_limit::Micros;
 
-/// The most hits of one `INCRBY`; more go by the script. A counter has room for 65,536 times as many
-/// above its maximum, so it would take as many round trips at once to reach the next window.
+/// The most hits of one `INCRBY`; more go by the script. A counter has room for 65,536 times as many above its maximum,
+/// so it would take as many round trips at once to reach the next window.
 const MAX_HITS: u32 = 1 << 16;
 
 /// The most counters that are recorded: as many as a table of 1 MiB has room for.
@@ -180,8 +179,8 @@ impl Increment {
         self.charges.first().map(|charge| settle(charge, 0))
     }
 
-    /// Answers what was counted: `new` is the reply to `INCRBY`, and `now` the time after it. Returns
-    /// the charges left to the script, and the error of the key.
+    /// Answers what was counted: `new` is the reply to `INCRBY`, and `now` the time after it. Returns the charges left
+    /// to the script, and the error of the key.
     pub fn answer(
         self,
         new: i64,
@@ -236,7 +235,7 @@ pub(super) fn increment_hits(charge: &PendingCharge) -> Option<u32> {
 fn settle(charge: &PendingCharge, hits: u32) -> PendingCharge {
     PendingCharge {
         op: ChargeOp::Settle(hits),
-        reply: Reply::new(1, StoreError::TimedOut, None),
+        reply: Reply::unawaited(1),
         index: 0,
         ..charge.clone()
     }

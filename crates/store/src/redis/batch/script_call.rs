@@ -82,17 +82,8 @@ impl KeyCharges {
 
 impl ScriptCall {
     pub(super) fn new(kind: ScriptKind, asking: bool, group: Option<Group>) -> ScriptCall {
-        ScriptCall {
-            kind,
-            asking,
-            script_missing: false,
-            args: Vec::new(),
-            entries: Vec::new(),
-            rules: Vec::new(),
-            body: Vec::new(),
-            row: None,
-            group,
-        }
+        let (script_missing, args, entries, rules, body, row) = Default::default();
+        ScriptCall { kind, asking, script_missing, args, entries, rules, body, row, group }
     }
 
     pub(super) fn push(&mut self, charge: PendingCharge, hash: u64) {
@@ -315,8 +306,7 @@ pub(in super::super) struct Answered<'r> {
     pub failures: SmallVec<[(StoreError, Box<[u8]>); 1]>,
     /// Redis's message for the first failure that has no code of its own.
     pub message: &'r [u8],
-    /// Charges that return what was reserved for requests that were dropped meanwhile, and what was leased
-    /// too late.
+    /// Charges that return what was reserved for requests that were dropped meanwhile, and what was leased too late.
     pub orphans: Vec<PendingCharge>,
 }
 

@@ -1,5 +1,5 @@
-//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number, as the packed formats
-//! of [`codec`](super) have it.
+//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number, as the packed formats of
+//! [`codec`](super) have it.
 
 use super::{LuaModule, PlanCodec, numbers};
 use crate::StoreError;
@@ -16,8 +16,8 @@ pub(in super::super) const MODULE_BITS: u16 = 1 << MODULE.number | 1 << super::F
 /// How many windows counters distinguish.
 pub(super) const WINDOWS: u64 = (1 << 20) - 2;
 
-/// The bits of the count. One more than a count needs: a full count may exceed the maximum until a
-/// script reads it, and does not reach the next window.
+/// The bits of the count. One more than a count needs: a full count may exceed the maximum until a script reads it, and
+/// does not reach the next window.
 const COUNT_BITS: u32 = 33;
 pub(super) const COUNTS: u64 = 1 << COUNT_BITS;
 

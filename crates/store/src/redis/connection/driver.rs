@@ -20,9 +20,9 @@
 //! | Backoff    | fail                                                                 | after a wait that doubles |
 //! | Closed     | fail                                                                 | never |
 //!
-//! A connection without a reply for [`STALL_TIMEOUT`] after `slow_after` counts as lost. One that is lost
-//! within that time of connecting goes to Backoff, so that a server that keeps disconnecting is not asked
-//! continuously. Closing a connection leads to Closed from every state; a wait in Backoff ends first.
+//! A connection without a reply for [`STALL_TIMEOUT`] after `slow_after` counts as lost. One that is lost within that
+//! time of connecting goes to Backoff, so that a server that keeps disconnecting is not asked continuously. Closing a
+//! connection leads to Closed from every state; a wait in Backoff ends first.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -109,7 +109,10 @@ pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvent
             State::Connecting => driver.connect().await,
             State::Ready(session) => driver.serve(session).await,
             State::Probing(session, cause) => driver.probe(session, cause).await,
-            State::Backoff => driver.back_off().await,
+            State::Backoff => {
+                driver.backoff.wait().await;
+                State::Connecting
+            }
             State::Closed => break,
         };
     }
@@ -174,12 +177,6 @@ impl Driver {
         self.log.not_connected(&error.to_string());
         self.report(ClusterEvent::Disconnected);
         State::Backoff
-    }
-
-    /// The state Backoff.
-    async fn back_off(&mut self) -> State {
-        self.backoff.wait().await;
-        State::Connecting
     }
 
     /// The state Ready.

@@ -171,15 +171,11 @@ const WRITE: &str = "return redis.call('SET', KEYS[1], '1', 'PX', 10000)";
 /// Reads the second key on the server of the first.
 const READ: &str = "return redis.call('GET', KEYS[2])";
 
-/// Checks that keys with the same text in braces are on one server behind a proxy: Envoy's redis_proxy, or twemproxy, which
-/// route each command by its first key. Returns the permissions that the user lacks.
+/// Checks that keys with the same text in braces are on one server behind a proxy: Envoy's redis_proxy, or twemproxy,
+/// which route each command by its first key. Returns the permissions that the user lacks.
 ///
-/// Both answer `PING` and `TIME` themselves, or close the connection at them and at `INFO` and `CLIENT`. So only what they
-/// pass on is sent: `AUTH`, `EVAL`, `EVALSHA` and `DEL`.
-///
-/// # Errors
-///
-/// They are not, no server answers, or the servers redirect.
+/// Both answer `PING` and `TIME` themselves, or close the connection at them and at `INFO` and `CLIENT`. So only what
+/// they pass on is sent: `AUTH`, `EVAL`, `EVALSHA` and `DEL`.
 pub(super) async fn examine_proxy(
     link: &mut Link,
     prefix: &str,

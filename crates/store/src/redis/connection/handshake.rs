@@ -12,12 +12,8 @@ use crate::redis::options::{Access, Endpoint, Login, Tls};
 use weir_common::client_tls::{ClientTls, ClientTlsError};
 use weir_common::secret::shown_path;
 
-/// Connects to a server and logs in. If the server refuses the password and its file has another one by now,
-/// logs in with that.
-///
-/// # Errors
-///
-/// The server cannot be reached, or refuses the credentials.
+/// Connects to a server and logs in. If the server refuses the password and its file has another one by now, logs in
+/// with that.
 pub(in super::super) async fn connect(
     access: &Access,
     endpoint: &Endpoint,
@@ -64,8 +60,8 @@ async fn log_in(
 /// The user name and the password.
 type Credentials = (Option<String>, Option<String>);
 
-/// Returns the credentials as they are now, without what is empty. Waits for its file for half as long as for a server, so
-/// that the error names the file.
+/// Returns the credentials as they are now, without what is empty. Waits for its file for half as long as for a server,
+/// so that the error names the file.
 async fn read_credentials(access: &Access) -> Result<Credentials, ConnectError> {
     let Login { username, password, password_file } = &access.login;
     let (of_file, password) = match password_file {
@@ -94,8 +90,8 @@ pub(super) fn needs_login(error: &RedisError) -> bool {
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
-/// Returns whether an error is the end of a connection: it is broken, or the server asks for a login, with which
-/// only a new one begins.
+/// Returns whether an error is the end of a connection: it is broken, or the server asks for a login, with which only a
+/// new one begins.
 pub(in super::super) fn ends_session(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || needs_login(error)
 }

@@ -57,38 +57,23 @@ impl Link {
     }
 
     /// Sends a command.
-    ///
-    /// # Errors
-    ///
-    /// The server replies with an error, or not at all.
     pub async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         command.query_async(&mut self.client).await
     }
 
     /// Sends commands. An error of the server is a reply.
-    ///
-    /// # Errors
-    ///
-    /// The server does not reply.
     pub async fn send_all(&mut self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         self.client.send_packed_commands(commands, 0, commands.len()).await
     }
 
-    /// Sends what `ask` sends.
-    ///
-    /// # Errors
-    ///
-    /// The server replies with an error, or not at all.
-    pub async fn ask<T, F: Future<Output = RedisResult<T>>>(
-        &self,
-        ask: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> RedisResult<T> {
-        ask(self.client.clone()).await
+    /// Returns the client, which does not keep the connection open.
+    pub fn client(&self) -> MultiplexedConnection {
+        self.client.clone()
     }
 }
 
-/// Parses the reply to `TIME`; none if it is not one of Redis. That of Envoy's redis_proxy has the whole time in
-/// its microseconds.
+/// Parses the reply to `TIME`; none if it is not one of Redis. That of Envoy's redis_proxy has the whole time in its
+/// microseconds.
 pub(in super::super) fn parse_time(reply: &Value) -> Option<Micros> {
     let (seconds, micros): (u64, u64) = from_redis_value_ref(reply).ok()?;
     (micros < SECOND).then(|| seconds.checked_mul(SECOND)?.checked_add(micros))?

@@ -28,10 +28,6 @@ pub(in super::super) enum Target {
 
 impl Target {
     /// Connects to the server and checks that it is usable; returns its address too.
-    ///
-    /// # Errors
-    ///
-    /// No server can be reached, or the server is unusable.
     pub async fn connect(&self, shared: &RedisContext) -> Result<(Link, Endpoint), ConnectError> {
         let (name, sentinels) = match self {
             Target::Server(endpoint) => return connect_to(endpoint.clone(), false, shared).await,
@@ -104,8 +100,8 @@ impl fmt::Display for Target {
 #[derive(Clone, Debug)]
 pub(in super::super) struct NamedMaster {
     pub endpoint: Endpoint,
-    /// The number of the failover that made it the master: the highest one holds. 0 where the sentinel does not
-    /// permit `SENTINEL MASTER`.
+    /// The number of the failover that made it the master: the highest one holds. 0 where the sentinel does not permit
+    /// `SENTINEL MASTER`.
     pub epoch: u64,
 }
 
@@ -124,10 +120,6 @@ impl Sentinel {
 
     /// Returns the master of that name; none if the sentinel does not know it. Connects first where there is no
     /// connection, or the last question failed.
-    ///
-    /// # Errors
-    ///
-    /// The sentinel cannot be reached, or its reply is invalid.
     pub async fn ask(
         &mut self,
         access: &Access,
