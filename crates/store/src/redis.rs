@@ -126,11 +126,6 @@ impl RedisStore {
         of_thread.get_or_init(|| ThreadConnections::start(self.shared.clone()))
     }
 
-    fn new_group(&self, quota_passes: bool) -> Group {
-        let id = NonZeroU32::new(self.next_group.fetch_add(1, Ordering::Relaxed));
-        Group { id: id.unwrap_or(NonZeroU32::MIN), quota_passes }
-    }
-
     /// Charges a batch, whatever its plans.
     async fn charge_here(&self, batch: Batch<'_>, answers: &mut Answers) {
         let connections = self.connections();
@@ -147,7 +142,9 @@ impl RedisStore {
             PendingCharge::new(key, charge, &reply, index)
         });
         if batch.together {
-            let group = self.new_group(batch.quota_passes);
+            let id = NonZeroU32::new(self.next_group.fetch_add(1, Ordering::Relaxed));
+            let id = id.unwrap_or(NonZeroU32::MIN);
+            let group = Group { id, quota_passes: batch.quota_passes };
             connections.push(zip(pending, batch.charges).map(|(pending, charge)| PendingCharge {
                 group: Some(group),
                 denial_where_failed: charge.denial_where_failed(batch.on_failure),

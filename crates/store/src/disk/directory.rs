@@ -37,12 +37,7 @@ pub struct Directory {
 
 impl Directory {
     /// Locks a directory, and creates what it lacks. With fewer `shard_bits` than the directory has, they are all that
-    /// is used from now on; with more, they are not used.
-    ///
-    /// # Errors
-    ///
-    /// The directory cannot be used, or another process uses it, or its format is unknown. No file with counters is
-    /// changed then.
+    /// is used from now on; with more, they are not used. If that fails, no file with counters is changed.
     pub fn open(path: &Path, shard_bits: u8) -> Result<Directory, OpenError> {
         let failed = |error| OpenError::Io(path.to_owned(), error);
         let opened = create(path).map_err(failed)?;
@@ -84,10 +79,6 @@ impl Directory {
 
     /// Turns to the directory that is at the path now, which may be another one, and creates what it lacks. Returns the
     /// greatest number of its files, which all are to be replaced.
-    ///
-    /// # Errors
-    ///
-    /// The directory cannot be used, or another process uses it, or its format is unknown.
     pub fn reopen(&mut self) -> Result<u64, OpenError> {
         let path = &self.path;
         let failed = |error| OpenError::Io(path.clone(), error);
@@ -110,11 +101,7 @@ impl Directory {
     }
 
     /// Checks that the path leads to this directory, and that nobody else has removed or replaced any of its files that
-    /// a start needs.
-    ///
-    /// # Errors
-    ///
-    /// That is not so. The error names the file.
+    /// a start needs; else the error names the file.
     pub fn verify(&self) -> io::Result<()> {
         Identity::of(&self.opened.metadata()?).check(&self.path, "the directory")?;
         self.check_lock()?;

@@ -74,11 +74,7 @@ impl Identity {
         Identity { length: Some(bytes), ..self }
     }
 
-    /// Checks that a path leads to the file or directory of this identity.
-    ///
-    /// # Errors
-    ///
-    /// The path leads to something else; the error starts with `name`.
+    /// Checks that a path leads to the file or directory of this identity; else the error starts with `name`.
     pub fn check(self, path: &Path, name: &str) -> io::Result<()> {
         let error = |what: &str| Err(io::Error::other(format!("{name} {what}")));
         let metadata = match fs::metadata(path) {

@@ -53,11 +53,7 @@ impl DamageCounts {
     }
 }
 
-/// Loads all into `memory`, which has no keys yet.
-///
-/// # Errors
-///
-/// A file cannot be read, which is no damage: it may be whole.
+/// Loads all into `memory`, which has no keys yet. Fails if a file cannot be read, which is no damage: it may be whole.
 pub fn load<C: Clock>(
     directory: &Directory,
     memory: &MemoryStore<C>,

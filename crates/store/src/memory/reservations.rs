@@ -78,7 +78,7 @@ impl Reservations {
         let shard = shard.lock();
         let live = shard.table.slots().filter(|slot| !slot.has_expired(now));
         let saved = live.map(|slot| SavedReservation {
-            print: *slot.print(),
+            print: slot.print,
             reservation: Some(reservation(slot, now)),
         });
         saved.collect()
@@ -170,7 +170,7 @@ fn reservation(slot: &Slot<Reserved>, now: Now) -> Reservation {
     let Reserved { hits, count, limits, taken: [low, high] } = slot.value;
     let wide = u64::from(low) | u64::from(high) << 32;
     let (taken, tag) = (wide & ((1 << TIME_BITS) - 1), (wide >> TIME_BITS) as u16);
-    let lapses = now.start + Micros::from(slot.expires()) * SECOND;
+    let lapses = now.start + Micros::from(slot.expires) * SECOND;
     Reservation { hits, count, limits, taken, lapses, tag }
 }
 
@@ -251,7 +251,7 @@ impl ReservationShard {
     fn has(&self, share: usize, print: &Print, now: Now) -> bool {
         let key = key_of(print);
         let others =
-            self.table.slots().filter(|slot| key_of(slot.print()) == key && !slot.has_expired(now));
+            self.table.slots().filter(|slot| key_of(&slot.print) == key && !slot.has_expired(now));
         others.take(share).count() == share
     }
 

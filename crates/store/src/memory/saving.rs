@@ -149,11 +149,11 @@ impl<C: Clock> MemoryStore<C> {
         slot: &Slot<V>,
         value: SavedValue<&'s State>,
     ) -> SavedSlot<SavedValue<&'s State>> {
-        let expires = match slot.expires() {
+        let expires = match slot.expires {
             u32::MAX => NEVER,
             seconds => self.start / SECOND + u64::from(seconds),
         };
-        SavedSlot { print: *slot.print(), fill: slot.fill(), expires, value }
+        SavedSlot { print: slot.print, fill: slot.fill(), expires, value }
     }
 
     /// Inserts a slot as it was saved, in place of what the key has. That is no change. A slot that has expired only

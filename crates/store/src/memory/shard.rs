@@ -219,14 +219,14 @@ impl Shard {
 
     /// Returns the fingerprints of all keys.
     pub(super) fn prints(&self) -> Vec<Print> {
-        let packed = self.packed.slots().map(|slot| *slot.print());
-        packed.chain(self.boxed.slots().map(|slot| *slot.print())).collect()
+        let packed = self.packed.slots().map(|slot| slot.print);
+        packed.chain(self.boxed.slots().map(|slot| slot.print)).collect()
     }
 
     /// Inserts a slot as it was saved, in place of what the key has. Until [`loaded`](Self::loaded) there may be twice
     /// as many keys: a log may have a new key before the removal of the one that was evicted for it.
     pub(super) fn load<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
-        self.forget(slot.print());
+        self.forget(&slot.print);
         self.make_room::<V>(self.cap.saturating_mul(2), slot.random(), now);
         V::table(self).insert(slot);
     }
@@ -270,7 +270,7 @@ impl Shard {
     fn insert<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
         // The removed key is listed before the new one: replayed, there are never too many.
         self.make_room::<V>(self.cap, slot.random(), now);
-        self.list_change(slot.print());
+        self.list_change(&slot.print);
         V::table(self).insert(slot);
     }
 

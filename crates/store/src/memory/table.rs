@@ -40,11 +40,11 @@ impl Now {
 /// A key's state, and what decides about its eviction.
 #[derive(Debug)]
 pub(super) struct Slot<V> {
-    print: Print,
+    pub(super) print: Print,
     /// How full the state is, with [`LISTED`] or not.
     mark: u8,
     /// The expiry in seconds since the store's `start`, rounded up: 4 bytes reach 136 years.
-    expires: u32,
+    pub(super) expires: u32,
     pub(super) value: V,
 }
 
@@ -64,21 +64,12 @@ impl<V> Slot<V> {
         Slot { print, mark: fill as u8, expires, value }
     }
 
-    pub(super) fn print(&self) -> &Print {
-        &self.print
-    }
-
     pub(super) fn fill(&self) -> Fill {
         match self.mark & !LISTED {
             0 => Fill::Low,
             1 => Fill::High,
             _ => Fill::Full,
         }
-    }
-
-    /// Returns the expiry in seconds since the store's `start`.
-    pub(super) fn expires(&self) -> u32 {
-        self.expires
     }
 
     pub(super) fn is_listed(&self) -> bool {

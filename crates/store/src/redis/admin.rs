@@ -119,7 +119,9 @@ impl RedisStore {
 
     /// Sends a command to the server of a slot, and on to where that redirects it. Waits while the cluster changes.
     async fn follow(&self, slot: u16, command: &Cmd, end: Instant) -> Result<Value, StoreError> {
-        let connections = self.known_connections();
+        // Those of any thread, as all of them know the servers.
+        let known = self.connections.iter().find_map(OnceLock::get);
+        let connections = known.unwrap_or_else(|| self.connections());
         let server = || connections.target(slot).ok_or(StoreError::Unavailable);
         let (mut target, mut asking, mut hops) = (server()?, false, 0);
         loop {
@@ -227,12 +229,6 @@ impl RedisStore {
         let opened = AdminConnection { target, link: link.clone(), failures, used };
         self.admin.open.lock().push(opened);
         Ok(link)
-    }
-
-    /// Returns the connections of any thread, as all of them know the servers; starts this one's if there are none.
-    fn known_connections(&self) -> &ThreadConnections {
-        let known = self.connections.iter().find_map(OnceLock::get);
-        known.unwrap_or_else(|| self.connections())
     }
 
     /// Waits until a connection to the server of a slot is up, or could not be made.

@@ -31,7 +31,10 @@ pub(super) struct PendingCharge {
     pub slot: u16,
     pub plan: Arc<Plan>,
     pub op: ChargeOp,
-    pub id: ChargeId,
+    /// The hash of the id of its hold; 0 if it has none.
+    pub hold: u64,
+    /// The key of what its id has reserved; none if it is not about a reservation.
+    pub record: Option<Box<[u8]>>,
     pub role: Role,
     /// The role in which a failure of this charge denies its group; none where it does not.
     pub denial_where_failed: Option<Role>,
@@ -45,15 +48,6 @@ pub(super) struct PendingCharge {
     pub reply: Arc<Reply>,
     /// The position of its answer in `reply`.
     pub index: u32,
-}
-
-/// What the id of a charge stands for.
-#[derive(Clone, Debug)]
-pub(super) enum ChargeId {
-    /// A hold: the hash of its id, or 0.
-    Hold(u64),
-    /// A reservation: the key of its record.
-    Record(Box<[u8]>),
 }
 
 /// A key as it is in Redis.
@@ -166,16 +160,17 @@ impl PendingCharge {
         reply: &Arc<Reply>,
         index: usize,
     ) -> PendingCharge {
-        let id = match (charge.op, charge.hold) {
-            (Op::Reservation(_), Some(id)) => ChargeId::Record(record_key(&text, id)),
-            (_, id) => ChargeId::Hold(id.map_or(0, hash_hold_id)),
+        let (hold, record) = match (charge.op, charge.hold) {
+            (Op::Reservation(_), Some(id)) => (0, Some(record_key(&text, id))),
+            (_, id) => (id.map_or(0, hash_hold_id), None),
         };
         PendingCharge {
             key: text,
             slot,
             plan: charge.plan.clone(),
             op: ChargeOp::Op(charge.op),
-            id,
+            hold,
+            record,
             role: charge.role,
             denial_where_failed: None,
             group: None,
@@ -184,22 +179,6 @@ impl PendingCharge {
             alone: false,
             reply: reply.clone(),
             index: index as u32,
-        }
-    }
-
-    /// Returns the hash of the hold's id; 0 if it has none.
-    fn hold(&self) -> u64 {
-        match self.id {
-            ChargeId::Hold(hash) => hash,
-            ChargeId::Record(_) => 0,
-        }
-    }
-
-    /// Returns the key of what its id has reserved; none if it is not about a reservation.
-    fn record(&self) -> Option<&[u8]> {
-        match &self.id {
-            ChargeId::Hold(_) => None,
-            ChargeId::Record(key) => Some(key),
         }
     }
 
@@ -219,7 +198,7 @@ impl PendingCharge {
         }
         let outcome = match op {
             Op::Reservation(op) => self.plan.charge_reservation(state, &mut reservation, now, op),
-            op => self.plan.charge_hashed(state, now, op, self.hold()),
+            op => self.plan.charge_hashed(state, now, op, self.hold),
         };
         let (allowed, reserved) = (outcome.decision.allowed, reserved(&outcome.decision));
         let answered = self.reply.set(self.index as usize, Ok(outcome.decision));

@@ -96,12 +96,8 @@ impl Session {
 
     /// Sends a batch and answers its charges. Leaves in `batch` what has to be sent again: calls whose script the
     /// server does not have, what increments leave to the script, and what cancels reservations of requests that were
-    /// dropped.
-    ///
-    /// # Errors
-    ///
-    /// There are no replies. The charges are answered; `batch` still holds its increments, which may or may not have
-    /// been made.
+    /// dropped. If there are no replies, the charges are answered nevertheless, and `batch` still holds its increments,
+    /// which may or may not have been made.
     pub async fn send(
         &mut self,
         shared: &RedisContext,

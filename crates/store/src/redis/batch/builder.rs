@@ -139,11 +139,11 @@ impl BatchBuilder<'_> {
             None if counter_op(&charge).is_some() => ScriptKind::Counter,
             None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
             None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
-            None if charge.record().is_some() => {
+            None if charge.record.is_some() => {
                 ScriptKind::Reserve(PlanCodec(&charge.plan).algorithms())
             }
             _ => {
-                let reservations = if charge.record().is_some() { RESERVATIONS } else { 0 };
+                let reservations = if charge.record.is_some() { RESERVATIONS } else { 0 };
                 ScriptKind::Charge(PlanCodec(&charge.plan).algorithms() | reservations)
             }
         };

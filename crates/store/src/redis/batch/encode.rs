@@ -20,7 +20,7 @@ pub(super) fn role(charge: &PendingCharge) -> u8 {
 pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
     let made = match charge.op {
         // Without an id there is nothing to settle, and nothing is kept.
-        ChargeOp::Op(Op::Reservation(op)) if charge.record().is_none() => {
+        ChargeOp::Op(Op::Reservation(op)) if charge.record.is_none() => {
             ChargeOp::Op(op.charge(None))
         }
         made => made,
@@ -41,7 +41,7 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
     });
     write_times(made, out);
     if charge.plan.hold_id().is_some() {
-        out.extend_from_slice(&charge.hold().to_le_bytes());
+        out.extend_from_slice(&charge.hold.to_le_bytes());
     }
     if let Some(Undo { taken, limits, .. }) = made.undo() {
         put(out, *taken);

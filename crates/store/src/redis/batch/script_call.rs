@@ -40,13 +40,10 @@ pub(in super::super) struct ScriptCall {
     rules: Vec<Arc<Plan>>,
     /// The entries as arguments.
     body: Vec<u8>,
-    /// The last row of entries with the same header: where in `body` the row's length is, and the header.
-    row: Option<(usize, RowHeader)>,
+    /// The head of the last row, which its entries share: a rule, or a period and what to do. Its length follows.
+    row: Range<usize>,
     pub(super) group: Option<Group>,
 }
-
-/// What the entries of a row share: a rule or a period, and what to do.
-type RowHeader = (u64, u8);
 
 /// Charges of one key that the script makes as one.
 #[derive(Debug)]
@@ -68,7 +65,7 @@ impl KeyCharges {
 
     /// Returns how many keys it has besides the first.
     fn more_keys(&self) -> usize {
-        usize::from(self.has_holds_key()) + usize::from(self.charges[0].record().is_some())
+        usize::from(self.has_holds_key()) + usize::from(self.charges[0].record.is_some())
     }
 
     /// Returns the end of the window in which the next hits of this key may go without a script.
@@ -93,23 +90,17 @@ impl ScriptCall {
             ScriptKind::Counter => {
                 let window = PlanCodec(&charge.plan).counter().map(|(_, window)| window);
                 if let Some((window, op)) = window.zip(counter_op(&charge)) {
-                    let header = (window.period, op);
-                    if self.starts_row(header) {
-                        put(&mut self.body, window.period);
-                        self.body.extend_from_slice(&[op, 1]);
-                        self.row = Some((self.body.len() - 1, header));
-                    }
+                    put(&mut self.body, window.period);
+                    self.body.push(op);
+                    self.end_row_head(from);
                     runs = self.body.len();
                     write_counter(&charge, op, window.n, &mut self.body);
                 }
             }
             ScriptKind::Gcra | ScriptKind::Windows => {
                 let rule = self.rule(&charge.plan);
-                let header = (rule as u64, 0);
-                if self.starts_row(header) {
-                    self.body.extend_from_slice(&[rule as u8, 1]);
-                    self.row = Some((self.body.len() - 1, header));
-                }
+                self.body.push(rule as u8);
+                self.end_row_head(from);
                 write_times(charge.op, &mut self.body);
             }
             ScriptKind::Charge(_) | ScriptKind::Reserve(_) => {
@@ -146,14 +137,16 @@ impl ScriptCall {
         })
     }
 
-    /// Returns whether an entry starts a new row; else counts it to the last one.
-    fn starts_row(&mut self, header: RowHeader) -> bool {
-        match self.row {
-            Some((at, last)) if last == header && self.body[at] < u8::MAX => {
-                self.body[at] += 1;
-                false
-            }
-            _ => true,
+    /// Starts a row whose head was appended from `start` on. If the last row has the same head, removes it, and counts
+    /// an entry to that row.
+    fn end_row_head(&mut self, start: usize) {
+        let (head, length) = (start..self.body.len(), self.row.end);
+        if self.body[self.row.clone()] == self.body[head.clone()] && self.body[length] < u8::MAX {
+            self.body.truncate(start);
+            self.body[length] += 1;
+        } else {
+            self.row = head;
+            self.body.push(1);
         }
     }
 
@@ -239,8 +232,8 @@ impl ScriptCall {
             if entry.has_holds_key() {
                 command.arg(holds_key(key));
             }
-            if let Some(record) = entry.charges[0].record() {
-                command.arg(record);
+            if let Some(record) = &entry.charges[0].record {
+                command.arg(&**record);
             }
         }
         command.arg(&self.args[..]);
@@ -334,7 +327,7 @@ fn read(
         }
     };
     let state = state.ok_or(StoreError::Corrupt)?;
-    let reservation = match charge.record() {
+    let reservation = match charge.record {
         Some(_) => read_reservation(reader).ok_or(StoreError::Corrupt)?,
         None => None,
     };

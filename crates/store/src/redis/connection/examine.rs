@@ -35,11 +35,8 @@ impl ServerInfo {
     }
 }
 
-/// Sends weir's name, and checks that a server is usable. `is_node`: it is to be a node of a cluster.
-///
-/// # Errors
-///
-/// The server asks for a login, is loading its data, too old, of another topology, or a replica outside a cluster.
+/// Sends weir's name, and checks that a server is usable: it asks for no login, is not loading its data, nor too old, of
+/// another topology, or a replica outside a cluster. `is_node`: it is to be a node of a cluster.
 pub(in super::super) async fn examine(
     link: &mut Link,
     is_node: bool,
