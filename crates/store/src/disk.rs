@@ -1,8 +1,7 @@
 //! Counts in memory, and keeps what was counted on disk.
 //!
-//! Memory is the truth; nothing is read from disk but at the start. A thread appends what changed to a
-//! log, every interval with one sync, and replaces all files by a snapshot now and then. A directory
-//! has these files:
+//! Memory is the truth; nothing is read from disk but at the start. A thread appends what changed to a log, every
+//! interval with one sync, and replaces all files by a snapshot now and then. A directory has these files:
 //!
 //! | File | |
 //! | --- | --- |
@@ -15,7 +14,6 @@
 //! Snapshots and logs consist of frames with records.
 
 mod closed;
-mod commands;
 mod copy;
 mod directory;
 mod file_id;
@@ -42,10 +40,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use self::commands::{Command, Commands};
 use self::copy::Copier;
 use self::directory::Directory;
-use self::schedule::Schedule;
+use self::schedule::{Commands, Finish, Schedule};
 use self::status::Status;
 use self::writer::Writer;
 /// What reads and writes files, for fuzzing.
@@ -108,24 +105,23 @@ pub enum OpenError {
 
 /// Keeps states in memory, and on disk what they were at the last sync.
 ///
-/// **Exact.** As the [memory store](MemoryStore), which charges every batch. Until everything is loaded,
-/// charges wait for that, within their budget.
+/// **Exact.** As the [memory store](MemoryStore), which charges every batch. Until everything is loaded, charges wait
+/// for that, within their budget.
 ///
-/// **Durable.** [`finish`](Self::finish) loses nothing. A process that is killed loses at most what
-/// changed since the last completed sync: hits are admitted again, and refunded hits count again
-/// until they expire.
+/// **Durable.** [`finish`](Self::finish) loses nothing. A process that is killed loses at most what changed since the
+/// last completed sync: hits are admitted again, and refunded hits count again until they expire.
 ///
-/// **Reservations** are written together with the key that was charged: a restart has both or neither.
-/// After damage there are none, since they might be older than their keys; their hits stay charged.
+/// **Reservations** are written together with the key that was charged: a restart has both or neither. After damage
+/// there are none, since they might be older than their keys; their hits stay charged.
 ///
-/// **Bounded.** As the memory store, up to 22 bytes a key and 130 a reservation for the lists of changes, and while a long
-/// log is saved three times its size. If writing fails,
-/// charges go on; what changed is written when that is possible again. A directory takes at most two
-/// snapshots and a log as large as one or 64 MiB, unless writing a snapshot fails.
+/// **Bounded.** As the memory store, up to 22 bytes a key and 130 a reservation for the lists of changes, and while a
+/// long log is saved three times its size. If writing fails, charges go on; what changed is written when that is
+/// possible again. A directory takes at most two snapshots and a log as large as one or 64 MiB, unless writing a
+/// snapshot fails.
 pub struct DiskStore<C> {
     memory: Arc<MemoryStore<C>>,
     status: Arc<Status>,
-    writer: SyncSender<Command>,
+    writer: SyncSender<Finish>,
     path: PathBuf,
     sync: Duration,
 }
@@ -174,12 +170,12 @@ impl<C: Clock> DiskStore<C> {
         self.status.wait_until_failed().await
     }
 
-    /// Saves all changes and ends the thread that writes. What is charged later is not saved. Resolves
-    /// when that is done; at once while nothing is loaded yet, and for a second caller. What is not saved when this ends, or is
+    /// Saves all changes and ends the thread that writes. What is charged later is not saved. Resolves when that is
+    /// done; at once while nothing is loaded yet, and for a second caller. What is not saved when this ends, or is
     /// dropped, is logged.
     pub fn finish(&self) -> impl Future<Output = ()> + Send + use<C> {
         let (done, finished) = oneshot::channel();
-        let sent = self.status.is_loaded().then(|| self.writer.try_send(Command::Finish(done)));
+        let sent = self.status.is_loaded().then(|| self.writer.try_send(done));
         let is_concerned = matches!(sent, Some(Ok(()) | Err(TrySendError::Disconnected(_))));
         let unsaved = is_concerned.then(|| Unsaved(self.status.clone()));
         async move {

@@ -1,50 +1,46 @@
 //! Answers by policy when the store fails.
 
 mod operations;
-mod outage;
+mod policies;
 #[cfg(test)]
 mod tests;
 
-use std::iter::zip;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use smallvec::SmallVec;
 
-pub use self::outage::FailureCounts;
-use self::outage::Outage;
 use super::memory::MemoryStore;
-use super::{
-    Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
-};
+use super::{Answer, Answers, Batch, OnStoreFailure, StateKey, States, Store, StoreError};
 use weir_common::clock::{Clock, Monotonic};
-use weir_limit::{
-    Decision, KeyState, Micros, NearLimits, Op, Plan, ReservationResult, SECOND, Source,
-};
+use weir_common::throttle::Throttle;
+use weir_limit::{KeyState, Micros, SECOND};
 
-/// The wait in denials by the policy `deny`.
-const RETRY_AFTER: Micros = SECOND;
+/// How long the store must answer without a failure for an outage to be over.
+const QUIET: Micros = 10 * SECOND;
+
+/// How often failures are logged at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A wrapper that answers by policy when the inner store fails.
 ///
-/// For each charge that the inner store failed to answer, the policy of the batch decides, or that of
-/// the guard if the batch has none:
+/// For each charge that the inner store failed to answer, the policy of the batch decides, or that of the guard if the
+/// batch has none:
 ///
 /// - `error` returns the error.
 /// - `allow` allows.
-/// - `deny` denies, with a wait of one second. It allows what limits never deny (refunds, for instance), and
-///   plans whose limits are all in shadow mode.
-/// - `local` limits in memory by this replica's [share](Plan::replica_share), starting empty. Hits beyond the
-///   share are denied, even if the whole limit has room. The failed charges of a batch that is charged
-///   together are charged together with each other. What is settled without a
-///   reservation in memory was reserved in the store, and stays charged there.
+/// - `deny` denies, with a wait of one second. It allows what limits never deny (refunds, for instance), and plans
+///   whose limits are all in shadow mode.
+/// - `local` limits in memory by this replica's [share](weir_limit::Plan::replica_share), starting empty. Hits beyond
+///   the share are denied, even if the whole limit has room. The failed charges of a batch that is charged together are
+///   charged together with each other. What is settled without a reservation in memory was reserved in the store, and
+///   stays charged there.
 ///
-/// The [source](Source::Degraded) of such decisions shows that a policy made them.
+/// The [source](weir_limit::Source::Degraded) of such decisions shows that a policy made them.
 ///
-/// **Local counts** start with the first failure. They are dropped when the store answers and has not
-/// failed for ten seconds: part of a store may fail while the rest answers, and an unstable store does
-/// not reset everybody's counts each time.
+/// **Local counts** start with the first failure. They are dropped when the store answers and has not failed for ten
+/// seconds: part of a store may fail while the rest answers, and an unstable store does not reset everybody's counts
+/// each time.
 ///
 /// **Time.** The guard has no timer of its own: every store ends within the batch's budget.
 ///
@@ -101,104 +97,13 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         }
     }
 
-    /// Replaces failures by the answers of the policy.
-    #[cold]
-    fn degrade(&self, batch: Batch<'_>, answers: &mut [Answer]) {
-        let policy = batch.on_failure.unwrap_or(self.options.on_failure);
-        let failures = || answers.iter().filter_map(|answer| answer.as_ref().err().copied());
-        let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
-        let kind = failures().max_by_key(|kind| *kind != StoreError::CallerDeadline);
-        if let (Some(kind), Some(charge)) = (kind, batch.charges.first())
-            && let Some(suppressed) = self.outage.fail(self.clock.monotonic(), failed, kind)
-        {
-            let (policy, domain) = (policy.name(), charge.key.domain);
-            tracing::warn!(policy, domain, error = %kind, suppressed, "store failed");
-        }
-        match policy {
-            OnStoreFailure::Error => {}
-            OnStoreFailure::Allow => replace(&batch, answers, allow),
-            OnStoreFailure::Deny => replace(&batch, answers, deny),
-            OnStoreFailure::Local => self.charge_locally(batch, answers),
-        }
-    }
-
-    fn charge_locally(&self, batch: Batch<'_>, answers: &mut [Answer]) {
-        let counts = self.local_counts();
-        // What was charged elsewhere is neither undone nor settled here.
-        for (charge, answer) in zip(batch.charges, &mut *answers) {
-            let is_elsewhere = match charge.op {
-                Op::Undo(_) => true,
-                Op::Reservation(op) => {
-                    let plan = &self.share(charge.plan);
-                    let local = Charge { plan, ..*charge };
-                    op.reserve().is_none() && counts.reservation_now(&local).is_none()
-                }
-                Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } => false,
-            };
-            if answer.is_err() && is_elsewhere {
-                *answer = Ok(allow(charge));
-            }
-        }
-        let failed = || zip(batch.charges, &*answers).filter(|(_, answer)| answer.is_err());
-        let shares: SmallVec<[Arc<Plan>; 4]> =
-            failed().map(|(charge, _)| self.share(charge.plan)).collect();
-        let charges: SmallVec<[Charge<'_>; 4]> =
-            zip(failed(), &shares).map(|((charge, _), plan)| Charge { plan, ..*charge }).collect();
-        let allows_quota = |(charge, answer): (&Charge<'_>, &Answer)| {
-            charge.role == Role::Quota && answer.as_ref().is_ok_and(|decision| decision.allowed)
-        };
-        let quota_passes = batch.quota_passes || zip(batch.charges, &*answers).any(allows_quota);
-        let local_batch = Batch { charges: &charges, quota_passes, ..batch };
-        let mut local = Answers::new();
-        counts.charge_now(local_batch, &mut local);
-
-        let mut local = zip(local.into_iter().flatten(), &shares);
-        replace(&batch, answers, |charge| {
-            let Some((mut decision, share)) = local.next() else { return deny(charge) };
-            decision.source = Source::Degraded;
-            if !decision.allowed {
-                let whole = n(charge.plan, decision.limit);
-                let limit = charge.plan.limits().get(usize::from(decision.limit));
-                decision.used_before =
-                    if limit.is_some_and(|limit| limit.algorithm.reports_tokens()) {
-                        // The reply leaves the tokens of the share.
-                        let others = whole.saturating_sub(n(share, decision.limit));
-                        decision.used_before.saturating_add(others)
-                    } else {
-                        // Statistics compare it with the whole limit, which counts as used up.
-                        decision.used_before.max(whole)
-                    };
-            }
-            decision
-        });
-    }
-
-    /// Returns what this replica limits by on its own: its share.
-    fn share(&self, plan: &Arc<Plan>) -> Arc<Plan> {
-        match self.options.replicas {
-            0 | 1 => plan.clone(),
-            replicas => Arc::new(plan.replica_share(replicas)),
-        }
-    }
-
-    fn local_counts(&self) -> Arc<MemoryStore<C>> {
-        loop {
-            if let Some(local) = self.local.load_full() {
-                return local;
-            }
-            let fresh = MemoryStore::new(self.clock.clone(), self.options.max_keys);
-            // If two threads make a store at the same time, one is kept.
-            self.local.compare_and_swap(&None::<Arc<MemoryStore<C>>>, Some(Arc::new(fresh)));
-        }
-    }
-
     /// The store answered after failures.
     #[cold]
     fn answered(&self) {
         if self.outage.end_if_over(self.clock.monotonic()) {
             let local = self.local.swap(None);
-            // Freeing a full store takes long, and no request should wait for it. If no thread can
-            // start, it is freed here.
+            // Freeing a full store takes long, and no request should wait for it. If no thread can start, it is freed
+            // here.
             let _ = std::thread::Builder::new().name("free".into()).spawn(move || drop(local));
         }
     }
@@ -247,53 +152,97 @@ impl<S: States, C: Clock + Monotonic + Clone> States for Guard<S, C> {
     }
 }
 
-/// Replaces each failure by a decision, in order.
-fn replace(
-    batch: &Batch<'_>,
-    answers: &mut [Answer],
-    mut with: impl FnMut(&Charge<'_>) -> Decision,
-) {
-    for (charge, answer) in zip(batch.charges, answers) {
-        if answer.is_err() {
-            *answer = Ok(with(charge));
+/// Charges that the store failed to answer, since the start.
+#[derive(Debug, Default)]
+pub struct FailureCounts {
+    degraded: [AtomicU64; OnStoreFailure::ALL.len()],
+    failed: [AtomicU64; StoreError::ALL.len()],
+}
+
+/// Failures with less than [`QUIET`] between them.
+#[derive(Debug)]
+struct Outage {
+    /// When a charge last failed; 0 if there is no outage.
+    last: AtomicU64,
+    /// When a charge last failed because of the store and not of its caller's deadline; 0 if there is no outage whose
+    /// end is to be logged.
+    last_by_store: AtomicU64,
+    /// When the first charge failed because of the store.
+    began: AtomicU64,
+    warnings: Throttle,
+    /// Charges that failed because of the store in this outage.
+    failed: AtomicU64,
+}
+
+impl FailureCounts {
+    /// Charges answered by a policy.
+    pub fn degraded(&self, policy: OnStoreFailure) -> u64 {
+        self.degraded[policy as usize].load(Relaxed)
+    }
+
+    /// Charges that failed with this error.
+    pub fn failed(&self, kind: StoreError) -> u64 {
+        self.failed[kind as usize].load(Relaxed)
+    }
+
+    fn count(&self, policy: OnStoreFailure, kind: StoreError) {
+        self.degraded[policy as usize].fetch_add(1, Relaxed);
+        self.failed[kind as usize].fetch_add(1, Relaxed);
+    }
+}
+
+impl Default for Outage {
+    fn default() -> Self {
+        let (last, last_by_store, began, failed) = Default::default();
+        Outage { last, last_by_store, began, warnings: Throttle::new(LOG_INTERVAL), failed }
+    }
+}
+
+impl Outage {
+    /// Returns whether there is an outage whose end has not been noticed.
+    fn is_active(&self) -> bool {
+        self.last.load(Relaxed) > 0
+    }
+
+    /// Records that `charges` failed, at least one of them with `kind`. If that is to be logged, returns how often it
+    /// was not. Callers' deadlines are not logged: callers could fill the log with them, and the store may be healthy.
+    fn fail(&self, now: Micros, charges: u64, kind: StoreError) -> Option<u64> {
+        self.last.fetch_max(now.max(1), Relaxed);
+        if kind == StoreError::CallerDeadline {
+            return None;
         }
+        let last = self.last_by_store.fetch_max(now.max(1), Relaxed);
+        if last == 0 || now.saturating_sub(last) >= QUIET {
+            self.began.store(now, Relaxed);
+        }
+        self.failed.fetch_add(charges, Relaxed);
+        self.warnings.pass()
     }
-}
 
-/// The `n` of one of a plan's limits.
-fn n(plan: &Plan, limit: u8) -> u64 {
-    plan.limits().get(usize::from(limit)).map_or(0, |limit| limit.requests_per_unit.into())
-}
-
-fn allow(charge: &Charge<'_>) -> Decision {
-    let limit = charge.enforced_limit().unwrap_or(0);
-    Decision {
-        allowed: true,
-        limit,
-        would_deny: 0,
-        used_before: 0,
-        remaining: n(charge.plan, limit),
-        reset_after: 0,
-        retry_after: None,
-        source: Source::Degraded,
-        granted: 0,
-        reserved: 0,
-        reservation: ReservationResult::None,
-        near: NearLimits::default(),
+    /// Returns how long the store has failed charges; none if it has not failed one for [`QUIET`], or since its
+    /// connections came up again, `recovered` ago.
+    fn lasts(&self, now: Micros, recovered: Option<Duration>) -> Option<Duration> {
+        let last = self.last_by_store.load(Relaxed);
+        let failed = now.saturating_sub(last);
+        let recovered = recovered.map_or(QUIET, |ago| ago.as_micros() as Micros);
+        let is_active = last > 0 && failed < QUIET.min(recovered);
+        is_active.then(|| Duration::from_micros(now.saturating_sub(self.began.load(Relaxed))))
     }
-}
 
-fn deny(charge: &Charge<'_>) -> Decision {
-    let (Some(_), Some(limit)) = (charge.op.asks(), charge.enforced_limit()) else {
-        return allow(charge);
-    };
-    Decision {
-        allowed: false,
-        // All hits count as over the limit.
-        used_before: n(charge.plan, limit),
-        remaining: 0,
-        reset_after: RETRY_AFTER,
-        retry_after: Some(RETRY_AFTER),
-        ..allow(charge)
+    /// Records that the store answered. Returns true to one caller if that ends the outage.
+    fn end_if_over(&self, now: Micros) -> bool {
+        // A thread that loses the race was overtaken by another one, or by a failure.
+        let is_over = |last: &AtomicU64| {
+            let since = last.load(Relaxed);
+            since > 0
+                && now.saturating_sub(since) >= QUIET
+                && last.compare_exchange(since, 0, Relaxed, Relaxed).is_ok()
+        };
+        if is_over(&self.last_by_store) {
+            let failed_charges = self.failed.swap(0, Relaxed);
+            let quiet_seconds = QUIET / SECOND;
+            tracing::info!(failed_charges, quiet_seconds, "store answers again");
+        }
+        is_over(&self.last)
     }
 }

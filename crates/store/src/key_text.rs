@@ -1,17 +1,17 @@
 //! The text of a key, as Redis has it.
 //!
-//! `weir:{shop|api_key=alice}f60`: prefix, domain, entries and the plan's shape. In a domain with `charge:
-//! together` it is `weir:{shop}|api_key=alice|f60`. The part in braces decides a key's slot on a cluster, so
-//! that all keys of such a domain are in one. The characters that structure the text are escaped in values
-//! (`%7B`), and control characters too, so that no value can close the braces, move a key to another slot,
-//! or produce the key of other entries.
+//! `weir:{shop|api_key=alice}f60`: prefix, domain, entries and the plan's shape. In a domain with `charge: together` it
+//! is `weir:{shop}|api_key=alice|f60`. The part in braces decides a key's slot on a cluster, so that all keys of such a
+//! domain are in one. The characters that structure the text are escaped in values (`%7B`), and control characters too,
+//! so that no value can close the braces, move a key to another slot, or produce the key of other entries.
 
 use std::fmt::Write;
 
 use super::Key;
 use weir_limit::Plan;
 
-/// The longest name in braces, or of entries behind them. A longer one keeps a readable start and ends in a hash of the whole.
+/// The longest name in braces, or of entries behind them. A longer one keeps a readable start and ends in a hash of the
+/// whole.
 const MAX_NAME: usize = 200;
 const HASH_HEX: usize = 32;
 

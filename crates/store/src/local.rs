@@ -2,11 +2,9 @@
 
 mod charge;
 mod denials;
-mod due;
 mod hot_keys;
 mod lease;
 mod operations;
-mod split;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -17,27 +15,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
 pub use self::charge::LeaseCharge;
-use self::due::DueCharges;
-use self::split::Split;
+use self::lease::DueCharges;
 use self::table::{LocalTable, Sent, Unserved, Waits};
 use super::{Answers, Batch, Charge, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
-use weir_limit::{KeyState, LeasedHits, Micros};
+use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 
 /// A wrapper that answers a key without the inner store: because nothing is left, or because hits were charged before.
 ///
 /// # Denials
 ///
-/// A denial holds for the same number of hits of the same key until its wait is over, counted from
-/// when the charge was sent. During that time, and for at most `deny_locally_for`, it is repeated: the
-/// same answer, less the time that has passed since it came, with the source
-/// [`DeniedLocally`](weir_limit::Source::DeniedLocally). Other numbers of hits and looks go to the inner store.
+/// A denial holds for the same number of hits of the same key until its wait is over, counted from when the charge was
+/// sent. During that time, and for at most `deny_locally_for`, it is repeated: the same answer, less the time that has
+/// passed since it came, with the source [`DeniedLocally`](weir_limit::Source::DeniedLocally). Other numbers of hits
+/// and looks go to the inner store.
 ///
-/// **Exact.** Verdict and limit are those that the inner store would answer now. So are wait and reset, or longer by
-/// up to the round trip of the denial: with too short a wait, clients would come back too early.
+/// **Exact.** Verdict and limit are those that the inner store would answer now. So are wait and reset, or longer by up
+/// to the round trip of the denial: with too short a wait, clients would come back too early.
 ///
 /// - More hits may wait longer, and because of another limit, so they go to the inner store. A lone fixed window ends
 ///   for all hits at the same time, so there the same number or more are denied.
@@ -45,19 +43,18 @@ use weir_limit::{KeyState, LeasedHits, Micros};
 ///   concurrent request, also lengthen the wait; they are noticed within `deny_locally_for`.
 /// - The number of hits used before is that of the first denial.
 ///
-/// **Which.** Denials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials).
-/// If a plan charges denied hits (a lone fixed window), its counter misses those of repeated denials,
-/// which shows only when hits are refunded or the numbers of the limit change.
+/// **Which.** Denials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials). If a plan charges
+/// denied hits (a lone fixed window), its counter misses those of repeated denials, which shows only when hits are
+/// refunded or the numbers of the limit change.
 ///
-/// **Until.** A plan with other numbers goes to the inner store at once, and so does a key after hits
-/// were refunded or leased, or its state reset, through this replica. Hits refunded or states reset through
-/// another replica, or by a caller that went away before the store answered, are noticed within
-/// `deny_locally_for`.
+/// **Until.** A plan with other numbers goes to the inner store at once, and so does a key after hits were refunded or
+/// leased, or its state reset, through this replica. Hits refunded or states reset through another replica, or by a
+/// caller that went away before the store answered, are noticed within `deny_locally_for`.
 ///
 /// **Batches** that are charged together, or that refund something, are never denied here.
 ///
-/// **Bounded.** At most `max_denials` are kept, in tables allocated at the start, about 100 bytes
-/// each. If there is no room for another, the one that ends soonest is dropped.
+/// **Bounded.** At most `max_denials` are kept, in tables allocated at the start, about 100 bytes each. If there is no
+/// room for another, the one that ends soonest is dropped.
 ///
 /// # Leases
 ///
@@ -66,8 +63,8 @@ use weir_limit::{KeyState, LeasedHits, Micros};
 /// processes together admit no more than the limits allow.
 ///
 /// **Which.** Keys of plans that [can be leased](weir_limit::Plan::can_lease) of which this process has admitted 32
-/// requests within the length of a lease. An eighth of what is left is asked for at most, and no more than the hits
-/// of that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When a sixteenth of
+/// requests within the length of a lease. An eighth of what is left is asked for at most, and no more than the hits of
+/// that time; fewer than eight hits are not worth it, so the end of a limit is served hit by hit. When a sixteenth of
 /// it is left, or it may be used up or end before more can come, and the key is still hot, the next hits are asked for,
 /// and no request waits for them.
 ///
@@ -78,10 +75,10 @@ use weir_limit::{KeyState, LeasedHits, Micros};
 /// another one of its key. So those that the lease cannot serve wait until it has an answer or is lost: for half of
 /// their budget, and no longer than a lease lasts. Charges of other keys do not wait.
 ///
-/// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at
-/// once where a request asks for more hits than are left, refunds or does anything else than take and look, where
-/// the plan changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key
-/// that is reset, nothing is returned.
+/// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at once where
+/// a request asks for more hits than are left, refunds or does anything else than take and look, where the plan
+/// changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key that is
+/// reset, nothing is returned.
 ///
 /// **Time** is read for each hit, from a clock that goes on while the machine is suspended.
 ///
@@ -111,8 +108,8 @@ pub struct LocalOptions {
     pub leases_for: Duration,
 }
 
-/// The most requests that a streak counts. Above half of it a request is tried here first, and prepared twice
-/// if it cannot be answered.
+/// The most requests that a streak counts. Above half of it a request is tried here first, and prepared twice if it
+/// cannot be answered.
 const STREAK: u32 = 64;
 
 impl<S: Store> Local<S> {
@@ -189,8 +186,8 @@ impl<S: Store> Local<S> {
         }
     }
 
-    /// Charges a batch of which some keys are to be waited for: those behind the wait, for up to half of the budget, and
-    /// the others at once.
+    /// Charges a batch of which some keys are to be waited for: those behind the wait, for up to half of the budget,
+    /// and the others at once.
     async fn charge_waiting(
         &self,
         batch: Batch<'_>,
@@ -290,5 +287,45 @@ impl<S: States> States for Local<S> {
         // What was learned meanwhile may be of the state before.
         self.table.reset(&key.charge());
         reset
+    }
+}
+
+/// A batch of which some decisions are known.
+struct Split<'a> {
+    /// One for each charge of the batch: its decision, if it is known.
+    known: SmallVec<[Option<Decision>; 4]>,
+    /// The charges for the inner store.
+    rest: SmallVec<[Charge<'a>; 4]>,
+}
+
+impl<'a> Split<'a> {
+    /// Asks `decide` about each charge in order; none if it knows no decision.
+    fn new(
+        batch: &Batch<'a>,
+        mut decide: impl FnMut(&Charge<'a>) -> Option<Decision>,
+    ) -> Option<Split<'a>> {
+        let (mut known, mut rest) = (SmallVec::new(), SmallVec::new());
+        for charge in batch.charges {
+            let decision = decide(charge);
+            if decision.is_none() {
+                rest.push(*charge);
+            }
+            known.push(decision);
+        }
+        (rest.len() < known.len()).then_some(Split { known, rest })
+    }
+
+    /// The batch for the inner store; none if all of it is known.
+    fn rest<'b>(&'b self, batch: Batch<'a>) -> Option<Batch<'b>> {
+        (!self.rest.is_empty()).then(|| Batch { charges: &self.rest, ..batch })
+    }
+
+    /// Adds what is known and the answers of the inner store to `answers`, in the batch's order.
+    fn merge(self, inner: Answers, answers: &mut Answers) {
+        let mut inner = inner.into_iter();
+        answers.extend(self.known.into_iter().map(|known| match known {
+            Some(decision) => Ok(decision),
+            None => inner.next().unwrap_or(Err(StoreError::Unavailable)),
+        }));
     }
 }

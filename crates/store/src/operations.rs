@@ -61,29 +61,29 @@ pub struct SavedStatus {
 pub struct FailureStatus {
     /// The policy of domains without their own.
     pub on_failure: &'static str,
-    /// How long the store has failed charges, or could not be reached. None once it can be, and no charge has
-    /// failed for ten seconds, or since its connections came up again.
+    /// How long the store has failed charges, or could not be reached. None once it can be, and no charge has failed
+    /// for ten seconds, or since its connections came up again.
     pub failing_for: Option<Duration>,
     /// Charges answered by policies, since the start.
     pub degraded: Vec<(&'static str, u64)>,
 }
 
-/// Runs a store. The defaults are those of the store that this one wraps; without one, they suit a
-/// store that is ready from the start and needs no maintenance.
+/// Runs a store. The defaults are those of the store that this one wraps; without one, they suit a store that is ready
+/// from the start and needs no maintenance.
 pub trait Operations: Send + Sync {
     /// Returns the store that this one wraps.
     fn inner(&self) -> Option<&dyn Operations> {
         None
     }
 
-    /// Prepares the calling thread for charges, for instance by connecting it. Resolves when the
-    /// store has answered for the first time.
+    /// Prepares the calling thread for charges, for instance by connecting it. Resolves when the store has answered for
+    /// the first time.
     fn connect(&self) -> BoxFuture<'_, ()> {
         self.inner().map_or_else(|| ready(()).boxed(), Operations::connect)
     }
 
-    /// Returns whether requests get answers before [`connect`](Self::connect) has resolved. If not,
-    /// health waits for that.
+    /// Returns whether requests get answers before [`connect`](Self::connect) has resolved. If not, health waits for
+    /// that.
     fn is_ready(&self) -> bool {
         self.inner().is_none_or(Operations::is_ready)
     }
@@ -93,8 +93,7 @@ pub trait Operations: Send + Sync {
         self.inner().is_none_or(Operations::is_connected)
     }
 
-    /// Does what has to be done from time to time, until it is dropped. Called once, in a runtime
-    /// with timers.
+    /// Does what has to be done from time to time, until it is dropped. Called once, in a runtime with timers.
     fn maintain(&self) -> BoxFuture<'_, ()> {
         self.inner().map_or_else(|| pending().boxed(), Operations::maintain)
     }
@@ -109,8 +108,7 @@ pub trait Operations: Send + Sync {
         self.inner()?.replica_texts()
     }
 
-    /// Returns hits that were charged early and not used, and charges no more of them: the service is about to
-    /// stop.
+    /// Returns hits that were charged early and not used, and charges no more of them: the service is about to stop.
     fn drain(&self) {
         self.inner().into_iter().for_each(Operations::drain);
     }

@@ -1,9 +1,9 @@
 //! Counting in Redis, shared by all replicas.
 //!
-//! Scripts charge keys, atomically; they are in `lua/`, and the header of each describes its arguments and
-//! its reply. A script returns the state before the charge and the time; [`limit`](weir_limit) computes
-//! the decision from them, as for every store. Where a script would do no more than `INCRBY`, that is
-//! sent instead; `open_windows.rs` explains when.
+//! Scripts charge keys, atomically; they are in `lua/`, and the header of each describes its arguments and its reply. A
+//! script returns the state before the charge and the time; [`limit`](weir_limit) computes the decision from them, as
+//! for every store. Where a script would do no more than `INCRBY`, that is sent instead; `batch/increments.rs` explains
+//! when.
 //!
 //! The path of a charge, each module using only those after it:
 //!
@@ -17,7 +17,6 @@
 //! Operators' commands, and what replicas share, have a connection of their own (`admin`): `states`, `shared_table`,
 //! `replica_texts`.
 
-mod access;
 mod admin;
 mod batch;
 mod cluster;
@@ -27,7 +26,6 @@ mod context;
 mod key;
 mod log;
 mod master;
-mod open_windows;
 mod operations;
 mod options;
 mod per_second;
@@ -47,14 +45,13 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::time::Instant;
 
-pub use self::access::{Access, Endpoint, Login, PasswordFile, Tls};
 use self::admin::AdminConnections;
 use self::batch::{ChargeOp, Group, PendingCharge, StoredKey};
 use self::cluster::Cluster;
 use self::connection::{Connection, Target};
 use self::context::RedisContext;
 pub use self::context::RedisCounts;
-pub use self::options::{Clock, Options, Topology};
+pub use self::options::{Access, Clock, Endpoint, Login, Options, PasswordFile, Tls, Topology};
 use self::reply::{AllAnswers, Reply};
 use super::local::LeaseCharge;
 use super::{Answers, Batch, Charge, Store, StoreError};
@@ -69,8 +66,8 @@ pub struct RedisStore {
     connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
     admin: AdminConnections,
-    /// The name of this process's text among those of replicas. A process that starts again is another replica until its
-    /// old text expires.
+    /// The name of this process's text among those of replicas. A process that starts again is another replica until
+    /// its old text expires.
     replica_id: String,
     /// The Redis of limits of one second, if it is another one.
     per_second: Option<Box<RedisStore>>,
@@ -112,14 +109,9 @@ impl RedisStore {
         self.connections.iter().filter_map(OnceLock::get).flat_map(ThreadConnections::all)
     }
 
-    /// Returns whether any connection is up, on any thread, to any node.
-    fn any_connection_up(&self) -> bool {
-        self.all_connections().any(|connection| connection.is_up())
-    }
-
-    /// Waits until Redis has answered for the first time: each node of a cluster that serves slots, on
-    /// the connections of every thread that has used the store. Connects the current thread, so that
-    /// its first request need not wait for that.
+    /// Waits until Redis has answered for the first time: each node of a cluster that serves slots, on the connections
+    /// of every thread that has used the store. Connects the current thread, so that its first request need not wait
+    /// for that.
     pub async fn answered(&self) {
         let mut changed = self.shared.changed.subscribe();
         self.connections();
@@ -134,11 +126,6 @@ impl RedisStore {
         of_thread.get_or_init(|| ThreadConnections::start(self.shared.clone()))
     }
 
-    fn new_group(&self, quota_passes: bool) -> Group {
-        let id = NonZeroU32::new(self.next_group.fetch_add(1, Ordering::Relaxed));
-        Group { id: id.unwrap_or(NonZeroU32::MIN), quota_passes }
-    }
-
     /// Charges a batch, whatever its plans.
     async fn charge_here(&self, batch: Batch<'_>, answers: &mut Answers) {
         let connections = self.connections();
@@ -148,14 +135,16 @@ impl RedisStore {
             true => StoreError::CallerDeadline,
             false => StoreError::TimedOut,
         };
-        let reply = Reply::recorded(batch.charges.len(), unanswered, deadline, batch.span);
+        let reply = Reply::new(batch.charges.len(), unanswered, deadline, batch.span);
         let options = &self.shared.options;
         let pending = batch.charges.iter().enumerate().map(|(index, charge)| {
             let key = StoredKey::new(options, &charge.key, charge.plan, batch.together);
             PendingCharge::new(key, charge, &reply, index)
         });
         if batch.together {
-            let group = self.new_group(batch.quota_passes);
+            let id = NonZeroU32::new(self.next_group.fetch_add(1, Ordering::Relaxed));
+            let id = id.unwrap_or(NonZeroU32::MIN);
+            let group = Group { id, quota_passes: batch.quota_passes };
             connections.push(zip(pending, batch.charges).map(|(pending, charge)| PendingCharge {
                 group: Some(group),
                 denial_where_failed: charge.denial_where_failed(batch.on_failure),
@@ -197,10 +186,10 @@ impl Drop for RedisStore {
 
 /// Cancels a batch that is dropped before it was answered, because its caller is gone.
 ///
-/// Charges that were not sent yet are not sent. Holds with an id are released, over the same
-/// connection and so not before they are taken. Other holds are not: whether they were taken may be
-/// unknown. Reservations are cancelled: here where their answers have come, else by the round trip that
-/// answers them, because only their answers say how many hits they are of.
+/// Charges that were not sent yet are not sent. Holds with an id are released, over the same connection and so not
+/// before they are taken. Other holds are not: whether they were taken may be unknown. Reservations are cancelled: here
+/// where their answers have come, else by the round trip that answers them, because only their answers say how many
+/// hits they are of.
 struct CancelOnDrop<'a> {
     options: &'a Options,
     connections: &'a ThreadConnections,
@@ -215,8 +204,7 @@ impl Drop for CancelOnDrop<'_> {
         if charges.iter().all(|charge| charge.hold.is_none()) {
             return;
         }
-        // Nobody waits for these answers.
-        let reply = Reply::new(charges.len(), StoreError::TimedOut, None);
+        let reply = Reply::unawaited(charges.len());
         // One call answers a batch charged together. If that was denied, nothing is reserved.
         let known = answers.iter().all(Result::is_ok);
         let keeps = !together || known && !self.batch.is_denied(&answers);

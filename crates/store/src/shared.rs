@@ -18,8 +18,7 @@ pub enum TableError {
     NotPermitted,
 }
 
-/// A table of named rows, each with the time at which it was written. Of two rows of one name the
-/// newer wins.
+/// A table of named rows, each with the time at which it was written. Of two rows of one name the newer wins.
 pub trait SharedTable: Debug + Send + Sync {
     /// Resolves when the server of the table has answered, or could not be reached.
     fn tried(&self) -> BoxFuture<'_, ()>;
@@ -30,8 +29,7 @@ pub trait SharedTable: Debug + Send + Sync {
     /// Reads all rows: their names and texts. Of what is written meanwhile, it may lack some.
     fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>>;
 
-    /// Writes rows that are newer than those of the same name, and returns the versions of the table
-    /// before and after.
+    /// Writes rows that are newer than those of the same name, and returns the versions of the table before and after.
     fn write<'a>(
         &'a self,
         changes: &'a [RowChange],
@@ -58,7 +56,7 @@ pub struct RowChange {
 }
 
 /// The versions of a table before and after it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableWritten {
     pub before: String,
     pub after: String,
@@ -82,16 +80,16 @@ pub trait ReplicaTexts: Debug + Send + Sync {
     /// Resolves when the server of the texts has answered, or could not be reached.
     fn tried(&self) -> BoxFuture<'_, ()>;
 
-    /// Writes the text of this replica, of up to [`MAX_TEXT_BYTES`], for a short time. It was made with
-    /// `secret`, which becomes that of all replicas if they have none. Returns the secret of all replicas: if
-    /// it is another one, nothing is written.
+    /// Writes the text of this replica, of up to [`MAX_TEXT_BYTES`], for a short time. It was made with `secret`, which
+    /// becomes that of all replicas if they have none. Returns the secret of all replicas: if it is another one,
+    /// nothing is written.
     fn publish<'a>(
         &'a self,
         secret: &'a str,
         text: &'a str,
     ) -> BoxFuture<'a, Result<String, ReplicaTextError>>;
 
-    /// Returns the texts of the other replicas, up to a bound. Each may be anything: others can write to
-    /// the store, too.
+    /// Returns the texts of the other replicas, up to a bound. Each may be anything: others can write to the store,
+    /// too.
     fn others(&self) -> BoxFuture<'_, Result<Vec<String>, ReplicaTextError>>;
 }

@@ -28,8 +28,8 @@ impl<'a> StateKey<'a> {
 
 /// A store whose states can be read and reset. Not on the path of a request.
 pub trait States: Store {
-    /// Reads a key's state with what its id has reserved, and counts the hits of the last `spans`. Changes neither the state nor its
-    /// expiry. Ends within `budget`.
+    /// Reads a key's state with what its id has reserved, and counts the hits of the last `spans`. Changes neither the
+    /// state nor its expiry. Ends within `budget`.
     ///
     /// # Errors
     ///
@@ -41,9 +41,9 @@ pub trait States: Store {
         budget: Duration,
     ) -> impl Future<Output = Result<KeyState, StoreError>> + Send;
 
-    /// Deletes a key's state, whatever it is: the next charge starts over. What ids have reserved can be settled, and returns
-    /// nothing: the time of the reset is kept until that has lapsed. Hits in flight of a concurrency limit are no longer
-    /// counted. Ends within `budget`.
+    /// Deletes a key's state, whatever it is: the next charge starts over. What ids have reserved can be settled, and
+    /// returns nothing: the time of the reset is kept until that has lapsed. Hits in flight of a concurrency limit are
+    /// no longer counted. Ends within `budget`.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
 //! The sizes of files that were closed, in the file `closed`.
 //!
-//! A line with name and bytes for each file, and one with the checksum (CRC-32) of the lines before. It
-//! is there only while no process uses the directory, and only if the last one has saved everything:
-//! then a log that ends early was not torn by a crash.
+//! A line with name and bytes for each file, and one with the checksum (CRC-32) of the lines before. It is there only
+//! while no process uses the directory, and only if the last one has saved everything: then a log that ends early was
+//! not torn by a crash.
 
 use std::fmt::Write as _;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use super::file_id::FileId;
@@ -18,14 +18,9 @@ pub const NAME: &str = "closed";
 const MAX_BYTES: u64 = 16 << 20;
 
 /// Returns the sizes; none if there is no file.
-///
-/// # Errors
-///
-/// The file cannot be read, or is damaged.
 pub fn read(directory: &Path) -> io::Result<Vec<(FileId, u64)>> {
-    let mut bytes = Vec::new();
-    match regular::open(&directory.join(NAME)) {
-        Ok(file) => file.take(MAX_BYTES).read_to_end(&mut bytes)?,
+    let bytes = match regular::read(&directory.join(NAME), MAX_BYTES) {
+        Ok(content) => content.bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
@@ -33,20 +28,12 @@ pub fn read(directory: &Path) -> io::Result<Vec<(FileId, u64)>> {
 }
 
 /// Writes the sizes.
-///
-/// # Errors
-///
-/// They cannot be written.
 pub fn write(directory: &Path, sizes: &[(FileId, u64)]) -> io::Result<()> {
     // A crash must not leave half of it.
     regular::replace(directory, NAME, encode(sizes).as_bytes())
 }
 
 /// Removes the file, if it exists: the sizes are to change.
-///
-/// # Errors
-///
-/// It cannot be removed.
 pub fn remove(directory: &Path) -> io::Result<()> {
     regular::remove_if_any(&directory.join(NAME))
 }

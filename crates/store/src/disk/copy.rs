@@ -4,18 +4,17 @@ use std::io;
 use std::slice;
 use std::sync::Arc;
 
-use super::commands::Commands;
 use super::record;
 use super::record_file::RecordFile;
+use super::schedule::Commands;
 use crate::memory::MemoryStore;
 use crate::memory::changes::{SavedReservation, SavedSlot, SavedValue};
 use crate::memory::fingerprint::Print;
 use weir_common::clock::Clock;
 use weir_limit::{LogCopy, NextPart, State};
 
-/// A shard is unlocked after that many keys or bytes, and one state more: within 0.1 ms, except for a
-/// state of many thousand holds, all of which every charge of its key reads too. Longer logs are
-/// copied in parts.
+/// A shard is unlocked after that many keys or bytes, and one state more: within 0.1 ms, except for a state of many
+/// thousand holds, all of which every charge of its key reads too. Longer logs are copied in parts.
 const SLICE_KEYS: usize = 256;
 const SLICE_BYTES: usize = 64 << 10;
 
@@ -49,12 +48,8 @@ impl<C: Clock> Copier<C> {
         Copier { memory, commands, bytes, ends, unit }
     }
 
-    /// Appends the records of keys that changed, each with those of its changed reservations, which are taken.
-    /// A key without a slot was removed.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be written.
+    /// Appends the records of keys that changed, each with those of its changed reservations, which are taken. A key
+    /// without a slot was removed.
     pub fn changes(
         &mut self,
         shard: usize,
@@ -65,10 +60,6 @@ impl<C: Clock> Copier<C> {
     }
 
     /// Appends the records of all reservations that have not lapsed.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be written.
     pub fn reservations(&mut self, snapshot: &mut RecordFile) -> io::Result<()> {
         for shard in 0..self.memory.reservation_shards() {
             for saved in self.memory.saved_reservations(shard) {
@@ -81,12 +72,8 @@ impl<C: Clock> Copier<C> {
         Ok(())
     }
 
-    /// Appends the records of all keys of a shard that have not expired. If it `takes_reservations`, with
-    /// those that have changed.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be written.
+    /// Appends the records of all keys of a shard that have not expired. If it `takes_reservations`, with those that
+    /// have changed.
     pub fn snapshot(
         &mut self,
         shard: usize,

@@ -1,17 +1,14 @@
 //! The directory: its lock, its files, and their names.
 
-mod identity;
-
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use self::identity::Identity;
 use super::OpenError;
 use super::closed;
-use super::file_id::{FileId, FileKind};
+use super::file_id::{FileId, FileKind, Identity};
 use super::frame::Seal;
 use super::meta::{Meta, MetaFile, VERSION};
 use weir_common::regular;
@@ -39,13 +36,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Locks a directory, and creates what it lacks. With fewer `shard_bits` than the directory has,
-    /// they are all that is used from now on; with more, they are not used.
-    ///
-    /// # Errors
-    ///
-    /// The directory cannot be used, or another process uses it, or its format is unknown. No file with
-    /// counters is changed then.
+    /// Locks a directory, and creates what it lacks. With fewer `shard_bits` than the directory has, they are all that
+    /// is used from now on; with more, they are not used. If that fails, no file with counters is changed.
     pub fn open(path: &Path, shard_bits: u8) -> Result<Directory, OpenError> {
         let failed = |error| OpenError::Io(path.to_owned(), error);
         let opened = create(path).map_err(failed)?;
@@ -85,12 +77,8 @@ impl Directory {
         Ok(Directory { path, meta, lost_meta, opened, lock, meta_identity, kept })
     }
 
-    /// Turns to the directory that is at the path now, which may be another one, and creates what it
-    /// lacks. Returns the greatest number of its files, which all are to be replaced.
-    ///
-    /// # Errors
-    ///
-    /// The directory cannot be used, or another process uses it, or its format is unknown.
+    /// Turns to the directory that is at the path now, which may be another one, and creates what it lacks. Returns the
+    /// greatest number of its files, which all are to be replaced.
     pub fn reopen(&mut self) -> Result<u64, OpenError> {
         let path = &self.path;
         let failed = |error| OpenError::Io(path.clone(), error);
@@ -112,12 +100,8 @@ impl Directory {
         }
     }
 
-    /// Checks that the path leads to this directory, and that nobody else has removed or replaced any
-    /// of its files that a start needs.
-    ///
-    /// # Errors
-    ///
-    /// That is not so. The error names the file.
+    /// Checks that the path leads to this directory, and that nobody else has removed or replaced any of its files that
+    /// a start needs; else the error names the file.
     pub fn verify(&self) -> io::Result<()> {
         Identity::of(&self.opened.metadata()?).check(&self.path, "the directory")?;
         self.check_lock()?;
@@ -141,10 +125,6 @@ impl Directory {
     }
 
     /// Records that the files that were loaded are whole.
-    ///
-    /// # Errors
-    ///
-    /// The directory cannot be read.
     pub fn keep_loaded(&mut self) -> io::Result<()> {
         for file in self.files()? {
             let metadata = fs::metadata(self.path.join(file.name()))?;
@@ -160,10 +140,6 @@ impl Directory {
     }
 
     /// Records in `meta` that there are logs from now on.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
     pub fn record_logs(&mut self) -> io::Result<()> {
         if !self.meta.has_logs {
             let meta = Meta { has_logs: true, ..self.meta };
@@ -200,45 +176,22 @@ impl Directory {
     }
 
     /// Lists the files with records, in order.
-    ///
-    /// # Errors
-    ///
-    /// The directory cannot be read.
     pub fn files(&self) -> io::Result<Vec<FileId>> {
         files_in(&self.path)
     }
 
-    /// # Errors
-    ///
-    /// The file cannot be opened.
+    /// Opens a file with records.
     pub fn read(&self, file: FileId) -> io::Result<File> {
         regular::open(&self.path.join(file.name()))
     }
 
-    /// Returns the sizes of files that were closed by the last process, if it has closed all.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be read.
-    pub fn closed(&self) -> io::Result<Vec<(FileId, u64)>> {
-        closed::read(&self.path)
-    }
-
     /// Removes the sizes, before any of the files changes.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be removed.
     pub fn remove_sizes(&self) -> io::Result<()> {
         closed::remove(&self.path)?;
         self.sync()
     }
 
     /// Records the sizes of all files: nothing is written any more.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be written, or a file was removed or replaced.
     pub fn close(&self) -> io::Result<()> {
         self.verify()?;
         let size = |file: FileId| Ok((file, fs::metadata(self.path.join(file.name()))?.len()));
@@ -247,10 +200,6 @@ impl Directory {
     }
 
     /// Creates a log, or a snapshot under the name that it has until it is whole.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be created, or exists.
     pub fn create(&mut self, file: FileId) -> io::Result<File> {
         let name = match file.kind {
             FileKind::Snapshot => file.unfinished_name(),
@@ -267,10 +216,6 @@ impl Directory {
     }
 
     /// Gives a whole snapshot of that length its name.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be renamed.
     pub fn finish(&mut self, file: FileId, snapshot: &File, bytes: u64) -> io::Result<()> {
         let identity = Identity::of(&snapshot.metadata()?).with_length(bytes);
         identity.check(&self.path.join(file.unfinished_name()), "the snapshot")?;
@@ -280,19 +225,11 @@ impl Directory {
     }
 
     /// Makes created, renamed and removed files last.
-    ///
-    /// # Errors
-    ///
-    /// The system does not confirm that.
     pub fn sync(&self) -> io::Result<()> {
         self.opened.sync_all()
     }
 
     /// Removes a file, finished or not, if it exists.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be removed.
     pub fn remove(&mut self, file: FileId) -> io::Result<()> {
         for name in [file.name(), file.unfinished_name()] {
             regular::remove_if_any(&self.path.join(name))?;
@@ -302,10 +239,6 @@ impl Directory {
     }
 
     /// Removes snapshots that a process had begun, and logs without a record but that of `number`.
-    ///
-    /// # Errors
-    ///
-    /// A file cannot be removed.
     pub fn remove_unused(&self, number: u64) -> io::Result<()> {
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;

@@ -11,10 +11,10 @@
 //! | 4 | checksum (CRC-32) of all above |
 //! | 4 | `logs` once there was a log |
 //!
-//! Numbers are little-endian. Without the secret no record has a meaning, so the file has all that
-//! twice, in two pages. Later versions keep the first three fields and the checksum.
+//! Numbers are little-endian. Without the secret no record has a meaning, so the file has all that twice, in two pages.
+//! Later versions keep the first three fields and the checksum.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use crate::memory::fingerprint::random_secret;
@@ -67,14 +67,9 @@ impl Meta {
     }
 
     /// Reads the file `meta` of a directory.
-    ///
-    /// # Errors
-    ///
-    /// It exists and cannot be read.
     pub fn read(directory: &Path) -> io::Result<MetaFile> {
-        let mut bytes = Vec::new();
-        match regular::open(&directory.join("meta")) {
-            Ok(file) => file.take(MAX_BYTES).read_to_end(&mut bytes)?,
+        let bytes = match regular::read(&directory.join("meta"), MAX_BYTES) {
+            Ok(content) => content.bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(MetaFile::Absent),
             Err(error) => return Err(error),
         };
@@ -92,10 +87,6 @@ impl Meta {
     }
 
     /// Writes the file `meta` of a directory, in place of another.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         let mut bytes = self.encode();
         bytes.resize(SECOND_COPY, 0);

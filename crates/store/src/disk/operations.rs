@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::future::BoxFuture;
 
 use super::DiskStore;
+use super::recovery::Recovery;
 use crate::{BackendStatus, Operations, SavedStatus, StoreStatus};
 use weir_common::clock::Clock;
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
@@ -95,15 +96,14 @@ impl<C: Clock> Operations for DiskStore<C> {
         sink.counter(WRITE_ERRORS, get(&status.write_errors));
         sink.counter(FILES_LOST, get(&status.files_lost));
         sink.family(DAMAGE);
-        for (part, count) in [
-            ("file", &status.damaged_files),
-            ("frame", &status.damaged_frames),
-            ("record", &status.damaged_records),
-        ] {
-            sink.sample(&[("part", part)], SampleValue::Gauge(get(count) as f64));
+        let (Recovery { damage, torn_logs, records, .. }, took) = status.recovery();
+        for (part, count) in
+            [("file", damage.files), ("frame", damage.frames), ("record", damage.records)]
+        {
+            sink.sample(&[("part", part)], SampleValue::Gauge(count as f64));
         }
-        sink.gauge(TORN_LOGS, get(&status.torn_logs) as f64);
-        sink.gauge(LOADED_RECORDS, get(&status.loaded_records) as f64);
-        sink.gauge(LOAD_SECONDS, get(&status.load_micros) as f64 / 1e6);
+        sink.gauge(TORN_LOGS, torn_logs as f64);
+        sink.gauge(LOADED_RECORDS, records as f64);
+        sink.gauge(LOAD_SECONDS, took.as_secs_f64());
     }
 }

@@ -10,8 +10,8 @@
 //! | 5 | when it expires, in seconds since the Unix epoch; all ones for never |
 //! | 12, or 4 and more | packed state, or length and bytes of a boxed state |
 //!
-//! Numbers are little-endian. A removed key has only the first three: it went before its written
-//! expiry, as after a refund. Otherwise its old hits would return at the next start.
+//! Numbers are little-endian. A removed key has only the first three: it went before its written expiry, as after a
+//! refund. Otherwise its old hits would return at the next start.
 //!
 //! A reservation:
 //!
@@ -26,8 +26,8 @@
 //! | 8 | the time for which they count, in microseconds since the Unix epoch |
 //! | 2 | the tag of the request that made it, or 0 |
 //!
-//! One that has ended has only the first two. Reservations follow, without a gap, the key whose charges have
-//! changed them; in a snapshot also on their own.
+//! One that has ended has only the first two. Reservations follow, without a gap, the key whose charges have changed
+//! them; in a snapshot also on their own.
 
 use crate::memory::changes::{NEVER, SavedReservation, SavedSlot, SavedValue};
 use crate::memory::fingerprint::Print;

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use super::frame::{FrameBuilder, FrameKind, MAX_PAYLOAD_BYTES, Seal};
 
-/// Appends records to a new file, in frames. After an error it must not be used any more: how much of
-/// a frame was written, and what a failed sync has dropped, is unknown.
+/// Appends records to a new file, in frames. After an error it must not be used any more: how much of a frame was
+/// written, and what a failed sync has dropped, is unknown.
 #[derive(Debug)]
 pub struct RecordFile {
     file: File,
@@ -27,10 +27,6 @@ impl RecordFile {
     }
 
     /// Checks that the file has the bytes that were written, and not those of another program.
-    ///
-    /// # Errors
-    ///
-    /// The file has other bytes.
     pub fn verify(&self) -> io::Result<()> {
         match self.file.metadata()?.len() {
             bytes if bytes == self.bytes => Ok(()),
@@ -57,10 +53,6 @@ impl RecordFile {
     }
 
     /// Appends `count` records, of which a reader finds all or none; writes when a frame is full.
-    ///
-    /// # Errors
-    ///
-    /// The frame cannot be written.
     pub fn append(&mut self, records: &[u8], count: usize) -> io::Result<()> {
         self.records += count as u64;
         if records.len() > self.frame.room() {
@@ -81,10 +73,6 @@ impl RecordFile {
     }
 
     /// Writes what is left of the last frame, and waits until all is on disk.
-    ///
-    /// # Errors
-    ///
-    /// The system does not confirm that.
     pub fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         if self.unsynced_bytes() > 0 {
@@ -95,10 +83,6 @@ impl RecordFile {
     }
 
     /// Ends a snapshot with a footer, by which it is known to be whole, and syncs it.
-    ///
-    /// # Errors
-    ///
-    /// The system does not confirm that.
     pub fn finish(&mut self) -> io::Result<()> {
         self.flush()?;
         self.frame.append(&self.records.to_le_bytes());

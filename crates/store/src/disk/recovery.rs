@@ -1,13 +1,14 @@
 //! Loads the files of a directory into memory.
 //!
-//! The newest whole snapshot, then the logs since it was begun, in order; the last record of a key or a
-//! reservation wins. Without a whole snapshot, all that can be read, in order. Nothing is written meanwhile.
+//! The newest whole snapshot, then the logs since it was begun, in order; the last record of a key or a reservation
+//! wins. Without a whole snapshot, all that can be read, in order. Nothing is written meanwhile.
 //!
 //! A file that was closed is damaged if it has another size now. Other logs may end within a frame.
 
 use std::io;
 
 use super::OpenError;
+use super::closed;
 use super::directory::Directory;
 use super::file_id::{FileId, FileKind};
 use super::frame::{Frame, FrameKind, FrameReader};
@@ -41,8 +42,8 @@ pub struct DamageCounts {
     pub frames: u64,
     /// Records without a meaning in valid frames.
     pub records: u64,
-    /// Snapshots that are not whole, files that are missing or shorter than when they were closed, a
-    /// lost `meta`, and all logs if there is none.
+    /// Snapshots that are not whole, files that are missing or shorter than when they were closed, a lost `meta`, and
+    /// all logs if there is none.
     pub files: u64,
 }
 
@@ -52,11 +53,7 @@ impl DamageCounts {
     }
 }
 
-/// Loads all into `memory`, which has no keys yet.
-///
-/// # Errors
-///
-/// A file cannot be read, which is no damage: it may be whole.
+/// Loads all into `memory`, which has no keys yet. Fails if a file cannot be read, which is no damage: it may be whole.
 pub fn load<C: Clock>(
     directory: &Directory,
     memory: &MemoryStore<C>,
@@ -80,7 +77,7 @@ impl<C: Clock> Loading<'_, C> {
         damage.files += u64::from(directory.lost_meta());
         let path = || directory.path().to_owned();
         let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
-        let closed = directory.closed().unwrap_or_else(|error| {
+        let closed = closed::read(directory.path()).unwrap_or_else(|error| {
             let path = directory.path().display();
             tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
             damage.files += 1;
@@ -112,8 +109,8 @@ impl<C: Clock> Loading<'_, C> {
         Ok(())
     }
 
-    /// Returns the snapshot to load first; none if all files are to be loaded in order. A snapshot that no
-    /// file is older than is that, whole or not.
+    /// Returns the snapshot to load first; none if all files are to be loaded in order. A snapshot that no file is
+    /// older than is that, whole or not.
     fn newest_whole_snapshot(&mut self, files: &[FileId]) -> Result<Option<FileId>, OpenError> {
         let snapshots = files.iter().copied().filter(|file| file.kind == FileKind::Snapshot);
         for (damaged, file) in snapshots.rev().enumerate() {

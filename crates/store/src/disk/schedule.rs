@@ -1,6 +1,9 @@
-//! When changes are written, and when that is tried again after an error.
+//! When the thread that writes works, rests, tries again after an error, and ends.
 
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
 
 use weir_common::throttle::Throttle;
 
@@ -16,8 +19,7 @@ pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Schedule {
     /// The time between syncs.
     pub sync: Duration,
-    /// The time after which a directory that is mostly obsolete is compacted, however little was
-    /// written.
+    /// The time after which a directory that is mostly obsolete is compacted, however little was written.
     pub compact: Duration,
     /// The obsolete bytes without which a directory is not compacted.
     pub min_obsolete_bytes: u64,
@@ -48,5 +50,78 @@ impl Retry {
     /// Starts over with short waits.
     pub fn reset(&mut self) {
         self.backoff = MIN_BACKOFF;
+    }
+}
+
+/// The time after which the thread rests, and for how long: while it copies much, it takes up to a fifth of a
+/// processor. Without rests, requests wait some milliseconds until the system takes the processor from it.
+const WORK: Duration = Duration::from_micros(50);
+const REST: Duration = Duration::from_micros(200);
+
+/// The time between two parts of a long log. Without it, requests would find the shard locked most of the time, and a
+/// thread that sleeps until it is unlocked wakes up late on a busy machine.
+const PART_PAUSE: Duration = Duration::from_micros(50);
+
+/// The command to save all changes and end; sends when that is done.
+pub type Finish = oneshot::Sender<()>;
+
+/// What the thread does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The time is up: save what is due.
+    Work,
+    /// Save everything and end.
+    Finish,
+    /// End: the store was dropped.
+    Dropped,
+}
+
+/// The command to end, for which the thread also looks while it works.
+#[derive(Debug)]
+pub struct Commands {
+    receiver: Receiver<Finish>,
+    /// The sender to notify at the end.
+    finishing: Option<Finish>,
+    rested: Instant,
+}
+
+impl Commands {
+    pub fn new(receiver: Receiver<Finish>) -> Commands {
+        Commands { receiver, finishing: None, rested: Instant::now() }
+    }
+
+    /// Waits for the command to end, up to a timeout.
+    pub fn wait(&mut self, timeout: Duration) -> Next {
+        if self.finishing.is_none() {
+            match self.receiver.recv_timeout(timeout) {
+                Ok(done) => self.finishing = Some(done),
+                Err(RecvTimeoutError::Timeout) => return Next::Work,
+                Err(RecvTimeoutError::Disconnected) => return Next::Dropped,
+            }
+        }
+        Next::Finish
+    }
+
+    /// Returns whether the thread is to end as soon as possible.
+    pub fn is_finishing(&mut self) -> bool {
+        matches!(self.wait(Duration::ZERO), Next::Finish)
+    }
+
+    /// Rests if it is time to, but not if the thread is to end. To be called after each piece of work.
+    pub fn rest(&mut self) {
+        if self.rested.elapsed() >= WORK {
+            self.wait(REST);
+            self.rested = Instant::now();
+        }
+    }
+
+    /// Pauses between two parts of a long log, but not if the thread is to end.
+    pub fn pause(&mut self) {
+        self.wait(PART_PAUSE);
+    }
+
+    /// Returns the sender to notify at the end.
+    pub fn take_finishing(&mut self) -> Option<Finish> {
+        self.finishing.take()
     }
 }

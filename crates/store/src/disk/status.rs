@@ -1,5 +1,6 @@
 //! What the writing thread reports to the others.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,9 @@ use tokio::sync::watch;
 use super::recovery::Recovery;
 
 /// How far loading is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Loading {
+    #[default]
     Going,
     Done,
     /// Loading failed, with this error.
@@ -18,21 +20,15 @@ enum Loading {
 }
 
 /// Counts and times for metrics, and whether the store is loaded.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Status {
-    /// Whether all is loaded: `loading` for the path of requests.
-    is_loaded: AtomicBool,
+    /// What was loaded, and in which time: `loading` for the path of requests.
+    loaded: OnceLock<(Recovery, Duration)>,
     loading: watch::Sender<Loading>,
     /// Whether the thread has ended as it was asked to.
     has_saved_all: AtomicBool,
-    /// All changes until then are on disk.
-    synced: Mutex<Instant>,
-    pub loaded_records: AtomicU64,
-    pub load_micros: AtomicU64,
-    pub damaged_frames: AtomicU64,
-    pub damaged_records: AtomicU64,
-    pub damaged_files: AtomicU64,
-    pub torn_logs: AtomicU64,
+    /// All changes until then are on disk; none while loading.
+    synced: Mutex<Option<Instant>>,
     pub snapshot_bytes: AtomicU64,
     pub log_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
@@ -45,51 +41,24 @@ pub struct Status {
     not_saved_because: Mutex<Option<String>>,
 }
 
-impl Default for Status {
-    fn default() -> Self {
-        Status {
-            is_loaded: AtomicBool::new(false),
-            loading: watch::Sender::new(Loading::Going),
-            has_saved_all: AtomicBool::new(false),
-            synced: Mutex::new(Instant::now()),
-            loaded_records: AtomicU64::new(0),
-            load_micros: AtomicU64::new(0),
-            damaged_frames: AtomicU64::new(0),
-            damaged_records: AtomicU64::new(0),
-            damaged_files: AtomicU64::new(0),
-            torn_logs: AtomicU64::new(0),
-            snapshot_bytes: AtomicU64::new(0),
-            log_bytes: AtomicU64::new(0),
-            written_bytes: AtomicU64::new(0),
-            written_records: AtomicU64::new(0),
-            snapshots: AtomicU64::new(0),
-            write_errors: AtomicU64::new(0),
-            files_lost: AtomicU64::new(0),
-            not_saved_because: Mutex::default(),
-        }
-    }
-}
-
 impl Status {
     #[inline]
     pub fn is_loaded(&self) -> bool {
-        // Acquire: what was loaded is seen, also where a lock was not taken since.
-        self.is_loaded.load(Ordering::Acquire)
+        self.loaded.get().is_some()
+    }
+
+    /// Returns what was loaded, and in which time; nothing in no time while loading.
+    pub fn recovery(&self) -> (Recovery, Duration) {
+        self.loaded.get().cloned().unwrap_or_default()
     }
 
     /// Records that everything is loaded.
-    pub fn loaded(&self, recovery: &Recovery, took: Duration) {
-        let set = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
-        set(&self.loaded_records, recovery.records);
-        set(&self.load_micros, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-        set(&self.damaged_frames, recovery.damage.frames);
-        set(&self.damaged_records, recovery.damage.records);
-        set(&self.damaged_files, recovery.damage.files);
-        set(&self.torn_logs, recovery.torn_logs);
-        set(&self.snapshot_bytes, recovery.snapshot_bytes);
-        set(&self.log_bytes, recovery.log_bytes);
+    pub fn loaded(&self, recovery: Recovery, took: Duration) {
+        self.snapshot_bytes.store(recovery.snapshot_bytes, Ordering::Relaxed);
+        self.log_bytes.store(recovery.log_bytes, Ordering::Relaxed);
         self.synced(Instant::now());
-        self.is_loaded.store(true, Ordering::Release);
+        // What was loaded is seen then, also where a lock was not taken since.
+        let _ = self.loaded.set((recovery, took));
         self.loading.send_replace(Loading::Done);
     }
 
@@ -139,11 +108,11 @@ impl Status {
 
     /// Records that all changes until `instant` are on disk.
     pub fn synced(&self, instant: Instant) {
-        *self.synced.lock() = instant;
+        *self.synced.lock() = Some(instant);
     }
 
     /// The age of the oldest change that may not be on disk yet; zero while loading.
     pub fn sync_age(&self) -> Duration {
-        if self.is_loaded() { self.synced.lock().elapsed() } else { Duration::ZERO }
+        self.synced.lock().map_or(Duration::ZERO, |synced| synced.elapsed())
     }
 }

@@ -1,27 +1,26 @@
 //! The thread that writes: what changed, every interval, and now and then a snapshot.
 //!
-//! **When a slot stops counting as changed.** When its record is copied, under the lock of its shard:
-//! a charge after that lists it again, and a charge before that is in the record. To wait for the sync
-//! would hide the changes between. In return, what was copied must not be forgotten if writing fails:
-//! then the log is abandoned, and a new log starts with a snapshot of everything in memory.
+//! **When a slot stops counting as changed.** When its record is copied, under the lock of its shard: a charge after
+//! that lists it again, and a charge before that is in the record. To wait for the sync would hide the changes between.
+//! In return, what was copied must not be forgotten if writing fails: then the log is abandoned, and a new log starts
+//! with a snapshot of everything in memory.
 //!
-//! **After an error nothing is retried on the same file.** A sync that failed may have dropped what it
-//! was to write, and the next one succeeds nevertheless. So the log stays as it is until a snapshot
-//! that does not depend on it is whole.
+//! **After an error nothing is retried on the same file.** A sync that failed may have dropped what it was to write,
+//! and the next one succeeds nevertheless. So the log stays as it is until a snapshot that does not depend on it is
+//! whole.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::commands::Next;
 use super::copy::Copier;
 use super::directory::Directory;
 use super::file_id::FileId;
 use super::record::RECORD_BYTES;
 use super::record_file::RecordFile;
 use super::recovery::{self, Recovery};
-use super::schedule::{self, Retry, Schedule};
+use super::schedule::{self, Next, Retry, Schedule};
 use super::status::Status;
 use super::{OpenError, THREAD};
 use crate::memory::MemoryStore;
@@ -154,7 +153,7 @@ impl<C: Clock> Writer<C> {
             Ok(()) => {}
             Err(error) => self.fail(&error),
         }
-        self.status.loaded(&recovery, took);
+        self.status.loaded(recovery, took);
         self.next_sync = Instant::now() + self.schedule.sync;
         Ok(())
     }
@@ -181,8 +180,8 @@ impl<C: Clock> Writer<C> {
 
     /// Starts the first log of this process, and removes files that are not needed.
     fn start_first_log(&mut self, replaced: &[FileId]) -> io::Result<()> {
-        // The sizes first: they list files that are removed. Then the log: without one, the next start
-        // would report that all are missing.
+        // The sizes first: they list files that are removed. Then the log: without one, the next start would report
+        // that all are missing.
         self.directory.remove_sizes()?;
         let number = self.start_log()?;
         self.directory.remove_unused(number)?;
@@ -256,8 +255,8 @@ impl<C: Clock> Writer<C> {
         self.directory.verify()
     }
 
-    /// Appends what changed to the log and syncs it. Returns false if more has changed than was
-    /// listed: then everything has to be saved.
+    /// Appends what changed to the log and syncs it. Returns false if more has changed than was listed: then everything
+    /// has to be saved.
     fn save_changes(&mut self) -> io::Result<bool> {
         let started = Instant::now();
         let Some(log) = &mut self.log else { return Ok(false) };

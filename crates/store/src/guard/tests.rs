@@ -1,14 +1,19 @@
+use std::iter::zip;
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::*;
 use crate::conformance::fakes::{Fake, Never};
 use crate::conformance::{self, DAWN, plan, take, try_read, try_reset};
-use crate::{Entry, Key};
+use crate::{Charge, Entry, Key, Role};
 use weir_common::clock::ManualClock;
-use weir_limit::{Limit, ReduceBucket, ReservationOp, Reserve, Undo, Unit, UpTo};
+use weir_limit::{
+    Limit, Op, Plan, ReduceBucket, ReservationOp, ReservationResult, Reserve, Source, Undo, Unit,
+    UpTo,
+};
 
 mod local;
+mod outage;
 
 type Clocks = Arc<ManualClock>;
 type Guarded = Guard<Arc<Fake<MemoryStore<Clocks>>>, Clocks>;

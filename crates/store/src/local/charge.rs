@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::due::{DueCharge, DueCharges, LeaseOp};
-use super::lease::StoreTime;
+use super::lease::{DueCharge, DueCharges, LeaseOp, StoreTime};
 use super::table::LocalTable;
 use crate::Charge;
 use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
@@ -48,8 +47,8 @@ impl LeaseCharge {
         self.due.leased.charge(&self.due.plan, self.op(), then)
     }
 
-    /// Whether the charge asks for hits. It is sent behind other charges of its key: these are served as if nothing were
-    /// leased.
+    /// Whether the charge asks for hits. It is sent behind other charges of its key: these are served as if nothing
+    /// were leased.
     pub fn asks(&self) -> bool {
         self.due.asks()
     }

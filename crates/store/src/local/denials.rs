@@ -129,8 +129,8 @@ impl Denials {
         }
     }
 
-    /// Forgets the denials of a key whose hits were refunded or leased, or whose state was reset, at `now` at
-    /// the latest. Denials of charges sent before are not kept any more.
+    /// Forgets the denials of a key whose hits were refunded or leased, or whose state was reset, at `now` at the
+    /// latest. Denials of charges sent before are not kept any more.
     pub fn refund(&mut self, key: &Fingerprint, now: Micros) {
         if let Some(set) = self.set(key) {
             set.refunded = set.refunded.max(Some(now));
@@ -138,8 +138,7 @@ impl Denials {
         }
     }
 
-    /// Forgets all denials, at `now` at the latest. Denials of charges sent before are not kept any
-    /// more.
+    /// Forgets all denials, at `now` at the latest. Denials of charges sent before are not kept any more.
     pub fn clear(&mut self, now: Micros) {
         for set in &mut self.sets {
             set.refunded = set.refunded.max(Some(now));

@@ -9,8 +9,8 @@ pub(super) const HOT: u64 = 32;
 /// Keys that are counted at a time.
 const SLOTS: usize = 64;
 
-/// The counts of keys that share a lock. A slot counts the key with more than half of the recent requests, by
-/// Boyer and Moore's majority vote.
+/// The counts of keys that share a lock. A slot counts the key with more than half of the recent requests, by Boyer and
+/// Moore's majority vote.
 #[derive(Debug, Default)]
 pub(super) struct HotKeys(Box<[Slot]>);
 
@@ -21,8 +21,8 @@ struct Slot {
     recent: Recent,
 }
 
-/// The requests of a key that were admitted within the length of a lease, and their hits. What was admitted in
-/// the length before counts in proportion to the part of it that is still within one length.
+/// The requests of a key that were admitted within the length of a lease, and their hits. What was admitted in the
+/// length before counts in proportion to the part of it that is still within one length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recent {
     since: Micros,

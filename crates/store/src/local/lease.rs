@@ -1,4 +1,5 @@
-//! The lease of one key: hits that are charged already, and a copy of the state to answer from.
+//! The lease of one key: hits that are charged already, a copy of the state to answer from, and the charges that it is
+//! due to make.
 //!
 //! Times are this process's, unless they are said to be the store's.
 
@@ -7,9 +8,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::due::LeasedKey;
 use super::hot_keys::{Admitted, HOT, Recent};
-use weir_limit::{Decision, Micros, Op, Plan, Source, State, Undo};
+use crate::memory::fingerprint::Fingerprint;
+use crate::{Charge, Entry, Key, Role};
+use weir_limit::{Decision, Limit, LimitState, Micros, Op, Plan, Source, State, Undo};
 
 /// By how much a clock may run faster than the store's: one in this number.
 const DRIFT: Micros = 1_000;
@@ -56,9 +58,9 @@ struct Part {
 
 /// The state that the store would have if it had charged the hits that were served, and no others since.
 #[derive(Debug)]
-struct StateCopy {
-    state: State,
-    at: StoreTime,
+pub(super) struct StateCopy {
+    pub state: State,
+    pub at: StoreTime,
 }
 
 /// The time of the store when it answered a charge.
@@ -83,16 +85,6 @@ impl StoreTime {
     }
 }
 
-/// What the store granted.
-#[derive(Debug)]
-pub(super) struct Granted {
-    /// The state before the grant.
-    pub state: State,
-    /// Undoes the grant.
-    pub undo: Undo,
-    pub at: StoreTime,
-}
-
 impl Lease {
     /// Starts without hits.
     pub fn new(key: Arc<LeasedKey>, plan: Arc<Plan>, recent: Recent) -> Lease {
@@ -107,9 +99,16 @@ impl Lease {
         (left, parts().map(|part| part.ends - now).max().unwrap_or(0))
     }
 
-    /// Adds what was granted, for at most `length`. If it came too late, returns the undo that returns it.
-    pub fn add(&mut self, granted: Granted, now: Micros, length: Micros) -> Option<Undo> {
-        let Granted { mut state, undo, at } = granted;
+    /// Adds what was granted, for at most `length`: `before` is the state before, and `undo` undoes the grant. Returns
+    /// that if it came too late.
+    pub fn add(
+        &mut self,
+        before: StateCopy,
+        undo: Undo,
+        now: Micros,
+        length: Micros,
+    ) -> Option<Undo> {
+        let StateCopy { mut state, at } = before;
         // What is left of older grants was charged, but to nobody.
         for part in &self.parts {
             self.plan.charge_hashed(&mut state, at.now, Op::Undo(part.undo), 0);
@@ -151,8 +150,8 @@ impl Lease {
     }
 
     /// Returns the hits to ask for: if a sixteenth is left, or what is left may be used up or end before more can come;
-    /// if the key is hot, and nothing is in flight. With what is left, they are those that were admitted within `length`,
-    /// a little less: what is granted beyond that would end unused.
+    /// if the key is hot, and nothing is in flight. With what is left, they are those that were admitted within
+    /// `length`, a little less: what is granted beyond that would end unused.
     pub fn ask(&self, now: Micros, length: Micros) -> Option<u32> {
         if !self.flights.is_empty() {
             return None;
@@ -231,4 +230,77 @@ impl Flights {
     fn are_awaited(&self, now: Micros, length: Micros) -> bool {
         !self.is_empty() && now < self.since.saturating_add(length)
     }
+}
+
+/// A charge that a lease is due to make: counted as in flight, and to be sent.
+#[derive(Debug)]
+pub(super) struct DueCharge {
+    pub key: Fingerprint,
+    pub leased: Arc<LeasedKey>,
+    pub plan: Arc<Plan>,
+    pub op: LeaseOp,
+}
+
+/// Charges that leases are due to make, to be sent in order.
+pub(super) type DueCharges = Vec<DueCharge>;
+
+/// What a lease charges.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LeaseOp {
+    /// Asks for up to this number of hits.
+    Ask(u32),
+    Return(Undo),
+}
+
+/// The key of a lease.
+#[derive(Debug)]
+pub(super) struct LeasedKey {
+    domain: Box<str>,
+    entries: Box<[(Box<str>, Box<str>)]>,
+    role: Role,
+    /// The place of the key in the filter of the table.
+    pub bucket: usize,
+    /// About what the lease takes in memory.
+    pub bytes: usize,
+}
+
+/// The bytes of a lease without its key and its state, and of its place in a table.
+const LEASE_BYTES: usize = 512;
+
+impl DueCharge {
+    /// Whether it asks for hits.
+    pub fn asks(&self) -> bool {
+        matches!(self.op, LeaseOp::Ask(_))
+    }
+}
+
+impl LeasedKey {
+    pub fn new(charge: &Charge<'_>, bucket: usize) -> LeasedKey {
+        let own = |(name, value): &Entry<'_>| (Box::from(*name), Box::from(*value));
+        let texts = charge.key.entries.iter().map(|(name, value)| name.len() + value.len() + 32);
+        LeasedKey {
+            domain: charge.key.domain.into(),
+            entries: charge.key.entries.iter().map(own).collect(),
+            role: charge.role,
+            bucket,
+            bytes: LEASE_BYTES
+                + charge.key.domain.len()
+                + texts.sum::<usize>()
+                + state_bytes(charge.plan),
+        }
+    }
+
+    /// Passes a charge of the key to `then`.
+    pub fn charge<T>(&self, plan: &Arc<Plan>, op: Op, then: impl FnOnce(&Charge<'_>) -> T) -> T {
+        let entries: Vec<Entry<'_>> =
+            self.entries.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let key = Key { domain: &self.domain, entries: &entries };
+        then(&Charge { key, plan, op, hold: None, role: self.role })
+    }
+}
+
+/// Returns about the bytes of a state.
+fn state_bytes(plan: &Plan) -> usize {
+    let bytes = |limit: &Limit| size_of::<LimitState>() + limit.algorithm.state_bytes();
+    plan.limits().iter().map(bytes).sum()
 }

@@ -1,7 +1,6 @@
 //! What is known here of keys: the hits that are leased of them, and their denials.
 
-mod learn;
-mod look_up;
+mod leases;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,29 +11,24 @@ use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
 
-pub(super) use self::look_up::{Unserved, Waits};
+pub(super) use self::leases::SWEEP_INTERVAL;
 use super::LocalOptions;
-use super::denials::{Denials, WAYS};
-use super::due::{DueCharge, DueCharges, LeaseOp};
+use super::denials::{DenialTimes, Denials, WAYS};
 use super::hot_keys::{HotKeys, Recent};
-use super::lease::{Granted, Lease, StoreTime};
+use super::lease::{DueCharges, Lease};
 use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
-use crate::{Batch, Charge};
+use crate::{Answer, Batch, Charge, plain_hits};
 use weir_common::clock::Monotonic;
-use weir_limit::{Micros, Op, State, Undo};
+use weir_limit::{Decision, Micros, Source};
 
 /// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
 
 /// The counts of the filter.
 const BUCKETS: usize = 1 << 12;
-
-/// The interval of returning leases that ended at least as long ago. Younger ones may still be returned with a grant.
-pub(super) const SWEEP_INTERVAL: Micros = 50_000;
-
-/// The most bytes that leases take, about. Each takes 512 at least, so there are never more than 32 768.
-const MAX_BYTES: usize = 16 << 20;
 
 /// The leases and the denials of all keys.
 pub(super) struct LocalTable {
@@ -85,18 +79,6 @@ pub(super) struct Sent {
     whole: bool,
 }
 
-/// Returns the hits that are taken, 0 for a look; none for any other operation, which the store makes.
-fn plain_hits(op: Op) -> Option<u64> {
-    match op {
-        Op::Take(hits) => Some(hits),
-        Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => None,
-    }
-}
-
-fn micros(time: Duration) -> Micros {
-    Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
-}
-
 impl Sent {
     pub fn new(batch: &Batch<'_>, at: Micros) -> Sent {
         let whole = batch.together || batch.charges.iter().any(|charge| charge.op.returns_hits());
@@ -106,6 +88,7 @@ impl Sent {
 
 impl LocalTable {
     pub fn new(clock: Box<dyn Monotonic>, options: &LocalOptions) -> LocalTable {
+        let micros = |time: Duration| Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX);
         let (deny_for, length) = (micros(options.deny_locally_for), micros(options.leases_for));
         let sets = match deny_for {
             0 => 0,
@@ -113,7 +96,7 @@ impl LocalTable {
         };
         let shard = |_| {
             let (denials, hot_keys, leases) =
-                (Denials::new(sets), Default::default(), HashMap::new());
+                (Denials::new(sets), HotKeys::default(), HashMap::new());
             Mutex::new(Shard { denials, hot_keys, leases })
         };
         LocalTable {
@@ -174,168 +157,100 @@ impl LocalTable {
         &self.shards[key.shard as usize % SHARDS]
     }
 
-    /// Asks for more of a lease, if it is time; what has ended is returned in the same round trip.
-    fn ask(&self, key: &Fingerprint, lease: &mut Lease, now: Micros, charges: &mut DueCharges) {
-        if self.draining.load(Ordering::Relaxed) {
-            return;
+    /// Looks up the charges of a batch; none if nothing can be known of them.
+    pub fn look_up(&self, batch: &Batch<'_>, sent: Sent, unserved: Unserved) -> Option<LookUp<'_>> {
+        let repeats = !sent.whole && unserved != Unserved::Ends && self.any_denials(sent.at);
+        if !repeats && !batch.charges.iter().any(|charge| self.may_lease(charge)) {
+            return None;
         }
-        if let Some(hits) = lease.ask(now, self.length) {
-            let ended = lease.end_parts(now);
-            charges.extend(self.returning(key, lease, ended, now));
-            charges.push(self.due(key, lease, LeaseOp::Ask(hits), now));
+        let is_one = batch.charges.len() == 1;
+        Some(LookUp {
+            table: self,
+            sent: sent.at,
+            repeats,
+            // Of several, what is served could not be returned if the store had to charge the others.
+            serves: !sent.together && (is_one || unserved != Unserved::Stays),
+            unserved,
+            charged: SmallVec::new(),
+            waits: Waits::new(),
+            due: DueCharges::new(),
+        })
+    }
+
+    /// Learns from the store's answer to a charge. Returns what asks for hits of its key, if that is hot.
+    pub fn learn(&self, charge: &Charge<'_>, answer: &Answer, sent: Sent) -> DueCharges {
+        let mut due = DueCharges::new();
+        let lesson = self.lesson(charge, answer, sent);
+        let leases = self.length > 0 && !sent.together && charge.plan.can_lease();
+        let admitted = if leases { admitted(charge, answer) } else { None };
+        if lesson.is_none() && admitted.is_none() {
+            return due;
         }
-    }
-
-    fn returning(
-        &self,
-        key: &Fingerprint,
-        lease: &mut Lease,
-        undos: Vec<Undo>,
-        now: Micros,
-    ) -> DueCharges {
-        undos.into_iter().map(|undo| self.due(key, lease, LeaseOp::Return(undo), now)).collect()
-    }
-
-    /// Returns a charge that a lease is due to make, and counts it as in flight.
-    fn due(&self, key: &Fingerprint, lease: &mut Lease, op: LeaseOp, now: Micros) -> DueCharge {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        lease.flights.start(now);
-        DueCharge { key: *key, leased: lease.key.clone(), plan: lease.plan.clone(), op }
-    }
-
-    /// Adds what the store granted: the state before, and what undoes the grant. Returns the charges that return hits
-    /// which nobody will use.
-    pub fn granted(
-        &self,
-        asked: &DueCharge,
-        state: State,
-        undos: &[Undo],
-        at: StoreTime,
-    ) -> DueCharges {
-        let shard = &mut *self.shard(&asked.key).lock();
-        let now = self.now();
-        // It is there while charges of it are in flight.
-        let Some(lease) = shard.leases.get_mut(&asked.key.print) else { return DueCharges::new() };
-        let is_wanted =
-            Arc::ptr_eq(&lease.plan, &asked.plan) && !self.draining.load(Ordering::Relaxed);
-        let mut is_used = false;
-        let unused = match undos {
-            _ if lease.is_reset => {
-                let lost = undos.iter().map(|undo| u64::from(undo.hits)).sum();
-                self.counts.lost.fetch_add(lost, Ordering::Relaxed);
-                Vec::new()
-            }
-            [undo] if is_wanted => {
-                let late = lease.add(Granted { state, undo: *undo, at }, now, self.length);
-                is_used = late.is_none();
-                late.into_iter().collect()
-            }
-            // Several: the clock has stepped back behind the window of some limit. That is not worth it.
-            unused => unused.to_vec(),
-        };
-        self.counts.grants.fetch_add(1, Ordering::Relaxed);
-        let returned = self.returning(&asked.key, lease, unused, now);
-        if is_used {
-            shard.denials.refund(&asked.key, now);
-        }
-        self.settle(shard, asked, is_used, now);
-        returned
-    }
-
-    /// Notes that a charge returned hits, or had no effect: hits that it asked for are not granted.
-    pub fn answered(&self, due: &DueCharge) {
-        let mut shard = self.shard(&due.key).lock();
-        let now = self.now();
-        self.settle(&mut shard, due, false, now);
-    }
-
-    /// Ends the flight of a charge; removes the lease if it is over. A key whose grant is not used is asked for again
-    /// when it has been hot again.
-    fn settle(&self, shard: &mut Shard, due: &DueCharge, is_used: bool, now: Micros) {
-        let Some(lease) = shard.leases.get_mut(&due.key.print) else { return };
-        if due.asks() && !is_used {
-            lease.recent = Recent::default();
-        }
-        lease.flights.end(now, self.length);
-        lease.is_reset &= !lease.flights.is_empty();
-        if self.is_over(lease, now) {
-            self.remove(shard, &due.key);
-        }
-    }
-
-    /// Whether a lease has no hits left, nothing is in flight, and no more will be asked for.
-    fn is_over(&self, lease: &Lease, now: Micros) -> bool {
-        let is_hot = || lease.is_hot(now, self.length);
-        lease.is_idle() && (self.draining.load(Ordering::Relaxed) || !is_hot())
-    }
-
-    /// Forgets the denials of a key whose state is reset, and ends its lease: what is left, and what is granted
-    /// meanwhile, is not returned.
-    pub fn reset(&self, charge: &Charge<'_>) {
         let key = self.fingerprints.of(charge);
         let mut shard = self.shard(&key).lock();
-        shard.denials.refund(&key, self.now());
-        let Some(lease) = shard.leases.get_mut(&key.print) else { return };
-        let lost = lease.end().iter().map(|undo| u64::from(undo.hits)).sum();
-        self.counts.lost.fetch_add(lost, Ordering::Relaxed);
-        lease.is_reset = !lease.flights.is_empty();
-        if !lease.is_reset {
-            self.remove(&mut shard, &key);
+        let now = self.now();
+        match lesson {
+            Some(Lesson::Denied { decision, until }) => {
+                let times = DenialTimes { sent: sent.at, answered: now, until };
+                shard.denials.put(&key, charge, decision, times);
+                self.denied_until.fetch_max(until, Ordering::Relaxed);
+            }
+            Some(Lesson::Charged) => shard.denials.forget(&key),
+            Some(Lesson::Refunded) => shard.denials.refund(&key, now),
+            None => {}
         }
+        let Some(hits) = admitted else { return due };
+        if let Some(lease) = shard.leases.get_mut(&key.print) {
+            lease.recent.add(hits, now, self.length);
+            if Arc::ptr_eq(&lease.plan, charge.plan) {
+                self.ask(&key, lease, now, &mut due);
+            }
+        } else if let Some(recent) = shard.hot_keys.add(&key.print, hits, now, self.length)
+            && let Some(mut lease) = self.lease(charge, recent)
+        {
+            self.ask(&key, &mut lease, now, &mut due);
+            shard.leases.insert(key.print, lease);
+        }
+        due
+    }
+
+    /// Returns what an answer says about denials of its key, if they are repeated.
+    fn lesson<'a>(
+        &self,
+        charge: &Charge<'_>,
+        answer: &'a Answer,
+        sent: Sent,
+    ) -> Option<Lesson<'a>> {
+        if self.deny_for == 0 {
+            return None;
+        }
+        let lesson = match answer {
+            _ if charge.op.returns_hits() => Lesson::Refunded,
+            Ok(decision) if !decision.allowed && charge.op.asks().is_some_and(|hits| hits > 0) => {
+                let holds = charge.plan.denial_lasts(decision).min(self.deny_for);
+                // In a batch that is charged as a whole, it may be due to hits of the same batch that were not charged
+                // or were refunded.
+                if sent.whole || decision.source != Source::Store || holds == 0 {
+                    return None;
+                }
+                Lesson::Denied { decision, until: sent.at.saturating_add(holds) }
+            }
+            _ => {
+                let takes = || charge.op.takes().is_some_and(|hits| hits > 0);
+                let lasts = charge.plan.denial_covers_more_hits();
+                if !self.any_denials(sent.at) || lasts || !takes() {
+                    return None;
+                }
+                Lesson::Charged
+            }
+        };
+        charge.plan.repeats_denials().then_some(lesson)
     }
 
     /// Forgets all denials.
     pub fn forget_denials(&self) {
         let now = self.now();
         self.shards.iter().for_each(|shard| shard.lock().denials.clear(now));
-    }
-
-    /// Returns the hits that are left of a key, and for how long.
-    pub fn left(&self, charge: &Charge<'_>) -> Option<(u64, Micros)> {
-        let key = self.may_lease(charge).then(|| self.fingerprints.of(charge))?;
-        let mut shard = self.shard(&key).lock();
-        let now = self.now();
-        shard.leases.get_mut(&key.print).map(|lease| lease.left(now)).filter(|(left, _)| *left > 0)
-    }
-
-    fn remove(&self, shard: &mut Shard, key: &Fingerprint) {
-        if let Some(lease) = shard.leases.remove(&key.print) {
-            self.leases.fetch_sub(1, Ordering::Relaxed);
-            self.filter[lease.key.bucket].fetch_sub(1, Ordering::Relaxed);
-            self.bytes.fetch_sub(lease.key.bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Ends what has ended, or everything once nothing more is leased. Returns the charges that return what is left.
-    pub fn sweep(&self) -> DueCharges {
-        let mut charges = Vec::new();
-        if self.leases() == 0 {
-            return charges;
-        }
-        for (number, shard) in self.shards.iter().enumerate() {
-            let mut shard = shard.lock();
-            let (now, draining) = (self.now(), self.draining.load(Ordering::Relaxed));
-            let mut over = Vec::new();
-            for (print, lease) in &mut shard.leases {
-                // The number of the shard is all that is needed of the rest of the key.
-                let key = Fingerprint { shard: number as u32, print: *print };
-                let returned = match draining {
-                    true => lease.end(),
-                    false => lease.end_parts(now.saturating_sub(SWEEP_INTERVAL)),
-                };
-                charges.extend(self.returning(&key, lease, returned, now));
-                if self.is_over(lease, now) {
-                    over.push(key);
-                }
-            }
-            over.iter().for_each(|key| self.remove(&mut shard, key));
-        }
-        charges
-    }
-
-    /// Leases nothing more.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
     }
 
     #[cfg(test)]
@@ -354,4 +269,114 @@ impl fmt::Debug for LocalTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalTable").field("leases", &self.leases()).finish_non_exhaustive()
     }
+}
+
+/// Keys whose leases have charges in flight, and what completes once these have their answers.
+pub(super) type Waits = SmallVec<[(Fingerprint, oneshot::Receiver<()>); 1]>;
+
+/// What happens to a lease that does not serve a charge of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unserved {
+    /// It stays.
+    Stays,
+    /// The charge waits while others of the lease are in flight; otherwise the lease ends.
+    Waits,
+    /// It ends.
+    Ends,
+}
+
+/// Looks up the charges of one batch, in its order.
+pub(super) struct LookUp<'t> {
+    table: &'t LocalTable,
+    sent: Micros,
+    /// Whether denials are repeated.
+    repeats: bool,
+    /// Whether leases serve hits.
+    serves: bool,
+    unserved: Unserved,
+    /// Keys that are not known to be denied: what is charged may change the answers to later charges of them.
+    charged: SmallVec<[Fingerprint; 4]>,
+    /// The keys whose charges have to wait.
+    pub waits: Waits,
+    /// What leases have to charge first.
+    pub due: DueCharges,
+}
+
+impl LookUp<'_> {
+    /// Decides a charge by a denial or by the lease of its key; none if the store is to decide.
+    pub fn decide(&mut self, charge: &Charge<'_>) -> Option<Decision> {
+        let takes = || charge.op.takes().is_some_and(|hits| hits > 0);
+        let repeats = self.repeats && takes() && charge.plan.repeats_denials();
+        let may_lease = self.table.may_lease(charge);
+        if !repeats && !may_lease {
+            return None;
+        }
+        let key = self.table.fingerprints.of(charge);
+        let mut shard = self.table.shard(&key).lock();
+        if repeats && !self.charged.contains(&key) {
+            let denial = shard.denials.get(&key, charge, self.sent);
+            if denial.is_some() {
+                return denial;
+            }
+            self.charged.push(key);
+        }
+        let lease = if may_lease { shard.leases.get_mut(&key.print) } else { None };
+        lease.and_then(|lease| self.serve(&key, lease, charge))
+    }
+
+    /// Decides a charge by the lease of its key; if it cannot, makes way for the store.
+    fn serve(
+        &mut self,
+        key: &Fingerprint,
+        lease: &mut Lease,
+        charge: &Charge<'_>,
+    ) -> Option<Decision> {
+        let table = self.table;
+        // Read for each charge, and under the lock: a thread that waited for it may have slept.
+        let now = table.now();
+        let is_same_plan = Arc::ptr_eq(&lease.plan, charge.plan);
+        let hits = plain_hits(charge.op).filter(|_| self.serves && is_same_plan);
+        if let Some(hits) = hits
+            && let Some(decision) = lease.serve(hits, now)
+        {
+            if hits > 0 {
+                table.counts.served.fetch_add(hits, Ordering::Relaxed);
+                lease.recent.add(hits, now, table.length);
+                table.ask(key, lease, now, &mut self.due);
+            }
+            return Some(decision);
+        }
+        if self.unserved == Unserved::Stays {
+            return None;
+        }
+        if self.unserved == Unserved::Waits
+            && let Some(answered) = lease.flights.wait(now, table.length)
+        {
+            self.waits.push((*key, answered));
+            return None;
+        }
+        let returned = lease.end();
+        self.due.extend(table.returning(key, lease, returned, now));
+        if !is_same_plan {
+            (lease.plan, lease.recent) = (charge.plan.clone(), Recent::default());
+        }
+        None
+    }
+}
+
+/// What an answer says about denials of its key.
+enum Lesson<'a> {
+    /// It is denied, and stays so until then.
+    Denied { decision: &'a Decision, until: Micros },
+    /// It was charged, or may have been: the waits are longer now.
+    Charged,
+    /// Hits were refunded, or may have been.
+    Refunded,
+}
+
+/// Returns the hits that the store admitted.
+fn admitted(charge: &Charge<'_>, answer: &Answer) -> Option<u64> {
+    let decision = answer.as_ref().ok()?;
+    let is_by_store = decision.allowed && decision.source == Source::Store;
+    plain_hits(charge.op).filter(|hits| is_by_store && *hits > 0)
 }

@@ -11,8 +11,7 @@ use weir_limit::{Fill, Packed, Reservation};
 /// Changes listed by any shard, however few keys it may hold.
 const MIN_LISTED: usize = 1024;
 
-/// Changed reservations listed by all shards, however few reservations there may be: each of them may change
-/// often.
+/// Changed reservations listed by all shards, however few reservations there may be: each of them may change often.
 const MIN_LISTED_RESERVATIONS: usize = 1 << 16;
 
 /// A key that expires later than can be written: only eviction removes it.
@@ -44,13 +43,13 @@ pub(crate) enum SavedValue<S> {
 
 /// The keys of a shard that changed since they were last saved: charged, inserted or removed.
 ///
-/// A slot is marked as listed, so that a key that is charged often is listed once. The list is as long
-/// as the shard may have keys. It is full if more keys than that came and went, or if nothing takes it
-/// because a disk hangs: then it is emptied, and the whole store has to be saved.
+/// A slot is marked as listed, so that a key that is charged often is listed once. The list is as long as the shard may
+/// have keys. It is full if more keys than that came and went, or if nothing takes it because a disk hangs: then it is
+/// emptied, and the whole store has to be saved.
 ///
-/// **Reservations** that changed are listed by the key that was charged, with what they are now: a key and
-/// its reservations are saved as of the same moment, or a restart could return hits twice. They have other
-/// locks, so that they cannot be looked up then.
+/// **Reservations** that changed are listed by the key that was charged, with what they are now: a key and its
+/// reservations are saved as of the same moment, or a restart could return hits twice. They have other locks, so that
+/// they cannot be looked up then.
 #[derive(Debug)]
 pub(super) struct Changes {
     prints: Vec<Print>,
@@ -97,14 +96,9 @@ pub(crate) enum Changed {
 impl Changes {
     /// Lists the changes of a shard that holds up to `cap` keys.
     pub fn new(cap: usize, room: Arc<Room>) -> Changes {
-        Changes {
-            prints: Vec::new(),
-            max: cap.max(MIN_LISTED),
-            is_full: false,
-            reservations: HashMap::new(),
-            room,
-            lacks_reservations: false,
-        }
+        let (prints, is_full, reservations, lacks_reservations) = Default::default();
+        let max = cap.max(MIN_LISTED);
+        Changes { prints, max, is_full, reservations, room, lacks_reservations }
     }
 
     /// Lists a key, unless the list is full.
@@ -130,8 +124,8 @@ impl Changes {
         Changed::Keys(std::mem::replace(&mut self.prints, room))
     }
 
-    /// Lists a reservation that a charge of a key has changed, unless there is no room. Returns whether it is
-    /// the first of the key, which then has to be listed too.
+    /// Lists a reservation that a charge of a key has changed, unless there is no room. Returns whether it is the first
+    /// of the key, which then has to be listed too.
     pub fn list_reservation(&mut self, key: &Print, changed: SavedReservation) -> bool {
         if !self.room.take() {
             self.room.free(1);

@@ -1,9 +1,8 @@
 //! Fingerprints of keys, which tables keep instead of the keys, and how they are spread over shards.
 //!
-//! The spread is uneven: the last shard gets twice the share of the first. Tables double when they are
-//! full. With equal shares all tables would double at the same time, and be half empty afterwards.
-//! With shares between one and two, each doubles at another time, and memory follows the number of
-//! keys smoothly.
+//! The spread is uneven: the last shard gets twice the share of the first. Tables double when they are full. With equal
+//! shares all tables would double at the same time, and be half empty afterwards. With shares between one and two, each
+//! doubles at another time, and memory follows the number of keys smoothly.
 
 use std::hash::Hasher;
 use std::ops::Range;
@@ -17,9 +16,8 @@ use weir_common::random::random_bytes;
 /// The part of a key's hash that its slot keeps. The first eight bytes place it in its table.
 pub(crate) type Print = [u8; 11];
 
-/// Keys a shard holds on average when the cap is reached, at least; at most twice as many.
-/// Moving that many to a larger table takes about a tenth of a millisecond, most of it the first
-/// touch of fresh memory.
+/// Keys a shard holds on average when the cap is reached, at least; at most twice as many. Moving that many to a larger
+/// table takes about a tenth of a millisecond, most of it the first touch of fresh memory.
 const KEYS_PER_SHARD: usize = 1024;
 
 /// Bounds what an enormous cap costs before the first key.
@@ -35,8 +33,8 @@ pub(crate) struct Fingerprint {
     pub(crate) print: Print,
 }
 
-/// Makes fingerprints with a random secret: clients can neither find two keys with the same
-/// fingerprint nor target a shard.
+/// Makes fingerprints with a random secret: clients can neither find two keys with the same fingerprint nor target a
+/// shard.
 pub(crate) struct Fingerprints(SipHasher13);
 
 /// The part of the hash that places a slot in its table.
@@ -58,8 +56,8 @@ pub(super) fn shards(max_keys: usize) -> usize {
     }
 }
 
-/// Returns the shard of a key: floor(shards × f(u)), where u is `hash` / 2^32 and
-/// f(u) = u + u(1 − u)/3, whose slope falls from 4/3 to 2/3.
+/// Returns the shard of a key: floor(shards × f(u)), where u is `hash` / 2^32 and f(u) = u + u(1 − u)/3, whose slope
+/// falls from 4/3 to 2/3.
 pub(super) fn shard(hash: u32, shards: usize) -> usize {
     let u = u64::from(hash);
     let bent = u + ((u * ((1 << 32) - u)) >> 32) / 3;
@@ -117,8 +115,8 @@ impl Fingerprints {
     }
 }
 
-/// The bytes of a reservation's fingerprint that are those of its key. A table of less than 2^32 slots places
-/// none by them.
+/// The bytes of a reservation's fingerprint that are those of its key. A table of less than 2^32 slots places none by
+/// them.
 const KEY_BYTES: Range<usize> = 4..7;
 
 /// Returns what the fingerprints of all reservations of a key have in common.
@@ -141,8 +139,7 @@ impl Fingerprint {
 /// The bytes of a key; long ones are on the heap.
 type KeyBytes = SmallVec<[u8; 256]>;
 
-/// Writes the key and the shape of its plan as unique bytes: the length precedes each part but the
-/// last.
+/// Writes the key and the shape of its plan as unique bytes: the length precedes each part but the last.
 fn encode(charge: &Charge<'_>, bytes: &mut KeyBytes) {
     put(charge.key.domain, bytes);
     put_length(charge.key.entries.len(), bytes);

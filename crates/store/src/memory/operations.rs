@@ -79,8 +79,7 @@ impl<C: Clock> Operations for MemoryStore<C> {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Frees expired keys while there is no traffic; requests free them along the way. Warns if the
-    /// store is too small.
+    /// Frees expired keys while there is no traffic; requests free them along the way. Warns if the store is too small.
     async fn sweep_continuously(&self) {
         let (mut evictions, mut ticks) = (Evictions::default(), 0_u32);
         let mut tick = interval(SWEEP_INTERVAL);
@@ -96,8 +95,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// Watches for a store that is too small. Reads its counts from time to time, so that eviction
-/// itself costs nothing more.
+/// Watches for a store that is too small. Reads its counts from time to time, so that eviction itself costs nothing
+/// more.
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Evictions {
     keys: Watched,
@@ -121,8 +120,8 @@ impl Default for Watched {
 }
 
 impl Watched {
-    /// Returns by how much the count has grown since the last warning, and the warnings that were suppressed; none
-    /// if it has not grown since the last check, or too little time has passed.
+    /// Returns by how much the count has grown since the last warning, and the warnings that were suppressed; none if
+    /// it has not grown since the last check, or too little time has passed.
     fn check(&mut self, count: u64) -> Option<(u64, u64)> {
         if count == self.seen {
             return None;

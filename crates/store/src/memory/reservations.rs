@@ -1,8 +1,8 @@
 //! What ids have reserved, in tables beside those of the keys.
 //!
-//! A reservation has a fingerprint of its own, over its key and its id, which also chooses its shard: however
-//! many a key has, they are spread over all shards. Shards of reservations are locked before those of keys,
-//! both in ascending order.
+//! A reservation has a fingerprint of its own, over its key and its id, which also chooses its shard: however many a
+//! key has, they are spread over all shards. Shards of reservations are locked before those of keys, both in ascending
+//! order.
 
 mod drafts;
 
@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::changes::SavedReservation;
 use super::fingerprint::{self, Print, key_of};
 use super::table::{Candidate, Now, Slot, Table};
-use super::{Aligned, Sweep, sweep_next};
+use super::{Aligned, MemoryStats, Sweep, sweep_next};
 use weir_limit::{Fill, Micros, Reservation, SECOND};
 
 /// How many slots are sampled for one to evict.
@@ -30,15 +30,6 @@ pub(super) struct Reservations {
     shards: OnceLock<Box<[Aligned<ReservationShard>]>>,
     /// The shard to sweep next.
     next_swept: AtomicUsize,
-}
-
-/// The number of reservations and what they take.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ReservationStats {
-    pub open: usize,
-    pub bytes: usize,
-    pub evicted: u64,
-    pub unrecorded: u64,
 }
 
 impl Reservations {
@@ -58,8 +49,8 @@ impl Reservations {
         shards.get(shard_of(print, shards.len()))?.0.lock().get(print, now)
     }
 
-    /// Keeps the time of a reset, as a reservation of no hits, until all that were made before have lapsed. Returns
-    /// the lock of its shard, and what is kept; nothing if nothing was ever reserved.
+    /// Keeps the time of a reset, as a reservation of no hits, until all that were made before have lapsed. Returns the
+    /// lock of its shard, and what is kept; nothing if nothing was ever reserved.
     pub fn reset(
         &self,
         print: Print,
@@ -87,14 +78,14 @@ impl Reservations {
         let shard = shard.lock();
         let live = shard.table.slots().filter(|slot| !slot.has_expired(now));
         let saved = live.map(|slot| SavedReservation {
-            print: *slot.print(),
+            print: slot.print,
             reservation: Some(reservation(slot, now)),
         });
         saved.collect()
     }
 
-    /// Makes of a fingerprint what was saved. Until [`loaded`](Self::loaded) there may be twice as many
-    /// reservations: a log may have new ones before the end of others.
+    /// Makes of a fingerprint what was saved. Until [`loaded`](Self::loaded) there may be twice as many reservations: a
+    /// log may have new ones before the end of others.
     pub fn load(&self, saved: SavedReservation, now: Now) {
         let SavedReservation { print, reservation } = saved;
         let reservation = reservation.filter(|reservation| reservation.is_live(now.micros));
@@ -127,16 +118,15 @@ impl Reservations {
         }
     }
 
-    pub fn stats(&self) -> ReservationStats {
-        let mut stats = ReservationStats::default();
+    /// Adds what reservations take.
+    pub fn add_stats(&self, stats: &mut MemoryStats) {
         for Aligned(shard) in self.shards.get().into_iter().flatten() {
             let shard = shard.lock();
-            stats.open += shard.table.len();
-            stats.bytes += shard.table.bytes();
-            stats.evicted += shard.evicted;
-            stats.unrecorded += shard.unrecorded;
+            stats.reservations += shard.table.len();
+            stats.table_bytes += shard.table.bytes();
+            stats.reservations_evicted += shard.evicted;
+            stats.reservations_unrecorded += shard.unrecorded;
         }
-        stats
     }
 
     /// Sweeps as many of the next shards as `part` is of `whole`.
@@ -155,8 +145,8 @@ impl Reservations {
     }
 }
 
-/// Returns the shard of a fingerprint: by the bits of it that do not place it in a table, so that what is
-/// loaded needs no number of a shard.
+/// Returns the shard of a fingerprint: by the bits of it that do not place it in a table, so that what is loaded needs
+/// no number of a shard.
 fn shard_of(print: &Print, shards: usize) -> usize {
     let [.., a, b, c] = *print;
     fingerprint::shard(u32::from_le_bytes([0, a, b, c]), shards)
@@ -180,7 +170,7 @@ fn reservation(slot: &Slot<Reserved>, now: Now) -> Reservation {
     let Reserved { hits, count, limits, taken: [low, high] } = slot.value;
     let wide = u64::from(low) | u64::from(high) << 32;
     let (taken, tag) = (wide & ((1 << TIME_BITS) - 1), (wide >> TIME_BITS) as u16);
-    let lapses = now.start + Micros::from(slot.expires()) * SECOND;
+    let lapses = now.start + Micros::from(slot.expires) * SECOND;
     Reservation { hits, count, limits, taken, lapses, tag }
 }
 
@@ -206,8 +196,8 @@ impl ReservationShard {
         Some(reservation(slot, now))
     }
 
-    /// Replaces a reservation. Returns whether it did: a new one is not kept if the table is full and its key
-    /// has its share.
+    /// Replaces a reservation. Returns whether it did: a new one is not kept if the table is full and its key has its
+    /// share.
     fn put(&mut self, print: &Print, reservation: Option<Reservation>, now: Now) -> bool {
         self.replace(print, reservation, (self.cap, self.cap.div_ceil(SHARE)), now)
     }
@@ -256,12 +246,12 @@ impl ReservationShard {
         true
     }
 
-    /// Returns whether the key of a reservation has as many others here. As its reservations are spread evenly, it
-    /// then has this part of all.
+    /// Returns whether the key of a reservation has as many others here. As its reservations are spread evenly, it then
+    /// has this part of all.
     fn has(&self, share: usize, print: &Print, now: Now) -> bool {
         let key = key_of(print);
         let others =
-            self.table.slots().filter(|slot| key_of(slot.print()) == key && !slot.has_expired(now));
+            self.table.slots().filter(|slot| key_of(&slot.print) == key && !slot.has_expired(now));
         others.take(share).count() == share
     }
 

@@ -22,8 +22,8 @@ pub(crate) fn shard_bits(max_keys: usize) -> u8 {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Makes a store that lists its changes, with `2^shard_bits` shards and the secret that prints of
-    /// slots to be loaded were made with.
+    /// Makes a store that lists its changes, with `2^shard_bits` shards and the secret that prints of slots to be
+    /// loaded were made with.
     pub(crate) fn listing_changes(
         clock: C,
         max_keys: usize,
@@ -38,6 +38,11 @@ impl<C: Clock> MemoryStore<C> {
         MemoryStore::with(clock, max_keys, shards, Fingerprints::of_secret(secret))
     }
 
+    /// Locks a shard, if there is one of this number.
+    fn locked(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
+        Some(self.shards.get(shard)?.0.lock())
+    }
+
     /// The time in whole seconds since the Unix epoch.
     pub(crate) fn now_seconds(&self) -> u64 {
         self.clock.now() / SECOND
@@ -45,24 +50,22 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Takes the changes of a shard since they were last taken.
     pub(crate) fn take_changes(&self, shard: usize) -> Changed {
-        let shard = self.shards.get(shard);
-        let changed = shard.and_then(|Aligned(shard)| Some(shard.lock().changes.as_mut()?.take()));
+        let changed = self.locked(shard).and_then(|mut shard| Some(shard.changes.as_mut()?.take()));
         changed.unwrap_or(Changed::Keys(Vec::new()))
     }
 
     /// Drops the lists of a shard's changes: what is in memory now is to be saved.
     pub(crate) fn forget_changes(&self, shard: usize) {
-        if let Some(Aligned(shard)) = self.shards.get(shard)
-            && let Some(changes) = &mut shard.lock().changes
+        if let Some(changes) = self.locked(shard).as_mut().and_then(|shard| shard.changes.as_mut())
         {
             changes.forget();
         }
     }
 
-    /// Returns the keys of a shard whose reservations have changed and were not taken; none if more have
-    /// changed than could be listed.
+    /// Returns the keys of a shard whose reservations have changed and were not taken; none if more have changed than
+    /// could be listed.
     pub(crate) fn keys_of_changed_reservations(&self, shard: usize) -> Option<Vec<Print>> {
-        match &self.shards.get(shard)?.0.lock().changes {
+        match &self.locked(shard)?.changes {
             Some(changes) => changes.keys_of_reservations(),
             None => Some(Vec::new()),
         }
@@ -80,13 +83,13 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Returns the fingerprints of all keys of a shard.
     pub(crate) fn prints(&self, shard: usize) -> Vec<Print> {
-        self.shards.get(shard).map(|shard| shard.0.lock().prints()).unwrap_or_default()
+        self.locked(shard).map(|shard| shard.prints()).unwrap_or_default()
     }
 
-    /// Calls `copy` for each key with its slot, or none if it has no slot, under the lock of the
-    /// shard, until it returns false. Then a thread that waits for the shard comes first. Slots that are
-    /// copied count as not changed any more. If it `takes_reservations`, `copy` also gets those that charges of
-    /// the key have changed, and they are not listed any more. Returns the keys that are left.
+    /// Calls `copy` for each key with its slot, or none if it has no slot, under the lock of the shard, until it
+    /// returns false. Then a thread that waits for the shard comes first. Slots that are copied count as not changed
+    /// any more. If it `takes_reservations`, `copy` also gets those that charges of the key have changed, and they are
+    /// not listed any more. Returns the keys that are left.
     pub(crate) fn copy_slots<'p>(
         &self,
         shard: usize,
@@ -98,10 +101,9 @@ impl<C: Clock> MemoryStore<C> {
             Vec<SavedReservation>,
         ) -> bool,
     ) -> &'p [Print] {
-        let Some(Aligned(shard)) = self.shards.get(shard) else { return &[] };
-        let mut shard = shard.lock();
-        // Look-ups that do not depend on each other wait for memory at the same time. Of boxed states
-        // only a few are copied at a time.
+        let Some(mut shard) = self.locked(shard) else { return &[] };
+        // Look-ups that do not depend on each other wait for memory at the same time. Of boxed states only a few are
+        // copied at a time.
         if !shard.has_boxed() {
             let ahead = prints.iter().take(READ_AHEAD);
             black_box(ahead.filter(|key| shard.get::<Packed>(key).is_some()).count());
@@ -136,7 +138,7 @@ impl<C: Clock> MemoryStore<C> {
         print: &Print,
         read: impl FnOnce(&State) -> T,
     ) -> Option<T> {
-        let shard = self.shards.get(shard)?.0.lock();
+        let mut shard = self.locked(shard)?;
         let read = shard.get::<Box<State>>(print).map(|state| read(state));
         MutexGuard::unlock_fair(shard);
         read
@@ -147,22 +149,21 @@ impl<C: Clock> MemoryStore<C> {
         slot: &Slot<V>,
         value: SavedValue<&'s State>,
     ) -> SavedSlot<SavedValue<&'s State>> {
-        let expires = match slot.expires() {
+        let expires = match slot.expires {
             u32::MAX => NEVER,
             seconds => self.start / SECOND + u64::from(seconds),
         };
-        SavedSlot { print: *slot.print(), fill: slot.fill(), expires, value }
+        SavedSlot { print: slot.print, fill: slot.fill(), expires, value }
     }
 
-    /// Inserts a slot as it was saved, in place of what the key has. That is no change. A slot that
-    /// has expired only removes the other.
+    /// Inserts a slot as it was saved, in place of what the key has. That is no change. A slot that has expired only
+    /// removes the other.
     pub(crate) fn load(&self, shard: usize, saved: SavedSlot<SavedValue<Box<State>>>) {
-        let Some(Aligned(shard)) = self.shards.get(shard) else { return };
         let SavedSlot { print, fill, expires, value } = saved;
         let now = self.now();
         let after_start = expires.saturating_sub(self.start / SECOND);
         let expires = u32::try_from(after_start).unwrap_or(u32::MAX);
-        let mut shard = shard.lock();
+        let Some(mut shard) = self.locked(shard) else { return };
         if expires <= now.seconds() {
             shard.forget(&print);
             return;
@@ -196,8 +197,8 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Removes a key. That is no change.
     pub(crate) fn forget(&self, shard: usize, print: &Print) {
-        if let Some(Aligned(shard)) = self.shards.get(shard) {
-            shard.lock().forget(print);
+        if let Some(mut shard) = self.locked(shard) {
+            shard.forget(print);
         }
     }
 }

@@ -6,13 +6,12 @@ use super::{
     Sweep,
     changes::{Changes, Room, SavedReservation},
     fingerprint::Print,
-    table::{Candidate, Now, Slot, Table, Worth},
+    table::{Candidate, Now, Slot, Table},
 };
 use crate::Charge;
 use weir_limit::{ChargeOutcome, Decision, Fill, Op, Packed, State};
 
-/// How many slots are sampled for one to evict, and how many more of each table if all of those are
-/// at their limit.
+/// How many slots are sampled for one to evict, and how many more of each table if all of those are at their limit.
 const SAMPLE: usize = 8;
 const SECOND_SAMPLE: usize = 24;
 
@@ -22,9 +21,6 @@ pub(super) trait SlotValue: Default {
 
     /// The shard's table for states of this kind.
     fn table(shard: &mut Shard) -> &mut Table<Self>;
-
-    /// Returns the table of this state in a shard, to read it.
-    fn table_ref(shard: &Shard) -> &Table<Self>;
 }
 
 impl SlotValue for Packed {
@@ -35,10 +31,6 @@ impl SlotValue for Packed {
     fn table(shard: &mut Shard) -> &mut Table<Packed> {
         &mut shard.packed
     }
-
-    fn table_ref(shard: &Shard) -> &Table<Packed> {
-        &shard.packed
-    }
 }
 
 impl SlotValue for Box<State> {
@@ -48,10 +40,6 @@ impl SlotValue for Box<State> {
 
     fn table(shard: &mut Shard) -> &mut Table<Box<State>> {
         &mut shard.boxed
-    }
-
-    fn table_ref(shard: &Shard) -> &Table<Box<State>> {
-        &shard.boxed
     }
 }
 
@@ -70,21 +58,6 @@ pub struct Evicted {
     pub live: u64,
     /// Keys at or over their limit: blocked clients may be admitted again.
     pub full: u64,
-}
-
-/// The slot to evict, and its table.
-#[derive(Clone, Copy, Debug)]
-enum Victim {
-    Packed(Candidate),
-    Boxed(Candidate),
-}
-
-impl Victim {
-    fn worth(&self) -> Worth {
-        match self {
-            Victim::Packed(candidate) | Victim::Boxed(candidate) => candidate.worth,
-        }
-    }
 }
 
 impl Sweep for Shard {
@@ -115,14 +88,8 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn new(cap: usize) -> Shard {
-        let cap = cap.max(1);
-        Shard {
-            packed: Table::default(),
-            boxed: Table::default(),
-            cap,
-            evicted: Evicted::default(),
-            changes: None,
-        }
+        let (packed, boxed, evicted, changes) = Default::default();
+        Shard { packed, boxed, cap: cap.max(1), evicted, changes }
     }
 
     /// Makes a shard that lists its changes.
@@ -204,12 +171,12 @@ impl Shard {
     }
 
     /// Returns a key's state, expired or not.
-    pub(super) fn get<V: SlotValue>(&self, print: &Print) -> Option<&V> {
-        V::table_ref(self).get(print)
+    pub(super) fn get<V: SlotValue>(&mut self, print: &Print) -> Option<&V> {
+        V::table(self).get(print)
     }
 
     /// Returns a copy of a key's state.
-    pub(super) fn copy<V: SlotValue + Clone>(&self, print: &Print) -> V {
+    pub(super) fn copy<V: SlotValue + Clone>(&mut self, print: &Print) -> V {
         self.get::<V>(print).cloned().unwrap_or_default()
     }
 
@@ -252,15 +219,14 @@ impl Shard {
 
     /// Returns the fingerprints of all keys.
     pub(super) fn prints(&self) -> Vec<Print> {
-        let packed = self.packed.slots().map(|slot| *slot.print());
-        packed.chain(self.boxed.slots().map(|slot| *slot.print())).collect()
+        let packed = self.packed.slots().map(|slot| slot.print);
+        packed.chain(self.boxed.slots().map(|slot| slot.print)).collect()
     }
 
-    /// Inserts a slot as it was saved, in place of what the key has. Until [`loaded`](Self::loaded)
-    /// there may be twice as many keys: a log may have a new key before the removal of the one that
-    /// was evicted for it.
+    /// Inserts a slot as it was saved, in place of what the key has. Until [`loaded`](Self::loaded) there may be twice
+    /// as many keys: a log may have a new key before the removal of the one that was evicted for it.
     pub(super) fn load<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
-        self.forget(slot.print());
+        self.forget(&slot.print);
         self.make_room::<V>(self.cap.saturating_mul(2), slot.random(), now);
         V::table(self).insert(slot);
     }
@@ -304,7 +270,7 @@ impl Shard {
     fn insert<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
         // The removed key is listed before the new one: replayed, there are never too many.
         self.make_room::<V>(self.cap, slot.random(), now);
-        self.list_change(slot.print());
+        self.list_change(&slot.print);
         V::table(self).insert(slot);
     }
 
@@ -315,8 +281,8 @@ impl Shard {
         }
     }
 
-    /// Lists a reservation that a charge of a key has changed, if changes are listed. To be called after
-    /// that: the slot that the key has then is listed.
+    /// Lists a reservation that a charge of a key has changed, if changes are listed. To be called after that: the slot
+    /// that the key has then is listed.
     pub(super) fn list_reservation(&mut self, key: &Print, changed: SavedReservation) {
         let Some(changes) = &mut self.changes else { return };
         if changes.list_reservation(key, changed) && self.slot(key).is_none() {
@@ -332,32 +298,29 @@ impl Shard {
         }
     }
 
-    /// Evicts the least valuable key of a sample. A key at its limit is evicted only if
-    /// all of a wider sample are at theirs, and then the one that expires first. The new key is never
-    /// rejected: a client without a count would not be limited at all.
+    /// Evicts the least valuable key of a sample. A key at its limit is evicted only if all of a wider sample are at
+    /// theirs, and then the one that expires first. The new key is never rejected: a client without a count would not
+    /// be limited at all.
     fn evict(&mut self, now: Now, random: u16) {
         // Either table loses keys in proportion to those it holds.
-        let boxed = (usize::from(random) * self.keys()) >> 16 < self.boxed.len();
-        let sampled =
-            if boxed { self.sample_boxed(SAMPLE, now) } else { self.sample_packed(SAMPLE, now) };
-        let Some(mut victim) = sampled else { return };
-        if victim.worth().fill == Some(Fill::Full) {
-            let wider =
-                [self.sample_packed(SECOND_SAMPLE, now), self.sample_boxed(SECOND_SAMPLE, now)];
-            for candidate in wider.into_iter().flatten() {
-                if candidate.worth() < victim.worth() {
-                    victim = candidate;
+        let mut is_boxed = (usize::from(random) * self.keys()) >> 16 < self.boxed.len();
+        let Some(mut victim) = self.sample(is_boxed, SAMPLE, now) else { return };
+        if victim.worth.fill == Some(Fill::Full) {
+            for table in [false, true] {
+                let other = self.sample(table, SECOND_SAMPLE, now);
+                if let Some(other) = other.filter(|other| other.worth < victim.worth) {
+                    (victim, is_boxed) = (other, table);
                 }
             }
         }
-        match victim.worth().fill {
+        match victim.worth.fill {
             None => self.evicted.expired += 1,
             Some(Fill::Full) => self.evicted.full += 1,
             Some(Fill::Low | Fill::High) => self.evicted.live += 1,
         }
-        let unlisted = match victim {
-            Victim::Packed(candidate) => self.packed.drop_candidate(candidate),
-            Victim::Boxed(candidate) => self.boxed.drop_candidate(candidate),
+        let unlisted = match is_boxed {
+            true => self.boxed.drop_candidate(victim),
+            false => self.packed.drop_candidate(victim),
         };
         // Without a record of its removal it would return at the next start, and push out another.
         if let Some(print) = unlisted {
@@ -365,11 +328,11 @@ impl Shard {
         }
     }
 
-    fn sample_packed(&mut self, wanted: usize, now: Now) -> Option<Victim> {
-        self.packed.sample(wanted, now).map(Victim::Packed)
-    }
-
-    fn sample_boxed(&mut self, wanted: usize, now: Now) -> Option<Victim> {
-        self.boxed.sample(wanted, now).map(Victim::Boxed)
+    /// Returns the least valuable of some slots with packed or with boxed states.
+    fn sample(&mut self, is_boxed: bool, wanted: usize, now: Now) -> Option<Candidate> {
+        match is_boxed {
+            true => self.boxed.sample(wanted, now),
+            false => self.packed.sample(wanted, now),
+        }
     }
 }

@@ -9,26 +9,22 @@ use weir_common::clock::Clock;
 use weir_limit::{KeyState, Micros, Packed, State};
 
 impl<C: Clock> MemoryStore<C> {
-    /// Reads a key's state, and counts the hits of the last `spans`. The lock is held for as long as a
-    /// charge holds it, and to copy the state without its log.
+    /// Reads a key's state, and counts the hits of the last `spans`. The lock is held for as long as a charge holds it,
+    /// and to copy the state without its log.
     pub(crate) fn read_now(&self, key: StateKey<'_>, spans: &[Micros]) -> KeyState {
-        let now = self.clock.now();
-        let charge = key.charge();
+        let (now, charge) = (self.clock.now(), key.charge());
         let reservation = charge.hold.and_then(|_| self.reservation_now(&charge));
-        KeyState { reservation, ..self.read_counts(key, spans, now) }
-    }
-
-    fn read_counts(&self, key: StateKey<'_>, spans: &[Micros], now: Micros) -> KeyState {
-        let fingerprint = self.fingerprints.of(&key.charge());
-        let shard = self.shards[self.shard_of(&fingerprint)].0.lock();
-        if self.packs(key.plan) {
-            let packed = shard.get::<Packed>(&fingerprint.print).copied().unwrap_or_default();
-            return key.plan.inspect_packed(packed, now, spans);
-        }
-        match shard.get::<Box<State>>(&fingerprint.print) {
-            Some(state) => key.plan.inspect(state, now, spans),
-            None => key.plan.inspect(&State::default(), now, spans),
-        }
+        let fingerprint = self.fingerprints.of(&charge);
+        let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
+        let counts = if self.packs(key.plan) {
+            key.plan.inspect_packed(shard.copy::<Packed>(&fingerprint.print), now, spans)
+        } else {
+            match shard.get::<Box<State>>(&fingerprint.print) {
+                Some(state) => key.plan.inspect(state, now, spans),
+                None => key.plan.inspect(&State::default(), now, spans),
+            }
+        };
+        KeyState { reservation, ..counts }
     }
 
     /// Deletes a key's state, and keeps when, for what was reserved before.

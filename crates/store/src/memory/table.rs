@@ -7,9 +7,9 @@ use hashbrown::{HashTable, hash_table::OccupiedEntry};
 use super::fingerprint::{Print, place};
 use weir_limit::{ChargeOutcome, Fill, Micros};
 
-/// A table is swept by this many buckets each time after this many insertions. Four buckets per
-/// insertion go round faster than insertions can fill the table, so expired keys stay a fraction of
-/// the others without a timer. Sweeping in strides reads memory in order.
+/// A table is swept by this many buckets each time after this many insertions. Four buckets per insertion go round
+/// faster than insertions can fill the table, so expired keys stay a fraction of the others without a timer. Sweeping
+/// in strides reads memory in order.
 const SWEEP_EVERY: u32 = 16;
 const SWEEP_BUCKETS: usize = 64;
 
@@ -40,74 +40,45 @@ impl Now {
 /// A key's state, and what decides about its eviction.
 #[derive(Debug)]
 pub(super) struct Slot<V> {
-    print: Print,
-    mark: Mark,
+    pub(super) print: Print,
+    /// How full the state is, with [`LISTED`] or not.
+    mark: u8,
     /// The expiry in seconds since the store's `start`, rounded up: 4 bytes reach 136 years.
-    expires: u32,
+    pub(super) expires: u32,
     pub(super) value: V,
 }
 
-/// How full a slot's state is, and whether the slot is listed as changed. In a store that lists no
-/// changes, each slot is marked as listed, so that charges need not ask which store it is.
-#[derive(Clone, Copy, Debug)]
-struct Mark(u8);
-
-impl Mark {
-    const LISTED: u8 = 1 << 7;
-
-    fn listed(fill: Fill) -> Mark {
-        Mark(fill as u8 | Mark::LISTED)
-    }
-
-    fn unlisted(fill: Fill) -> Mark {
-        Mark(fill as u8)
-    }
-
-    fn is_listed(self) -> bool {
-        self.0 & Mark::LISTED != 0
-    }
-
-    fn fill(self) -> Fill {
-        match self.0 & !Mark::LISTED {
-            0 => Fill::Low,
-            1 => Fill::High,
-            _ => Fill::Full,
-        }
-    }
-}
+/// The bit of a mark that lists the slot as changed. In a store that lists no changes, each slot is marked so: charges
+/// need not ask which store it is.
+const LISTED: u8 = 1 << 7;
 
 impl<V> Slot<V> {
     /// Returns the slot of a new key, which is to be listed as changed.
     pub(super) fn new(print: Print, value: V, charged: &ChargeOutcome, now: Now) -> Slot<V> {
         let expires = now.expiry(charged.expires);
-        Slot { print, mark: Mark::listed(charged.fill), expires, value }
+        Slot { print, mark: charged.fill as u8 | LISTED, expires, value }
     }
 
     /// Returns a slot as it was saved. `expires` counts from the store's `start`.
     pub(super) fn loaded(print: Print, value: V, fill: Fill, expires: u32) -> Slot<V> {
-        Slot { print, mark: Mark::unlisted(fill), expires, value }
-    }
-
-    pub(super) fn print(&self) -> &Print {
-        &self.print
+        Slot { print, mark: fill as u8, expires, value }
     }
 
     pub(super) fn fill(&self) -> Fill {
-        self.mark.fill()
-    }
-
-    /// Returns the expiry in seconds since the store's `start`.
-    pub(super) fn expires(&self) -> u32 {
-        self.expires
+        match self.mark & !LISTED {
+            0 => Fill::Low,
+            1 => Fill::High,
+            _ => Fill::Full,
+        }
     }
 
     pub(super) fn is_listed(&self) -> bool {
-        self.mark.is_listed()
+        self.mark & LISTED != 0
     }
 
     /// Marks the slot as not changed any more.
     pub(super) fn unlist(&mut self) {
-        self.mark = Mark::unlisted(self.mark.fill());
+        self.mark &= !LISTED;
     }
 
     /// Returns sixteen unpredictable bits that do not place the slot.
@@ -122,12 +93,12 @@ impl<V> Slot<V> {
 
     /// Records a charge. The slot is to be listed, unless it is.
     pub(super) fn note(&mut self, charged: &ChargeOutcome, now: Now) {
-        self.mark = Mark::listed(charged.fill);
+        self.mark = charged.fill as u8 | LISTED;
         self.expires = now.expiry(charged.expires);
     }
 
-    /// Records a look or a denial, which never makes the slot expire sooner: it may be of a limit that
-    /// refills faster than the one that charged.
+    /// Records a look or a denial, which never makes the slot expire sooner: it may be of a limit that refills faster
+    /// than the one that charged.
     pub(super) fn note_unchanged(&mut self, charged: &ChargeOutcome, now: Now) {
         let expires = self.expires;
         self.note(charged, now);
@@ -202,8 +173,8 @@ impl<V> Table<V> {
     pub(super) fn insert(&mut self, slot: Slot<V>) {
         let (len, full) = (self.len(), self.full());
         if len == self.slots.capacity() && len < full - full / 8 {
-            // It is full of the tombstones of removed slots. The hash table would double by itself;
-            // moving to one of the same size removes the tombstones.
+            // It is full of the tombstones of removed slots. The hash table would double by itself; moving to one of
+            // the same size removes the tombstones.
             drop(self.resize(full));
         }
         self.slots.insert_unique(place(&slot.print), slot, |slot| place(&slot.print));
@@ -231,8 +202,8 @@ impl<V> Table<V> {
         self.sweep_hand = if stop == end { 0 } else { stop };
     }
 
-    /// Moves to a smaller table if most of this one is unused. Returns the old one, empty: freeing
-    /// much memory takes milliseconds, and should happen after the lock is released.
+    /// Moves to a smaller table if most of this one is unused. Returns the old one, empty: freeing much memory takes
+    /// milliseconds, and should happen after the lock is released.
     pub(super) fn shrink(&mut self) -> Option<HashTable<Slot<V>>> {
         let shrinks = self.buckets() > 1 && self.len() <= self.full() / 4;
         shrinks.then(|| self.resize(self.len() * 2))
@@ -260,8 +231,8 @@ impl<V> Table<V> {
         least
     }
 
-    /// Removes a slot that was sampled just now. Returns its fingerprint if the slot is to be listed
-    /// as changed: it is not yet, and had not expired.
+    /// Removes a slot that was sampled just now. Returns its fingerprint if the slot is to be listed as changed: it is
+    /// not yet, and had not expired.
     pub(super) fn drop_candidate(&mut self, candidate: Candidate) -> Option<Print> {
         let (slot, _) = self.slots.get_bucket_entry(candidate.bucket).ok()?.remove();
         (!slot.is_listed() && candidate.worth.fill.is_some()).then_some(slot.print)

@@ -1,8 +1,8 @@
 //! Charges all keys of a batch or none.
 //!
-//! Locks all shards of the batch in ascending order, those of reservations first, so that two batches never
-//! deadlock. Charges copies of the states in order; equal keys share a copy. The copies replace the states
-//! unless the batch is denied.
+//! Locks all shards of the batch in ascending order, those of reservations first, so that two batches never deadlock.
+//! Charges copies of the states in order; equal keys share a copy. The copies replace the states unless the batch is
+//! denied.
 
 use std::mem;
 
@@ -95,7 +95,7 @@ impl<C> MemoryStore<C> {
             }
             let lock = locks.len() - 1;
             if drafts.last().is_none_or(|draft| draft.fingerprint != fingerprint) {
-                let value = self.value(&locks[lock], charges[i].plan, &fingerprint);
+                let value = self.value(&mut locks[lock], charges[i].plan, &fingerprint);
                 drafts.push(Draft { lock, fingerprint, value, charged: None });
             }
             draft_of[i] = drafts.len() - 1;
@@ -159,7 +159,7 @@ impl<C> MemoryStore<C> {
     }
 
     /// Returns a copy of a key's state.
-    fn value(&self, shard: &Shard, plan: &Plan, fingerprint: &Fingerprint) -> Value {
+    fn value(&self, shard: &mut Shard, plan: &Plan, fingerprint: &Fingerprint) -> Value {
         if self.packs(plan) {
             Value::Packed(shard.copy(&fingerprint.print))
         } else {
@@ -168,9 +168,8 @@ impl<C> MemoryStore<C> {
     }
 }
 
-/// Returns what of an operation is made although its batch is denied. A `SettleOrReserve` that has settled
-/// is, but it must not reserve: what it has settled may be a reservation of the same batch, which is not
-/// made.
+/// Returns what of an operation is made although its batch is denied. A `SettleOrReserve` that has settled is, but it
+/// must not reserve: what it has settled may be a reservation of the same batch, which is not made.
 fn unconditional(op: ReservationOp, settled: bool) -> Option<ReservationOp> {
     match op.reserve() {
         None => Some(op),

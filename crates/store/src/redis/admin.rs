@@ -1,9 +1,9 @@
 //! Commands that are no charges: of operators, and about what replicas share.
 //!
-//! A reply may be large, such as a log of sixteen megabytes. On the connections of charges it would delay them,
-//! and after a slow round trip such a connection is probed. So there is one more connection to each server that is
-//! asked, opened at the first command. It is kept while it is used, until a command gets no reply in time, the server
-//! turns out to be a replica, or a connection of charges goes down: the server may be a replica by then.
+//! A reply may be large, such as a log of sixteen megabytes. On the connections of charges it would delay them, and
+//! after a slow round trip such a connection is probed. So there is one more connection to each server that is asked,
+//! opened at the first command. It is kept while it is used, until a command gets no reply in time, the server turns
+//! out to be a replica, or a connection of charges goes down: the server may be a replica by then.
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ use super::connection::error::ConnectError;
 use super::connection::handshake::ends_session;
 use super::connection::link::Link;
 use super::options::Clock;
-use super::round_trip::{RedirectKind, store_error};
+use super::round_trip::{redirect_kind, store_error};
 use super::{RedisStore, ThreadConnections};
 use crate::StoreError;
 use weir_limit::Micros;
@@ -33,8 +33,8 @@ use weir_limit::Micros;
 /// The most commands about states at a time, as their replies may be large; further ones wait.
 const MAX_STATE_COMMANDS: usize = 4;
 
-/// How long an unused connection is kept. Between a server and this process, a longer silence may have been
-/// taken for the end of the connection.
+/// How long an unused connection is kept. Between a server and this process, a longer silence may have been taken for
+/// the end of the connection.
 const MAX_IDLE: Duration = Duration::from_secs(10);
 
 /// The wait before a command is sent again while a cluster changes.
@@ -56,16 +56,12 @@ struct AdminConnection {
     used: Instant,
 }
 
-/// Returns the command that runs a script, without the script's arguments. The text and not its hash is sent: it is short,
-/// and `SCRIPT LOAD` needs a permission of its own.
+/// Returns the command that runs a script, without the script's arguments. The text and not its hash is sent: it is
+/// short, and `SCRIPT LOAD` needs a permission of its own.
 pub(super) fn eval<K: ToRedisArgs>(script: &str, keys: &[K]) -> Cmd {
     let mut command = redis::cmd("EVAL");
     command.arg(script).arg(keys.len()).arg(keys);
     command
-}
-
-fn is_read_only(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
 }
 
 /// Returns whether another server serves the slot of a command.
@@ -85,11 +81,8 @@ impl AdminConnections {
 }
 
 impl RedisStore {
-    /// Sends what `ask` sends to the server of a slot. Returns the reply, or an error of the server.
-    ///
-    /// # Errors
-    ///
-    /// The server cannot be reached, or does not reply within `limit`.
+    /// Sends what `ask` sends to the server of a slot. Returns the reply, or an error of the server; fails if that
+    /// cannot be reached, or does not reply within `limit`.
     pub(super) async fn ask_server<T, F: Future<Output = RedisResult<T>>>(
         &self,
         slot: u16,
@@ -106,11 +99,8 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// Sends a command about the state of a key, and follows redirects within a cluster. Returns its reply.
-    ///
-    /// # Errors
-    ///
-    /// The server cannot be reached, does not reply within `budget`, or replies with an error.
+    /// Sends a command about the state of a key, and follows redirects within a cluster. Returns its reply, unless that
+    /// is an error or takes longer than `budget`.
     pub(super) async fn ask_about_state(
         &self,
         slot: u16,
@@ -129,7 +119,9 @@ impl RedisStore {
 
     /// Sends a command to the server of a slot, and on to where that redirects it. Waits while the cluster changes.
     async fn follow(&self, slot: u16, command: &Cmd, end: Instant) -> Result<Value, StoreError> {
-        let connections = self.known_connections();
+        // Those of any thread, as all of them know the servers.
+        let known = self.connections.iter().find_map(OnceLock::get);
+        let connections = known.unwrap_or_else(|| self.connections());
         let server = || connections.target(slot).ok_or(StoreError::Unavailable);
         let (mut target, mut asking, mut hops) = (server()?, false, 0);
         loop {
@@ -150,20 +142,20 @@ impl RedisStore {
                 Value::ServerError(error) => error,
                 reply => return Ok(reply),
             };
-            let (cluster, node, kind) = match (connections, &target, RedirectKind::of(&error)) {
+            let (cluster, node, kind) = match (connections, &target, redirect_kind(&error)) {
                 (ThreadConnections::Cluster(cluster), Target::Node(node), Some(kind)) => {
                     (cluster, node, kind)
                 }
                 _ => return Err(self.refused(&target, &error)),
             };
-            if kind == RedirectKind::TryAgain {
+            if kind == ServerErrorKind::TryAgain {
                 sleep(RETRY_INTERVAL).await;
             } else if let Some(next) = cluster.redirected(node, &error) {
                 hops += 1;
                 if hops > MAX_HOPS {
                     return Err(StoreError::Unavailable);
                 }
-                (target, asking) = (next, kind == RedirectKind::Ask);
+                (target, asking) = (next, kind == ServerErrorKind::Ask);
             } else {
                 // The nodes are read again meanwhile.
                 sleep(RETRY_INTERVAL).await;
@@ -192,11 +184,16 @@ impl RedisStore {
         end: Instant,
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<RedisResult<T>, StoreError> {
-        let asked = async { Ok(self.admin_link(target).await?.ask(ask).await) };
+        let asked = async {
+            let link = self.admin_link(target).await?;
+            Ok(ask(link.client()).await)
+        };
         let reply = timeout_at(end, asked).await.unwrap_or(Err(StoreError::TimedOut));
         let ends = match &reply {
             Ok(Ok(_)) => false,
-            Ok(Err(error)) => ends_session(error) || is_read_only(error),
+            Ok(Err(error)) => {
+                ends_session(error) || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+            }
             Err(_) => true,
         };
         if ends {
@@ -232,12 +229,6 @@ impl RedisStore {
         let opened = AdminConnection { target, link: link.clone(), failures, used };
         self.admin.open.lock().push(opened);
         Ok(link)
-    }
-
-    /// Returns the connections of any thread, as all of them know the servers; starts this one's if there are none.
-    fn known_connections(&self) -> &ThreadConnections {
-        let known = self.connections.iter().find_map(OnceLock::get);
-        known.unwrap_or_else(|| self.connections())
     }
 
     /// Waits until a connection to the server of a slot is up, or could not be made.

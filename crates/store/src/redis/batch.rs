@@ -1,26 +1,26 @@
 //! Batches: the pending charges of many requests as few commands, and replies as answers.
 //!
-//! Charges of one key that wait for the same round trip become one entry of a call and still get the
-//! answers that they would have got one by one: the script returns the state before the call, and each
-//! charge is decided again from there, by the same arithmetic.
+//! Charges of one key that wait for the same round trip become one entry of a call and still get the answers that they
+//! would have got one by one: the script returns the state before the call, and each charge is decided again from
+//! there, by the same arithmetic.
 
 mod builder;
-mod counters;
 mod encode;
+mod increments;
 mod script_call;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 pub(super) use self::builder::CommandBatch;
-pub(super) use self::counters::Increment;
+pub(super) use self::increments::{Increment, OpenWindows};
 pub(super) use self::script_call::BatchContext;
 use super::key;
 use super::options::{Options, Topology};
 use super::reply::Reply;
 use crate::key_text;
 use crate::local::LeaseCharge;
-use crate::{Charge, Key, Role, StoreError, reserved};
+use crate::{Charge, Key, Role, StoreError, plain_hits, reserved};
 use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, Undo, hash_hold_id};
 
 /// A charge that waits for its answer.
@@ -31,7 +31,10 @@ pub(super) struct PendingCharge {
     pub slot: u16,
     pub plan: Arc<Plan>,
     pub op: ChargeOp,
-    pub id: ChargeId,
+    /// The hash of the id of its hold; 0 if it has none.
+    pub hold: u64,
+    /// The key of what its id has reserved; none if it is not about a reservation.
+    pub record: Option<Box<[u8]>>,
     pub role: Role,
     /// The role in which a failure of this charge denies its group; none where it does not.
     pub denial_where_failed: Option<Role>,
@@ -45,15 +48,6 @@ pub(super) struct PendingCharge {
     pub reply: Arc<Reply>,
     /// The position of its answer in `reply`.
     pub index: u32,
-}
-
-/// What the id of a charge stands for.
-#[derive(Clone, Debug)]
-pub(super) enum ChargeId {
-    /// A hold: the hash of its id, or 0.
-    Hold(u64),
-    /// A reservation: the key of its record.
-    Record(Box<[u8]>),
 }
 
 /// A key as it is in Redis.
@@ -82,8 +76,8 @@ pub(super) fn reset_key(key: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChargeOp {
     Op(Op),
-    /// Repairs the state after plain `INCRBY`s: writes its window and expiry, and subtracts these hits
-    /// from a number that is not a state.
+    /// Repairs the state after plain `INCRBY`s: writes its window and expiry, and subtracts these hits from a number
+    /// that is not a state.
     Settle(u32),
 }
 
@@ -110,30 +104,21 @@ impl ChargeOp {
     /// Returns the hits of a plain take, 0 for a look; none for other operations.
     pub fn takes(&self) -> Option<u64> {
         match self {
-            ChargeOp::Op(Op::Take(hits)) => Some(*hits),
-            ChargeOp::Op(
-                Op::Refund(_) | Op::Undo(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_),
-            )
-            | ChargeOp::Settle(_) => None,
+            ChargeOp::Op(op) => plain_hits(*op),
+            ChargeOp::Settle(_) => None,
         }
     }
 
     /// Returns whether charges of a key may be made as one.
     pub fn merges(&self) -> bool {
-        match self {
-            ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_) => true,
-            ChargeOp::Op(Op::Undo(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_)) => false,
-        }
+        matches!(self, ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_))
     }
 
     /// Returns what to undo, if anything.
     pub fn undo(&self) -> Option<&Undo> {
         match self {
             ChargeOp::Op(Op::Undo(undo)) => Some(undo),
-            ChargeOp::Op(
-                Op::Take(_) | Op::Refund(_) | Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_),
-            )
-            | ChargeOp::Settle(_) => None,
+            _ => None,
         }
     }
 }
@@ -175,16 +160,17 @@ impl PendingCharge {
         reply: &Arc<Reply>,
         index: usize,
     ) -> PendingCharge {
-        let id = match (charge.op, charge.hold) {
-            (Op::Reservation(_), Some(id)) => ChargeId::Record(record_key(&text, id)),
-            (_, id) => ChargeId::Hold(id.map_or(0, hash_hold_id)),
+        let (hold, record) = match (charge.op, charge.hold) {
+            (Op::Reservation(_), Some(id)) => (0, Some(record_key(&text, id))),
+            (_, id) => (id.map_or(0, hash_hold_id), None),
         };
         PendingCharge {
             key: text,
             slot,
             plan: charge.plan.clone(),
             op: ChargeOp::Op(charge.op),
-            id,
+            hold,
+            record,
             role: charge.role,
             denial_where_failed: None,
             group: None,
@@ -193,22 +179,6 @@ impl PendingCharge {
             alone: false,
             reply: reply.clone(),
             index: index as u32,
-        }
-    }
-
-    /// Returns the hash of the hold's id; 0 if it has none.
-    fn hold(&self) -> u64 {
-        match self.id {
-            ChargeId::Hold(hash) => hash,
-            ChargeId::Record(_) => 0,
-        }
-    }
-
-    /// Returns the key of what its id has reserved; none if it is not about a reservation.
-    fn record(&self) -> Option<&[u8]> {
-        match &self.id {
-            ChargeId::Hold(_) => None,
-            ChargeId::Record(key) => Some(key),
         }
     }
 
@@ -228,7 +198,7 @@ impl PendingCharge {
         }
         let outcome = match op {
             Op::Reservation(op) => self.plan.charge_reservation(state, &mut reservation, now, op),
-            op => self.plan.charge_hashed(state, now, op, self.hold()),
+            op => self.plan.charge_hashed(state, now, op, self.hold),
         };
         let (allowed, reserved) = (outcome.decision.allowed, reserved(&outcome.decision));
         let answered = self.reply.set(self.index as usize, Ok(outcome.decision));
@@ -263,7 +233,7 @@ impl PendingCharge {
         PendingCharge {
             op: ChargeOp::Op(Op::Reservation(ReservationOp::Cancel(hits))),
             group: None,
-            reply: Reply::new(1, StoreError::TimedOut, None),
+            reply: Reply::unawaited(1),
             index: 0,
             ..self.clone()
         }

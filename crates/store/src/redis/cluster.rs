@@ -1,8 +1,8 @@
 //! A cluster: a connection to each node, and the map of slots.
 //!
-//! A node that redirects charges has not counted them, and they are sent on. A node that fails, fails only
-//! its own keys. Redirects are followed only to nodes that the cluster lists, so that credentials go
-//! nowhere else; before one is refused, the list is read again.
+//! A node that redirects charges has not counted them, and they are sent on. A node that fails, fails only its own
+//! keys. Redirects are followed only to nodes that the cluster lists, so that credentials go nowhere else; before one
+//! is refused, the list is read again.
 
 mod nodes;
 
@@ -13,20 +13,20 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use redis::ServerError;
+use redis::{ServerError, ServerErrorKind};
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::nodes::{ClusterView, Nodes, RedirectTarget};
-use super::access::Endpoint;
 use super::batch::{PendingCharge, fail_all};
 use super::connection::error::ConnectError;
 use super::connection::handshake;
 use super::connection::{self, ClusterEvent, Connection, MAX_BACKOFF, Target};
 use super::context::RedisContext;
 use super::key::SLOTS;
-use super::round_trip::{Redirect, RedirectKind};
+use super::options::Endpoint;
+use super::round_trip::Redirect;
 use crate::StoreError;
 
 /// How often the slots are read without a sign of a change.
@@ -67,17 +67,20 @@ type ForConnection<'l> = (&'l Arc<Connection>, SmallVec<[PendingCharge; 1]>);
 
 impl Cluster {
     pub fn start(seeds: Vec<Endpoint>, shared: Arc<RedisContext>) -> Arc<Cluster> {
-        let cluster = Arc::new(Cluster {
+        let slots = ArcSwap::from_pointee(vec![None; SLOTS.into()]);
+        let (connections, nodes, unresolved, stale, read_once, closed) = Default::default();
+        let cluster = Cluster {
             shared,
             seeds,
-            connections: Mutex::default(),
-            slots: ArcSwap::from_pointee(vec![None; SLOTS.into()]),
-            nodes: ArcSwap::default(),
-            unresolved: Mutex::default(),
-            stale: Notify::new(),
-            read_once: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-        });
+            connections,
+            slots,
+            nodes,
+            unresolved,
+            stale,
+            read_once,
+            closed,
+        };
+        let cluster = Arc::new(cluster);
         tokio::spawn(refresh(Arc::downgrade(&cluster)));
         cluster
     }
@@ -116,12 +119,12 @@ impl Cluster {
         self.stale.notify_one();
     }
 
-    /// Returns the node that a redirect by `node` leads to. None if the cluster does not list it; its
-    /// nodes are then read again.
+    /// Returns the node that a redirect by `node` leads to. None if the cluster does not list it; its nodes are then
+    /// read again.
     pub fn redirected(&self, node: &Endpoint, redirect: &ServerError) -> Option<Target> {
         let to = RedirectTarget::parse(redirect.details().unwrap_or(""), node);
         let to = to.filter(|to| self.nodes.load().include(to));
-        if to.is_none() || RedirectKind::of(redirect) == Some(RedirectKind::Moved) {
+        if to.is_none() || redirect.kind() == Some(ServerErrorKind::Moved) {
             self.refresh_soon();
         }
         to.map(|to| Target::Node(to.endpoint))
@@ -169,12 +172,12 @@ impl Cluster {
         let Redirect { kind, error, charges } = redirect;
         let to = match kind {
             // The other keys are being moved: the same node is asked again.
-            RedirectKind::TryAgain => {
+            ServerErrorKind::TryAgain => {
                 Some(RedirectTarget { endpoint: node.clone(), same_host: false })
             }
             _ => RedirectTarget::parse(error.details().unwrap_or(""), node),
         };
-        if kind == RedirectKind::Moved {
+        if kind == ServerErrorKind::Moved {
             self.stale.notify_one();
         }
         let mut charges = charges.into_vec();
@@ -182,9 +185,9 @@ impl Cluster {
             charge.hops += 1;
             // A node to which a slot is being moved needs `ASKING` before each command.
             charge.asking =
-                kind == RedirectKind::Ask || kind == RedirectKind::TryAgain && charge.asking;
+                kind == ServerErrorKind::Ask || kind == ServerErrorKind::TryAgain && charge.asking;
             // Some keys of a call may have moved already; those of a group have to wait.
-            charge.alone = kind != RedirectKind::Moved && charge.group.is_none();
+            charge.alone = kind != ServerErrorKind::Moved && charge.group.is_none();
         }
         if charges.iter().any(|charge| charge.hops > MAX_HOPS) {
             return fail_all(charges, StoreError::Unavailable);

@@ -116,8 +116,7 @@ const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
     ReduceBucket::MODULES,
 ];
 
-/// Returns all modules in the order in which a script defines them: a module comes after that it
-/// borrows from.
+/// Returns all modules in the order in which a script defines them: a module comes after that it borrows from.
 pub(super) fn modules() -> impl Iterator<Item = &'static LuaModule> {
     MODULES.into_iter().flatten().copied().chain([&reservation::MODULE])
 }
@@ -222,20 +221,6 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().iter().fold(0, |all, limit| all | bits(limit))
     }
 
-    /// Returns the window if the plan is one fixed window aligned to the epoch: its state is one
-    /// number.
-    pub(super) fn counter(self) -> Option<(&'p Limit, &'p FixedWindow)> {
-        match self.0.limits() {
-            [limit] => match &limit.algorithm {
-                Algorithm::FixedWindow(window) if window.calendar.is_none() => {
-                    Some((limit, window))
-                }
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
     /// Returns whether the plan is one gcra limit.
     pub(super) fn is_lone_gcra(self) -> bool {
         matches!(self.0.limits(), [limit] if matches!(limit.algorithm, Algorithm::Gcra(_)))
@@ -249,8 +234,8 @@ impl<'p> PlanCodec<'p> {
         )
     }
 
-    /// Returns whether equal charges of one key may be sent as one and decided separately
-    /// afterwards. Not if each names a hold, and not if the reply is about certain hits.
+    /// Returns whether equal charges of one key may be sent as one and decided separately afterwards. Not if each names
+    /// a hold, and not if the reply is about certain hits.
     pub(super) fn merges(self) -> bool {
         self.0.hold_id().is_none() && !self.has_log()
     }
@@ -307,8 +292,8 @@ impl<'p> PlanCodec<'p> {
         rest.0.is_empty().then(|| State::new(states, log))
     }
 
-    /// Reads the values of a key and of its holds, as they are in Redis: none if the key does not
-    /// exist. `None` if they are invalid.
+    /// Reads the values of a key and of its holds, as they are in Redis: none if the key does not exist. `None` if they
+    /// are invalid.
     pub(super) fn read_stored(
         self,
         text: Option<&[u8]>,
@@ -334,8 +319,8 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().len() == 1 && self.0.hold_id().is_some()
     }
 
-    /// Reads the states of all limits, of a key that may not exist. Returns the head of their log, if
-    /// there is one, and what follows the states.
+    /// Reads the states of all limits, of a key that may not exist. Returns the head of their log, if there is one, and
+    /// what follows the states.
     fn read_states<'t>(self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
         let exists = !text.is_empty();
         if !exists && own_key.is_empty() {

@@ -18,6 +18,10 @@ pub(super) struct RedisContext {
     /// Whether a proxy stands before the servers.
     pub is_proxy: bool,
     pub counts: RedisCounts,
+    /// Times of round trips, in microseconds.
+    pub trip_times: Histogram,
+    /// Keys charged in each round trip.
+    pub batch_keys: Histogram,
     /// Notified when a connection is up or fails for the first time, and when a cluster's nodes change.
     pub changed: watch::Sender<()>,
     pub log: RedisLog,
@@ -31,6 +35,8 @@ impl RedisContext {
             is_proxy: matches!(options.topology, Topology::Proxy(_)),
             options,
             counts: RedisCounts::default(),
+            trip_times: Histogram::new(TIME_BOUNDS, 1e6),
+            batch_keys: Histogram::new(KEY_BOUNDS, 1.0),
             changed: watch::Sender::new(()),
             log: RedisLog::default(),
             recovered: Mutex::default(),
@@ -39,7 +45,7 @@ impl RedisContext {
 }
 
 /// Counts of the traffic to Redis, since the start.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RedisCounts {
     /// Round trips.
     pub trips: AtomicU64,
@@ -58,10 +64,6 @@ pub struct RedisCounts {
     pub up: AtomicU64,
     /// Failed keys, by kind: wrong type, unreadable state, no memory, read-only, other.
     pub failed: [AtomicU64; 5],
-    /// Times of round trips, in microseconds.
-    pub(super) trip_times: Histogram,
-    /// Keys charged in each round trip.
-    pub(super) batch_keys: Histogram,
 }
 
 /// The bounds of the times of round trips, in microseconds.
@@ -71,28 +73,6 @@ const TIME_BOUNDS: &[u64] = &[
 ];
 
 const KEY_BOUNDS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
-
-impl Default for RedisCounts {
-    fn default() -> RedisCounts {
-        let (trips, calls, charges, keys, plain) = Default::default();
-        let (overdue, down, up, failed) = Default::default();
-        let trip_times = Histogram::new(TIME_BOUNDS, 1e6);
-        let batch_keys = Histogram::new(KEY_BOUNDS, 1.0);
-        RedisCounts {
-            trips,
-            calls,
-            charges,
-            keys,
-            plain,
-            overdue,
-            down,
-            up,
-            failed,
-            trip_times,
-            batch_keys,
-        }
-    }
-}
 
 impl RedisCounts {
     /// Counts a key, or a command, that failed.

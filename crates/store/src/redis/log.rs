@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 pub(super) use self::server::ConnectionLog;
 use self::server::ServerLog;
-use super::access::Endpoint;
 use super::key::EscapedKey;
+use super::options::Endpoint;
 use crate::StoreError;
 use weir_common::throttle::Throttle;
 use weir_limit::Micros;

@@ -1,9 +1,9 @@
 //! Follows the master that the sentinels name.
 //!
-//! After a planned failover the old master goes on as one until the sentinels demote it, some ten seconds later:
-//! what is counted there is lost. So all sentinels are asked all the time, and the answer with the highest epoch
-//! holds, as among the sentinels themselves. Connections to any other server move, without a failed charge, once
-//! the new master was reached.
+//! After a planned failover the old master goes on as one until the sentinels demote it, some ten seconds later: what
+//! is counted there is lost. So all sentinels are asked all the time, and the answer with the highest epoch holds, as
+//! among the sentinels themselves. Connections to any other server move, without a failed charge, once the new master
+//! was reached.
 
 use std::future::pending;
 use std::sync::Arc;

@@ -63,7 +63,7 @@ impl Operations for RedisStore {
 
     /// Whether any connection is up, to each Redis.
     fn is_connected(&self) -> bool {
-        self.instances().all(|(_, redis)| redis.any_connection_up())
+        self.instances().all(|(_, redis)| redis.connections_up() > 0)
     }
 
     fn status(&self, status: &mut StoreStatus) {
@@ -129,8 +129,8 @@ impl RedisStore {
         for (family, pick) in COUNTERS {
             sink.counter(family, pick(self.counts()).load(Ordering::Relaxed));
         }
-        sink.histogram(ROUND_TRIP, &self.counts().trip_times.snapshot());
-        sink.histogram(BATCH_KEYS, &self.counts().batch_keys.snapshot());
+        sink.histogram(ROUND_TRIP, &self.shared.trip_times.snapshot());
+        sink.histogram(BATCH_KEYS, &self.shared.batch_keys.snapshot());
         sink.gauge(CONNECTIONS, self.connections_up() as f64);
         sink.gauge(CONNECTIONS_DOWN, self.connections_down().1 as f64);
         sink.gauge(CONNECTIONS_SLOW, self.connections_slow() as f64);

@@ -1,10 +1,14 @@
-//! The options of the Redis store.
+//! The options of the Redis store: where the servers are, and how to reach and use them.
 
-use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::Builder;
 use std::time::Duration;
+use std::{fmt, fs, io};
 
-use super::access::{Access, Endpoint, Login};
+use tokio::sync::{Mutex, oneshot};
+
+use weir_common::client_tls::ClientCertificates;
 use weir_common::clock;
 use weir_common::error::SetupError;
 
@@ -96,4 +100,100 @@ impl Options {
             None => Ok(()),
         }
     }
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Endpoint::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// The user to log in as.
+#[derive(Clone, Default)]
+pub struct Login {
+    pub username: Option<String>,
+    pub password: Option<String>,
+    /// Read for each connection, in place of `password`.
+    pub password_file: Option<PasswordFile>,
+}
+
+/// A file with a password.
+#[derive(Clone, Debug)]
+pub struct PasswordFile {
+    path: PathBuf,
+    /// Whether a user name and a colon may be before the password, as in the reference's file.
+    may_have_user: bool,
+    /// Locked while the file is read, so that a file system that hangs holds one thread.
+    reading: Arc<Mutex<()>>,
+}
+
+impl PasswordFile {
+    pub fn new(path: PathBuf) -> PasswordFile {
+        PasswordFile { path, may_have_user: false, reading: Arc::default() }
+    }
+
+    /// Returns a file of `password` or `username:password`.
+    pub fn with_user(path: PathBuf) -> PasswordFile {
+        PasswordFile { may_have_user: true, ..PasswordFile::new(path) }
+    }
+
+    pub fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    /// Reads the user name, if there is one, and the password, on a thread of its own: not one that serves, and none
+    /// that a runtime waits for when it ends. Line breaks at the end are ignored.
+    pub(super) async fn read(&self) -> io::Result<(Option<String>, String)> {
+        let reading = self.reading.clone().lock_owned().await;
+        let path = self.path.clone();
+        let (done, text) = oneshot::channel();
+        let read = move || {
+            let text = fs::read_to_string(path);
+            drop(reading);
+            // The connection may have been given up.
+            let _ = done.send(text);
+        };
+        Builder::new().name("weir-password".to_owned()).spawn(read)?;
+        let text = text.await.map_err(io::Error::other)??;
+        let text = text.trim_end_matches(['\r', '\n']);
+        Ok(match text.split_once(':') {
+            Some((user, password)) if self.may_have_user => (Some(user.into()), password.into()),
+            _ => (None, text.to_owned()),
+        })
+    }
+}
+
+impl fmt::Debug for Login {
+    /// Leaves out the user name too: it may be a token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").finish_non_exhaustive()
+    }
+}
+
+/// How to encrypt connections.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    pub certificates: Arc<ClientCertificates>,
+    /// Accepts a valid certificate for any host name.
+    pub skip_hostname_verification: bool,
+}
+
+/// How to connect and log in to a server.
+#[derive(Clone, Debug)]
+pub struct Access {
+    pub login: Login,
+    pub tls: Option<Tls>,
+    pub db: i64,
+    pub timeout: Duration,
 }

@@ -1,8 +1,8 @@
 //! Limits of one second in a separate Redis, if there is one.
 //!
-//! Charges whose plan is [per second](weir_limit::Plan::per_second) go to it and all others to the main one, at the same
-//! time. All keys of a domain with `charge: together` are in the main one, also those of limits of one second: they are
-//! charged in one call.
+//! Charges whose plan is [per second](weir_limit::Plan::per_second) go to it and all others to the main one, at the
+//! same time. All keys of a domain with `charge: together` are in the main one, also those of limits of one second:
+//! they are charged in one call.
 
 use std::iter;
 

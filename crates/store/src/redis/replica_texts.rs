@@ -1,5 +1,5 @@
-//! The texts of replicas: a key of each, and a hash of their ids and their secret, in one slot. All expire when
-//! no replica writes.
+//! The texts of replicas: a key of each, and a hash of their ids and their secret, in one slot. All expire when no
+//! replica writes.
 
 use std::time::Duration;
 
@@ -43,49 +43,19 @@ impl RedisStore {
     fn texts_slot(&self) -> u16 {
         key::slot(hash_key(&self.shared.options).as_bytes())
     }
-
-    async fn write_text(&self, secret: &str, text: &str) -> Result<String, ReplicaTextError> {
-        let hash = hash_key(&self.shared.options);
-        let text_key = format!("{hash}{}", self.replica_id);
-        let mut command = eval(SCRIPT, &[hash, text_key]);
-        command.arg(&self.replica_id).arg(self.script_time()).arg(TEXT_KEPT_FOR.as_millis() as u64);
-        command.arg(secret).arg(text);
-        let ask = |mut link| async move { command.query_async(&mut link).await };
-        let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
-        asked.map_err(|error| text_error(&error))
-    }
-
-    async fn read_texts(&self) -> Result<Vec<String>, ReplicaTextError> {
-        let hash = hash_key(&self.shared.options);
-        let ask = |link| read_texts(link, hash, &self.replica_id);
-        let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
-        asked.map_err(|error| text_error(&error))
-    }
 }
 
 /// Errors of a server that may accept the command later. Redis 6 wraps them in errors of the script.
-const PASSING: [&str; 12] = [
-    "ASK",
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "MOVED",
-    "NOAUTH",
-    "NOREPLICAS",
-    "OOM",
-    "READONLY",
-    "TRYAGAIN",
-];
+const PASSING: &str =
+    "ASK BUSY CLUSTERDOWN LOADING MASTERDOWN MISCONF MOVED NOAUTH NOREPLICAS OOM READONLY TRYAGAIN";
 
-/// Returns what an error means for later texts: other replies of the server, such as that the user has no
-/// permission or that the key holds something else, stay.
+/// Returns what an error means for later texts: other replies of the server, such as that the user has no permission or
+/// that the key holds something else, stay.
 fn text_error(error: &RedisError) -> ReplicaTextError {
     let text = error.to_string();
     let is_word = |char: char| char.is_ascii_alphanumeric();
     let has = |code: &str| text.split(|char| !is_word(char)).any(|word| word == code);
-    let is_passing = |code: &str| PASSING.iter().any(|passing| *passing == code || has(passing));
+    let is_passing = |code: &str| PASSING.split(' ').any(|passing| passing == code || has(passing));
     match error.code() {
         Some(code) if !is_passing(code) => ReplicaTextError::Refused(text),
         _ => StoreError::Unavailable.into(),
@@ -143,10 +113,29 @@ impl ReplicaTexts for RedisStore {
         secret: &'a str,
         text: &'a str,
     ) -> BoxFuture<'a, Result<String, ReplicaTextError>> {
-        self.write_text(secret, text).boxed()
+        async move {
+            let hash = hash_key(&self.shared.options);
+            let text_key = format!("{hash}{}", self.replica_id);
+            let mut command = eval(SCRIPT, &[hash, text_key]);
+            command
+                .arg(&self.replica_id)
+                .arg(self.script_time())
+                .arg(TEXT_KEPT_FOR.as_millis() as u64);
+            command.arg(secret).arg(text);
+            let ask = |mut link| async move { command.query_async(&mut link).await };
+            let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
+            asked.map_err(|error| text_error(&error))
+        }
+        .boxed()
     }
 
     fn others(&self) -> BoxFuture<'_, Result<Vec<String>, ReplicaTextError>> {
-        self.read_texts().boxed()
+        async move {
+            let hash = hash_key(&self.shared.options);
+            let ask = |link| read_texts(link, hash, &self.replica_id);
+            let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
+            asked.map_err(|error| text_error(&error))
+        }
+        .boxed()
     }
 }

@@ -45,13 +45,14 @@ struct Inner {
 }
 
 impl Reply {
-    /// Returns the replies of a number of charges. A charge that is not answered by the deadline fails with `unanswered`.
-    pub fn new(charges: usize, unanswered: StoreError, deadline: Option<Instant>) -> Arc<Reply> {
-        Reply::recorded(charges, unanswered, deadline, None)
+    /// Returns the replies to a number of charges that nobody waits for.
+    pub fn unawaited(charges: usize) -> Arc<Reply> {
+        Reply::new(charges, StoreError::TimedOut, None, None)
     }
 
-    /// As [`new`](Self::new); round trips are recorded below `span`, if there is one.
-    pub fn recorded(
+    /// Returns the replies to a number of charges. A charge that is not answered by the deadline fails with
+    /// `unanswered`. Round trips are recorded below `span`, if there is one.
+    pub fn new(
         charges: usize,
         unanswered: StoreError,
         deadline: Option<Instant>,
@@ -85,8 +86,8 @@ impl Reply {
         self.spans.is_some()
     }
 
-    /// Adds a span of a round trip, which `start` starts below that of the request, if the request is
-    /// recorded and still waits.
+    /// Adds a span of a round trip, which `start` starts below that of the request, if the request is recorded and
+    /// still waits.
     pub fn add_trip(&self, start: impl FnOnce(&Span) -> Arc<TripSpan>) -> Option<Arc<TripSpan>> {
         let mut spans = self.spans.as_ref()?.lock();
         if self.inner.lock().missing == 0 {
@@ -105,8 +106,7 @@ impl Reply {
         spans.parent = None;
     }
 
-    /// Sets the answer to one charge; called once for each. Returns whether the request was not dropped
-    /// before.
+    /// Sets the answer to one charge; called once for each. Returns whether the request was not dropped before.
     pub fn set(&self, index: usize, answer: Answer) -> bool {
         let mut inner = self.inner.lock();
         // A request that stopped waiting has taken the answers.
@@ -122,8 +122,8 @@ impl Reply {
         true
     }
 
-    /// Stops waiting because the request was dropped. Returns the answers so far; none where it had
-    /// stopped waiting before.
+    /// Stops waiting because the request was dropped. Returns the answers so far; none where it had stopped waiting
+    /// before.
     pub fn cancel(&self) -> Option<Answers> {
         let stopped = self.abandoned.swap(true, Ordering::Relaxed);
         self.end_trips(Some("cancelled"));

@@ -10,19 +10,18 @@ use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
 use self::spans::{TripInfo, TripSpans};
-use super::access::Endpoint;
-use super::batch::{BatchContext, CommandBatch, PendingCharge, fail_all};
+use super::batch::{BatchContext, CommandBatch, OpenWindows, PendingCharge, fail_all};
 use super::connection::link::{Link, parse_time};
 use super::context::RedisContext;
-use super::open_windows::OpenWindows;
 use super::options::Clock;
+use super::options::Endpoint;
 use super::reply::Reply;
 use super::script::Scripts;
 use crate::StoreError;
 use weir_limit::Micros;
 
-/// Where the caller's clock counts, states are kept longer than one caller needs them: for others, whose
-/// clocks are behind. In milliseconds.
+/// Where the caller's clock counts, states are kept longer than one caller needs them: for others, whose clocks are
+/// behind. In milliseconds.
 pub(super) const CALLER_CLOCK_SLACK_MS: u32 = 10_000;
 
 /// An open connection, with what is known about its server.
@@ -48,33 +47,18 @@ pub(super) struct RoundTrip {
 
 /// Charges that a node did not count, because another one serves their slot.
 pub(super) struct Redirect {
-    pub kind: RedirectKind,
+    pub kind: ServerErrorKind,
     /// The node's error; its details name the slot and the other node.
     pub error: ServerError,
     pub charges: SmallVec<[PendingCharge; 1]>,
 }
 
-/// Redis Cluster's redirects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RedirectKind {
-    /// `MOVED`: the slot is on another node.
-    Moved,
-    /// `ASK`: the slot is being moved, and this key is on the other node already.
-    Ask,
-    /// `TRYAGAIN`: the slot is being moved, and only some of the keys are on this node.
-    TryAgain,
-}
-
-impl RedirectKind {
-    /// Returns the kind of an error, if it is a redirect.
-    pub fn of(error: &ServerError) -> Option<RedirectKind> {
-        match error.kind()? {
-            ServerErrorKind::Moved => Some(RedirectKind::Moved),
-            ServerErrorKind::Ask => Some(RedirectKind::Ask),
-            ServerErrorKind::TryAgain => Some(RedirectKind::TryAgain),
-            _ => None,
-        }
-    }
+/// Returns the kind of an error by which a node of a cluster redirects: `Moved` where the slot is on another node;
+/// while it is being moved `Ask` where this key is on the other node already, and `TryAgain` where only some of the
+/// keys are on this node.
+pub(super) fn redirect_kind(error: &ServerError) -> Option<ServerErrorKind> {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    error.kind().filter(|kind| matches!(kind, Moved | Ask | TryAgain))
 }
 
 impl Session {
@@ -105,32 +89,29 @@ impl Session {
         add(&shared.counts.plain, plain);
         // With no charges pending, nothing is sent.
         if keys > 0 {
-            shared.counts.batch_keys.record(keys as u64);
+            shared.batch_keys.record(keys as u64);
         }
         batch
     }
 
-    /// Sends a batch and answers its charges. Leaves in `batch` what has to be sent again: calls whose
-    /// script the server does not have, what increments leave to the script, and what cancels reservations of requests
-    /// that were dropped.
-    ///
-    /// # Errors
-    ///
-    /// There are no replies. The charges are answered; `batch` still holds its increments, which may or
-    /// may not have been made.
+    /// Sends a batch and answers its charges. Leaves in `batch` what has to be sent again: calls whose script the
+    /// server does not have, what increments leave to the script, and what cancels reservations of requests that were
+    /// dropped. If there are no replies, the charges are answered nevertheless, and `batch` still holds its increments,
+    /// which may or may not have been made.
     pub async fn send(
         &mut self,
         shared: &RedisContext,
         batch: &mut CommandBatch,
     ) -> Result<RoundTrip, RedisError> {
-        let ask_time = !batch.increments.is_empty() && shared.options.clock == Clock::Server;
+        let ask_time =
+            !batch.increments.is_empty() && matches!(shared.options.clock, Clock::Server);
         let pipeline = pipeline(&mut self.scripts, batch, ask_time);
         shared.counts.trips.fetch_add(1, Ordering::Relaxed);
         let is_recorded = !batch.recorded.is_empty();
         let spans = is_recorded.then(|| start_spans(batch, &pipeline, &self.endpoint));
         let sent = Instant::now();
         let replies = self.link.send_all(&pipeline).await;
-        shared.counts.trip_times.record(sent.elapsed().as_micros() as u64);
+        shared.trip_times.record(sent.elapsed().as_micros() as u64);
         let mut replies = match replies {
             Ok(replies) => replies,
             Err(error) => {
@@ -158,8 +139,8 @@ impl Session {
         Ok(trip)
     }
 
-    /// Answers the charges of a batch from the replies to its commands; `now` is the time after the
-    /// increments. Leaves in `batch` what has to be sent again.
+    /// Answers the charges of a batch from the replies to its commands; `now` is the time after the increments. Leaves
+    /// in `batch` what has to be sent again.
     fn answer(
         &mut self,
         shared: &RedisContext,
@@ -277,7 +258,7 @@ impl RoundTrip {
         };
         let recorded = charges.iter().filter(|charge| charge.reply.is_recorded());
         self.errors.extend(recorded.map(|charge| (charge.reply.clone(), error.code().to_owned())));
-        if let Some(kind) = RedirectKind::of(&error) {
+        if let Some(kind) = redirect_kind(&error) {
             return self.redirects.push(Redirect { kind, error, charges });
         }
         let failed = store_error(&error);

@@ -1,12 +1,11 @@
 //! The scripts, assembled from the files in `lua/`.
 //!
-//! `prelude.lua`, the files of the algorithms that a call needs, `rules.lua` and `charge.lua` make one script,
-//! which charges any rule: helpers and constants are declared once, in the prelude, and are visible to all of
-//! them. With `reserve.lua` in place of `charge.lua` it makes the operations about reservations and no others.
-//! `counter.lua`, `lone_gcra.lua`, `windows.lua` and `lone_reserve.lua` are scripts for the most common calls. They
-//! repeat a few lines of the others on purpose: Redis runs the whole text at each call, and every shared function
-//! would be created again even where it is not needed. The latter two follow `prelude.lua`, too; the others would
-//! cost more with it.
+//! `prelude.lua`, the files of the algorithms that a call needs, `rules.lua` and `charge.lua` make one script, which
+//! charges any rule: helpers and constants are declared once, in the prelude, and are visible to all of them. With
+//! `reserve.lua` in place of `charge.lua` it makes the operations about reservations and no others. `counter.lua`,
+//! `lone_gcra.lua`, `windows.lua` and `lone_reserve.lua` are scripts for the most common calls. They repeat a few lines
+//! of the others on purpose: Redis runs the whole text at each call, and every shared function would be created again
+//! even where it is not needed. The latter two follow `prelude.lua`, too; the others would cost more with it.
 
 use std::collections::HashMap;
 
@@ -72,8 +71,8 @@ fn with_modules(bits: u16, main: &str) -> String {
 pub(super) struct Scripts(HashMap<ScriptKind, (Script, bool)>);
 
 impl Scripts {
-    /// Returns a script, and whether its text was sent on this connection. If not, the first call sends
-    /// it: an unknown hash would be refused, and later calls of the same round trip made before it.
+    /// Returns a script, and whether its text was sent on this connection. If not, the first call sends it: an unknown
+    /// hash would be refused, and later calls of the same round trip made before it.
     pub fn get(&mut self, kind: ScriptKind) -> (&Script, bool) {
         let (script, sent) = self.0.entry(kind).or_insert_with(|| (script(kind), false));
         (script, std::mem::replace(sent, true))

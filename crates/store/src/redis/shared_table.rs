@@ -23,8 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// The timeout of reading all rows.
 const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Rows written by one script call, and about as many as are read by one command: a longer call would
-/// delay charges.
+/// Rows written by one script call, and about as many as are read by one command: a longer call would delay charges.
 const ROWS_PER_CALL: usize = 50;
 
 /// The most digits of a version.
@@ -67,65 +66,6 @@ impl RedisStore {
             _ => StoreError::Unavailable.into(),
         })
     }
-
-    async fn read_version(&self) -> Result<TableVersion, TableError> {
-        let options = &self.shared.options;
-        let names = Names::new(options);
-        let mut pipeline = redis::pipe();
-        // Whatever has that name, no more of it is read than a version has.
-        pipeline.cmd("GETRANGE").arg(&names.version).arg(0).arg(VERSION_DIGITS);
-        if options.clock == Clock::Caller {
-            let ask = |mut link| async move { pipeline.query_async(&mut link).await };
-            let (version,): (String,) = self.ask_table(&names, TIMEOUT, ask).await?;
-            return Ok(TableVersion { version, time: options.wall.now() });
-        }
-        pipeline.cmd("TIME");
-        let ask = |mut link| async move { pipeline.query_async(&mut link).await };
-        let (version, time): (String, Value) = self.ask_table(&names, TIMEOUT, ask).await?;
-        let time = parse_time(&time).ok_or(StoreError::Corrupt)?;
-        Ok(TableVersion { version, time })
-    }
-
-    async fn read_rows(&self) -> Result<Vec<(String, String)>, TableError> {
-        let names = Names::new(&self.shared.options);
-        let ask = |link| async {
-            let scanned = scan(link, &names.rows).await;
-            scanned.inspect_err(|error| {
-                if !is_moved(error) {
-                    self.shared.log.command_failed(error);
-                }
-            })
-        };
-        let rows = self.ask_table(&names, ROWS_TIMEOUT, ask).await?;
-        let text = |row: &[u8]| {
-            String::from_utf8_lossy(row.get(TIME_DIGITS..).unwrap_or_default()).into_owned()
-        };
-        Ok(rows.into_iter().map(|(name, row)| (name, text(&row))).collect())
-    }
-
-    async fn write_rows(&self, changes: &[RowChange]) -> Result<TableWritten, TableError> {
-        let names = Names::new(&self.shared.options);
-        let now = self.script_time();
-        let mut written: Option<TableWritten> = None;
-        for changes in changes.chunks(ROWS_PER_CALL) {
-            let mut call = eval(SCRIPT, &[&names.rows, &names.version]);
-            call.arg(now);
-            for RowChange { name, at, text } in changes {
-                let at = format!("{at:0TIME_DIGITS$}");
-                let row = text.as_ref().map_or_else(String::new, |text| format!("{at}{text}"));
-                call.arg(name).arg(at).arg(row);
-            }
-            let ask = |mut link| async move { call.query_async(&mut link).await };
-            let (before, after): (String, String) = self.ask_table(&names, TIMEOUT, ask).await?;
-            match &mut written {
-                // Another replica may have written between two calls: its rows must be read.
-                Some(written) if written.after == before => written.after = after,
-                Some(_) => return Ok(TableWritten { before: String::new(), after: String::new() }),
-                None => written = Some(TableWritten { before, after }),
-            }
-        }
-        Ok(written.unwrap_or_else(|| TableWritten { before: String::new(), after: String::new() }))
-    }
 }
 
 /// Reads all rows, over one connection: the cursor of a scan means nothing to another server.
@@ -154,17 +94,74 @@ impl SharedTable for RedisStore {
     }
 
     fn version(&self) -> BoxFuture<'_, Result<TableVersion, TableError>> {
-        self.read_version().boxed()
+        async move {
+            let options = &self.shared.options;
+            let names = Names::new(options);
+            let mut pipeline = redis::pipe();
+            // Whatever has that name, no more of it is read than a version has.
+            pipeline.cmd("GETRANGE").arg(&names.version).arg(0).arg(VERSION_DIGITS);
+            if options.clock == Clock::Caller {
+                let ask = |mut link| async move { pipeline.query_async(&mut link).await };
+                let (version,): (String,) = self.ask_table(&names, TIMEOUT, ask).await?;
+                return Ok(TableVersion { version, time: options.wall.now() });
+            }
+            pipeline.cmd("TIME");
+            let ask = |mut link| async move { pipeline.query_async(&mut link).await };
+            let (version, time): (String, Value) = self.ask_table(&names, TIMEOUT, ask).await?;
+            let time = parse_time(&time).ok_or(StoreError::Corrupt)?;
+            Ok(TableVersion { version, time })
+        }
+        .boxed()
     }
 
     fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>> {
-        self.read_rows().boxed()
+        async move {
+            let names = Names::new(&self.shared.options);
+            let ask = |link| async {
+                let scanned = scan(link, &names.rows).await;
+                scanned.inspect_err(|error| {
+                    if !is_moved(error) {
+                        self.shared.log.command_failed(error);
+                    }
+                })
+            };
+            let rows = self.ask_table(&names, ROWS_TIMEOUT, ask).await?;
+            let text = |row: &[u8]| {
+                String::from_utf8_lossy(row.get(TIME_DIGITS..).unwrap_or_default()).into_owned()
+            };
+            Ok(rows.into_iter().map(|(name, row)| (name, text(&row))).collect())
+        }
+        .boxed()
     }
 
     fn write<'a>(
         &'a self,
         changes: &'a [RowChange],
     ) -> BoxFuture<'a, Result<TableWritten, TableError>> {
-        self.write_rows(changes).boxed()
+        async move {
+            let names = Names::new(&self.shared.options);
+            let now = self.script_time();
+            let mut written: Option<TableWritten> = None;
+            for changes in changes.chunks(ROWS_PER_CALL) {
+                let mut call = eval(SCRIPT, &[&names.rows, &names.version]);
+                call.arg(now);
+                for RowChange { name, at, text } in changes {
+                    let at = format!("{at:0TIME_DIGITS$}");
+                    let row = text.as_ref().map_or_else(String::new, |text| format!("{at}{text}"));
+                    call.arg(name).arg(at).arg(row);
+                }
+                let ask = |mut link| async move { call.query_async(&mut link).await };
+                let (before, after): (String, String) =
+                    self.ask_table(&names, TIMEOUT, ask).await?;
+                match &mut written {
+                    // Another replica may have written between two calls: its rows must be read.
+                    Some(written) if written.after == before => written.after = after,
+                    Some(_) => return Ok(TableWritten::default()),
+                    None => written = Some(TableWritten { before, after }),
+                }
+            }
+            Ok(written.unwrap_or_default())
+        }
+        .boxed()
     }
 }

@@ -19,11 +19,9 @@ use weir_limit::{KeyState, Micros, Plan, Reservation, SECOND, State};
 const RESERVED_MS: u64 =
     (Reservation::MAX_TIMEOUT as u64 + 1) * 1_000 + CALLER_CLOCK_SLACK_MS as u64;
 
-impl RedisStore {
-    /// Returns a key as it is in Redis.
-    fn stored_key(&self, key: &StateKey<'_>) -> StoredKey {
-        StoredKey::new(&self.shared.options, &key.key, key.plan, key.together)
-    }
+/// Returns a key as it is in the Redis of a store.
+fn stored_key(store: &RedisStore, key: &StateKey<'_>) -> StoredKey {
+    StoredKey::new(&store.shared.options, &key.key, key.plan, key.together)
 }
 
 impl States for RedisStore {
@@ -35,20 +33,14 @@ impl States for RedisStore {
         budget: Duration,
     ) -> Result<KeyState, StoreError> {
         let store = self.store_of(key.plan, key.together);
-        let stored = store.stored_key(&key);
+        let stored = stored_key(store, &key);
         let mut keys = keys(&stored, key.plan);
         keys.extend(key.id.map(|id| record_key(&stored.text, id).to_vec()));
         let now = store.script_time();
         let mut command = eval(READ, &keys);
         command.arg(now / SECOND).arg(now % SECOND);
         let reply = store.ask_about_state(stored.slot, &command, budget).await?;
-        let read = Reading::parse(reply, &key);
-        let state = read.and_then(|read| {
-            let state = read.state(key.plan)?;
-            let reserved = read.reservation()?.filter(|reservation| reservation.is_live(read.now));
-            Some((read.now, state, reserved))
-        });
-        let Some((now, state, reservation)) = state else {
+        let Some((now, state, reservation)) = decode(reply, &key) else {
             store.shared.log.key_failed(StoreError::Corrupt, &stored.text, &[]);
             return Err(StoreError::Corrupt);
         };
@@ -57,7 +49,7 @@ impl States for RedisStore {
 
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
         let store = self.store_of(key.plan, key.together);
-        let stored = store.stored_key(&key);
+        let stored = stored_key(store, &key);
         let mut keys = keys(&stored, key.plan);
         let mut command = redis::cmd("DEL");
         if key.plan.can_reserve() {
@@ -79,37 +71,22 @@ fn keys(stored: &StoredKey, plan: &Plan) -> Vec<Vec<u8>> {
     state.into_iter().chain(holds).collect()
 }
 
-/// A reply of the script.
-struct Reading {
-    now: Micros,
-    text: Option<Vec<u8>>,
-    holds: Option<Vec<u8>>,
-    record: Option<Vec<u8>>,
-}
-
-impl Reading {
-    fn parse(reply: Value, key: &StateKey<'_>) -> Option<Reading> {
-        let plan = key.plan;
-        let Value::Array(parts) = reply else { return None };
-        let mut parts = parts.into_iter();
-        let now = parse_time(&parts.next()?)?;
-        let mut value = || redis::from_redis_value::<Option<Vec<u8>>>(parts.next()?).ok();
-        let text = if PlanCodec(plan).has_only_holds() { None } else { value()? };
-        let holds = if plan.hold_id().is_some() { value()? } else { None };
-        let record = if key.id.is_some() { value()? } else { None };
-        Some(Reading { now, text, holds, record })
-    }
-
-    /// Returns what the id has reserved; `None` if it cannot be read.
-    fn reservation(&self) -> Option<Option<Reservation>> {
-        match &self.record {
-            Some(record) => Some(Some(read_record(record)?)),
-            None => Some(None),
-        }
-    }
-
-    fn state(&self, plan: &Plan) -> Option<State> {
-        let (text, holds) = (self.text.as_deref(), self.holds.as_deref());
-        PlanCodec(plan).read_stored(text, holds, self.now)
-    }
+/// Decodes a reply of the script: its time, the state, and what the id has reserved then. `None` if it is invalid.
+fn decode(reply: Value, key: &StateKey<'_>) -> Option<(Micros, State, Option<Reservation>)> {
+    let Value::Array(parts) = reply else { return None };
+    let mut parts = parts.into_iter();
+    let now = parse_time(&parts.next()?)?;
+    let mut value = |is_asked: bool| match is_asked {
+        true => redis::from_redis_value::<Option<Vec<u8>>>(parts.next()?).ok(),
+        false => Some(None),
+    };
+    let codec = PlanCodec(key.plan);
+    let text = value(!codec.has_only_holds())?;
+    let holds = value(key.plan.hold_id().is_some())?;
+    let state = codec.read_stored(text.as_deref(), holds.as_deref(), now)?;
+    let reservation = match value(key.id.is_some())? {
+        Some(record) => Some(read_record(&record)?).filter(|reservation| reservation.is_live(now)),
+        None => None,
+    };
+    Some((now, state, reservation))
 }

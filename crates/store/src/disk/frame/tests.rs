@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
-use super::read::{Damage, Frame};
 use super::*;
+use super::{Damage, Frame};
 
 const SEAL: Seal = Seal(0x1234_5678);
 

@@ -1,7 +1,5 @@
 //! Damaged directories: some keys start over or with older counts, and nothing else happens.
 
-use std::sync::atomic::Ordering;
-
 use super::*;
 use crate::disk::meta::{Meta, MetaFile};
 
@@ -61,13 +59,11 @@ async fn hits(home: &Home, plan: &Arc<Plan>) -> (Disk, Vec<u64>) {
 }
 
 fn is_damaged(store: &Disk) -> bool {
-    let status = &store.status;
-    let counts = [&status.damaged_files, &status.damaged_frames, &status.damaged_records];
-    counts.iter().any(|count| count.load(Ordering::Relaxed) > 0)
+    store.status.recovery().0.damage.is_any()
 }
 
 fn torn_logs(store: &Disk) -> u64 {
-    store.status.torn_logs.load(Ordering::Relaxed)
+    store.status.recovery().0.torn_logs
 }
 
 /// The paths of all files but the lock.
@@ -194,7 +190,7 @@ async fn a_lost_meta_beside_logs_counts_as_damage() {
             Some(meta) => fs::write(path, meta).unwrap(),
             None => fs::remove_file(path).unwrap(),
         }
-        assert!(home.open().status.damaged_files.load(Ordering::Relaxed) > 0, "{meta:?}");
+        assert!(home.open().status.recovery().0.damage.files > 0, "{meta:?}");
     }
 }
 

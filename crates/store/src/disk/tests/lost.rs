@@ -9,7 +9,7 @@ fn files_lost(store: &Disk) -> u64 {
 }
 
 fn damaged_files(store: &Disk) -> u64 {
-    store.status.damaged_files.load(Ordering::Relaxed)
+    store.status.recovery().0.damage.files
 }
 
 /// Opens a store that writes all the time, and snapshots only if files are lost.

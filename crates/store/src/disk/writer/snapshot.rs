@@ -65,11 +65,11 @@ impl<C: Clock> Writer<C> {
         self.report_sizes();
     }
 
-    /// Writes all keys to a snapshot, and discards it unless it gets whole. With `saves_changes` it
-    /// saves changes meanwhile; without, it drops the lists of changes, which it contains.
+    /// Writes all keys to a snapshot, and discards it unless it gets whole. With `saves_changes` it saves changes
+    /// meanwhile; without, it drops the lists of changes, which it contains.
     ///
-    /// A snapshot is whole only once it has, or its log has, the changes of reservations that were listed
-    /// meanwhile: otherwise a restart could return hits that were returned before.
+    /// A snapshot is whole only once it has, or its log has, the changes of reservations that were listed meanwhile:
+    /// otherwise a restart could return hits that were returned before.
     fn write_snapshot(&mut self, number: u64, saves_changes: bool) -> io::Result<Ended> {
         let file = FileId::snapshot(number);
         let (seal, bits) = (self.directory.seal(file), self.directory.meta().shard_bits);

@@ -25,12 +25,12 @@ async fn the_local_policy_limits_by_the_share_and_starts_empty() {
         assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
 
         up(&guard);
-        clock.advance(outage::QUIET - 1);
+        clock.advance(QUIET - 1);
         assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
         down(&guard);
         assert!(!take(&guard, "d", "a", &plan, 1).await.allowed, "one outage, not two");
         up(&guard);
-        clock.advance(outage::QUIET);
+        clock.advance(QUIET);
         assert_eq!(take(&guard, "d", "a", &plan, 0).await.source, Source::Store);
         assert!(guard.local.load().is_none(), "memory is freed");
         assert!(!guard.outage.is_active());
@@ -111,7 +111,7 @@ async fn local_windows_follow_steps_of_the_wall_clock_and_the_outage_does_not() 
         take(&guard, "d", "a", &plan, 0).await;
         assert!(guard.outage.is_active());
     }
-    clock.advance(outage::QUIET);
+    clock.advance(QUIET);
     take(&guard, "d", "a", &plan, 0).await;
     assert!(!guard.outage.is_active());
 }

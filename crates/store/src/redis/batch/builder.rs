@@ -5,18 +5,17 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::counters::{Increment, counter_op};
+use super::encode::counter_op;
+use super::increments::{Increment, OpenWindows};
 use super::script_call::{BatchContext, ScriptCall};
 use super::{Group, PendingCharge};
 use crate::redis::codec::{PlanCodec, RESERVATIONS};
 use crate::redis::key;
-use crate::redis::open_windows::OpenWindows;
 use crate::redis::reply::Reply;
 use crate::redis::script::ScriptKind;
 use weir_limit::Micros;
 
-/// The most entries of one call: a longer one is hardly cheaper per entry, and Redis's other clients
-/// wait for it.
+/// The most entries of one call: a longer one is hardly cheaper per entry, and Redis's other clients wait for it.
 const MAX_ENTRIES: usize = 64;
 
 /// The commands of one round trip: script calls, and after them plain `INCRBY`s.
@@ -30,20 +29,19 @@ pub(in super::super) struct CommandBatch {
 }
 
 impl CommandBatch {
-    /// Builds the commands of `charges`, in their order. Keys whose window is open at `now`, an estimate
-    /// of the server's time, may go without a script.
+    /// Builds the commands of `charges`, in their order. Keys whose window is open at `now`, an estimate of the
+    /// server's time, may go without a script.
     pub fn build(
         charges: Vec<PendingCharge>,
         context: BatchContext,
         open_windows: &OpenWindows,
         now: Option<Micros>,
     ) -> CommandBatch {
-        let (calls, increments, open_calls, last) = Default::default();
-        let mut builder =
-            BatchBuilder { calls, increments, context, open_windows, now, open_calls, last };
+        let (calls, increments, recorded, open_calls, last) = Default::default();
+        let batch = CommandBatch { calls, increments, context, recorded };
+        let mut builder = BatchBuilder { batch, open_windows, now, open_calls, last };
         // A charge that waited behind a slow round trip is sent only within its own budget.
         let at = Instant::now();
-        let mut recorded: Vec<Arc<Reply>> = Vec::new();
         let mut asking = Vec::new();
         for charge in charges {
             if charge.reply.lease().is_some_and(|lease| lease.asks()) {
@@ -52,6 +50,7 @@ impl CommandBatch {
             }
             if charge.reply.is_awaited(at) {
                 // The charges of a request are next to each other.
+                let recorded = &mut builder.batch.recorded;
                 if charge.reply.is_recorded()
                     && recorded.last().is_none_or(|last| !Arc::ptr_eq(last, &charge.reply))
                 {
@@ -62,7 +61,7 @@ impl CommandBatch {
         }
         // Behind what requests charge.
         asking.into_iter().for_each(|charge| builder.add(charge));
-        CommandBatch { recorded, ..builder.finish() }
+        builder.finish()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -80,9 +79,7 @@ impl CommandBatch {
 
 #[derive(Debug)]
 struct BatchBuilder<'w> {
-    calls: Vec<ScriptCall>,
-    increments: Vec<Increment>,
-    context: BatchContext,
+    batch: CommandBatch,
     open_windows: &'w OpenWindows,
     now: Option<Micros>,
     /// The calls that more entries are added to, by what their entries have in common.
@@ -100,40 +97,33 @@ enum Place {
 }
 
 impl BatchBuilder<'_> {
-    fn finish(mut self) -> CommandBatch {
-        let context = self.context;
-        for call in &mut self.calls {
-            call.finish(context);
-        }
+    fn finish(self) -> CommandBatch {
+        let mut batch = self.batch;
+        batch.calls.iter_mut().for_each(|call| call.finish(batch.context));
         // Those whose charges went to the script are empty.
-        self.increments.retain(|increment| increment.len() > 0);
-        CommandBatch {
-            calls: self.calls,
-            increments: self.increments,
-            context,
-            recorded: Vec::new(),
-        }
+        batch.increments.retain(|increment| increment.len() > 0);
+        batch
     }
 
     fn add(&mut self, mut charge: PendingCharge) {
         let hash = self.open_windows.hash(&charge.key);
         match self.last.get(&hash) {
-            Some(&Place::Increment(at)) if self.increments[at].key() == &*charge.key => {
-                charge = match self.increments[at].merge(charge) {
+            Some(&Place::Increment(at)) if self.batch.increments[at].key() == &*charge.key => {
+                charge = match self.batch.increments[at].merge(charge) {
                     Ok(()) => return,
                     Err(charge) => charge,
                 };
                 // All of them by the script, so that the key's charges stay in order.
                 self.last.remove(&hash);
-                for charge in self.increments[at].take_charges() {
+                for charge in self.batch.increments[at].take_charges() {
                     self.add_to_calls(charge, hash);
                 }
             }
             None if self.now.is_some_and(|now| self.open_windows.is_open(hash, now)) => {
                 charge = match Increment::new(charge, hash) {
                     Ok(increment) => {
-                        self.last.insert(hash, Place::Increment(self.increments.len()));
-                        return self.increments.push(increment);
+                        self.last.insert(hash, Place::Increment(self.batch.increments.len()));
+                        return self.batch.increments.push(increment);
                     }
                     Err(charge) => charge,
                 };
@@ -149,22 +139,24 @@ impl BatchBuilder<'_> {
             None if counter_op(&charge).is_some() => ScriptKind::Counter,
             None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
             None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
-            None if charge.record().is_some() => {
+            None if charge.record.is_some() => {
                 ScriptKind::Reserve(PlanCodec(&charge.plan).algorithms())
             }
             _ => {
-                let reservations = if charge.record().is_some() { RESERVATIONS } else { 0 };
+                let reservations = if charge.record.is_some() { RESERVATIONS } else { 0 };
                 ScriptKind::Charge(PlanCodec(&charge.plan).algorithms() | reservations)
             }
         };
         let last = match self.last.get(&hash) {
-            Some(&Place::Call(call, entry)) if self.calls[call].key(entry) == &*charge.key => {
+            Some(&Place::Call(call, entry))
+                if self.batch.calls[call].key(entry) == &*charge.key =>
+            {
                 Some((call, entry))
             }
             _ => None,
         };
         // In the call of the key's last charge, which charges the same algorithms: nobody else is charged between.
-        let kind = match (kind, last.map(|(call, _)| self.calls[call].kind)) {
+        let kind = match (kind, last.map(|(call, _)| self.batch.calls[call].kind)) {
             (ScriptKind::Charge(_) | ScriptKind::Reserve(_), _) => kind,
             (_, Some(before @ ScriptKind::Charge(_))) => before,
             _ => kind,
@@ -172,10 +164,10 @@ impl BatchBuilder<'_> {
         if charge.group.is_none()
             && !charge.alone
             && let Some((call, entry)) = last
-            && self.calls[call].asking == charge.asking
-            && self.calls[call].kind == kind
+            && self.batch.calls[call].asking == charge.asking
+            && self.batch.calls[call].kind == kind
         {
-            match self.calls[call].merge(entry, charge) {
+            match self.batch.calls[call].merge(entry, charge) {
                 Ok(()) => {}
                 // In the same call or a later one: its key's charges stay in order.
                 Err(charge) => self.push(kind, charge, hash, Some(call)),
@@ -193,30 +185,30 @@ impl BatchBuilder<'_> {
             None => (kind, charge.slot, charge.asking, None),
         };
         let open = self.open_calls.get(&like).copied().filter(|&at| {
-            let call = &self.calls[at];
+            let call = &self.batch.calls[at];
             let (entries, rules) = call.size();
             if last.is_some_and(|last| at < last) && call.group.is_none() {
                 return false;
             }
             // Keys of one slot may be on two servers behind a proxy, those of one tag are not.
-            if self.context.is_proxy && key::tag(&charge.key) != key::tag(call.key(0)) {
+            if self.batch.context.is_proxy && key::tag(&charge.key) != key::tag(call.key(0)) {
                 return false;
             }
             call.group.is_some() || !charge.alone && entries < MAX_ENTRIES && rules < 255
         });
         let at = open.unwrap_or_else(|| {
-            self.calls.push(ScriptCall::new(kind, charge.asking, charge.group));
-            let at = self.calls.len() - 1;
+            self.batch.calls.push(ScriptCall::new(kind, charge.asking, charge.group));
+            let at = self.batch.calls.len() - 1;
             if !charge.alone {
                 self.open_calls.insert(like, at);
             }
             at
         });
-        if let Some(last) = last.filter(|last| self.context.is_proxy && *last < at) {
+        if let Some(last) = last.filter(|last| self.batch.context.is_proxy && *last < at) {
             // Its server may lack the script that another one has: sent again, it would be made after this call.
-            self.calls[last].script_missing = true;
+            self.batch.calls[last].script_missing = true;
         }
-        let call = &mut self.calls[at];
+        let call = &mut self.batch.calls[at];
         if let (ScriptKind::Charge(bits), ScriptKind::Charge(more)) = (&mut call.kind, kind) {
             *bits |= more;
         }

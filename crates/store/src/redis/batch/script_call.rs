@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::counters::{counter_op, merge_counters, plain_hits, write_counter};
-use super::encode::{role, write_run, write_times};
+use super::encode::{counter_op, merge_counters, role, write_counter, write_run, write_times};
+use super::increments::{OpenWindows, increment_hits};
 use super::{Decided, Group, PendingCharge, add_one, fail_all, holds_key};
 use crate::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
 use crate::redis::codec::{PlanCodec, Reader, counter_failure, failure, put, read_reservation};
-use crate::redis::open_windows::OpenWindows;
 use crate::redis::script::ScriptKind;
 use crate::{Denials, StoreError};
 use weir_limit::{Micros, Plan, Reservation, State};
@@ -41,13 +40,10 @@ pub(in super::super) struct ScriptCall {
     rules: Vec<Arc<Plan>>,
     /// The entries as arguments.
     body: Vec<u8>,
-    /// The last row of entries with the same header: where in `body` the row's length is, and the header.
-    row: Option<(usize, RowHeader)>,
+    /// The head of the last row, which its entries share: a rule, or a period and what to do. Its length follows.
+    row: Range<usize>,
     pub(super) group: Option<Group>,
 }
-
-/// What the entries of a row share: a rule or a period, and what to do.
-type RowHeader = (u64, u8);
 
 /// Charges of one key that the script makes as one.
 #[derive(Debug)]
@@ -69,31 +65,22 @@ impl KeyCharges {
 
     /// Returns how many keys it has besides the first.
     fn more_keys(&self) -> usize {
-        usize::from(self.has_holds_key()) + usize::from(self.charges[0].record().is_some())
+        usize::from(self.has_holds_key()) + usize::from(self.charges[0].record.is_some())
     }
 
     /// Returns the end of the window in which the next hits of this key may go without a script.
     fn open_until(&self, now: Micros) -> Option<Micros> {
         let (_, window) = PlanCodec(&self.charges[0].plan).counter()?;
         let takes =
-            self.charges.iter().any(|charge| plain_hits(charge).is_some_and(|hits| hits > 0));
+            self.charges.iter().any(|charge| increment_hits(charge).is_some_and(|hits| hits > 0));
         takes.then(|| now - now % window.period + window.period)
     }
 }
 
 impl ScriptCall {
     pub(super) fn new(kind: ScriptKind, asking: bool, group: Option<Group>) -> ScriptCall {
-        ScriptCall {
-            kind,
-            asking,
-            script_missing: false,
-            args: Vec::new(),
-            entries: Vec::new(),
-            rules: Vec::new(),
-            body: Vec::new(),
-            row: None,
-            group,
-        }
+        let (script_missing, args, entries, rules, body, row) = Default::default();
+        ScriptCall { kind, asking, script_missing, args, entries, rules, body, row, group }
     }
 
     pub(super) fn push(&mut self, charge: PendingCharge, hash: u64) {
@@ -103,23 +90,17 @@ impl ScriptCall {
             ScriptKind::Counter => {
                 let window = PlanCodec(&charge.plan).counter().map(|(_, window)| window);
                 if let Some((window, op)) = window.zip(counter_op(&charge)) {
-                    let header = (window.period, op);
-                    if self.starts_row(header) {
-                        put(&mut self.body, window.period);
-                        self.body.extend_from_slice(&[op, 1]);
-                        self.row = Some((self.body.len() - 1, header));
-                    }
+                    put(&mut self.body, window.period);
+                    self.body.push(op);
+                    self.end_row_head(from);
                     runs = self.body.len();
                     write_counter(&charge, op, window.n, &mut self.body);
                 }
             }
             ScriptKind::Gcra | ScriptKind::Windows => {
                 let rule = self.rule(&charge.plan);
-                let header = (rule as u64, 0);
-                if self.starts_row(header) {
-                    self.body.extend_from_slice(&[rule as u8, 1]);
-                    self.row = Some((self.body.len() - 1, header));
-                }
+                self.body.push(rule as u8);
+                self.end_row_head(from);
                 write_times(charge.op, &mut self.body);
             }
             ScriptKind::Charge(_) | ScriptKind::Reserve(_) => {
@@ -156,14 +137,16 @@ impl ScriptCall {
         })
     }
 
-    /// Returns whether an entry starts a new row; else counts it to the last one.
-    fn starts_row(&mut self, header: RowHeader) -> bool {
-        match self.row {
-            Some((at, last)) if last == header && self.body[at] < u8::MAX => {
-                self.body[at] += 1;
-                false
-            }
-            _ => true,
+    /// Starts a row whose head was appended from `start` on. If the last row has the same head, removes it, and counts
+    /// an entry to that row.
+    fn end_row_head(&mut self, start: usize) {
+        let (head, length) = (start..self.body.len(), self.row.end);
+        if self.body[self.row.clone()] == self.body[head.clone()] && self.body[length] < u8::MAX {
+            self.body.truncate(start);
+            self.body[length] += 1;
+        } else {
+            self.row = head;
+            self.body.push(1);
         }
     }
 
@@ -249,8 +232,8 @@ impl ScriptCall {
             if entry.has_holds_key() {
                 command.arg(holds_key(key));
             }
-            if let Some(record) = entry.charges[0].record() {
-                command.arg(record);
+            if let Some(record) = &entry.charges[0].record {
+                command.arg(&**record);
             }
         }
         command.arg(&self.args[..]);
@@ -316,8 +299,7 @@ pub(in super::super) struct Answered<'r> {
     pub failures: SmallVec<[(StoreError, Box<[u8]>); 1]>,
     /// Redis's message for the first failure that has no code of its own.
     pub message: &'r [u8],
-    /// Charges that return what was reserved for requests that were dropped meanwhile, and what was leased
-    /// too late.
+    /// Charges that return what was reserved for requests that were dropped meanwhile, and what was leased too late.
     pub orphans: Vec<PendingCharge>,
 }
 
@@ -345,7 +327,7 @@ fn read(
         }
     };
     let state = state.ok_or(StoreError::Corrupt)?;
-    let reservation = match charge.record() {
+    let reservation = match charge.record {
         Some(_) => read_reservation(reader).ok_or(StoreError::Corrupt)?,
         None => None,
     };

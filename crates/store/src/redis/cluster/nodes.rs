@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use redis::{FromRedisValue, Value};
 
-use crate::redis::access::Endpoint;
 use crate::redis::connection::error::ConnectError;
 use crate::redis::connection::link::Link;
+use crate::redis::options::Endpoint;
 
 /// Ranges of slots, first and last, and the master that serves each.
 pub(super) type Slots = Vec<(u16, u16, Endpoint)>;
@@ -73,8 +73,7 @@ impl Nodes {
         self.all.insert(endpoint);
     }
 
-    /// Adds the nodes of a reply to `CLUSTER NODES`: lines of
-    /// `id ip:port@bus-port[,hostname] flags …`.
+    /// Adds the nodes of a reply to `CLUSTER NODES`: lines of `id ip:port@bus-port[,hostname] flags …`.
     fn add_lines(&mut self, lines: &str, node: &Endpoint) {
         for line in lines.lines() {
             let mut fields = line.split(' ').skip(1);
@@ -111,10 +110,6 @@ impl Nodes {
 }
 
 /// Reads the view of one node, at `node`.
-///
-/// # Errors
-///
-/// The node does not answer, or its reply is invalid.
 pub(super) async fn read_view(
     connection: &mut Link,
     node: &Endpoint,

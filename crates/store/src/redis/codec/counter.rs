@@ -1,11 +1,11 @@
-//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number, as the packed formats
-//! of [`codec`](super) have it.
+//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number, as the packed formats of
+//! [`codec`](super) have it.
 
 use super::{LuaModule, PlanCodec, numbers};
 use crate::StoreError;
 use weir_limit::algorithms::fixed_window;
 use weir_limit::hit_log::HitLog;
-use weir_limit::{LimitState, Micros, State};
+use weir_limit::{Algorithm, FixedWindow, Limit, LimitState, Micros, State};
 
 pub(super) const MODULE: LuaModule =
     LuaModule::of_fixed_windows(10, include_str!("../lua/lone_window.lua"));
@@ -16,8 +16,8 @@ pub(in super::super) const MODULE_BITS: u16 = 1 << MODULE.number | 1 << super::F
 /// How many windows counters distinguish.
 pub(super) const WINDOWS: u64 = (1 << 20) - 2;
 
-/// The bits of the count. One more than a count needs: a full count may exceed the maximum until a
-/// script reads it, and does not reach the next window.
+/// The bits of the count. One more than a count needs: a full count may exceed the maximum until a script reads it, and
+/// does not reach the next window.
 const COUNT_BITS: u32 = 33;
 pub(super) const COUNTS: u64 = 1 << COUNT_BITS;
 
@@ -51,7 +51,20 @@ pub(in super::super) fn counter_number(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|&number| number < STATES)
 }
 
-impl PlanCodec<'_> {
+impl<'p> PlanCodec<'p> {
+    /// Returns the window if the plan is one fixed window aligned to the epoch: its state is one number.
+    pub(in super::super) fn counter(self) -> Option<(&'p Limit, &'p FixedWindow)> {
+        match self.0.limits() {
+            [limit] => match &limit.algorithm {
+                Algorithm::FixedWindow(window) if window.calendar.is_none() => {
+                    Some((limit, window))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Returns the state of a counter at `now`; `None` if it is not a counter.
     pub(in super::super) fn read_counter(self, number: u64, now: Micros) -> Option<State> {
         let (_, window) = self.counter()?;

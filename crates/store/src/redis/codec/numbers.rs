@@ -1,5 +1,5 @@
-//! The numbers that weir and the scripts agree on. The scripts declare them under the same names,
-//! and a test compares the values.
+//! The numbers that weir and the scripts agree on. The scripts declare them under the same names, and a test compares
+//! the values.
 
 #[cfg(test)]
 mod tests;
@@ -23,10 +23,10 @@ pub(in super::super) const QUOTA_PASSES: u8 = 2;
 /// Roles of an entry.
 const ENFORCED: u8 = 0;
 const QUOTA: u8 = 1;
-/// The role of a rule in shadow mode. The scripts do not declare it: what is neither enforced nor a quota decides nothing.
+/// The role of a rule in shadow mode. The scripts do not declare it: what is neither enforced nor a quota decides
+/// nothing.
 const SHADOW_RULE: u8 = 2;
-/// What a failure of an entry means, in units of this: nothing; a denial in its role; a denial of
-/// the request.
+/// What a failure of an entry means, in units of this: nothing; a denial in its role; a denial of the request.
 const ROLES: u8 = 4;
 const FAILURE_DENIES_ENTRY: u8 = 1;
 const FAILURE_DENIES_REQUEST: u8 = 2;

@@ -12,8 +12,7 @@ pub(super) const MODULE: LuaModule = LuaModule::new(
 /// The bit of the module among those of a script.
 pub(in super::super) const MODULE_BIT: u16 = 1 << MODULE.number;
 
-/// Reads what an id has reserved from a reply: the length of the record, and the record. `None` if it is
-/// invalid.
+/// Reads what an id has reserved from a reply: the length of the record, and the record. `None` if it is invalid.
 pub(in super::super) fn read_reservation(reply: &mut Reader<'_>) -> Option<Option<Reservation>> {
     let len = reply.short()?;
     match reply.bytes(len as usize)? {

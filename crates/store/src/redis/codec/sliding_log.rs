@@ -1,5 +1,5 @@
-//! Sliding logs. All limits of a rule share one log. To charge, it stays in Redis: weir gets its head
-//! and, for each limit, a summary for the hits of the call. To read a state, weir gets all of it.
+//! Sliding logs. All limits of a rule share one log. To charge, it stays in Redis: weir gets its head and, for each
+//! limit, a summary for the hits of the call. To read a state, weir gets all of it.
 
 use std::collections::VecDeque;
 

@@ -20,9 +20,9 @@
 //! | Backoff    | fail                                                                 | after a wait that doubles |
 //! | Closed     | fail                                                                 | never |
 //!
-//! A connection without a reply for [`STALL_TIMEOUT`] after `slow_after` counts as lost. One that is lost
-//! within that time of connecting goes to Backoff, so that a server that keeps disconnecting is not asked
-//! continuously. Closing a connection leads to Closed from every state; a wait in Backoff ends first.
+//! A connection without a reply for [`STALL_TIMEOUT`] after `slow_after` counts as lost. One that is lost within that
+//! time of connecting goes to Backoff, so that a server that keeps disconnecting is not asked continuously. Closing a
+//! connection leads to Closed from every state; a wait in Backoff ends first.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,17 +31,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use super::Connection;
 use super::error::ConnectError;
-use super::handle::Connection;
 use super::handshake::ends_session;
-use super::health::{self, Probe, ProbeBackoff, STALL_TIMEOUT, Timed};
-use super::link::Link;
+use super::link::{Link, Probe, ProbeBackoff, STALL_TIMEOUT, Timed, watch};
 use super::target::Target;
 use crate::StoreError;
-use crate::redis::access::Endpoint;
 use crate::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
 use crate::redis::context::RedisContext;
 use crate::redis::log::ConnectionLog;
+use crate::redis::options::Endpoint;
 use crate::redis::round_trip::{Redirect, Session};
 
 /// How often an idle connection is checked.
@@ -110,7 +109,10 @@ pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvent
             State::Connecting => driver.connect().await,
             State::Ready(session) => driver.serve(session).await,
             State::Probing(session, cause) => driver.probe(session, cause).await,
-            State::Backoff => driver.back_off().await,
+            State::Backoff => {
+                driver.backoff.wait().await;
+                State::Connecting
+            }
             State::Closed => break,
         };
     }
@@ -177,12 +179,6 @@ impl Driver {
         State::Backoff
     }
 
-    /// The state Backoff.
-    async fn back_off(&mut self) -> State {
-        self.backoff.wait().await;
-        State::Connecting
-    }
-
     /// The state Ready.
     async fn serve(&mut self, mut session: Session) -> State {
         loop {
@@ -208,7 +204,7 @@ impl Driver {
     async fn check_idle(&self, session: &mut Session) -> Result<(), NotReady> {
         let (sent, set_slow) = (Instant::now(), || self.connection.set_slow());
         let answer = self.probe.send(&mut session.link);
-        match health::watch(answer, self.slow_after(), set_slow).await {
+        match watch(answer, self.slow_after(), set_slow).await {
             Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),
             Timed::InTime(Err(error)) | Timed::Late(Err(error)) if ends_session(&error) => {
                 Err(NotReady::Disconnected(Disconnect::Error(error)))
@@ -247,7 +243,7 @@ impl Driver {
             self.connection.set_slow();
         };
         let trips = self.make_round_trips(session, batch);
-        match health::watch(trips, self.slow_after(), on_slow).await {
+        match watch(trips, self.slow_after(), on_slow).await {
             Timed::InTime(outcome) | Timed::Late(outcome @ Err(_)) => outcome,
             Timed::Late(Ok(())) => Err(NotReady::Degraded(ProbeCause::Slow(sent.elapsed()))),
             Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),

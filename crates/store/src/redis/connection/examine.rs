@@ -1,10 +1,15 @@
-//! Whether a server is usable: what it reports about itself, its time, and what its user may do.
+//! Whether a server, or a proxy, is usable: what it reports about itself, its time, and what its user may do.
 
-use redis::{Pipeline, RedisError, RedisResult, Value, cmd, from_redis_value_ref};
+use std::iter::zip;
+
+use redis::{
+    ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value, cmd, from_redis_value_ref,
+};
 
 use super::error::ConnectError;
 use super::handshake::needs_login;
 use super::link::{Link, parse_time};
+use crate::redis::key::random_hex;
 use weir_limit::Micros;
 
 /// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.
@@ -30,11 +35,8 @@ impl ServerInfo {
     }
 }
 
-/// Sends weir's name, and checks that a server is usable. `is_node`: it is to be a node of a cluster.
-///
-/// # Errors
-///
-/// The server asks for a login, is loading its data, too old, of another topology, or a replica outside a cluster.
+/// Sends weir's name, and checks that a server is usable: it asks for no login, is not loading its data, nor too old, of
+/// another topology, or a replica outside a cluster. `is_node`: it is to be a node of a cluster.
 pub(in super::super) async fn examine(
     link: &mut Link,
     is_node: bool,
@@ -125,10 +127,10 @@ fn closed(error: RedisError) -> ConnectError {
 }
 
 /// The commands of [`add_permission_checks`].
-pub(super) const PERMISSION_CHECKS: [&str; 2] = ["eval", "evalsha"];
+const PERMISSION_CHECKS: [&str; 2] = ["eval", "evalsha"];
 
 /// Adds commands whose replies show which permissions the user lacks.
-pub(super) fn add_permission_checks(commands: &mut Pipeline, prefix: &str, is_proxy: bool) {
+fn add_permission_checks(commands: &mut Pipeline, prefix: &str, is_proxy: bool) {
     let key = format!("{prefix}{{permissions}}");
     let keys: &[&str] = if is_proxy { &[&key] } else { &[] };
     commands.cmd("EVAL").arg(PERMISSIONS).arg(keys.len()).arg(keys).arg(&key);
@@ -137,9 +139,9 @@ pub(super) fn add_permission_checks(commands: &mut Pipeline, prefix: &str, is_pr
 }
 
 /// Returns the permissions that the user lacks, from the replies to commands and what the script found.
-pub(super) fn missing_permissions(names: &[&str], replies: &[RedisResult<Value>]) -> Vec<String> {
+fn missing_permissions(names: &[&str], replies: &[RedisResult<Value>]) -> Vec<String> {
     let mut missing = Vec::new();
-    for (name, reply) in std::iter::zip(names, replies) {
+    for (name, reply) in zip(names, replies) {
         match reply {
             Err(error) if error.code() == Some("NOPERM") => missing.push((*name).to_owned()),
             Ok(list) if *name == "eval" => {
@@ -151,4 +153,64 @@ pub(super) fn missing_permissions(names: &[&str], replies: &[RedisResult<Value>]
     missing.sort_unstable();
     missing.dedup();
     missing
+}
+
+/// Tags that are tried: some may be of servers that fail.
+const TAGS: usize = 8;
+
+/// Keys that are tried of each tag. If its text is not hashed alone, one of two servers has all with a probability of
+/// less than one in a million.
+const KEYS_PER_TAG: usize = 4;
+
+/// Writes a key that expires by itself, long after it was read.
+const WRITE: &str = "return redis.call('SET', KEYS[1], '1', 'PX', 10000)";
+
+/// Reads the second key on the server of the first.
+const READ: &str = "return redis.call('GET', KEYS[2])";
+
+/// Checks that keys with the same text in braces are on one server behind a proxy: Envoy's redis_proxy, or twemproxy,
+/// which route each command by its first key. Returns the permissions that the user lacks.
+///
+/// Both answer `PING` and `TIME` themselves, or close the connection at them and at `INFO` and `CLIENT`. So only what
+/// they pass on is sent: `AUTH`, `EVAL`, `EVALSHA` and `DEL`.
+pub(super) async fn examine_proxy(
+    link: &mut Link,
+    prefix: &str,
+) -> Result<Vec<String>, ConnectError> {
+    // Random ones, so that all keys of a tag are far from each other.
+    let tags: [String; TAGS] = std::array::from_fn(|_| format!("{prefix}{{{}}}", random_hex()));
+    let mut writes = Pipeline::with_capacity(TAGS + PERMISSION_CHECKS.len());
+    for tag in &tags {
+        writes.cmd("EVAL").arg(WRITE).arg(1).arg(tag);
+    }
+    add_permission_checks(&mut writes, prefix, true);
+    let replies = link.send_all(&writes).await?;
+    let mut replies: Vec<_> = replies.into_iter().map(Value::extract_error).collect();
+    let missing = missing_permissions(&PERMISSION_CHECKS, &replies.split_off(TAGS));
+
+    let redirects = |error: &RedisError| {
+        matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask))
+    };
+    if replies.iter().any(|reply| reply.as_ref().is_err_and(redirects)) {
+        return Err(ConnectError::Redirects);
+    }
+    let written: Vec<&String> = zip(&tags, &replies)
+        .filter(|(_, reply)| reply.is_ok())
+        .map(|answered| answered.0)
+        .collect();
+    if written.is_empty() {
+        replies.swap_remove(0)?;
+    }
+    let mut reads = Pipeline::with_capacity(TAGS * KEYS_PER_TAG);
+    for tag in written {
+        for _ in 1..KEYS_PER_TAG {
+            reads.cmd("EVAL").arg(READ).arg(2).arg(format!("{tag}{}", random_hex())).arg(tag);
+        }
+    }
+    for reply in link.send_all(&reads).await? {
+        if reply.extract_error()? == Value::Nil {
+            return Err(ConnectError::HashTags);
+        }
+    }
+    Ok(missing)
 }

@@ -2,20 +2,18 @@
 
 use std::io;
 
+use futures_util::future::select_ok;
 use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::error::ConnectError;
-use super::link::Link;
-use super::socket;
-use crate::redis::access::{Access, Endpoint, Login};
+use super::link::{Link, Socket};
+use crate::redis::options::{Access, Endpoint, Login, Tls};
+use weir_common::client_tls::{ClientTls, ClientTlsError};
 use weir_common::secret::shown_path;
 
-/// Connects to a server and logs in. If the server refuses the password and its file has another one by now,
-/// logs in with that.
-///
-/// # Errors
-///
-/// The server cannot be reached, or refuses the credentials.
+/// Connects to a server and logs in. If the server refuses the password and its file has another one by now, logs in
+/// with that.
 pub(in super::super) async fn connect(
     access: &Access,
     endpoint: &Endpoint,
@@ -50,7 +48,7 @@ async fn log_in(
         settings = settings.set_password(password);
     }
     let connecting = async {
-        let socket = socket::open(access, endpoint).await?;
+        let socket = open(access, endpoint).await?;
         Ok(Link::log_in(socket, &settings).await?)
     };
     match tokio::time::timeout(access.timeout, connecting).await {
@@ -62,8 +60,8 @@ async fn log_in(
 /// The user name and the password.
 type Credentials = (Option<String>, Option<String>);
 
-/// Returns the credentials as they are now, without what is empty. Waits for its file for half as long as for a server, so
-/// that the error names the file.
+/// Returns the credentials as they are now, without what is empty. Waits for its file for half as long as for a server,
+/// so that the error names the file.
 async fn read_credentials(access: &Access) -> Result<Credentials, ConnectError> {
     let Login { username, password, password_file } = &access.login;
     let (of_file, password) = match password_file {
@@ -92,8 +90,50 @@ pub(super) fn needs_login(error: &RedisError) -> bool {
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
-/// Returns whether an error is the end of a connection: it is broken, or the server asks for a login, with which
-/// only a new one begins.
+/// Returns whether an error is the end of a connection: it is broken, or the server asks for a login, with which only a
+/// new one begins.
 pub(in super::super) fn ends_session(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || needs_login(error)
+}
+
+/// Opens a socket to a server: TCP, TLS or a Unix socket.
+async fn open(access: &Access, endpoint: &Endpoint) -> Result<Socket, ConnectError> {
+    match (endpoint, &access.tls) {
+        (Endpoint::Unix(path), _) => {
+            Ok(Box::pin(UnixStream::connect(path).await.map_err(io_error)?))
+        }
+        (Endpoint::Tcp(host, port), None) => {
+            Ok(Box::pin(connect_tcp(host, *port).await.map_err(io_error)?))
+        }
+        (Endpoint::Tcp(host, port), Some(tls)) => encrypted(tls, host, *port).await,
+    }
+}
+
+/// Connects to the first address of a host that answers.
+async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let addresses = lookup_host((host, port)).await?;
+    let attempts: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
+    if attempts.is_empty() {
+        return Err(io::Error::other(format!("{host} has no address")));
+    }
+    let (stream, _) = select_ok(attempts).await?;
+    // Packets are small, and requests wait for them.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn encrypted(tls: &Tls, host: &str, port: u16) -> Result<Socket, ConnectError> {
+    let pem = tls.certificates.read_in_background().await;
+    let pem = pem.map_err(|error| ConnectError::Certificates(error.to_string()))?;
+    let client = ClientTls::new(&pem, host, tls.skip_hostname_verification);
+    let client = client.map_err(|error| match error {
+        ClientTlsError::Name(_) => io_error(io::Error::other(error)),
+        ClientTlsError::Certificates(error) => ConnectError::Certificates(error),
+    })?;
+    let stream = connect_tcp(host, port).await.map_err(io_error)?;
+    Ok(Box::pin(client.connect(stream).await.map_err(io_error)?))
+}
+
+fn io_error(error: io::Error) -> ConnectError {
+    ConnectError::Redis(error.into())
 }

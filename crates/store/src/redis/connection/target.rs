@@ -1,18 +1,17 @@
-//! The server that a connection goes to.
+//! The server that a connection goes to, and the sentinels that name it.
 
+use std::collections::HashMap;
 use std::fmt;
 
+use redis::{Pipeline, RedisResult, Value, from_redis_value};
 use tokio::time::timeout;
 
 use super::error::ConnectError;
-use super::examine::examine;
+use super::examine::{examine, examine_proxy};
 use super::handshake::connect;
 use super::link::Link;
-use super::proxy;
-use super::sentinel::Sentinel;
-use crate::redis::access::Endpoint;
 use crate::redis::context::RedisContext;
-use crate::redis::options::Clock;
+use crate::redis::options::{Access, Clock, Endpoint};
 
 /// The server that a connection goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +28,6 @@ pub(in super::super) enum Target {
 
 impl Target {
     /// Connects to the server and checks that it is usable; returns its address too.
-    ///
-    /// # Errors
-    ///
-    /// No server can be reached, or the server is unusable.
     pub async fn connect(&self, shared: &RedisContext) -> Result<(Link, Endpoint), ConnectError> {
         let (name, sentinels) = match self {
             Target::Server(endpoint) => return connect_to(endpoint.clone(), false, shared).await,
@@ -70,14 +65,14 @@ async fn connect_to(
     let handshake = async {
         let mut connection = connect(&options.access, &endpoint).await?;
         if shared.is_proxy {
-            let missing = proxy::examine(&mut connection, &options.prefix).await?;
+            let missing = examine_proxy(&mut connection, &options.prefix).await?;
             shared.log.permissions(&endpoint, &options.prefix, &missing);
             return Ok(connection);
         }
         let server = examine(&mut connection, may_be_replica, &options.prefix).await?;
         shared.log.permissions(&endpoint, &options.prefix, &server.missing);
         if let Some(theirs) = server.time
-            && options.clock == Clock::Caller
+            && matches!(options.clock, Clock::Caller)
         {
             shared.log.clock_skew(&endpoint, theirs, options.wall.now());
         }
@@ -99,4 +94,67 @@ impl fmt::Display for Target {
             Target::Master { name, .. } => write!(f, "the master {name:?}"),
         }
     }
+}
+
+/// A master, as a sentinel names it.
+#[derive(Clone, Debug)]
+pub(in super::super) struct NamedMaster {
+    pub endpoint: Endpoint,
+    /// The number of the failover that made it the master: the highest one holds. 0 where the sentinel does not permit
+    /// `SENTINEL MASTER`.
+    pub epoch: u64,
+}
+
+/// A sentinel, and the connection to it.
+#[derive(Debug)]
+pub(in super::super) struct Sentinel {
+    endpoint: Endpoint,
+    link: Option<Link>,
+}
+
+impl Sentinel {
+    /// Does not connect yet.
+    pub fn new(endpoint: Endpoint) -> Sentinel {
+        Sentinel { endpoint, link: None }
+    }
+
+    /// Returns the master of that name; none if the sentinel does not know it. Connects first where there is no
+    /// connection, or the last question failed.
+    pub async fn ask(
+        &mut self,
+        access: &Access,
+        master: &str,
+    ) -> Result<Option<NamedMaster>, ConnectError> {
+        let asked = async {
+            let mut link = match self.link.take() {
+                Some(link) => link,
+                None => connect(access, &self.endpoint).await?,
+            };
+            let mut commands = Pipeline::with_capacity(2);
+            // While it fails over, this names the new master before `SENTINEL MASTER` and `+switch-master` do.
+            commands.cmd("SENTINEL").arg("get-master-addr-by-name").arg(master);
+            commands.cmd("SENTINEL").arg("master").arg(master);
+            let replies = link.send_all(&commands).await?;
+            let named = read(replies)?;
+            self.link = Some(link);
+            Ok(named)
+        };
+        match timeout(access.timeout, asked).await {
+            Ok(named) => named,
+            Err(_) => Err(ConnectError::TimedOut(access.timeout)),
+        }
+    }
+}
+
+/// Reads the replies to both commands. The second may be an error.
+fn read(replies: Vec<Value>) -> RedisResult<Option<NamedMaster>> {
+    let mut replies = replies.into_iter();
+    let address = replies.next().unwrap_or(Value::Nil).extract_error()?;
+    let Some((host, port)) = from_redis_value::<Option<(String, u16)>>(address)? else {
+        return Ok(None);
+    };
+    let master = replies.next().and_then(|reply| from_redis_value(reply).ok());
+    let master: HashMap<String, String> = master.unwrap_or_default();
+    let epoch = master.get("config-epoch").and_then(|epoch| epoch.parse().ok());
+    Ok(Some(NamedMaster { endpoint: Endpoint::Tcp(host, port), epoch: epoch.unwrap_or(0) }))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-use crate::redis::access::Endpoint;
+use crate::redis::options::Endpoint;
 use crate::redis::reply::{Reply, TripSpan};
 use weir_common::spans::TARGET;
 
