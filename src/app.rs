@@ -226,7 +226,8 @@ impl App {
             force_start: *settings.health.force_start,
             flushers,
         };
-        let tls = |it: &Bound| Some((it.listener.name, it.tls.as_ref()?.metrics().clone()));
+        let tls =
+            |bound: &Bound| Some((bound.listener.name, bound.tls.as_ref()?.metrics().clone()));
         let with_tls: Vec<_> = app.listeners().filter_map(tls).collect();
         if !with_tls.is_empty() {
             app.metrics.add(Arc::new(TlsListeners(with_tls)));

@@ -164,7 +164,7 @@ impl State {
             None => columns(ring.cells(end, ALL, 0)),
             Some((domain, rule)) => {
                 let mut slots = self.busy.slots();
-                let slot = slots.find(|(_, it)| &*it.domain == domain && &*it.rule == rule);
+                let slot = slots.find(|(_, slot)| (&*slot.domain, &*slot.rule) == (domain, rule));
                 match slot {
                     Some((number, slot)) => columns(ring.cells(end, number + 1, slot.since)),
                     None => columns(ring.steps(end).map(|_| None)),

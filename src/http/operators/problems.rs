@@ -43,10 +43,12 @@ impl Problem {
     /// Returns whether it is the same problem, although its times, numbers in its text and the errors of a
     /// store or a disk vary.
     pub fn is_like(&self, other: &Problem) -> bool {
-        let known = |it: &Problem| (it.kind, it.file.clone(), it.line, it.column, it.count);
-        let words = |it: &Problem| it.text.replace(|char: char| char.is_ascii_digit(), "");
+        let place = |problem: &Problem| (problem.file.clone(), problem.line, problem.column);
+        let words = |text: &str| text.replace(|char: char| char.is_ascii_digit(), "");
         let varies = VARYING_KINDS.contains(&self.kind);
-        known(self) == known(other) && (varies || words(self) == words(other))
+        (self.kind, self.count) == (other.kind, other.count)
+            && place(self) == place(other)
+            && (varies || words(&self.text) == words(&other.text))
     }
 }
 
