@@ -26,7 +26,7 @@ use self::stores::ConfiguredStore;
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::JsonErrors;
-use crate::http::operators::{Access, ChangeLog};
+use crate::http::operators::{Access, ChangeLog, Sources};
 use crate::net::tls::{Certificates, Identities, TlsListeners};
 use crate::net::{Address, listen, listen_on_path};
 use crate::rls::grpc;
@@ -61,23 +61,15 @@ pub struct App {
     rate_limit: RateLimit<ConfiguredStore>,
     /// The service of `/json`, with its own permissions.
     json_rate_limit: RateLimit<ConfiguredStore>,
-    rules: Rules,
-    controls: Arc<Controls>,
-    log: Arc<ChangeLog>,
-    loader: Arc<Loader>,
-    limiter: Arc<Limiter<ConfiguredStore>>,
-    top: Arc<Top>,
+    /// What decides, and what operators see.
+    sources: Sources<ConfiguredStore>,
     clock: Arc<SystemClock>,
-    health: Arc<Health>,
     metrics: Arc<Metrics>,
     /// Metrics by the names of the reference, if they are asked for.
     reference_page: Option<Arc<ReferencePage>>,
     log_levels: Option<ActiveLevels>,
-    /// The certificates that are served and presented.
-    identities: Arc<Identities>,
     /// Who may use `/v1`.
     access: Arc<Access>,
-    started: Instant,
     limits: grpc::Limits,
     sampler: Sampler,
     shares: Shares,
@@ -204,20 +196,22 @@ impl App {
             prometheus,
             rate_limit: rate_limit(Protocol::Grpc),
             json_rate_limit: rate_limit(Protocol::Http),
-            rules,
-            controls,
-            log,
-            loader,
-            limiter,
-            top,
+            sources: Sources {
+                limiter,
+                top,
+                rules,
+                controls,
+                loader,
+                health,
+                identities: Arc::default(),
+                log,
+                started: Instant::now(),
+            },
             clock,
-            health,
             metrics,
             reference_page: reference_page::make(settings).map(Arc::new),
             log_levels: None,
-            identities: Arc::default(),
             access: Arc::new(access),
-            started: Instant::now(),
             limits: settings.grpc_limits(),
             sampler: settings.sampler(),
             shares: descriptors::share(descriptors, max_grpc, max_http, max_resp),
@@ -232,13 +226,14 @@ impl App {
             force_start: *settings.health.force_start,
             flushers,
         };
-        let tls = |it: &Bound| Some((it.listener.name, it.tls.as_ref()?.metrics().clone()));
+        let tls =
+            |bound: &Bound| Some((bound.listener.name, bound.tls.as_ref()?.metrics().clone()));
         let with_tls: Vec<_> = app.listeners().filter_map(tls).collect();
         if !with_tls.is_empty() {
             app.metrics.add(Arc::new(TlsListeners(with_tls)));
         }
         app.served().for_each(|certificates| identities.serve(certificates));
-        app.identities = Arc::new(identities);
+        app.sources.identities = Arc::new(identities);
         Ok(app)
     }
 
@@ -257,17 +252,17 @@ impl App {
     /// Adds certificates that are presented to a server, so that metrics, `/status` and the log have
     /// their dates.
     pub fn add_presented(&mut self, to: &'static str, certificates: Arc<ClientCertificates>) {
-        Arc::make_mut(&mut self.identities).present(to, certificates);
+        Arc::make_mut(&mut self.sources.identities).present(to, certificates);
     }
 
     /// The active rules.
     pub fn rules(&self) -> &Rules {
-        &self.rules
+        &self.sources.rules
     }
 
     /// What activates rules.
     pub fn loader(&self) -> Arc<Loader> {
-        self.loader.clone()
+        self.sources.loader.clone()
     }
 
     pub fn metrics(&self) -> Arc<Metrics> {
@@ -305,26 +300,27 @@ impl App {
     /// A thread could not start, or failed, or counters cannot be loaded from disk.
     pub async fn run(mut self, stop: impl Future<Output = Stop>) -> anyhow::Result<()> {
         let (close, closed) = watch::channel(false);
+        let Sources { limiter, top, controls, health, identities, .. } = &self.sources;
+        let (limiter, top, controls) = (limiter.clone(), top.clone(), controls.clone());
+        let (clock, health, follows_store) =
+            (self.clock.clone(), health.clone(), self.follows_store);
         let lifecycle = Lifecycle {
-            health: self.health.clone(),
+            health: health.clone(),
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             close,
             answered: {
-                let limiter = self.limiter.clone();
+                let limiter = limiter.clone();
                 Box::pin(async move { limiter.store().drained().await })
             },
             flushers: std::mem::take(&mut self.flushers),
         };
-        let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
-        let (controls, top) = (self.controls.clone(), self.top.clone());
-        let (health, follows_store) = (self.health.clone(), self.follows_store);
         for certificates in self.served() {
             tokio::spawn(certificates.follow());
         }
-        if !self.identities.is_empty() {
-            self.metrics.add(self.identities.clone());
-            tokio::spawn(self.identities.clone().follow(clock.clone()));
+        if !identities.is_empty() {
+            self.metrics.add(identities.clone());
+            tokio::spawn(identities.clone().follow(clock.clone()));
         }
         tokio::spawn(self.access.clone().follow());
         // As with a store that is away: a failure policy answers without it.

@@ -3,13 +3,11 @@
 //! [`table`] declares the settings, `layers` reads them from defaults, a file, the environment and
 //! flags, and `options` converts them to the options of the other modules.
 
-mod disk;
 pub mod format;
 mod layers;
 mod listeners;
 mod options;
 mod otlp;
-mod reader;
 mod redis;
 pub mod reference;
 mod secret;
@@ -20,14 +18,18 @@ pub mod table;
 mod tests;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use config::ValueKind;
 
-use reader::SettingReader;
-use setting::SettingEntry;
 pub use setting::SettingError;
+use setting::{SettingEntry, SettingReader};
 pub use table::Settings;
 use table::{DebugSettings, DrainSettings, SettingGroup, StoreKind};
+
+/// The shortest and the longest interval between writes of the disk store.
+const MIN_SYNC: Duration = Duration::from_millis(10);
+const MAX_SYNC: Duration = Duration::from_secs(3600);
 
 /// The longest path of a Unix socket.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
@@ -119,15 +121,32 @@ impl Settings {
         });
     }
 
+    /// Checks the settings of the disk store. Warns of what has no effect.
+    fn check_disk(&mut self, errors: &mut Vec<SettingError>) {
+        let (kind, disk) = (&self.store.kind, &self.store.disk);
+        if **kind != StoreKind::Disk {
+            let because = format!("store.kind is {}", kind.text);
+            let path = (!disk.path.is_default()).then(|| disk.path.no_effect(&because));
+            let sync = (!disk.sync.is_default()).then(|| disk.sync.no_effect(&because));
+            self.warnings.extend(path.into_iter().chain(sync));
+            return;
+        }
+        if disk.path.is_none() {
+            let help = "name a directory that stays over restarts in store.disk.path";
+            errors.push(kind.error("is disk, but store.disk.path is not set", help));
+        }
+        if !(MIN_SYNC..=MAX_SYNC).contains(&*disk.sync) {
+            let message = format!("is {}", disk.sync.text);
+            errors.push(disk.sync.error(&message, "write a duration from 10ms to 1h"));
+        }
+    }
+
     /// Makes Redis the store if its URL is set and the kind of store is not: in memory, each replica
     /// would count separately and allow the whole limit. Warns if Redis is named and not used.
     fn choose_store(&mut self, redis_variables: &[&str]) {
         let (kind, url) = (&mut self.store.kind, &self.store.redis.server.url);
         if kind.is_default() && url.is_some() {
-            kind.value = StoreKind::Redis;
-            kind.text = "redis".to_owned();
-            kind.shown = "\"redis\"".to_owned();
-            kind.origin.clone_from(&url.origin);
+            kind.set(StoreKind::Redis, "redis", &url.origin);
         }
         let named_by = match redis_variables {
             [] if url.is_some() => format!("{} ({})", url.setting.name, url.origin),

@@ -89,12 +89,6 @@ pub(super) struct Lifecycle {
     pub flushers: Flushers,
 }
 
-impl fmt::Debug for Lifecycle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lifecycle").field("flushers", &self.flushers).finish_non_exhaustive()
-    }
-}
-
 impl Lifecycle {
     /// Goes through the phases from Serving to Stopped. `servers` resolves when all servers have
     /// ended, `stop` when the service is to stop.

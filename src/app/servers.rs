@@ -13,7 +13,7 @@ use super::App;
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json};
-use crate::http::operators::{self, DebugPages, History, RecorderSources, Sources, StoreState, V1};
+use crate::http::operators::{self, DebugPages, History, Sources, V1};
 use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
 use crate::proto::DESCRIPTORS;
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
@@ -75,47 +75,22 @@ impl App {
         let resp = self.resp.map(|resp| {
             self.metrics.add(resp.stats());
             let connections = resp.bound.connections(self.shares.resp, &listeners);
-            resp.start(self.threads, &self.limiter, connections, closed)
+            resp.start(self.threads, &self.sources.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
-        let sources = Arc::new(Sources {
-            limiter: self.limiter.clone(),
-            top: self.top.clone(),
-            rules: self.rules.clone(),
-            controls: self.controls.clone(),
-            loader: self.loader.clone(),
-            health: self.health.clone(),
-            identities: self.identities.clone(),
-            log: self.log.clone(),
-            started: self.started,
-        });
-        let recorded = RecorderSources {
-            sources: sources.clone(),
-            durations: Box::new(move || grpc_stats.should_rate_limit()),
-        };
-        let history = record(recorded, &self.thread_failures, closed)?;
+        let sources = Arc::new(self.sources);
+        let history = record(sources.clone(), grpc_stats, &self.thread_failures, closed)?;
         let v1 = operators::v1(V1 {
-            sources,
+            sources: sources.clone(),
             access: self.access.clone(),
             history,
             timeout: self.http_limits.timeout,
         });
-        let limiter = self.limiter.clone();
-        let debug_pages = DebugPages {
-            rules: self.rules,
-            loader: self.loader,
-            health: self.health.clone(),
-            metrics: pages.clone(),
-            store: Box::new(move || StoreState::read(limiter.store())),
-            log_levels: self.log_levels,
-            identities: self.identities,
-            started: self.started,
-            access: self.access,
-            controls: self.controls,
-            log: self.log,
-        };
+        let (metrics, health) = (pages.clone(), sources.health.clone());
+        let (log_levels, access) = (self.log_levels, self.access);
+        let debug_pages = DebugPages { sources, metrics, log_levels, access };
         let router = operators::debug(debug_pages, v1);
-        let main = clients::router(json, self.health, self.http_metrics.then(|| pages.clone()));
+        let main = clients::router(json, health, self.http_metrics.then(|| pages.clone()));
         let mut servers = Vec::from_iter(resp.transpose()?);
         if let Some((bound, path, scrapers)) = prometheus {
             servers.push(bound.serve_http(http::metrics(pages, path), scrapers, closed)?);
@@ -137,13 +112,14 @@ impl App {
         &self,
         draining: &watch::Receiver<bool>,
     ) -> anyhow::Result<(Workers, Arc<GrpcStats>)> {
-        let routes = grpc_routes(self.health.clone(), self.rate_limit.clone())?;
+        let routes = grpc_routes(self.sources.health.clone(), self.rate_limit.clone())?;
         let grpc = Grpc::new(self.rate_limit.clone(), routes, self.limits);
         let grpc = Arc::new(grpc.with_sampler(self.sampler));
         let stats = grpc.stats().clone();
         self.metrics.add(stats.clone());
         let opener = self.grpc.opener(self.threads)?;
-        let (limiter, draining, sampler) = (self.limiter.clone(), draining.clone(), self.sampler);
+        let limiter = self.sources.limiter.clone();
+        let (draining, sampler) = (draining.clone(), self.sampler);
         let workers = Workers::start("weir", self.threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
@@ -166,7 +142,8 @@ impl App {
 
     /// Connects the thread of `/json` to the store, and reports to health that the store answers.
     fn connect_then_report(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (limiter, health) = (self.limiter.clone(), self.health.clone());
+        let Sources { limiter, health, .. } = &self.sources;
+        let (limiter, health) = (limiter.clone(), health.clone());
         async move {
             limiter.store().connect().await;
             health.store_answers();
@@ -176,15 +153,17 @@ impl App {
 
 /// Starts the thread that records the history, until `closed` becomes true.
 fn record<S: Store + Operations + 'static>(
-    sources: RecorderSources<S>,
+    sources: Arc<Sources<S>>,
+    calls: Arc<GrpcStats>,
     failures: &Failures,
     closed: &watch::Receiver<bool>,
 ) -> anyhow::Result<Arc<History>> {
-    let (history, sources) = (Arc::new(History::default()), Arc::new(sources));
+    let history = Arc::new(History::default());
     let (recorded, closed) = (history.clone(), closed.clone());
     threads::start_background_without_sockets("weir-history", failures, move || {
-        let (history, sources, closed) = (recorded.clone(), sources.clone(), closed.clone());
-        async move { operators::record(&history, &sources, closed).await }
+        let (history, sources) = (recorded.clone(), sources.clone());
+        let (calls, closed) = (calls.clone(), closed.clone());
+        async move { operators::record(&history, &sources, &calls, closed).await }
     })?;
     Ok(history)
 }

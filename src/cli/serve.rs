@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::future::join_all;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::Level;
 
@@ -258,12 +259,10 @@ impl Parts<'_> {
         match source {
             RuleSource::Files(selection) => {
                 let http = http_address(settings, &addresses);
-                follow_files(
-                    files(WatchKind::Rules, selection),
-                    overlay,
-                    app.rules().clone(),
-                    http,
-                );
+                let rules = files(WatchKind::Rules, selection);
+                // The overlay first, so that it patches the first rules.
+                let files = overlay.into_iter().chain([rules]).collect();
+                follow_files(files, app.rules().clone(), http);
             }
             RuleSource::Xds(options) => {
                 if options.tls.enabled {
@@ -272,10 +271,10 @@ impl Parts<'_> {
                 let client = xds::Client::new(*options, app.loader(), &app.metrics());
                 let client = client.map_err(SetupError::Invalid)?;
                 let lists = settings.list_files().map(|paths| files(WatchKind::Lists, paths));
+                let files: Vec<RuleFiles> = overlay.into_iter().chain(lists).collect();
                 tokio::spawn(async move {
-                    load(overlay.as_ref()).await;
-                    load(lists.as_ref()).await;
-                    tokio::join!(client.follow(), follow(overlay.as_ref()), follow(lists.as_ref()))
+                    load(&files).await;
+                    tokio::join!(client.follow(), join_all(files.iter().map(RuleFiles::follow)))
                 });
             }
         }
@@ -298,17 +297,9 @@ fn start_statsd(settings: &Settings, app: &mut App, failures: &Failures) -> anyh
     Ok(())
 }
 
-/// Loads files that not every service has: the overlay, before the first rules, so that they are patched.
-async fn load(files: Option<&RuleFiles>) {
-    if let Some(files) = files {
+async fn load(all: &[RuleFiles]) {
+    for files in all {
         files.load().await;
-    }
-}
-
-/// Loads every change of files that not every service has.
-async fn follow(files: Option<&RuleFiles>) {
-    if let Some(files) = files {
-        files.follow().await;
     }
 }
 
@@ -326,16 +317,15 @@ fn http_address(settings: &Settings, addresses: &[(&Listener, Address)]) -> Stri
 }
 
 /// Loads rule files and the overlay now and when they change. The example request is for the address `http`.
-fn follow_files(files: RuleFiles, overlay: Option<RuleFiles>, rules: Rules, http: String) {
+fn follow_files(files: Vec<RuleFiles>, rules: Rules, http: String) {
     tokio::spawn(async move {
-        load(overlay.as_ref()).await;
-        files.load().await;
+        load(&files).await;
         if let Some(body) = rules.load_full().as_deref().and_then(example) {
             let body = body.replace('\'', r"'\''");
             let command = format!("curl -i {http}/json -d '{body}'");
             tracing::info!(%command, "example request");
         }
-        tokio::join!(files.follow(), follow(overlay.as_ref()))
+        join_all(files.iter().map(RuleFiles::follow)).await
     });
 }
 

@@ -1,6 +1,7 @@
 //! The memory for large request and response bodies across all HTTP clients.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
@@ -72,17 +73,24 @@ pub(super) fn response(body: Vec<u8>, mut permit: BufferPermit) -> Option<Body> 
     has_room.then(|| Bytes::from_owner(BudgetedBody { body, _permit: permit }).into())
 }
 
-/// Reads a body of at most `max` bytes. If the budget has no room for it, the body is received and
-/// dropped, since a client that is still sending would not read a response.
+/// Reads a body of at most `max` bytes, within a timeout. If the budget has no room for it, the body is
+/// received and dropped, since a client that is still sending would not read a response.
 ///
 /// # Errors
 ///
-/// 413 for a body that is too large or incomplete, 503 if the budget has no room for it.
+/// 413 for a body that is too large or incomplete, 408 for one that is too slow, 503 if the budget has no room
+/// for it.
 pub(super) async fn read(
     body: Body,
     max: usize,
+    timeout: Duration,
     permit: &mut BufferPermit,
 ) -> Result<Vec<u8>, StatusCode> {
+    let read = tokio::time::timeout(timeout, receive(body, max, permit)).await;
+    read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))
+}
+
+async fn receive(body: Body, max: usize, permit: &mut BufferPermit) -> Result<Vec<u8>, StatusCode> {
     let mut body = body.into_data_stream();
     let (mut whole, mut received) = (Some(Vec::new()), 0);
     while let Some(frame) = body.next().await {
@@ -146,11 +154,11 @@ mod tests {
         let budget = BufferBudget::new(48 << 10);
         let (mut one, mut two, mut three) = (budget.permit(), budget.permit(), budget.permit());
         let max = 64 << 10;
-        assert_eq!(read(body(64), max, &mut one).await.unwrap(), [b'x'; 64 << 10]);
-        assert_eq!(read(body(65), max, &mut two).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
-        assert_eq!(read(body(17), max, &mut two).await, Err(StatusCode::SERVICE_UNAVAILABLE));
-        assert_eq!(read(body(16), max, &mut three).await.unwrap().len(), 16 << 10);
+        assert_eq!(receive(body(64), max, &mut one).await.unwrap(), [b'x'; 64 << 10]);
+        assert_eq!(receive(body(65), max, &mut two).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        assert_eq!(receive(body(17), max, &mut two).await, Err(StatusCode::SERVICE_UNAVAILABLE));
+        assert_eq!(receive(body(16), max, &mut three).await.unwrap().len(), 16 << 10);
         drop(one);
-        assert_eq!(read(body(64), max, &mut two).await.unwrap().len(), 64 << 10);
+        assert_eq!(receive(body(64), max, &mut two).await.unwrap().len(), 64 << 10);
     }
 }

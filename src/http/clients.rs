@@ -215,16 +215,11 @@ async fn receive(
 ) -> Response {
     let errors = caller.errors;
     let mut permit = json.budget.permit();
-    let read = budget::read(body, json.max_body, &mut permit);
-    let body = match tokio::time::timeout(json.timeout, read).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(status)) => {
+    let body = match budget::read(body, json.max_body, json.timeout, &mut permit).await {
+        Ok(body) => body,
+        Err(status) => {
             caller.trace.end_http(status.as_u16());
             return Failure::Body(status).respond(errors);
-        }
-        Err(_) => {
-            caller.trace.end_http(StatusCode::REQUEST_TIMEOUT.as_u16());
-            return Failure::Body(StatusCode::REQUEST_TIMEOUT).respond(errors);
         }
     };
     if let Some(connection) = connection {

@@ -8,14 +8,37 @@ mod history;
 mod index;
 mod problems;
 pub mod query;
-mod sources;
 mod store_state;
 pub mod v1;
 
 pub use self::access::{Access, AccessOptions};
 pub use self::change_log::ChangeLog;
 pub use self::debug::{DebugPages, debug};
-pub use self::history::{History, RecorderSources, record};
-pub use self::sources::Sources;
+pub use self::history::{History, record};
 pub use self::store_state::StoreState;
 pub use self::v1::{V1, v1};
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::health::Health;
+use crate::net::tls::Identities;
+use crate::rls::service::Rules;
+use crate::rule_sources::loader::Loader;
+use weir_limiter::Limiter;
+use weir_limiter::controls::Controls;
+use weir_limiter::top::Top;
+
+/// What operators see: the parts of the service that the debug port, its history and `/v1` read.
+#[derive(Debug)]
+pub struct Sources<S> {
+    pub limiter: Arc<Limiter<S>>,
+    pub top: Arc<Top>,
+    pub rules: Rules,
+    pub controls: Arc<Controls>,
+    pub loader: Arc<Loader>,
+    pub health: Arc<Health>,
+    pub identities: Arc<Identities>,
+    pub log: Arc<ChangeLog>,
+    pub started: Instant,
+}

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 pub use certificate::Certificate;
 pub use certificates::Certificates;
 pub use handshake::Handshakes;
-pub use identities::{CertificateProblem, CertificateTime, Identities};
+pub use identities::{CertificateProblem, Identities};
 
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 

@@ -41,7 +41,7 @@ impl Command {
         Command::PGet,
     ];
 
-    /// Returns the name of the command in metrics.
+    /// Returns the name of the command in lower case, as metrics have it.
     pub fn label(self) -> &'static str {
         match self {
             Command::Check => "weir.check",
@@ -55,19 +55,9 @@ impl Command {
         }
     }
 
-    /// Returns the command of a name in upper case.
+    /// Returns the command of a name.
     pub fn named(name: &str) -> Option<Command> {
-        Some(match name {
-            "WEIR.CHECK" => Command::Check,
-            "WEIR.CHECKALL" => Command::CheckAll,
-            "WEIR.COUNT" => Command::Count,
-            "CL.THROTTLE" => Command::Throttle,
-            "RL.REDUCE" => Command::Reduce,
-            "RL.PREDUCE" => Command::PReduce,
-            "RL.GET" => Command::Get,
-            "RL.PGET" => Command::PGet,
-            _ => return None,
-        })
+        Command::ALL.into_iter().find(|command| command.label().eq_ignore_ascii_case(name))
     }
 
     /// Whether a pipeline waits for the commands before it and for this one: it reads states over a connection of its

@@ -9,8 +9,7 @@ use config::builder::DefaultState;
 use config::{Config, ConfigBuilder, Map, Source, Value, ValueKind};
 
 use super::format::text;
-use super::reader::SettingReader;
-use super::setting::{DEFAULT_ORIGIN, SettingError};
+use super::setting::{DEFAULT_ORIGIN, SettingError, SettingReader};
 use super::table::{self, SETTINGS, below};
 use super::{Inputs, reference};
 

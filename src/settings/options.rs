@@ -241,6 +241,13 @@ impl Settings {
         (*self.store.kind == StoreKind::Redis).then(|| redis::read(self, &mut Vec::new()))
     }
 
+    /// Returns how counters are kept on disk; none if they are not.
+    pub fn disk_options(&self) -> Option<weir_store::disk::Options> {
+        let (disk, max_keys) = (&self.store.disk, *self.store.memory.max_keys);
+        let path = disk.path.clone().filter(|_| *self.store.kind == StoreKind::Disk)?;
+        Some(weir_store::disk::Options { path, sync: *disk.sync, max_keys })
+    }
+
     /// Whether health reports not serving until rules are loaded.
     pub fn requires_rules(&self) -> bool {
         let health = &self.health;

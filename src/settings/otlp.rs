@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::format::percent_decoded;
 use super::setting::Resolved;
-use super::table::{OtlpProtocol, TracingSettings};
+use super::table::TracingSettings;
 use super::{SettingError, Settings};
 use weir_telemetry::otlp::{Options, Protocol, Resource};
 
@@ -28,9 +28,10 @@ impl Settings {
 
 fn read(settings: &Settings) -> Result<Options, SettingError> {
     let (tracing, otlp) = (&settings.tracing, &settings.otlp);
-    let (protocol, default) = match *tracing.protocol {
-        OtlpProtocol::Http => (Protocol::Http, "http://localhost:4318"),
-        OtlpProtocol::Grpc => (Protocol::Grpc, "http://localhost:4317"),
+    let protocol = *tracing.protocol;
+    let default = match protocol {
+        Protocol::Http => "http://localhost:4318",
+        Protocol::Grpc => "http://localhost:4317",
     };
     let endpoint = &tracing.endpoint;
     let is_whole = endpoint.is_some() && endpoint.origin != SHARED_ENDPOINT;

@@ -76,8 +76,7 @@ pub fn check_top_share(settings: &mut Settings) {
         return;
     };
     if **share {
-        let (name, origin) = (share.setting.name, &share.origin);
-        settings.warnings.push(format!("{name} ({origin}) has no effect: {because}"));
+        settings.warnings.push(share.no_effect(&because));
     }
 }
 

@@ -1,15 +1,20 @@
-//! A declared setting, the value that it has, and the error in it.
+//! A declared setting, how it is read, the value that it has, and the error in it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 
 use config::Value;
 
-use super::format::{Format, FormatKind};
+use super::format::{Format, FormatKind, written};
 use super::secret;
+use weir_rules::truncate;
 
 /// The origin of a value that nothing sets.
 pub const DEFAULT_ORIGIN: &str = "default";
+
+/// The longest value in an error.
+const MAX_SHOWN_BYTES: usize = 200;
 
 /// A declared setting, whatever its type.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +84,19 @@ impl<T> Resolved<T> {
         SettingError::new(&self.origin, format!("{} {message}", self.setting.name), help)
     }
 
+    /// Returns a warning that this setting, although it is set, has no effect.
+    pub(super) fn no_effect(&self, because: &str) -> String {
+        format!("{} ({}) has no effect: {because}", self.setting.name, self.origin)
+    }
+
+    /// Sets the value because of another setting, whose origin this is.
+    pub(super) fn set(&mut self, value: T, text: &str, origin: &str) {
+        self.value = value;
+        self.text = text.to_owned();
+        self.shown = format!("{text:?}");
+        self.origin = origin.to_owned();
+    }
+
     pub(super) fn entry(&self) -> SettingEntry<'_> {
         let Resolved { setting, text, shown, origin, .. } = self;
         SettingEntry { setting, text, shown, origin }
@@ -97,6 +115,42 @@ impl<T> fmt::Debug for Resolved<T> {
     /// Masks secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.shown, self.origin)
+    }
+}
+
+/// The settings of all layers, read one by one.
+#[derive(Debug)]
+pub struct SettingReader {
+    /// The values by name, each with its origin.
+    pub values: BTreeMap<String, Value>,
+    pub errors: Vec<SettingError>,
+    pub warnings: Vec<String>,
+    /// The reference's variables that ask for Redis.
+    pub redis_variables: Vec<&'static str>,
+}
+
+impl SettingReader {
+    /// Reads a setting. One that is not of its format is an error, and has its default.
+    pub fn read<F: Format>(&mut self, setting: &'static Setting) -> Option<Resolved<F::Value>> {
+        let default = Value::new(Some(&DEFAULT_ORIGIN.to_owned()), setting.default);
+        let set = self.values.get(setting.name).unwrap_or(&default);
+        let origin = set.origin().unwrap_or(DEFAULT_ORIGIN);
+        let accepted = F::read(set).map(|value| (value, set));
+        if accepted.is_none() {
+            let mut shown = setting.masked(&written(set));
+            truncate(&mut shown, MAX_SHOWN_BYTES);
+            let message = format!("{} is {shown:?}", setting.name);
+            let help = format!("write {}", setting.kind.expected());
+            self.errors.push(SettingError::new(origin, message, help));
+        }
+        let (value, source) = accepted.or_else(|| Some((F::read(&default)?, &default)))?;
+        Some(Resolved {
+            value,
+            setting,
+            text: written(source),
+            shown: F::shown(source, |text| setting.masked(text)),
+            origin: source.origin().unwrap_or(DEFAULT_ORIGIN).to_owned(),
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! StatsD, DogStatsD and the reference's statistics, from settings.
 
-use super::table::StatsdProtocol;
 use super::{SettingError, Settings};
 use weir_telemetry::reference;
 use weir_telemetry::statsd::{Dialect, Mogrifier, MogrifierError, Options, Protocol};
@@ -15,10 +14,7 @@ impl Settings {
         let (enabled, address) = (&mut metrics.statsd.enabled, &metrics.statsd.address);
         let names_server = SERVER_VARIABLES.contains(&address.origin.as_str());
         if enabled.is_default() && names_server && !*metrics.dogstatsd.enabled {
-            enabled.value = true;
-            enabled.text = "true".to_owned();
-            enabled.shown = "\"true\"".to_owned();
-            enabled.origin.clone_from(&address.origin);
+            enabled.set(true, "true", &address.origin);
         }
     }
 
@@ -28,6 +24,30 @@ impl Settings {
             tags: reference::Tags::new(&self.metrics.tags),
             local_cache: *self.metrics.local_cache,
         }
+    }
+
+    /// Returns where metrics are sent to by the names of the reference.
+    pub fn statsd_options(&self) -> Vec<Options> {
+        let metrics = &self.metrics;
+        let options = |protocol, dialect| Options {
+            address: metrics.statsd.address.to_string(),
+            protocol,
+            dialect,
+            interval: *metrics.flush_interval,
+            statistics: self.statistic_options(),
+        };
+        let mut all = Vec::new();
+        if *metrics.disable_push {
+            return all;
+        }
+        if *metrics.statsd.enabled {
+            all.push(options(*metrics.statsd.protocol, Dialect::StatsD));
+        }
+        if *metrics.dogstatsd.enabled {
+            let dialect = Dialect::DogStatsD(self.mogrifiers.clone());
+            all.push(options(Protocol::Udp, dialect));
+        }
+        all
     }
 }
 
@@ -76,34 +96,4 @@ fn read(name: &str, env: &[(String, String)]) -> Result<Mogrifier, SettingError>
     Mogrifier::new(text("PATTERN"), text("NAME"), &tags).map_err(
         |MogrifierError { part, message, help }| SettingError::new(variable(part), message, help),
     )
-}
-
-impl Settings {
-    /// Returns where metrics are sent to by the names of the reference.
-    pub fn statsd_options(&self) -> Vec<Options> {
-        let metrics = &self.metrics;
-        let options = |protocol, dialect| Options {
-            address: metrics.statsd.address.to_string(),
-            protocol,
-            dialect,
-            interval: *metrics.flush_interval,
-            statistics: self.statistic_options(),
-        };
-        let mut all = Vec::new();
-        if *metrics.disable_push {
-            return all;
-        }
-        if *metrics.statsd.enabled {
-            let protocol = match *metrics.statsd.protocol {
-                StatsdProtocol::Tcp => Protocol::Tcp,
-                StatsdProtocol::Udp => Protocol::Udp,
-            };
-            all.push(options(protocol, Dialect::StatsD));
-        }
-        if *metrics.dogstatsd.enabled {
-            let dialect = Dialect::DogStatsD(self.mogrifiers.clone());
-            all.push(options(Protocol::Udp, dialect));
-        }
-        all
-    }
 }

@@ -15,8 +15,7 @@ mod tls;
 use std::sync::LazyLock;
 
 use super::format::FormatKind;
-use super::reader::SettingReader;
-use super::setting::{Setting, SettingEntry, SettingError};
+use super::setting::{Setting, SettingEntry, SettingError, SettingReader};
 pub use listeners::DebugSettings;
 use listeners::{ClientsSettings, GrpcSettings, HttpSettings, RespSettings, ResponseSettings};
 pub use process::DrainSettings;
@@ -26,8 +25,8 @@ use rules::RulesSettings;
 pub use rules::RulesSource;
 pub use store::StoreKind;
 use store::StoreSettings;
+pub use telemetry::TracingSettings;
 use telemetry::{LogSettings, MetricsSettings, OtlpSettings};
-pub use telemetry::{OtlpProtocol, StatsdProtocol, TracingSettings};
 pub use tls::{ClientFileSettings, TlsSettings};
 use weir_common::suggest::nearest;
 use weir_telemetry::statsd::Mogrifier;
@@ -105,7 +104,7 @@ macro_rules! group {
 
             fn read(
                 group: &str,
-                reader: &mut $crate::settings::reader::SettingReader,
+                reader: &mut $crate::settings::setting::SettingReader,
             ) -> Option<$name> {
                 Some($name {
                     $($flat: <$flat_type>::read(group, reader)?,)*

@@ -1,3 +1,4 @@
+mod disk;
 mod docs;
 mod errors;
 mod tls;

@@ -11,6 +11,7 @@ use super::template::Template;
 use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::number::whole;
 use weir_limit::Micros;
+
 /// The numbers of trusted proxies: Envoy's are of 32 bits.
 const HOPS: RangeInclusive<u64> = 0..=u32::MAX as u64;
 
@@ -76,17 +77,17 @@ impl Mapping {
     ///
     /// What is invalid.
     pub fn read(args: &MappingArgs) -> Result<Mapping, Failure> {
-        let max = weir_limiter::Options::default().max_descriptors;
-        if args.descriptor.len() > max {
-            let descriptors = args.descriptor.len();
-            return Err(Failure::Usage(format!(
-                "error: there are {descriptors} descriptors: a request has up to {max}\n"
-            )));
+        Mapping::parse(args).map_err(|error| Failure::Usage(format!("error: {error}\n")))
+    }
+
+    fn parse(args: &MappingArgs) -> Result<Mapping, String> {
+        let (count, max) =
+            (args.descriptor.len(), weir_limiter::Options::default().max_descriptors);
+        if count > max {
+            return Err(format!("there are {count} descriptors: a request has up to {max}"));
         }
         let log_format = args.log_format.as_ref().map(|text| {
-            parse_log_format(text).map_err(|error| {
-                Failure::Usage(format!("error: invalid log format '{text}': {error}\n"))
-            })
+            parse_log_format(text).map_err(|error| format!("invalid log format '{text}': {error}"))
         });
         let (format, log_format, trusted_hops) =
             (args.format, log_format.transpose()?, args.trusted_hops);
@@ -94,17 +95,12 @@ impl Mapping {
         // The first fields have room.
         let time = fields.add(&args.time).unwrap_or_default();
         let hits = args.hits.as_ref().and_then(|name| fields.add(name));
-        let descriptors = args
-            .descriptor
-            .iter()
-            .map(|text| {
-                Template::parse(text, &mut fields).map_err(|error| {
-                    Failure::Usage(format!("error: invalid descriptor '{text}': {error}\n"))
-                })
-            })
-            .collect::<Result<_, _>>()?;
-        check_fields(&fields, format, log_format.as_ref(), trusted_hops)
-            .map_err(|error| Failure::Usage(format!("error: {error}\n")))?;
+        let descriptors = args.descriptor.iter().map(|text| {
+            let template = Template::parse(text, &mut fields);
+            template.map_err(|error| format!("invalid descriptor '{text}': {error}"))
+        });
+        let descriptors = descriptors.collect::<Result<_, _>>()?;
+        check_fields(&fields, format, log_format.as_ref(), trusted_hops)?;
         if fields.index(CLIENT.as_bytes()).is_some() {
             for source in format.and_then(Format::client_sources).into_iter().flatten() {
                 fields.add(source);

@@ -94,7 +94,7 @@ struct Block {
 }
 
 /// Rows that wait for earlier ones.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Rows {
     fields: usize,
     window: Micros,
@@ -113,10 +113,11 @@ pub(super) struct Rows {
     /// The line with the latest time.
     latest_line: u64,
     /// The line with the latest time when a row was late for the first time, and that time.
-    late_after: Option<(u64, Micros)>,
+    pub late_after: Option<(u64, Micros)>,
     /// The time of the last released row: later ones may not be earlier.
     released: Micros,
-    late: u64,
+    /// The rows that were late.
+    pub late: u64,
 }
 
 /// A row that is released.
@@ -139,32 +140,8 @@ impl<'r> RowView<'r> {
 
 impl Rows {
     pub fn new(fields: usize, window: Micros) -> Rows {
-        Rows {
-            fields,
-            window,
-            rows: Vec::new(),
-            blocks: vec![Block::default()],
-            current: 0,
-            free: Vec::new(),
-            unfinished: (0, 0),
-            bytes: 0,
-            is_sorted: true,
-            latest: 0,
-            latest_line: 0,
-            late_after: None,
-            released: 0,
-            late: 0,
-        }
-    }
-
-    /// The rows that were late.
-    pub fn late(&self) -> u64 {
-        self.late
-    }
-
-    /// The line that made rows late, and its time; none if no row was late.
-    pub fn late_after(&self) -> Option<(u64, Micros)> {
-        self.late_after
+        let blocks = vec![Block::default()];
+        Rows { fields, window, blocks, is_sorted: true, ..Rows::default() }
     }
 
     /// Starts a row, in place of an unfinished one.
@@ -336,7 +313,7 @@ mod tests {
             assert_eq!(row.hits, row.get(1).unwrap().parse::<u32>().unwrap() + 1);
             out.push((row.time, row.get(1).unwrap().parse().unwrap()));
         }
-        (out, rows.late())
+        (out, rows.late)
     }
 
     #[test]

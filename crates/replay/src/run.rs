@@ -191,7 +191,7 @@ fn read(
     let read = read_lines(mapping, traffic, input, &mut rows, &mut handing);
     rows.release_all(|row| handing.push(row));
     handing.send();
-    (traffic.late, traffic.late_after) = (rows.late(), rows.late_after());
+    (traffic.late, traffic.late_after) = (rows.late, rows.late_after);
     read
 }
 

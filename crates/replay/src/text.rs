@@ -95,11 +95,7 @@ fn print_traffic(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
 
 fn print_side(side: &SideReport, requests: u64, out: &mut impl Write) -> io::Result<()> {
     let SideReport { name, denied, rules, unused, unmatched, unmatched_example } = side;
-    write!(out, "\n{name}: {} denied, {}", number(denied.requests), share(denied, requests))?;
-    match worst_minute(denied) {
-        Some(worst) => writeln!(out, ", worst minute {worst}")?,
-        None => writeln!(out)?,
-    }
+    writeln!(out, "\n{name}: {} denied, {}", number(denied.requests), shares(denied, requests))?;
     if !rules.is_empty() {
         print_rules(rules, out)?;
     }
@@ -179,11 +175,7 @@ fn print_comparison(
         ("newly denied", &comparison.newly_denied),
         ("no longer denied", &comparison.no_longer_denied),
     ] {
-        write!(out, "\n{title}: {}, {}", number(total.requests), share(total, requests))?;
-        match worst_minute(total) {
-            Some(worst) => writeln!(out, ", worst minute {worst}")?,
-            None => writeln!(out)?,
-        }
+        writeln!(out, "\n{title}: {}, {}", number(total.requests), shares(total, requests))?;
         for (rule, count) in rules.iter().take(MAX_RULES) {
             writeln!(out, "  {:>10}  by {}", number(*count), escape(rule))?;
         }
@@ -192,17 +184,19 @@ fn print_comparison(
     Ok(())
 }
 
+/// Returns the share of some requests, and the worst minute if there is one.
+fn shares(count: &Count, requests: u64) -> String {
+    let worst = worst_minute(count).map(|worst| format!(", worst minute {worst}"));
+    share(count, requests) + &worst.unwrap_or_default()
+}
+
 fn worst_minute(count: &Count) -> Option<String> {
     let (minute, most) = count.worst_minute?;
-    Some(format!("{} with {}", minute_text(minute), number(most)))
+    Some(format!("{} with {}", stamp(minute).strftime("%Y-%m-%d %H:%M"), number(most)))
 }
 
 fn share(count: &Count, requests: u64) -> String {
     percent(count.share_of(requests))
-}
-
-fn minute_text(time: Micros) -> String {
-    stamp(time).strftime("%Y-%m-%d %H:%M").to_string()
 }
 
 fn time_text(time: Micros) -> String {

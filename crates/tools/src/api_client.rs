@@ -15,13 +15,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
-use crate::print::{Output, finish};
+use crate::print::{Output, finish, on_stderr};
 use crate::{USAGE, environment, print};
 use weir_api::messages::{AdviceKind, ErrorAnswer};
-use weir_common::escape::escape;
 use weir_common::http_client::{HttpError, Target};
-use weir_common::secret::shown_path;
-use weir_common::secret::without_login;
+use weir_common::secret::{shown_path, without_login};
 
 /// The server if neither an argument nor a variable names one.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:6070";
@@ -101,24 +99,16 @@ pub enum ClientError {
 impl ClientError {
     /// Prints the error on standard error. Returns the exit code.
     pub fn report(&self) -> ExitCode {
-        let mut err = io::stderr().lock();
-        // Standard error may be closed.
-        let _ = match self {
-            ClientError::Usage(error) | ClientError::Connection(error) => {
-                writeln!(err, "error: {}", escape(error))
-            }
-            ClientError::Rejected { error, help } => {
-                let help = match help.as_str() {
-                    "" => String::new(),
-                    help => format!("help: {}\n", escape(help)),
-                };
-                write!(err, "error: {}\n{help}", escape(error))
-            }
+        let (error, help, code) = match self {
+            ClientError::Usage(error) => (error, "", ExitCode::from(USAGE)),
+            ClientError::Connection(error) => (error, "", ExitCode::FAILURE),
+            ClientError::Rejected { error, help } => (error, help.as_str(), ExitCode::FAILURE),
         };
-        match self {
-            ClientError::Usage(_) => ExitCode::from(USAGE),
-            _ => ExitCode::FAILURE,
+        on_stderr(&format!("error: {error}"));
+        if !help.is_empty() {
+            on_stderr(&format!("help: {help}"));
         }
+        code
     }
 }
 
@@ -155,12 +145,10 @@ impl ApiClient<'_> {
             (None, None) => None,
         };
         if token.is_some() && !target.is_tls && !target.is_loopback() {
-            // Standard error may be closed.
-            let _ = writeln!(
-                io::stderr(),
+            on_stderr(&format!(
                 "note: the token is sent to {} without encryption: use `kubectl port-forward`, or https",
-                escape(&target.host)
-            );
+                target.host
+            ));
         }
         Ok(ApiClient { base, token, args })
     }

@@ -9,11 +9,10 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::print::{Output, finish};
-use super::rule_files::{self, RuleFileArgs};
+use super::print::{self, Output, counted, finish, on_stderr};
+use super::rule_files::{self, RuleFileArgs, is_stdin};
 use weir_common::escape::escape;
-use weir_common::number::count;
-use weir_common::number::parse_size;
+use weir_common::number::{count, parse_size};
 use weir_rules::{
     DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Position, Problem, Rule, Severity,
     SourceFile,
@@ -62,11 +61,8 @@ pub struct CheckArgs {
 
 /// Prints the rules, or all errors. Exits 1 on any error, and with `--deny-warnings` on any warning.
 pub fn run(args: &CheckArgs) -> ExitCode {
-    let is_stdin = |path: &&PathBuf| path.as_os_str() == rule_files::STDIN;
-    if args.paths.iter().chain(&args.envoy).filter(is_stdin).count() > 1 {
-        let message = "error: only one of rules and --envoy can be standard input: name a file";
-        // Standard error may be closed.
-        let _ = writeln!(io::stderr(), "{message}");
+    if args.paths.iter().chain(&args.envoy).filter(|path| is_stdin(path)).count() > 1 {
+        on_stderr("error: only one of rules and --envoy can be standard input: name a file");
         return ExitCode::from(super::USAGE);
     }
     let options = Options {
@@ -96,7 +92,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
                 false => Ok(()),
             }
         }
-        Output::Json => print_json(&loaded, is_good, &mut io::stdout().lock()),
+        Output::Json => print::json(&as_json(&loaded, is_good), &mut io::stdout().lock()),
     };
     finish(printed, if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -120,9 +116,13 @@ fn print_problems(
 }
 
 fn print_rules(loaded: &Loaded<SourceFile>, files: usize, out: &mut impl Write) -> io::Result<()> {
+    let row = |rule: &Rule| {
+        let (limits, flags) = (rule.limits_text(), flags(rule).join(" "));
+        [rule.domain(), rule.path(), &limits, &flags].map(|cell| escape(cell).into_owned())
+    };
     let rows: Vec<[String; 4]> =
         std::iter::once(["DOMAIN", "RULE", "LIMIT", "FLAGS"].map(Into::into))
-            .chain(loaded.rules.rules().map(|rule| row(rule).map(|cell| escape(&cell).into())))
+            .chain(loaded.rules.rules().map(row))
             .collect();
     let width = |column: usize| {
         let widest = rows.iter().map(|row| row[column].chars().count()).max();
@@ -141,23 +141,6 @@ fn print_rules(loaded: &Loaded<SourceFile>, files: usize, out: &mut impl Write) 
         counted(files, "file"),
         counted(loaded.count(Severity::Warning), "warning"),
     )
-}
-
-/// Prints the rules and problems as JSON, without any control character.
-fn print_json(loaded: &Loaded<SourceFile>, is_good: bool, out: &mut impl Write) -> io::Result<()> {
-    format!("{:#}", as_json(loaded, is_good))
-        .lines()
-        .try_for_each(|line| writeln!(out, "{}", escape(line)))
-}
-
-/// Returns a number with its noun: `1 rule`, `2 rules`.
-pub(super) fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Returns the columns of a rule.
-fn row(rule: &Rule) -> [String; 4] {
-    [rule.domain().to_owned(), rule.path().to_owned(), rule.limits_text(), flags(rule).join(" ")]
 }
 
 fn flags(rule: &Rule) -> Vec<String> {

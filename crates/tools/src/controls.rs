@@ -7,8 +7,7 @@ use clap::Args;
 
 use super::api_client::{ApiClient, ServerArgs, read};
 use super::describe::{COLUMNS, row};
-use crate::print::Output;
-use crate::print::{line, table};
+use crate::print::{Output, line, on_stderr, table};
 use weir_api::messages::ControlList;
 
 const EXAMPLES: &str = "\
@@ -32,11 +31,7 @@ pub struct ControlsArgs {
 pub fn run(args: &ControlsArgs) -> ExitCode {
     let answer = ApiClient::new(&args.server).and_then(|client| client.get("/v1/controls"));
     if let Ok(Ok(ControlList { share_error: Some(error), .. })) = answer.as_ref().map(read) {
-        // Standard error may be closed.
-        let _ = line(
-            &mut io::stderr(),
-            &format!("warning: controls of other replicas may be missing: {error}"),
-        );
+        on_stderr(&format!("warning: controls of other replicas may be missing: {error}"));
     }
     args.output.show(answer, print_list)
 }

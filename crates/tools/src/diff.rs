@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::api_client::{ApiClient, ClientError, ServerArgs};
-use super::print::{Output, finish};
-use super::rule_files::{self, RuleFileArgs};
+use super::print::{Output, counted, finish};
+use super::rule_files::RuleFileArgs;
 use super::{USAGE, print};
 use weir_rules::source::RuleFile;
 use weir_rules::{Difference, ListedRule, Lists, Options, RuleSet, YAML_HEADER, compare};
@@ -56,9 +56,10 @@ const ACTIVE_NAME: &str = "<active rules>";
 
 /// Prints what differs.
 pub fn run(args: &DiffArgs) -> ExitCode {
+    let read = |paths: &[PathBuf]| args.rule_files.load(paths);
     let sets = match args.new.is_empty() {
-        true => read(args, &args.paths).and_then(|new| Some((active(args)?, new))),
-        false => read(args, &args.paths).and_then(|old| Some((old, read(args, &args.new)?))),
+        true => read(&args.paths).and_then(|new| Some((active(args)?, new))),
+        false => read(&args.paths).and_then(|old| Some((old, read(&args.new)?))),
     };
     let Some((old, new)) = sets else { return ExitCode::from(UNREADABLE) };
     let difference = compare(&old, &new);
@@ -73,31 +74,13 @@ pub fn run(args: &DiffArgs) -> ExitCode {
     finish(printed, ExitCode::from(code))
 }
 
-/// Reads rule files; none after errors, which are printed.
-fn read(args: &DiffArgs, paths: &[PathBuf]) -> Option<RuleSet> {
-    let RuleFileArgs { overlay, merge_domains } = &args.rule_files;
-    let loaded = rule_files::load_default(paths, overlay, *merge_domains);
-    if loaded.is_good() {
-        return Some(loaded.rules);
-    }
-    // Standard error may be closed.
-    let _ = io::stderr().write_all(loaded.render_errors().as_bytes());
-    None
-}
-
 /// Reads the active rules of a running weir; none after an error, which is printed.
 fn active(args: &DiffArgs) -> Option<RuleSet> {
     let rules = ApiClient::new(&args.server).and_then(|client| {
         let text = client.get_text("/v1/rules?format=yaml")?;
         compile(text).ok_or_else(|| client.is_not_weir(""))?
     });
-    match rules {
-        Ok(rules) => Some(rules),
-        Err(error) => {
-            let _ = error.report();
-            None
-        }
-    }
+    rules.map_err(|error| error.report()).ok()
 }
 
 /// Compiles the active rules; none if the text is something else.
@@ -132,10 +115,7 @@ fn print_text(difference: &Difference<'_>, new: &RuleSet, out: &mut dyn Write) -
     let counts: Vec<String> =
         counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
     match counts.is_empty() {
-        true => print::line(
-            out,
-            &format!("equal: {}", print::counted(new.rules().count() as u64, "rule")),
-        ),
+        true => print::line(out, &format!("equal: {}", counted(new.rules().count(), "rule"))),
         false => print::line(out, &counts.join(", ")),
     }
 }

@@ -3,7 +3,7 @@
 mod envoy_actions;
 mod text;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,11 +11,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::api_client::{ApiClient, ClientError, ServerArgs, read, with_query};
-use super::print;
-use super::print::{Output, finish};
-use super::rule_files::{self, RuleFileArgs};
-use weir_common::descriptor::parse_request;
-use weir_common::descriptor::{DescriptorArg, descriptor_text};
+use super::print::{self, Output, finish};
+use super::rule_files::RuleFileArgs;
+use weir_common::descriptor::{DescriptorArg, descriptor_text, parse_request};
 use weir_limiter::explain::{Explained, LiveDescriptor, explain};
 use weir_limiter::{Descriptor, Request};
 use weir_rules::RuleSet;
@@ -70,20 +68,18 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
     let explained = match args.server.server {
         Some(_) => explain_there(args),
         None => {
-            let RuleFileArgs { overlay, merge_domains } = &args.rule_files;
-            let loaded = rule_files::load_default(&args.paths, overlay, *merge_domains);
-            if !loaded.is_good() {
-                // Standard error may be closed.
-                let _ = io::stderr().write_all(loaded.render_errors().as_bytes());
-                return ExitCode::FAILURE;
-            }
+            let Some(rules) = args.rule_files.load(&args.paths) else { return ExitCode::FAILURE };
             if let Some(rule) = &args.envoy_actions {
-                return match envoy_actions::items_of(&loaded.rules, rule) {
-                    Ok(items) => finish(print_items(&items), ExitCode::SUCCESS),
+                return match envoy_actions::items_of(&rules, rule) {
+                    Ok(items) => {
+                        let out = &mut io::stdout().lock();
+                        let printed = items.lines().try_for_each(|text| print::line(out, text));
+                        finish(printed, ExitCode::SUCCESS)
+                    }
                     Err(error) => ClientError::Usage(error).report(),
                 };
             }
-            explain_here(args, &loaded.rules).map_err(ClientError::Usage)
+            explain_here(args, &rules).map_err(ClientError::Usage)
         }
     };
     let read = explained.and_then(|json| Ok((read::<Explained<LiveDescriptor>>(&json)?, json)));
@@ -101,10 +97,6 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
         false => ExitCode::from(NO_MATCH),
     };
     finish(printed, code)
-}
-
-fn print_items(items: &str) -> io::Result<()> {
-    items.lines().try_for_each(|text| print::line(&mut io::stdout().lock(), text))
 }
 
 /// Explains by the active rules and controls of a running weir, with what is counted.

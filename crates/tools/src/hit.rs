@@ -4,7 +4,6 @@ mod address;
 mod arguments;
 pub mod reference_flags;
 mod report;
-mod request;
 mod server;
 
 use std::io::{self, Write};
@@ -15,14 +14,14 @@ use tonic::{Response, Status};
 pub use self::arguments::HitArgs;
 use self::report::{Results, TextReport, print_error, print_json};
 use super::USAGE;
-use super::print::Output;
+use super::print::{Output, on_stderr};
 use weir_api::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_api::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use weir_common::escape::{escape, has_colors};
+use weir_common::escape::has_colors;
 
 /// Sends the requests. Exits 3 if one is over its limit, and 1 if one fails.
 pub fn run(args: &HitArgs) -> ExitCode {
-    let request = match request::build(args) {
+    let request = match arguments::request(args) {
         Ok(request) => request,
         Err(error) => return fail(USAGE, &error),
     };
@@ -34,8 +33,7 @@ pub fn run(args: &HitArgs) -> ExitCode {
 }
 
 fn fail(code: u8, error: &str) -> ExitCode {
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "error: {}", escape(error));
+    on_stderr(&format!("error: {error}"));
     ExitCode::from(code)
 }
 

@@ -1,5 +1,6 @@
 //! How a command prints, for people in lines and tables, and its end.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -26,6 +27,11 @@ pub fn line(out: &mut dyn Write, text: &str) -> io::Result<()> {
     writeln!(out, "{}", escape(text))
 }
 
+/// Prints a line on standard error, which may be closed.
+pub fn on_stderr(text: &str) {
+    let _ = line(&mut io::stderr().lock(), text);
+}
+
 /// Returns the entries of a descriptor as arguments have them.
 pub fn entries(entries: &[OwnedEntry]) -> String {
     let entries = entries.iter().map(|OwnedEntry { key, value }| (&**key, &**value));
@@ -33,8 +39,9 @@ pub fn entries(entries: &[OwnedEntry]) -> String {
 }
 
 /// Returns a number with its noun: `1 hit`, `2 hits`.
-pub fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+pub fn counted(count: impl TryInto<u64> + Copy + Display, what: &str) -> String {
+    let is_one = count.try_into().is_ok_and(|count| count == 1);
+    format!("{count} {what}{}", if is_one { "" } else { "s" })
 }
 
 /// The columns of a table.
@@ -106,8 +113,7 @@ pub enum Output {
 pub fn finish(printed: io::Result<()>, code: ExitCode) -> ExitCode {
     match printed.and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "error: cannot write: {error}");
+            on_stderr(&format!("error: cannot write: {error}"));
             ExitCode::FAILURE
         }
         _ => code,

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_replay::{Failure, Input, Mapping, MappingArgs, Output, Replay};
 
-use super::{print, rule_files};
+use super::print;
+use super::rule_files::{self, is_stdin};
 use weir_common::escape::escape;
 use weir_common::number::count;
 use weir_common::suggest::nearest;
@@ -62,12 +63,13 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
     };
     let (report, result) = replay.run(input);
     let printed = report.print(args.output, &mut io::stdout().lock());
-    let code = match result {
-        Err(error) => fail(&Failure::File(format!("error: {}\n", escape(&error)))),
-        Ok(()) => match report.problem() {
-            Some(problem) => fail(&Failure::File(format!("error: {problem}\n"))),
-            None => ExitCode::SUCCESS,
-        },
+    let problem = match result {
+        Err(error) => Some(escape(&error).into_owned()),
+        Ok(()) => report.problem(),
+    };
+    let code = match problem {
+        Some(problem) => fail(&Failure::File(format!("error: {problem}\n"))),
+        None => ExitCode::SUCCESS,
     };
     print::finish(printed, code)
 }
@@ -83,8 +85,8 @@ fn fail(failure: &Failure) -> ExitCode {
 }
 
 fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
-    let is_stdin = |path: &PathBuf| path.as_os_str() == "-";
-    if is_stdin(&args.traffic) && args.paths.iter().chain(&args.compare).any(is_stdin) {
+    if is_stdin(&args.traffic) && args.paths.iter().chain(&args.compare).any(|path| is_stdin(path))
+    {
         let message =
             "error: rules and traffic cannot both be standard input: write --traffic FILE\n";
         return Err(Failure::Usage(message.to_owned()));
@@ -101,8 +103,7 @@ fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
         }
     };
     if is_stdin(&args.traffic) && io::stdin().is_terminal() {
-        // Standard error may be closed.
-        let _ = writeln!(io::stderr(), "reading the log from standard input");
+        print::on_stderr("reading the log from standard input");
     }
     let input = Input::open(&args.traffic)
         .map_err(|error| Failure::File(format!("error: {}\n", escape(&error))))?;

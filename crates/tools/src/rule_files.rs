@@ -1,15 +1,17 @@
 //! Rule files as commands take them: files, directories, manifests and standard input.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weir_rules::source::{MAX_FILE_BYTES, RuleFile, Selection};
-use weir_rules::{Lists, Loaded, Options, Overlay, Problem, Problems, SourceFile};
+use weir_rules::{Lists, Loaded, Options, Overlay, Problem, Problems, RuleSet, SourceFile};
 
-/// The path that means standard input.
-pub const STDIN: &str = "-";
+/// Whether a path means standard input.
+pub fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
 
 /// The name of standard input in problems.
 const STDIN_NAME: &str = "<stdin>";
@@ -25,6 +27,19 @@ pub struct RuleFileArgs {
     pub merge_domains: bool,
 }
 
+impl RuleFileArgs {
+    /// Reads and compiles rule files; none after errors, which are printed.
+    pub fn load(&self, paths: &[PathBuf]) -> Option<RuleSet> {
+        let loaded = load_default(paths, &self.overlay, self.merge_domains);
+        if loaded.is_good() {
+            return Some(loaded.rules);
+        }
+        // Standard error may be closed.
+        let _ = io::stderr().write_all(loaded.render_errors().as_bytes());
+        None
+    }
+}
+
 /// As [`load`], with the bounds of commands that have no settings for them.
 pub fn load_default(
     paths: &[PathBuf],
@@ -37,13 +52,12 @@ pub fn load_default(
 
 /// Reads and compiles rule files, also those in Kubernetes manifests, as overlays patch them.
 pub fn load(paths: &[PathBuf], overlays: &[PathBuf], options: &Options) -> Loaded<SourceFile> {
-    let is_stdin = |path: &&PathBuf| path.as_os_str() == STDIN;
     let (open, roots): (Vec<PathBuf>, Vec<PathBuf>) =
         paths.iter().filter(|path| !is_stdin(path)).cloned().partition(|path| is_open(path));
     let selection = Selection::of_roots(roots);
     let overlay = Selection::of_roots(overlays.to_vec());
     let (mut files, mut found) = selection.read();
-    if paths.iter().any(|path| is_stdin(&path)) {
+    if paths.iter().any(|path| is_stdin(path)) {
         match read_stdin() {
             Ok(file) => files.push(file),
             Err(problem) => found.push(problem),

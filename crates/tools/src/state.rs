@@ -10,12 +10,10 @@ use serde_json::Value;
 use super::api_client::{ApiClient, ClientError, ServerArgs, with_query};
 use super::change::ByArgs;
 use super::describe;
-use crate::print::Output;
-use crate::print::{Column, counted, entries, line, table};
+use crate::print::{Column, Output, counted, entries, line, table};
 use weir_api::messages::Reset;
 use weir_common::clock::{Clock, WallClock};
-use weir_common::descriptor::descriptor_text;
-use weir_common::descriptor::parse_match;
+use weir_common::descriptor::{descriptor_text, parse_match};
 use weir_common::duration::{read_duration, rounded};
 use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
@@ -222,10 +220,7 @@ pub(crate) fn print_counted(state: &DescriptorState, out: &mut dyn Write) -> io:
 }
 
 fn limit_line(limit: &LimitState) -> String {
-    let name = match limit.name.as_str() {
-        "" => String::new(),
-        name => format!(", named {name}"),
-    };
+    let name = describe::part(", named ", &limit.name);
     let (used, left) = (limit.used.unwrap_or(0), limit.remaining.unwrap_or(0));
     let reset = match limit.reset_ms {
         None | Some(0) => String::new(),

@@ -19,8 +19,7 @@ use clap::{Args, ValueEnum};
 use super::print::finish;
 use report::{FileReport, Report};
 use weir_common::escape::has_colors;
-use weir_common::number::count;
-use weir_common::number::parse_size;
+use weir_common::number::{count, parse_size};
 use weir_rules::source::{FileKind, Selection};
 use weir_rules::{DEFAULT_MAX_PROBLEMS, Options};
 

@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::PossibleValue;
 
 use super::api_client::{ApiClient, ServerArgs, with_query};
-use crate::print::Output;
-use crate::print::{Column, counted, entries, line, table};
+use crate::print::{Column, Output, counted, entries, line, table};
 use weir_common::duration::rounded;
 use weir_common::number::whole;
-use weir_limiter::top::{By, Scope, TopList, TopRow, Window};
+use weir_limiter::top::{By, Scope, TopList, TopRow};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,8 +27,9 @@ they are counted, which may be somewhat more than the window. The true count of 
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
     /// What to list keys by.
-    #[arg(long, visible_alias = "by", value_enum, value_name = "LIST", default_value = "hits")]
-    sort_by: SortBy,
+    #[arg(long, visible_alias = "by", value_name = "LIST", default_value = "hits")]
+    #[arg(value_parser = lists())]
+    sort_by: String,
     /// Only keys of this domain.
     #[arg(short, long, value_name = "DOMAIN")]
     domain: Option<String>,
@@ -36,8 +37,8 @@ pub struct TopArgs {
     #[arg(long, value_name = "NAME", requires = "domain")]
     rule: Option<String>,
     /// The time over which hits are counted. Keys near a limit are those of now.
-    #[arg(long, value_enum, value_name = "TIME", default_value = "1h")]
-    window: WindowArg,
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = windows())]
+    window: String,
     /// The largest number of keys.
     #[arg(long, value_name = "N", default_value = "20", value_parser = whole::<u16>(1..=10_000))]
     #[arg(allow_negative_numbers = true)]
@@ -52,56 +53,31 @@ pub struct TopArgs {
     server: ServerArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum WindowArg {
-    /// The last minute.
-    #[value(name = "1m")]
-    Minute,
-    /// The last hour.
-    #[value(name = "1h")]
-    Hour,
-    /// All time since the replica started.
-    Start,
+/// The windows, by their names in the API.
+fn windows() -> [PossibleValue; 3] {
+    [
+        ("1m", "The last minute"),
+        ("1h", "The last hour"),
+        ("start", "All time since the replica started"),
+    ]
+    .map(|(name, help)| PossibleValue::new(name).help(help))
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum SortBy {
-    /// Hits requested, admitted or not.
-    Hits,
-    /// Hits denied.
-    Denied,
-    /// Hits that only a shadow mode admits.
-    WouldBeDenied,
-    /// How much of a limit is used.
-    Near,
-}
-
-impl SortBy {
-    fn list(self) -> By {
-        match self {
-            SortBy::Hits => By::Hits,
-            SortBy::Denied => By::Denied,
-            SortBy::WouldBeDenied => By::WouldBeDenied,
-            SortBy::Near => By::Near,
-        }
-    }
-}
-
-impl WindowArg {
-    fn window(self) -> Window {
-        match self {
-            WindowArg::Minute => Window::Minute,
-            WindowArg::Hour => Window::Hour,
-            WindowArg::Start => Window::Start,
-        }
-    }
+/// The lists, by their names in the API with dashes.
+fn lists() -> [PossibleValue; 4] {
+    [
+        ("hits", "Hits requested, admitted or not"),
+        ("denied", "Hits denied"),
+        ("would-be-denied", "Hits that only a shadow mode admits"),
+        ("near", "How much of a limit is used"),
+    ]
+    .map(|(name, help)| PossibleValue::new(name).help(help))
 }
 
 impl TopArgs {
     fn path(&self) -> String {
-        let rows = self.rows.to_string();
-        let (by, window) = (self.sort_by.list().name(), self.window.window().name());
-        let mut query = vec![("by", by), ("window", window), ("limit", &rows)];
+        let (by, rows) = (self.sort_by.replace('-', "_"), self.rows.to_string());
+        let mut query = vec![("by", &*by), ("window", &*self.window), ("limit", &*rows)];
         query.extend(self.domain.as_deref().map(|domain| ("domain", domain)));
         query.extend(self.rule.as_deref().map(|rule| ("rule", rule)));
         query.extend(self.here.then_some(("scope", "here")));
@@ -140,7 +116,7 @@ fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<
     };
     let place = match (list.scope, list.replicas) {
         (Scope::Here, _) => "on this replica".to_owned(),
-        (Scope::All, replicas) => format!("on {}", counted(replicas as u64, "replica")),
+        (Scope::All, replicas) => format!("on {}", counted(replicas, "replica")),
     };
     line(out, &format!("{total}in {since} {place}{others}"))
 }

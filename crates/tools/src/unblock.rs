@@ -12,8 +12,7 @@ use super::change::{ByArgs, print_deleted};
 use super::describe::matched;
 use crate::print::Output;
 use weir_api::messages::{ControlList, DeletedControl, ShownControl};
-use weir_common::descriptor::parse_match;
-use weir_common::descriptor::{DescriptorArg, descriptor_text};
+use weir_common::descriptor::{DescriptorArg, descriptor_text, parse_match};
 use weir_common::entry::OwnedEntry;
 use weir_limiter::controls::Action;
 

@@ -5,6 +5,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use crate::http::operators::error::shortened;
 use weir_common::escape::escape;
 use weir_limiter::RequestError;
 
@@ -58,45 +59,39 @@ impl Failure {
     }
 
     fn detailed(&self) -> Response {
-        let (status, reason) = self.reason();
-        let message = match self {
-            Failure::Body(StatusCode::PAYLOAD_TOO_LARGE) => {
-                "the body is larger than grpc.max_message, or was not received whole".to_owned()
+        let (status, reason, message) = match self {
+            Failure::Body(status) => {
+                let (reason, message) = match *status {
+                    StatusCode::PAYLOAD_TOO_LARGE => (
+                        "too_large",
+                        "the body is larger than grpc.max_message, or was not received whole",
+                    ),
+                    StatusCode::REQUEST_TIMEOUT => {
+                        ("too_slow", "the body was not received within clients.timeout")
+                    }
+                    _ => (
+                        "overloaded",
+                        "large requests and responses use too much memory (setting clients.max_buffered)",
+                    ),
+                };
+                (*status, reason, message.to_owned())
             }
-            Failure::Body(StatusCode::REQUEST_TIMEOUT) => {
-                "the body was not received within clients.timeout".to_owned()
+            Failure::Invalid(error) => (StatusCode::BAD_REQUEST, "invalid_json", shown(error)),
+            Failure::Request(error) => {
+                let (status, reason) = match error {
+                    RequestError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_failed"),
+                    RequestError::NoRules => (StatusCode::SERVICE_UNAVAILABLE, "no_rules"),
+                    _ => (StatusCode::BAD_REQUEST, "invalid_request"),
+                };
+                (status, reason, shown(&error.to_string()))
             }
-            Failure::Body(_) => {
-                "large requests and responses use too much memory (setting clients.max_buffered)"
-                    .to_owned()
+            Failure::Internal => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log".to_owned())
             }
-            Failure::Invalid(error) => shortened(error),
-            Failure::Request(error) => shortened(&error.to_string()),
-            Failure::Internal => "see the log".to_owned(),
         };
         let error = json!({ "status": status.as_u16(), "reason": reason, "message": message });
         let body = format!("{}\n", json!({ "error": error }));
         (status, [(CONTENT_TYPE, "application/json")], body).into_response()
-    }
-
-    /// Returns the status and the reason of a detailed answer.
-    fn reason(&self) -> (StatusCode, &'static str) {
-        match self {
-            Failure::Body(StatusCode::PAYLOAD_TOO_LARGE) => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
-            }
-            Failure::Body(StatusCode::REQUEST_TIMEOUT) => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
-            Failure::Body(status) => (*status, "overloaded"),
-            Failure::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid_json"),
-            Failure::Request(RequestError::Store(_)) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "store_failed")
-            }
-            Failure::Request(RequestError::NoRules) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "no_rules")
-            }
-            Failure::Request(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
-            Failure::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
-        }
     }
 
     /// Logs a request that its client can correct.
@@ -104,7 +99,7 @@ impl Failure {
         if tracing::enabled!(tracing::Level::DEBUG) {
             let error = match self {
                 Failure::Body(status) => status.to_string(),
-                Failure::Invalid(error) => shortened(error),
+                Failure::Invalid(error) => shown(error),
                 Failure::Request(error) => error.to_string(),
                 Failure::Internal => return,
             };
@@ -113,12 +108,8 @@ impl Failure {
     }
 }
 
-fn shortened(text: &str) -> String {
-    let mut short: String = text.chars().take(MAX_MESSAGE_CHARS).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    escape(&short).into_owned()
+fn shown(text: &str) -> String {
+    escape(&shortened(text, MAX_MESSAGE_CHARS)).into_owned()
 }
 
 fn plain(status: StatusCode, text: impl Into<String>) -> Response {

@@ -4,7 +4,6 @@ mod log_level;
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use axum::http::HeaderMap;
@@ -13,21 +12,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
 
+use super::Sources;
 use super::access::Access;
-use super::change_log::ChangeLog;
 use super::index;
-use super::problems::{ProblemSources, problems};
+use super::problems::problems;
 use super::store_state::StoreState;
-use crate::health::Health;
 use crate::http::metrics::{self, MetricsPages};
 use crate::http::page::{self, Page};
 use crate::http::probes::probes;
-use crate::net::tls::Identities;
 use crate::rls::service::Rules;
-use crate::rule_sources::loader::Loader;
 use crate::{COMMIT, VERSION};
-use weir_limiter::controls::Controls;
 use weir_rules::{RuleSet, YAML_HEADER};
+use weir_store::{Operations, Store};
 use weir_telemetry::log::ActiveLevels;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -50,23 +46,15 @@ const INDEX: &str = "\
 ";
 
 /// What the pages show.
-pub struct DebugPages {
-    pub rules: Rules,
-    pub loader: Arc<Loader>,
-    pub health: Arc<Health>,
+pub struct DebugPages<S> {
+    pub sources: Arc<Sources<S>>,
     pub metrics: Arc<MetricsPages>,
-    /// Reads the state of the store.
-    pub store: Box<dyn Fn() -> StoreState + Send + Sync>,
     /// The levels of the log; none if the log of the process is not weir's.
     pub log_levels: Option<ActiveLevels>,
-    pub identities: Arc<Identities>,
-    pub started: Instant,
     pub access: Arc<Access>,
-    pub controls: Arc<Controls>,
-    pub log: Arc<ChangeLog>,
 }
 
-impl Debug for DebugPages {
+impl<S> Debug for DebugPages<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DebugPages").finish_non_exhaustive()
     }
@@ -74,10 +62,11 @@ impl Debug for DebugPages {
 
 /// Returns the router of the debug port. Any unknown path lists its pages, as in the reference, but
 /// those below `/v1`; `/` shows browsers a page.
-pub fn debug(pages: DebugPages, v1: Router) -> Router {
+pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) -> Router {
     let pages = Arc::new(pages);
-    let rlconfig = rules_page(pages.rules.clone(), TEXT, |rules| rules.dump(), "");
-    let rules = rules_json(pages.rules.clone());
+    let Sources { rules, health, .. } = &*pages.sources;
+    let rlconfig = rules_page(rules.clone(), TEXT, |rules| rules.dump(), "");
+    let rules = rules_page(rules.clone(), JSON, |rules| rules.to_json(&|_| None), NO_RULES);
     let of_status = pages.clone();
     let status = Page::new(JSON, move || format!("{:#}\n", status(&of_status)));
     Router::new()
@@ -88,7 +77,7 @@ pub fn debug(pages: DebugPages, v1: Router) -> Router {
         .route("/status", get(page::answer).with_state(status))
         .nest("/v1", v1)
         // Also here, because this port is never encrypted: for probes in the container.
-        .merge(probes(pages.health.clone()))
+        .merge(probes(health.clone()))
         .route("/", get(async |headers: HeaderMap| index::answer(&headers, list())))
         .fallback(get(async || list()))
 }
@@ -96,11 +85,6 @@ pub fn debug(pages: DebugPages, v1: Router) -> Router {
 /// Lists the pages.
 fn list() -> Response {
     ([(CONTENT_TYPE, TEXT)], INDEX).into_response()
-}
-
-/// The page of the active rules as JSON.
-fn rules_json(rules: Rules) -> Arc<Page> {
-    rules_page(rules, JSON, |rules| rules.to_json(&|_| None), NO_RULES)
 }
 
 /// The page of the active rules as rule files.
@@ -121,23 +105,22 @@ pub(super) fn rules_page(
 }
 
 /// Adds the state of the process and the store to that of the rules.
-fn status(pages: &DebugPages) -> Value {
-    let mut status = pages.loader.status();
-    let reasons = pages.health.reasons();
+fn status<S: Store + Operations>(pages: &DebugPages<S>) -> Value {
+    let Sources { limiter, loader, health, controls, identities, .. } = &*pages.sources;
+    let mut status = loader.status();
+    let reasons = health.reasons();
     status["version"] = VERSION.into();
     status["commit"] = COMMIT.into();
-    status["uptime_seconds"] = pages.started.elapsed().as_secs().into();
+    status["uptime_seconds"] = pages.sources.started.elapsed().as_secs().into();
     status["not_serving_because"] = reasons.iter().map(ToString::to_string).collect();
-    let store = (pages.store)();
-    let DebugPages { loader, controls, identities, .. } = pages;
-    let sources = ProblemSources { loader, controls, identities, store: &store };
-    status["problems"] = json!(problems(&sources));
+    let store = StoreState::read(limiter.store());
+    status["problems"] = json!(problems(&pages.sources, &store));
     status["store"] = store.to_json();
     status["controls"] = json!({
-        "share_error": pages.controls.share_error().map(|error| error.to_string()),
-        "missing": pages.controls.damaged_files().count(),
+        "share_error": controls.share_error().map(|error| error.to_string()),
+        "missing": controls.damaged_files().count(),
     });
-    status["tls"] = pages.identities.to_json();
+    status["tls"] = identities.to_json();
     status["log_level"] = pages.log_levels.as_ref().map(|levels| levels.get().to_string()).into();
     status
 }

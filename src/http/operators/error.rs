@@ -51,7 +51,7 @@ impl IntoResponse for ApiError {
 }
 
 /// Returns the beginning of a text, for an error or the log.
-pub(super) fn shortened(text: &str, max_chars: usize) -> String {
+pub(in crate::http) fn shortened(text: &str, max_chars: usize) -> String {
     let mut short: String = text.chars().take(max_chars).collect();
     if short.len() < text.len() {
         short.push('…');

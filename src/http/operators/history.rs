@@ -9,24 +9,23 @@
 //!
 //! - `ring`: the steps of one length, and what is shown of durations
 //! - `busy`: which rules have series
-//! - `recorder`: the thread; `observer`: what it compares
+//! - `recorder`: the thread, and what it compares
 
 mod busy;
-mod observer;
 mod recorder;
 mod ring;
 #[cfg(test)]
 mod tests;
 
-pub use recorder::{RecorderSources, record};
+pub use recorder::record;
 
 use std::cmp::Reverse;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use self::busy::{BusyRules, Counters};
 use self::ring::{ALL, Cell, Ring, grown};
+use super::change_log::time_text;
 use weir_api::messages::{HistoryAnswer, HistoryRule, HistorySeries};
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
@@ -165,7 +164,7 @@ impl State {
             None => columns(ring.cells(end, ALL, 0)),
             Some((domain, rule)) => {
                 let mut slots = self.busy.slots();
-                let slot = slots.find(|(_, it)| &*it.domain == domain && &*it.rule == rule);
+                let slot = slots.find(|(_, slot)| (&*slot.domain, &*slot.rule) == (domain, rule));
                 match slot {
                     Some((number, slot)) => columns(ring.cells(end, number + 1, slot.since)),
                     None => columns(ring.steps(end).map(|_| None)),
@@ -181,8 +180,8 @@ impl State {
         }
         HistoryAnswer {
             step_seconds: ring.seconds,
-            from: time(from),
-            until: time(until),
+            from: time_text(from.saturating_mul(SECOND)),
+            until: time_text(until.saturating_mul(SECOND)),
             series,
             rules: rule.is_none().then(|| self.rules(ring, end)),
             events: Vec::new(),
@@ -218,9 +217,4 @@ fn columns<'a>(cells: impl Iterator<Item = Option<&'a Cell>>) -> HistorySeries {
         series.errors.push(count(ERRORS));
     }
     series
-}
-
-fn time(second: u64) -> String {
-    let second = i64::try_from(second).unwrap_or(i64::MAX);
-    Timestamp::from_second(second).unwrap_or(Timestamp::MAX).to_string()
 }

@@ -20,19 +20,13 @@ use weir_common::random::random_bytes;
 /// Stands for the nonce in [`PAGE`].
 const NONCE: &str = "{nonce}";
 
-/// Two bars, part of the right one refused.
-macro_rules! icon {
-    () => {
-        "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath fill='%237ea2ee' d='M2 7h5v8H2zM9 1h5v14H9z'/%3E%3Cpath fill='%23c2410c' d='M9 9h5v6H9z'/%3E%3C/svg%3E"
-    };
-}
-
 const PAGE: &str = concat!(
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n",
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
     "<meta name=\"color-scheme\" content=\"light dark\">\n",
     "<title>weir</title>\n<link rel=\"icon\" href=\"",
-    icon!(),
+    // Two bars, part of the right one refused.
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath fill='%237ea2ee' d='M2 7h5v8H2zM9 1h5v14H9z'/%3E%3Cpath fill='%23c2410c' d='M9 9h5v6H9z'/%3E%3C/svg%3E",
     "\">\n<style nonce=\"{nonce}\">\n",
     include_str!("../../../crates/common/src/page/style.css"),
     include_str!("index/page.css"),

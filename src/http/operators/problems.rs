@@ -5,12 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::Sources;
 use super::store_state::StoreState;
-use crate::net::tls::{CertificateProblem, CertificateTime, Identities};
-use crate::rule_sources::loader::{Loader, Rejected};
+use crate::net::tls::CertificateProblem;
+use crate::rule_sources::loader::Rejected;
 use weir_common::settled_files::Unsettled;
 use weir_limit::{Micros, SECOND};
-use weir_limiter::controls::Controls;
+use weir_store::Store;
 
 /// The kinds whose text ends with an error of a store or a disk: the next one is the same problem. The page has
 /// them too.
@@ -33,14 +34,6 @@ pub(super) struct Problem {
     since: String,
 }
 
-/// Where to look for problems.
-pub(super) struct ProblemSources<'a> {
-    pub loader: &'a Loader,
-    pub controls: &'a Controls,
-    pub identities: &'a Identities,
-    pub store: &'a StoreState,
-}
-
 impl Problem {
     fn new(kind: &'static str, text: String, since: Option<Timestamp>) -> Problem {
         let since = since.unwrap_or(Timestamp::UNIX_EPOCH).to_string();
@@ -50,20 +43,22 @@ impl Problem {
     /// Returns whether it is the same problem, although its times, numbers in its text and the errors of a
     /// store or a disk vary.
     pub fn is_like(&self, other: &Problem) -> bool {
-        let known = |it: &Problem| (it.kind, it.file.clone(), it.line, it.column, it.count);
-        let words = |it: &Problem| it.text.replace(|char: char| char.is_ascii_digit(), "");
+        let place = |problem: &Problem| (problem.file.clone(), problem.line, problem.column);
+        let words = |text: &str| text.replace(|char: char| char.is_ascii_digit(), "");
         let varies = VARYING_KINDS.contains(&self.kind);
-        known(self) == known(other) && (varies || words(self) == words(other))
+        (self.kind, self.count) == (other.kind, other.count)
+            && place(self) == place(other)
+            && (varies || words(&self.text) == words(&other.text))
     }
 }
 
-/// Returns all problems.
-pub(super) fn problems(sources: &ProblemSources<'_>) -> Vec<Problem> {
-    let ProblemSources { loader, controls, identities, store } = *sources;
+/// Returns all problems, with the store in this state.
+pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Vec<Problem> {
+    let Sources { loader, controls, identities, .. } = sources;
     let now = controls.now();
     let ago = |ago: Duration| {
         let then = now.saturating_sub(Micros::try_from(ago.as_micros()).unwrap_or(Micros::MAX));
-        Timestamp::from_second(seconds(then)).ok()
+        Timestamp::from_second(i64::try_from(then / SECOND).ok()?).ok()
     };
     let mut problems: Vec<Problem> = loader.rejected().map(Problem::from).collect();
     for Unsettled { path, reason, since } in loader.unsettled() {
@@ -83,12 +78,8 @@ pub(super) fn problems(sources: &ProblemSources<'_>) -> Vec<Problem> {
         let file = Some(file.display().to_string());
         problems.push(Problem { file, ..Problem::new("controls", text.to_owned(), None) });
     }
-    for problem in identities.problems(seconds(now)) {
-        let CertificateProblem { text, file, since } = problem;
-        let since = match since {
-            CertificateTime::At(second) => Timestamp::from_second(second).ok(),
-            CertificateTime::Ago(lasts) => ago(lasts),
-        };
+    for CertificateProblem { text, file, since } in identities.problems(now) {
+        let since = Timestamp::from_second(since).ok();
         problems.push(Problem { file, ..Problem::new("certificate", text, since) });
     }
     for backend in &store.status.backends {
@@ -129,10 +120,6 @@ impl From<Rejected> for Problem {
         let count = Some(errors);
         Problem { file, line, column, count, ..Problem::new("rules", text, since) }
     }
-}
-
-fn seconds(time: Micros) -> i64 {
-    i64::try_from(time / SECOND).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

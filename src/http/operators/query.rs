@@ -9,7 +9,7 @@ use super::error::{ApiError, shortened};
 use weir_common::suggest::nearest;
 
 /// The longest text of a client in an error.
-const MAX_CHARS: usize = 100;
+pub(super) const MAX_CHARS: usize = 100;
 
 /// The parameters of a request.
 #[derive(Debug)]
@@ -95,12 +95,15 @@ impl Query {
         match self.get(name) {
             None | Some("0" | "false") => Ok(false),
             Some("" | "1" | "true") => Ok(true),
-            Some(other) => {
-                let error = format!("the parameter `{name}` is {:?}", shortened(other, MAX_CHARS));
-                Err(ApiError::bad_request(error, "write 1 or 0"))
-            }
+            Some(other) => Err(invalid(name, other, "write 1 or 0")),
         }
     }
+}
+
+/// Returns the error of a parameter with an invalid value.
+pub(super) fn invalid(name: &str, value: &str, help: impl Into<String>) -> ApiError {
+    let error = format!("the parameter `{name}` is {:?}", shortened(value, MAX_CHARS));
+    ApiError::bad_request(error, help)
 }
 
 #[cfg(test)]

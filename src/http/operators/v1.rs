@@ -12,7 +12,6 @@ mod status;
 mod tests;
 mod top;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,17 +26,15 @@ use axum::routing::get;
 use serde::Serialize;
 
 use self::status::LastStatus;
+use super::Sources;
 use super::access::{Access, is_write};
 use super::error::{ApiError, shortened};
 use super::history::History;
 use super::query::Query;
-use super::sources::Sources;
 use crate::http::budget::{self, BufferBudget};
 use crate::http::page::Page;
-use crate::rls::service::Rules;
 use weir_common::threads::run_for_client;
-use weir_limiter::Limiter;
-use weir_limiter::controls::{Controls, Snapshot};
+use weir_limiter::controls::Snapshot;
 use weir_store::{Operations, States};
 
 pub(super) const JSON: &str = "application/json";
@@ -49,6 +46,7 @@ const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");
 const MAX_BUFFERED_BYTES: usize = 32 << 20;
 
 /// What operators see and change.
+#[derive(Debug)]
 pub struct V1<S> {
     pub sources: Arc<Sources<S>>,
     pub access: Arc<Access>,
@@ -61,9 +59,6 @@ pub struct V1<S> {
 pub(super) struct Api<S> {
     sources: Arc<Sources<S>>,
     last_status: LastStatus,
-    limiter: Arc<Limiter<S>>,
-    rules: Rules,
-    controls: Arc<Controls>,
     history: Arc<History>,
     controls_page: Arc<Page>,
     rules_page: Arc<Page>,
@@ -74,17 +69,10 @@ pub(super) struct Api<S> {
 
 pub(super) type Answer = Result<Response, ApiError>;
 
-impl<S> fmt::Debug for V1<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("V1").finish_non_exhaustive()
-    }
-}
-
 /// Returns the router of `/v1`, with paths below that.
 pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
     let V1 { sources, access, history, timeout } = v1;
     let Sources { limiter, rules, controls, .. } = &*sources;
-    let (limiter, rules, controls) = (limiter.clone(), rules.clone(), controls.clone());
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),
         rules_page: rules::page(rules.clone(), limiter.denials().redaction().clone()),
@@ -92,9 +80,6 @@ pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
         buffers: BufferBudget::new(MAX_BUFFERED_BYTES),
         last_status: LastStatus::default(),
         sources,
-        limiter,
-        rules,
-        controls,
         history,
         timeout,
     });
@@ -127,7 +112,7 @@ impl<S> Api<S> {
     ///
     /// There are none yet.
     fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
-        self.rules.load().clone().ok_or_else(|| {
+        self.sources.rules.load().clone().ok_or_else(|| {
             let help = "wait until rules are loaded; /status shows their errors";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no rules are loaded", help)
         })
@@ -208,8 +193,6 @@ async fn wrong_method(method: Method) -> ApiError {
 }
 
 /// Does a write to its end, also if the client disconnects before that.
-async fn finish<T: Send + 'static>(
-    write: impl Future<Output = Result<T, ApiError>> + Send + 'static,
-) -> Result<T, ApiError> {
+async fn finish(write: impl Future<Output = Answer> + Send + 'static) -> Answer {
     tokio::spawn(write).await.unwrap_or_else(|_| Err(ApiError::internal()))
 }

@@ -12,6 +12,7 @@ use super::{Certificate, Certificates};
 use weir_common::client_tls::{ClientCertificates, RejectedFiles};
 use weir_common::clock::Clock;
 use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_limit::{Micros, SECOND};
 
 /// How often the dates are compared with the clock.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
@@ -59,16 +60,8 @@ pub struct CertificateProblem {
     /// The problem in one sentence.
     pub text: String,
     pub file: Option<String>,
-    pub since: CertificateTime,
-}
-
-/// When a problem of a certificate began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CertificateTime {
-    /// A time in seconds since 1970.
-    At(i64),
-    /// A time before now.
-    Ago(Duration),
+    /// When it began, in seconds since 1970.
+    pub since: i64,
 }
 
 impl Identities {
@@ -101,18 +94,18 @@ impl Identities {
         self.all().filter_map(entry).collect()
     }
 
-    /// Returns the certificates that expire soon or have expired `now`, in seconds since 1970, and the files
-    /// that were rejected.
-    pub fn problems(&self, now: i64) -> Vec<CertificateProblem> {
+    /// Returns the certificates that expire soon or have expired `now`, and the files that were rejected.
+    pub fn problems(&self, now: Micros) -> Vec<CertificateProblem> {
         let mut problems = Vec::new();
         for Identity { listener, certificate, file, rejected } in self.all() {
             if let Some(RejectedFiles { error, since }) = rejected {
                 let text = format!("changed TLS certificates of {listener} are invalid: {error}");
-                let since = CertificateTime::Ago(since.elapsed());
+                let ago = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+                let since = seconds(now.saturating_sub(ago));
                 problems.push(CertificateProblem { text, file: file.clone(), since });
             }
             let Some(certificate) = certificate else { continue };
-            let Some((notice, since)) = notice(&certificate, now) else { continue };
+            let Some((notice, since)) = notice(&certificate, seconds(now)) else { continue };
             let what = match notice {
                 Notice::Expires => "expires soon",
                 Notice::Expired => "has expired",
@@ -122,7 +115,7 @@ impl Identities {
             if let Some(expires) = certificate.expires() {
                 text += &format!(": {expires}");
             }
-            problems.push(CertificateProblem { text, file, since: CertificateTime::At(since) });
+            problems.push(CertificateProblem { text, file, since });
         }
         problems
     }
@@ -139,11 +132,10 @@ impl Identities {
         }
     }
 
-    fn log_expiry(&self, logs: &mut [ExpiryLog], now: u64) {
-        let now = i64::try_from(now / 1_000_000).unwrap_or(i64::MAX);
+    fn log_expiry(&self, logs: &mut [ExpiryLog], now: Micros) {
         for (log, Identity { listener, certificate, .. }) in logs.iter_mut().zip(self.all()) {
             let Some(certificate) = certificate else { continue };
-            let Some(notice) = log.due(&certificate, now) else { continue };
+            let Some(notice) = log.due(&certificate, seconds(now)) else { continue };
             let expires = certificate.expires().map(tracing::field::display);
             let subject = certificate.subject;
             match notice {
@@ -180,6 +172,10 @@ impl Identities {
         });
         served.chain(presented)
     }
+}
+
+fn seconds(time: Micros) -> i64 {
+    i64::try_from(time / SECOND).unwrap_or(i64::MAX)
 }
 
 impl MetricSource for Identities {

@@ -17,16 +17,8 @@ pub(super) async fn count<S: Store + States>(
     arguments: &[&[u8]],
     replies: &mut Replies,
 ) -> Result<(), CommandError> {
-    replies.integer(count_hits(resp, arguments).await?);
-    Ok(())
-}
-
-async fn count_hits<S: Store + States>(
-    resp: &Resp<S>,
-    arguments: &[&[u8]],
-) -> Result<i64, CommandError> {
     let [domain, span, rest @ ..] = arguments else { return Err(CommandError::Count(NAME)) };
-    let (domain, span) = (text(domain)?, read_span(text(span)?)?);
+    let (domain, spans) = (text(domain)?, [read_span(text(span)?)?]);
     let (added, rest) = match rest {
         [add, hits, rest @ ..] if add.eq_ignore_ascii_case(b"ADD") => {
             (Some(read_hits(hits)?), rest)
@@ -39,19 +31,19 @@ async fn count_hits<S: Store + States>(
         decide(resp, domain, &descriptors, |_, _| {}).await?;
     }
     let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
-    resp.rate_limit
-        .inspect(domain, &descriptor, &[span], |inspection| {
-            let state = inspection.state.as_ref().ok_or_else(|| {
-                CommandError::Span("no limit counts hits of these keys and values".to_owned())
-            })?;
-            let state = state.as_ref().map_err(|_| CommandError::Store)?;
-            match state.counts.first() {
-                Some(Ok(count)) => Ok(i64::try_from(count.count).unwrap_or(i64::MAX)),
-                Some(Err(error)) => Err(CommandError::Span(error.to_string())),
-                None => Err(CommandError::Store),
-            }
-        })
-        .await?
+    let counted = resp.rate_limit.inspect(domain, &descriptor, &spans, |inspection| {
+        let state = inspection.state.as_ref().ok_or_else(|| {
+            CommandError::Span("no limit counts hits of these keys and values".to_owned())
+        })?;
+        let state = state.as_ref().map_err(|_| CommandError::Store)?;
+        match state.counts.first() {
+            Some(Ok(count)) => Ok(i64::try_from(count.count).unwrap_or(i64::MAX)),
+            Some(Err(error)) => Err(CommandError::Span(error.to_string())),
+            None => Err(CommandError::Store),
+        }
+    });
+    replies.integer(counted.await??);
+    Ok(())
 }
 
 fn read_span(text: &str) -> Result<Micros, CommandError> {

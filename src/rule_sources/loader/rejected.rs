@@ -22,7 +22,7 @@ pub struct Rejected {
 impl Rejected {
     /// Returns whether the first error is the same.
     pub(super) fn is_like(&self, other: &Rejected) -> bool {
-        let place = |it: &Rejected| (it.file.clone(), it.line, it.column);
+        let place = |set: &Rejected| (set.file.clone(), set.line, set.column);
         self.text == other.text && place(self) == place(other)
     }
 

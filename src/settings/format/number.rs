@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use super::{Format, FormatKind};
+use crate::settings::reference::go::read_digits;
 use weir_common::number::read_size;
 
 /// The integer types that settings are read as.
@@ -23,7 +24,7 @@ macro_rules! integer {
 
 integer!(u32 u64 usize);
 
-/// A whole number from `MIN` to `MAX`.
+/// A whole number from `MIN` to `MAX`, in any base of the reference.
 #[derive(Debug)]
 pub struct Int<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
 
@@ -32,7 +33,7 @@ impl<T: Integer, const MIN: u64, const MAX: u64> Format for Int<T, MIN, MAX> {
     const KIND: FormatKind = FormatKind::Int(MIN, MAX);
 
     fn parse(text: &str) -> Option<T> {
-        read_int(text).filter(|n| (MIN..=MAX).contains(n)).map(T::saturating_from)
+        read_digits(text).filter(|n| (MIN..=MAX).contains(n)).map(T::saturating_from)
     }
 }
 
@@ -62,32 +63,9 @@ impl Format for Ratio {
     }
 }
 
-/// Reads a whole number. `0x`, `0o`, `0b` and a leading 0 (octal) mean what they mean in Go, as in
-/// the reference.
-fn read_int(text: &str) -> Option<u64> {
-    let text = text.replace('_', "");
-    let lower = text.to_ascii_lowercase();
-    match lower.as_bytes() {
-        [b'0', b'x', ..] => u64::from_str_radix(&lower[2..], 16).ok(),
-        [b'0', b'o', ..] => u64::from_str_radix(&lower[2..], 8).ok(),
-        [b'0', b'b', ..] => u64::from_str_radix(&lower[2..], 2).ok(),
-        [b'0', _, ..] => u64::from_str_radix(&lower[1..], 8).ok(),
-        [b'0'..=b'9', ..] => lower.parse().ok(),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_read_as_in_go() {
-        assert_eq!(read_int("0x10"), Some(16));
-        assert_eq!(read_int("010"), Some(8));
-        assert_eq!(read_int("10_000"), Some(10_000));
-        assert_eq!(read_int("-1"), None);
-    }
 
     #[test]
     fn numbers_stay_within_their_bounds() {

@@ -86,14 +86,19 @@ pub fn read_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads a whole number as Go does: `0x`, `0o`, `0b`, and octal after a leading 0.
+/// Reads a whole number as Go does, with or without a sign.
 pub fn read_int(text: &str) -> Option<i64> {
     let (sign, digits) = match text.as_bytes() {
         [b'-', ..] => (-1, &text[1..]),
         [b'+', ..] => (1, &text[1..]),
         _ => (1, text),
     };
-    let digits = digits.replace('_', "").to_ascii_lowercase();
+    (i128::from(read_digits(digits)?) * sign).try_into().ok()
+}
+
+/// Reads a whole number without a sign as Go does: `0x`, `0o`, `0b`, and octal after a leading 0.
+pub fn read_digits(text: &str) -> Option<u64> {
+    let digits = text.replace('_', "").to_ascii_lowercase();
     let (radix, digits) = match digits.as_bytes() {
         [b'0', b'x', ..] => (16, &digits[2..]),
         [b'0', b'o', ..] => (8, &digits[2..]),
@@ -101,9 +106,9 @@ pub fn read_int(text: &str) -> Option<i64> {
         [b'0', _, ..] => (8, &digits[1..]),
         _ => (10, &digits[..]),
     };
-    // A second sign would be read too.
-    let plain = digits.bytes().next()?.is_ascii_alphanumeric();
-    plain.then(|| i128::from_str_radix(digits, radix).ok())??.checked_mul(sign)?.try_into().ok()
+    // A sign would be read too.
+    let is_plain = digits.bytes().next()?.is_ascii_alphanumeric();
+    is_plain.then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
 /// Whether Go reads this as a duration: with a sign, without days.
@@ -116,6 +121,14 @@ fn is_duration(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_read_as_in_go() {
+        assert_eq!(read_digits("0x10"), Some(16));
+        assert_eq!(read_digits("010"), Some(8));
+        assert_eq!(read_digits("10_000"), Some(10_000));
+        assert_eq!(read_digits("-1"), None);
+    }
 
     #[test]
     fn each_kind_accepts_what_the_references_parser_accepts() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::go;
 use super::variables::VARIABLES;
 use crate::settings::Settings;
-use crate::settings::table::OtlpProtocol;
+use weir_telemetry::otlp::Protocol;
 
 /// Variables that have no effect, whatever their text.
 #[derive(Debug)]
@@ -118,8 +118,8 @@ fn is_on(text: &str, _: &Settings) -> bool {
 /// Whether traces are sent by another protocol.
 fn asks_for_other_protocol(text: &str, settings: &Settings) -> bool {
     match *settings.tracing.protocol {
-        OtlpProtocol::Grpc => !text.eq_ignore_ascii_case("grpc"),
-        OtlpProtocol::Http => !text.eq_ignore_ascii_case("http/protobuf"),
+        Protocol::Grpc => !text.eq_ignore_ascii_case("grpc"),
+        Protocol::Http => !text.eq_ignore_ascii_case("http/protobuf"),
     }
 }
 

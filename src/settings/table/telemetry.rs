@@ -9,6 +9,7 @@ use crate::settings::format::{
     Address, Choice, Format, FormatKind, Int, OptionalAddress, Ratio, Secret,
 };
 use weir_telemetry::log::{LogFormat, LogLevels};
+use weir_telemetry::{otlp, statsd};
 
 group! {
     /// Metrics.
@@ -55,16 +56,9 @@ group! {
     }
 }
 
-/// The protocol that StatsD is sent by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatsdProtocol {
-    Tcp,
-    Udp,
-}
-
-impl Choice for StatsdProtocol {
-    const CHOICES: &'static [(&'static str, StatsdProtocol)] =
-        &[("tcp", StatsdProtocol::Tcp), ("udp", StatsdProtocol::Udp)];
+impl Choice for statsd::Protocol {
+    const CHOICES: &'static [(&'static str, statsd::Protocol)] =
+        &[("tcp", statsd::Protocol::Tcp), ("udp", statsd::Protocol::Udp)];
 }
 
 group! {
@@ -76,7 +70,7 @@ group! {
         /// Address of the server.
         address: Address = "localhost:8125";
         /// The protocol of the connection.
-        protocol: StatsdProtocol = "tcp";
+        protocol: statsd::Protocol = "tcp";
     }
 }
 
@@ -91,16 +85,9 @@ group! {
     }
 }
 
-/// The protocol of OTLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtlpProtocol {
-    Http,
-    Grpc,
-}
-
-impl Choice for OtlpProtocol {
-    const CHOICES: &'static [(&'static str, OtlpProtocol)] =
-        &[("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
+impl Choice for otlp::Protocol {
+    const CHOICES: &'static [(&'static str, otlp::Protocol)] =
+        &[("http", otlp::Protocol::Http), ("grpc", otlp::Protocol::Grpc)];
 }
 
 group! {
@@ -109,7 +96,7 @@ group! {
         /// Whether requests are traced: spans go to an OpenTelemetry collector by OTLP.
         enabled: bool = "false";
         /// The protocol of OTLP.
-        protocol: OtlpProtocol = "http";
+        protocol: otlp::Protocol = "http";
         /// URL of the collector; https is TLS. Empty: http://localhost:4318/v1/traces for HTTP,
         /// http://localhost:4317 for gRPC. To the URL of OTEL_EXPORTER_OTLP_ENDPOINT, /v1/traces is added for HTTP.
         endpoint: Option<String> = "";

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::group;
-use crate::settings::setting::Resolved;
-use crate::settings::setting::SettingError;
+use crate::settings::setting::{Resolved, SettingError};
 use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 
 group! {

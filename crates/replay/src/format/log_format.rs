@@ -20,83 +20,34 @@ pub(crate) const ISTIO: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORI
 /// The most values of a line.
 const MAX_COLUMNS: usize = 200;
 
-/// Envoy's operators, and the names of their fields where these differ. Those with a list in parentheses have none.
-const OPERATORS: [(&str, &str); 59] = [
+/// Envoy's operators that have no list in parentheses.
+const OPERATORS: &str = "\
+    START_TIME RESPONSE_CODE RESPONSE_FLAGS RESPONSE_FLAGS_LONG RESPONSE_CODE_DETAILS \
+    CONNECTION_TERMINATION_DETAILS PROTOCOL UPSTREAM_PROTOCOL BYTES_RECEIVED BYTES_SENT UPSTREAM_WIRE_BYTES_SENT \
+    UPSTREAM_WIRE_BYTES_RECEIVED DOWNSTREAM_WIRE_BYTES_SENT DOWNSTREAM_WIRE_BYTES_RECEIVED DURATION \
+    REQUEST_DURATION RESPONSE_DURATION RESPONSE_TX_DURATION ROUNDTRIP_DURATION EMIT_TIME UPSTREAM_HOST \
+    UPSTREAM_HOST_NAME UPSTREAM_CLUSTER UPSTREAM_CLUSTER_RAW UPSTREAM_LOCAL_ADDRESS UPSTREAM_REMOTE_ADDRESS \
+    UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT UPSTREAM_REMOTE_PORT UPSTREAM_TRANSPORT_FAILURE_REASON \
+    UPSTREAM_REQUEST_ATTEMPT_COUNT DOWNSTREAM_REMOTE_ADDRESS DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT \
+    DOWNSTREAM_REMOTE_PORT DOWNSTREAM_DIRECT_REMOTE_ADDRESS DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT \
+    DOWNSTREAM_DIRECT_REMOTE_PORT DOWNSTREAM_LOCAL_ADDRESS DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT \
+    DOWNSTREAM_LOCAL_PORT DOWNSTREAM_LOCAL_URI_SAN DOWNSTREAM_PEER_URI_SAN DOWNSTREAM_PEER_DNS_SAN \
+    DOWNSTREAM_PEER_SUBJECT DOWNSTREAM_PEER_ISSUER DOWNSTREAM_PEER_SERIAL DOWNSTREAM_PEER_FINGERPRINT_256 \
+    DOWNSTREAM_TLS_SESSION_ID DOWNSTREAM_TLS_CIPHER DOWNSTREAM_TLS_VERSION REQUESTED_SERVER_NAME ROUTE_NAME \
+    VIRTUAL_CLUSTER_NAME CONNECTION_ID STREAM_ID HOSTNAME FILTER_CHAIN_NAME TRACE_ID ACCESS_LOG_TYPE GRPC_STATUS";
+
+/// The names of their fields, where these differ.
+const FIELDS: [(&str, &str); 4] = [
     ("START_TIME", "time"),
     ("RESPONSE_CODE", "status"),
     ("RESPONSE_FLAGS", "flags"),
-    ("RESPONSE_FLAGS_LONG", ""),
-    ("RESPONSE_CODE_DETAILS", ""),
-    ("CONNECTION_TERMINATION_DETAILS", ""),
-    ("PROTOCOL", ""),
-    ("UPSTREAM_PROTOCOL", ""),
-    ("BYTES_RECEIVED", ""),
-    ("BYTES_SENT", ""),
-    ("UPSTREAM_WIRE_BYTES_SENT", ""),
-    ("UPSTREAM_WIRE_BYTES_RECEIVED", ""),
-    ("DOWNSTREAM_WIRE_BYTES_SENT", ""),
-    ("DOWNSTREAM_WIRE_BYTES_RECEIVED", ""),
-    ("DURATION", ""),
-    ("REQUEST_DURATION", ""),
-    ("RESPONSE_DURATION", ""),
-    ("RESPONSE_TX_DURATION", ""),
-    ("ROUNDTRIP_DURATION", ""),
-    ("EMIT_TIME", ""),
-    ("UPSTREAM_HOST", ""),
-    ("UPSTREAM_HOST_NAME", ""),
-    ("UPSTREAM_CLUSTER", ""),
     ("UPSTREAM_CLUSTER_RAW", "upstream_cluster"),
-    ("UPSTREAM_LOCAL_ADDRESS", ""),
-    ("UPSTREAM_REMOTE_ADDRESS", ""),
-    ("UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT", ""),
-    ("UPSTREAM_REMOTE_PORT", ""),
-    ("UPSTREAM_TRANSPORT_FAILURE_REASON", ""),
-    ("UPSTREAM_REQUEST_ATTEMPT_COUNT", ""),
-    ("DOWNSTREAM_REMOTE_ADDRESS", ""),
-    ("DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT", ""),
-    ("DOWNSTREAM_REMOTE_PORT", ""),
-    ("DOWNSTREAM_DIRECT_REMOTE_ADDRESS", ""),
-    ("DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT", ""),
-    ("DOWNSTREAM_DIRECT_REMOTE_PORT", ""),
-    ("DOWNSTREAM_LOCAL_ADDRESS", ""),
-    ("DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT", ""),
-    ("DOWNSTREAM_LOCAL_PORT", ""),
-    ("DOWNSTREAM_LOCAL_URI_SAN", ""),
-    ("DOWNSTREAM_PEER_URI_SAN", ""),
-    ("DOWNSTREAM_PEER_DNS_SAN", ""),
-    ("DOWNSTREAM_PEER_SUBJECT", ""),
-    ("DOWNSTREAM_PEER_ISSUER", ""),
-    ("DOWNSTREAM_PEER_SERIAL", ""),
-    ("DOWNSTREAM_PEER_FINGERPRINT_256", ""),
-    ("DOWNSTREAM_TLS_SESSION_ID", ""),
-    ("DOWNSTREAM_TLS_CIPHER", ""),
-    ("DOWNSTREAM_TLS_VERSION", ""),
-    ("REQUESTED_SERVER_NAME", ""),
-    ("ROUTE_NAME", ""),
-    ("VIRTUAL_CLUSTER_NAME", ""),
-    ("CONNECTION_ID", ""),
-    ("STREAM_ID", ""),
-    ("HOSTNAME", ""),
-    ("FILTER_CHAIN_NAME", ""),
-    ("TRACE_ID", ""),
-    ("ACCESS_LOG_TYPE", ""),
-    ("GRPC_STATUS", ""),
 ];
 
 /// Envoy's operators with the name of a field in parentheses.
-const WITH_NAMES: [&str; 11] = [
-    "REQ",
-    "RESP",
-    "TRAILER",
-    "REQ_WITHOUT_QUERY",
-    "DYNAMIC_METADATA",
-    "CLUSTER_METADATA",
-    "UPSTREAM_METADATA",
-    "FILTER_STATE",
-    "ENVIRONMENT",
-    "COMMON_DURATION",
-    "METADATA",
-];
+const WITH_NAMES: &str = "\
+    REQ RESP TRAILER REQ_WITHOUT_QUERY DYNAMIC_METADATA CLUSTER_METADATA UPSTREAM_METADATA FILTER_STATE \
+    ENVIRONMENT COMMON_DURATION METADATA";
 
 /// Parses the format of a log.
 ///
@@ -171,30 +122,25 @@ fn operator(text: &str) -> Result<(Column, &str), String> {
     let length = length.trim_start_matches(|c: char| c.is_ascii_digit());
     let rest =
         length.strip_prefix('%').ok_or_else(|| format!("`%{name}` has no `%` at its end"))?;
-    let known = OPERATORS.iter().find(|(known, _)| *known == name);
-    let names = match (known, argument) {
-        (Some((_, "")), _) => vec![name.to_ascii_lowercase()],
-        (Some((_, field)), _) => vec![(*field).to_owned(), name.to_ascii_lowercase()],
-        (None, argument) if WITH_NAMES.contains(&name) => {
-            let names: Vec<String> =
-                argument.unwrap_or_default().split('?').flat_map(field_names).collect();
-            if names.is_empty() {
-                return Err(format!("`%{name}%` needs a name: write `%{name}(NAME)%`"));
-            }
-            names
-        }
-        _ => {
-            let names = OPERATORS.iter().map(|(name, _)| *name).chain(WITH_NAMES);
-            return Err(match nearest(name, names) {
-                Some(near) => format!("unknown operator `%{name}%`: did you mean `%{near}%`?"),
-                None => format!(
-                    "unknown operator `%{name}%`: leave it out of the format, or replace it by one of \
-                     Envoy's that has the same shape"
-                ),
-            });
-        }
+    let [known, with_names] = [OPERATORS, WITH_NAMES].map(str::split_whitespace);
+    let names: Vec<String> = if known.clone().any(|known| known == name) {
+        let field = FIELDS.iter().find(|(known, _)| *known == name).map(|(_, field)| *field);
+        field.map(str::to_owned).into_iter().chain([name.to_ascii_lowercase()]).collect()
+    } else if with_names.clone().any(|known| known == name) {
+        argument.unwrap_or_default().split('?').flat_map(field_names).collect()
+    } else {
+        return Err(match nearest(name, known.chain(with_names)) {
+            Some(near) => format!("unknown operator `%{name}%`: did you mean `%{near}%`?"),
+            None => format!(
+                "unknown operator `%{name}%`: leave it out of the format, or replace it by one of Envoy's that \
+                 has the same shape"
+            ),
+        });
     };
-    Ok((column(names), rest))
+    match names.is_empty() {
+        true => Err(format!("`%{name}%` needs a name: write `%{name}(NAME)%`")),
+        false => Ok((column(names), rest)),
+    }
 }
 
 /// Returns the combined format of Apache and nginx. nginx is shipped with a configuration that adds the header

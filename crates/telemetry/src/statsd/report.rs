@@ -64,10 +64,8 @@ pub struct Line {
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Gauge,
-    /// The counter up to this total.
-    Counter(u64),
-    /// The bucket of a timer, up to this total.
-    Bucket {
+    /// A counter, whose index is 0, or the bucket of a timer: up to this total.
+    Count {
         index: usize,
         total: u64,
     },
@@ -106,7 +104,7 @@ impl Report {
                 Total::Counter(total) => {
                     let gained = self.gained(name, 0, *total);
                     if gained > 0 {
-                        let part = Part::Counter(*total);
+                        let part = Part::Count { index: 0, total: *total };
                         self.push(&mut batch, name, part, format_args!("{gained}|c"));
                     }
                 }
@@ -130,7 +128,7 @@ impl Report {
                 let middle = bounds.get(index).map_or(lower, |upper| (lower + upper) / 2.0);
                 // Without the digits that come from binary fractions.
                 let milliseconds = (middle * MILLISECONDS_PER_SECOND * 1e6).round() / 1e6;
-                let part = Part::Bucket { index, total: *total };
+                let part = Part::Count { index, total: *total };
                 match gained {
                     1 => self.push(batch, name, part, format_args!("{milliseconds}|ms")),
                     _ => {
@@ -166,11 +164,7 @@ impl Report {
     /// Remembers that the first `sent` lines of a batch were sent.
     pub fn confirm(&mut self, batch: &Batch, sent: usize) {
         for line in batch.lines.iter().take(sent) {
-            let (index, total) = match line.part {
-                Part::Gauge => continue,
-                Part::Counter(total) => (0, total),
-                Part::Bucket { index, total } => (index, total),
-            };
+            let Part::Count { index, total } = line.part else { continue };
             let totals = self.sent.entry(line.name.clone()).or_default();
             if totals.len() <= index {
                 totals.resize(index + 1, 0);

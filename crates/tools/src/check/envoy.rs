@@ -68,10 +68,9 @@ impl Findings {
         if self.effort.is_none() {
             let message = "the comparison with the rules takes too long, and was stopped here";
             let help = "compare fewer listeners or rules at once, with a command for each part";
-            let problem = Problem::of_file(&self.file, message, help);
             // It fits in, whatever else was found.
             self.problems.start_file();
-            self.problems.push(Problem { position: Some(position), ..problem });
+            self.add_error(position, message.to_owned(), help);
         }
         self.effort.is_some()
     }

@@ -50,7 +50,9 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
     let Some(matched) = &step.matched else {
         return line(out, &format!("  {entry} matches nothing"));
     };
-    let candidate = |it: &ExplainedCandidate| format!("'{}' ({})", it.descriptor, it.origin);
+    let candidate = |candidate: &ExplainedCandidate| {
+        format!("'{}' ({})", candidate.descriptor, candidate.origin)
+    };
     let within = matched.within.as_deref().unwrap_or_default();
     let by = match matched.by {
         MatchKind::Value => "by its value".to_owned(),
@@ -124,10 +126,7 @@ fn print_rule(
         line(out, "  limit:  unlimited: nothing is counted")?;
     }
     for (limit, parameters) in std::iter::zip(&descriptor.limits, &rule.limits) {
-        let name = match parameters.name.as_str() {
-            "" => String::new(),
-            name => format!(", named {name}"),
-        };
+        let name = describe::part(", named ", &parameters.name);
         let denied = if parameters.charge_denied { "; denied hits count too" } else { "" };
         line(out, &format!("  limit:  {limit}{name}{denied}"))?;
     }

@@ -1,4 +1,4 @@
-//! The arguments of `weir hit`.
+//! The arguments of `weir hit`, and the request that they describe.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -8,6 +8,10 @@ use clap::Args;
 use super::address::Address;
 use crate::http_client::TlsFiles;
 use crate::print::Output;
+use weir_api::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir_api::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use weir_api::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir_common::descriptor::DescriptorArg;
 use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::number::whole_u32;
 
@@ -65,4 +69,110 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
     let help =
         || format!("write a duration above zero, such as 500ms, 10s or 5m, up to {MAX_DURATION}");
     read_duration(text).filter(|timeout| !timeout.is_zero()).ok_or_else(help)
+}
+
+/// Builds the request.
+///
+/// # Errors
+///
+/// A descriptor is invalid.
+pub(super) fn request(args: &HitArgs) -> Result<RateLimitRequest, String> {
+    let mut request = from_arguments(&args.domain)?;
+    match args.hits {
+        None => {}
+        // The request's own 0 means one hit.
+        Some(0) => {
+            request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits_addend = Some(0));
+        }
+        Some(hits) => request.hits_addend = hits,
+    }
+    Ok(request)
+}
+
+fn from_arguments(domain: &[String]) -> Result<RateLimitRequest, String> {
+    let (domain, descriptors) = domain.split_first().ok_or("there is no domain")?;
+    if descriptors.is_empty() {
+        return Err(format!("there is no descriptor: write -d {domain} key=value"));
+    }
+    let descriptors = descriptors.iter().map(|text| match text.parse::<DescriptorArg>() {
+        Ok(descriptor) => Ok(encode(descriptor)),
+        // Probably it is meant as the address of the server.
+        Err(_) if !text.contains('=') && text.parse::<Address>().is_ok() => {
+            Err(format!("invalid descriptor '{text}': write an address before -d"))
+        }
+        Err(error) => Err(format!("invalid descriptor '{text}': {error}")),
+    });
+    let descriptors = descriptors.collect::<Result<_, _>>()?;
+    Ok(RateLimitRequest { domain: domain.clone(), descriptors, hits_addend: 0 })
+}
+
+fn encode(descriptor: DescriptorArg) -> RateLimitDescriptor {
+    let entries = descriptor.0.into_iter().map(|(key, value)| Entry { key, value });
+    RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        hit: HitArgs,
+    }
+
+    fn built(args: &[&str]) -> Result<RateLimitRequest, String> {
+        let args = ["hit"].iter().chain(args);
+        request(&Cli::try_parse_from(args).map_err(|error| error.to_string())?.hit)
+    }
+
+    #[test]
+    fn arguments_give_a_request() {
+        let request =
+            built(&["h:1", "-d", "shop", "user=ann,path=/a", "b=", "--hits", "3"]).unwrap();
+        let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
+        let entries: Vec<_> = request.descriptors.iter().map(|it| it.entries.clone()).collect();
+        assert_eq!(
+            entries,
+            [vec![entry("user", "ann"), entry("path", "/a")], vec![entry("b", "")]]
+        );
+        assert_eq!((request.domain.as_str(), request.hits_addend), ("shop", 3));
+    }
+
+    #[test]
+    fn no_hits_are_a_look_of_each_descriptor() {
+        let request = built(&["--hits", "0", "-d", "shop", "a=1", "b=2"]).unwrap();
+        assert!(request.descriptors.iter().all(|it| it.hits_addend == Some(0)));
+        assert_eq!(request.hits_addend, 0);
+    }
+
+    #[test]
+    fn errors_say_what_to_write() {
+        for (args, wanted) in [
+            (&["-d", "shop"][..], "write -d shop key=value"),
+            (&["-d", "shop", "=a"], "write key=value"),
+            (&["-d", "shop", "user"], "write user=VALUE, or user= for the empty value"),
+            (&["-d", "shop", "user=ann", "localhost:8081"], "write an address before -d"),
+            (&["-d", "shop", "unix:/a"], "write an address before -d"),
+            (&[], "--domain"),
+            (
+                &["--repeat", "0", "-d", "a", "b=c"],
+                "'--repeat <N>': write a whole number from 1 to 18446744073709551615",
+            ),
+            (&["--repeat", "-1", "-d", "a", "b=c"], "from 1 to 18446744073709551615"),
+            (
+                &["--hits", "-1", "-d", "a", "b=c"],
+                "invalid value '-1' for '--hits <N>': write a whole number from 0 to 4294967295",
+            ),
+            (&["--hits", "many", "-d", "a", "b=c"], "from 0 to 4294967295"),
+            (&["--timeout", "0", "-d", "a", "b=c"], "above zero"),
+            (&["--cert", "c.pem", "-d", "a", "b=c"], "--key"),
+        ] {
+            let error = built(args).unwrap_err();
+            assert!(error.contains(wanted), "{args:?}: {error}");
+            assert!(!error.contains("tip:"), "{args:?}: {error}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tonic::Status;
 
 use crate::OVER_LIMIT;
+use crate::print::{counted, on_stderr};
 use weir_api::json;
 use weir_api::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir_api::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -55,9 +56,8 @@ impl Results {
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Results { ok, over_limit, errors } = self;
-        let requests = self.requests();
-        let noun = if requests == 1 { "request" } else { "requests" };
-        write!(f, "{requests} {noun}: {ok} OK, {over_limit} over limit, {errors} errors")
+        let requests = counted(self.requests(), "request");
+        write!(f, "{requests}: {ok} OK, {over_limit} over limit, {errors} errors")
     }
 }
 
@@ -137,11 +137,10 @@ pub(super) fn print_json(response: &RateLimitResponse) -> io::Result<()> {
     writeln!(io::stdout(), "{}", escape(&String::from_utf8_lossy(&json)))
 }
 
-/// Prints the error of a request, after its number, to standard error, which may be closed.
+/// Prints the error of a request, after its number, to standard error.
 pub(super) fn print_error(number: Option<u64>, error: &Status) {
-    let (code, message) = (error.code(), escape(error.message()));
     let number = number.map(|number| format!("{number}  ")).unwrap_or_default();
-    let _ = writeln!(io::stderr(), "{number}error: {code:?}: {message}");
+    on_stderr(&format!("{number}error: {:?}: {}", error.code(), error.message()));
 }
 
 /// Returns a descriptor as its argument has it, in one line.

@@ -8,7 +8,7 @@ use weir_limit::{Micros, ReservationResult};
 use weir_limiter::{BudgetStep, Override};
 use weir_rules::Position;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TestFile {
     /// Rule files and directories.
     pub rules: Vec<PathBuf>,

@@ -21,18 +21,10 @@ static FILE: Section = Section {
     what: "a test file",
     keys: &["rules", "overlay", "merge_domains", "domain", "start", "response", "tests"],
 };
+#[rustfmt::skip]
 static RESPONSE: Section = Section {
     what: "`response`",
-    keys: &[
-        "headers",
-        "limit_header",
-        "remaining_header",
-        "reset_header",
-        "retry_after",
-        "ratelimit_fields",
-        "shadow_mode",
-        "quota_mode",
-    ],
+    keys: &["headers", "limit_header", "remaining_header", "reset_header", "retry_after", "ratelimit_fields", "shadow_mode", "quota_mode"],
 };
 static TEST: Section = Section { what: "a test", keys: &["name", "domain", "start", "steps"] };
 static SECTIONS: &[&Section] = &[
@@ -78,13 +70,7 @@ pub(super) fn read(
         reader.error(Position::in_text(1, 1), "", "the test file is empty", help);
         return None;
     };
-    let mut read = TestFile {
-        rules: Vec::new(),
-        overlay: Vec::new(),
-        merge_domains: false,
-        response: ResponseOptions::default(),
-        tests: Vec::new(),
-    };
+    let mut read = TestFile::default();
     let mut defaults = Defaults { domain: None, start: START };
     let (mut has_rules, mut tests) = (false, None);
     for (key, value) in reader.fields(root, &FILE) {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::report::{Failure, FileReport, Report, TestReport, duration_text, place};
-use crate::check::counted;
+use crate::print::counted;
 use weir_common::escape::escape;
 
 /// The escape sequences of a terminal.

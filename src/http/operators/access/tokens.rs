@@ -1,6 +1,5 @@
 //! The tokens, and what each allows.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use crate::net::token_file::{SecretKind, TokenFile};
@@ -15,6 +14,7 @@ pub(super) enum TokenKind {
 }
 
 /// The tokens that are valid now.
+#[derive(Debug)]
 pub(super) struct Tokens {
     files: Vec<(TokenKind, TokenFile)>,
 }
@@ -60,11 +60,5 @@ impl Tokens {
         for (_, file) in &self.files {
             file.poll();
         }
-    }
-}
-
-impl fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.files.iter().map(|(_, file)| file)).finish()
     }
 }

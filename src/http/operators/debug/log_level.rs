@@ -13,7 +13,7 @@ use super::DebugPages;
 use crate::http::operators::access::OperatorChange;
 use weir_telemetry::log::LogLevels;
 
-pub(super) async fn show(State(pages): State<Arc<DebugPages>>) -> Response {
+pub(super) async fn show<S>(State(pages): State<Arc<DebugPages<S>>>) -> Response {
     match &pages.log_levels {
         Some(levels) => format!("{}\n", levels.get()).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
@@ -21,7 +21,10 @@ pub(super) async fn show(State(pages): State<Arc<DebugPages>>) -> Response {
 }
 
 /// Applies the levels of the query, `?level=info,h2=debug`.
-pub(super) async fn change(State(pages): State<Arc<DebugPages>>, request: Request) -> Response {
+pub(super) async fn change<S>(
+    State(pages): State<Arc<DebugPages<S>>>,
+    request: Request,
+) -> Response {
     let caller = match pages.access.check(&request) {
         Ok(caller) => caller,
         Err(refusal) => return refusal.into_response(),
@@ -37,7 +40,7 @@ pub(super) async fn change(State(pages): State<Arc<DebugPages>>, request: Reques
             let subject = format!("{from} to {to}");
             let (subject, action) = (&subject, "set log level");
             let change = OperatorChange { by: "", action, subject, shown: subject };
-            caller.audit(&pages.log, &change);
+            caller.audit(&pages.sources.log, &change);
             format!("{to}\n").into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("?level=…: {error}\n")).into_response(),

@@ -1,19 +1,19 @@
 //! The thread that samples counters, and adds what has happened to the log of changes.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::observer::Observer;
 use super::{Counts, History, Sample};
-use crate::http::operators::sources::Sources;
-use weir_common::metrics::HistogramSnapshot;
+use crate::http::operators::Sources;
+use crate::http::operators::problems::{Problem, problems};
+use crate::http::operators::store_state::StoreState;
+use crate::rls::grpc::GrpcStats;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::LimiterCounts;
 use weir_rules::RuleSet;
@@ -22,49 +22,34 @@ use weir_store::{Operations, Store};
 /// How long after the end of a second its counters are read: a timer and the clock may differ by a little.
 const MARGIN: Micros = 20_000;
 
-/// What is recorded.
-pub struct RecorderSources<S> {
-    pub sources: Arc<Sources<S>>,
-    /// Reads how long requests of `ShouldRateLimit` took, in seconds.
-    pub durations: Box<dyn Fn() -> HistogramSnapshot + Send + Sync>,
-}
-
-impl<S> fmt::Debug for RecorderSources<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecorderSources").finish_non_exhaustive()
-    }
-}
-
 /// Records until `closed` becomes true.
 pub async fn record<S: Store + Operations + 'static>(
     history: &History,
-    sources: &RecorderSources<S>,
+    sources: &Sources<S>,
+    calls: &GrpcStats,
     mut closed: watch::Receiver<bool>,
 ) {
     tokio::select! {
         // A sender that is gone means that the process ends.
         _ = closed.wait_for(|closed| *closed) => {}
-        () = Recorder::new(history, sources).run() => {}
+        () = Recorder { history, sources, calls, rules: Weak::new(), denied: 0 }.run() => {}
     }
 }
 
 struct Recorder<'a, S> {
     history: &'a History,
-    sources: &'a RecorderSources<S>,
+    sources: &'a Sources<S>,
+    calls: &'a GrpcStats,
     /// The rules that were sampled last, which it does not keep in memory.
     rules: Weak<RuleSet>,
     /// The denied requests, until the last that was recorded.
     denied: u64,
 }
 
-impl<'a, S: Store + Operations> Recorder<'a, S> {
-    fn new(history: &'a History, sources: &'a RecorderSources<S>) -> Recorder<'a, S> {
-        Recorder { history, sources, rules: Weak::new(), denied: 0 }
-    }
-
+impl<S: Store + Operations> Recorder<'_, S> {
     /// Records continuously; never returns.
     async fn run(mut self) {
-        let Sources { limiter, controls, loader, log, .. } = &*self.sources.sources;
+        let Sources { limiter, controls, loader, log, .. } = self.sources;
         let mut denials = limiter.denials().sample();
         let mut reloads = loader.watch();
         let mut observer = Observer::default();
@@ -78,7 +63,7 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
                     self.sample();
                     tick.set(next());
                     denials.ask();
-                    for (event, details) in observer.observe(&self.sources.sources) {
+                    for (event, details) in observer.observe(self.sources) {
                         log.add(event, details);
                     }
                 }
@@ -95,7 +80,7 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
 
     /// Samples all counters.
     fn sample(&mut self) {
-        let Sources { limiter, rules, controls, .. } = &*self.sources.sources;
+        let Sources { limiter, rules, controls, .. } = self.sources;
         let rules = rules.load_full();
         let empty = RuleSet::default();
         let set = rules.as_deref().unwrap_or(&empty);
@@ -109,7 +94,7 @@ impl<'a, S: Store + Operations> Recorder<'a, S> {
             all: all(limiter.counts()),
             rules: set,
             is_shadow: limiter.is_shadow(),
-            durations: &(self.sources.durations)(),
+            durations: &self.calls.should_rate_limit(),
         });
     }
 }
@@ -125,4 +110,39 @@ fn all(counts: &LimiterCounts) -> Counts {
 /// Returns the time until the counters of this second are read.
 fn until_next_second(now: Micros) -> Duration {
     Duration::from_micros(SECOND - now.wrapping_sub(MARGIN) % SECOND)
+}
+
+/// Notices what has changed since it last looked.
+#[derive(Debug, Default)]
+struct Observer {
+    was_connected: Option<bool>,
+    problems: Vec<Problem>,
+}
+
+impl Observer {
+    /// Looks at the store and at the problems. Returns the kinds and the details of what has changed.
+    fn observe<S: Store + Operations>(
+        &mut self,
+        sources: &Sources<S>,
+    ) -> Vec<(&'static str, Value)> {
+        let store = StoreState::read(sources.limiter.store());
+        let problems = problems(sources, &store);
+        let mut changes = Vec::new();
+        let is_connected = store.is_connected;
+        if self.was_connected.replace(is_connected).is_some_and(|was| was != is_connected) {
+            changes.push(("store", store_changed(&store)));
+        }
+        let before = std::mem::replace(&mut self.problems, problems);
+        let is_like = |(before, now): (&Problem, &Problem)| before.is_like(now);
+        if before.len() != self.problems.len() || !before.iter().zip(&self.problems).all(is_like) {
+            changes.push(("problems", json!({ "problems": self.problems })));
+        }
+        changes
+    }
+}
+
+fn store_changed(store: &StoreState) -> Value {
+    let errors = store.status.backends.iter().filter_map(|backend| backend.down_because);
+    let error = errors.map(|error| error.to_string()).next();
+    json!({ "up": store.is_connected, "error": error.filter(|_| !store.is_connected) })
 }

@@ -67,12 +67,12 @@ pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer 
 pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) -> Answer {
     Query::read(&uri, &[])?;
     let Path(id) = read_id(id)?;
-    let control = api.controls.get(&id).ok_or_else(|| {
+    let control = api.sources.controls.get(&id).ok_or_else(|| {
         let error = format!("there is no control {:?}", shortened(&id, 200));
         let help = "GET /v1/controls lists the controls; it may have ended";
         ApiError::new(StatusCode::NOT_FOUND, error, help).with_kind(AdviceKind::NoControl)
     })?;
-    let control = ShownControl::new((*control).clone(), api.controls.now());
+    let control = ShownControl::new((*control).clone(), api.sources.controls.now());
     api.answer(&OneControl { control })
 }
 
@@ -93,20 +93,18 @@ pub(super) async fn write<S: Store>(
         // The client is no longer waited for.
         connection.set_busy(true);
     }
-    let for_write = api.clone();
-    let written = finish(async move {
-        let api = for_write;
+    finish(async move {
         let by = draft.by.clone();
-        let written = api.controls.put(id.as_deref(), draft, options).await?;
+        let written = api.sources.controls.put(id.as_deref(), draft, options).await?;
         if !options.dry_run {
             api.audit(caller, &by, "put control", &written.control);
         }
         let matched = top::matched(api.sources.top.clone(), written.control.clone()).await?;
         let Written { control, shared, kept, rules, warnings } = written;
-        let control = ShownControl::new(control, api.controls.now());
-        Ok(WrittenControl { control, shared, kept, rules, warnings, matched })
-    });
-    api.answer(&written.await?)
+        let control = ShownControl::new(control, api.sources.controls.now());
+        api.answer(&WrittenControl { control, shared, kept, rules, warnings, matched })
+    })
+    .await
 }
 
 pub(super) async fn delete<S: Store>(
@@ -117,17 +115,15 @@ pub(super) async fn delete<S: Store>(
 ) -> Answer {
     let query = Query::read(&uri, &["by"])?;
     let Path(id) = read_id(id)?;
-    let for_write = api.clone();
-    let deleted = finish(async move {
-        let api = for_write;
-        let deleted = api.controls.delete(&id).await?;
+    finish(async move {
+        let deleted = api.sources.controls.delete(&id).await?;
         let by = query.get("by").unwrap_or_default();
         api.audit(caller, by, "delete control", &deleted.control);
         let Written { control, shared, kept, .. } = deleted;
-        let control = ShownControl::new(control, api.controls.now());
-        Ok(DeletedControl { control, shared, kept })
-    });
-    api.answer(&deleted.await?)
+        let control = ShownControl::new(control, api.sources.controls.now());
+        api.answer(&DeletedControl { control, shared, kept })
+    })
+    .await
 }
 
 /// Returns the last changes by operators, the newest first.
@@ -142,7 +138,7 @@ impl<S: Store> Api<S> {
         let subject = |control: &Control| {
             format!("{}: {} {}", control.id, control.action, control.match_text())
         };
-        let redaction = self.limiter.denials().redaction();
+        let redaction = self.sources.limiter.denials().redaction();
         let mut shown = control.clone();
         for entry in &mut shown.entries {
             entry.value = redaction.value((&entry.key, &entry.value), 0);
@@ -158,20 +154,16 @@ fn read_id<P>(id: Result<P, PathRejection>) -> Result<P, ApiError> {
 
 async fn read_body<S>(api: &Api<S>, body: Body) -> Result<Vec<u8>, ApiError> {
     let mut permit = api.buffers.permit();
-    let read = budget::read(body, MAX_BODY_BYTES, &mut permit);
-    let (status, error, help) = match tokio::time::timeout(api.timeout, read).await {
-        Ok(Ok(body)) => return Ok(body),
-        Ok(Err(StatusCode::PAYLOAD_TOO_LARGE)) => (
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body is larger than {MAX_BODY_BYTES} bytes, or incomplete"),
-            "send one control",
-        ),
-        Ok(Err(status)) => (status, "too many large requests".to_owned(), "try again"),
-        Err(_) => (
-            StatusCode::REQUEST_TIMEOUT,
-            "the body was not received within clients.timeout".to_owned(),
-            "send it at once",
-        ),
-    };
-    Err(ApiError::new(status, error, help))
+    let read = budget::read(body, MAX_BODY_BYTES, api.timeout, &mut permit);
+    read.await.map_err(|status| match status {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let error = format!("the body is larger than {MAX_BODY_BYTES} bytes, or incomplete");
+            ApiError::new(status, error, "send one control")
+        }
+        StatusCode::REQUEST_TIMEOUT => {
+            let error = "the body was not received within clients.timeout";
+            ApiError::new(status, error, "send it at once")
+        }
+        _ => ApiError::new(status, "too many large requests", "try again"),
+    })
 }

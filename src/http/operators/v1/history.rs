@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 
-use super::names::{self, MAX_CHARS};
+use super::names;
 use super::{Answer, Api, JSON, to_json};
-use crate::http::operators::error::{ApiError, shortened};
+use crate::http::operators::error::ApiError;
 use crate::http::operators::history::Step;
-use crate::http::operators::query::Query;
+use crate::http::operators::query::{Query, invalid};
 use weir_limiter::rule_id;
 use weir_store::Store;
 
@@ -19,8 +19,9 @@ pub(super) async fn show<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> 
     let step = step(&query)?;
     let name = name(&query)?;
     let (history, log) = (api.history.clone(), api.sources.log.clone());
-    let (rules, now) = (api.rules.load_full().unwrap_or_default(), api.controls.now());
-    let redaction = api.limiter.denials().redaction().clone();
+    let (rules, now) =
+        (api.sources.rules.load_full().unwrap_or_default(), api.sources.controls.now());
+    let redaction = api.sources.limiter.denials().redaction().clone();
     let json = to_json(move || {
         let rule = name.map(|(domain, path)| names::rule(&rules, &domain, &path, &redaction));
         let rule = rule.transpose()?;
@@ -37,10 +38,7 @@ fn step(query: &Query) -> Result<Step, ApiError> {
     match query.get("step") {
         Some("1s") => Ok(Step::Second),
         None | Some("10s") => Ok(Step::TenSeconds),
-        Some(other) => {
-            let error = format!("the parameter `step` is {:?}", shortened(other, MAX_CHARS));
-            Err(ApiError::bad_request(error, "write 1s or 10s"))
-        }
+        Some(other) => Err(invalid("step", other, "write 1s or 10s")),
     }
 }
 

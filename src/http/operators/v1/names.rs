@@ -3,13 +3,11 @@
 use axum::http::StatusCode;
 
 use crate::http::operators::error::{ApiError, shortened};
+use crate::http::operators::query::MAX_CHARS;
 use weir_api::messages::AdviceKind;
 use weir_common::suggest::Suggester;
 use weir_limiter::top::Redaction;
 use weir_rules::{Rule, RuleSet};
-
-/// The longest text of a client in an error.
-pub(super) const MAX_CHARS: usize = 100;
 
 /// Checks that there are rules for a domain.
 ///

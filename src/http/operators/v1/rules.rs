@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 
-use super::names::{self, MAX_CHARS};
+use super::names;
 use super::{Answer, Api, ApiError, JSON, Query};
 use crate::http::operators::debug::{self, YAML};
-use crate::http::operators::error::shortened;
+use crate::http::operators::query::invalid;
 use crate::http::page::{self, Page};
 use crate::rls::service::Rules;
 use weir_common::threads::run_for_client;
@@ -30,10 +30,7 @@ pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer 
     let is_yaml = match query.get("format") {
         None | Some("json") => false,
         Some("yaml") => true,
-        Some(other) => {
-            let error = format!("the parameter `format` is {:?}", shortened(other, MAX_CHARS));
-            return Err(ApiError::bad_request(error, "write json or yaml"));
-        }
+        Some(other) => return Err(invalid("format", other, "write json or yaml")),
     };
     match query.get("domain") {
         Some(domain) if is_yaml => one_domain(&api, domain.to_owned()).await,
@@ -50,7 +47,7 @@ pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer 
 
 /// Returns the rule file of one domain.
 async fn one_domain<S>(api: &Api<S>, domain: String) -> Answer {
-    let rules = api.rules.load_full().unwrap_or_default();
+    let rules = api.sources.rules.load_full().unwrap_or_default();
     // In the background: many rules take a while to write.
     let write = move || {
         names::check_domain(&rules, &domain)?;

@@ -10,7 +10,7 @@ use axum::http::{StatusCode, Uri};
 use super::{Answer, Api, finish};
 use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::error::{ApiError, shortened};
-use crate::http::operators::query::Query;
+use crate::http::operators::query::{Query, invalid};
 use weir_api::messages::{AdviceKind, Counts, Reset};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_common::duration::read_duration;
@@ -104,26 +104,24 @@ pub(super) async fn reset<S: States + 'static>(
     let query = Query::read(&uri, &["domain", "descriptor", "by"])?;
     let key = Key::read(&query)?;
     let snapshot = api.snapshot()?;
-    let for_write = api.clone();
-    let reset = finish(async move {
-        let api = for_write;
+    finish(async move {
         let entries = key.descriptor.entries();
         let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
-        let applied = api.limiter.reset(&*snapshot, &key.domain, &descriptor, BUDGET).await;
+        let applied = api.sources.limiter.reset(&*snapshot, &key.domain, &descriptor, BUDGET).await;
         let applied = applied.map_err(|error| match error {
             ResetError::Store(error) => store_failed(error),
             ResetError::BadDescriptor(why) => ApiError::bad_request(why, "change the descriptor"),
         })?;
         let Some(counted) = applied.key else { return Err(key.not_counted()) };
         let by = query.get("by").unwrap_or_default();
-        let redaction = api.limiter.denials().redaction();
+        let redaction = api.sources.limiter.denials().redaction();
         let shown: Vec<_> =
             entries.iter().map(|entry| (entry.0, redaction.value(*entry, 0))).collect();
         let shown: Vec<Entry<'_>> = shown.iter().map(|(key, value)| (*key, &**value)).collect();
         let shown = format!("{} {}", key.domain, descriptor_text(&shown));
         let (action, subject, shown) = ("reset state", &key.text(), &shown);
         caller.audit(&api.sources.log, &OperatorChange { by, action, subject, shown });
-        Ok(Reset {
+        api.answer(&Reset {
             entries: OwnedEntry::copied(entries),
             rule: applied.rule.map(Rule::describe),
             control: applied.effect.map(|effect| effect.control().clone()),
@@ -131,8 +129,8 @@ pub(super) async fn reset<S: States + 'static>(
             reset: true,
             domain: key.domain,
         })
-    });
-    api.answer(&reset.await?)
+    })
+    .await
 }
 
 impl<S: States> Api<S> {
@@ -145,7 +143,8 @@ impl<S: States> Api<S> {
         spans: &[Micros],
     ) -> Result<Inspection<'s>, ApiError> {
         let descriptor = Descriptor { entries, ..Descriptor::default() };
-        let inspected = self.limiter.inspect(snapshot, domain, &descriptor, spans, BUDGET).await;
+        let inspected =
+            self.sources.limiter.inspect(snapshot, domain, &descriptor, spans, BUDGET).await;
         let inspection =
             inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
         match inspection.state {
@@ -176,10 +175,7 @@ fn spans(query: &Query) -> Result<Vec<Micros>, ApiError> {
         Some(Micros::try_from(micros).unwrap_or(Micros::MAX))
     };
     let spans: Option<Vec<_>> = text.split(',').map(span).collect();
-    let Some(spans) = spans else {
-        let error = format!("the parameter `span` is {:?}", shortened(text, MAX_CHARS));
-        return Err(ApiError::bad_request(error, help));
-    };
+    let spans = spans.ok_or_else(|| invalid("span", text, help))?;
     if spans.len() > MAX_SPANS {
         let error = format!("the parameter `span` has {} durations", spans.len());
         return Err(ApiError::bad_request(error, format!("write up to {MAX_SPANS}")));
@@ -195,7 +191,7 @@ pub(super) async fn explain<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri)
         query.list("descriptor").map(read_descriptor).collect::<Result<_, _>>()?;
     let entries: Vec<_> = descriptors.iter().map(|descriptor| descriptor.entries()).collect();
     let snapshot = api.snapshot()?;
-    let explained = api.limiter.explain(&*snapshot, domain, &entries, BUDGET).await;
+    let explained = api.sources.limiter.explain(&*snapshot, domain, &entries, BUDGET).await;
     let help = "write ?domain=shop&descriptor=key=value,key2=value2&descriptor=…";
     api.answer(&explained.map_err(|error| ApiError::bad_request(error, help))?)
 }

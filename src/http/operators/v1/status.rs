@@ -23,10 +23,11 @@ use tokio::time::Instant;
 
 use self::traffic::Traffic;
 use super::{Answer, Api, JSON, json};
+use crate::http::operators::Sources;
 use crate::http::operators::change_log::time_text;
 use crate::http::operators::error::ApiError;
+use crate::http::operators::problems::problems;
 use crate::http::operators::query::Query;
-use crate::http::operators::sources::Sources;
 use crate::http::operators::store_state::StoreState;
 use crate::{COMMIT, VERSION};
 use weir_common::threads::run_for_client;
@@ -161,7 +162,7 @@ fn status<S: Store + Operations>(
         "commit": COMMIT,
         "serving": reasons.is_empty(),
         "not_serving_because": reasons,
-        "problems": sources.problems(&store),
+        "problems": problems(sources, &store),
         "redacted_keys": sources.limiter.denials().redaction().keys(),
         "requests": requests(sources.limiter.counts()),
         "controlled": controlled(sources.limiter.counts()),

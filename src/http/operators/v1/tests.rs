@@ -14,9 +14,9 @@ use crate::http::operators::access::AccessOptions;
 use crate::http::operators::change_log::ChangeLog;
 use crate::rule_sources::loader::Loader;
 use weir_common::clock::SystemClock;
-use weir_limiter::Options;
-use weir_limiter::controls::{self, ActiveRules, ControlClock};
+use weir_limiter::controls::{self, ActiveRules, ControlClock, Controls};
 use weir_limiter::top::{self, Top};
+use weir_limiter::{Limiter, Options};
 use weir_store::memory::MemoryStore;
 
 fn router() -> Router {

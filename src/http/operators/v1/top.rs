@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
-use super::names::{self, MAX_CHARS};
+use super::names;
 use super::{Answer, Api, JSON, to_json};
-use crate::http::operators::error::{ApiError, shortened};
-use crate::http::operators::query::Query;
+use crate::http::operators::error::ApiError;
+use crate::http::operators::query::{Query, invalid};
 use weir_common::suggest::nearest;
 use weir_common::threads::run_for_client;
 use weir_limiter::controls::Control;
@@ -49,7 +49,7 @@ pub(super) async fn list<S: Store + Operations>(
         // What this replica has is better than nothing.
         None => top.others(texts(&api)).await.ok(),
     };
-    let rules = api.rules.load_full();
+    let rules = api.sources.rules.load_full();
     let json = to_json(move || {
         let (domain, path) = (domain.as_deref(), rule.as_deref());
         let known = match (&rules, domain, path) {
@@ -78,7 +78,7 @@ pub(super) async fn list<S: Store + Operations>(
 }
 
 fn texts<S: Store + Operations>(api: &Api<S>) -> Option<&dyn ReplicaTexts> {
-    api.limiter.store().replica_texts()
+    api.sources.limiter.store().replica_texts()
 }
 
 fn not_shared(error: &NotShared) -> ApiError {
@@ -123,16 +123,12 @@ fn one_of<T: Copy>(
             Some(near) => format!("did you mean {near}?"),
             None => format!("write one of {}", names().collect::<Vec<_>>().join(", ")),
         };
-        let error = format!("the parameter `{parameter}` is {:?}", shortened(text, MAX_CHARS));
-        ApiError::bad_request(error, help)
+        invalid(parameter, text, help)
     })
 }
 
 fn limit(query: &Query) -> Result<usize, ApiError> {
     let Some(text) = query.get("limit") else { return Ok(DEFAULT_ROWS) };
     let limit = text.parse().ok().filter(|limit| (1..=MAX_ROWS).contains(limit));
-    limit.ok_or_else(|| {
-        let error = format!("the parameter `limit` is {:?}", shortened(text, MAX_CHARS));
-        ApiError::bad_request(error, format!("write a number from 1 to {MAX_ROWS}"))
-    })
+    limit.ok_or_else(|| invalid("limit", text, format!("write a number from 1 to {MAX_ROWS}")))
 }

@@ -10,8 +10,7 @@ use tonic::service::Routes;
 
 use super::*;
 use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
-use crate::rls::grpc::Grpc;
-use crate::rls::grpc::{Limits, ReadScheduler, SHOULD_RATE_LIMIT};
+use crate::rls::grpc::{Grpc, Limits, ReadScheduler, SHOULD_RATE_LIMIT};
 use crate::rls::service::{Options, RateLimit, Rules};
 use crate::trace::Ends;
 use weir_common::clock::SystemClock;

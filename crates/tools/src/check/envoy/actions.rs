@@ -64,21 +64,10 @@ pub(super) fn exact_path<'n, 'a>(item: &'n Node<'a>) -> Option<&'n Node<'a>> {
 }
 
 /// The names of the actions.
-const ACTIONS: [&str; 13] = [
-    "source_cluster",
-    "destination_cluster",
-    "request_headers",
-    "query_parameters",
-    "remote_address",
-    "generic_key",
-    "header_value_match",
-    "query_parameter_value_match",
-    "dynamic_metadata",
-    "metadata",
-    "extension",
-    "masked_remote_address",
-    "remote_address_match",
-];
+const ACTIONS: &str = "\
+    source_cluster destination_cluster request_headers query_parameters remote_address generic_key \
+    header_value_match query_parameter_value_match dynamic_metadata metadata extension masked_remote_address \
+    remote_address_match";
 
 /// Returns why it is not known what an action sends, its name, and what to write instead.
 pub(super) fn unknown<'n>(action: &'n Node<'_>) -> (String, &'n str, String) {
@@ -88,7 +77,7 @@ pub(super) fn unknown<'n>(action: &'n Node<'_>) -> (String, &'n str, String) {
         Content::List(_) => None,
     };
     let name = name.unwrap_or_default();
-    let (why, help) = match nearest(name, ACTIONS.into_iter()) {
+    let (why, help) = match nearest(name, ACTIONS.split(' ')) {
         _ if name.is_empty() => ("empty action".to_owned(), None),
         Some(near) if near == name => {
             let help = "Envoy needs `typed_config` in it".to_owned();
@@ -98,7 +87,7 @@ pub(super) fn unknown<'n>(action: &'n Node<'_>) -> (String, &'n str, String) {
             (format!("unknown action '{name}'"), near.map(|near| format!("did you mean `{near}`?")))
         }
     };
-    let all = || format!("the actions of Envoy 1.40 are {}", ACTIONS.join(", "));
+    let all = || format!("the actions of Envoy 1.40 are {}", ACTIONS.replace(' ', ", "));
     (why, name, help.unwrap_or_else(all))
 }
 

@@ -70,7 +70,7 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
         let route_config = get(manager, "route_config").or_else(|| {
             let name = path(manager, &["rds", "route_config_name"])?.text()?;
             let known = self.route_configs.get(name)?;
-            let own = known.iter().find(|(of, _)| *of == dump).or(known.last());
+            let own = known.iter().find(|(other, _)| *other == dump).or(known.last());
             own.map(|(_, route_config)| *route_config)
         });
         let Some(route_config) = route_config else {

@@ -4,10 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::nodes::unwrapped;
-use super::nodes::{get, has_type, walk};
+use super::nodes::{get, has_type, unwrapped, walk};
 use super::resources::{HELP, binds, not_a_configuration, patches};
-use crate::rule_files::{STDIN, read_stdin};
+use crate::rule_files::{is_stdin, read_stdin};
 use weir_rules::source::{MAX_FILE_BYTES, RuleFile};
 use weir_rules::tree::Node;
 use weir_rules::yaml::{Documents, SyntaxError};
@@ -56,18 +55,11 @@ impl<'a> EnvoyFile<'a> {
 
 /// Whether any of it is a listener, a route, a cluster or a layer of the runtime.
 fn has_config(root: &Node<'_>) -> bool {
-    const FIELDS: [&str; 7] = [
-        "http_filters",
-        "virtual_hosts",
-        "filter_chains",
-        "listeners",
-        "static_layer",
-        "clusters",
-        "load_assignment",
-    ];
+    const FIELDS: &str =
+        "http_filters virtual_hosts filter_chains listeners static_layer clusters load_assignment";
     let mut found = false;
     walk(root, &mut |node, _| {
-        found |= FIELDS.iter().any(|name| get(node, name).is_some());
+        found |= FIELDS.split(' ').any(|name| get(node, name).is_some());
         found |= has_type(node, "config.cluster.v3.Cluster");
     });
     found
@@ -75,7 +67,7 @@ fn has_config(root: &Node<'_>) -> bool {
 
 /// Reads a file, a pipe of a shell, or standard input for `-`.
 pub(super) fn read(path: &Path, problems: &mut Problems) -> Option<RuleFile> {
-    let read = match path.as_os_str() == STDIN {
+    let read = match is_stdin(path) {
         true => read_stdin(),
         false => {
             let name = path.display().to_string();

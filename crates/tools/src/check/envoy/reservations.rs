@@ -57,8 +57,8 @@ impl<'n, 'a> Reservations<'n, 'a> {
             }
             let places = items.iter().map(|item| item.position).collect();
             let known = self.known.entry((name, places));
-            for it in known.or_insert_with(|| check(domain, &items, findings)) {
-                id::check(&it.reserve.id, it.item, place, config, findings);
+            for reserving in known.or_insert_with(|| check(domain, &items, findings)) {
+                id::check(&reserving.reserve.id, reserving.item, place, config, findings);
             }
         }
     }
@@ -155,8 +155,10 @@ fn reached<'n>(
         for rule in rules.into_iter().filter_map(|end| end.rule) {
             let step = rule.reserve_step(entries.len());
             let Some((reserve, step)) = rule.reserve.as_deref().zip(step) else { continue };
-            let keys = |it: &Reserve| (it.id.clone(), it.settle.clone());
-            if !reached.iter().any(|(other, of)| *of == step && keys(other) == keys(reserve)) {
+            let is_known = |(other, known): &(&Reserve, ReserveStep)| {
+                *known == step && (&other.id, &other.settle) == (&reserve.id, &reserve.settle)
+            };
+            if !reached.iter().any(is_known) {
                 reached.push((reserve, step));
             }
         }

@@ -292,7 +292,8 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             return;
         }
         let is_missing = self.filters.is_empty();
-        for (position, HostItem { stage, .. }) in self.items.iter().filter(|(_, it)| !it.is_used) {
+        let unused = self.items.iter().filter(|(_, item)| !item.is_used);
+        for (position, HostItem { stage, .. }) in unused {
             let (message, help) = if is_missing {
                 let help = "add the filter envoy.filters.http.ratelimit before the router";
                 ("there is no rate-limit filter".to_owned(), help)

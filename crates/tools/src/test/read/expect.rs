@@ -1,27 +1,15 @@
 //! Reads what a step expects.
 
 use super::super::file::{Expect, ExpectedStatus};
-use crate::check::counted;
+use crate::print::counted;
 use weir_limit::{ReservationResult, SECOND};
 use weir_rules::tree::{Content, Node};
 use weir_rules::values::{Field, Reader, Section};
 
+#[rustfmt::skip]
 pub(super) static EXPECT: Section = Section {
     what: "`expect`",
-    keys: &[
-        "ok",
-        "over",
-        "code",
-        "remaining",
-        "reset",
-        "limit",
-        "rule",
-        "retry",
-        "result",
-        "reserved",
-        "headers",
-        "statuses",
-    ],
+    keys: &["ok", "over", "code", "remaining", "reset", "limit", "rule", "retry", "result", "reserved", "headers", "statuses"],
 };
 pub(super) static STATUS: Section = Section {
     what: "an item of `statuses`",
@@ -73,7 +61,7 @@ pub(super) fn read(
         let message = format_args!(
             "`ok` and `over` add up to {}, and the step sends {}",
             u64::from(ok) + u64::from(over),
-            counted(repeat as usize, "request"),
+            counted(repeat, "request"),
         );
         reader.error(node.position, "", message, "write how many of the responses are which");
     }

@@ -9,20 +9,10 @@ use weir_limiter::{BudgetStep, Override};
 use weir_rules::tree::{Content, Node};
 use weir_rules::values::{Reader, Section};
 
+#[rustfmt::skip]
 pub(super) static STEP: Section = Section {
     what: "a step",
-    keys: &[
-        "at",
-        "repeat",
-        "every",
-        "domain",
-        "hits",
-        "descriptors",
-        "reserve",
-        "settle",
-        "cancel",
-        "expect",
-    ],
+    keys: &["at", "repeat", "every", "domain", "hits", "descriptors", "reserve", "settle", "cancel", "expect"],
 };
 pub(super) static RESERVE: Section = Section { what: "`reserve`", keys: &["id", "hits"] };
 pub(super) static SETTLE: Section = Section { what: "`settle`", keys: &["id", "hits"] };

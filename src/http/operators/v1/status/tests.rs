@@ -8,10 +8,10 @@ use tokio::time;
 use super::*;
 use crate::health::Health;
 use crate::http::operators::change_log::ChangeLog;
-use crate::http::operators::history::{History, RecorderSources, record};
+use crate::http::operators::history::{History, record};
+use crate::rls::grpc::GrpcStats;
 use crate::rule_sources::loader::Loader;
 use weir_common::clock::ManualClock;
-use weir_common::metrics::HistogramSnapshot;
 use weir_limit::SECOND;
 use weir_limiter::controls::{ActiveRules, ControlClock, Controls, Draft, Options, PutOptions};
 use weir_limiter::{Descriptor, Holds, Limiter, Request};
@@ -111,16 +111,9 @@ impl Bench {
     /// Records changes for as long as the answer is kept.
     fn record(&self) -> watch::Sender<bool> {
         let (close, closed) = watch::channel(false);
-        let none = || HistogramSnapshot {
-            bounds: Vec::new(),
-            counts: vec![0],
-            sum: 0.0,
-            exemplars: Vec::new(),
-        };
         let sources = self.sources.clone();
         tokio::spawn(async move {
-            let recorded = RecorderSources { sources, durations: Box::new(none) };
-            record(&History::default(), &recorded, closed).await;
+            record(&History::default(), &sources, &GrpcStats::default(), closed).await;
         });
         close
     }
