@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::charges::key;
+use super::decision::key;
 use super::lookup::{KeyValues, Lookup, Match, Matched};
 use super::{Options, Request};
 use crate::controls::{ActiveView, Effect};

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::charges::{Answered, Decided};
+use super::decision::{Answered, Decided};
 use super::reserving;
 use weir_limit::{Op, Plan, ReservationResult};
 use weir_rules::ReserveStats;

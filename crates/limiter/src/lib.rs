@@ -1,10 +1,10 @@
 //! One request in, one decision out.
 //!
 //! 1. `lookup` finds what applies to each descriptor: a rule, a limit sent along, or nothing.
-//! 2. `charges` makes a batch with a charge for each descriptor that has a limit.
+//! 2. `decision` makes a batch with a charge for each descriptor that has a limit.
 //! 3. The store charges the batch.
 //! 4. `statuses` concludes: statuses and the overall decision, which `stats` counts, `log` and `spans`
-//!    record, and `denials` shows. All read the same list: `Answered` of `charges` has what was decided about
+//!    record, and `denials` shows. All read the same list: `Answered` has what was decided about
 //!    each descriptor.
 //!
 //! `applied` and `inspect` show operators what applies to a descriptor, and what it has counted.
@@ -14,7 +14,6 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod applied;
-mod charges;
 pub mod controls;
 mod decision;
 mod denials;
@@ -32,7 +31,6 @@ mod statuses;
 #[cfg(test)]
 mod tests;
 pub mod top;
-mod top_keys;
 
 pub use applied::Applied;
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
@@ -46,7 +44,7 @@ pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::charges::{Answered, Charges};
+use self::decision::{Answered, Charges};
 use self::log::DenialLog;
 use self::lookup::{KeyValues, Lookup};
 use self::spans::{ChargeSpan, DecisionSpan};
@@ -107,6 +105,39 @@ pub struct Limiter<S> {
     top: Option<Arc<Top>>,
     /// Throttles warnings about refunds that do nothing.
     refund_log: Throttle,
+}
+
+/// Decides a request: looks it up, charges it as `$charge` says, and concludes in `$decision`. One caller waits while
+/// the store charges. The other must not pay for that, so this is no function.
+macro_rules! decide {
+    (
+        $limiter:ident, $rules:ident, $request:ident, $budget:ident, $holds:ident, $decision:ident,
+        |$batch:ident, $answers:ident| $charge:expr
+    ) => {{
+        let span = $request.span.map(|parent| DecisionSpan::start(parent, $request));
+        let (mut key_values, mut lookup) = (None, Lookup::new());
+        match $limiter.look_up($rules.map(Into::into), $request, &mut key_values, &mut lookup) {
+            Err(error) => Err($limiter.reject($request, error, span)),
+            Ok(()) => {
+                let mut charges = Charges::new(lookup.domain);
+                charges.add_all($request, &lookup, &$limiter.options);
+                let mut answers = Answers::new();
+                let batch = charges.batch($budget);
+                if !batch.charges.is_empty() {
+                    let charging = span.as_ref().map(|span| span.charge(&batch));
+                    let span = charging.as_ref().map(ChargeSpan::span);
+                    let ($batch, $answers) = (Batch { span, ..batch }, &mut answers);
+                    $charge;
+                    if let Some(charging) = charging {
+                        charging.end(&answers);
+                    }
+                }
+                let (request, lookup, batch, answers) = ($request, &lookup, &batch, &*answers);
+                let answered = Answered { request, lookup, batch, answers };
+                $limiter.conclude(&answered, span, $holds, &mut $decision)
+            }
+        }
+    }};
 }
 
 impl<S: Store> Limiter<S> {
@@ -179,28 +210,10 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let span = request.span.map(|parent| DecisionSpan::start(parent, request));
-        let (mut key_values, mut lookup) = (None, Lookup::new());
-        if let Err(error) =
-            self.look_up(rules.map(Into::into), request, &mut key_values, &mut lookup)
-        {
-            return Err(self.reject(request, error, span));
-        }
-        let mut charges = Charges::new(lookup.domain);
-        charges.add_all(request, &lookup, &self.options);
-        let mut answers = Answers::new();
-        let batch = charges.batch(budget);
-        if !batch.charges.is_empty() {
-            let charging = span.as_ref().map(|span| span.charge(&batch));
-            let span = charging.as_ref().map(ChargeSpan::span);
-            self.store.charge(Batch { span, ..batch }, &mut answers).await;
-            if let Some(charging) = charging {
-                charging.end(&answers);
-            }
-        }
-        let answered = Answered { request, lookup: &lookup, batch: &batch, answers: &answers };
         let mut decision = RequestDecision::default();
-        self.conclude(&answered, span, holds, &mut decision)?;
+        decide!(self, rules, request, budget, holds, decision, |batch, answers| {
+            self.store.charge(batch, answers).await
+        })?;
         Ok(decision)
     }
 
@@ -217,34 +230,16 @@ impl<S: Store> Limiter<S> {
         holds: &mut Holds,
         then: impl FnOnce(&RequestDecision<'s>) -> T,
     ) -> Option<Result<T, RequestError>> {
-        let span = request.span.map(|parent| DecisionSpan::start(parent, request));
-        let (mut key_values, mut lookup) = (None, Lookup::new());
-        if let Err(error) =
-            self.look_up(rules.map(Into::into), request, &mut key_values, &mut lookup)
-        {
-            return Some(Err(self.reject(request, error, span)));
-        }
-        let mut charges = Charges::new(lookup.domain);
-        charges.add_all(request, &lookup, &self.options);
-        let mut answers = Answers::new();
-        let batch = charges.batch(budget);
-        if !batch.charges.is_empty() {
-            let charging = span.as_ref().map(|span| span.charge(&batch));
-            let span = charging.as_ref().map(ChargeSpan::span);
-            if !self.store.try_charge(Batch { span, ..batch }, &mut answers) {
+        let mut decision = RequestDecision::default();
+        let decided = decide!(self, rules, request, budget, holds, decision, |batch, answers| {
+            if !self.store.try_charge(batch, answers) {
                 return None;
             }
-            if let Some(charging) = charging {
-                charging.end(&answers);
-            }
-        }
-        let answered = Answered { request, lookup: &lookup, batch: &batch, answers: &answers };
-        let mut decision = RequestDecision::default();
-        let concluded = self.conclude(&answered, span, holds, &mut decision);
+        });
         if decision.over_limit {
             holds.cancel_denied(&self.store);
         }
-        Some(concluded.map(|()| then(&decision)))
+        Some(decided.map(|()| then(&decision)))
     }
 
     /// Counts and records that a request is invalid.

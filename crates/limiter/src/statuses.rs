@@ -1,6 +1,6 @@
 //! Makes the decision on a request from the answers of the store, and counts it.
 
-use super::charges::{Answered, Decided};
+use super::decision::{Answered, Decided};
 use super::holds::Holds;
 use super::lookup::Matched;
 use super::spans::DecisionSpan;

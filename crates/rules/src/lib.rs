@@ -52,9 +52,11 @@ pub use totals::{HitTotals, RuleTotals, totals};
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use siphasher::sip::SipHasher13;
 
 use weir_common::entry::Entry;
 use weir_common::failure::OnStoreFailure;
@@ -199,4 +201,12 @@ impl Domain {
     pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
         self.root.key_values(entries)
     }
+}
+
+/// Hashes the concatenation of texts. SipHash reads bytes as one stream, so boundaries between the texts
+/// do not matter. Its key may be public, because only rules are inserted.
+pub(crate) fn hash(texts: &[&str]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    texts.iter().for_each(|text| hasher.write(text.as_bytes()));
+    hasher.finish()
 }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::{MAX_FILE_BYTES, text_of};
-use crate::model::value_list::ValueList;
+use crate::model::value_set::ValueList;
 use crate::syntax::document::EmbeddedList;
 use crate::syntax::problem::Problem;
 pub use watched::WatchedLists;
