@@ -176,7 +176,6 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Returns the same limit with other numbers, which goes on from the states of this one.
     ///
     /// # Errors
-    ///
     /// The algorithm has no such number, or cannot compute with it.
     fn with_numbers(&self, change: NumbersChange) -> Result<Self, NumbersError>;
 

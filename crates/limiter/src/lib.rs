@@ -35,7 +35,6 @@ pub mod top;
 pub use applied::Applied;
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialSample, Denials, rule_id};
-pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState};
 pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use metrics::LimiterCounts;
@@ -45,6 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::decision::{Answered, Charges};
+use self::holds::Taken;
 use self::log::DenialLog;
 use self::lookup::{KeyValues, Lookup};
 use self::spans::{ChargeSpan, DecisionSpan};
@@ -94,6 +94,17 @@ impl Default for Options {
     }
 }
 
+/// What a request took and is not to keep. Most requests take nothing, and then nothing is allocated.
+#[derive(Debug, Default)]
+pub struct Holds(Option<Box<Taken>>);
+
+impl Holds {
+    /// Returns whether there is nothing to release or to cancel.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|taken| taken.is_empty())
+    }
+}
+
 /// Decides requests by rules, counting in a store.
 #[derive(Debug)]
 pub struct Limiter<S> {
@@ -107,12 +118,13 @@ pub struct Limiter<S> {
     refund_log: Throttle,
 }
 
-/// Decides a request: looks it up, charges it as `$charge` says, and concludes in `$decision`. One caller waits while
-/// the store charges. The other must not pay for that, so this is no function.
+/// Decides a request: looks it up, charges it as `$charge` says, and concludes. `$then` gets the decision and whether
+/// there is one. One caller waits while the store charges; the other must not pay for that, so this is no function.
 macro_rules! decide {
     (
-        $limiter:ident, $rules:ident, $request:ident, $budget:ident, $holds:ident, $decision:ident,
-        |$batch:ident, $answers:ident| $charge:expr
+        $limiter:ident, $rules:ident, $request:ident, $budget:ident, $holds:ident,
+        |$batch:ident, $answers:ident| $charge:expr,
+        |$decision:ident, $concluded:ident| $then:expr
     ) => {{
         let span = $request.span.map(|parent| DecisionSpan::start(parent, $request));
         let (mut key_values, mut lookup) = (None, Lookup::new());
@@ -126,7 +138,8 @@ macro_rules! decide {
                 if !batch.charges.is_empty() {
                     let charging = span.as_ref().map(|span| span.charge(&batch));
                     let span = charging.as_ref().map(ChargeSpan::span);
-                    let ($batch, $answers) = (Batch { span, ..batch }, &mut answers);
+                    let $batch = Batch { span, ..batch };
+                    let $answers = &mut answers;
                     $charge;
                     if let Some(charging) = charging {
                         charging.end(&answers);
@@ -134,7 +147,9 @@ macro_rules! decide {
                 }
                 let (request, lookup, batch, answers) = ($request, &lookup, &batch, &*answers);
                 let answered = Answered { request, lookup, batch, answers };
-                $limiter.conclude(&answered, span, $holds, &mut $decision)
+                let mut $decision = RequestDecision::default();
+                let $concluded = $limiter.conclude(&answered, span, $holds, &mut $decision);
+                $then
             }
         }
     }};
@@ -201,7 +216,6 @@ impl<S: Store> Limiter<S> {
     /// request, [`Holds::denied`] returns the reservations, which are to be cancelled at once.
     ///
     /// # Errors
-    ///
     /// The request is invalid, or the store failed to charge it.
     pub async fn decide<'s>(
         &self,
@@ -210,11 +224,10 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let mut decision = RequestDecision::default();
-        decide!(self, rules, request, budget, holds, decision, |batch, answers| {
-            self.store.charge(batch, answers).await
-        })?;
-        Ok(decision)
+        decide! { self, rules, request, budget, holds,
+            |batch, answers| self.store.charge(batch, answers).await,
+            |decision, concluded| concluded.map(|()| decision)
+        }
     }
 
     /// Decides a request as [`decide`](Self::decide) does, but without waiting, and passes the decision
@@ -230,16 +243,18 @@ impl<S: Store> Limiter<S> {
         holds: &mut Holds,
         then: impl FnOnce(&RequestDecision<'s>) -> T,
     ) -> Option<Result<T, RequestError>> {
-        let mut decision = RequestDecision::default();
-        let decided = decide!(self, rules, request, budget, holds, decision, |batch, answers| {
-            if !self.store.try_charge(batch, answers) {
+        let decided = decide! { self, rules, request, budget, holds,
+            |batch, answers| if !self.store.try_charge(batch, answers) {
                 return None;
+            },
+            |decision, concluded| {
+                if decision.over_limit {
+                    holds.cancel_denied(&self.store);
+                }
+                concluded.map(|()| then(&decision))
             }
-        });
-        if decision.over_limit {
-            holds.cancel_denied(&self.store);
-        }
-        Some(decided.map(|()| then(&decision)))
+        };
+        Some(decided)
     }
 
     /// Counts and records that a request is invalid.
