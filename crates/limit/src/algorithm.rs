@@ -1,11 +1,12 @@
 //! What an algorithm is: a trait that describes it completely.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use super::hit_log::HitLog;
 use super::{
-    ChargeOutcome, Decision, HoldLevels, Levels, Limit, Micros, NearLimits, NumbersChange,
-    NumbersError, ReservationResult, SavedNumbers, Source, SpanCount, Undo, Verdict,
+    ChargeOutcome, Decision, HoldLevels, Levels, Limit, Micros, NumbersChange, NumbersError,
+    SavedNumbers, SpanCount, Undo, Verdict,
 };
 
 /// Hits to check, charge or refund.
@@ -15,6 +16,9 @@ pub(crate) struct Hits {
     /// The hash of the hold id that they belong to; 0 without one.
     pub hold: u64,
 }
+
+/// The log of states that pack, which no algorithm reads.
+static NO_LOG: HitLog = HitLog::Stamps(VecDeque::new());
 
 /// A state in 12 bytes, which the memory store keeps in place. All zeros is the default.
 pub type Packed = [u32; 3];
@@ -34,7 +38,7 @@ pub(crate) trait LimitAlgorithm: Sized {
     const NAME: &'static str;
 
     /// Whether every state fits into [`Packed`].
-    const PACKS: bool;
+    const PACKS: bool = false;
 
     /// Whether a limit of 0 hits that charges denied hits counts them. Where hits drain at the
     /// limit's own rate it does not: they would stay forever.
@@ -172,15 +176,18 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Returns the same limit with other numbers, which goes on from the states of this one.
     ///
     /// # Errors
-    ///
     /// The algorithm has no such number, or cannot compute with it.
     fn with_numbers(&self, change: NumbersChange) -> Result<Self, NumbersError>;
 
     /// Packs a state. Only called if [`PACKS`](Self::PACKS).
-    fn pack(state: &Self::State) -> Packed;
+    fn pack(_: &Self::State) -> Packed {
+        Packed::default()
+    }
 
     /// Unpacks a state. Only called if [`PACKS`](Self::PACKS).
-    fn unpack(&self, packed: Packed, now: Micros) -> Self::State;
+    fn unpack(&self, _: Packed, _now: Micros) -> Self::State {
+        Self::State::default()
+    }
 
     /// Takes hits of a packed state, as [`Plan::charge`](super::Plan::charge) does if `limit` is the only one of
     /// its plan: as one limit needs it, and without the lists of several.
@@ -192,14 +199,12 @@ pub(crate) trait LimitAlgorithm: Sized {
         now: Micros,
         hits: Hits,
     ) -> ChargeOutcome {
-        // No algorithm that packs reads it.
-        let log = HitLog::default();
         let mut state = self.unpack(*packed, now);
         self.advance(&mut state, now);
-        let used_before = self.levels(&state, &log, now).used;
+        let used_before = self.levels(&state, &NO_LOG, now).used;
         let checked = limit.hits_to_check(hits, Self::ANSWERS_LOOKS_IF_N_IS_ZERO);
         let verdict_of = |state: &Self::State| {
-            checked.map_or(Verdict::NEVER, |hits| self.verdict(state, &log, now, hits))
+            checked.map_or(Verdict::NEVER, |hits| self.verdict(state, &NO_LOG, now, hits))
         };
         let mut verdict = verdict_of(&state);
         let allowed = verdict.allowed || limit.shadow_mode;
@@ -216,21 +221,16 @@ pub(crate) trait LimitAlgorithm: Sized {
             // Charged denials and the restarted wait of a strict bucket make the wait longer.
             verdict.retry_after = verdict_of(&state).retry_after;
         }
-        let levels = limit.bound(self.levels(&state, &log, now));
+        let levels = limit.bound(self.levels(&state, &NO_LOG, now));
         *packed = Self::pack(&state);
         let decision = Decision {
             allowed,
-            limit: 0,
             would_deny: u16::from(!verdict.allowed && limit.shadow_mode),
             used_before,
             remaining: levels.remaining,
             reset_after: levels.reset_after,
             retry_after: if allowed { None } else { verdict.retry_after },
-            source: Source::Store,
-            granted: 0,
-            reserved: 0,
-            reservation: ReservationResult::None,
-            near: NearLimits::default(),
+            ..Decision::ALLOWED
         };
         let expires = if levels.empty { 0 } else { now.saturating_add(levels.reset_after) };
         ChargeOutcome { decision, expires, fill: limit.fill(&levels) }

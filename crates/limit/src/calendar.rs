@@ -43,7 +43,6 @@ impl Calendar {
     /// Returns the calendar of `unit` (a day, week, month or year) in the zone of that IANA name.
     ///
     /// # Errors
-    ///
     /// If the zone is unknown, and for other units.
     pub fn new(unit: Unit, zone: &str) -> Result<Calendar, CalendarError> {
         if !matches!(unit, Unit::Day | Unit::Week | Unit::Month | Unit::Year) {

@@ -182,13 +182,4 @@ impl HitLog {
         }
         Some(HitLog::Stamps(stamps))
     }
-
-    /// Returns how many stamps are kept; 0 for a summary.
-    #[cfg(test)]
-    pub fn stamps(&self) -> usize {
-        match self {
-            HitLog::Stamps(stamps) => stamps.len(),
-            HitLog::Summary(_) => 0,
-        }
-    }
 }

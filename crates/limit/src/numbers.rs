@@ -57,7 +57,6 @@ impl Limit {
     /// one.
     ///
     /// # Errors
-    ///
     /// The algorithm takes no burst, or cannot compute with the numbers.
     pub fn with_numbers(&self, new: Numbers) -> Result<Limit, NumbersError> {
         let change = NumbersChange { old: self.requests_per_unit, new };

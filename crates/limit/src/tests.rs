@@ -20,6 +20,16 @@ use super::*;
 /// 2023-11-15, noon: the start of a second, a minute, an hour and half a day.
 const NOON: Micros = 1_700_049_600 * SECOND;
 
+impl State {
+    /// Returns how many stamps the log keeps; 0 for a summary.
+    fn log_len(&self) -> usize {
+        match self.log() {
+            HitLog::Stamps(stamps) => stamps.len(),
+            HitLog::Summary(_) => 0,
+        }
+    }
+}
+
 /// A limit of `n` with an algorithm.
 fn limit(n: u32, algorithm: Algorithm, charge_denied: bool) -> Limit {
     Limit {

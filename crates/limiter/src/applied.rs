@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::charges::key;
+use super::decision::key;
 use super::lookup::{KeyValues, Lookup, Match, Matched};
 use super::{Options, Request};
 use crate::controls::{ActiveView, Effect};
@@ -30,7 +30,6 @@ pub struct Applied<'s> {
 /// Returns what applies to each descriptor of a request, in order.
 ///
 /// # Errors
-///
 /// The index of a descriptor whose own limit is invalid, and why.
 pub(super) fn applied<'s>(
     active: impl Into<ActiveView<'s>>,
@@ -46,7 +45,6 @@ pub(super) fn applied<'s>(
 /// Looks up the descriptors of a request as decisions do.
 ///
 /// # Errors
-///
 /// The index of a descriptor whose own limit is invalid, and why.
 pub(super) fn look_up<'s: 'r, 'r>(
     active: ActiveView<'s>,

@@ -10,7 +10,7 @@
 //!
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
 //! - `index`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
-//! - `row`, `set`, `share`, `file`: the controls of this process and how they are merged and kept
+//! - `set`, `share`, `file`: the controls of this process and how they are merged and kept
 //! - `handle`, `metrics`: what operators use
 //! - `time`: the clock of controls, and times in JSON
 
@@ -26,7 +26,6 @@ mod metrics;
 mod pattern;
 mod plans;
 mod request;
-mod row;
 mod set;
 mod share;
 mod snapshot;

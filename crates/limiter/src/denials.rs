@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Status;
-use super::charges::{Answered, Decided};
+use super::decision::{Answered, Decided};
 use super::log::{MAX_ENTRIES, shortened};
 use crate::controls::Effect;
 use crate::top::Redaction;

@@ -1,22 +1,24 @@
 //! What applies to the descriptors of a request, in full: which rule each matches and why, its limits and
-//! its key, and what a control does to it. `weir explain` and `GET /v1/explain` show it.
+//! its key, and what a control does to it; and without a rule, what it was probably meant to match. `weir explain`
+//! shows it, and `GET /v1/explain` with what the keys have counted.
 
-mod live;
-mod near;
 #[cfg(test)]
 mod tests;
 
-pub use self::live::LiveDescriptor;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use self::near::describe;
 use crate::applied::{Applied, applied};
 use crate::controls::{ActiveView, Control};
-use crate::{Descriptor, Request};
-use weir_common::entry::OwnedEntry;
+use crate::{Descriptor, Limiter, ReadState, Request};
+use weir_common::descriptor::descriptor_text;
+use weir_common::entry::{Entry, OwnedEntry};
 use weir_limit::Limit;
-use weir_rules::{Candidate, MatchKind, Origin, ReserveStep, Rule, RuleDescription, Step};
+use weir_rules::{
+    Candidate, MatchKind, NearMiss, Origin, ReserveStep, Rule, RuleDescription, Step,
+};
+use weir_store::States;
 
 /// An explained request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,7 +107,6 @@ pub struct Near {
 /// Explains a request whose descriptors have no limits of their own. `key_prefix` is that of keys in Redis.
 ///
 /// # Errors
-///
 /// A descriptor has an invalid limit.
 pub fn explain<'s>(
     active: impl Into<ActiveView<'s>>,
@@ -184,5 +185,147 @@ fn candidate(candidate: Candidate<'_>) -> ExplainedCandidate {
         has_limit: candidate.rule.is_some(),
         share_threshold: candidate.share_threshold,
         within: candidate.within.map(|within| within.to_string()),
+    }
+}
+
+/// Returns a near miss in words.
+fn describe(near: NearMiss<'_>, domain: &str, entries: &[Entry<'_>]) -> Near {
+    let entry = |at: usize| descriptor_text(&[entries[at]]);
+    let list = |order: &[usize]| order.iter().map(|&at| entry(at)).collect::<Vec<_>>().join(",");
+    let (kind, message) = match near {
+        NearMiss::Domain(near) => {
+            let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
+            ("domain", format!("there are no rules for the domain '{domain}'{near}"))
+        }
+        NearMiss::Exempt(end) => (
+            "exempt",
+            format!("'{}' ({}) has no limit: this descriptor is exempt", end.text, end.origin),
+        ),
+        NearMiss::MoreEntries(end) => {
+            let next: Vec<String> =
+                end.below.texts().take(3).map(|(text, _)| format!("'{text}'")).collect();
+            let (text, origin, next) = (end.text, end.origin, next.join(", "));
+            ("depth", format!("the rules below '{text}' ({origin}) need one more entry: {next}"))
+        }
+        NearMiss::FewerEntries(at, end) => (
+            "depth",
+            format!(
+                "'{}' ({}) has no rules below it: the descriptor has {} too many",
+                end.text,
+                end.origin,
+                counted(entries.len() - at - 1, "entry", "entries")
+            ),
+        ),
+        NearMiss::Reserve(at, rule, key) => (
+            "key",
+            format!(
+                "after the entries of '{}' ({}), which reserves hits, comes one with the key '{key}', not \
+                 '{}'",
+                rule.path(),
+                rule.origin,
+                entries[at].0
+            ),
+        ),
+        NearMiss::Key(at, near) => {
+            let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
+            let place = if at == 0 { "the first level" } else { "this level" };
+            ("key", format!("no rule on {place} has the key '{}'{near}", entries[at].0))
+        }
+        NearMiss::Value(at, near) => {
+            let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
+            let (key, value) = entries[at];
+            ("value", format!("rules have the key '{key}', but not the value '{value}'{near}"))
+        }
+        NearMiss::Order(order, rule) => {
+            ("order", format!("in another order it matches '{}': {}", rule.path(), list(&order)))
+        }
+        NearMiss::Subset(order, rule) => {
+            ("depth", format!("with fewer entries it matches '{}': {}", rule.path(), list(&order)))
+        }
+        NearMiss::NotTried(at, candidate, rule) => {
+            let (text, origin, entry) = (candidate.text, candidate.origin, entry(at));
+            let leads = match rule.path() == text {
+                true => String::new(),
+                false => format!(" and leads to '{}'", rule.path()),
+            };
+            let message = format!(
+                "'{text}' ({origin}) matches {entry} too{leads}, but only the first match counts"
+            );
+            ("first_match", message)
+        }
+        NearMiss::OtherDomain(rule) => (
+            "domain",
+            format!(
+                "in the domain '{}' it matches '{}' ({})",
+                rule.domain(),
+                rule.path(),
+                rule.origin
+            ),
+        ),
+    };
+    Near { kind: kind.to_owned(), message }
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// The most descriptors of one explanation: each reads a key of its own.
+const MAX_DESCRIPTORS: usize = 16;
+
+/// A descriptor that a running service explains.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveDescriptor {
+    #[serde(flatten)]
+    pub explained: ExplainedDescriptor,
+    /// What is counted for a request with this descriptor alone; none if nothing is.
+    pub state: Option<ReadState>,
+}
+
+impl<S: States> Limiter<S> {
+    /// Explains a request with these descriptors, and reads what the key of each has counted. Changes
+    /// nothing. Ends within `budget`.
+    ///
+    /// A handler parses each parameter `descriptor` as a
+    /// [`DescriptorArg`](weir_common::descriptor::DescriptorArg), whose error is one for the client, and passes
+    /// the entries of all.
+    ///
+    /// # Errors
+    /// The domain is empty, or there are no descriptors or too many; the error is one for the client.
+    /// Failures of the store are part of the result.
+    pub async fn explain<'s>(
+        &self,
+        active: impl Into<ActiveView<'s>>,
+        domain: &str,
+        descriptors: &[Vec<Entry<'_>>],
+        budget: Duration,
+    ) -> Result<Explained<LiveDescriptor>, String> {
+        let (active, end) = (active.into(), Instant::now() + budget);
+        if domain.is_empty() {
+            return Err("the domain is empty".to_owned());
+        }
+        if !(1..=MAX_DESCRIPTORS).contains(&descriptors.len()) {
+            let count = descriptors.len();
+            return Err(format!("there are {count} descriptors: write 1 to {MAX_DESCRIPTORS}"));
+        }
+        let descriptors: Vec<Descriptor<'_>> = descriptors
+            .iter()
+            .map(|entries| Descriptor { entries, ..Descriptor::default() })
+            .collect();
+        let request = Request { domain, descriptors: &descriptors, ..Request::default() };
+        let Explained { domain, descriptors: explained } =
+            explain(active, &request, &self.options.key_prefix)?;
+        let mut live = Vec::with_capacity(explained.len());
+        for (descriptor, explained) in std::iter::zip(&descriptors, explained) {
+            let rest = end.saturating_duration_since(Instant::now());
+            let state = match explained.key {
+                Some(_) => {
+                    Some(self.inspect(active, &domain, descriptor, &[], rest).await?.describe())
+                }
+                None => None,
+            };
+            live.push(LiveDescriptor { explained, state });
+        }
+        Ok(Explained { domain, descriptors: live })
     }
 }

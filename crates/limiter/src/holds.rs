@@ -5,8 +5,8 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::charges::{Answered, Decided};
-use super::reserving;
+use super::decision::{Answered, Decided};
+use super::{Holds, reserving};
 use weir_limit::{Op, Plan, ReservationResult};
 use weir_rules::ReserveStats;
 use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Role, Store};
@@ -14,12 +14,9 @@ use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Rol
 /// The time-out for releasing; no request waits for it.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// The holds and the reservations of a request. Most have none, and then nothing is allocated.
-#[derive(Debug, Default)]
-pub struct Holds(Option<Box<Taken>>);
-
+/// The holds and the reservations of a request, if it took any.
 #[derive(Debug)]
-struct Taken {
+pub(super) struct Taken {
     domain: Box<str>,
     together: bool,
     on_failure: Option<OnStoreFailure>,
@@ -43,11 +40,6 @@ struct TakenHold {
 }
 
 impl Holds {
-    /// Returns whether there is nothing to release or to cancel.
-    pub fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|taken| taken.holds.is_empty() && taken.denied.is_empty())
-    }
-
     /// Adds what was taken of concurrency limits, and what was reserved.
     #[cold]
     pub(super) fn add(&mut self, answered: &Answered<'_, '_, '_>) {
@@ -128,6 +120,11 @@ impl Holds {
 }
 
 impl Taken {
+    /// Returns whether there is nothing to release or to cancel.
+    pub fn is_empty(&self) -> bool {
+        self.holds.is_empty() && self.denied.is_empty()
+    }
+
     /// Finds the reservations of a request that is denied.
     #[cold]
     fn deny(&mut self) {

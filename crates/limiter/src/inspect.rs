@@ -1,21 +1,20 @@
-//! What one descriptor has counted, for operators: read and reset by the look-up of decisions.
-
-mod json;
-
-pub use json::{
-    CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState, ReadState,
-    ReservationState,
-};
+//! What one descriptor has counted, for operators: read and reset by the look-up of decisions, and described as JSON.
+//! Times in JSON are in milliseconds, rounded up.
 
 use std::slice;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::applied::{Applied, look_up, state_key};
 use super::lookup::{KeyValues, Lookup};
 use super::{Descriptor, Limiter, Request};
-use crate::controls::ActiveView;
+use crate::controls::{ActiveView, Control};
 use weir_common::entry::OwnedEntry;
-use weir_limit::{KeyState, Micros};
+use weir_limit::{
+    CountError, HoldLevels, KeyState, LeasedHits, Limit, LimitReading, Micros, SpanCount,
+};
+use weir_rules::{Rule, RuleDescription};
 use weir_store::{StateKey, States, StoreError};
 
 /// What applies to a descriptor, and what its key has counted.
@@ -44,7 +43,6 @@ impl<S: States> Limiter<S> {
     /// hits of the last `spans`. Changes nothing. Ends within `budget`.
     ///
     /// # Errors
-    ///
     /// The descriptor's own limit is invalid; the error says why. Failures of the store are part of the
     /// result.
     pub async fn inspect<'s>(
@@ -75,7 +73,6 @@ impl<S: States> Limiter<S> {
     /// The next request starts over. Ends within `budget`. Returns what applies to the descriptor.
     ///
     /// # Errors
-    ///
     /// The descriptor's own limit is invalid, or the store failed.
     pub async fn reset<'s>(
         &self,
@@ -112,4 +109,194 @@ fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>, key_prefix: &str)
         .first()
         .map(|matched| Applied::new(request, lookup, matched, key_prefix))
         .unwrap_or_default()
+}
+
+/// What applies to a descriptor, and what its key has counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DescriptorState {
+    pub domain: String,
+    pub entries: Vec<OwnedEntry>,
+    pub rule: Option<RuleDescription>,
+    pub control: Option<Control>,
+    /// The key in the store; none if nothing is counted.
+    pub key: Option<String>,
+    pub limits: Vec<LimitState>,
+    pub holds: Option<HoldState>,
+    /// What the id of the descriptor has reserved; none if nothing can be settled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ReservationState>,
+    /// The hits that are counted, but not served yet, by the replica that answers; none if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<LeasedState>,
+    pub log_len: Option<u64>,
+}
+
+/// A state as far as the store could be read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadState {
+    #[serde(flatten)]
+    pub state: DescriptorState,
+    /// The hits of each span; none if they could not be read.
+    pub counts: Option<Vec<CountedSpan>>,
+    /// Why the store could not be read.
+    pub error: Option<String>,
+}
+
+/// A limit; what it has counted is none if it could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitState {
+    pub name: String,
+    pub algorithm: String,
+    pub n: u32,
+    /// The limit in words.
+    pub text: String,
+    pub shadow_mode: bool,
+    pub used: Option<u64>,
+    pub remaining: Option<u64>,
+    /// The time until the limit, left alone, is back to its full allowance.
+    pub reset_ms: Option<u64>,
+    /// The wait until one hit is allowed; none if one is allowed now, or never will be.
+    pub retry_ms: Option<u64>,
+}
+
+/// The hits in flight of a concurrency limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldState {
+    /// The number of ids; none if hits have no ids.
+    pub ids: Option<u64>,
+    pub hits: u64,
+    /// The time until the first expires.
+    pub expires_ms: u64,
+}
+
+/// What an id has reserved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservationState {
+    pub hits: u64,
+    /// The number of reservations that the hits are the sum of.
+    pub count: u64,
+    /// The time since the first reservation.
+    pub age_ms: u64,
+    /// The time within which the reservations can be settled.
+    pub lapses_ms: u64,
+}
+
+/// Hits of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasedState {
+    pub hits: u64,
+    /// The time until unused hits are returned.
+    pub ends_ms: u64,
+}
+
+/// The hits of a span.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedSpan {
+    pub span_ms: u64,
+    #[serde(flatten)]
+    pub result: CountResult,
+}
+
+/// A count, or why there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CountResult {
+    Failed {
+        error: String,
+    },
+    Counted {
+        count: u64,
+        /// The length of the intervals that hits are counted by.
+        resolution_ms: u64,
+        /// How long a hit may be counted after it has left the span.
+        max_late_ms: u64,
+        /// Whether earlier hits may be missing.
+        is_minimum: bool,
+        /// The index of the limit that counted.
+        limit: u8,
+        algorithm: String,
+    },
+}
+
+impl Inspection<'_> {
+    /// Describes what applies, and what the key has counted.
+    pub fn describe(&self) -> ReadState {
+        let limits = self.applied.plan.iter().flat_map(|plan| plan.limits()).enumerate();
+        let state = self.state.as_ref().and_then(|state| state.as_ref().ok());
+        let failed = self.state.as_ref().and_then(|state| state.as_ref().err());
+        let reading = |i: usize| state.and_then(|state| state.limits.get(i));
+        let counts = state.map(|state| self.spans.iter().zip(&state.counts));
+        let count = |(span, count): (&Micros, _)| self.counted_span(*span, count);
+        ReadState {
+            state: DescriptorState {
+                domain: self.domain.clone(),
+                entries: self.entries.clone(),
+                rule: self.applied.rule.map(Rule::describe),
+                control: self.applied.effect.map(|effect| effect.control().clone()),
+                key: self.applied.key.clone(),
+                limits: limits.map(|(i, limit)| limit_state(limit, reading(i))).collect(),
+                holds: state.and_then(|state| state.holds.as_ref()).map(hold_state),
+                reservation: state.and_then(reservation_state),
+                leased: state.and_then(|state| state.leased).map(leased_state),
+                log_len: state.and_then(|state| state.log_len),
+            },
+            counts: counts.map(|counts| counts.map(count).collect()),
+            error: failed.map(ToString::to_string),
+        }
+    }
+
+    fn counted_span(&self, span: Micros, count: &Result<SpanCount, CountError>) -> CountedSpan {
+        let mut limits = self.applied.plan.iter().flat_map(|plan| plan.limits());
+        let result = match count {
+            Ok(count) => CountResult::Counted {
+                count: count.count,
+                resolution_ms: millis(count.resolution),
+                max_late_ms: millis(count.max_late),
+                is_minimum: count.is_minimum,
+                limit: count.limit,
+                algorithm: limits
+                    .nth(count.limit.into())
+                    .map_or_else(String::new, |limit| limit.algorithm.name().to_owned()),
+            },
+            Err(error) => CountResult::Failed { error: error.to_string() },
+        };
+        CountedSpan { span_ms: millis(span), result }
+    }
+}
+
+fn limit_state(limit: &Limit, reading: Option<&LimitReading>) -> LimitState {
+    LimitState {
+        name: (*limit.name).to_owned(),
+        algorithm: limit.algorithm.name().to_owned(),
+        n: limit.requests_per_unit,
+        text: limit.to_string(),
+        shadow_mode: limit.shadow_mode,
+        used: reading.map(|reading| reading.used),
+        remaining: reading.map(|reading| reading.remaining),
+        reset_ms: reading.map(|reading| millis(reading.reset_after)),
+        retry_ms: reading.and_then(|reading| reading.retry_after).map(millis),
+    }
+}
+
+fn hold_state(holds: &HoldLevels) -> HoldState {
+    HoldState { ids: holds.ids, hits: holds.hits, expires_ms: millis(holds.expires_after) }
+}
+
+fn reservation_state(state: &KeyState) -> Option<ReservationState> {
+    let reservation = state.reservation?;
+    Some(ReservationState {
+        hits: reservation.hits.into(),
+        count: reservation.count.into(),
+        age_ms: state.now.saturating_sub(reservation.taken) / 1_000,
+        lapses_ms: millis(reservation.lapses.saturating_sub(state.now)),
+    })
+}
+
+fn leased_state(leased: LeasedHits) -> LeasedState {
+    LeasedState { hits: leased.hits, ends_ms: millis(leased.ends_in) }
+}
+
+/// Converts a time to milliseconds, rounded up: what it is the time until has happened then.
+fn millis(time: Micros) -> u64 {
+    time.div_ceil(1_000)
 }

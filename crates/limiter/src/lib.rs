@@ -1,10 +1,10 @@
 //! One request in, one decision out.
 //!
 //! 1. `lookup` finds what applies to each descriptor: a rule, a limit sent along, or nothing.
-//! 2. `charges` makes a batch with a charge for each descriptor that has a limit.
+//! 2. `decision` makes a batch with a charge for each descriptor that has a limit.
 //! 3. The store charges the batch.
 //! 4. `statuses` concludes: statuses and the overall decision, which `stats` counts, `log` and `spans`
-//!    record, and `denials` shows. All read the same list: `Answered` of `charges` has what was decided about
+//!    record, and `denials` shows. All read the same list: `Answered` has what was decided about
 //!    each descriptor.
 //!
 //! `applied` and `inspect` show operators what applies to a descriptor, and what it has counted.
@@ -14,7 +14,6 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod applied;
-mod charges;
 pub mod controls;
 mod decision;
 mod denials;
@@ -32,12 +31,10 @@ mod statuses;
 #[cfg(test)]
 mod tests;
 pub mod top;
-mod top_keys;
 
 pub use applied::Applied;
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialSample, Denials, rule_id};
-pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState};
 pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use metrics::LimiterCounts;
@@ -46,7 +43,8 @@ pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::charges::{Answered, Charges};
+use self::decision::{Answered, Charges};
+use self::holds::Taken;
 use self::log::DenialLog;
 use self::lookup::{KeyValues, Lookup};
 use self::spans::{ChargeSpan, DecisionSpan};
@@ -96,6 +94,17 @@ impl Default for Options {
     }
 }
 
+/// What a request took and is not to keep. Most requests take nothing, and then nothing is allocated.
+#[derive(Debug, Default)]
+pub struct Holds(Option<Box<Taken>>);
+
+impl Holds {
+    /// Returns whether there is nothing to release or to cancel.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|taken| taken.is_empty())
+    }
+}
+
 /// Decides requests by rules, counting in a store.
 #[derive(Debug)]
 pub struct Limiter<S> {
@@ -107,6 +116,43 @@ pub struct Limiter<S> {
     top: Option<Arc<Top>>,
     /// Throttles warnings about refunds that do nothing.
     refund_log: Throttle,
+}
+
+/// Decides a request: looks it up, charges it as `$charge` says, and concludes. `$then` gets the decision and whether
+/// there is one. One caller waits while the store charges; the other must not pay for that, so this is no function.
+macro_rules! decide {
+    (
+        $limiter:ident, $rules:ident, $request:ident, $budget:ident, $holds:ident,
+        |$batch:ident, $answers:ident| $charge:expr,
+        |$decision:ident, $concluded:ident| $then:expr
+    ) => {{
+        let span = $request.span.map(|parent| DecisionSpan::start(parent, $request));
+        let (mut key_values, mut lookup) = (None, Lookup::new());
+        match $limiter.look_up($rules.map(Into::into), $request, &mut key_values, &mut lookup) {
+            Err(error) => Err($limiter.reject($request, error, span)),
+            Ok(()) => {
+                let mut charges = Charges::new(lookup.domain);
+                charges.add_all($request, &lookup, &$limiter.options);
+                let mut answers = Answers::new();
+                let batch = charges.batch($budget);
+                if !batch.charges.is_empty() {
+                    let charging = span.as_ref().map(|span| span.charge(&batch));
+                    let span = charging.as_ref().map(ChargeSpan::span);
+                    let $batch = Batch { span, ..batch };
+                    let $answers = &mut answers;
+                    $charge;
+                    if let Some(charging) = charging {
+                        charging.end(&answers);
+                    }
+                }
+                let (request, lookup, batch, answers) = ($request, &lookup, &batch, &*answers);
+                let answered = Answered { request, lookup, batch, answers };
+                let mut $decision = RequestDecision::default();
+                let $concluded = $limiter.conclude(&answered, span, $holds, &mut $decision);
+                $then
+            }
+        }
+    }};
 }
 
 impl<S: Store> Limiter<S> {
@@ -170,7 +216,6 @@ impl<S: Store> Limiter<S> {
     /// request, [`Holds::denied`] returns the reservations, which are to be cancelled at once.
     ///
     /// # Errors
-    ///
     /// The request is invalid, or the store failed to charge it.
     pub async fn decide<'s>(
         &self,
@@ -179,29 +224,10 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let span = request.span.map(|parent| DecisionSpan::start(parent, request));
-        let (mut key_values, mut lookup) = (None, Lookup::new());
-        if let Err(error) =
-            self.look_up(rules.map(Into::into), request, &mut key_values, &mut lookup)
-        {
-            return Err(self.reject(request, error, span));
+        decide! { self, rules, request, budget, holds,
+            |batch, answers| self.store.charge(batch, answers).await,
+            |decision, concluded| concluded.map(|()| decision)
         }
-        let mut charges = Charges::new(lookup.domain);
-        charges.add_all(request, &lookup, &self.options);
-        let mut answers = Answers::new();
-        let batch = charges.batch(budget);
-        if !batch.charges.is_empty() {
-            let charging = span.as_ref().map(|span| span.charge(&batch));
-            let span = charging.as_ref().map(ChargeSpan::span);
-            self.store.charge(Batch { span, ..batch }, &mut answers).await;
-            if let Some(charging) = charging {
-                charging.end(&answers);
-            }
-        }
-        let answered = Answered { request, lookup: &lookup, batch: &batch, answers: &answers };
-        let mut decision = RequestDecision::default();
-        self.conclude(&answered, span, holds, &mut decision)?;
-        Ok(decision)
     }
 
     /// Decides a request as [`decide`](Self::decide) does, but without waiting, and passes the decision
@@ -217,34 +243,18 @@ impl<S: Store> Limiter<S> {
         holds: &mut Holds,
         then: impl FnOnce(&RequestDecision<'s>) -> T,
     ) -> Option<Result<T, RequestError>> {
-        let span = request.span.map(|parent| DecisionSpan::start(parent, request));
-        let (mut key_values, mut lookup) = (None, Lookup::new());
-        if let Err(error) =
-            self.look_up(rules.map(Into::into), request, &mut key_values, &mut lookup)
-        {
-            return Some(Err(self.reject(request, error, span)));
-        }
-        let mut charges = Charges::new(lookup.domain);
-        charges.add_all(request, &lookup, &self.options);
-        let mut answers = Answers::new();
-        let batch = charges.batch(budget);
-        if !batch.charges.is_empty() {
-            let charging = span.as_ref().map(|span| span.charge(&batch));
-            let span = charging.as_ref().map(ChargeSpan::span);
-            if !self.store.try_charge(Batch { span, ..batch }, &mut answers) {
+        let decided = decide! { self, rules, request, budget, holds,
+            |batch, answers| if !self.store.try_charge(batch, answers) {
                 return None;
+            },
+            |decision, concluded| {
+                if decision.over_limit {
+                    holds.cancel_denied(&self.store);
+                }
+                concluded.map(|()| then(&decision))
             }
-            if let Some(charging) = charging {
-                charging.end(&answers);
-            }
-        }
-        let answered = Answered { request, lookup: &lookup, batch: &batch, answers: &answers };
-        let mut decision = RequestDecision::default();
-        let concluded = self.conclude(&answered, span, holds, &mut decision);
-        if decision.over_limit {
-            holds.cancel_denied(&self.store);
-        }
-        Some(concluded.map(|()| then(&decision)))
+        };
+        Some(decided)
     }
 
     /// Counts and records that a request is invalid.

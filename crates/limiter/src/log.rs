@@ -5,7 +5,7 @@ use std::iter::zip;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use super::charges::{Answered, Decided};
+use super::decision::{Answered, Decided};
 use super::lookup::Matched;
 use super::{RequestError, Status};
 use crate::controls::Effect;

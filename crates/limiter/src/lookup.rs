@@ -216,7 +216,6 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
     /// Adds the descriptors of a request, in order.
     ///
     /// # Errors
-    ///
     /// The index of a descriptor that is invalid, and why, for the client.
     #[inline]
     pub fn add_all(
@@ -238,7 +237,6 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
     /// Adds a descriptor, with a limit that was sent for it.
     ///
     /// # Errors
-    ///
     /// Why what it asks for cannot be reserved, for the client.
     #[inline]
     fn add(

@@ -11,7 +11,7 @@ use weir_common::metrics::{
 use weir_store::Operations;
 
 /// Counts of requests, besides the counts of each rule. A request has one outcome.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LimiterCounts {
     /// Requests answered as within their limits.
     pub ok: AtomicU64,
@@ -36,17 +36,9 @@ pub struct LimiterCounts {
 impl LimiterCounts {
     /// Creates counts, of up to `max_series` unknown domains.
     pub fn new(max_series: usize) -> LimiterCounts {
-        LimiterCounts {
-            ok: AtomicU64::default(),
-            over_limit: AtomicU64::default(),
-            invalid: AtomicU64::default(),
-            store_error: AtomicU64::default(),
-            domain_not_found: DomainCounts::new(max_series),
-            global_shadow_mode: AtomicU64::default(),
-            rule_shadow_mode: AtomicU64::default(),
-            controlled: Default::default(),
-            ignored_refunds: AtomicU64::default(),
-        }
+        let counts = LimiterCounts::default();
+        counts.domain_not_found.budget.set_max(max_series);
+        counts
     }
 }
 
@@ -57,13 +49,14 @@ pub struct DomainCounts {
     domains: SeriesMap<AtomicU64>,
 }
 
-impl DomainCounts {
-    fn new(max: usize) -> DomainCounts {
+impl Default for DomainCounts {
+    fn default() -> DomainCounts {
         let budget = Arc::new(SeriesBudget::default());
-        budget.set_max(max);
         DomainCounts { domains: SeriesMap::new(budget.clone()), budget }
     }
+}
 
+impl DomainCounts {
     pub(super) fn add(&self, domain: &str, count: u64) {
         self.domains.update(domain, |counter| {
             counter.fetch_add(count, Ordering::Relaxed);

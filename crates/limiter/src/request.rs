@@ -67,7 +67,6 @@ impl Override {
     /// `calendar`, if there is one.
     ///
     /// # Errors
-    ///
     /// The error in the limit, for the client.
     pub(super) fn plan(&self, calendar: Option<&Arc<Calendar>>) -> Result<Arc<Plan>, &'static str> {
         let unit = match self.unit {

@@ -19,7 +19,6 @@ impl Matched<'_, '_> {
     /// Gives the descriptor, whose entries or whose request may name a reservation, its operation.
     ///
     /// # Errors
-    ///
     /// Why nothing can be reserved of what applies to it, for the client.
     #[cold]
     pub(super) fn reserve(&mut self, request: &Request<'_>) -> Result<(), &'static str> {
@@ -88,7 +87,6 @@ fn reservable<'s>(applies: &Match<'s>) -> Result<(&'s Rule, &'s Plan), &'static 
 /// reserved is settled.
 ///
 /// # Errors
-///
 /// It settles, and must not. Where the rule has no `settle`, only the store knows if a call without hits does:
 /// it reserves, unless the id has a reservation.
 fn rule_op(

@@ -3,7 +3,7 @@
 use tracing::field::{Empty, debug, display};
 use tracing::{Span, info_span};
 
-use super::charges::{Answered, Decided};
+use super::decision::{Answered, Decided};
 use super::{Request, RequestDecision, RequestError};
 use weir_common::spans::TARGET;
 use weir_limit::{Micros, Source};

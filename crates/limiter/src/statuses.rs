@@ -1,11 +1,10 @@
 //! Makes the decision on a request from the answers of the store, and counts it.
 
-use super::charges::{Answered, Decided};
-use super::holds::Holds;
+use super::decision::{Answered, Decided};
 use super::lookup::Matched;
 use super::spans::DecisionSpan;
 use super::stats::{self, CountedHits, add};
-use super::{Limiter, RequestDecision, RequestError, ShownLimit, Status, log, reserving};
+use super::{Holds, Limiter, RequestDecision, RequestError, ShownLimit, Status, log, reserving};
 use crate::controls::Effect;
 use weir_limit::ReservationResult;
 use weir_rules::Domain;

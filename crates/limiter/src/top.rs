@@ -25,6 +25,7 @@ mod sketch;
 mod tests;
 
 pub use list::{By, Filter, LimitUsage, Query, Scope, TopList, TopRow, Window};
+pub use near::NearAdmission;
 pub use redact::Redaction;
 pub use share::{NotShared, Others};
 
@@ -36,11 +37,10 @@ use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::history::{History, Spans};
-use self::key::{Key, KeyHasher};
 use self::merge::{Merged, merge};
-use self::near::{Near, NearKeys, NearNow};
+use self::near::{Near, NearKeys};
 use self::share::Share;
-use self::sketch::{Sketch, Snapshot};
+use self::sketch::{KeyHasher, Sketch, Snapshot};
 use weir_common::clock::Monotonic;
 use weir_common::entry::Entry;
 use weir_common::threads::{self, run_blocking};
@@ -123,34 +123,6 @@ pub enum Outcome<'a> {
     WouldBeDenied(&'a [NearAdmission<'a>]),
 }
 
-/// A limit after hits that it admitted.
-#[derive(Clone, Copy, Debug)]
-pub struct NearAdmission<'a> {
-    /// Identifies the limit among all that the key may have, by any evenly spread number.
-    pub limit: u64,
-    /// The name of the limit; may be empty.
-    pub name: &'a str,
-    pub used: u64,
-    pub n: u32,
-    pub reset_after: Micros,
-}
-
-impl Lists {
-    /// Records the limit that a key is near after a decision.
-    #[inline(never)]
-    fn record_near(
-        &mut self,
-        key: &Key<'_>,
-        recorded: &Recorded<'_>,
-        near: &NearAdmission<'_>,
-        at: Micros,
-    ) {
-        let NearAdmission { limit, name, used, n, reset_after } = *near;
-        let near = NearNow { limit: name, used, n, at, reset: at.saturating_add(reset_after) };
-        self.near.add(&key.of_limit(limit), recorded.rule, recorded.hits, &near);
-    }
-}
-
 impl Top {
     /// Returns empty lists.
     pub fn new(options: Options, clock: Arc<dyn Monotonic>) -> Top {
@@ -199,7 +171,7 @@ impl Top {
             Outcome::Admitted(near) => near,
         };
         for near in near {
-            lists.record_near(&key, recorded, near, self.clock.monotonic());
+            lists.near.add(&key, recorded, near, self.clock.monotonic());
         }
     }
 

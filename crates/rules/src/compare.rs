@@ -240,7 +240,7 @@ impl<'s> Walk<'s, '_> {
     fn rules(&mut self, old: &Rule, new: &Rule) {
         if old.plan != new.plan {
             self.change("limits", old.limits_text(), new.limits_text());
-            let ([old, new], is_one) = ([limits(old), limits(new)], limits(new).len() == 1);
+            let ([old, new], is_one) = ([old.limits(), new.limits()], new.limits().len() == 1);
             if old.len() == new.len() {
                 for (i, (old, new)) in old.iter().zip(new).enumerate() {
                     self.limit(i, old, new, is_one);
@@ -248,7 +248,7 @@ impl<'s> Walk<'s, '_> {
             }
         }
         // With several limits, each has its own.
-        if limits(old).len().max(limits(new).len()) <= 1 {
+        if old.limits().len().max(new.limits().len()) <= 1 {
             let name =
                 |rule: &Rule| Some(rule.limit_name.to_string()).filter(|name| !name.is_empty());
             if old.limit_name != new.limit_name {
@@ -284,10 +284,6 @@ impl<'s> Walk<'s, '_> {
             self.change(&format!("limits[{number}].{key}"), value, new.clone());
         }
     }
-}
-
-fn limits(rule: &Rule) -> &[Limit] {
-    rule.plan.as_ref().map_or(&[][..], |plan| plan.limits())
 }
 
 /// Returns what the text of a limit does not contain.

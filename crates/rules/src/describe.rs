@@ -113,17 +113,14 @@ impl Domain {
 impl Rule {
     /// Returns the limits in words.
     pub fn limits_text(&self) -> String {
-        match &self.plan {
-            None => "unlimited".to_owned(),
-            Some(plan) => {
-                plan.limits().iter().map(Limit::to_string).collect::<Vec<_>>().join(" + ")
-            }
+        match self.limits() {
+            [] => "unlimited".to_owned(),
+            limits => limits.iter().map(Limit::to_string).collect::<Vec<_>>().join(" + "),
         }
     }
 
     /// Describes the rule, without what its domain adds.
     pub fn describe(&self) -> RuleDescription {
-        let limits = self.plan.iter().flat_map(|plan| plan.limits());
         RuleDescription {
             domain: self.domain().to_owned(),
             rule: self.path().to_owned(),
@@ -131,7 +128,7 @@ impl Rule {
             entries: OwnedEntry::copied(self.entries()),
             origin: self.origin.clone(),
             unlimited: self.plan.is_none(),
-            limits: limits.map(describe_limit).collect(),
+            limits: self.limits().iter().map(describe_limit).collect(),
             name: self.limit_name(0).to_owned(),
             replaces: self.replaces.clone(),
             shadow_mode: self.shadow_mode,
@@ -183,7 +180,7 @@ fn describe_limit(limit: &Limit) -> LimitDescription {
 /// Returns what a rule has that the reference's line about it cannot show; empty if nothing.
 pub(super) fn extensions(rule: &Rule, domain: Option<&Domain>) -> String {
     let mut out = String::new();
-    let limits = rule.plan.as_ref().map_or(&[][..], |plan| plan.limits());
+    let limits = rule.limits();
     if !matches!(limits, [] | [_]) || !limits.iter().all(is_of_the_reference) {
         let limits: Vec<String> = limits.iter().map(limit_text).collect();
         out += &format!(", limits: {}", limits.join(" + "));

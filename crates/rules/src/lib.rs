@@ -14,7 +14,6 @@ mod compare;
 mod compile;
 mod describe;
 mod lint;
-mod loaded;
 mod matcher;
 mod metrics;
 mod model;
@@ -25,15 +24,14 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod to_yaml;
-mod totals;
 
 pub use compare::{Change, Difference, ListedRule, compare};
+pub use compile::Loaded;
 pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
-pub use loaded::Loaded;
 pub use matcher::metric_path::override_path;
 pub use matcher::near_miss::NearMiss;
 pub use matcher::{Candidate, Found, Level, Step, Trace, Within};
-pub use metrics::collect_metrics;
+pub use metrics::{HitTotals, RuleTotals, collect_metrics, totals};
 pub use model::proto;
 pub use model::reserve::{Reserve, ReserveStep};
 pub use model::rule::{Metadata, Rule};
@@ -45,16 +43,16 @@ pub use source::manifest::SourceFile;
 pub use source::{YAML_HEADER, xds};
 pub use syntax::document::Document;
 pub use syntax::position::{Origin, Position};
-pub use syntax::problem::{Problem, Severity, truncate};
-pub use syntax::problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
+pub use syntax::problem::{DEFAULT_MAX_PROBLEMS, Omitted, Problem, Problems, Severity, truncate};
 pub use syntax::{tree, values, yaml};
-pub use totals::{HitTotals, RuleTotals, totals};
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use siphasher::sip::SipHasher13;
 
 use weir_common::entry::Entry;
 use weir_common::failure::OnStoreFailure;
@@ -159,7 +157,7 @@ impl RuleSet {
     pub fn dump(&self) -> String {
         let mut out = String::new();
         for rule in self.rules() {
-            let limit = rule.plan.as_ref().and_then(|plan| plan.limits().first());
+            let limit = rule.limits().first();
             let unit = limit.and_then(|limit| limit.unit).map_or("unknown", |unit| unit.name());
             let _ = write!(
                 out,
@@ -199,4 +197,12 @@ impl Domain {
     pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
         self.root.key_values(entries)
     }
+}
+
+/// Hashes the concatenation of texts. SipHash reads bytes as one stream, so boundaries between the texts
+/// do not matter. Its key may be public, because only rules are inserted.
+pub(crate) fn hash(texts: &[&str]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    texts.iter().for_each(|text| hasher.write(text.as_bytes()));
+    hasher.finish()
 }

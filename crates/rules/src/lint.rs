@@ -6,8 +6,7 @@ use crate::RuleSet;
 use crate::matcher::MatcherNode;
 use crate::read::ReplacedName;
 use crate::syntax::position::Origin;
-use crate::syntax::problem::Problem;
-use crate::syntax::problems::Problems;
+use crate::syntax::problem::{Problem, Problems};
 use weir_common::suggest::Suggester;
 
 /// How often a wildcard is compared with another child of its node, in all of a set.

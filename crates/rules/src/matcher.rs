@@ -6,16 +6,15 @@
 //! are found by hash, without concatenating the text: a look-up does not allocate, and its cost does not
 //! depend on the number of exact rules.
 
-mod keys;
 pub(crate) mod metric_path;
 pub(crate) mod near_miss;
 mod overlap;
 mod trace;
+mod tree;
 mod value_sets;
 
-pub(crate) use keys::DescriptorKey;
 pub use trace::{Candidate, Level, Step, Trace, Within};
-pub(crate) use value_sets::{KeyValue, Matched};
+pub(crate) use tree::DescriptorKey;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,14 +22,14 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use memchr::memmem;
 
+use crate::hash;
 use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::value_list::hash;
 use crate::model::value_set::{MatchKind, ValueSet};
 use crate::syntax::position::Origin;
 use value_sets::ValueSets;
 use weir_common::entry::Entry;
-use weir_common::glob;
+use weir_common::network::Network;
 
 /// A node of the tree, with the children that the next entry may match.
 #[derive(Debug, Default)]
@@ -125,85 +124,74 @@ pub struct Found<'s> {
     pub replaces_values: bool,
 }
 
-impl MatcherNode {
-    /// Adds a child; none if the node has one with that text.
-    pub(super) fn add(
-        &mut self,
-        text: String,
-        flags: NodeFlags,
-        set: Option<Arc<ValueSet>>,
-        origin: Origin,
-    ) -> Option<(&mut Option<Arc<Rule>>, &mut MatcherNode)> {
-        if self.origin(&text).is_some() {
+/// A child that an entry matches, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matched<'n> {
+    pub child: &'n Child,
+    pub kind: MatchKind,
+    /// The length of the network that the value lies in; none unless it was compared as an address.
+    pub network_len: Option<u8>,
+    /// Whether the value is an IPv4 address in its canonical form.
+    pub is_ipv4: bool,
+}
+
+/// What the key has in place of a value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyValue<'n> {
+    /// The pattern, the network or the list that shares its threshold, or the value that names an address.
+    Named(&'n str),
+    /// The address in its canonical form, or the network by which it is counted.
+    Network(Network),
+}
+
+impl<'n> KeyValue<'n> {
+    pub fn text(self) -> Cow<'n, str> {
+        match self {
+            KeyValue::Named(text) => text.into(),
+            KeyValue::Network(network) => network.to_string().into(),
+        }
+    }
+}
+
+impl<'n> Matched<'n> {
+    pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
+        Matched { child, kind, network_len: None, is_ipv4: false }
+    }
+
+    /// Returns what the key has in place of the value of an entry; none if it has the value.
+    #[inline]
+    pub fn key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
+        match self.kind.is_exact() && self.network_len.is_none() {
+            true => None,
+            false => self.other_key_value(key, value),
+        }
+    }
+
+    #[inline(never)]
+    fn other_key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
+        let text = &self.child.text;
+        if self.child.flags.share_threshold || self.kind.is_exact() {
+            let pattern = text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
+            return Some(KeyValue::Named(pattern.unwrap_or(text)));
+        }
+        let set = self.child.set.as_ref()?;
+        // Most are counted as they are.
+        if self.is_ipv4 && set.group.v4 == 32 {
             return None;
         }
-        let index = self.children.len() as u32;
-        let is_set = set.is_some();
-        if text.contains('*') && !is_set {
-            let parts = glob::parts(&text);
-            self.wildcards.push(Wildcard { child: index, parts });
-        }
-        let (hash, length) = (hash(&[&text]), text.len());
-        self.children.push(Child {
-            text: text.into(),
-            rule: None,
-            flags,
-            set,
-            origin,
-            below: MatcherNode::default(),
-        });
-        let children = &self.children;
-        if is_set {
-            self.sets.get_or_insert_default().add(children, index);
-        } else {
-            self.longest = self.longest.max(length);
-            self.exact.insert_unique(hash, index, |&i| rehash(children, i));
-        }
-        let child = self.children.last_mut()?;
-        Some((&mut child.rule, &mut child.below))
+        let counted = set.group.of(&Network::from_value(value)?, self.network_len?);
+        (!counted.is_text(value)).then_some(KeyValue::Network(counted))
     }
+}
 
-    /// The position of the child with this text.
-    pub(super) fn origin(&self, text: &str) -> Option<&Origin> {
-        self.named(text).map(|child| &child.origin)
+impl MatchKind {
+    /// Whether only one value, or any, is meant: neither a pattern nor a set of values.
+    fn is_exact(self) -> bool {
+        matches!(self, MatchKind::Value | MatchKind::Key)
     }
+}
 
-    /// Returns the child with this text.
-    pub(super) fn named(&self, text: &str) -> Option<&Child> {
-        let has_text = |&i: &u32| *self.children[i as usize].text == *text;
-        match self.exact.find(hash(&[text]), has_text) {
-            Some(found) => self.children.get(*found as usize),
-            None => self.sets.as_ref()?.named(&self.children, text),
-        }
-    }
-
-    /// The number of wildcards, which are tried one by one.
-    pub(super) fn wildcards(&self) -> usize {
-        self.wildcards.len()
-    }
-
-    /// Returns the texts of the wildcards, in the order in which they are tried.
-    pub(super) fn wildcard_texts(&self) -> impl Iterator<Item = &str> {
-        let children = self.wildcards.iter().map(|wildcard| wildcard.child as usize);
-        children.filter_map(move |child| self.children.get(child)).map(|child| &*child.text)
-    }
-
-    /// The children, in the order of the file.
-    pub(super) fn children(&self) -> &[Child] {
-        &self.children
-    }
-
-    /// Frees unused capacity, and builds the tables of networks and lists. Called once all children are added.
-    pub(super) fn shrink(&mut self) {
-        self.children.shrink_to_fit();
-        if let Some(sets) = &mut self.sets {
-            sets.index(&self.children);
-        }
-        let children = &self.children;
-        self.exact.shrink_to_fit(|&i| rehash(children, i));
-        self.wildcards.shrink_to_fit();
-    }
-
+impl MatcherNode {
     /// Finds the rule that all of `entries` lead to.
     pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
         let mut replaces_values = false;
@@ -216,24 +204,6 @@ impl MatcherNode {
         let mut values = Vec::new();
         self.walk(entries, |i, value| values.push((i, value.text())));
         values
-    }
-
-    /// Returns for each entry of a rule whether the values that it matches share the threshold.
-    pub(super) fn share_thresholds<'e>(
-        &self,
-        entries: impl Iterator<Item = Entry<'e>>,
-    ) -> Vec<bool> {
-        let mut node = Some(self);
-        let shares = entries.map(|(key, value)| {
-            let text = match value.is_empty() {
-                true => key.to_owned(),
-                false => format!("{key}_{value}"),
-            };
-            let child = node.and_then(|node| node.named(&text));
-            node = child.map(|child| &child.below);
-            child.is_some_and(|child| child.flags.share_threshold)
-        });
-        shares.collect()
     }
 
     /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text
@@ -306,10 +276,6 @@ impl MatcherNode {
         }
         exact(hash(&[key]), &|text| text == key).map(|child| Matched::new(child, MatchKind::Key))
     }
-}
-
-fn rehash(children: &[Child], index: u32) -> u64 {
-    hash(&[&children[index as usize].text])
 }
 
 /// `key_value`, without concatenating it.

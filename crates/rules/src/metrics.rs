@@ -1,11 +1,18 @@
-//! The metrics of the active rules.
+//! What rules have counted: the totals of each rule, with all its series, and the metrics of the active rules.
 
 use std::borrow::Cow;
+use std::hash::Hash;
+use std::ops::AddAssign;
+use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::{HashMap, HashSet};
+use serde::Serialize;
+
 use crate::RuleSet;
-use crate::model::stats::{ReserveCounts, RuleStats};
-use crate::totals::ByLabels;
+use crate::model::rule::Rule;
+use crate::model::stats::{ReserveCounts, RuleSeries, RuleStats};
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;
@@ -13,29 +20,22 @@ type Pick = fn(&RuleStats) -> &AtomicU64;
 const LABELS: &[&str] = &["domain", "rule"];
 
 const FAMILIES: [(MetricFamily, Pick); 6] = [
-    (MetricFamily::counter("rule_hits", "Hits requested", LABELS), |s| &s.total_hits),
-    (MetricFamily::counter("rule_over_limit", "Hits over the limit", LABELS), |s| &s.over_limit),
-    (MetricFamily::counter("rule_near_limit", "Hits near the limit", LABELS), |s| &s.near_limit),
-    (MetricFamily::counter("rule_within_limit", "Hits within the limit", LABELS), |s| {
-        &s.within_limit
+    (of_rule("rule_hits", "Hits requested"), |stats| &stats.total_hits),
+    (of_rule("rule_over_limit", "Hits over the limit"), |stats| &stats.over_limit),
+    (of_rule("rule_near_limit", "Hits near the limit"), |stats| &stats.near_limit),
+    (of_rule("rule_within_limit", "Hits within the limit"), |stats| &stats.within_limit),
+    (of_rule("rule_over_limit_with_local_cache", DENIED_LOCALLY), |stats| {
+        &stats.over_limit_with_local_cache
     }),
-    (
-        MetricFamily::counter(
-            "rule_over_limit_with_local_cache",
-            "Hits over the limit that were denied without the store",
-            LABELS,
-        ),
-        |s| &s.over_limit_with_local_cache,
-    ),
-    (
-        MetricFamily::counter(
-            "rule_shadow_mode",
-            "Hits over the limit passed by shadow mode",
-            LABELS,
-        ),
-        |s| &s.shadow_mode,
-    ),
+    (of_rule("rule_shadow_mode", "Hits over the limit passed by shadow mode"), |stats| {
+        &stats.shadow_mode
+    }),
 ];
+const DENIED_LOCALLY: &str = "Hits over the limit that were denied without the store";
+
+const fn of_rule(name: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily::counter(name, help, LABELS)
+}
 
 const LIMIT_OVER_LIMIT: MetricFamily = MetricFamily::counter(
     "limit_over_limit",
@@ -54,15 +54,11 @@ const SETTLEMENTS: MetricFamily = MetricFamily::counter(
      (`unknown`), and what the store may not have taken (`lost`)",
     &["domain", "rule", "result"],
 );
-const RESERVED_HITS: MetricFamily =
-    MetricFamily::counter("reserved_hits", "Hits that were reserved", LABELS);
+const RESERVED_HITS: MetricFamily = of_rule("reserved_hits", "Hits that were reserved");
 const SETTLED_HITS: MetricFamily =
-    MetricFamily::counter("settled_hits", "Hits that reservations were settled with", LABELS);
-const OVERDRAFT_HITS: MetricFamily = MetricFamily::counter(
-    "overdraft_hits",
-    "Hits charged beyond a limit because they had been used",
-    LABELS,
-);
+    of_rule("settled_hits", "Hits that reservations were settled with");
+const OVERDRAFT_HITS: MetricFamily =
+    of_rule("overdraft_hits", "Hits charged beyond a limit because they had been used");
 const SETTLE_RATIO: MetricFamily = MetricFamily::histogram(
     "settle_ratio",
     "Hits that a reservation was settled with, divided by those that were reserved",
@@ -190,4 +186,135 @@ fn reserving(set: &RuleSet) -> Vec<((&str, &str), ReserveCounts)> {
         }
     }
     all.list
+}
+
+/// Hits since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HitTotals {
+    pub hits: u64,
+    pub over_limit: u64,
+    pub near_limit: u64,
+    /// Hits over the limit that shadow mode let pass, of the rule or of one of its limits.
+    pub shadow_mode: u64,
+    /// Hits of charges that were allowed, and not only by shadow mode.
+    #[serde(skip)]
+    pub within_limit: u64,
+    /// Hits that the store failed to charge, which are not among `hits`.
+    #[serde(skip)]
+    pub store_errors: u64,
+}
+
+/// What one rule has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RuleTotals<'a> {
+    pub domain: &'a str,
+    /// The path of the rule; none for the limits that were sent with requests of the domain.
+    pub rule: Option<&'a str>,
+    #[serde(flatten)]
+    pub totals: HitTotals,
+}
+
+impl From<&RuleStats> for HitTotals {
+    fn from(stats: &RuleStats) -> HitTotals {
+        HitTotals {
+            hits: stats.total_hits.load(Ordering::Relaxed),
+            over_limit: stats.over_limit.load(Ordering::Relaxed),
+            near_limit: stats.near_limit.load(Ordering::Relaxed),
+            shadow_mode: stats.shadow_mode.load(Ordering::Relaxed),
+            within_limit: stats.within_limit.load(Ordering::Relaxed),
+            store_errors: stats.store_errors.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl AddAssign for HitTotals {
+    fn add_assign(&mut self, more: HitTotals) {
+        self.hits += more.hits;
+        self.over_limit += more.over_limit;
+        self.near_limit += more.near_limit;
+        self.shadow_mode += more.shadow_mode;
+        self.within_limit += more.within_limit;
+        self.store_errors += more.store_errors;
+    }
+}
+
+impl HitTotals {
+    /// Returns what the rules of one name have counted. After a reload they share their counters.
+    pub fn of_name<'r>(rules: impl Iterator<Item = &'r Rule>) -> HitTotals {
+        let mut totals = HitTotals::default();
+        // They share all of them, or none.
+        let (mut stats, mut series) = (ptr::null(), ptr::null());
+        for rule in rules {
+            if stats != Arc::as_ptr(&rule.stats) {
+                stats = Arc::as_ptr(&rule.stats);
+                totals += HitTotals::from(&*rule.stats);
+            }
+            if let Some(own) = rule.series.as_ref().filter(|own| series != Arc::as_ptr(own)) {
+                series = Arc::as_ptr(own);
+                totals += HitTotals::of_series(own);
+            }
+        }
+        totals
+    }
+
+    fn of_series(series: &RuleSeries) -> HitTotals {
+        let mut totals = HitTotals::default();
+        series.for_each(|stats| totals += HitTotals::from(stats));
+        totals
+    }
+}
+
+/// Returns the counts of all rules, in their order, and then those of the limits that were sent with
+/// requests of each domain. The second value has the hits of series beyond the cap, of all rules.
+pub fn totals(set: &RuleSet) -> (Vec<RuleTotals<'_>>, HitTotals) {
+    let mut all = ByLabels::new();
+    for rule in set.rules() {
+        let mut totals = HitTotals::default();
+        if all.is_new(&rule.stats) {
+            totals += HitTotals::from(&*rule.stats);
+        }
+        if let Some(series) = rule.series.as_ref().filter(|series| all.is_new(series)) {
+            totals += HitTotals::of_series(series);
+        }
+        all.add((rule.domain(), Some(rule.path())), totals, |sum, more| *sum += more);
+    }
+    for (domain, rules) in &set.domains {
+        if let Some(series) = &rules.override_series {
+            all.list.push(((domain, None), HitTotals::of_series(series)));
+        }
+    }
+    let rows = all.list.into_iter();
+    let rows = rows.map(|((domain, rule), totals)| RuleTotals { domain, rule, totals });
+    (rows.collect(), HitTotals::from(&set.series.other))
+}
+
+/// Counts by their labels, each once. Dots in keys and values may give several rules the same path.
+pub(crate) struct ByLabels<K, C> {
+    pub list: Vec<(K, C)>,
+    /// The index of each.
+    index: HashMap<K, usize>,
+    /// The counters that are in it: rules of one name share theirs after a reload.
+    seen: HashSet<*const ()>,
+}
+
+impl<K: Clone + Eq + Hash, C> ByLabels<K, C> {
+    pub fn new() -> ByLabels<K, C> {
+        ByLabels { list: Vec::new(), index: HashMap::new(), seen: HashSet::new() }
+    }
+
+    /// Returns whether it is asked about these counters for the first time.
+    pub fn is_new<S>(&mut self, counters: &Arc<S>) -> bool {
+        self.seen.insert(Arc::as_ptr(counters).cast())
+    }
+
+    /// Adds counts to those of the same labels.
+    pub fn add(&mut self, labels: K, more: C, sum: impl FnOnce(&mut C, C)) {
+        match self.index.get(&labels).and_then(|at| self.list.get_mut(*at)) {
+            Some((_, counts)) => sum(counts, more),
+            None => {
+                self.index.insert(labels.clone(), self.list.len());
+                self.list.push((labels, more));
+            }
+        }
+    }
 }

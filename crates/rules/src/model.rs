@@ -6,5 +6,4 @@ pub mod proto;
 pub(crate) mod reserve;
 pub(crate) mod rule;
 pub(crate) mod stats;
-pub(crate) mod value_list;
 pub(crate) mod value_set;

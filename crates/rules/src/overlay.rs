@@ -5,12 +5,10 @@
 //! as the patches change them. So one reader validates all rules. A patch applies to a rule whole, or not at
 //! all and is reported.
 
-pub(super) mod apply;
 pub(super) mod patch;
 pub(super) mod patcher;
-mod report;
 
-pub use report::OverlayReport;
+pub use patcher::OverlayReport;
 
 use std::sync::Arc;
 
@@ -20,8 +18,7 @@ use crate::Options;
 use crate::read::{Previous, Reader};
 use crate::source::{FileKind, RuleFile, Selection};
 use crate::syntax::document::{Document, render};
-use crate::syntax::problem::Problem;
-use crate::syntax::problems::{Omitted, Problems};
+use crate::syntax::problem::{Omitted, Problem, Problems};
 
 /// Valid overlay files.
 #[derive(Clone, Debug, Default)]

@@ -13,8 +13,8 @@ use crate::syntax::document::Document;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, lines};
 use crate::syntax::tree::Node;
+use crate::syntax::yaml;
 use crate::syntax::yaml::Documents;
-use crate::syntax::yaml_help;
 use weir_common::regular;
 
 /// The first line of [`RuleSet::to_yaml`](crate::RuleSet::to_yaml). Of a file that starts with it, all YAML documents are read.
@@ -37,7 +37,7 @@ impl Document for RuleFile {
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
         let mut documents = Documents::new(&self.text);
         let first = documents.next().unwrap_or(Ok(None));
-        let first = first.map_err(|error| yaml_help::problem(&self.name, &self.text, error))?;
+        let first = first.map_err(|error| yaml::problem(&self.name, &self.text, error))?;
         if let Some(position) = documents.rest() {
             let message = "only the first YAML document of a file is read: what follows is ignored";
             let help = "put each domain into a file of its own; within one, remove the `---`";
@@ -51,7 +51,7 @@ impl Document for RuleFile {
             return self.tree(warn).map(|tree| vec![tree]);
         }
         let trees = Documents::new(&self.text).collect::<Result<Vec<_>, _>>();
-        let trees = trees.map_err(|error| yaml_help::problem(&self.name, &self.text, error))?;
+        let trees = trees.map_err(|error| yaml::problem(&self.name, &self.text, error))?;
         // There is at least one, if it is empty.
         Ok(if trees.is_empty() { vec![None] } else { trees })
     }

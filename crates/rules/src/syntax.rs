@@ -3,8 +3,6 @@
 pub(crate) mod document;
 pub(crate) mod position;
 pub(crate) mod problem;
-pub(crate) mod problems;
 pub mod tree;
 pub mod values;
 pub mod yaml;
-pub(crate) mod yaml_help;

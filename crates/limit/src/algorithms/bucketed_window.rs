@@ -11,8 +11,8 @@ use std::fmt::Write;
 
 use crate::hit_log::HitLog;
 use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, SpanCount, Undo, Verdict, saved, wait,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, SECOND, SavedNumbers,
+    SpanCount, Undo, Verdict, saved, wait,
 };
 
 /// `n` hits in any span of `period`, counted in sub-windows.
@@ -88,7 +88,6 @@ impl LimitAlgorithm for BucketedWindow {
     type State = State;
 
     const NAME: &'static str = "bucketed_window";
-    const PACKS: bool = false;
     const COUNTS_AT_ZERO: bool = true;
     const HIT_BYTES: u64 = 0;
     const RESET_RECURS: bool = false;
@@ -215,14 +214,6 @@ impl LimitAlgorithm for BucketedWindow {
 
     fn replica_share(&self, n: u32, replicas: u32) -> BucketedWindow {
         BucketedWindow { n: n.div_ceil(replicas), ..*self }
-    }
-
-    fn pack(_: &State) -> Packed {
-        Packed::default()
-    }
-
-    fn unpack(&self, _: Packed, _: Micros) -> State {
-        State::default()
     }
 
     const TAG: u64 = 4;

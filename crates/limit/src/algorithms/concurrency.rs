@@ -23,8 +23,8 @@ use self::held::Held;
 pub use self::held::Hold;
 use crate::hit_log::HitLog;
 use crate::{
-    Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
-    SavedNumbers, Verdict,
+    Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, SavedNumbers,
+    Verdict,
 };
 
 /// The largest count of hits in flight: integers up to it are exact in every store.
@@ -107,7 +107,6 @@ impl LimitAlgorithm for Concurrency {
     type State = State;
 
     const NAME: &'static str = "concurrency";
-    const PACKS: bool = false;
     const COUNTS_AT_ZERO: bool = true;
     const COUNTS_IN_FLIGHT: bool = true;
     const HIT_BYTES: u64 = Concurrency::HOLD_BYTES;
@@ -169,14 +168,6 @@ impl LimitAlgorithm for Concurrency {
 
     fn replica_share(&self, n: u32, replicas: u32) -> Concurrency {
         Concurrency { n: n.div_ceil(replicas), ..self.clone() }
-    }
-
-    fn pack(_: &State) -> Packed {
-        Packed::default()
-    }
-
-    fn unpack(&self, _: Packed, _: Micros) -> State {
-        State::default()
     }
 
     const TAG: u64 = 7;

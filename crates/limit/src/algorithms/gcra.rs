@@ -64,7 +64,6 @@ impl Gcra {
     /// and a second that keeps the arithmetic exact.
     ///
     /// # Errors
-    ///
     /// If no tick keeps it exact, and if burst and debt take more than [`MAX_WAIT`] to come back.
     pub fn new(n: u32, period: Micros, burst: u32, max_debt: u32) -> Result<Gcra, GcraError> {
         Gcra::with_ticks(n, period, burst, max_debt, &[1, 1_000, 1_000_000])
@@ -75,7 +74,6 @@ impl Gcra {
     /// they are.
     ///
     /// # Errors
-    ///
     /// If the burst takes more than 142 years to come back.
     pub fn continuing(n: u32, period: Micros, burst: u32) -> Result<Gcra, GcraError> {
         let (wanted_n, wanted_p, whole) = (u128::from(n), u128::from(period), u128::from(burst));

@@ -12,8 +12,8 @@ use std::fmt::Write;
 
 use crate::hit_log::{HitLog, LimitSummary, LogSummary};
 use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, SpanCount, Verdict, wait,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, SECOND, SavedNumbers,
+    SpanCount, Verdict, wait,
 };
 
 /// `n` hits in any span of `period`.
@@ -36,7 +36,6 @@ impl LimitAlgorithm for SlidingLog {
     type State = ();
 
     const NAME: &'static str = "sliding_log";
-    const PACKS: bool = false;
     const COUNTS_AT_ZERO: bool = false;
     const HIT_BYTES: u64 = SlidingLog::STAMP_BYTES;
     const RESET_RECURS: bool = false;
@@ -114,12 +113,6 @@ impl LimitAlgorithm for SlidingLog {
     fn replica_share(&self, n: u32, replicas: u32) -> SlidingLog {
         SlidingLog { n: n.div_ceil(replicas), ..*self }
     }
-
-    fn pack((): &()) -> Packed {
-        Packed::default()
-    }
-
-    fn unpack(&self, _: Packed, _: Micros) {}
 
     const TAG: u64 = 3;
 

@@ -6,10 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Op, Plan, ReservationOp, State, Undo, UpTo};
 use crate::hit_log::HitLog;
-use crate::{
-    ChargeOutcome, Decision, Fill, Hits, Limit, LimitState, Micros, NearLimit, NearLimits,
-    ReservationResult, Source, Verdict,
-};
+use crate::{ChargeOutcome, Decision, Fill, Hits, Limit, LimitState, Micros, NearLimit, Verdict};
 
 /// The states of a plan's limits and their log, advanced to an instant.
 pub(super) struct Advanced<'a> {
@@ -245,16 +242,11 @@ impl Advanced<'_> {
                     Decision {
                         allowed,
                         limit: i as u8,
-                        would_deny: 0,
                         used_before: used[i],
                         remaining: levels.remaining,
                         reset_after: levels.reset_after,
                         retry_after: if allowed { None } else { retry_after },
-                        source: Source::Store,
-                        granted: 0,
-                        reserved: 0,
-                        reservation: ReservationResult::None,
-                        near: NearLimits::default(),
+                        ..Decision::ALLOWED
                     },
                 ));
             }

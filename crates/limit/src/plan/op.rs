@@ -226,10 +226,7 @@ impl ReservationOp {
     pub(super) fn hits(self) -> u32 {
         match self {
             ReservationOp::Settle(hits) | ReservationOp::SettleOrReserve(hits @ 1.., _) => hits,
-            ReservationOp::Reserve(reserve)
-            | ReservationOp::ReserveOnce(reserve, _)
-            | ReservationOp::SettleOrReserve(0, reserve) => reserve.least,
-            ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => 0,
+            op => op.reserve().map_or(0, |reserve| reserve.least),
         }
     }
 
@@ -247,19 +244,15 @@ impl ReservationOp {
     }
 
     /// Returns the operation with other hits to reserve, if it may reserve some.
-    pub fn with_reserve(self, change: impl FnOnce(Reserve) -> Reserve) -> ReservationOp {
-        match self {
-            ReservationOp::Reserve(reserve) => ReservationOp::Reserve(change(reserve)),
-            ReservationOp::ReserveOnce(reserve, tag) => {
-                ReservationOp::ReserveOnce(change(reserve), tag)
-            }
-            ReservationOp::SettleOrReserve(hits, reserve) => {
-                ReservationOp::SettleOrReserve(hits, change(reserve))
-            }
+    pub fn with_reserve(mut self, change: impl FnOnce(Reserve) -> Reserve) -> ReservationOp {
+        match &mut self {
+            ReservationOp::Reserve(reserve)
+            | ReservationOp::ReserveOnce(reserve, _)
+            | ReservationOp::SettleOrReserve(_, reserve) => *reserve = change(*reserve),
             ReservationOp::Settle(_) | ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
-                self
             }
         }
+        self
     }
 
     pub(super) fn tag(self) -> u16 {

@@ -42,9 +42,4 @@ impl State {
         let log = HitLog::restore(&mut numbers)?;
         numbers.is_empty().then_some(State { limits, log })
     }
-
-    #[cfg(test)]
-    pub(crate) fn log_len(&self) -> usize {
-        self.log.stamps()
-    }
 }

@@ -68,7 +68,6 @@ impl Changes {
     /// because a newer one changes the same limit.
     ///
     /// # Errors
-    ///
     /// The change of the control itself fits no limit.
     pub fn apply(&self, plan: &Plan, max_log_bytes: u64) -> Result<Option<Plan>, PlanError> {
         changed_limit(plan, &self.own, max_log_bytes)?;
@@ -94,7 +93,6 @@ impl Changes {
 /// Returns the limit of a plan that a change means, with other numbers, and its index.
 ///
 /// # Errors
-///
 /// No limit is meant, or it cannot have these numbers.
 pub(super) fn changed_limit(
     plan: &Plan,

@@ -114,18 +114,14 @@ pub(super) struct RuleMatches {
 }
 
 /// Returns what a control means for a set of rules.
-pub(super) fn match_rules(
-    control: &Control,
-    rules: &RulesByKey,
-    max_log_bytes: u64,
-) -> RuleMatches {
+pub(super) fn match_rules(control: &Control, rules: &RulesByKey) -> RuleMatches {
     let mut matches = RuleMatches::default();
     let mut longest = None;
     for rule in rules.matched_by(control) {
         matches.rules.push(rule.name.to_string());
         longest = longest.max(longest_period(rule));
         if let (Action::Limit { limit: change }, Some(plan)) = (&control.action, &rule.plan) {
-            match changed_limit(plan, change, max_log_bytes) {
+            match changed_limit(plan, change, rules.max_log_bytes) {
                 Ok(_) => matches.changed += 1,
                 Err(error) => matches.unchanged.push((rule.name.to_string(), error)),
             }

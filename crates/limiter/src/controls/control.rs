@@ -22,7 +22,7 @@ pub struct Control {
     #[serde(default)]
     pub exact: bool,
     /// Whether a network in a value is a text like others. It was for replicas that write no such member.
-    #[serde(default = "is_text")]
+    #[serde(default = "yes")]
     pub text: bool,
     #[serde(flatten)]
     pub action: Action,
@@ -116,7 +116,8 @@ impl Draft {
     }
 }
 
-fn is_text() -> bool {
+/// The default of flags that are set where they are not written.
+fn yes() -> bool {
     true
 }
 
@@ -134,15 +135,11 @@ pub enum Action {
     /// Allows, whatever the limits say.
     Allow {
         /// Whether hits are charged nevertheless.
-        #[serde(default = "is_counted")]
+        #[serde(default = "yes")]
         count: bool,
     },
     /// Gives a limit of the matched rule other numbers.
     Limit { limit: LimitChange },
-}
-
-fn is_counted() -> bool {
-    true
 }
 
 /// The numbers for a limit of the matched rule.
@@ -207,20 +204,29 @@ impl Control {
 
     /// Returns whether it matches a descriptor, expired or not.
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
-        let matches = |entry: &OwnedEntry, (key, value): &Entry<'_>| {
-            entry.key == *key && Pattern::new(&entry.value, self.text).matches(value)
-        };
+        self.matches_by(&self.patterns().collect::<Vec<_>>(), domain, entries)
+    }
+
+    /// Returns whether it matches a descriptor by its [`patterns`](Self::patterns).
+    pub(super) fn matches_by(
+        &self,
+        patterns: &[Pattern],
+        domain: &str,
+        entries: &[Entry<'_>],
+    ) -> bool {
         if self.domain != "*" && self.domain != domain {
             return false;
         }
+        let mut mine = self.entries.iter().zip(patterns);
+        let matches = |(key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Pattern)| {
+            entry.key == *key && pattern.matches(value)
+        };
         match self.exact {
             true => {
-                self.entries.len() == entries.len()
-                    && self.entries.iter().zip(entries).all(|(mine, theirs)| matches(mine, theirs))
+                patterns.len() == entries.len()
+                    && mine.zip(entries).all(|(mine, theirs)| matches(theirs, mine))
             }
-            false => {
-                self.entries.iter().all(|mine| entries.iter().any(|theirs| matches(mine, theirs)))
-            }
+            false => mine.all(|mine| entries.iter().any(|theirs| matches(theirs, mine))),
         }
     }
 

@@ -96,7 +96,6 @@ impl ControlFile {
     /// Replaces the file and its copy.
     ///
     /// # Errors
-    ///
     /// One of them cannot be written.
     pub fn write(&mut self) -> io::Result<()> {
         let mut controls = String::from("{");

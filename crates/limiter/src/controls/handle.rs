@@ -2,7 +2,6 @@
 
 mod admission;
 mod keep;
-mod unknown;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,8 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use self::admission::{check, effects_on_others};
-use self::unknown::{not_networks, unknown_names};
+use self::admission::{check, effects_on_others, not_networks, unknown_names};
 use super::compiled::{RuleMatches, match_rules};
 use super::error::{ControlError, ErrorKind};
 use super::file::ControlFile;
@@ -192,7 +190,6 @@ impl Controls {
     /// action and of what it matches.
     ///
     /// # Errors
-    ///
     /// The control is invalid, or there is no room for it.
     pub async fn put(
         &self,
@@ -221,7 +218,7 @@ impl Controls {
             let mut set = self.set.lock();
             control.at = set.time_of(&control.id, now);
             let next = self.active.next_controls();
-            warnings.extend(effects_on_others(&set, next.limits(), &control));
+            warnings.extend(effects_on_others(&set, &next.limits, &control));
             drop(next);
             if !options.dry_run {
                 set.put(Arc::new(control.clone()), self.options.is_shared);
@@ -242,7 +239,6 @@ impl Controls {
     /// Deletes a control.
     ///
     /// # Errors
-    ///
     /// There is no control of that id.
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
         self.drop_expired().await;
@@ -270,7 +266,7 @@ impl Controls {
         expiry: Expiry,
         rules: &RulesByKey,
     ) -> (Control, RuleMatches) {
-        let matches = match_rules(&control, rules, self.active.max_log_bytes());
+        let matches = match_rules(&control, rules);
         let at = control.at;
         let after = |time: Micros| Some(at.saturating_add(time));
         control.until = match expiry {

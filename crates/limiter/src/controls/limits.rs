@@ -24,8 +24,8 @@ pub(super) struct LimitControls {
     groups: HashMap<OwnedMatch, Vec<Arc<Row>>>,
     /// The ids of controls by each entry that they have with one text.
     by_entry: HashMap<OwnedEntry, BTreeSet<String>>,
-    index: Index,
-    plans: Plans,
+    pub index: Index,
+    pub plans: Plans,
 }
 
 impl LimitControls {
@@ -35,7 +35,6 @@ impl LimitControls {
         id: &str,
         control: Option<Arc<Control>>,
         rules: &RulesByKey,
-        max_log_bytes: u64,
     ) -> Option<PlanError> {
         if let Some(old) = self.by_id.remove(id) {
             for entry in text_entries(&old) {
@@ -49,7 +48,7 @@ impl LimitControls {
             }
             let mut others = self.take_group(&old);
             others.retain(|other| other.id != old.id);
-            self.put_group(others, rules, max_log_bytes);
+            self.put_group(others, rules);
         }
         control.and_then(|control| {
             self.by_id.insert(id.to_owned(), control.clone());
@@ -58,18 +57,18 @@ impl LimitControls {
             }
             let mut group = self.take_group(&control);
             group.push(control);
-            self.put_group(group, rules, max_log_bytes)
+            self.put_group(group, rules)
         })
     }
 
     /// Ends a batch of changes. Where there was no room for some plan, compiles all: the same controls have
     /// plans then, whichever was put first.
-    pub fn settle(&mut self, rules: &RulesByKey, max_log_bytes: u64) -> Option<PlanError> {
-        if self.plans.is_full() { self.compile(rules, max_log_bytes) } else { None }
+    pub fn settle(&mut self, rules: &RulesByKey) -> Option<PlanError> {
+        if self.plans.is_full() { self.compile(rules) } else { None }
     }
 
     /// Compiles all for a set of rules. Returns why a rule keeps its limits, if one does.
-    pub fn compile(&mut self, rules: &RulesByKey, max_log_bytes: u64) -> Option<PlanError> {
+    pub fn compile(&mut self, rules: &RulesByKey) -> Option<PlanError> {
         let mut groups: BTreeMap<OwnedMatch, Vec<Arc<Control>>> = BTreeMap::new();
         for control in self.by_id.values() {
             groups.entry(owned_match(control)).or_default().push(control.clone());
@@ -77,7 +76,7 @@ impl LimitControls {
         (self.groups, self.index, self.plans) = Default::default();
         let mut error = None;
         for controls in groups.into_values() {
-            error = error.or(self.put_group(controls, rules, max_log_bytes));
+            error = error.or(self.put_group(controls, rules));
         }
         error
     }
@@ -93,16 +92,11 @@ impl LimitControls {
     }
 
     /// Adds all controls that match the same.
-    fn put_group(
-        &mut self,
-        controls: Vec<Arc<Control>>,
-        rules: &RulesByKey,
-        max_log_bytes: u64,
-    ) -> Option<PlanError> {
+    fn put_group(&mut self, controls: Vec<Arc<Control>>, rules: &RulesByKey) -> Option<PlanError> {
         let newest = controls.iter().min_by_key(|control| age(control))?.clone();
         let (mut rows, mut error) = (Vec::new(), None);
         for (control, changes) in changes_of(controls) {
-            let (plans, why) = self.plans.add(&control, changes, rules, max_log_bytes);
+            let (plans, why) = self.plans.add(&control, changes, rules);
             rows.push(self.index.insert(Row::new(control, newest.clone(), plans)));
             error = error.or(why);
         }
@@ -139,14 +133,6 @@ impl LimitControls {
         let around = around.flatten().map(|row| &*row.control.id);
         let ids: BTreeSet<&str> = around.chain(within).collect();
         ids.into_iter().filter_map(|id| self.by_id.get(id)).collect()
-    }
-
-    pub fn index(&self) -> &Index {
-        &self.index
-    }
-
-    pub fn plans(&self) -> &Plans {
-        &self.plans
     }
 }
 

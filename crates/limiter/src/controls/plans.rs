@@ -56,7 +56,6 @@ impl Plans {
         control: &Control,
         changes: Changes,
         rules: &RulesByKey,
-        max_log_bytes: u64,
     ) -> (ChangedPlans, Option<PlanError>) {
         let (mut found, mut error) = (BTreeMap::new(), None);
         let shared = self.plans.entry(changes.clone()).or_default();
@@ -76,7 +75,7 @@ impl Plans {
                 error = Some(PlanError::TooManyPlans);
                 break;
             }
-            match changes.apply(plan, max_log_bytes) {
+            match changes.apply(plan, rules.max_log_bytes) {
                 Ok(Some(changed)) => {
                     let plan = Arc::new(changed);
                     found.insert(address, plan.clone());
@@ -137,13 +136,15 @@ fn address(plan: &Arc<Plan>) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct RulesByKey {
     rules: Arc<RuleSet>,
+    /// The most bytes that a limit may keep of one key.
+    pub max_log_bytes: u64,
     by_key: HashMap<Box<str>, Vec<u32>>,
     /// Rules with a `_` in a value, which a longer key may match.
     ambiguous: Vec<u32>,
 }
 
 impl RulesByKey {
-    pub fn new(rules: Arc<RuleSet>) -> RulesByKey {
+    pub fn new(rules: Arc<RuleSet>, max_log_bytes: u64) -> RulesByKey {
         let (mut by_key, mut ambiguous) = (HashMap::<Box<str>, Vec<u32>>::new(), Vec::new());
         for (position, rule) in (0..).zip(rules.rules()) {
             let mut is_ambiguous = false;
@@ -166,7 +167,7 @@ impl RulesByKey {
                 ambiguous.push(position);
             }
         }
-        RulesByKey { rules, by_key, ambiguous }
+        RulesByKey { rules, max_log_bytes, by_key, ambiguous }
     }
 
     pub fn rules(&self) -> &Arc<RuleSet> {

@@ -37,7 +37,6 @@ impl Draft {
     /// Reads the body of a request.
     ///
     /// # Errors
-    ///
     /// The cause, and what to write instead.
     pub fn read(body: &[u8]) -> Result<Draft, ControlError> {
         let invalid = |error: serde_json::Error| {
@@ -73,7 +72,6 @@ impl Draft {
     /// Checks the draft. Returns when the control expires.
     ///
     /// # Errors
-    ///
     /// The cause, and what to write instead.
     pub fn check(&self) -> Result<Expiry, ControlError> {
         let expiry = read_expiry(self.duration.as_deref(), self.until.as_deref())?;
@@ -138,7 +136,6 @@ fn unknown_member<'j>(object: &'j Value, known: &[&str]) -> Option<&'j str> {
 /// Checks the id of a control.
 ///
 /// # Errors
-///
 /// It is empty, too long, or has characters that a path or a shell reads as something else.
 pub(super) fn check_id(id: &str) -> Result<(), ControlError> {
     let is_good = |c: u8| c.is_ascii_alphanumeric() || b"-_.:@".contains(&c);

@@ -145,7 +145,6 @@ impl Sharing {
     /// Writes what the table lacks.
     ///
     /// # Errors
-    ///
     /// The table cannot be reached.
     pub async fn write(
         &self,

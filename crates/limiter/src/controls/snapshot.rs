@@ -62,7 +62,7 @@ pub(super) struct NextControls {
     /// The blocks and allowances by id, as `index` has them.
     rows: HashMap<String, Arc<Row>>,
     index: Index,
-    limits: LimitControls,
+    pub limits: LimitControls,
     /// The rules that limits are compiled for, once there are controls.
     rules: Option<Arc<RulesByKey>>,
 }
@@ -74,7 +74,6 @@ impl NextControls {
         id: String,
         control: Option<Arc<Control>>,
         rules: &RulesByKey,
-        max_log_bytes: u64,
     ) -> Option<PlanError> {
         if let Some(old) = self.rows.remove(&id) {
             self.index.remove(&old);
@@ -89,14 +88,14 @@ impl NextControls {
             let row = Row::new(control.clone(), control, ChangedPlans::default());
             self.rows.insert(id.clone(), self.index.insert(row));
         }
-        self.limits.change(&id, limit, rules, max_log_bytes)
+        self.limits.change(&id, limit, rules)
     }
 
     /// Returns rules by their keys; the same as long as the rules are the same.
-    fn rules_by_key(&mut self, rules: Arc<RuleSet>) -> Arc<RulesByKey> {
+    fn rules_by_key(&mut self, rules: Arc<RuleSet>, max_log_bytes: u64) -> Arc<RulesByKey> {
         match &self.rules {
             Some(known) if Arc::ptr_eq(known.rules(), &rules) => known.clone(),
-            _ => self.rules.insert(Arc::new(RulesByKey::new(rules))).clone(),
+            _ => self.rules.insert(Arc::new(RulesByKey::new(rules, max_log_bytes))).clone(),
         }
     }
 
@@ -106,11 +105,7 @@ impl NextControls {
 
     /// Returns how many other controls a control would at least be compared with.
     pub fn compared_with(&self, control: &Control) -> usize {
-        self.index.compared_with(control) + self.limits.index().compared_with(control)
-    }
-
-    pub fn limits(&self) -> &LimitControls {
-        &self.limits
+        self.index.compared_with(control) + self.limits.index.compared_with(control)
     }
 }
 
@@ -152,8 +147,8 @@ impl ActiveRules {
         let mut next = self.controls.lock();
         next.rules = None;
         if !next.limits.is_empty() {
-            let by_key = next.rules_by_key(rules.clone());
-            log_unchanged(next.limits.compile(&by_key, self.max_log_bytes));
+            let by_key = next.rules_by_key(rules.clone(), self.max_log_bytes);
+            log_unchanged(next.limits.compile(&by_key));
         }
         let previous = self.activate(rules, &next);
         drop(next);
@@ -182,12 +177,12 @@ impl ActiveRules {
     ) {
         let is_small = changes.len() <= MAX_FREED_AT_ONCE;
         let rules = self.load_full();
-        let by_key = next.rules_by_key(rules.clone().unwrap_or_default());
+        let by_key = next.rules_by_key(rules.clone().unwrap_or_default(), self.max_log_bytes);
         let mut error = None;
         for (id, control) in changes {
-            error = error.or(next.change(id, control, &by_key, self.max_log_bytes));
+            error = error.or(next.change(id, control, &by_key));
         }
-        let error = next.limits.settle(&by_key, self.max_log_bytes).or(error);
+        let error = next.limits.settle(&by_key).or(error);
         log_unchanged(error);
         let Some(rules) = rules else { return };
         let previous = self.activate(rules, &next);
@@ -201,7 +196,7 @@ impl ActiveRules {
     /// Activates a snapshot of rules and controls. Returns the previous one.
     fn activate(&self, rules: Arc<RuleSet>, next: &NextControls) -> Option<Arc<Snapshot>> {
         let controls = (!next.is_empty()).then(|| {
-            let limits = next.limits.index().clone();
+            let limits = next.limits.index.clone();
             CompiledControls::new(next.index.clone(), limits, self.clock.clone())
         });
         self.snapshot.swap(Some(Arc::new(Snapshot { rules, controls })))
@@ -210,18 +205,18 @@ impl ActiveRules {
     /// Returns whether there is room for the plans of a control.
     pub(super) fn has_room(&self, control: Arc<Control>) -> bool {
         let mut next = self.controls.lock();
-        let rules = next.rules_by_key(self.load_full().unwrap_or_default());
+        let rules = next.rules_by_key(self.load_full().unwrap_or_default(), self.max_log_bytes);
         let limits = &mut next.limits;
         // Mostly what is counted fast says that there is room.
-        if limits.plans().have_room(&control, &rules) {
+        if limits.plans.have_room(&control, &rules) {
             return true;
         }
         let id = control.id.clone();
         let old = limits.get(&id).cloned();
         let mut try_change = |control| {
-            limits.change(&id, control, &rules, self.max_log_bytes);
-            limits.settle(&rules, self.max_log_bytes);
-            !limits.plans().is_full()
+            limits.change(&id, control, &rules);
+            limits.settle(&rules);
+            !limits.plans.is_full()
         };
         let has_room = try_change(Some(control));
         try_change(old);
@@ -231,14 +226,14 @@ impl ActiveRules {
     /// Returns about how many controls are compiled for a number of changes.
     pub(super) fn work(&self, changes: usize) -> usize {
         let next = self.controls.lock();
-        if next.limits.plans().is_full() { changes + next.limits.len() } else { changes }
+        if next.limits.plans.is_full() { changes + next.limits.len() } else { changes }
     }
 
     /// Returns the active rules by their keys; none of them until rules are loaded.
     pub(super) fn rules_by_key(&self) -> Arc<RulesByKey> {
         let mut next = self.controls.lock();
         // Under the lock, so that they are the newest.
-        next.rules_by_key(self.load_full().unwrap_or_default())
+        next.rules_by_key(self.load_full().unwrap_or_default(), self.max_log_bytes)
     }
 
     /// Returns the controls of the next snapshot.
@@ -248,10 +243,6 @@ impl ActiveRules {
 
     pub(super) fn clock(&self) -> &ControlClock {
         &self.clock
-    }
-
-    pub(super) fn max_log_bytes(&self) -> u64 {
-        self.max_log_bytes
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::super::Limiter;
-use super::live::MAX_DESCRIPTORS;
+use super::MAX_DESCRIPTORS;
 use crate::controls::{ActiveRules, Control};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;

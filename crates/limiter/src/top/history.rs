@@ -27,7 +27,7 @@ use hashbrown::HashTable;
 
 use super::key::StoredKey;
 use super::list::Window;
-use super::merge::{Merged, MergedRow};
+use super::merge::Merged;
 use super::sketch::{Cells, Row, Snapshot, cell_at};
 use weir_limit::{Micros, SECOND};
 
@@ -259,7 +259,7 @@ impl History {
     }
 
     /// Returns the row of a key that had none.
-    fn row(&self, MergedRow { hash, key, count, error, .. }: &MergedRow<()>) -> HistoryRow {
+    fn row(&self, Row { hash, key, count, error, .. }: &Row<()>) -> HistoryRow {
         let (mut own, mut last) = (self.generation.get(*hash), self.last_generation.get(*hash));
         let mut spans = [Counted::default(); SPANS];
         spans[0] = Counted { count: *count, error: *error };

@@ -1,9 +1,7 @@
-//! The keys of rows: hashed where they are, copied only when a row is made.
+//! The texts of a row: the key that it counts, and the path of its rule. They are copied when the row is made.
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use weir_common::entry::Entry;
@@ -20,19 +18,6 @@ const LENGTH_BYTES: usize = 2;
 /// Bytes of a row's texts: a key, and the path of its rule.
 const MAX_BYTES: usize = MAX_KEY_BYTES + LENGTH_BYTES + MAX_TEXT_BYTES;
 
-/// Hashes keys with a secret of its own.
-#[derive(Clone, Default)]
-pub(super) struct KeyHasher(DefaultHashBuilder);
-
-/// The key of a charge, borrowed from its request. Keys of the same hash are the same: comparing texts
-/// would take longer, and of a billion keys one in 10 million takes the place of a listed one.
-#[derive(Clone, Copy)]
-pub(super) struct Key<'a> {
-    pub domain: &'a str,
-    pub entries: &'a [Entry<'a>],
-    pub hash: u64,
-}
-
 /// The key of a row, its rule's path behind it. Copies share it.
 #[derive(Clone, Debug)]
 pub(super) struct StoredKey {
@@ -41,99 +26,33 @@ pub(super) struct StoredKey {
     bytes: Arc<[u8]>,
     /// Where the entries end.
     entries_end: u16,
-    is_cut: bool,
     /// Identifies a key whose texts are cut, in all processes; 0 for others.
     cut_tag: u64,
 }
 
-impl KeyHasher {
-    #[inline]
-    pub fn key<'a>(&self, domain: &'a str, entries: &'a [Entry<'a>]) -> Key<'a> {
-        let mut hasher = self.0.build_hasher();
-        hasher.write(domain.as_bytes());
-        for (key, value) in entries {
-            hasher.write(key.as_bytes());
-            hasher.write(value.as_bytes());
-        }
-        Key { domain, entries, hash: hasher.finish() }
-    }
-}
-
-impl<'a> Key<'a> {
-    /// Returns the key of one limit for the same entries. The hash is secret, so that any fixed change
-    /// does.
-    #[inline]
-    pub fn of_limit(&self, limit: u64) -> Key<'a> {
-        Key { hash: self.hash ^ limit, ..*self }
-    }
-}
-
-impl Key<'_> {
-    /// Copies the key for a row.
-    pub fn store(&self, rule: &str) -> StoredKey {
+impl StoredKey {
+    /// Copies a key, and the path of its rule.
+    pub fn new(domain: &str, entries: &[Entry<'_>], rule: &str) -> StoredKey {
         let mut bytes = Bytes { bytes: [0; MAX_BYTES], len: 0 };
-        let is_cut = self.bytes() > MAX_KEY_BYTES;
+        let is_cut = key_bytes(domain, entries) > MAX_KEY_BYTES;
         if is_cut {
-            self.put_cut(&mut bytes);
+            bytes.put_cut_key(domain, entries);
         } else {
-            bytes.put(self.domain);
-            for (key, value) in self.entries {
+            bytes.put(domain);
+            for (key, value) in entries {
                 bytes.put(key);
                 bytes.put(value);
             }
         }
         let entries_end = bytes.len as u16;
         bytes.put_cut(rule);
-        StoredKey {
-            bytes: Arc::from(bytes.written()),
-            entries_end,
-            is_cut,
-            cut_tag: if is_cut { self.tag() } else { 0 },
-        }
+        let cut_tag = if is_cut { tag(domain, entries) } else { 0 };
+        StoredKey { bytes: Arc::from(bytes.written()), entries_end, cut_tag }
     }
 
-    /// Returns a number that is the same in all processes, and not 0.
-    #[cold]
-    fn tag(&self) -> u64 {
-        let mut hasher = blake3::Hasher::new();
-        let mut add = |text: &str| {
-            hasher.update(&text.len().to_le_bytes());
-            hasher.update(text.as_bytes());
-        };
-        add(self.domain);
-        for (key, value) in self.entries {
-            add(key);
-            add(value);
-        }
-        let hash = hasher.finalize();
-        hash.as_bytes().first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes).max(1))
-    }
-
-    /// Returns the bytes that it takes as a whole.
-    fn bytes(&self) -> usize {
-        let entries = self.entries.iter();
-        let entries = entries.map(|(key, value)| 2 * LENGTH_BYTES + key.len() + value.len());
-        LENGTH_BYTES + self.domain.len() + entries.sum::<usize>()
-    }
-
-    /// Writes what there is room for, with an ellipsis in place of the rest of a text.
-    #[cold]
-    fn put_cut(&self, bytes: &mut Bytes) {
-        bytes.put_cut(self.domain);
-        for (key, value) in self.entries {
-            if bytes.len + 2 * (LENGTH_BYTES + MAX_TEXT_BYTES) > MAX_KEY_BYTES {
-                break;
-            }
-            bytes.put_cut(key);
-            bytes.put_cut(value);
-        }
-    }
-}
-
-impl StoredKey {
     /// Whether texts are cut, and entries may be omitted.
     pub fn is_cut(&self) -> bool {
-        self.is_cut
+        self.cut_tag > 0
     }
 
     /// Identifies a key whose texts are cut; 0 for others.
@@ -159,6 +78,26 @@ impl StoredKey {
     }
 }
 
+/// Returns a number that identifies a key in all processes, and is not 0.
+#[cold]
+fn tag(domain: &str, entries: &[Entry<'_>]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    let entries = entries.iter().flat_map(|(key, value)| [*key, *value]);
+    for text in std::iter::once(domain).chain(entries) {
+        hasher.update(&text.len().to_le_bytes());
+        hasher.update(text.as_bytes());
+    }
+    let hash = hasher.finalize();
+    hash.as_bytes().first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes).max(1))
+}
+
+/// Returns the bytes that a key takes as a whole.
+fn key_bytes(domain: &str, entries: &[Entry<'_>]) -> usize {
+    let entries = entries.iter();
+    let entries = entries.map(|(key, value)| 2 * LENGTH_BYTES + key.len() + value.len());
+    LENGTH_BYTES + domain.len() + entries.sum::<usize>()
+}
+
 /// The texts of a row, written one behind the other.
 struct Bytes {
     bytes: [u8; MAX_BYTES],
@@ -179,6 +118,19 @@ impl Bytes {
         self.write(&((text.len() + ellipsis.len()) as u16).to_le_bytes());
         self.write(text.as_bytes());
         self.write(ellipsis.as_bytes());
+    }
+
+    /// Writes as much of a key as there is room for, with an ellipsis in place of the rest of a text.
+    #[cold]
+    fn put_cut_key(&mut self, domain: &str, entries: &[Entry<'_>]) {
+        self.put_cut(domain);
+        for (key, value) in entries {
+            if self.len + 2 * (LENGTH_BYTES + MAX_TEXT_BYTES) > MAX_KEY_BYTES {
+                break;
+            }
+            self.put_cut(key);
+            self.put_cut(value);
+        }
     }
 
     /// Writes bytes, for which there is room.

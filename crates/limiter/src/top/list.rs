@@ -5,9 +5,10 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 use super::key::StoredKey;
-use super::merge::{Merged, MergedRow};
+use super::merge::Merged;
 use super::near::Near;
 use super::redact::Redaction;
+use super::sketch::Row;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_limit::Micros;
 
@@ -268,7 +269,7 @@ fn list<P>(
 ) -> TopList {
     let Merged { mut rows, total, unlisted, .. } = merged;
     let cut_off = rows.drain(query.limit.min(rows.len())..).map(|row| row.count).max();
-    let row = |row: &MergedRow<P>| TopRow {
+    let row = |row: &Row<P>| TopRow {
         count: row.count,
         error: row.error,
         near: near(&row.payload),

@@ -7,13 +7,12 @@ use std::cmp::Ordering;
 
 use hashbrown::HashTable;
 
-use super::key::StoredKey;
-use super::sketch::{Cells, Snapshot};
+use super::sketch::{Cells, Row, Snapshot};
 
 /// The rows of all sketches, in no order.
 #[derive(Debug)]
 pub(super) struct Merged<P> {
-    pub rows: Vec<MergedRow<P>>,
+    pub rows: Vec<Row<P>>,
     /// The hits of all keys.
     pub total: u64,
     /// A key without a row has had at most this many.
@@ -21,49 +20,35 @@ pub(super) struct Merged<P> {
     cells: Vec<Cells>,
 }
 
-#[derive(Debug)]
-pub(super) struct MergedRow<P> {
-    pub key: StoredKey,
-    pub count: u64,
-    pub error: u64,
-    pub payload: P,
-    pub hash: u64,
-    /// The cells of the sketches in which the key has a row.
-    own_cells: u64,
-}
-
 /// Merges sketches of one hasher. `combine` gets the payloads of a key that has several rows.
 pub(super) fn merge<P>(snapshots: Vec<Snapshot<P>>, combine: impl Fn(&mut P, P)) -> Merged<P> {
     let mut merged = Merged { rows: Vec::new(), total: 0, unlisted: 0, cells: Vec::new() };
     let mut index: HashTable<usize> = HashTable::new();
+    // Of each row, the cells of the sketches in which the key has one.
+    let mut own_cells: Vec<u64> = Vec::new();
     for Snapshot { rows, cells, total } in snapshots {
         merged.total = merged.total.saturating_add(total);
         merged.unlisted = merged.unlisted.saturating_add(cells.greatest());
         for row in rows {
             let hash = row.hash;
             let known = index.find(hash, |at| merged.rows[*at].hash == hash).copied();
-            if let Some(known) = known.and_then(|at| merged.rows.get_mut(at)) {
+            let known = known.and_then(|at| merged.rows.get_mut(at).zip(own_cells.get_mut(at)));
+            if let Some((known, own_cells)) = known {
                 known.count = known.count.saturating_add(row.count);
                 known.error = known.error.saturating_add(row.error);
-                known.own_cells = known.own_cells.saturating_add(cells.get(hash));
+                *own_cells = own_cells.saturating_add(cells.get(hash));
                 combine(&mut known.payload, row.payload);
                 continue;
             }
             index.insert_unique(hash, merged.rows.len(), |at| merged.rows[*at].hash);
-            merged.rows.push(MergedRow {
-                hash,
-                own_cells: cells.get(hash),
-                key: row.key,
-                count: row.count,
-                error: row.error,
-                payload: row.payload,
-            });
+            merged.rows.push(row);
+            own_cells.push(cells.get(hash));
         }
         merged.cells.push(cells);
     }
     let Merged { rows, cells, .. } = &mut merged;
-    for row in rows {
-        let others = bound(cells, row.hash).saturating_sub(row.own_cells);
+    for (row, own_cells) in rows.iter_mut().zip(own_cells) {
+        let others = bound(cells, row.hash).saturating_sub(own_cells);
         row.count = row.count.saturating_add(others);
         row.error = row.error.saturating_add(others);
     }
@@ -77,8 +62,8 @@ fn bound(cells: &[Cells], hash: u64) -> u64 {
 
 impl<P> Merged<P> {
     /// Sorts the rows, those that are equal by their texts.
-    pub fn sort(&mut self, order: impl Fn(&MergedRow<P>, &MergedRow<P>) -> Ordering) {
-        let texts = |a: &MergedRow<P>, b: &MergedRow<P>| a.key.texts().cmp(&b.key.texts());
+    pub fn sort(&mut self, order: impl Fn(&Row<P>, &Row<P>) -> Ordering) {
+        let texts = |a: &Row<P>, b: &Row<P>| a.key.texts().cmp(&b.key.texts());
         self.rows.sort_unstable_by(|a, b| order(a, b).then_with(|| texts(a, b)));
     }
 

@@ -1,7 +1,7 @@
 //! The keys that are near one of their limits.
 
-use super::key::Key;
-use super::sketch::{Sketch, Snapshot};
+use super::Recorded;
+use super::sketch::{Key, Sketch, Snapshot};
 use weir_limit::Micros;
 
 /// The part of the rows that is kept for rows past their reset, which are removed all at once.
@@ -45,23 +45,30 @@ impl NearKeys {
         NearKeys { sketch: Sketch::new(entries + spare), spare, inserted: 0 }
     }
 
-    /// Records an admission of hits.
-    #[inline]
-    pub fn add(&mut self, key: &Key<'_>, rule: &str, hits: u64, near: &NearNow<'_>) {
-        match self.sketch.add(key, hits) {
-            Some(row) => near.update(&mut row.payload),
-            None => self.insert(key, rule, hits, near),
+    /// Records the limit that a key is near after a decision at some time.
+    #[inline(never)]
+    pub fn add(
+        &mut self,
+        key: &Key<'_>,
+        recorded: &Recorded<'_>,
+        near: &NearAdmission<'_>,
+        at: Micros,
+    ) {
+        let key = key.of_limit(near.limit);
+        match self.sketch.add(&key, recorded.hits) {
+            Some(row) => near.update(&mut row.payload, at),
+            None => self.insert(&key, recorded, near.to_row(at)),
         }
     }
 
     #[inline(never)]
-    fn insert(&mut self, key: &Key<'_>, rule: &str, hits: u64, near: &NearNow<'_>) {
+    fn insert(&mut self, key: &Key<'_>, recorded: &Recorded<'_>, near: Near) {
         if self.sketch.is_full() && self.inserted >= self.spare {
             self.sketch.retain(|row| row.reset > near.at);
             self.inserted = 0;
         }
         self.inserted += 1;
-        self.sketch.insert(key, rule, hits, near.to_row());
+        self.sketch.insert(key, recorded.rule, recorded.hits, near);
     }
 
     /// Returns a copy, with rows past their reset.
@@ -70,27 +77,30 @@ impl NearKeys {
     }
 }
 
-/// An admission near a limit.
+/// A limit after hits that it admitted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NearNow<'a> {
-    pub limit: &'a str,
+pub struct NearAdmission<'a> {
+    /// Identifies the limit among all that the key may have, by any evenly spread number.
+    pub limit: u64,
+    /// The name of the limit; may be empty.
+    pub name: &'a str,
     pub used: u64,
     pub n: u32,
-    pub at: Micros,
-    pub reset: Micros,
+    pub reset_after: Micros,
 }
 
-impl NearNow<'_> {
-    fn to_row(self) -> Near {
-        let NearNow { limit, used, n, at, reset } = self;
-        Near { limit: limit.into(), used, n, at, reset }
+impl NearAdmission<'_> {
+    fn to_row(self, at: Micros) -> Near {
+        let NearAdmission { name, used, n, reset_after, .. } = self;
+        Near { limit: name.into(), used, n, at, reset: at.saturating_add(reset_after) }
     }
 
-    fn update(&self, row: &mut Near) {
+    fn update(&self, row: &mut Near, at: Micros) {
         // A reload may rename a limit.
-        if *row.limit != *self.limit {
-            row.limit = self.limit.into();
+        if *row.limit != *self.name {
+            row.limit = self.name.into();
         }
-        (row.used, row.n, row.at, row.reset) = (self.used, self.n, self.at, self.reset);
+        (row.used, row.n, row.at) = (self.used, self.n, at);
+        row.reset = at.saturating_add(self.reset_after);
     }
 }

@@ -156,7 +156,6 @@ impl Top {
     /// Returns the lists of other replicas, which are up to a second old.
     ///
     /// # Errors
-    ///
     /// They are not shared, or cannot be read.
     pub async fn others(&self, texts: Option<&dyn ReplicaTexts>) -> Result<Arc<Others>, NotShared> {
         let (Some(share), Some(texts)) = (&self.share, texts) else { return Err(NotShared::Off) };
@@ -299,31 +298,17 @@ impl SharedKey {
     }
 }
 
-/// What a row is the count of, in all replicas.
-#[derive(PartialEq, Eq, Hash)]
-struct Identity {
-    domain: String,
-    entries: Vec<OwnedEntry>,
-    tag: String,
-    limit: Option<String>,
-}
-
-impl Identity {
-    fn of(row: &TopRow) -> Identity {
-        Identity {
-            domain: row.domain.clone(),
-            entries: row.entries.clone(),
-            tag: row.tag.clone(),
-            limit: row.near.as_ref().map(|near| near.limit.clone()),
-        }
-    }
+/// Returns what a row is the count of, in all replicas: the domain, the entries, the tag and the limit.
+fn identity(row: &TopRow) -> (String, Vec<OwnedEntry>, String, Option<String>) {
+    let limit = row.near.as_ref().map(|near| near.limit.clone());
+    (row.domain.clone(), row.entries.clone(), row.tag.clone(), limit)
 }
 
 /// Merges the lists of replicas, each with all of its rows.
 fn merge(own: TopList, others: impl Iterator<Item = TopList>, query: &Query<'_>) -> TopList {
     let mut all = TopList { scope: Scope::All, replicas: 0, rows: Vec::new(), ..own };
     (all.total, all.unlisted) = (0, 0);
-    let mut index: HashMap<Identity, usize> = HashMap::new();
+    let mut index = HashMap::new();
     // Of each row, the last replica that lists it, and the sum of what those that do may omit of others.
     let mut listed: Vec<(usize, u64)> = Vec::new();
     for list in std::iter::once(own).chain(others) {
@@ -332,7 +317,7 @@ fn merge(own: TopList, others: impl Iterator<Item = TopList>, query: &Query<'_>)
         all.total = all.total.saturating_add(list.total);
         all.unlisted = all.unlisted.saturating_add(list.unlisted);
         for row in list.rows {
-            let at = *index.entry(Identity::of(&row)).or_insert(all.rows.len());
+            let at = *index.entry(identity(&row)).or_insert(all.rows.len());
             let Some(known) = all.rows.get_mut(at) else {
                 all.rows.push(row);
                 listed.push((all.replicas, list.unlisted));

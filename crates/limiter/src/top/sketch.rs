@@ -20,12 +20,28 @@
 //! whose order is repaired only when a row is to be replaced: counts only grow, so that the top is the
 //! least once its count is up to date.
 
-use hashbrown::HashTable;
+use std::hash::{BuildHasher, Hasher};
 
-use super::key::{Key, StoredKey};
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use super::key::StoredKey;
+use weir_common::entry::Entry;
 
 /// Cells for each row, rounded up to a power of two in total: with more, keys share fewer of them.
 const CELLS_PER_ROW: usize = 16;
+
+/// Hashes keys with a secret of its own.
+#[derive(Clone, Default)]
+pub(super) struct KeyHasher(DefaultHashBuilder);
+
+/// The key of a charge, borrowed from its request. Keys of the same hash are the same: comparing texts
+/// would take longer, and of a billion keys one in 10 million takes the place of a listed one.
+#[derive(Clone, Copy)]
+pub(super) struct Key<'a> {
+    pub domain: &'a str,
+    pub entries: &'a [Entry<'a>],
+    pub hash: u64,
+}
 
 /// Counts the hits of keys, each row with a `P` of its own.
 #[derive(Debug)]
@@ -64,6 +80,28 @@ pub(super) struct Snapshot<P> {
     pub rows: Vec<Row<P>>,
     pub cells: Cells,
     pub total: u64,
+}
+
+impl KeyHasher {
+    #[inline]
+    pub fn key<'a>(&self, domain: &'a str, entries: &'a [Entry<'a>]) -> Key<'a> {
+        let mut hasher = self.0.build_hasher();
+        hasher.write(domain.as_bytes());
+        for (key, value) in entries {
+            hasher.write(key.as_bytes());
+            hasher.write(value.as_bytes());
+        }
+        Key { domain, entries, hash: hasher.finish() }
+    }
+}
+
+impl<'a> Key<'a> {
+    /// Returns the key of one limit for the same entries. The hash is secret, so that any fixed change
+    /// does.
+    #[inline]
+    pub fn of_limit(&self, limit: u64) -> Key<'a> {
+        Key { hash: self.hash ^ limit, ..*self }
+    }
 }
 
 impl<P> Sketch<P> {
@@ -115,8 +153,9 @@ impl<P> Sketch<P> {
     /// Gives a row to a key without one, in place of that with the least count if there is no room.
     pub fn insert(&mut self, key: &Key<'_>, rule: &str, hits: u64, payload: P) {
         let error = self.cells.get(key.hash);
-        let count = error.saturating_add(hits);
-        let row = Row { hash: key.hash, key: key.store(rule), count, error, payload };
+        let (hash, count) = (key.hash, error.saturating_add(hits));
+        let stored = StoredKey::new(key.domain, key.entries, rule);
+        let row = Row { hash, key: stored, count, error, payload };
         let at = if self.is_full() {
             let (_, at) = self.order.least(&self.rows);
             let Some(replaced) = self.rows.get_mut(at as usize) else { return };

@@ -6,78 +6,18 @@
 //! Addresses are counted by their canonical text, or that of their group. If a descriptor beside the networks
 //! has this text as its value, it would count by the same key. So it matches the address, however it is written.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::iter;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashTable};
 
-use super::{Child, MatcherNode, rehash};
+use super::tree::rehash;
+use super::{Child, MatcherNode};
+use crate::hash;
 use crate::model::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
-use crate::model::value_list::{ValueList, hash};
-use crate::model::value_set::{MatchKind, SetKind};
+use crate::model::value_set::{MatchKind, SetKind, ValueList};
 use weir_common::network::{Network, ipv4};
-
-/// A child that an entry matches, and how.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Matched<'n> {
-    pub child: &'n Child,
-    pub kind: MatchKind,
-    /// The length of the network that the value lies in; none unless it was compared as an address.
-    pub network_len: Option<u8>,
-    /// Whether the value is an IPv4 address in its canonical form.
-    pub is_ipv4: bool,
-}
-
-/// What the key has in place of a value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum KeyValue<'n> {
-    /// The pattern, the network or the list that shares its threshold, or the value that names an address.
-    Named(&'n str),
-    /// The address in its canonical form, or the network by which it is counted.
-    Network(Network),
-}
-
-impl<'n> KeyValue<'n> {
-    pub fn text(self) -> Cow<'n, str> {
-        match self {
-            KeyValue::Named(text) => text.into(),
-            KeyValue::Network(network) => network.to_string().into(),
-        }
-    }
-}
-
-impl<'n> Matched<'n> {
-    pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
-        Matched { child, kind, network_len: None, is_ipv4: false }
-    }
-
-    /// Returns what the key has in place of the value of an entry; none if it has the value.
-    #[inline]
-    pub fn key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
-        match self.kind.is_exact() && self.network_len.is_none() {
-            true => None,
-            false => self.other_key_value(key, value),
-        }
-    }
-
-    #[inline(never)]
-    fn other_key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
-        let text = &self.child.text;
-        if self.child.flags.share_threshold || self.kind.is_exact() {
-            let pattern = text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
-            return Some(KeyValue::Named(pattern.unwrap_or(text)));
-        }
-        let set = self.child.set.as_ref()?;
-        // Most are counted as they are.
-        if self.is_ipv4 && set.group.v4 == 32 {
-            return None;
-        }
-        let counted = set.group.of(&Network::from_value(value)?, self.network_len?);
-        (!counted.is_text(value)).then_some(KeyValue::Network(counted))
-    }
-}
 
 /// Where a value is found in the sets of a level.
 #[derive(Clone, Copy, Debug)]

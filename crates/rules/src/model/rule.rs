@@ -8,7 +8,7 @@ use super::stats::{LimitStats, ReserveStats, RuleSeries, RuleStats};
 use super::value_set::{Group, ValueSet};
 use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
-use weir_limit::Plan;
+use weir_limit::{Limit, Plan};
 
 /// The metadata of a rule, which dynamic metadata repeats.
 pub type Metadata = serde_json::Map<String, serde_json::Value>;
@@ -52,6 +52,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// The limits; none for an unlimited rule.
+    pub fn limits(&self) -> &[Limit] {
+        self.plan.as_ref().map_or(&[], |plan| plan.limits())
+    }
+
     /// Returns the domain of the rule.
     pub fn domain(&self) -> &str {
         &self.name[..self.domain_length]
@@ -88,13 +93,12 @@ impl Rule {
 
     /// The name of one of its limits; empty if it has none.
     pub fn limit_name(&self, limit: u8) -> &str {
-        let plan = self.plan.as_ref();
-        plan.and_then(|plan| plan.limits().get(usize::from(limit))).map_or("", |limit| &limit.name)
+        self.limits().get(usize::from(limit)).map_or("", |limit| &limit.name)
     }
 
     /// Whether the rule or one of its limits has one of these names.
     pub fn is_named_by(&self, names: &[&str]) -> bool {
-        let limits = self.plan.iter().flat_map(|plan| plan.limits()).map(|limit| &limit.name);
+        let limits = self.limits().iter().map(|limit| &limit.name);
         limits.chain([&self.limit_name]).any(|name| names.contains(&&**name))
     }
 

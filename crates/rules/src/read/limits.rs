@@ -2,8 +2,6 @@
 
 mod algorithm;
 mod fields;
-mod parameters;
-mod patch;
 mod period;
 
 use super::Reader;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use super::budget::rule_bytes;
 use super::{Below, Budget, Descriptor, DescriptorNode, Reader, limit_nodes};
-use crate::overlay::apply::PatchedKeys;
+use crate::overlay::patch::PatchedKeys;
 use crate::overlay::patcher::Patcher;
 use crate::syntax::position::{Origin, Position};
-use crate::syntax::problem::Problem;
-use crate::syntax::problems::Problems;
+use crate::syntax::problem::{Problem, Problems};
 use crate::syntax::tree::Node;
 
 /// The fields of a descriptor.

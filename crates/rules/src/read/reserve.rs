@@ -7,7 +7,7 @@ use super::{DescriptorNode, Reader};
 use crate::model::keys::Section;
 use crate::model::reserve::{Reserve, default_at_most};
 use crate::syntax::position::Position;
-use crate::syntax::problems::Problems;
+use crate::syntax::problem::Problems;
 use crate::syntax::tree::{Node, Value};
 use weir_common::duration::read_duration;
 use weir_limit::smallest_capacity;

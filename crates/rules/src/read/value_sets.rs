@@ -2,7 +2,7 @@
 
 use super::Reader;
 use crate::model::keys::Section;
-use crate::model::value_list::network_problem;
+use crate::model::value_set::network_problem;
 use crate::model::value_set::{Group, SetKind};
 use crate::syntax::position::Position;
 use crate::syntax::problem::Problem;

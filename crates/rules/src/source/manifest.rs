@@ -7,8 +7,8 @@ use crate::syntax::document::Document;
 use crate::syntax::document::EmbeddedList;
 use crate::syntax::problem::{Problem, lines};
 use crate::syntax::tree::{Content, Node};
+use crate::syntax::yaml;
 use crate::syntax::yaml::Documents;
-use crate::syntax::yaml_help;
 
 /// A rule file, or one in a ConfigMap of a manifest: then its name is `MANIFEST#CONFIGMAP/ENTRY`.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ fn unpack(file: &RuleFile) -> Option<Result<Vec<SourceFile>, Problem>> {
         let root = match document {
             Ok(root) => root,
             Err(_) if i == 0 => return None,
-            Err(error) => return Some(Err(yaml_help::problem(&file.name, &file.text, error))),
+            Err(error) => return Some(Err(yaml::problem(&file.name, &file.text, error))),
         };
         let Some(root) = root else { continue };
         let is_object = root.get("apiVersion").is_some() && root.get("kind").is_some();

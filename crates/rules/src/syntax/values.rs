@@ -4,8 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use super::position::Position;
-use super::problem::{Problem, Severity};
-use super::problems::Problems;
+use super::problem::{Problem, Problems, Severity};
 use super::tree::{Content, Node, Value};
 use weir_common::duration::read_duration;
 use weir_common::suggest::nearest;

@@ -71,21 +71,7 @@ impl Row {
 
     /// Returns whether it matches a descriptor.
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
-        let control = &*self.control;
-        if control.domain != "*" && control.domain != domain {
-            return false;
-        }
-        let mut mine = control.entries.iter().zip(&self.patterns);
-        let matches = |(key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Pattern)| {
-            entry.key == *key && pattern.matches(value)
-        };
-        match control.exact {
-            true => {
-                self.patterns.len() == entries.len()
-                    && mine.zip(entries).all(|(mine, theirs)| matches(theirs, mine))
-            }
-            false => mine.all(|mine| entries.iter().any(|theirs| matches(theirs, mine))),
-        }
+        self.control.matches_by(&self.patterns, domain, entries)
     }
 }
 

@@ -208,7 +208,7 @@ proptest! {
         let index = index(controls.iter().filter(|it| !is_limit(it)).cloned());
         let (mut limits, rules) = (LimitControls::default(), RulesByKey::default());
         for control in controls.iter().filter(|control| is_limit(control)) {
-            limits.change(&control.id, Some(control.clone()), &rules, u64::MAX);
+            limits.change(&control.id, Some(control.clone()), &rules);
         }
         for (domain, entries) in &requests {
             let entries: Vec<Entry<'_>> = entries.iter().map(|(k, v)| (&**k, &**v)).collect();
@@ -216,7 +216,7 @@ proptest! {
                 let row = index.find(domain, &entries, || NOW, |_| true)?;
                 Some(row.control.clone())
             };
-            let found = find(&index).or_else(|| find(limits.index()));
+            let found = find(&index).or_else(|| find(&limits.index));
             for control in &controls {
                 let expected = naive_match(control, domain, &entries);
                 prop_assert_eq!(control.matches(domain, &entries), expected, "{:?}", control);

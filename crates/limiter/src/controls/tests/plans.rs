@@ -50,7 +50,7 @@ fn matched(rules: &RulesByKey, control: &Control) -> Vec<String> {
 }
 
 fn rules_by_key() -> RulesByKey {
-    RulesByKey::new(Arc::new(rule_set(RULES)))
+    RulesByKey::new(Arc::new(rule_set(RULES)), u64::MAX)
 }
 
 #[test]
@@ -91,10 +91,10 @@ fn plans_are_built_for_the_rules_that_match() {
     let rules = by_key.rules();
     let control = Arc::new(control(limit(9, None, "slow"), &[("tenant", "big_one")]));
     let mut limits = LimitControls::default();
-    assert_eq!(limits.change("a", Some(control), &by_key, u64::MAX), None);
+    assert_eq!(limits.change("a", Some(control), &by_key), None);
     let plan = |name: &str| rules.rules().find(|rule| &*rule.name == name).unwrap().plan.clone();
     let tenant = plan("d.tenant_big_one").unwrap();
-    let row = find(limits.index(), &[("tenant", "big_one")]).unwrap();
+    let row = find(&limits.index, &[("tenant", "big_one")]).unwrap();
     let changed = row.plans.get(&tenant).unwrap();
     let n: Vec<_> = changed.limits().iter().map(|limit| limit.requests_per_unit).collect();
     assert_eq!(n, [5, 9]);
@@ -123,10 +123,11 @@ fn find<'i>(index: &'i Index, entries: &[(&str, &str)]) -> Option<&'i Row> {
 
 #[test]
 fn a_rule_keeps_limits_that_a_change_does_not_fit() {
-    let rules = rules_by_key();
+    let mut rules = rules_by_key();
+    rules.max_log_bytes = 1_000;
     let error = |action, entries: &[(&str, &str)]| {
         let control = Some(Arc::new(control(action, entries)));
-        LimitControls::default().change("a", control, &rules, 1_000).unwrap().to_string()
+        LimitControls::default().change("a", control, &rules).unwrap().to_string()
     };
     for (action, entries, text) in [
         (limit(9, None, ""), ("tenant", "*"), "name the one to change, of fast, slow"),
@@ -315,7 +316,7 @@ proptest! {
         let rules = RulesByKey::default();
         for (id, control) in limits.iter().enumerate() {
             let control = Control { id: id.to_string(), ..control.clone() };
-            all.change(&id.to_string(), Some(Arc::new(control)), &rules, u64::MAX);
+            all.change(&id.to_string(), Some(Arc::new(control)), &rules);
         }
         let found = all.around_or_within(&one);
         for control in all.around_or_within(&everything()) {
@@ -336,21 +337,21 @@ proptest! {
         for (id, control) in changes {
             let id = id.to_string();
             let control = control.map(|control| Arc::new(Control { id: id.clone(), ..control }));
-            limits.change(&id, control, &by_key, u64::MAX);
+            limits.change(&id, control, &by_key);
         }
         let mut fresh = LimitControls::default();
         for control in limits.around_or_within(&everything()) {
-            fresh.change(&control.id, Some(control.clone()), &RulesByKey::default(), u64::MAX);
+            fresh.change(&control.id, Some(control.clone()), &RulesByKey::default());
         }
-        prop_assert_eq!(fresh.plans().len(), 0);
-        fresh.compile(&by_key, u64::MAX);
-        prop_assert_eq!(limits.plans().len(), fresh.plans().len());
+        prop_assert_eq!(fresh.plans.len(), 0);
+        fresh.compile(&by_key);
+        prop_assert_eq!(limits.plans.len(), fresh.plans.len());
         for key in ["user", "tenant", "bytes", "path"] {
             for value in ["big_one", "/abc", "other"] {
                 for plan in by_key.rules().rules().filter_map(|rule| rule.plan.as_ref()) {
                     let of = |limits: &LimitControls| {
                         let accepts = |row: &Row| row.plans.get(plan).is_some();
-                        let row = limits.index().find("d", &[(key, value)], || NOW, accepts)?;
+                        let row = limits.index.find("d", &[(key, value)], || NOW, accepts)?;
                         Some((row.control.id.clone(), row.plans.get(plan).cloned()))
                     };
                     prop_assert_eq!(of(&limits), of(&fresh));
@@ -359,10 +360,10 @@ proptest! {
         }
         let ids: Vec<String> = limits.around_or_within(&everything()).into_iter().map(|it| it.id.clone()).collect();
         for id in ids {
-            limits.change(&id, None, &by_key, u64::MAX);
+            limits.change(&id, None, &by_key);
         }
-        prop_assert_eq!((limits.len(), limits.plans().len()), (0, 0));
-        prop_assert_eq!(limits.index().most_compared(), 0);
+        prop_assert_eq!((limits.len(), limits.plans.len()), (0, 0));
+        prop_assert_eq!(limits.index.most_compared(), 0);
     }
 }
 
@@ -377,18 +378,18 @@ fn controls_beyond_the_most_plans_change_nothing_until_there_is_room() {
         let control = control(limit(id.parse().unwrap(), None, ""), &[("user", &id)]);
         // It matches one rule.
         let one = Control { exact: true, id: id.clone(), ..control };
-        let error = limits.change(&id, Some(Arc::new(one)), &by_key, u64::MAX);
-        limits.settle(&by_key, u64::MAX).or(error)
+        let error = limits.change(&id, Some(Arc::new(one)), &by_key);
+        limits.settle(&by_key).or(error)
     };
     for id in 1..=10_000 {
         assert_eq!(put(&mut limits, id), None);
     }
     assert_eq!(put(&mut limits, 10_001), Some(PlanError::TooManyPlans));
     let changes = |limits: &LimitControls, id: &str| {
-        find(limits.index(), &[("user", id)]).unwrap().plans.get(&plan).is_some()
+        find(&limits.index, &[("user", id)]).unwrap().plans.get(&plan).is_some()
     };
     assert!(changes(&limits, "00001") && !changes(&limits, "10001"));
-    limits.change("00001", None, &by_key, u64::MAX);
-    limits.settle(&by_key, u64::MAX);
-    assert!(changes(&limits, "10001") && !limits.plans().is_full());
+    limits.change("00001", None, &by_key);
+    limits.settle(&by_key);
+    assert!(changes(&limits, "10001") && !limits.plans.is_full());
 }

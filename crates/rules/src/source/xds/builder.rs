@@ -28,7 +28,6 @@ impl Builder {
     /// Counts a list item and returns its position.
     ///
     /// # Errors
-    ///
     /// The resource has too many nodes.
     pub fn item(&mut self) -> Result<Position, Unreadable> {
         self.fields += 1;
@@ -38,7 +37,6 @@ impl Builder {
     /// Counts an entry of a map and returns its key.
     ///
     /// # Errors
-    ///
     /// The resource has too many nodes.
     pub fn key(&mut self, key: impl Into<Cow<'static, str>>) -> Result<Node<'static>, Unreadable> {
         self.item()?;

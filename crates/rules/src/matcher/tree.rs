@@ -1,0 +1,177 @@
+//! Builds a tree, and lists what it has: its descriptors, and their keys, to find out whether a key that a person typed
+//! is one of them.
+
+use std::iter;
+use std::sync::Arc;
+
+use super::{Child, MatcherNode, NodeFlags, Reserve, Wildcard};
+use crate::hash;
+use crate::model::rule::Rule;
+use crate::model::value_set::ValueSet;
+use crate::syntax::position::Origin;
+use weir_common::entry::Entry;
+use weir_common::glob;
+
+/// The key of a descriptor of a rule file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DescriptorKey<'s> {
+    Known(&'s str),
+    /// A descriptor with a value and without a limit keeps only `key_value`, and the key may end at any `_`.
+    Within(&'s str),
+}
+
+impl<'s> DescriptorKey<'s> {
+    /// Whether an entry with the key that is `start` without the `_` at its end may match the descriptor.
+    pub fn may_be(self, start: &str) -> bool {
+        let (DescriptorKey::Known(text) | DescriptorKey::Within(text)) = self;
+        match (text.split_once('*'), self) {
+            // A star is any text, so that only what is before it counts.
+            (Some((first, _)), _) => first.starts_with(start) || start.starts_with(first),
+            (None, DescriptorKey::Known(key)) => start.strip_suffix('_') == Some(key),
+            (None, DescriptorKey::Within(text)) => text.starts_with(start),
+        }
+    }
+
+    /// The key as a suggestion has it. Mostly a key has no `_` of its own.
+    pub fn suggested(self) -> &'s str {
+        match self {
+            DescriptorKey::Known(key) => key,
+            DescriptorKey::Within(text) => text.split('_').next().unwrap_or(text),
+        }
+    }
+}
+
+impl Child {
+    /// Returns the descriptor's key, and the keys that name a reservation of its rule.
+    fn keys(&self) -> impl Iterator<Item = DescriptorKey<'_>> {
+        let reserve = self.reserve().into_iter().flat_map(Reserve::keys);
+        iter::once(self.key()).chain(reserve.map(DescriptorKey::Known))
+    }
+
+    fn key(&self) -> DescriptorKey<'_> {
+        match self.rule.as_ref().and_then(|rule| rule.entries.last()) {
+            Some((key, _)) => DescriptorKey::Known(key),
+            None if self.flags.any_value => DescriptorKey::Known(&self.text),
+            None => DescriptorKey::Within(&self.text),
+        }
+    }
+}
+
+impl MatcherNode {
+    /// Adds a child; none if the node has one with that text.
+    pub(crate) fn add(
+        &mut self,
+        text: String,
+        flags: NodeFlags,
+        set: Option<Arc<ValueSet>>,
+        origin: Origin,
+    ) -> Option<(&mut Option<Arc<Rule>>, &mut MatcherNode)> {
+        if self.origin(&text).is_some() {
+            return None;
+        }
+        let index = self.children.len() as u32;
+        let is_set = set.is_some();
+        if text.contains('*') && !is_set {
+            let parts = glob::parts(&text);
+            self.wildcards.push(Wildcard { child: index, parts });
+        }
+        let (hash, length) = (hash(&[&text]), text.len());
+        self.children.push(Child {
+            text: text.into(),
+            rule: None,
+            flags,
+            set,
+            origin,
+            below: MatcherNode::default(),
+        });
+        let children = &self.children;
+        if is_set {
+            self.sets.get_or_insert_default().add(children, index);
+        } else {
+            self.longest = self.longest.max(length);
+            self.exact.insert_unique(hash, index, |&i| rehash(children, i));
+        }
+        let child = self.children.last_mut()?;
+        Some((&mut child.rule, &mut child.below))
+    }
+
+    /// The position of the child with this text.
+    pub(crate) fn origin(&self, text: &str) -> Option<&Origin> {
+        self.named(text).map(|child| &child.origin)
+    }
+
+    /// Returns the child with this text.
+    pub(crate) fn named(&self, text: &str) -> Option<&Child> {
+        let has_text = |&i: &u32| *self.children[i as usize].text == *text;
+        match self.exact.find(hash(&[text]), has_text) {
+            Some(found) => self.children.get(*found as usize),
+            None => self.sets.as_ref()?.named(&self.children, text),
+        }
+    }
+
+    /// The number of wildcards, which are tried one by one.
+    pub(crate) fn wildcards(&self) -> usize {
+        self.wildcards.len()
+    }
+
+    /// Returns the texts of the wildcards, in the order in which they are tried.
+    pub(crate) fn wildcard_texts(&self) -> impl Iterator<Item = &str> {
+        let children = self.wildcards.iter().map(|wildcard| wildcard.child as usize);
+        children.filter_map(move |child| self.children.get(child)).map(|child| &*child.text)
+    }
+
+    /// The children, in the order of the file.
+    pub(crate) fn children(&self) -> &[Child] {
+        &self.children
+    }
+
+    /// Frees unused capacity, and builds the tables of networks and lists. Called once all children are added.
+    pub(crate) fn shrink(&mut self) {
+        self.children.shrink_to_fit();
+        if let Some(sets) = &mut self.sets {
+            sets.index(&self.children);
+        }
+        let children = &self.children;
+        self.exact.shrink_to_fit(|&i| rehash(children, i));
+        self.wildcards.shrink_to_fit();
+    }
+
+    /// Returns for each entry of a rule whether the values that it matches share the threshold.
+    pub(crate) fn share_thresholds<'e>(
+        &self,
+        entries: impl Iterator<Item = Entry<'e>>,
+    ) -> Vec<bool> {
+        let mut node = Some(self);
+        let shares = entries.map(|(key, value)| {
+            let text = match value.is_empty() {
+                true => key.to_owned(),
+                false => format!("{key}_{value}"),
+            };
+            let child = node.and_then(|node| node.named(&text));
+            node = child.map(|child| &child.below);
+            child.is_some_and(|child| child.flags.share_threshold)
+        });
+        shares.collect()
+    }
+
+    /// The keys of the descriptors at all levels, each as often as it is there.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = DescriptorKey<'_>> {
+        let mut levels = vec![self.children.iter()];
+        let children = iter::from_fn(move || {
+            loop {
+                match levels.last_mut()?.next() {
+                    Some(child) => {
+                        levels.push(child.below.children.iter());
+                        return Some(child);
+                    }
+                    None => levels.pop(),
+                };
+            }
+        });
+        children.flat_map(Child::keys)
+    }
+}
+
+pub(crate) fn rehash(children: &[Child], index: u32) -> u64 {
+    hash(&[&children[index as usize].text])
+}
