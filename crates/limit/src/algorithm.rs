@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::hit_log::HitLog;
 use super::{
-    ChargeOutcome, Decision, HoldLevels, Levels, Limit, Micros, NumbersChange, NumbersError,
-    SavedNumbers, SpanCount, Undo, Verdict,
+    ChargeOutcome, Decision, HoldLevels, Levels, Limit, Micros, Numbers, NumbersChange,
+    NumbersError, SavedNumbers, SpanCount, Undo, Verdict,
 };
 
 /// Hits to check, charge or refund.
@@ -30,7 +30,7 @@ pub type Packed = [u32; 3];
 ///
 /// A state is always advanced to `now` before it is read or changed. `log` is the log that all
 /// sliding_log limits of a rule share; other algorithms ignore it.
-pub(crate) trait LimitAlgorithm: Sized {
+pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// The state of one limit for one key. The default is that of a key never seen.
     type State: Default;
 
@@ -170,8 +170,12 @@ pub(crate) trait LimitAlgorithm: Sized {
     ///
     /// The burst is divided and rounded up, so no share is zero unless the whole is: all shares
     /// together allow the whole, and at most one hit more per replica. The refill rate is divided
-    /// exactly, by a longer interval if necessary.
-    fn replica_share(&self, n: u32, replicas: u32) -> Self;
+    /// exactly, by a longer interval if necessary. The default is that of a limit whose only number is `n`.
+    fn replica_share(&self, n: u32, replicas: u32) -> Self {
+        let new = Numbers { n: n.div_ceil(replicas), burst: None };
+        let share = self.with_numbers(NumbersChange { old: n, new });
+        share.unwrap_or_else(|_| self.clone())
+    }
 
     /// Returns the same limit with other numbers, which goes on from the states of this one.
     ///

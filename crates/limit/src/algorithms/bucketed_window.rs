@@ -212,10 +212,6 @@ impl LimitAlgorithm for BucketedWindow {
         Ok(BucketedWindow { n: change.without_burst()?, ..*self })
     }
 
-    fn replica_share(&self, n: u32, replicas: u32) -> BucketedWindow {
-        BucketedWindow { n: n.div_ceil(replicas), ..*self }
-    }
-
     const TAG: u64 = 4;
 
     fn save(state: &State, out: &mut Vec<u8>) {

@@ -166,10 +166,6 @@ impl LimitAlgorithm for Concurrency {
         Ok(Concurrency { n: change.without_burst()?, ..self.clone() })
     }
 
-    fn replica_share(&self, n: u32, replicas: u32) -> Concurrency {
-        Concurrency { n: n.div_ceil(replicas), ..self.clone() }
-    }
-
     const TAG: u64 = 7;
 
     fn save(state: &State, out: &mut Vec<u8>) {

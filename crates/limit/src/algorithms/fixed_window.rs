@@ -138,10 +138,6 @@ impl LimitAlgorithm for FixedWindow {
         Ok(FixedWindow { n: change.without_burst()?, ..self.clone() })
     }
 
-    fn replica_share(&self, n: u32, replicas: u32) -> FixedWindow {
-        FixedWindow { n: n.div_ceil(replicas), ..self.clone() }
-    }
-
     fn pack(state: &State) -> Packed {
         pack_wide(state.window, state.count)
     }

@@ -110,10 +110,6 @@ impl LimitAlgorithm for SlidingLog {
         Ok(SlidingLog { n: change.without_burst()?, ..*self })
     }
 
-    fn replica_share(&self, n: u32, replicas: u32) -> SlidingLog {
-        SlidingLog { n: n.div_ceil(replicas), ..*self }
-    }
-
     const TAG: u64 = 3;
 
     fn save((): &(), _: &mut Vec<u8>) {}

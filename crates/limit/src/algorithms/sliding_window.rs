@@ -177,10 +177,6 @@ impl LimitAlgorithm for SlidingWindow {
         Ok(SlidingWindow { n: change.without_burst()?, ..*self })
     }
 
-    fn replica_share(&self, n: u32, replicas: u32) -> SlidingWindow {
-        SlidingWindow { n: n.div_ceil(replicas), ..*self }
-    }
-
     /// Keeps the low 32 bits of the index.
     fn pack(state: &State) -> Packed {
         [state.index as u32, state.previous, state.current]

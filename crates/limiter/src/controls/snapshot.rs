@@ -123,14 +123,6 @@ impl ActiveRules {
         active
     }
 
-    /// Returns the rules, without the snapshot.
-    #[cfg(test)]
-    pub(crate) fn into_rules(self) -> Option<Arc<RuleSet>> {
-        let rules = self.load_full();
-        self.snapshot.store(None);
-        rules
-    }
-
     /// Returns the snapshot for one request.
     #[inline]
     pub fn load(&self) -> Guard<Option<Arc<Snapshot>>> {

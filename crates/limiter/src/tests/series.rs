@@ -35,17 +35,19 @@ descriptors:
 
 /// Returns the samples of a family, without its name and those that are 0.
 fn samples(rules: RuleSet, max: usize, family: &str) -> (Vec<String>, RuleSet) {
-    let rules = ActiveRules::of(rules);
+    let active = ActiveRules::of(rules);
     let mut families = MergedFamilies::default();
     let mut capped = CappedSink::new(&mut families, max);
-    rules.collect(&mut capped);
+    active.collect(&mut capped);
     capped.finish();
     let prefix = format!("{family} ");
     let lines = families.lines().into_iter();
     let lines = lines.filter_map(|line| Some(line.strip_prefix(&prefix)?.to_owned()));
     let mut lines: Vec<_> = lines.filter(|line| !line.ends_with(" 0")).collect();
     lines.sort();
-    (lines, Arc::into_inner(rules.into_rules().unwrap()).unwrap())
+    let rules = active.load_full().unwrap();
+    drop(active);
+    (lines, Arc::into_inner(rules).unwrap())
 }
 
 fn line(path: &str, count: u64) -> String {
