@@ -14,6 +14,7 @@ mod console;
 mod dashboards;
 mod dependencies;
 mod docs;
+mod first_hour;
 mod generated;
 mod install;
 mod plots;

@@ -5,7 +5,7 @@
 //! toolchains and building weir again is left out. `scripts/test` is left to .ci/run, of which this is a
 //! part. Nothing else is replaced: the ports are the default ones, so runs take turns through a file lock.
 
-mod session;
+pub mod session;
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -37,10 +37,10 @@ const TRY_ENVOY: &str = "scripts/try-envoy";
 
 /// A command block and the output block that follows it.
 #[derive(Debug, PartialEq)]
-struct Step {
-    line: usize,
-    commands: String,
-    output: Option<String>,
+pub struct Step {
+    pub line: usize,
+    pub commands: String,
+    pub output: Option<String>,
 }
 
 #[test]
@@ -53,12 +53,18 @@ fn commands_of_the_readme_work_as_pasted() {
     assert!(steps.iter().any(|step| step.commands.contains(TRY_ENVOY)), "starts Envoy");
     let steps: Vec<Step> = steps.into_iter().filter(|step| !runs(step, TEST)).collect();
 
+    run_up_to_three_times(|| run(&steps));
+}
+
+/// Runs a document until it is right, while no other run uses the same ports.
+///
+/// A limit by the minute is hit later if a new minute starts in between, as documents say, and Envoy lets
+/// requests pass if a busy machine takes longer than its timeout. Both are rare: a document that is wrong
+/// fails each time.
+pub fn run_up_to_three_times(mut run: impl FnMut() -> Result<(), String>) {
     let _turn = take_turn();
-    // A limit by the minute is hit later if a new minute starts in between, as the README says, and
-    // Envoy lets requests pass if a busy machine takes longer than 20 ms. Both are rare: a README that
-    // is wrong fails each time.
     for attempt in 1.. {
-        match run(&steps) {
+        match run() {
             Ok(()) => return,
             Err(error) if attempt == 3 => panic!("{error}"),
             Err(_) => {}
@@ -157,7 +163,7 @@ fn take_turn() -> File {
 }
 
 /// Returns the `sh` blocks of a document, each with the `text` block that follows it.
-fn steps(document: &str) -> Vec<Step> {
+pub fn steps(document: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut lines = document.lines().enumerate();
     while let Some((number, line)) = lines.next() {
@@ -225,7 +231,7 @@ fn without_numbers(line: &str) -> String {
 }
 
 /// Fills a directory for the PATH with `weir`, `envoy` and the stand-in for `cargo`.
-fn install_tools(tools: &Path) {
+pub fn install_tools(tools: &Path) {
     symlink(env!("CARGO_BIN_EXE_weir"), tools.join("weir")).unwrap();
     symlink(envoy(), tools.join("envoy")).unwrap();
     let cargo = tools.join("cargo");

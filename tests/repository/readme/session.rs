@@ -52,7 +52,9 @@ impl Session {
         let printed = String::from_utf8_lossy(&ran.stdout).replace("\r\n", "\n");
         match ran.status.success() {
             true => Ok(printed),
-            false => Err(format!("{}: {}", ran.status, String::from_utf8_lossy(&ran.stderr))),
+            false => {
+                Err(format!("{}: {printed}{}", ran.status, String::from_utf8_lossy(&ran.stderr)))
+            }
         }
     }
 
