@@ -152,7 +152,7 @@ fn the_oldest_rust_builds_everything() {
             "rustup toolchain list",
             &format!("rustup toolchain install {version}.0 --profile minimal"),
             &format!("{cargo} --version"),
-            &format!("{cargo} build --locked --all-targets"),
+            &format!("{cargo} build --locked --workspace --all-targets"),
             &format!(
                 "{cargo} build --locked --all-targets --manifest-path benches/load/Cargo.toml"
             ),
@@ -212,7 +212,9 @@ fn binaries() -> TempDir {
     for platform in ["amd64", "arm64"] {
         let place = directory.path().join(format!("binary-{platform}"));
         fs::create_dir(&place).unwrap();
-        fs::write(place.join("weir"), platform).unwrap();
+        for name in ["weir", "weir.debug"] {
+            fs::write(place.join(name), platform).unwrap();
+        }
     }
     directory
 }
