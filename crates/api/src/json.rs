@@ -66,7 +66,6 @@ fn dynamic(name: &str, message: &impl Message) -> Result<DynamicMessage, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::DESCRIPTORS;
     use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
     fn decode(body: &[u8]) -> Result<RateLimitRequest, String> {
