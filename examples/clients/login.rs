@@ -16,8 +16,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let channel = Endpoint::new(address)?.timeout(Duration::from_secs(1)).connect().await?;
     let entry = Entry { key: "path".into(), value: "/login".into() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
-    let request =
-        RateLimitRequest { domain: "example".into(), descriptors: vec![descriptor], hits_addend: 1 };
+    let request = RateLimitRequest {
+        domain: "example".into(),
+        descriptors: vec![descriptor],
+        hits_addend: 1,
+    };
     let response = RateLimitServiceClient::new(channel).should_rate_limit(request).await?;
     let response = response.into_inner();
     let status = response.statuses.first().ok_or("no status")?;

@@ -1,5 +1,7 @@
 //! Rule files that were read and compiled, with their problems.
 
+#![warn(missing_docs)]
+
 use crate::compile::Compiled;
 use crate::overlay::{Overlay, OverlayError, OverlayReport};
 use crate::source::lists::{ListFile, Lists};
@@ -14,9 +16,11 @@ use crate::{Options, RuleSet};
 pub struct Loaded<D = RuleFile> {
     /// Must not be used if a problem is an error.
     pub rules: RuleSet,
+    /// The errors and warnings that are listed.
     pub problems: Vec<Problem>,
     /// The number of problems that are not listed.
     pub omitted: Omitted,
+    /// What was compiled.
     pub files: Vec<D>,
     /// The outcomes of the patches of the overlay; empty if a problem is an error.
     pub overlay: OverlayReport,

@@ -1,5 +1,7 @@
 //! A problem of a rule file: an error or a warning, with its position and a fix.
 
+#![warn(missing_docs)]
+
 use std::fmt::{self, Write};
 
 use super::position::{Origin, Position};
@@ -27,6 +29,7 @@ impl Severity {
 /// An error or a warning about one file or resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// Whether the rules can be used nevertheless.
     pub severity: Severity,
     /// The name of the file or resource.
     pub file: String,

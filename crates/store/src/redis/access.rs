@@ -1,5 +1,7 @@
 //! How to reach a server: address, user, encryption.
 
+#![warn(missing_docs)]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -13,7 +15,9 @@ use weir_common::client_tls::ClientCertificates;
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
+    /// A host and a port.
     Tcp(String, u16),
+    /// The path of a socket.
     Unix(PathBuf),
 }
 
@@ -30,7 +34,9 @@ impl fmt::Display for Endpoint {
 /// The user to log in as.
 #[derive(Clone, Default)]
 pub struct Login {
+    /// The name; none for the default user.
     pub username: Option<String>,
+    /// The password; none where none is needed.
     pub password: Option<String>,
     /// Read for each connection, in place of `password`.
     pub password_file: Option<PasswordFile>,
@@ -47,6 +53,7 @@ pub struct PasswordFile {
 }
 
 impl PasswordFile {
+    /// Returns a file of a password alone.
     pub fn new(path: PathBuf) -> PasswordFile {
         PasswordFile { path, may_have_user: false, reading: Arc::default() }
     }
@@ -56,6 +63,7 @@ impl PasswordFile {
         PasswordFile { may_have_user: true, ..PasswordFile::new(path) }
     }
 
+    /// Returns its path.
     pub fn path(&self) -> &PathBuf {
         &self.path
     }
@@ -96,6 +104,7 @@ impl fmt::Debug for Login {
 /// How to encrypt connections.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
+    /// Whom to trust, and what to show.
     pub certificates: Arc<ClientCertificates>,
     /// Accepts a valid certificate for any host name.
     pub skip_hostname_verification: bool,
@@ -104,8 +113,12 @@ pub struct Tls {
 /// How to connect and log in to a server.
 #[derive(Clone, Debug)]
 pub struct Access {
+    /// The user.
     pub login: Login,
+    /// How to encrypt; none for plain TCP.
     pub tls: Option<Tls>,
+    /// The number of the database.
     pub db: i64,
+    /// The maximum time to connect and log in.
     pub timeout: Duration,
 }

@@ -1,5 +1,7 @@
 //! The options of the Redis store.
 
+#![warn(missing_docs)]
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +13,13 @@ use weir_common::error::SetupError;
 /// Where the servers are.
 #[derive(Clone, Debug)]
 pub enum Topology {
+    /// One server.
     Single(Endpoint),
     /// A master by its name, found by asking the sentinels.
     Sentinel {
+        /// The name of the master.
         master: String,
+        /// Some of the sentinels.
         sentinels: Vec<Endpoint>,
     },
     /// A cluster, given by some of its nodes.
@@ -50,12 +55,15 @@ pub enum Clock {
 /// How to count in Redis.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The servers.
     pub topology: Topology,
+    /// Access to the servers.
     pub access: Access,
     /// Access to the sentinels themselves.
     pub sentinel_access: Access,
     /// The start of every key; without braces.
     pub prefix: String,
+    /// Whose time limits go by.
     pub clock: Clock,
     /// The clock of this process.
     pub wall: Arc<dyn clock::Clock>,
