@@ -30,6 +30,9 @@ const PER_SECOND: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 /// How long the store may take.
 const BUDGET: Duration = Duration::from_millis(100);
 
+/// Decides about a user; returns whether the hit passes.
+type Decide<'a> = &'a dyn Fn(&String) -> bool;
+
 type Memory = Limiter<MemoryStore<SystemClock>>;
 
 fn compile() -> RuleSet {
@@ -66,7 +69,7 @@ fn main() {
     let (rules, store) = (compile(), || MemoryStore::new(SystemClock::new(), 1_000_000));
     let [waiting, now] = [(); 2].map(|()| Limiter::new(store(), Options::default()));
 
-    let contenders: [(&str, &dyn Fn(&String) -> bool); 3] = [
+    let contenders: [(&str, Decide<'_>); 3] = [
         ("governor 0.10, check_key", &|key| governor.check_key(key).is_ok()),
         ("weir, decide", &|key| decide(&waiting, &rules, key)),
         ("weir, decide_now", &|key| decide_now(&now, &rules, key)),
