@@ -24,6 +24,7 @@ mod control_page;
 mod control_replicas;
 mod debug_port;
 mod diff;
+mod direct_clients;
 mod disk;
 mod documents;
 mod drain;

@@ -199,7 +199,9 @@ fn every_package_forbids_unsafe_code_denies_panics_and_finds_unused_dependencies
 #[test]
 fn fuzz_targets_have_a_profile_for_every_package() {
     let text = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
-    let names = packages().into_iter().map(|package| {
+    // No target uses the library, which has only names.
+    let packages = packages().into_iter().filter(|package| !package.ends_with("library"));
+    let names = packages.map(|package| {
         let name = package.file_name().unwrap().to_str().unwrap();
         format!("weir-{name}")
     });

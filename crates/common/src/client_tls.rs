@@ -32,7 +32,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// A PEM file, with the setting that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemFile {
+    /// The setting, for errors.
     pub setting: &'static str,
+    /// Its path.
     pub path: PathBuf,
 }
 
@@ -43,6 +45,7 @@ pub struct ClientFiles {
     pub ca: Option<PemFile>,
     /// The client certificate, with its chain.
     pub cert: Option<PemFile>,
+    /// Its key.
     pub key: Option<PemFile>,
 }
 

@@ -1,12 +1,16 @@
 //! The policy for requests when the store fails.
 
+#![warn(missing_docs)]
+
 /// A policy, of the whole service or of a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreFailure {
     /// Return an error, so that the client decides.
     #[default]
     Error,
+    /// Let the request pass.
     Allow,
+    /// Deny the request.
     Deny,
     /// Enforce this replica's share of the limits, in memory.
     Local,

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+#![warn(missing_docs)]
+
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::lookup::{Lookup, Matched};
@@ -139,6 +143,7 @@ pub(super) fn key<'a>(
 /// The decision on a request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestDecision<'s> {
+    /// Whether the request is denied.
     pub over_limit: bool,
     /// The statuses, one for each descriptor, in order.
     pub statuses: SmallVec<[Status<'s>; 4]>,
@@ -147,6 +152,7 @@ pub struct RequestDecision<'s> {
 /// The decision on one descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Status<'s> {
+    /// Whether its limit denies it.
     pub over_limit: bool,
     /// The limit that decided; none if nothing matched or the rule is unlimited.
     pub limit: Option<ShownLimit<'s>>,
@@ -186,28 +192,38 @@ impl<'s> Status<'s> {
 /// A limit as clients see it.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownLimit<'s> {
+    /// The name in its rule; empty if it has none.
     pub name: &'s str,
+    /// The hits that are allowed in each period.
     pub requests_per_unit: u32,
+    /// The unit of the period; none if the limit has no period.
     pub unit: Option<Unit>,
+    /// How many units a period has.
     pub unit_multiplier: u32,
 }
 
 /// Why a request gets no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
+    /// It names no domain.
     #[error("rate limit domain must not be empty")]
     EmptyDomain,
+    /// It has no descriptors.
     #[error("rate limit descriptor list must not be empty")]
     NoDescriptors,
+    /// No rules are loaded.
     #[error("no rate limit configuration loaded")]
     NoRules,
+    /// The descriptors it has, and the maximum.
     #[error("{0} descriptors in one request, {1} are allowed (setting grpc.max_descriptors)")]
     TooManyDescriptors(usize, usize),
+    /// The position of an invalid descriptor, and what is wrong.
     #[error("descriptor {0}: {1}")]
     BadDescriptor(usize, &'static str),
     /// What a reservation is made, settled or cancelled with is invalid.
     #[error("{0}")]
     BadReservation(&'static str),
+    /// The store did not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -224,6 +240,21 @@ impl<'s> ShownLimit<'s> {
 }
 
 impl<'s> RequestDecision<'s> {
+    /// Returns the wait after a denial until the same request is allowed, if no other takes hits before. None if it
+    /// is allowed now, or if waiting does not help: it has more hits than a limit allows, or is blocked forever.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let quotas = || self.statuses.iter().filter(|status| status.quota);
+        let mut wait = 0;
+        // One quota that passes is enough.
+        if quotas().next().is_some() && quotas().all(|status| status.over_limit) {
+            wait = quotas().filter_map(|status| status.retry_after).min()?;
+        }
+        for status in self.statuses.iter().filter(|status| status.over_limit && !status.quota) {
+            wait = wait.max(status.retry_after?);
+        }
+        (self.over_limit && wait > 0).then(|| Duration::from_micros(wait))
+    }
+
     /// Returns how long controls block the request, in seconds; none if they do not, or forever.
     pub fn blocked_seconds(&self) -> Option<u64> {
         let blocked = |status: &&Status<'s>| status.over_limit && status.limit.is_none();

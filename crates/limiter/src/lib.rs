@@ -57,11 +57,6 @@ use weir_store::{Answers, Batch, Store};
 /// How often refunds that do nothing are logged.
 const REFUND_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Runs the example of the page.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/library.md")]
-struct LibraryPage;
-
 /// How requests are decided, besides the rules.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -71,6 +66,7 @@ pub struct Options {
     pub quota_mode: bool,
     /// The fraction of a limit above which hits count as near it.
     pub near_limit_ratio: f32,
+    /// The maximum number of descriptors in a request.
     pub max_descriptors: usize,
     /// Denials that are logged per second at most; 0: none.
     pub logged_denials: u32,

@@ -1,5 +1,7 @@
 //! A request, independent of its encoding.
 
+#![warn(missing_docs)]
+
 use std::sync::Arc;
 
 use tracing::Span;
@@ -10,7 +12,9 @@ use weir_store::Entry;
 /// The question whether something may happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
+    /// The domain whose rules apply.
     pub domain: &'a str,
+    /// What is limited: the request is over its limit if one of them is.
     pub descriptors: &'a [Descriptor<'a>],
     /// The number of descriptors sent beyond those read; any is too many.
     pub beyond: usize,
@@ -25,10 +29,13 @@ pub struct Request<'a> {
 /// One subject of a request; each is looked up and decided separately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Descriptor<'a> {
+    /// Pairs of a key and a value, which rules match in order.
     pub entries: &'a [Entry<'a>],
     /// A limit that the client sent, used instead of the rules'.
     pub limit: Option<Override>,
+    /// Its hits; none for those of the request.
     pub hits_addend: Option<u64>,
+    /// Whether hits are refunded, not charged.
     pub is_negative_hits: bool,
     /// What to do about a reservation, in place of hits.
     pub budget: Option<&'a Budget<'a>>,
@@ -38,7 +45,9 @@ pub struct Descriptor<'a> {
 /// about entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget<'a> {
+    /// Names the reservation.
     pub id: &'a str,
+    /// What to do about it.
     pub step: BudgetStep,
 }
 
@@ -56,9 +65,11 @@ pub enum BudgetStep {
 /// A limit that the client sent with a descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Override {
+    /// The hits that are allowed in each period.
     pub requests_per_unit: u32,
     /// The number of `envoy.type.v3.RateLimitUnit`.
     pub unit: i32,
+    /// How many units a period has; none for one.
     pub unit_multiplier: Option<u32>,
 }
 

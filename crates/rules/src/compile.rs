@@ -156,9 +156,11 @@ fn check_repeated_domain(
 pub struct Loaded<D = RuleFile> {
     /// Must not be used if a problem is an error.
     pub rules: RuleSet,
+    /// The errors and warnings that are listed.
     pub problems: Vec<Problem>,
     /// The number of problems that are not listed.
     pub omitted: Omitted,
+    /// What was compiled.
     pub files: Vec<D>,
     /// The outcomes of the patches of the overlay; empty if a problem is an error.
     pub overlay: OverlayReport,

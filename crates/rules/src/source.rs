@@ -1,5 +1,7 @@
 //! Finds and reads rule files.
 
+#![warn(missing_docs)]
+
 pub(crate) mod lists;
 pub(crate) mod manifest;
 pub mod xds;
@@ -25,6 +27,7 @@ pub const YAML_HEADER: &str = "# The active rules of weir: one YAML document for
 pub struct RuleFile {
     /// The path, as problems show it.
     pub name: String,
+    /// Its YAML.
     pub text: String,
 }
 
@@ -220,7 +223,9 @@ pub(super) fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
 /// The files that a search found, each with its path without links, and problems.
 #[derive(Clone, Debug, Default)]
 pub struct FoundFiles {
+    /// Each path as it was found, and without links.
     pub files: Vec<(PathBuf, PathBuf)>,
+    /// Why others cannot be read.
     pub problems: Vec<Problem>,
 }
 

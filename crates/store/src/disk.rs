@@ -74,6 +74,7 @@ pub struct Options {
     pub path: PathBuf,
     /// How often changes are written.
     pub sync: Duration,
+    /// The maximum number of keys.
     pub max_keys: usize,
 }
 

@@ -68,6 +68,7 @@ pub struct GuardOptions {
 }
 
 impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
+    /// Returns a guard of a store.
     pub fn new(inner: S, clock: C, options: GuardOptions) -> Guard<S, C> {
         let (local, outage, counts) = Default::default();
         Guard { inner, clock, options, local, outage, counts }

@@ -43,18 +43,25 @@ pub type Answers = SmallVec<[Answer; 4]>;
 /// Why a store could not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
+    /// It cannot be reached.
     #[error("the store could not be reached")]
     Unavailable,
+    /// It did not answer within the budget.
     #[error("the store did not answer in time")]
     TimedOut,
+    /// The caller's deadline was shorter than its answer.
     #[error("the caller's deadline came before the store's answer")]
     CallerDeadline,
+    /// It is a replica.
     #[error("the store only answers reads")]
     ReadOnly,
+    /// It is full.
     #[error("the store has no room left")]
     OutOfMemory,
+    /// The key belongs to another program.
     #[error("the key holds something that is not weir's")]
     WrongType,
+    /// The state of the key is damaged.
     #[error("the key's state cannot be read")]
     Corrupt,
 }

@@ -9,11 +9,10 @@ use axum::http::{StatusCode, header::RETRY_AFTER};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
-use weir_common::clock::SystemClock;
-use weir_limiter::{Descriptor, Holds, Limiter, Options, Request as Question, Status};
-use weir_rules::{Loaded, RuleSet, source::Selection};
-use weir_store::redis::{self, Endpoint, RedisStore, Topology};
-use weir_store::{Store, memory::MemoryStore};
+use weir_library::rules::{self, Loaded, RuleSet, Selection};
+use weir_library::store::redis::{self, Endpoint, RedisStore, Topology};
+use weir_library::store::{MemoryStore, Store};
+use weir_library::{Descriptor, Holds, Limiter, Options, Request as Question, SystemClock};
 
 /// How long a request may wait for the store.
 const BUDGET: Duration = Duration::from_millis(100);
@@ -28,16 +27,16 @@ type Shared<S> = State<Arc<Limits<S>>>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [rules, at, server @ ..] = &args[..] else {
+    let [path, at, server @ ..] = &args[..] else {
         return Err("usage: library-example RULES ADDRESS [REDIS_HOST:PORT]".into());
     };
-    let loaded = Loaded::read(&Selection::of(rules), &weir_rules::Options::default(), None);
+    let loaded = Loaded::read(&Selection::of(path), &rules::Options::default(), None);
     if !loaded.is_good() {
         return Err(loaded.render_errors().into());
     }
     let Some(server) = server.first() else {
-        let clock = Arc::new(SystemClock::new());
-        return serve(at, loaded.rules, MemoryStore::new(clock, 1_000_000)).await;
+        let store = MemoryStore::new(SystemClock::new(), 1_000_000);
+        return serve(at, loaded.rules, store).await;
     };
     let (host, port) = server.rsplit_once(':').ok_or("write Redis's address as HOST:PORT")?;
     let topology = Topology::Single(Endpoint::Tcp(host.to_owned(), port.parse()?));
@@ -67,8 +66,10 @@ async fn limit<S: Store + 'static>(limits: Shared<S>, request: Request, next: Ne
     let (Limits { rules, limiter }, mut holds) = (&**limits, Holds::default());
     let response = match limiter.decide(Some(rules), &question, BUDGET, &mut holds).await {
         Ok(decision) if decision.over_limit => {
-            let wait = decision.statuses.iter().map(Status::reset_seconds).max().unwrap_or(1);
-            (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, wait.to_string())]).into_response()
+            // In whole seconds. Without one, waiting does not help.
+            let wait = decision.retry_after().map(|wait| wait.as_secs_f64().ceil().to_string());
+            (StatusCode::TOO_MANY_REQUESTS, wait.map(|wait| [(RETRY_AFTER, wait)]), ())
+                .into_response()
         }
         Ok(_) => next.run(request).await,
         // Without an answer from Redis. A service may prefer to let requests pass.

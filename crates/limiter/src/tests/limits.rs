@@ -207,3 +207,34 @@ descriptors:
     }
     assert!(shown(&bench, &[("k", "x")], 1).0);
 }
+
+const WAITS: &str = "domain: d
+descriptors:
+  - {key: minute, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: hour, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: never, rate_limit: {unit: minute, requests_per_unit: 0}}
+  - {key: watched, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: r, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+";
+
+#[test]
+fn a_denied_request_waits_for_all_limits_and_for_one_quota() {
+    let bench = Bench::new(WAITS);
+    let wait = |keys: &[&'static str]| {
+        let entries: Vec<_> = keys.iter().map(|key| [(*key, "")]).collect();
+        let descriptors: Vec<_> =
+            entries.iter().map(|entries| Descriptor { entries, ..Default::default() }).collect();
+        let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
+        let decision = bench.decide(&request).expect("a decision");
+        (decision.over_limit, decision.retry_after().map(|wait| wait.as_secs()))
+    };
+    assert_eq!(wait(&["minute", "hour", "q", "r"]), (false, None));
+    assert_eq!(wait(&["minute"]), (true, Some(40)));
+    assert_eq!(wait(&["minute", "hour"]), (true, Some(3_580)));
+    assert_eq!(wait(&["minute", "never"]), (true, None));
+    assert_eq!(wait(&["minute", "watched"]), (true, Some(40)));
+    assert_eq!(wait(&["watched"]), (false, None));
+    assert_eq!(wait(&["q", "r"]), (true, Some(40)));
+    assert_eq!(wait(&["q", "hour"]), (true, Some(3_580)));
+}

@@ -30,6 +30,7 @@ pub enum Lists {
 /// A list that a rule names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListFile {
+    /// Its path.
     pub path: PathBuf,
     /// The fingerprint of what was read, or of the error; none if it may be half written.
     pub hash: Option<u64>,

@@ -29,10 +29,13 @@ const MAX_LEVELS: u32 = 100;
 /// Why a message is not a rule file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unreadable {
+    /// It is not of the type.
     #[error(transparent)]
     Decode(#[from] DecodeError),
+    /// It has too many levels.
     #[error("messages are nested more than {MAX_LEVELS} levels deep")]
     TooDeep,
+    /// It is too large.
     #[error("it has more than {MAX_FIELDS} fields")]
     TooManyFields,
 }

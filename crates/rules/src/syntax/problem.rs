@@ -4,6 +4,8 @@
 //! A file may have a million problems, and a set any number of files. What is kept, logged and sent to
 //! a management server must grow with neither.
 
+#![warn(missing_docs)]
+
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
@@ -32,6 +34,7 @@ impl Severity {
 /// An error or a warning about one file or resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// Whether the rules can be used nevertheless.
     pub severity: Severity,
     /// The name of the file or resource.
     pub file: String,

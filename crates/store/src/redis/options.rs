@@ -1,5 +1,7 @@
 //! The options of the Redis store: where the servers are, and how to reach and use them.
 
+#![warn(missing_docs)]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -15,10 +17,13 @@ use weir_common::error::SetupError;
 /// Where the servers are.
 #[derive(Clone, Debug)]
 pub enum Topology {
+    /// One server.
     Single(Endpoint),
     /// A master by its name, found by asking the sentinels.
     Sentinel {
+        /// The name of the master.
         master: String,
+        /// Some of the sentinels.
         sentinels: Vec<Endpoint>,
     },
     /// A cluster, given by some of its nodes.
@@ -54,12 +59,15 @@ pub enum Clock {
 /// How to count in Redis.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The servers.
     pub topology: Topology,
+    /// Access to the servers.
     pub access: Access,
     /// Access to the sentinels themselves.
     pub sentinel_access: Access,
     /// The start of every key; without braces.
     pub prefix: String,
+    /// Whose time limits go by.
     pub clock: Clock,
     /// The clock of this process.
     pub wall: Arc<dyn clock::Clock>,
@@ -105,7 +113,9 @@ impl Options {
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
+    /// A host and a port.
     Tcp(String, u16),
+    /// The path of a socket.
     Unix(PathBuf),
 }
 
@@ -122,7 +132,9 @@ impl fmt::Display for Endpoint {
 /// The user to log in as.
 #[derive(Clone, Default)]
 pub struct Login {
+    /// The name; none for the default user.
     pub username: Option<String>,
+    /// The password; none where none is needed.
     pub password: Option<String>,
     /// Read for each connection, in place of `password`.
     pub password_file: Option<PasswordFile>,
@@ -139,6 +151,7 @@ pub struct PasswordFile {
 }
 
 impl PasswordFile {
+    /// Returns a file of a password alone.
     pub fn new(path: PathBuf) -> PasswordFile {
         PasswordFile { path, may_have_user: false, reading: Arc::default() }
     }
@@ -148,6 +161,7 @@ impl PasswordFile {
         PasswordFile { may_have_user: true, ..PasswordFile::new(path) }
     }
 
+    /// Returns its path.
     pub fn path(&self) -> &PathBuf {
         &self.path
     }
@@ -184,6 +198,7 @@ impl fmt::Debug for Login {
 /// How to encrypt connections.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
+    /// Whom to trust, and what to show.
     pub certificates: Arc<ClientCertificates>,
     /// Accepts a valid certificate for any host name.
     pub skip_hostname_verification: bool,
@@ -192,8 +207,12 @@ pub struct Tls {
 /// How to connect and log in to a server.
 #[derive(Clone, Debug)]
 pub struct Access {
+    /// The user.
     pub login: Login,
+    /// How to encrypt; none for plain TCP.
     pub tls: Option<Tls>,
+    /// The number of the database.
     pub db: i64,
+    /// The maximum time to connect and log in.
     pub timeout: Duration,
 }
