@@ -46,6 +46,11 @@ pub(super) fn row(ShownControl { control, left_ms }: &ShownControl) -> Vec<Strin
     ]
 }
 
+/// Returns a text after what introduces it; nothing for an empty text.
+pub(crate) fn part(before: &str, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{before}{text}") }
+}
+
 /// Returns what a control does to a descriptor, for how long, by whom and why.
 pub(crate) fn described(control: &Control, now: Micros) -> String {
     let does = match &control.action {
@@ -57,10 +62,6 @@ pub(crate) fn described(control: &Control, now: Micros) -> String {
     let lasts = match control.left_ms(now) {
         None => "forever".to_owned(),
         left => format!("for {}", self::left(left)),
-    };
-    let part = |before: &str, text: &str| match text {
-        "" => String::new(),
-        text => format!("{before}{text}"),
     };
     let networks = control.networks().collect::<Vec<_>>().join(" and ");
     let within = part(", in ", &networks);
