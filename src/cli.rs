@@ -11,14 +11,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::LONG_VERSION;
 use crate::settings::table::example;
 use weir_common::secret::without_any_login;
 use weir_tools::print::finish;
-use weir_tools::{change, check, controls, diff, explain, hit, replay, state, test, top, unblock};
+use weir_tools::{
+    change, check, controls, diff, explain, hit, replay, state, test, top, unblock, why,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,7 +31,12 @@ Examples:
   weir test rules/
   weir replay rules/ --traffic access.log -d shop --descriptor 'path={path}'
   weir hit -d shop path=/login
-  weir block -d shop user=mallory --for 1h";
+  weir block -d shop user=mallory --for 1h
+  weir why -d shop user=mallory";
+
+/// The groups of commands in the help, each with its first command.
+const GROUPS: [(&str, &str); 4] =
+    [("Run", "serve"), ("Rules", "check"), ("Running service", "hit"), ("Shell", "completions")];
 
 const SETTINGS_EXAMPLES: &str = "\
 Examples:
@@ -57,6 +64,11 @@ pub struct Cli {
 enum Command {
     /// Run the service.
     Serve(serve::ServeArgs),
+    /// Print a settings file with every setting, its default and its description.
+    #[command(after_help = SETTINGS_EXAMPLES)]
+    Settings,
+    /// Check whether a running weir is ready, for probes and health checks of containers.
+    Health(health::HealthArgs),
     /// Check rule files and print their rules.
     Check(check::CheckArgs),
     /// Compare rule files with the active rules of a running weir, or with other rule files.
@@ -69,27 +81,26 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Send requests to a rate-limit service, as Envoy does.
     Hit(hit::HitArgs),
-    /// Deny a client's requests, on all replicas of a running service.
-    Block(change::BlockArgs),
-    /// Allow a client's requests, whatever the limits say.
-    Allow(change::AllowArgs),
-    /// Change a limit for a client.
-    Limit(change::LimitArgs),
-    /// End a block, or any other control.
-    Unblock(unblock::UnblockArgs),
-    /// List what is blocked, allowed and limited.
-    Controls(controls::ControlsArgs),
+    /// Show why a client was denied: its denials, what changed for it, and its state.
+    Why(why::WhyArgs),
     /// List the keys with the most hits, the most denials, or near a limit.
     Top(top::TopArgs),
     /// Show what a key has counted, for each limit.
     State(state::StateArgs),
     /// Reset what a key has counted.
     Reset(state::ResetArgs),
-    /// Check whether a running weir is ready, for probes and health checks of containers.
-    Health(health::HealthArgs),
-    /// Print a settings file with every setting, its default and its description.
-    #[command(after_help = SETTINGS_EXAMPLES)]
-    Settings,
+    /// List what is blocked, allowed and limited.
+    Controls(controls::ControlsArgs),
+    /// Deny a client's requests, on all replicas of a running service.
+    Block(change::BlockArgs),
+    /// Allow a client's requests, whatever the limits say.
+    Allow(change::AllowArgs),
+    /// Change a limit for a client.
+    Limit(change::LimitArgs),
+    /// End a block.
+    Unblock(unblock::UnblockArgs),
+    /// End a block, an allowance or a changed limit.
+    Remove(unblock::RemoveArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
 }
@@ -108,11 +119,11 @@ const CONVERT_TIP: &str = "docs/migrating.md has the rule for each limit of othe
 /// Runs the command that `args` name. The first is the program itself.
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let args = arguments(args);
-    let parsed = Cli::try_parse_from(&args);
+    let parsed = parse(&args);
     let fail = |error| without_logins(add_tip(error, &args)).exit();
     match parsed.unwrap_or_else(fail).command {
         Command::Serve(serve) => serve::run(serve, args.first().is_some_and(is_reference)),
-        Command::Check(args) => check::run(&args),
+        Command::Check(args) => serve::check(args),
         Command::Diff(args) => diff::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Explain(args) => explain::run(&args),
@@ -122,7 +133,9 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Block(args) => change::block(&args),
         Command::Allow(args) => change::allow(&args),
         Command::Limit(args) => change::limit(&args),
-        Command::Unblock(args) => unblock::run(&args),
+        Command::Unblock(args) => unblock::unblock(&args),
+        Command::Remove(args) => unblock::remove(&args),
+        Command::Why(args) => why::run(&args),
         Command::Controls(args) => controls::run(&args),
         Command::Top(args) => top::run(&args),
         Command::State(args) => state::show(&args),
@@ -130,6 +143,32 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Settings => print(example().as_bytes()),
         Command::Completions(args) => completions(&args),
     }
+}
+
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches_from(args)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command()))
+}
+
+/// Returns the command line, whose help has the commands in groups.
+fn command() -> clap::Command {
+    let mut built = Cli::command();
+    built.build();
+    let header = *built.get_styles().get_header();
+    let literal = *built.get_styles().get_literal();
+    let mut groups = String::new();
+    for command in built.get_subcommands() {
+        let name = command.get_name();
+        if let Some((group, _)) = GROUPS.iter().find(|(_, first)| *first == name) {
+            groups += &format!("\n{header}{group}:{header:#}\n");
+        }
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        groups += &format!("  {literal}{name:11}{literal:#}  {about}\n");
+    }
+    Cli::command().help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{groups}\n\
+         {header}Options:{header:#}\n{{options}}{{after-help}}"
+    ))
 }
 
 /// Prints the completion script of a shell.
@@ -162,12 +201,20 @@ fn add_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
     let has_domain = args.iter().any(|arg| arg == "-d" || arg == "--domain");
     let tip = match error.kind() {
         ErrorKind::MissingRequiredArgument if is_command("explain") && has_domain => {
-            "write RULES before -d"
+            "write RULES before -d".to_owned()
+        }
+        ErrorKind::UnknownArgument if is_command("serve") => {
+            match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::String(path)) if !path.starts_with('-') => {
+                    format!("name rules with --rules {}", without_any_login(path))
+                }
+                _ => return error,
+            }
         }
         ErrorKind::InvalidSubcommand if is_command("convert") => {
             // Commands whose names are similar do something else.
             error.remove(ContextKind::SuggestedSubcommand);
-            CONVERT_TIP
+            CONVERT_TIP.to_owned()
         }
         _ => return error,
     };

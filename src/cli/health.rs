@@ -12,8 +12,8 @@ use http::{Method, StatusCode};
 use crate::settings::{Inputs, Settings};
 use weir_common::escape::escape;
 use weir_common::http_client::{HttpError, Target};
-use weir_tools::environment;
 use weir_tools::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
+use weir_tools::{environment, path_of_server};
 
 /// The largest answer. That of weir has a few lines.
 const MAX_ANSWER_BYTES: usize = 16 << 10;
@@ -21,6 +21,7 @@ const MAX_ANSWER_BYTES: usize = 16 << 10;
 const EXAMPLES: &str = "\
 Examples:
   weir health
+  weir health --server http://weir:6070
   weir health --url https://weir.example:8080/readyz --ca ca.crt
 
 Exits 0 if weir is ready, 1 if it is not or does not answer in time.";
@@ -28,9 +29,12 @@ Exits 0 if weir is ready, 1 if it is not or does not answer in time.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct HealthArgs {
-    /// URL of the health endpoint: /readyz, /livez or /healthcheck, over http or https. Default: /readyz on
-    /// the debug port that the environment sets, else http://127.0.0.1:6070/readyz.
+    /// URL of the debug port, whose /readyz is asked. Default: WEIR_SERVER, else the port that the settings in the
+    /// environment name, else http://127.0.0.1:6070.
     #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// URL of another health endpoint: /readyz, /livez or /healthcheck, over http or https.
+    #[arg(long, value_name = "URL", conflicts_with = "server")]
     url: Option<Target>,
     /// Timeout of the whole call.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_timeout)]
@@ -60,7 +64,10 @@ pub fn run(args: &HealthArgs) -> ExitCode {
 fn check(args: &HealthArgs) -> Result<(), String> {
     let target = match &args.url {
         Some(target) => target.clone(),
-        None => local_target()?,
+        None => match path_of_server(args.server.as_deref(), "/readyz")? {
+            Some(target) => target,
+            None => local_target()?,
+        },
     };
     let answer = http_client::send(Call {
         method: Method::GET,
@@ -78,7 +85,7 @@ fn check(args: &HealthArgs) -> Result<(), String> {
         {
             let help = match &args.url {
                 Some(_) => "start weir, or name another URL",
-                None => "start weir, or name its debug port with --url",
+                None => "start weir, or name its debug port with --server",
             };
             format!("no answer from {target}: connection refused; {help}")
         }

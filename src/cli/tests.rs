@@ -67,5 +67,31 @@ fn a_program_named_ratelimit_serves() {
 
 #[test]
 fn the_command_line_is_well_formed() {
-    Cli::command().debug_assert();
+    command().debug_assert();
+}
+
+#[test]
+fn the_help_has_each_command_in_its_group() {
+    let help = command().render_help().to_string();
+    let mut rest = help.as_str();
+    for (group, first) in GROUPS {
+        let (_, after) =
+            rest.split_once(&format!("\n{group}:\n  {first} ")).unwrap_or_else(|| panic!("{help}"));
+        rest = after;
+    }
+    for command in Cli::command().get_subcommands() {
+        let line = format!("\n  {:11}  ", command.get_name());
+        assert_eq!(help.matches(&line).count(), 1, "{line}: {help}");
+    }
+    assert!(help.contains("\nOptions:\n") && !help.contains("Commands:"), "{help}");
+}
+
+#[test]
+fn rules_without_their_option_get_a_tip() {
+    let tip = |path: &str| {
+        let args = ["weir", "serve", path].map(OsString::from);
+        add_tip(parse(&args).unwrap_err(), &args).to_string()
+    };
+    assert!(tip("x.yaml").contains("tip: name rules with --rules x.yaml"), "{}", tip("x.yaml"));
+    assert!(!tip("--ruls").contains("name rules"), "{}", tip("--ruls"));
 }

@@ -185,6 +185,21 @@ fn runbooks_have_the_address_of_the_values() {
 }
 
 #[test]
+fn without_an_address_no_runbook_is_a_link() {
+    for helm in Helm::all() {
+        let release = helm.render("metrics: { prometheusRule: { enabled: true } }");
+        for group in release.get("PrometheusRule")["spec"]["groups"].list() {
+            for alert in group["rules"].list() {
+                let annotations = &alert["annotations"];
+                assert!(annotations["runbook_url"].is_null(), "{alert}");
+                let runbook = annotations["runbook"].text();
+                assert!(runbook.starts_with("docs/operations.md#"), "{runbook}");
+            }
+        }
+    }
+}
+
+#[test]
 fn promtool_accepts_the_rendered_alerts() {
     let (Some(helm), Some(promtool)) = (Helm::newest(), promtool()) else { return };
     let release = helm.render(ALL);

@@ -53,6 +53,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     // Unknown settings, and settings that the chart sets.
     ("settings: { logs: { level: debug } }", &["logs"]),
     ("settings: { log: { levle: debug } }", &["levle"]),
+    ("settings: { log: { level: verbose } }", &["settings.log.level"]),
+    ("settings: { log: { level: 'info,h2=loud' } }", &["settings.log.level"]),
     ("settings: [log]", &["settings"]),
     ("settings: { grpc: { address: ':1' } }", &["settings.grpc.address", "service.ports.grpc"]),
     ("settings: { store: { kind: redis } }", &["settings.store.kind", "store.kind"]),

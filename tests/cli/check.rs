@@ -487,3 +487,25 @@ fn the_error_of_convert_names_the_page_with_the_rules() {
                   programs\n";
     assert!(ran.2.starts_with(wanted), "{:?}", ran.2);
 }
+
+#[test]
+fn a_settings_file_is_checked_with_the_rules_that_it_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::write(path.join("shop.yaml"), GOOD).unwrap();
+    fs::write(path.join("good.toml"), "rules.paths = [\"shop.yaml\"]\n").unwrap();
+    fs::write(path.join("none.toml"), "log.level = \"debug\"\n").unwrap();
+    fs::write(path.join("bad.toml"), "log.level = \"verbose\"\n").unwrap();
+    let ran = check(path, &["--settings", "good.toml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
+    assert!(ran.out.ends_with("ok: 3 rules in 1 domain of 1 file, 0 warnings\n"), "{}", ran.out);
+    let ran = check(path, &["--settings", "none.toml"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "ok: no rule files\n"), "{}", ran.err);
+    assert!(check(path, &["--settings", "none.toml", "shop.yaml"]).out.contains("3 rules"));
+    let ran = check(path, &["--settings", "bad.toml", "shop.yaml"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
+    assert!(ran.err.contains("log.level is \"verbose\""), "{}", ran.err);
+    let ran = check(path, &["--settings", "missing.toml"]);
+    assert!(ran.code == Some(1) && ran.err.contains("missing.toml"), "{}", ran.err);
+    assert_eq!(check(path, &[]).code, Some(2));
+}

@@ -120,7 +120,7 @@ fn failures_show_expected_and_actual() {
   FAILED  <one> & "two"
     a.test.yaml:6:9: step 1 at 0s
       remaining: expected 3, actual 4
-      reset: expected 1s, actual 60s
+      reset: expected 1s, actual 1m
       limit: expected 'a', actual ''
       rule: expected null, actual 'path'
       retry: expected 1s, actual none
@@ -146,7 +146,7 @@ fn junit_has_a_test_case_for_each_test_and_broken_file() {
     <testcase name="&lt;one&gt; &amp; &quot;two&quot;" classname="a.test.yaml" file="a.test.yaml" line="4">
       <failure message="step 1: remaining: expected 3, actual 4">a.test.yaml:6:9: step 1 at 0s
   remaining: expected 3, actual 4
-  reset: expected 1s, actual 60s
+  reset: expected 1s, actual 1m
   limit: expected &apos;a&apos;, actual &apos;&apos;
   rule: expected null, actual &apos;path&apos;
   retry: expected 1s, actual none

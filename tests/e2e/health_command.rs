@@ -46,6 +46,12 @@ fn prints_the_reasons_and_exits_1_while_weir_is_not_ready() {
         assert_eq!(health(&["--url", &url(address, "/readyz")]), not_ready(reasons));
         assert_eq!(health(&["--url", &url(address, "/livez")]), ready());
     }
+    assert_eq!(health(&["--server", &url(weir.debug, "/")]), not_ready(reasons));
+    let setup = Setup::new().env("WEIR_SERVER", url(weir.debug, ""));
+    assert_eq!(run(setup, &[]), not_ready(reasons));
+    let setup = Setup::new().env("WEIR_SERVER", "nowhere");
+    let (code, output) = run(setup, &[]);
+    assert!(code == Some(1) && output.starts_with("WEIR_SERVER is \"nowhere\": "), "{output}");
 }
 
 #[test]
@@ -77,7 +83,7 @@ fn a_server_that_does_not_answer_is_not_ready() {
     assert!(output.starts_with(&cause), "{output}");
     let debug = free_port().to_string();
     let (_, output) = run(Setup::new().env("DEBUG_PORT", debug), &[]);
-    assert!(output.ends_with("start weir, or name its debug port with --url\n"), "{output}");
+    assert!(output.ends_with("start weir, or name its debug port with --server\n"), "{output}");
 
     // Accepts nothing, but the system completes the connection.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -141,6 +147,7 @@ fn other_answers_are_not_ready() {
 fn wrong_arguments_are_explained() {
     for (args, wanted) in [
         (&["--url", "localhost:8080"][..], "write a URL such as http://127.0.0.1:6070/"),
+        (&["--url", "http://a/", "--server", "http://a"], "cannot be used with"),
         (&["--timeout", "5"], "write a duration such as 500ms or 2s"),
         (&["--cert", "a.pem"], "--key <FILE>"),
     ] {
@@ -150,7 +157,13 @@ fn wrong_arguments_are_explained() {
     }
     let (code, output) = health(&["--help"]);
     assert_eq!(code, Some(0));
-    for option in ["--url <URL>", "--timeout <DURATION>", "--ca <FILE>", "http://127.0.0.1:6070"] {
+    for option in [
+        "--server <URL>",
+        "--url <URL>",
+        "--timeout <DURATION>",
+        "--ca <FILE>",
+        "http://127.0.0.1:6070",
+    ] {
         assert!(output.contains(option), "{option}: {output}");
     }
 }

@@ -1,7 +1,8 @@
-//! The commands of operators against a running weir: block, allow, limit, unblock, controls, top, state,
-//! reset, count and `explain --server`.
+//! The commands of operators against a running weir: block, allow, limit, unblock, remove, controls, top, state,
+//! reset, count, why and `explain --server`.
 
 mod partly;
+mod why;
 
 use std::net::SocketAddr;
 use std::process::{Command, Output};
@@ -74,7 +75,7 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
     assert_eq!(user(&weir, "m1").await, Code::Ok);
     assert_eq!(user(&weir, "m2").await, Code::Ok);
 
-    let ran = at(weir.debug, "block -d shop user=m2 --for 1h --reason abuse");
+    let ran = at(weir.debug, "block -d shop --for 1h --reason abuse user=m2");
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.err.contains("warning: not shared: only this replica"), "{}", ran.err);
     assert!(ran.err.contains("warning: not kept: "), "{}", ran.err);
@@ -163,7 +164,7 @@ async fn warnings_prevent_a_change_only_if_they_are_denied() {
         assert!(ran.code == Some(0) && ran.err.contains(warning), "{}", ran.err);
         // Nobody is asked where there is no terminal.
         assert!(!ran.err.contains("[y/N]"), "{}", ran.err);
-        good(&weir, "unblock c");
+        good(&weir, "remove c");
     }
     let ran = at(weir.debug, "block -d shpo user=m1 --deny-warnings --output json");
     assert_eq!(ran.code, Some(1), "{}", ran.err);
@@ -234,15 +235,20 @@ async fn limits_are_changed_and_clients_exempted() {
         assert_eq!(user(&weir, "ann").await, Code::Ok);
     }
     assert!(good(&weir, "controls").contains("allow, not counted  shop user=ann"));
-    assert!(
-        good(&weir, "unblock vip").starts_with("deleted vip: allow, not counted shop user=ann")
-    );
+    let ran = at(weir.debug, "unblock vip");
+    let error = "error: vip is no block: allow, not counted of shop user=ann\nhelp: weir remove vip ends it\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), error));
+    let removed = good(&weir, "remove -d shop --by bob user=ann");
+    assert_eq!(removed.lines().count(), 2, "{removed}");
+    assert!(removed.contains("deleted vip: allow, not counted shop user=ann"), "{removed}");
     assert_eq!(user(&weir, "ann").await, Code::OverLimit);
 
     // The rule has two limits.
     let ran = at(weir.debug, "limit -d shop api_key=k --n 9");
     assert_eq!(ran.code, Some(1), "{}", ran.out);
-    assert!(ran.err.starts_with("error: the limit does not fit") && ran.err.contains("\nhelp: "));
+    assert!(ran.err.starts_with("error: the limit does not fit"), "{}", ran.err);
+    let line = "\nhelp: weir limit -d shop api_key=k --n 9 --limit monthly, or --limit yearly\n";
+    assert!(ran.err.ends_with(line), "{}", ran.err);
     good(&weir, "limit -d shop api_key=k --n 9 --limit monthly");
     good(&weir, "limit -d shop api_key=k --n 99 --limit yearly");
     let state = good(&weir, "state -d shop api_key=k");
@@ -252,8 +258,10 @@ async fn limits_are_changed_and_clients_exempted() {
     let ran = at(weir.debug, "block -d shop --for 1m");
     assert!(ran.code == Some(1) && ran.err.contains("matches everything"), "{}", ran.err);
     assert!(ran.err.ends_with("help: write other entries, or --force\n"), "{}", ran.err);
-    let ran = at(weir.debug, "unblock nobody");
-    assert!(ran.err.contains("help: `weir controls` lists the ids"), "{}", ran.err);
+    for command in ["unblock nobody", "remove nobody"] {
+        let ran = at(weir.debug, command);
+        assert!(ran.err.contains("help: `weir controls` lists the ids"), "{}", ran.err);
+    }
     good(&weir, "block -d shop --for 1m --force");
     assert_eq!(user(&weir, "bob").await, Code::OverLimit);
 }
@@ -466,7 +474,11 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         ("block -d shop a=b --for 5", "write a duration such as 10m"),
         ("limit -d shop a=b", "--n"),
         ("unblock", "<ID>"),
-        ("state -d shop", "--domain"),
+        ("unblock user=ann", "write -d DOMAIN"),
+        ("state -d shop", "--domain has no descriptor: write -d shop key=value"),
+        ("why -d shop", "--domain has no descriptor"),
+        ("why -d shop a=b --since 10", "write a duration"),
+        ("block -d shop a=b c=d", "there are two descriptors"),
         ("state -d shop a=b --last 5", "write durations such as 5m"),
         ("top --sort-by most", "near"),
         ("top --rule user", "--domain"),

@@ -133,21 +133,32 @@ pub fn parse_request(args: &[String]) -> Result<(&str, Vec<DescriptorArg>), Stri
     if domain.is_empty() {
         return Err("the domain is empty: write -d DOMAIN key=value".to_owned());
     }
-    let parsed = |text: &String| {
-        let parsed = text.parse::<DescriptorArg>();
-        parsed.map_err(|error| format!("invalid descriptor '{text}': {error}"))
-    };
-    Ok((domain, descriptors.iter().map(parsed).collect::<Result<_, _>>()?))
+    let parsed = descriptors.iter().map(|text| parse_argument(text));
+    Ok((domain, parsed.collect::<Result<_, _>>()?))
 }
 
-/// Reads a domain and, optionally, a descriptor.
+/// Reads a domain and, optionally, a descriptor, which may be apart from the domain.
 ///
 /// # Errors
 ///
 /// The cause, and what to write instead.
-pub fn parse_match(args: &[String]) -> Result<(&str, DescriptorArg), String> {
-    let (domain, descriptors) = parse_request(args)?;
-    Ok((domain, descriptors.into_iter().next().unwrap_or_default()))
+pub fn parse_match<'a>(
+    args: &'a [String],
+    apart: Option<&str>,
+) -> Result<(&'a str, DescriptorArg), String> {
+    let (domain, _) = parse_request(args.get(..1).unwrap_or_default())?;
+    let others = args.iter().skip(1).map(String::as_str);
+    match others.chain(apart).collect::<Vec<_>>()[..] {
+        [] => Ok((domain, DescriptorArg::default())),
+        [text] => Ok((domain, parse_argument(text)?)),
+        _ => {
+            Err("there are two descriptors: write one, with commas between its entries".to_owned())
+        }
+    }
+}
+
+fn parse_argument(text: &str) -> Result<DescriptorArg, String> {
+    text.parse().map_err(|error| format!("invalid descriptor '{text}': {error}"))
 }
 
 #[cfg(test)]
@@ -186,6 +197,20 @@ mod tests {
         let value = |key: &str, value: Option<&str>| (key.to_owned(), value.map(str::to_owned));
         assert_eq!(entries, [value("a", None), value("b", None), value("c", Some("1"))]);
         assert!("a,".parse::<RuleDescriptorArg>().unwrap_err().contains("no key"));
+    }
+
+    #[test]
+    fn a_descriptor_may_be_apart_from_its_domain() {
+        let args = |args: &[&str]| args.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let user = "user=ann".parse().unwrap();
+        assert_eq!(parse_match(&args(&["shop", "user=ann"]), None), Ok(("shop", user)));
+        let user = "user=ann".parse().unwrap();
+        assert_eq!(parse_match(&args(&["shop"]), Some("user=ann")), Ok(("shop", user)));
+        assert_eq!(parse_match(&args(&["shop"]), None).unwrap().1.0, []);
+        let two = parse_match(&args(&["shop", "a=1"]), Some("b=1")).unwrap_err();
+        assert!(two.contains("two descriptors"), "{two}");
+        assert!(parse_match(&args(&["shop"]), Some("user")).unwrap_err().contains("user=VALUE"));
+        assert!(parse_match(&args(&[""]), None).unwrap_err().contains("the domain is empty"));
     }
 
     #[test]

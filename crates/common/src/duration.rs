@@ -37,22 +37,32 @@ pub fn read_duration(text: &str) -> Option<Duration> {
     (!text.is_empty() && total.as_secs() <= MAX_SECONDS).then_some(total)
 }
 
-/// Returns a duration in seconds, or in milliseconds if it is below one: `60s`, `1.5s`, `5ms`.
+/// The units of a duration as it is shown, in seconds.
+const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+
+/// Returns a duration by all of its units: `1h30m`, `1m1.5s`, `5ms`.
 pub fn exact(duration: Duration) -> String {
-    let nanos = duration.subsec_nanos();
-    let (whole, fraction, unit) = match duration.as_secs() {
+    let (mut seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    let mut shown = String::new();
+    for (name, unit) in &UNITS[..3] {
+        if seconds >= *unit {
+            shown += &format!("{}{name}", seconds / unit);
+            seconds %= unit;
+        }
+    }
+    let (whole, fraction, unit) = match seconds {
+        0 if nanos == 0 && !shown.is_empty() => return shown,
         0 if nanos > 0 => (u64::from(nanos / 1_000_000), format!("{:06}", nanos % 1_000_000), "ms"),
         seconds => (seconds, format!("{nanos:09}"), "s"),
     };
     match fraction.trim_end_matches('0') {
-        "" => format!("{whole}{unit}"),
-        fraction => format!("{whole}.{fraction}{unit}"),
+        "" => format!("{shown}{whole}{unit}"),
+        fraction => format!("{shown}{whole}.{fraction}{unit}"),
     }
 }
 
 /// Returns a number of milliseconds by its two largest units, rounded: `2d3h`, `59m58s`, `0s`.
 pub fn rounded(millis: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
     if (1..1_000).contains(&millis) {
         return format!("{millis}ms");
     }
@@ -95,7 +105,11 @@ mod tests {
             (5_000, "5ms"),
             (1_500, "1.5ms"),
             (999_999, "999.999ms"),
-            (60_000_000, "60s"),
+            (60_000_000, "1m"),
+            (61_500_000, "1m1.5s"),
+            (60_005_000, "1m5ms"),
+            (5_400_000_000, "1h30m"),
+            (31_536_000_000_000, "365d"),
             (1_500_000, "1.5s"),
             (59_995_000, "59.995s"),
         ] {

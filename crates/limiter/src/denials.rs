@@ -6,7 +6,7 @@ use std::iter::zip;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -15,11 +15,11 @@ use super::decision::{Answered, Decided};
 use super::log::{MAX_ENTRIES, shortened};
 use crate::controls::Effect;
 use crate::top::Redaction;
-use weir_common::entry::OwnedEntry;
+use weir_common::entry::{Entry, OwnedEntry};
 use weir_limit::Micros;
 
 /// A denied request, as its first descriptor that is over a limit shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
     pub domain: String,
     pub entries: Vec<OwnedEntry>,
@@ -75,6 +75,21 @@ impl Denials {
         &self.redaction
     }
 
+    /// Returns entries as denials show them, and whether a text is shortened or entries are missing.
+    pub(super) fn shown(&self, entries: &[Entry<'_>]) -> (Vec<OwnedEntry>, bool) {
+        let mut cut = entries.len() > MAX_ENTRIES;
+        let mut shorten = |text: &str| {
+            let short = shortened(text);
+            cut |= short != text;
+            short
+        };
+        let entry = |entry: &Entry<'_>| OwnedEntry {
+            key: shorten(entry.0),
+            value: shorten(&self.redaction.value(*entry, 0)),
+        };
+        (entries.iter().take(MAX_ENTRIES).map(entry).collect(), cut)
+    }
+
     /// Returns what receives the denials that it asks for.
     pub fn sample(&self) -> DenialSample {
         DenialSample { is_wanted: self.is_wanted.clone(), waiting: self.waiting.subscribe() }
@@ -102,18 +117,9 @@ impl Denials {
         let ((matched, decided), _) =
             zip(answered.descriptors(), statuses).find(|(_, status)| status.over_limit)?;
         let all = matched.descriptor.entries;
-        let mut cut = all.len() > MAX_ENTRIES;
-        let mut shorten = |text: &str| {
-            let short = shortened(text);
-            cut |= short != text;
-            short
-        };
-        let domain = shorten(answered.request.domain);
-        let entry = |entry: &(&str, &str)| OwnedEntry {
-            key: shorten(entry.0),
-            value: shorten(&self.redaction.value(*entry, 0)),
-        };
-        let entries = all.iter().take(MAX_ENTRIES).map(entry).collect();
+        let domain = shortened(answered.request.domain);
+        let (entries, cut) = self.shown(all);
+        let cut = cut || domain != answered.request.domain;
         let (limit, wait) = match decided {
             Decided::Charged(charge, Ok(decision)) => {
                 (charge.plan.limits().get(usize::from(decision.limit)), decision.retry_after)

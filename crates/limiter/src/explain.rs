@@ -280,6 +280,9 @@ pub struct LiveDescriptor {
     pub explained: ExplainedDescriptor,
     /// What is counted for a request with this descriptor alone; none if nothing is.
     pub state: Option<ReadState>,
+    /// The entries as denials show them, with hashes in place of secret values; none if rule files explain it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shown: Vec<OwnedEntry>,
 }
 
 impl<S: States> Limiter<S> {
@@ -324,7 +327,8 @@ impl<S: States> Limiter<S> {
                 }
                 None => None,
             };
-            live.push(LiveDescriptor { explained, state });
+            let (shown, _) = self.denials.shown(descriptor.entries);
+            live.push(LiveDescriptor { explained, state, shown });
         }
         Ok(Explained { domain, descriptors: live })
     }

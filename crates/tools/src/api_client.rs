@@ -42,6 +42,13 @@ pub struct ServerArgs {
     /// URL of the debug port. Default: WEIR_SERVER, else http://127.0.0.1:6070.
     #[arg(long, value_name = "URL")]
     pub(crate) server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// How to ask a weir.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectionArgs {
     /// File with the token of the API. Default: the variable WEIR_TOKEN, if it is set.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -116,7 +123,7 @@ impl ClientError {
 pub(crate) struct ApiClient<'a> {
     base: String,
     token: Option<HeaderValue>,
-    args: &'a ServerArgs,
+    args: &'a ConnectionArgs,
 }
 
 impl ApiClient<'_> {
@@ -126,22 +133,20 @@ impl ApiClient<'_> {
     ///
     /// One of them is invalid.
     pub fn new(args: &ServerArgs) -> Result<ApiClient<'_>, ClientError> {
-        let env = environment();
-        let variable = |name: &str| {
-            let mut env = env.iter().filter(|(n, text)| n == name && !text.is_empty());
-            env.next().map(|(_, text)| text.as_str())
-        };
-        let (from, url) = match (&args.server, variable(SERVER_VARIABLE)) {
-            (Some(url), _) => ("--server", url.as_str()),
-            (None, Some(url)) => (SERVER_VARIABLE, url),
-            (None, None) => ("the default", DEFAULT_SERVER),
-        };
-        let (base, target) = parse_server(url).map_err(|error| {
-            ClientError::Usage(format!("{from} is {:?}: {error}", without_login(url)))
-        })?;
+        ApiClient::of(args.server.as_deref(), &args.connection)
+    }
+
+    /// As [`new`](Self::new), of a server that an argument names, or the default one.
+    pub fn of<'a>(
+        server: Option<&str>,
+        args: &'a ConnectionArgs,
+    ) -> Result<ApiClient<'a>, ClientError> {
+        let (base, target) = named_server(server)
+            .unwrap_or_else(|| parse_server(DEFAULT_SERVER))
+            .map_err(ClientError::Usage)?;
         let token = match (&args.token_file, variable(TOKEN_VARIABLE)) {
             (Some(path), _) => Some(read_token(path)?),
-            (None, Some(token)) => Some(token_header(token, TOKEN_VARIABLE)?),
+            (None, Some(token)) => Some(token_header(&token, TOKEN_VARIABLE)?),
             (None, None) => None,
         };
         if token.is_some() && !target.is_tls && !target.is_loopback() {
@@ -151,6 +156,11 @@ impl ApiClient<'_> {
             ));
         }
         Ok(ApiClient { base, token, args })
+    }
+
+    /// The URL of the server, without a slash at its end.
+    pub fn server(&self) -> &str {
+        &self.base
     }
 
     /// Reads a resource. `path` is encoded.
@@ -261,6 +271,31 @@ fn advice(kind: AdviceKind) -> Option<&'static str> {
 /// Returns the JSON of an answer, if it is an object.
 fn json(answer: &Answer) -> Option<Value> {
     serde_json::from_str(&answer.body).ok().filter(Value::is_object)
+}
+
+/// Returns a variable of the environment, if it is set and not empty.
+fn variable(name: &str) -> Option<String> {
+    environment().into_iter().find_map(|(n, text)| (n == name && !text.is_empty()).then_some(text))
+}
+
+/// Returns the server that an argument or the variable names, if one does, or what is wrong with its URL.
+fn named_server(argument: Option<&str>) -> Option<Result<(String, Target), String>> {
+    let (from, url) = match argument {
+        Some(url) => ("--server", url.to_owned()),
+        None => (SERVER_VARIABLE, variable(SERVER_VARIABLE)?),
+    };
+    let parsed = parse_server(&url);
+    Some(parsed.map_err(|error| format!("{from} is {:?}: {error}", without_login(&url))))
+}
+
+/// Returns a path of the server that `--server` or the variable names; none if neither does.
+///
+/// # Errors
+///
+/// The URL is invalid.
+pub fn path_of_server(argument: Option<&str>, path: &str) -> Result<Option<Target>, String> {
+    let named = named_server(argument).transpose()?;
+    named.map(|(base, _)| format!("{base}{path}").parse()).transpose()
 }
 
 /// Returns the URL of a server without the slashes at its end, and what it means.
@@ -389,9 +424,11 @@ mod tests {
     fn only_json_of_the_api_is_an_answer() {
         let args = ServerArgs {
             server: Some("http://127.0.0.1:1".to_owned()),
-            token_file: None,
-            timeout: Duration::from_secs(1),
-            tls: TlsFiles::default(),
+            connection: ConnectionArgs {
+                token_file: None,
+                timeout: Duration::from_secs(1),
+                tls: TlsFiles::default(),
+            },
         };
         let client = ApiClient::new(&args).unwrap();
         let read = |status: u16, body: &str| {

@@ -15,13 +15,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::api_client::{ApiClient, ClientError, ServerArgs, encode, read, with_query};
+use super::match_args::MatchArgs;
 use crate::environment;
 use crate::print::Output;
 use weir_api::messages::WrittenControl;
-use weir_common::descriptor::parse_match;
 use weir_common::duration::read_duration;
 use weir_common::entry::OwnedEntry;
 use weir_common::number::whole_u32;
+use weir_common::secret::without_any_login;
 use weir_limiter::controls::{Action, Draft, LimitChange};
 
 const BLOCK_EXAMPLES: &str = "\
@@ -55,9 +56,8 @@ is deleted. A value may have `*` for any text, or be a network, which matches th
 /// The descriptors of a control, and how it is written.
 #[derive(Debug, Args)]
 struct ControlArgs {
-    /// The domain, and what a descriptor must contain, as `key=value,key2=value2`. Domain and values may be `*`.
-    #[arg(short, long, num_args = 1..=2, required = true, value_names = ["DOMAIN", "DESCRIPTOR"])]
-    domain: Vec<String>,
+    #[command(flatten)]
+    matched: MatchArgs,
     /// How long it lasts: 10m, 1h30m, 7d.
     #[arg(long = "for", value_name = "DURATION", group = "lasts", value_parser = parse_duration)]
     #[arg(allow_hyphen_values = true)]
@@ -147,6 +147,30 @@ pub fn limit(args: &LimitArgs) -> ExitCode {
     run(&args.control, args.action())
 }
 
+/// The end of the error of a limit without a name, before the names of the rule.
+const NAMES: &str = ": name the one to change, of ";
+
+/// Adds the command with the name of a limit to the error of a rule that has several.
+fn with_command(error: ClientError, args: impl Iterator<Item = String>) -> ClientError {
+    let ClientError::Rejected { error, help } = error else { return error };
+    let names = error.split_once(NAMES).map(|(_, names)| names.split(", "));
+    let help = names.map_or(help, |names| {
+        let line: Vec<String> = args.map(|arg| quoted(&arg)).collect();
+        let ends: Vec<String> = names.map(|name| format!("--limit {}", quoted(name))).collect();
+        without_any_login(&format!("weir {} {}", line.join(" "), ends.join(", or ")))
+    });
+    ClientError::Rejected { error, help }
+}
+
+/// Returns an argument as a shell takes it.
+fn quoted(arg: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=@%+".contains(c);
+    match !arg.is_empty() && arg.chars().all(is_plain) {
+        true => arg.to_owned(),
+        false => format!("'{}'", arg.replace('\'', r"'\''")),
+    }
+}
+
 impl AllowArgs {
     fn action(&self) -> Action {
         Action::Allow { count: !self.no_count }
@@ -177,8 +201,13 @@ fn run(args: &ControlArgs, action: Action) -> ExitCode {
             ExitCode::FAILURE
         }
         Ok(Outcome::Declined) => ExitCode::FAILURE,
-        Err(error) => error.report(),
+        Err(error) => with_command(error, process_args()).report(),
     }
+}
+
+/// Returns the arguments of the process, without its name.
+fn process_args() -> impl Iterator<Item = String> {
+    std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned())
 }
 
 /// The outcome of setting a control.
@@ -198,7 +227,7 @@ fn put(
     on_warnings: OnWarnings,
     ask: impl Fn(&[String]) -> bool,
 ) -> Result<Outcome, ClientError> {
-    let body = body(args, action, args.by.name()).map_err(ClientError::Usage)?;
+    let body = body(args, action, args.by.name())?;
     let (method, path) = match &args.id {
         Some(id) => (Method::PUT, format!("/v1/controls/{}", encode(id))),
         None => (Method::POST, "/v1/controls".to_owned()),
@@ -228,8 +257,8 @@ fn put(
 }
 
 /// Returns the body of the request.
-fn body(args: &ControlArgs, action: Action, by: String) -> Result<Draft, String> {
-    let (domain, entries) = parse_match(&args.domain)?;
+fn body(args: &ControlArgs, action: Action, by: String) -> Result<Draft, ClientError> {
+    let (domain, entries) = args.matched.parse()?;
     let forever = args.forever.then(|| "forever".to_owned());
     Ok(Draft {
         domain: domain.to_owned(),
@@ -304,8 +333,27 @@ mod tests {
             Command::Allow(args) => (&args.control, args.action()),
             Command::Limit(args) => (&args.control, args.action()),
         };
-        let body = serde_json::to_vec(&body(args, action, "ann".to_owned())?).unwrap();
+        let body = body(args, action, "ann".to_owned()).map_err(|error| format!("{error:?}"))?;
+        let body = serde_json::to_vec(&body).unwrap();
         Draft::read(&body).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_limit_without_a_name_gets_the_command_with_one() {
+        let rejected = |error: &str| {
+            let (error, help) = (error.to_owned(), "write other numbers".to_owned());
+            let line = ["limit", "-d", "shop", "a=it's *", "--n", "9"].map(str::to_owned);
+            match with_command(ClientError::Rejected { error, help }, line.into_iter()) {
+                ClientError::Rejected { help, .. } => help,
+                other => panic!("{other:?}"),
+            }
+        };
+        let several = weir_limiter::controls::PlanError::NameNeeded("monthly, per day".to_owned());
+        let help = rejected(&format!("the limit does not fit the rule shop.a: {several}"));
+        let wanted =
+            r"weir limit -d shop 'a=it'\''s *' --n 9 --limit monthly, or --limit 'per day'";
+        assert_eq!(help, wanted);
+        assert_eq!(rejected("the rule has no limit of that name"), "write other numbers");
     }
 
     #[test]
@@ -319,6 +367,13 @@ mod tests {
         assert_eq!((block.reason.as_str(), block.by.as_str()), ("abuse", "ann"));
         let hours = std::time::Duration::from_secs(5_400);
         assert_eq!(lasts("block -d shop a=b --for 1h30m"), Expiry::For(hours));
+        for line in ["block -d shop --for 1h30m a=b", "block --for 1h30m a=b -d shop"] {
+            let draft = draft(line).unwrap();
+            assert_eq!(
+                (draft.check(), draft.entries),
+                (Ok(Expiry::For(hours)), vec![("a", "b").into()])
+            );
+        }
 
         assert_eq!(lasts("block -d * --force"), Expiry::Default);
         assert_eq!(lasts("block -d shop a=b --forever"), Expiry::Forever);
@@ -340,6 +395,7 @@ mod tests {
         for (line, cause) in [
             ("block", "--domain"),
             ("block -d shop =a", "no key"),
+            ("block -d shop a=b c=d", "two descriptors"),
             ("block -d shop a=b --for 10", "10m"),
             ("block -d shop a=b --until tomorrow", "2030-01-31"),
             ("block -d shop a=b --for 1m --forever", "cannot be used with"),

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::print::{self, Output, counted, finish, on_stderr};
 use super::rule_files::{self, RuleFileArgs, is_stdin};
-use weir_common::escape::escape;
+use weir_common::escape::{escape, has_colors};
 use weir_common::number::{count, parse_size};
 use weir_rules::{
     DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Position, Problem, Rule, Severity,
@@ -26,19 +26,23 @@ Examples:
   weir check rules/
   weir check rules/ --deny-warnings --envoy envoy.yaml
   istioctl proxy-config all POD -o json | weir check rules/ --envoy -
+  weir check --settings weir.toml
   weir check rules/ --overlay limits.overlay.yaml
   kubectl get configmap rules -o yaml | weir check -
 
-Exits 0 if the rules load, 1 if a file has an error, or a warning with --deny-warnings.";
+Exits 0 if the rules and settings load, 1 if a file has an error, or a warning with --deny-warnings.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
-    #[arg(required = true, value_name = "RULES")]
-    paths: Vec<PathBuf>,
+    #[arg(required_unless_present = "settings", value_name = "RULES")]
+    pub paths: Vec<PathBuf>,
+    /// Also check a settings file, with the settings in the environment. Default of RULES: those that it names.
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
     #[command(flatten)]
-    rule_files: RuleFileArgs,
+    pub rule_files: RuleFileArgs,
     /// Format of the rules and their problems.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
@@ -86,7 +90,8 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     let printed = match args.output {
         Output::Text => {
             // Standard error may be closed while standard output is read.
-            let _ = print_problems(&loaded, is_good, &mut io::stderr().lock());
+            let is_colored = has_colors(&io::stderr());
+            let _ = print_problems(&loaded, is_good, is_colored, &mut io::stderr().lock());
             match is_good {
                 true => print_rules(&loaded, files, &mut io::stdout().lock()),
                 false => Ok(()),
@@ -100,9 +105,14 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 fn print_problems(
     loaded: &Loaded<SourceFile>,
     is_good: bool,
+    is_colored: bool,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    write!(out, "{}", loaded.render(loaded.problems.iter()))?;
+    let problems = loaded.render(loaded.problems.iter());
+    match is_colored {
+        true => problems.lines().try_for_each(|line| writeln!(out, "{}", colored(line)))?,
+        false => write!(out, "{problems}")?,
+    }
     if let Some(summary) = loaded.omitted.summary() {
         writeln!(out, "{summary}")?;
     }
@@ -113,6 +123,20 @@ fn print_problems(
         writeln!(out, "{errors}, {warnings}{denied}")?;
     }
     Ok(())
+}
+
+/// Returns a line of rendered problems with its severity, or the word `help`, in a color.
+fn colored(line: &str) -> String {
+    const COLORS: [(&str, &str); 3] =
+        [(" error:", "1;31"), (" warning:", "1;33"), (" help:", "36")];
+    let found = COLORS.iter().find_map(|(word, color)| {
+        let (before, after) = line.split_once(word)?;
+        // Others quote a rule file.
+        let is_first = before.ends_with(':') && !before.starts_with(' ');
+        (is_first || before == " ")
+            .then(|| format!("{before}\u{1b}[{color}m{word}\u{1b}[0m{after}"))
+    });
+    found.unwrap_or_else(|| line.to_owned())
 }
 
 fn print_rules(loaded: &Loaded<SourceFile>, files: usize, out: &mut impl Write) -> io::Result<()> {
@@ -205,4 +229,21 @@ fn problem_json(problem: &Problem) -> serde_json::Value {
         "first": problem.first,
         "help": problem.help,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_severity_of_a_problem_has_a_color() {
+        let red = "a.yaml:1:2:\u{1b}[1;31m error:\u{1b}[0m unknown key 'b': error: c";
+        assert_eq!(colored("a.yaml:1:2: error: unknown key 'b': error: c"), red);
+        let yellow = "a.yaml:\u{1b}[1;33m warning:\u{1b}[0m no rules";
+        assert_eq!(colored("a.yaml: warning: no rules"), yellow);
+        assert_eq!(colored("  help: write it"), " \u{1b}[36m help:\u{1b}[0m write it");
+        for line in [" 1 | a: error: b", "   | ^^^^", "  note: the first is at a.yaml:1:1"] {
+            assert_eq!(colored(line), line);
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
+pub(crate) use self::text::print as print_text;
 use super::api_client::{ApiClient, ClientError, ServerArgs, read, with_query};
 use super::print::{self, Output, finish};
 use super::rule_files::RuleFileArgs;
@@ -89,7 +90,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
     };
     let mut out = io::stdout().lock();
     let printed = match args.output {
-        Output::Text => text::print(&explained, &mut out),
+        Output::Text => print_text(&explained, &mut out),
         Output::Json => print::json(&json, &mut out),
     };
     let code = match explained.descriptors.iter().all(|descriptor| descriptor.explained.matched) {

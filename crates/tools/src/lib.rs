@@ -14,13 +14,17 @@ pub mod diff;
 pub mod explain;
 pub mod hit;
 pub mod http_client;
+mod match_args;
 pub mod print;
 pub mod replay;
-mod rule_files;
+pub mod rule_files;
 pub mod state;
 pub mod test;
 pub mod top;
 pub mod unblock;
+pub mod why;
+
+pub use api_client::path_of_server;
 
 /// The exit code of invalid arguments, which is clap's.
 const USAGE: u8 = 2;

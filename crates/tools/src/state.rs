@@ -7,13 +7,13 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::api_client::{ApiClient, ClientError, ServerArgs, with_query};
+use super::api_client::{ApiClient, ClientError, ServerArgs};
 use super::change::ByArgs;
 use super::describe;
+use super::match_args::MatchArgs;
 use crate::print::{Column, Output, counted, entries, line, table};
 use weir_api::messages::Reset;
 use weir_common::clock::{Clock, WallClock};
-use weir_common::descriptor::{descriptor_text, parse_match};
 use weir_common::duration::{read_duration, rounded};
 use weir_common::entry::OwnedEntry;
 use weir_limit::Micros;
@@ -40,29 +40,13 @@ It deletes the counts of all limits of the rule, for this key only: the next req
 /// One key of a running weir.
 #[derive(Debug, Args)]
 struct KeyArgs {
-    /// The domain, and the descriptor as a request has it: `key=value,key2=value2`.
-    #[arg(short, long, num_args = 2, required = true, value_names = ["DOMAIN", "DESCRIPTOR"])]
-    domain: Vec<String>,
+    #[command(flatten)]
+    matched: MatchArgs,
     /// Format of the answer.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
     #[command(flatten)]
     server: ServerArgs,
-}
-
-impl KeyArgs {
-    /// Returns a path with the domain, the descriptor and other parameters.
-    ///
-    /// # Errors
-    ///
-    /// The domain or the descriptor is invalid.
-    fn path(&self, path: &str, others: &[(&str, &str)]) -> Result<String, ClientError> {
-        let (domain, descriptor) = parse_match(&self.domain).map_err(ClientError::Usage)?;
-        let descriptor = descriptor_text(&descriptor.entries());
-        let mut query = vec![("domain", domain), ("descriptor", descriptor.as_str())];
-        query.extend(others);
-        Ok(with_query(path, &query))
-    }
 }
 
 #[derive(Debug, Args)]
@@ -105,9 +89,9 @@ pub fn show(args: &StateArgs) -> ExitCode {
 /// Reads the state of a key, with the counts of the last times if there are any.
 fn read_state(args: &StateArgs) -> Result<Value, ClientError> {
     let client = ApiClient::new(&args.key.server)?;
-    let mut state = client.get(&args.key.path("/v1/state", &[])?)?;
+    let mut state = client.get(&args.key.matched.path("/v1/state", &[])?)?;
     if !args.last.is_empty() {
-        let path = args.key.path("/v1/count", &[("span", &args.last.join(","))])?;
+        let path = args.key.matched.path("/v1/count", &[("span", &args.last.join(","))])?;
         let mut counts = client.get(&path)?;
         if let Some(state) = state.as_object_mut() {
             state.insert("counts".to_owned(), counts["counts"].take());
@@ -125,7 +109,7 @@ fn parse_span(text: &str) -> Result<String, String> {
 
 /// Deletes what a key has counted.
 pub fn reset(args: &ResetArgs) -> ExitCode {
-    let answer = args.key.path("/v1/state", &[("by", &args.by.name())]);
+    let answer = args.key.matched.path("/v1/state", &[("by", &args.by.name())]);
     let answer = answer.and_then(|path| ApiClient::new(&args.key.server)?.delete(&path));
     args.key.output.show(answer, print_reset)
 }
@@ -249,7 +233,7 @@ mod tests {
                 "shadow_mode": false, "quota_mode": false, "detailed_metric": false,
                 "value_to_metric": false, "metadata": null,
             },
-            "key": "{shop|user=ann}f60", "control": {
+            "key": "weir:{shop|user=ann}f60", "control": {
                 "id": "block-1", "domain": "*", "entries": [], "action": "block", "by": "ann",
                 "until": "1970-01-01T00:10:00Z", "at": "1970-01-01T00:00:00Z",
             },
@@ -266,7 +250,7 @@ mod tests {
         let wanted = "\
 shop: user=ann\\u001b
   rule:   user (shop.yaml:3:5)
-  key:    {shop|user=ann}f60
+  key:    weir:{shop|user=ann}f60
   control: block-1 blocks it for 10m, by ann
   state:  5 per minute: 5 used, 0 left, resets in 31s, admits the next hit in 31s
   state:  9 per day, named daily: 0 used, 9 left

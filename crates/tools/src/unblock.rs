@@ -1,4 +1,4 @@
-//! `weir unblock`: deletes a control, by its id or by what it blocks.
+//! `weir unblock` and `weir remove`: end controls, by their ids or by what they match.
 
 use std::io;
 use std::process::ExitCode;
@@ -16,24 +16,48 @@ use weir_common::descriptor::{DescriptorArg, descriptor_text, parse_match};
 use weir_common::entry::OwnedEntry;
 use weir_limiter::controls::Action;
 
-const EXAMPLES: &str = "\
+const UNBLOCK_EXAMPLES: &str = "\
 Examples:
   weir unblock -d shop user=mallory
-  weir unblock limit-3fa4c21d8e70
+  weir unblock block-3fa4c21d8e70
 
-With -d it deletes the blocks of exactly these entries, in any order; by id a control of any kind. Exits 1 if there is
-none.";
+It ends the blocks of exactly these entries, in any order, or the one of an id. `weir remove` ends other controls, too.
+Exits 1 if there is none.";
+
+const REMOVE_EXAMPLES: &str = "\
+Examples:
+  weir remove limit-3fa4c21d8e70
+  weir remove -d shop user=ann
+
+It removes the control of an id, or all that match exactly these entries, in any order. Exits 1 if there is none.";
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = UNBLOCK_EXAMPLES)]
 #[command(
-    override_usage = "weir unblock [OPTIONS] <ID>\n       weir unblock [OPTIONS] -d <DOMAIN> <DESCRIPTOR>"
+    override_usage = "weir unblock [OPTIONS] -d <DOMAIN> <DESCRIPTOR>\n       weir unblock [OPTIONS] <ID>"
 )]
 pub struct UnblockArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = REMOVE_EXAMPLES)]
+#[command(
+    override_usage = "weir remove [OPTIONS] <ID>\n       weir remove [OPTIONS] -d <DOMAIN> <DESCRIPTOR>"
+)]
+pub struct RemoveArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// Which controls end.
+#[derive(Debug, Args)]
+struct TargetArgs {
     /// The id of a control, as `weir controls` lists it.
-    #[arg(value_name = "ID", required_unless_present = "domain", conflicts_with = "domain")]
+    #[arg(value_name = "ID", required_unless_present = "domain")]
     id: Option<String>,
-    /// The domain, and what the block matches, as it was written for `weir block`.
+    /// The domain, and what the control matches, as it was written for `weir block`.
     #[arg(short, long, num_args = 1..=2, value_names = ["DOMAIN", "DESCRIPTOR"])]
     domain: Vec<String>,
     #[command(flatten)]
@@ -51,9 +75,25 @@ struct Deleted {
     deleted: Vec<DeletedControl>,
 }
 
-/// Deletes the control, or the blocks of a client.
-pub fn run(args: &UnblockArgs) -> ExitCode {
-    let (deleted, failed) = match delete(args) {
+/// The kinds of controls that a command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Block,
+    Any,
+}
+
+/// Ends a block, or the blocks of a client.
+pub fn unblock(args: &UnblockArgs) -> ExitCode {
+    run(&args.target, Kind::Block)
+}
+
+/// Removes a control, or the controls of a client.
+pub fn remove(args: &RemoveArgs) -> ExitCode {
+    run(&args.target, Kind::Any)
+}
+
+fn run(args: &TargetArgs, kind: Kind) -> ExitCode {
+    let (deleted, failed) = match delete(args, kind) {
         Ok((deleted, failed)) => (Ok(json!({ "deleted": deleted })), failed),
         Err(error) => (Err(error), None),
     };
@@ -64,13 +104,24 @@ pub fn run(args: &UnblockArgs) -> ExitCode {
 }
 
 /// Returns the answers of what was deleted, at least one, and why the rest was not.
-fn delete(args: &UnblockArgs) -> Result<(Vec<Value>, Option<ClientError>), ClientError> {
+fn delete(args: &TargetArgs, kind: Kind) -> Result<(Vec<Value>, Option<ClientError>), ClientError> {
     let client = ApiClient::new(&args.server)?;
+    let list = || read::<ControlList>(&client.get("/v1/controls")?);
     let ids = match &args.id {
-        Some(id) => vec![id.clone()],
-        None => {
-            let (domain, descriptor) = parse_match(&args.domain).map_err(ClientError::Usage)?;
-            blocks(&read(&client.get("/v1/controls")?)?, domain, &descriptor)?
+        Some(id) if args.domain.is_empty() => {
+            if id.contains('=') {
+                let error = format!("{id} is no id: write -d DOMAIN before a descriptor");
+                return Err(ClientError::Usage(error));
+            }
+            if kind == Kind::Block {
+                check_block(&list()?, id)?;
+            }
+            vec![id.clone()]
+        }
+        descriptor => {
+            let parsed = parse_match(&args.domain, descriptor.as_deref());
+            let (domain, descriptor) = parsed.map_err(ClientError::Usage)?;
+            kind.find(&list()?, domain, &descriptor)?
         }
     };
     let by = args.by.name();
@@ -86,38 +137,54 @@ fn delete(args: &UnblockArgs) -> Result<(Vec<Value>, Option<ClientError>), Clien
     Ok((deleted, None))
 }
 
-/// Returns the ids of the blocks of exactly these entries.
-///
-/// # Errors
-///
-/// There is none; the error names other controls that match.
-fn blocks(
-    ControlList { controls, .. }: &ControlList,
-    domain: &str,
-    descriptor: &DescriptorArg,
-) -> Result<Vec<String>, ClientError> {
-    let entries = descriptor.entries();
-    let controls = || controls.iter().map(|ShownControl { control, .. }| control);
-    let wanted = sorted(OwnedEntry::copied(entries.iter().copied()));
-    let found: Vec<String> = controls()
-        .filter(|control| control.action == Action::Block && control.domain == domain)
-        .filter(|control| sorted(control.entries.clone()) == wanted)
-        .map(|control| control.id.clone())
-        .collect();
-    if !found.is_empty() {
-        return Ok(found);
+/// Checks that the control of an id is a block, if there is one.
+fn check_block(list: &ControlList, id: &str) -> Result<(), ClientError> {
+    let mut controls = list.controls.iter().map(|shown| &shown.control);
+    match controls.find(|control| control.id == id && control.action != Action::Block) {
+        Some(other) => Err(ClientError::Rejected {
+            error: format!("{id} is no block: {} of {}", other.action, matched(other)),
+            help: format!("weir remove {id} ends it"),
+        }),
+        None => Ok(()),
     }
-    let help = match controls().find(|control| control.matches(domain, &entries)) {
-        Some(other) => format!(
-            "{} of {} matches it: weir unblock {} deletes that",
-            other.action.name(),
-            matched(other),
-            other.id
-        ),
-        None => "weir controls lists all controls".to_owned(),
-    };
-    let error = format!("there is no block of {domain} {}", descriptor_text(&entries));
-    Err(ClientError::Rejected { error, help })
+}
+
+impl Kind {
+    /// Returns the ids of the controls of exactly these entries.
+    ///
+    /// # Errors
+    ///
+    /// There is none; the error names another one that matches.
+    fn find(
+        self,
+        ControlList { controls, .. }: &ControlList,
+        domain: &str,
+        descriptor: &DescriptorArg,
+    ) -> Result<Vec<String>, ClientError> {
+        let entries = descriptor.entries();
+        let controls = || controls.iter().map(|ShownControl { control, .. }| control);
+        let wanted = sorted(OwnedEntry::copied(entries.iter().copied()));
+        let found: Vec<String> = controls()
+            .filter(|control| self == Kind::Any || control.action == Action::Block)
+            .filter(|control| control.domain == domain)
+            .filter(|control| sorted(control.entries.clone()) == wanted)
+            .map(|control| control.id.clone())
+            .collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let help = match controls().find(|control| control.matches(domain, &entries)) {
+            Some(other) => {
+                let command = if other.action == Action::Block { "unblock" } else { "remove" };
+                let (action, id) = (other.action.name(), &other.id);
+                format!("{action} of {} matches it: weir {command} {id} ends it", matched(other))
+            }
+            None => "weir controls lists all controls".to_owned(),
+        };
+        let what = if self == Kind::Block { "block" } else { "control" };
+        let error = format!("there is no {what} of {domain} {}", descriptor_text(&entries));
+        Err(ClientError::Rejected { error, help })
+    }
 }
 
 fn sorted(mut entries: Vec<OwnedEntry>) -> Vec<OwnedEntry> {
@@ -149,7 +216,7 @@ mod tests {
         ] });
         let controls = serde_json::from_value(controls).unwrap();
         let found = |domain: &str, descriptor: &str| {
-            blocks(&controls, domain, &descriptor.parse().unwrap())
+            Kind::Block.find(&controls, domain, &descriptor.parse().unwrap())
         };
         assert_eq!(found("shop", "path=/,user=m1").unwrap(), ["a", "b"]);
         assert_eq!(found("shop", "user=m1").unwrap(), ["c"]);
@@ -160,7 +227,35 @@ mod tests {
         };
         let (error, help) = missing("shop", "user=n7");
         assert_eq!(error, "there is no block of shop user=n7");
-        assert_eq!(help, "block of shop user=n* matches it: weir unblock e deletes that");
+        assert_eq!(help, "block of shop user=n* matches it: weir unblock e ends it");
         assert_eq!(missing("other", "user=m1").1, "weir controls lists all controls");
+        let all = |descriptor: &str| {
+            Kind::Any.find(&controls, "shop", &descriptor.parse::<DescriptorArg>().unwrap())
+        };
+        assert_eq!(all("user=m1").unwrap(), ["c", "d"]);
+        let Err(ClientError::Rejected { error, .. }) = all("user=n7") else { panic!("a control") };
+        assert_eq!(error, "there is no control of shop user=n7");
+    }
+
+    #[test]
+    fn only_blocks_are_unblocked() {
+        let mut controls = json!({ "share_error": null, "controls": [
+            control("a", "block", &[("user", "m1")]),
+            control("d", "allow", &[("user", "m1")]),
+            control("l", "limit", &[("user", "m2")]),
+        ] });
+        controls["controls"][2]["limit"] = json!({ "n": 5 });
+        let controls: ControlList = serde_json::from_value(controls).unwrap();
+        assert_eq!((check_block(&controls, "a"), check_block(&controls, "none")), (Ok(()), Ok(())));
+        let rejected = |id: &str| match check_block(&controls, id) {
+            Err(ClientError::Rejected { error, help }) => (error, help),
+            other => panic!("{other:?}"),
+        };
+        let (error, help) = rejected("l");
+        assert_eq!(
+            (error.as_str(), help.as_str()),
+            ("l is no block: limit 5 of shop user=m2", "weir remove l ends it")
+        );
+        assert_eq!(rejected("d").0, "d is no block: allow of shop user=m1");
     }
 }

@@ -20,12 +20,22 @@ the root context, the expression.
 {{/* Returns the groups of alerts, for this release, without those that the values disable. */}}
 {{- define "weir.alertGroups" -}}
 {{- $values := .Values.metrics.prometheusRule -}}
+{{- $base := $values.runbookBaseUrl -}}
+{{- if and .Chart.Home (not $base) -}}
+{{- $base = printf "%s/blob/v%s/" .Chart.Home .Chart.AppVersion -}}
+{{- end -}}
 {{- range $group := (.Files.Get "files/weir.rules.yaml" | fromYaml).groups -}}
 {{- $rules := list -}}
 {{- range $rule := $group.rules -}}
 {{- if not (has $rule.alert $values.disabled) -}}
 {{- $_ := set $rule "expr" (include "weir.selectRelease" (list $ $rule.expr)) -}}
-{{- $_ := set $rule.annotations "runbook_url" (print $values.runbookBaseUrl $rule.annotations.runbook_url) -}}
+{{- if $base -}}
+{{- $_ := set $rule.annotations "runbook_url" (print $base $rule.annotations.runbook_url) -}}
+{{- else -}}
+{{- /* A link without a host is one to Alertmanager. */ -}}
+{{- $_ := set $rule.annotations "runbook" $rule.annotations.runbook_url -}}
+{{- $_ := unset $rule.annotations "runbook_url" -}}
+{{- end -}}
 {{- $rules = append $rules $rule -}}
 {{- end -}}
 {{- end -}}

@@ -54,6 +54,6 @@ fn unblock_reports_what_it_has_deleted_before_an_error() {
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     assert_eq!(ran.json()["deleted"][0]["control"]["id"], "one");
     // Without anything deleted, there is only the error.
-    let ran = at(server, "unblock two --output json");
+    let ran = at(server, "remove two --output json");
     assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""));
 }

@@ -16,8 +16,8 @@ use weir_rules::{MatchKind, ReserveStep, RuleDescription};
 const MAX_LATER: usize = 5;
 
 /// Prints the explanation, one paragraph for each descriptor.
-pub(super) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) -> io::Result<()> {
-    for (i, LiveDescriptor { explained: descriptor, state }) in
+pub(crate) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) -> io::Result<()> {
+    for (i, LiveDescriptor { explained: descriptor, state, .. }) in
         explained.descriptors.iter().enumerate()
     {
         if i > 0 {

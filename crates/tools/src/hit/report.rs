@@ -14,7 +14,7 @@ use weir_api::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use weir_api::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use weir_api::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_api::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use weir_common::duration::exact;
+use weir_common::duration::rounded;
 use weir_common::escape::escape;
 
 const GREEN: &str = "\u{1b}[32m";
@@ -151,12 +151,16 @@ fn name(descriptor: &RateLimitDescriptor) -> String {
     escape(&entries.join(",")).into_owned()
 }
 
+fn shown(time: Duration) -> String {
+    rounded(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// Returns the limit of a status and its state.
 fn limit(status: &DescriptorStatus) -> String {
     let reset = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
     let Some(limit) = &status.current_limit else {
         return match (status.code(), reset) {
-            (Code::OverLimit, Some(left)) => format!("blocked for {}", exact(left)),
+            (Code::OverLimit, Some(left)) => format!("blocked for {}", shown(left)),
             (Code::OverLimit, None) => "blocked".to_owned(),
             _ => "no limit".to_owned(),
         };
@@ -171,7 +175,7 @@ fn limit(status: &DescriptorStatus) -> String {
         (_, None | Some(0 | 1)) => format!("per {unit}"),
         (_, Some(multiplier)) => format!("per {multiplier} {unit}s"),
     };
-    let reset = reset.map(|reset| format!(", reset in {}", exact(reset))).unwrap_or_default();
+    let reset = reset.map(|reset| format!(", reset in {}", shown(reset))).unwrap_or_default();
     let (requests, remaining) = (limit.requests_per_unit, status.limit_remaining);
     format!("{name}{requests} {period}, {remaining} remaining{reset}")
 }
@@ -258,7 +262,7 @@ mod tests {
             duration_until_reset,
             ..Default::default()
         };
-        assert_eq!(limit(&status(Code::OverLimit, duration(90))), "blocked for 90s");
+        assert_eq!(limit(&status(Code::OverLimit, duration(90))), "blocked for 1m30s");
         assert_eq!(limit(&status(Code::OverLimit, None)), "blocked");
         assert_eq!(limit(&status(Code::Ok, None)), "no limit");
     }

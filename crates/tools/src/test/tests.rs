@@ -93,12 +93,12 @@ fn every_key_can_fail() {
         "1: ok: expected 0, actual 1",
         "2: over: expected 1, actual 0",
         "3: code: expected OVER_LIMIT, actual OK",
-        "4: retry: expected 61s, actual 60s",
+        "4: retry: expected 1m1s, actual 1m",
         "5: header retry-after: expected '61', actual '60'",
         "6: header Retry-After: expected none, actual '60'",
         "7: status 1 code: expected OK, actual OVER_LIMIT",
         "7: status 2 remaining: expected 2, actual 1",
-        "8: reset: expected none, actual 86400s",
+        "8: reset: expected none, actual 1d",
         "9: rule: expected 'd.other', actual 'other'",
     ];
     assert_eq!(run_steps(steps), shown);

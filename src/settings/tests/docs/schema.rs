@@ -69,7 +69,8 @@ fn schema(kind: FormatKind) -> Value {
         FormatKind::Bool => json!({ "type": "boolean" }),
         FormatKind::Int(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
         FormatKind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
-        FormatKind::Text | FormatKind::LogLevels => json!({ "type": "string" }),
+        FormatKind::Text => json!({ "type": "string" }),
+        FormatKind::LogLevels => json!({ "type": "string", "pattern": log_levels() }),
         FormatKind::Duration => json!({
             "type": ["string", "integer"], "pattern": format!("^(0|{DURATION})$"), "minimum": 0, "maximum": 0
         }),
@@ -86,6 +87,45 @@ fn schema(kind: FormatKind) -> Value {
         }),
         FormatKind::List => json!({ "type": ["array", "string"], "items": { "type": "string" } }),
         FormatKind::Choice(words) => json!({ "enum": words() }),
+    }
+}
+
+/// Returns the pattern of log levels: one for weir, and one for each library that is named.
+fn log_levels() -> String {
+    let in_any_case = |word: &str| {
+        let letters = word.chars().map(|c| format!("[{c}{}]", c.to_ascii_uppercase()));
+        letters.collect::<String>()
+    };
+    let levels = ["off", "error", "warn", "info", "debug", "trace"].map(in_any_case).join("|");
+    let level = format!(" *({levels}) *");
+    let library = format!(" *[-_:a-zA-Z0-9]+ *={level}");
+    format!("^({library},)*({level}|{library})(,{library})*$")
+}
+
+#[test]
+fn the_pattern_of_log_levels_accepts_what_weir_reads() {
+    use weir_telemetry::log::LogLevels;
+
+    // A pattern of JSON schema may match a part.
+    let pattern = regex::Regex::new(&log_levels()).unwrap();
+    for text in [
+        "info",
+        "OFF",
+        "Debug",
+        "info,h2=debug",
+        "h2=debug",
+        "h2=debug, info ,weir::xds = trace",
+        "verbose",
+        "",
+        "info,debug",
+        "info,",
+        "h2",
+        "h2=loud",
+        "=info",
+        "info,h2=",
+        "warning",
+    ] {
+        assert_eq!(pattern.is_match(text), text.parse::<LogLevels>().is_ok(), "{text:?}");
     }
 }
 

@@ -1,0 +1,44 @@
+//! The domain and the descriptor of a command, before, after or between its other arguments.
+
+use clap::Args;
+
+use crate::api_client::{ClientError, with_query};
+use weir_common::descriptor::{DescriptorArg, descriptor_text, parse_match};
+
+#[derive(Debug, Args)]
+pub(crate) struct MatchArgs {
+    /// The domain, and a descriptor as `key=value,key2=value2`, which may also stand elsewhere.
+    #[arg(short, long, num_args = 1..=2, required = true, value_names = ["DOMAIN", "DESCRIPTOR"])]
+    domain: Vec<String>,
+    /// The descriptor, if it does not follow the domain.
+    #[arg(value_name = "DESCRIPTOR", hide = true)]
+    descriptor: Option<String>,
+}
+
+impl MatchArgs {
+    /// Returns the domain, and the descriptor, which is empty if there is none.
+    ///
+    /// # Errors
+    ///
+    /// One of them is invalid, or there are several descriptors.
+    pub fn parse(&self) -> Result<(&str, DescriptorArg), ClientError> {
+        parse_match(&self.domain, self.descriptor.as_deref()).map_err(ClientError::Usage)
+    }
+
+    /// Returns a path with the domain, the descriptor and other parameters.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse), or there is no descriptor.
+    pub fn path(&self, path: &str, others: &[(&str, &str)]) -> Result<String, ClientError> {
+        let (domain, descriptor) = self.parse()?;
+        if descriptor.0.is_empty() {
+            let error = format!("--domain has no descriptor: write -d {domain} key=value");
+            return Err(ClientError::Usage(error));
+        }
+        let descriptor = descriptor_text(&descriptor.entries());
+        let mut query = vec![("domain", domain), ("descriptor", descriptor.as_str())];
+        query.extend(others);
+        Ok(with_query(path, &query))
+    }
+}

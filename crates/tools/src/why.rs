@@ -1,0 +1,208 @@
+//! `weir why`: shows what happened to a key: its denials, what changed for it, and its state now.
+
+mod events;
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::{Timestamp, Unit};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use self::events::{Key, Row, time};
+use super::api_client::{ApiClient, ClientError, ConnectionArgs, read};
+use super::describe::part;
+use super::explain::print_text;
+use super::match_args::MatchArgs;
+use crate::http_client::parse_timeout;
+use crate::print::{self, Column, Output, counted, finish, line, table};
+use weir_api::messages::HistoryAnswer;
+use weir_common::duration::rounded;
+use weir_limiter::explain::{Explained, LiveDescriptor};
+use weir_limiter::top::{Scope, TopList};
+
+const EXAMPLES: &str = "\
+Examples:
+  weir why -d shop user=mallory
+  weir why -d shop user=mallory --since 1h --output json
+  weir why -d shop user=mallory --server http://10.0.0.7:6070 --server http://10.0.0.8:6070
+
+It lists denied requests whose descriptor has these entries, alone or with others, and changes of controls, rules and
+the store. Each replica has its own: name all with --server. Exits 0 if all of them answer, 1 if one does not.";
+
+/// The most rows that are printed.
+const MAX_ROWS: usize = 30;
+
+/// What is not in the history.
+const SAMPLED: &str = "note: the history of a replica is a sample: of all keys one denial a second, 200 in an \
+                       hour; the setting log.denials logs more";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct WhyArgs {
+    #[command(flatten)]
+    matched: MatchArgs,
+    /// How long to look back, up to an hour.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
+    #[arg(allow_hyphen_values = true)]
+    since: Duration,
+    /// Format of the answer.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    /// URL of the debug port of a replica; can be repeated. Default: WEIR_SERVER, else http://127.0.0.1:6070.
+    #[arg(long, value_name = "URL")]
+    server: Vec<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// What a replica knows about the key.
+#[derive(Debug, Serialize)]
+struct Replica {
+    server: String,
+    #[serde(flatten)]
+    status: Status,
+    explained: Explained<LiveDescriptor>,
+    /// The hits denied in the last hour: rows of the key, alone or with other entries.
+    denied: TopList,
+    /// The oldest first.
+    denials: Vec<Value>,
+    changes: Vec<Value>,
+}
+
+/// What is needed of `/v1/status`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Status {
+    /// The name of the replica.
+    #[serde(default)]
+    replica: String,
+    at: String,
+    uptime_ms: u64,
+    problems: Vec<Value>,
+}
+
+/// Prints what happened to the key at each server.
+pub fn run(args: &WhyArgs) -> ExitCode {
+    let (mut replicas, mut code) = (Vec::new(), ExitCode::SUCCESS);
+    let named = args.server.iter().map(|server| Some(server.as_str()));
+    for server in named.chain(args.server.is_empty().then_some(None)) {
+        match ask(args, server) {
+            Ok(replica) => replicas.push(replica),
+            Err(error) => code = error.report(),
+        }
+    }
+    let mut out = io::stdout().lock();
+    let printed = match args.output {
+        _ if replicas.is_empty() => Ok(()),
+        Output::Text => print_all(&replicas, args.since, &mut out),
+        Output::Json => print::json(&json!({ "replicas": replicas }), &mut out),
+    };
+    finish(printed, code)
+}
+
+/// Asks a server for what it knows about the key.
+fn ask(args: &WhyArgs, server: Option<&str>) -> Result<Replica, ClientError> {
+    let explain = args.matched.path("/v1/explain", &[])?;
+    let (domain, descriptor) = args.matched.parse()?;
+    let client = ApiClient::of(server, &args.connection)?;
+    let mut explained: Explained<LiveDescriptor> = read(&client.get(&explain)?)?;
+    for LiveDescriptor { explained, shown, .. } in &mut explained.descriptors {
+        // Earlier servers do not return them.
+        if shown.is_empty() {
+            shown.clone_from(&explained.entries);
+        }
+    }
+    let status = read::<Answer>(&client.get("/v1/status")?)?.status;
+    let history: HistoryAnswer = read(&client.get("/v1/history?step=1s")?)?;
+    let mut denied: TopList = read(&client.get("/v1/top?by=denied&window=1h&limit=10000")?)?;
+    let shown = explained.descriptors.first().map_or(&[][..], |descriptor| &descriptor.shown);
+    let key = Key { domain, entries: descriptor.entries(), shown };
+    denied.rows.retain(|row| key.is_in(&row.domain, &row.entries));
+    let now = status.at.parse().unwrap_or(Timestamp::MAX);
+    let is_recent = |event: &Value| now.duration_since(time(event)).unsigned_abs() <= args.since;
+    let (mut denials, mut changes) = (history.denials, history.events);
+    denials.retain(|denial| is_recent(denial) && key.is_denied_by(denial));
+    changes.retain(|change| is_recent(change) && key.is_changed_by(change));
+    let server = client.server().to_owned();
+    Ok(Replica { server, status, explained, denied, denials, changes })
+}
+
+/// The answer of `/v1/status`.
+#[derive(Deserialize)]
+struct Answer {
+    status: Status,
+}
+
+impl Replica {
+    fn name(&self) -> &str {
+        if self.status.replica.is_empty() { &self.server } else { &self.status.replica }
+    }
+
+    fn print_now(&self, out: &mut dyn Write) -> io::Result<()> {
+        print_text(&self.explained, out)?;
+        let TopList { rows, scope, replicas, seconds, unlisted, .. } = &self.denied;
+        let (most, error) =
+            rows.iter().fold((0, 0), |sum, row| (sum.0 + row.count, sum.1 + row.error));
+        let hits = match (rows.is_empty(), *unlisted, error) {
+            (true, 0, _) => "no hit".to_owned(),
+            (true, unlisted, _) => format!("at most {}", counted(unlisted, "hit")),
+            (false, _, 0) => counted(most, "hit"),
+            (false, _, error) => format!("{} to {}", most - error, counted(most, "hit")),
+        };
+        let place = match scope {
+            Scope::Here => "this replica".to_owned(),
+            Scope::All => counted(*replicas as u64, "replica"),
+        };
+        let span = rounded(seconds.saturating_mul(1_000));
+        line(out, &format!("  denied: {hits} in {span} on {place}"))?;
+        let problems = self.status.problems.iter().filter_map(|problem| problem["text"].as_str());
+        problems.into_iter().try_for_each(|text| line(out, &format!("  problem: {text}")))
+    }
+}
+
+/// Prints the state at each replica, what happened, and what is not known.
+fn print_all(replicas: &[Replica], since: Duration, out: &mut dyn Write) -> io::Result<()> {
+    const COLUMNS: [Column; 4] =
+        [Column::Right("AGO"), Column::Left("AT"), Column::Left("REPLICA"), Column::Left("EVENT")];
+    let are_several = replicas.len() > 1;
+    for replica in replicas {
+        if are_several {
+            let name = part(" is ", &replica.status.replica);
+            line(out, &format!("{}{name}", replica.server))?;
+        }
+        replica.print_now(out)?;
+    }
+    let mut rows: Vec<Row> = replicas.iter().flat_map(Row::all).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.at));
+    // Replicas that share a control all report its change.
+    let mut known = HashSet::new();
+    rows.retain(|row| row.control.clone().is_none_or(|control| known.insert(control)));
+    let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let span = rounded(millis);
+    writeln!(out)?;
+    match rows.len().saturating_sub(MAX_ROWS) {
+        _ if rows.is_empty() => line(out, &format!("nothing is known of the last {span}"))?,
+        0 => line(out, &format!("in the last {span}, the newest first:"))?,
+        more => line(out, &format!("in the last {span}, the newest first, without {more} older:"))?,
+    }
+    let cells = |row: &Row| {
+        let replica = if are_several { row.replica.clone() } else { String::new() };
+        let at = row.at.round(Unit::Second).unwrap_or(row.at);
+        vec![rounded(row.ago_ms), at.to_string(), replica, row.text.clone()]
+    };
+    table(out, 2, &COLUMNS, &rows.iter().take(MAX_ROWS).map(cells).collect::<Vec<_>>())?;
+    for replica in replicas.iter().filter(|replica| replica.status.uptime_ms < millis) {
+        let (name, uptime) = (replica.name(), rounded(replica.status.uptime_ms));
+        line(out, &format!("note: {name} started {uptime} ago, and knows nothing from before"))?;
+    }
+    let known = replicas.iter().map(|replica| replica.denied.replicas).max().unwrap_or(1);
+    if known > replicas.len() {
+        let asked = counted(replicas.len() as u64, "replica");
+        let others = format!("note: this is from {asked} of {known}: name all with --server");
+        line(out, &others)?;
+    }
+    line(out, SAMPLED)
+}

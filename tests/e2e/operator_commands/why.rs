@@ -1,0 +1,107 @@
+//! `weir why`: what happened to a key, as one replica or several know it.
+
+use serde_json::Value;
+
+use super::{Ran, at, good, run, user};
+use crate::support::api::{ask, request};
+use crate::support::redis::free_port;
+use crate::support::wait_for;
+use crate::support::weir::{Weir, serving};
+
+const RULES: &str = "\
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 2 }
+  - key: token
+    rate_limit: { unit: year, requests_per_unit: 0 }
+";
+
+/// Asks until there is a denial. Returns the answer of the only replica.
+fn story(weir: &Weir, key: &str) -> Value {
+    wait_for("the denial is recorded", || {
+        let mut story = at(weir.debug, &format!("why -d shop {key} --output json")).json();
+        let replica = story["replicas"][0].take();
+        (replica["denials"][0].is_object()).then_some(replica)
+    })
+}
+
+fn lines(out: &str, part: &str) -> usize {
+    out.lines().filter(|line| line.contains(part)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_sees_what_happened_to_a_key() {
+    let weir = serving(RULES).start();
+    for _ in 0..3 {
+        user(&weir, "ann").await;
+    }
+    let replica = story(&weir, "user=ann");
+    assert_eq!(replica["denials"][0]["limit"], "2 per year", "{replica}");
+    assert_eq!(replica["explained"]["descriptors"][0]["state"]["limits"][0]["used"], 3);
+    assert_eq!(replica["denied"]["rows"][0]["count"], 1);
+
+    good(&weir, "reset -d shop user=ann --by bob");
+    good(&weir, "reset -d shop user=eve --by bob");
+    good(&weir, "block -d shop --for 1h user=ann --id b1 --reason scraping");
+    let rules = RULES.replace("requests_per_unit: 2", "requests_per_unit: 9");
+    std::fs::write(weir.path("rules.yaml"), rules).unwrap();
+    let out = wait_for("the reload is recorded", || {
+        let out = good(&weir, "why -d shop user=ann");
+        out.contains("rules loaded: ").then_some(out)
+    });
+    assert!(out.starts_with("shop: user=ann\n"), "{out}");
+    for part in [
+        "  control: b1 blocks it for ",
+        ", by ann: scraping\n",
+        "  state:  9 per year: 0 used, 9 left\n",
+        "  denied: 1 hit in ",
+        "in the last 10m, the newest first:\n",
+        "  rules loaded: shop.user: 2 per year → 9 per year\n",
+        "  1 hit denied by user: 2 per year; retry in ",
+        "note: the history of a replica is a sample: ",
+        "; the setting log.denials logs more\n",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert_eq!(lines(&out, "counters reset by bob"), 1, "{out}");
+    assert_eq!(lines(&out, " started "), 1, "{out}");
+    let other = good(&weir, "why -d shop user=bob");
+    assert!(other.contains("  denied: no hit in ") && !other.contains(" denied by "), "{other}");
+    assert_eq!(lines(&other, "reset by"), 0, "{other}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denial_is_found_by_a_part_of_its_descriptor_and_by_a_secret_value() {
+    let weir = serving(RULES).env("WEIR__TOP__REDACT", "token").start();
+    drop(ask(weir.grpc, request("shop", &[("token", "s3cret")])).await);
+    let replica = story(&weir, "token=s3cret");
+    assert!(replica["denials"].to_string().contains("hash:"), "{replica}");
+    assert!(!replica["denials"].to_string().contains("s3cret"), "{replica}");
+    let other = good(&weir, "why -d shop token=other");
+    assert!(!other.contains(" denied by "), "{other}");
+    good(&weir, "block -d shop route=x");
+    drop(ask(weir.grpc, request("shop", &[("user", "ann"), ("route", "x")])).await);
+    story(&weir, "user=ann");
+    let out = good(&weir, "why -d shop user=ann");
+    assert!(out.contains("1 hit denied for user=ann,route=x by block-"), "{out}");
+}
+
+#[test]
+fn several_replicas_are_asked_and_one_that_is_away_is_named() {
+    let (a, b) = (serving(RULES).start(), serving(RULES).start());
+    let why = |servers: &[String]| -> Ran {
+        let servers: Vec<String> = servers.iter().map(|url| format!("--server {url}")).collect();
+        run(&format!("why -d shop user=ann {}", servers.join(" ")), &[])
+    };
+    let [a, b] = [a.debug, b.debug].map(|debug| format!("http://{debug}"));
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let ran = why(&[a.clone(), b.clone()]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
+    assert_eq!(lines(&ran.out, "shop: user=ann"), 2, "{}", ran.out);
+    assert!(ran.out.contains(&b), "{}", ran.out);
+    let ran = why(&[nobody.clone(), b]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.err.starts_with(&format!("error: no answer from {nobody}: ")), "{}", ran.err);
+    assert_eq!(lines(&ran.out, "shop: user=ann"), 1, "{}", ran.out);
+}
