@@ -13,7 +13,9 @@ use super::App;
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json};
-use crate::http::operators::{self, DebugPages, History, RecorderSources, Sources, StoreState, V1};
+use crate::http::operators::{
+    self, DebugPages, History, RecorderSources, Sources, StoreState, StoreWatch, V1,
+};
 use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
 use crate::rls::grpc::{Grpc, GrpcStats, ReadScheduler};
@@ -80,6 +82,7 @@ impl App {
             resp.start(self.threads, &self.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
+        let watch = Arc::<StoreWatch>::default();
         let sources = Arc::new(Sources {
             limiter: self.limiter.clone(),
             top: self.top.clone(),
@@ -88,6 +91,7 @@ impl App {
             loader: self.loader.clone(),
             health: self.health.clone(),
             identities: self.identities.clone(),
+            watch: watch.clone(),
             log: self.log.clone(),
             started: self.started,
         });
@@ -109,6 +113,7 @@ impl App {
             health: self.health.clone(),
             metrics: pages.clone(),
             store: Box::new(move || StoreState::read(limiter.store())),
+            watch,
             log_levels: self.log_levels,
             identities: self.identities,
             started: self.started,

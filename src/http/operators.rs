@@ -10,6 +10,7 @@ mod problems;
 pub mod query;
 mod sources;
 mod store_state;
+mod store_watch;
 pub mod v1;
 
 pub use self::access::{Access, AccessOptions};
@@ -18,4 +19,5 @@ pub use self::debug::{DebugPages, debug};
 pub use self::history::{History, RecorderSources, record};
 pub use self::sources::Sources;
 pub use self::store_state::StoreState;
+pub use self::store_watch::StoreWatch;
 pub use self::v1::{V1, v1};

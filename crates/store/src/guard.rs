@@ -48,7 +48,7 @@ const RETRY_AFTER: Micros = SECOND;
 ///
 /// **Time.** The guard has no timer of its own: every store ends within the batch's budget.
 ///
-/// **Cost.** While the store answers: a look at each answer and one atomic load.
+/// **Cost.** While the store answers: a look at each answer, one atomic load and one addition.
 #[derive(Debug)]
 pub struct Guard<S, C> {
     inner: S,
@@ -77,7 +77,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         Guard { inner, clock, options, local, outage, counts }
     }
 
-    /// The charges that failed, by policy and by kind.
+    /// The charges, and those that failed by policy and by kind.
     pub fn counts(&self) -> &FailureCounts {
         &self.counts
     }
@@ -94,6 +94,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 
     /// Replaces failures among the answers of the inner store; notices when an outage is over.
     fn check(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+        self.counts.add_charges(answers.len());
         if answers.iter().any(Result::is_err) {
             self.degrade(batch, answers);
         } else if self.outage.is_active() {

@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use super::access::Access;
 use super::change_log::ChangeLog;
 use super::index;
-use super::problems::{ProblemSources, problems};
+use super::problems::{Problem, ProblemSources, problems};
 use super::store_state::StoreState;
+use super::store_watch::StoreWatch;
 use crate::health::Health;
 use crate::http::metrics::{self, MetricsPages};
 use crate::http::page::{self, Page};
@@ -57,6 +58,7 @@ pub struct DebugPages {
     pub metrics: Arc<MetricsPages>,
     /// Reads the state of the store.
     pub store: Box<dyn Fn() -> StoreState + Send + Sync>,
+    pub watch: Arc<StoreWatch>,
     /// The levels of the log; none if the log of the process is not weir's.
     pub log_levels: Option<ActiveLevels>,
     pub identities: Arc<Identities>,
@@ -129,10 +131,10 @@ fn status(pages: &DebugPages) -> Value {
     status["uptime_seconds"] = pages.started.elapsed().as_secs().into();
     status["not_serving_because"] = reasons.iter().map(ToString::to_string).collect();
     let store = (pages.store)();
-    let DebugPages { loader, controls, identities, .. } = pages;
-    let sources = ProblemSources { loader, controls, identities, store: &store };
-    status["problems"] = json!(problems(&sources));
-    status["store"] = store.to_json();
+    let DebugPages { loader, controls, identities, watch, .. } = pages;
+    let problems = problems(&ProblemSources { loader, controls, identities, store: &store, watch });
+    status["store"] = store.to_json(problems.iter().any(Problem::is_of_store));
+    status["problems"] = json!(problems);
     status["controls"] = json!({
         "share_error": pages.controls.share_error().map(|error| error.to_string()),
         "missing": pages.controls.damaged_files().count(),

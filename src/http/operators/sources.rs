@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::change_log::ChangeLog;
 use super::problems::{Problem, ProblemSources, problems};
 use super::store_state::StoreState;
+use super::store_watch::StoreWatch;
 use crate::health::Health;
 use crate::net::tls::Identities;
 use crate::rls::service::Rules;
@@ -25,6 +26,7 @@ pub struct Sources<S> {
     pub loader: Arc<Loader>,
     pub health: Arc<Health>,
     pub identities: Arc<Identities>,
+    pub watch: Arc<StoreWatch>,
     pub log: Arc<ChangeLog>,
     pub started: Instant,
 }
@@ -38,7 +40,7 @@ impl<S> fmt::Debug for Sources<S> {
 impl<S: Store> Sources<S> {
     /// Returns all problems, with the store in this state.
     pub(super) fn problems(&self, store: &StoreState) -> Vec<Problem> {
-        let Sources { loader, controls, identities, .. } = self;
-        problems(&ProblemSources { loader, controls, identities, store })
+        let Sources { loader, controls, identities, watch, .. } = self;
+        problems(&ProblemSources { loader, controls, identities, store, watch })
     }
 }

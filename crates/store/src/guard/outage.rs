@@ -13,9 +13,10 @@ pub(super) const QUIET: Micros = 10 * SECOND;
 /// How often failures are logged at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Charges that the store failed to answer, since the start.
+/// Charges since the start, and those that the store failed to answer.
 #[derive(Debug, Default)]
 pub struct FailureCounts {
+    charges: AtomicU64,
     degraded: [AtomicU64; OnStoreFailure::ALL.len()],
     failed: [AtomicU64; StoreError::ALL.len()],
 }
@@ -36,6 +37,11 @@ pub(super) struct Outage {
 }
 
 impl FailureCounts {
+    /// All charges.
+    pub fn charges(&self) -> u64 {
+        self.charges.load(Relaxed)
+    }
+
     /// Charges answered by a policy.
     pub fn degraded(&self, policy: OnStoreFailure) -> u64 {
         self.degraded[policy as usize].load(Relaxed)
@@ -44,6 +50,10 @@ impl FailureCounts {
     /// Charges that failed with this error.
     pub fn failed(&self, kind: StoreError) -> u64 {
         self.failed[kind as usize].load(Relaxed)
+    }
+
+    pub(super) fn add_charges(&self, charges: usize) {
+        self.charges.fetch_add(charges as u64, Relaxed);
     }
 
     pub(super) fn count(&self, policy: OnStoreFailure, kind: StoreError) {

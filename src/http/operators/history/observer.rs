@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::http::operators::problems::Problem;
 use crate::http::operators::sources::Sources;
 use crate::http::operators::store_state::StoreState;
+use crate::http::operators::store_watch::Moment;
 use weir_store::{Operations, Store};
 
 /// Notices what has changed since it last looked.
@@ -24,6 +25,9 @@ impl Observer {
         sources: &Sources<S>,
     ) -> Vec<(&'static str, Value)> {
         let store = StoreState::read(sources.limiter.store());
+        let now = Moment { elapsed: sources.started.elapsed(), at: sources.controls.now() };
+        let share_error = sources.controls.share_error().map(|error| error.to_string());
+        sources.watch.look(now, &store, share_error);
         let problems = sources.problems(&store);
         let mut changes = Vec::new();
         let is_connected = store.is_connected;
@@ -31,6 +35,7 @@ impl Observer {
             changes.push(("store", store_changed(&store)));
         }
         let before = replace(&mut self.problems, problems);
+        log_store_problem(&before, &self.problems);
         if !are_like(&before, &self.problems) {
             changes.push(("problems", json!({ "problems": self.problems })));
         }
@@ -40,6 +45,20 @@ impl Observer {
 
 fn are_like(before: &[Problem], now: &[Problem]) -> bool {
     before.len() == now.len() && zip(before, now).all(|(before, now)| before.is_like(now))
+}
+
+/// Logs a problem of the store that is new, or another one, and its end.
+fn log_store_problem(before: &[Problem], now: &[Problem]) {
+    let find = |list: &'_ [Problem]| list.iter().find(|problem| problem.is_of_store()).cloned();
+    match (find(before), find(now)) {
+        (Some(before), Some(now)) if before.is_like(&now) => {}
+        (_, Some(now)) => {
+            let (problem, severity) = (now.text(), now.severity());
+            tracing::warn!(problem, %severity, "store problem");
+        }
+        (Some(_), None) => tracing::info!("store problem is over"),
+        (None, None) => {}
+    }
 }
 
 fn store_changed(store: &StoreState) -> Value {

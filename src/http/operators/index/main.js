@@ -49,7 +49,7 @@ function receiveStatus(next) {
   // The first status may come shortly before the next one: too short for rates.
   if (seconds !== null && seconds < MIN_SECONDS) return;
   const at = Date.parse(next.at);
-  totals.push({ at, uptime, requests, controlled: next.controlled });
+  totals.push({ at, uptime, requests, controlled: next.controlled, ...chargesOf(next.store) });
   if (totals.length > MEAN_OF + 1) totals.shift();
   countRules(next.rules, seconds);
   if (before) {

@@ -25,6 +25,7 @@ use self::traffic::Traffic;
 use super::{Answer, Api, JSON, json};
 use crate::http::operators::change_log::time_text;
 use crate::http::operators::error::ApiError;
+use crate::http::operators::problems::Problem;
 use crate::http::operators::query::Query;
 use crate::http::operators::sources::Sources;
 use crate::http::operators::store_state::StoreState;
@@ -154,14 +155,15 @@ fn status<S: Store + Operations>(
     let store = StoreState::read(sources.limiter.store());
     let reasons = sources.health.reasons();
     let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    let mut store_json = store.to_json();
+    let problems = sources.problems(&store);
+    let mut store_json = store.to_json(problems.iter().any(Problem::is_of_store));
     store_json["connected"] = store.is_connected.into();
     json!({
         "version": VERSION,
         "commit": COMMIT,
         "serving": reasons.is_empty(),
         "not_serving_because": reasons,
-        "problems": sources.problems(&store),
+        "problems": problems,
         "redacted_keys": sources.limiter.denials().redaction().keys(),
         "requests": requests(sources.limiter.counts()),
         "controlled": controlled(sources.limiter.counts()),

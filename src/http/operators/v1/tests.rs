@@ -35,6 +35,7 @@ fn router() -> Router {
         controls: Arc::new(controls),
         health,
         identities: Arc::default(),
+        watch: Arc::default(),
         log: Arc::new(ChangeLog::new(control_clock)),
         started: std::time::Instant::now(),
     });

@@ -78,9 +78,9 @@ fn bench() -> Bench {
     let loader = Arc::new(Loader::new(rules.clone(), options, health.clone()));
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), std::time::Instant::now());
-    let identities = Arc::default();
+    let (identities, watch) = Default::default();
     let sources =
-        Sources { limiter, top, rules, controls, loader, health, identities, log, started };
+        Sources { limiter, top, rules, controls, loader, health, identities, watch, log, started };
     Bench { sources: Arc::new(sources), last: LastStatus::default() }
 }
 
@@ -205,7 +205,7 @@ async fn denials_reloads_and_the_store_are_changes() {
         _ => (newest, changes[1..].to_vec()),
     };
     let problem = json!({
-        "kind": "rules",
+        "kind": "rules", "severity": "critical",
         "text": "new rules are rejected, the previous ones stay active: config error, unknown key 'uint'",
         "file": "rules.yaml", "line": 2, "column": 1, "count": 1,
     });
