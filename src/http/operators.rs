@@ -2,6 +2,7 @@
 
 mod access;
 mod change_log;
+mod control_changes;
 mod debug;
 pub mod error;
 mod history;

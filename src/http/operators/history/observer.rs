@@ -5,6 +5,7 @@ use std::mem::replace;
 
 use serde_json::{Value, json};
 
+use crate::http::operators::control_changes::ControlChanges;
 use crate::http::operators::problems::Problem;
 use crate::http::operators::sources::Sources;
 use crate::http::operators::store_state::StoreState;
@@ -15,6 +16,8 @@ use weir_store::{Operations, Store};
 #[derive(Debug, Default)]
 pub(super) struct Observer {
     was_connected: Option<bool>,
+    controls: ControlChanges,
+    losses: u64,
     problems: Vec<Problem>,
 }
 
@@ -33,6 +36,15 @@ impl Observer {
         let is_connected = store.is_connected;
         if self.was_connected.replace(is_connected).is_some_and(|was| was != is_connected) {
             changes.push(("store", store_changed(&store)));
+        }
+        let (limiter, controls) = (&sources.limiter, &sources.controls);
+        let is_shared = limiter.store().shared_table().is_some();
+        let redaction = limiter.denials().redaction();
+        let changed = self.controls.look(controls, is_shared, &sources.log, redaction);
+        changes.extend(changed.into_iter().map(|details| ("control", details)));
+        let losses = controls.table_losses();
+        if losses > replace(&mut self.losses, losses) {
+            changes.push(("emptied", json!({})));
         }
         let before = replace(&mut self.problems, problems);
         log_store_problem(&before, &self.problems);

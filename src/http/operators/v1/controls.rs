@@ -11,6 +11,7 @@ use axum::http::{StatusCode, Uri};
 use super::{Answer, Api, JSON, finish, top};
 use crate::http::budget;
 use crate::http::operators::access::{Caller, OperatorChange};
+use crate::http::operators::control_changes::redacted;
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
 use crate::http::page::{self, Page};
@@ -120,8 +121,11 @@ pub(super) async fn delete<S: Store>(
     let for_write = api.clone();
     let deleted = finish(async move {
         let api = for_write;
-        let deleted = api.controls.delete(&id).await?;
         let by = query.get("by").unwrap_or_default();
+        // Before it is: the change may be seen while it is being shared.
+        api.sources.log.add_writer(&id, &caller.who(by));
+        let deleted = api.controls.delete(&id).await;
+        let deleted = deleted.inspect_err(|_| _ = api.sources.log.writer(&id))?;
         api.audit(caller, by, "delete control", &deleted.control);
         let Written { control, shared, kept, .. } = deleted;
         let control = ShownControl::new(control, api.controls.now());
@@ -142,11 +146,7 @@ impl<S: Store> Api<S> {
         let subject = |control: &Control| {
             format!("{}: {} {}", control.id, control.action, control.match_text())
         };
-        let redaction = self.limiter.denials().redaction();
-        let mut shown = control.clone();
-        for entry in &mut shown.entries {
-            entry.value = redaction.value((&entry.key, &entry.value), 0);
-        }
+        let shown = redacted(control, self.limiter.denials().redaction());
         let (subject, shown) = (&subject(control), &subject(&shown));
         caller.audit(&self.sources.log, &OperatorChange { by, action, subject, shown });
     }

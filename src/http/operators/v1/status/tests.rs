@@ -223,6 +223,38 @@ async fn denials_reloads_and_the_store_are_changes() {
     assert_eq!(bench.changes(newest).await.1[0]["up"], true);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_control_that_changes_is_a_change_with_what_was_before() {
+    let bench = bench();
+    let _recording = bench.record();
+    time::sleep(Duration::from_secs(2)).await;
+    let put = async |action: &str, by: &str| {
+        let json = json!({
+            "domain": "d", "entries": [{ "key": "token", "value": "s3cret" }], "action": action, "by": by,
+        });
+        let draft = Draft::read(json.to_string().as_bytes()).unwrap();
+        bench.sources.controls.put(Some("id"), draft, PutOptions::default()).await.unwrap();
+    };
+    let change = |changes: &[Value]| {
+        let [change] = changes else { panic!("{changes:?}") };
+        assert_eq!((&change["event"], &change["id"]), (&json!("control"), &json!("id")));
+        let [before, after] = ["before", "after"].map(|name| change[name]["action"].clone());
+        assert!(!change.to_string().contains("s3cret"), "{change}");
+        (change["change"].clone(), change["who"].clone(), before, after)
+    };
+    let none = Value::Null;
+    put("block", "ann").await;
+    let (newest, changes) = bench.changes(0).await;
+    assert_eq!(change(&changes), (json!("added"), json!("ann"), none.clone(), json!("block")));
+    put("allow", "").await;
+    let (newest, changes) = bench.changes(newest).await;
+    assert_eq!(change(&changes), (json!("changed"), none.clone(), json!("block"), json!("allow")));
+    bench.sources.log.add_writer("id", "bob");
+    bench.sources.controls.delete("id").await.unwrap();
+    let (_, changes) = bench.changes(newest).await;
+    assert_eq!(change(&changes), (json!("removed"), json!("bob"), json!("allow"), none));
+}
+
 #[test]
 fn the_rules_with_the_most_hits_of_late_come_first() {
     let mut text = "domain: d\ndescriptors:\n".to_owned();
