@@ -84,6 +84,7 @@ impl App {
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let watch = Arc::<StoreWatch>::default();
         let sources = Arc::new(Sources {
+            replica: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             limiter: self.limiter.clone(),
             top: self.top.clone(),
             rules: self.rules.clone(),

@@ -19,6 +19,8 @@ use weir_store::Store;
 
 /// What operators see.
 pub struct Sources<S> {
+    /// The name of the machine or pod.
+    pub replica: String,
     pub limiter: Arc<Limiter<S>>,
     pub top: Arc<Top>,
     pub rules: Rules,

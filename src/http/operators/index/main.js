@@ -71,6 +71,7 @@ let isShowing = false;
 async function showStatus(seconds) {
   if (!status) return;
   showService();
+  showEmpty();
   if (view) return view.refresh?.(seconds);
   showRates();
   if (isShowing) return;
@@ -109,8 +110,20 @@ function showLost() {
   setText(byId('retry'), retryAt === null ? 'Enter a token' : 'Try now');
 }
 
+/** Shows a request to try until there was one. */
+function showEmpty() {
+  const isEmpty = rules?.length > 0 && Object.values(status.requests).every(count => count === 0);
+  show(byId('empty'), isEmpty);
+  if (!isEmpty) return;
+  const rule = rules.find(({ entries }) => entries.every(({ value }) => /^[\w./-]*$/.test(value))) ?? rules[0];
+  const words = [rule.domain, descriptorText(rule.entries.map(({ key, value }) => ({ key, value: value || 'x' })))];
+  setText(byId('try'), `weir hit -d ${words.map(word => (/^[\w.,:/=@-]+$/.test(word) ? word : `'${visible(word).replaceAll("'", "'\\''")}'`)).join(' ')}`);
+}
+
 /** Connects. */
 function start() {
+  const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
+  setText(byId('zone'), `Times are those of the zone of this browser, ${timeZone}.`);
   makePlots();
   showView({ isFirst: true });
   live.follow({

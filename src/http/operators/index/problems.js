@@ -42,7 +42,9 @@ const problemKey = ({ kind, severity, file, line, column, count, text }) => JSON
 function showProblems(next) {
   problems = next;
   show(byId('problems'), problems.length > 0);
-  byId('problems').classList.toggle('warning', !problems.some(({ severity }) => severity === 'critical'));
+  const worst = problems.some(({ severity }) => severity === 'critical') ? 'critical' : problems.length ? 'warning' : '';
+  byId('problems').className = `problems ${worst}`;
+  byId('head').className = worst;
   reconcile(byId('problem-rows'), problems, problemKey, () => make('li', ''), (row, problem) => {
     const { title, rest, more } = problemTexts(problem);
     const text = `${title}${rest} ${more}`;

@@ -68,7 +68,9 @@ function showRates() {
 
 function showService() {
   const { version, commit, uptime_ms: uptime, serving, not_serving_because: reasons, store } = status;
-  setText(byId('about'), `${location.host}, ${version}`);
+  const { scope, replicas } = status.top.hits;
+  const which = scope === 'all' ? `one of ${counted(replicas, 'replica')}` : '';
+  setText(byId('about'), [`replica ${shortened(status.replica, 40, 10)}`, which, location.host, `weir ${version}`, `times in ${zone()}`].filter(Boolean).join(', '));
   const backends = store.backends;
   const kinds = [...new Set(backends.map(({ kind }) => kind))].join(', ');
   const open = backends.filter(({ breaker }) => breaker && breaker !== 'closed');
@@ -83,6 +85,7 @@ function showService() {
     ['State', stateText(serving)],
     ['Version', commit && commit !== 'unknown' ? `${version} (${commit})` : version],
     ['Running for', duration(uptime)],
+    ['Replica', `${shortened(status.replica)}${which && `, ${which}`}${!which && backends.some(({ address }) => address) ? '; others are listed if they share their lists of keys (top.share)' : ''}`],
     ...backends.map(backendFact),
   ];
   if (store.on_failure) {

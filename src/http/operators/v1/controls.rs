@@ -8,7 +8,8 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 
-use super::{Answer, Api, JSON, finish, top};
+use super::top::{self, Matched};
+use super::{Answer, Api, JSON, finish};
 use crate::http::budget;
 use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::control_changes::redacted;
@@ -102,10 +103,20 @@ pub(super) async fn write<S: Store>(
         if !options.dry_run {
             api.audit(caller, &by, "put control", &written.control);
         }
-        let matched = top::matched(api.sources.top.clone(), written.control.clone()).await?;
+        let Matched { rows: matched, hits: matched_hits, all: all_hits } =
+            top::matched(api.sources.top.clone(), written.control.clone()).await?;
         let Written { control, shared, kept, rules, warnings } = written;
         let control = ShownControl::new(control, api.controls.now());
-        Ok(WrittenControl { control, shared, kept, rules, warnings, matched })
+        Ok(WrittenControl {
+            control,
+            shared,
+            kept,
+            rules,
+            warnings,
+            matched,
+            matched_hits,
+            all_hits,
+        })
     });
     api.answer(&written.await?)
 }

@@ -161,6 +161,7 @@ fn status<S: Store + Operations>(
     json!({
         "version": VERSION,
         "commit": COMMIT,
+        "replica": sources.replica,
         "serving": reasons.is_empty(),
         "not_serving_because": reasons,
         "problems": problems,
@@ -198,7 +199,7 @@ fn controlled(counts: &LimiterCounts) -> Value {
 }
 
 fn top_keys(top: &Top, others: Option<&Others>) -> Value {
-    let (limit, window) = (MAX_TOP_ROWS, Window::Hour);
+    let (limit, window) = (MAX_TOP_ROWS, Window::Minute);
     let list = |by| {
         let query = top::Query { limit, window, ..top::Query::new(by) };
         others.map_or_else(|| top.list(&query), |others| top.list_all(&query, others))

@@ -79,8 +79,19 @@ fn bench() -> Bench {
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), std::time::Instant::now());
     let (identities, watch) = Default::default();
-    let sources =
-        Sources { limiter, top, rules, controls, loader, health, identities, watch, log, started };
+    let sources = Sources {
+        replica: String::new(),
+        limiter,
+        top,
+        rules,
+        controls,
+        loader,
+        health,
+        identities,
+        watch,
+        log,
+        started,
+    };
     Bench { sources: Arc::new(sources), last: LastStatus::default() }
 }
 
@@ -166,7 +177,7 @@ async fn a_status_has_what_is_counted() {
     assert_eq!(next["requests"]["ok"], 1);
     assert_eq!(next["rules"]["rows"][0]["hits"], 1);
     assert_eq!(next["top"]["hits"]["rows"][0]["entries"][0]["value"], "ann");
-    assert_eq!(next["top"]["hits"]["window"], "1h");
+    assert_eq!(next["top"]["hits"]["window"], "1m");
     assert_eq!(next["top"]["would_be_denied"]["by"], "would_be_denied");
     // Its times are not part of it.
     assert_eq!(bench.next_status().await.1, next_hash);
