@@ -57,7 +57,7 @@ function showRates() {
   headline.className = className;
   setText(byId('ok-rate'), rate(rates.ok));
   setText(byId('over-rate'), rate(rates.over));
-  setText(byId('over-note'), rates.shadow > 0 ? `a second, ${rate(rates.shadow)} more passed by shadow mode` : 'a second');
+  setText(byId('over-note'), rates.shadow > 0 ? `a second, ${rate(rates.shadow)} more in shadow mode` : 'a second');
   byId('over-rate').closest('div').className = rates.over > 0 ? 'over' : '';
   setText(byId('error-rate'), rate(rates.error));
   setText(byId('error-note'), rates.error === 0 ? 'a second' : `a second: ${rate(rates.invalid)} invalid, ${rate(rates.failed)} of the store`);
@@ -75,9 +75,9 @@ function showService() {
   const kinds = [...new Set(backends.map(({ kind }) => kind))].join(', ');
   const open = backends.filter(({ breaker }) => breaker && breaker !== 'closed');
   const isDown = !store.connected || store.failing;
-  setText(byId('store-state'), !store.connected ? 'down' : store.failing ? 'failing' : open.length ? 'partly down' : `${kinds} up`);
+  setText(byId('store-state'), !store.connected ? 'down' : store.failing ? 'failing' : open.length ? 'partly down' : 'up');
   const note = backends.some(({ breaker }) => breaker) ? (open.length ? `breaker ${open[0].breaker}` : 'breaker closed') : counted(backends.reduce((sum, { keys = 0 }) => sum + keys, 0), 'key');
-  setText(byId('store-note'), store.failing && store.on_failure ? `policy ${store.on_failure}` : note);
+  setText(byId('store-note'), `${kinds}, ${store.failing && store.on_failure ? `policy ${store.on_failure}` : note}`);
   byId('store-state').closest('div').className = isDown || open.length ? 'over' : '';
   show(byId('unready'), !serving);
   setText(byId('unready'), serving ? '' : `Not serving: ${reasons.map(visible).join('; ') || 'no reason given'}.`);
