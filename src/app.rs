@@ -197,6 +197,7 @@ impl App {
             rate_limit: rate_limit(Protocol::Grpc),
             json_rate_limit: rate_limit(Protocol::Http),
             sources: Sources {
+                replica: rustix::system::uname().nodename().to_string_lossy().into_owned(),
                 limiter,
                 top,
                 rules,
@@ -204,6 +205,7 @@ impl App {
                 loader,
                 health,
                 identities: Arc::default(),
+                watch: Arc::default(),
                 log,
                 started: Instant::now(),
             },

@@ -2,6 +2,7 @@
 
 mod access;
 mod change_log;
+mod control_changes;
 mod debug;
 pub mod error;
 mod history;
@@ -9,6 +10,7 @@ mod index;
 mod problems;
 pub mod query;
 mod store_state;
+mod store_watch;
 pub mod v1;
 
 pub use self::access::{Access, AccessOptions};
@@ -16,6 +18,7 @@ pub use self::change_log::ChangeLog;
 pub use self::debug::{DebugPages, debug};
 pub use self::history::{History, record};
 pub use self::store_state::StoreState;
+pub use self::store_watch::StoreWatch;
 pub use self::v1::{V1, v1};
 
 use std::sync::Arc;
@@ -32,6 +35,8 @@ use weir_limiter::top::Top;
 /// What operators see: the parts of the service that the debug port, its history and `/v1` read.
 #[derive(Debug)]
 pub struct Sources<S> {
+    /// The name of the machine or pod.
+    pub replica: String,
     pub limiter: Arc<Limiter<S>>,
     pub top: Arc<Top>,
     pub rules: Rules,
@@ -39,6 +44,7 @@ pub struct Sources<S> {
     pub loader: Arc<Loader>,
     pub health: Arc<Health>,
     pub identities: Arc<Identities>,
+    pub watch: Arc<StoreWatch>,
     pub log: Arc<ChangeLog>,
     pub started: Instant,
 }

@@ -108,8 +108,13 @@ pub struct WrittenControl {
     pub rules: Vec<String>,
     /// What the operator may not expect.
     pub warnings: Vec<String>,
-    /// Top keys that the control matches.
+    /// Top keys of the last hour that the control matches.
     pub matched: Vec<TopRow>,
+    /// The hits of the last hour that it matches, at least, and all.
+    #[serde(default)]
+    pub matched_hits: u64,
+    #[serde(default)]
+    pub all_hits: u64,
 }
 
 /// The answer of `DELETE /v1/controls/{id}`.

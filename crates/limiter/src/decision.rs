@@ -1,7 +1,5 @@
 //! From the charges of a request over the answers of the store to the decision, independent of its encoding.
 
-use std::time::Duration;
-
 #![warn(missing_docs)]
 
 use std::time::Duration;

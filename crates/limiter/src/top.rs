@@ -6,7 +6,7 @@
 //! certain.
 //!
 //! The sketches of hits and denials are those of a step of 20 seconds. [`Top::end_step`] moves them to the
-//! history, of which lists of a minute, an hour and all time are made. It has to be called from time
+//! history, of which lists of a minute, ten minutes, an hour and all time are made. It has to be called from time
 //! to time, as [`Top::follow`] does; a late call makes windows longer, which their lists say.
 //!
 //! **Bounded.** Each of the four lists of a thread has `entries` rows, and the history of hits and denials five

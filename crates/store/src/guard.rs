@@ -44,7 +44,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 ///
 /// **Time.** The guard has no timer of its own: every store ends within the batch's budget.
 ///
-/// **Cost.** While the store answers: a look at each answer and one atomic load.
+/// **Cost.** While the store answers: a look at each answer, one atomic load and one addition.
 #[derive(Debug)]
 pub struct Guard<S, C> {
     inner: S,
@@ -74,7 +74,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         Guard { inner, clock, options, local, outage, counts }
     }
 
-    /// The charges that failed, by policy and by kind.
+    /// The charges, and those that failed by policy and by kind.
     pub fn counts(&self) -> &FailureCounts {
         &self.counts
     }
@@ -91,6 +91,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 
     /// Replaces failures among the answers of the inner store; notices when an outage is over.
     fn check(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+        self.counts.add_charges(answers.len());
         if answers.iter().any(Result::is_err) {
             self.degrade(batch, answers);
         } else if self.outage.is_active() {
@@ -153,9 +154,10 @@ impl<S: States, C: Clock + Monotonic + Clone> States for Guard<S, C> {
     }
 }
 
-/// Charges that the store failed to answer, since the start.
+/// Charges since the start, and those that the store failed to answer.
 #[derive(Debug, Default)]
 pub struct FailureCounts {
+    charges: AtomicU64,
     degraded: [AtomicU64; OnStoreFailure::ALL.len()],
     failed: [AtomicU64; StoreError::ALL.len()],
 }
@@ -176,6 +178,11 @@ struct Outage {
 }
 
 impl FailureCounts {
+    /// All charges.
+    pub fn charges(&self) -> u64 {
+        self.charges.load(Relaxed)
+    }
+
     /// Charges answered by a policy.
     pub fn degraded(&self, policy: OnStoreFailure) -> u64 {
         self.degraded[policy as usize].load(Relaxed)
@@ -184,6 +191,10 @@ impl FailureCounts {
     /// Charges that failed with this error.
     pub fn failed(&self, kind: StoreError) -> u64 {
         self.failed[kind as usize].load(Relaxed)
+    }
+
+    fn add_charges(&self, charges: usize) {
+        self.charges.fetch_add(charges as u64, Relaxed);
     }
 
     fn count(&self, policy: OnStoreFailure, kind: StoreError) {

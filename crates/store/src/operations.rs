@@ -61,10 +61,11 @@ pub struct SavedStatus {
 pub struct FailureStatus {
     /// The policy of domains without their own.
     pub on_failure: &'static str,
-    /// How long the store has failed charges, or could not be reached. None once it can be, and no charge has failed
-    /// for ten seconds, or since its connections came up again.
-    pub failing_for: Option<Duration>,
-    /// Charges answered by policies, since the start.
+    /// All charges, answered by the store or by a policy, since the start.
+    pub charges: u64,
+    /// Charges that the store failed to answer, by reason.
+    pub failed: [(StoreError, u64); StoreError::ALL.len()],
+    /// Charges answered by policies.
     pub degraded: Vec<(&'static str, u64)>,
 }
 

@@ -179,11 +179,16 @@ pub(super) struct OperatorChange<'a> {
 }
 
 impl Caller {
+    /// Returns the name of the caller: as the client says, if it does.
+    pub fn who(&self, by: &str) -> String {
+        shortened(if by.is_empty() { self.name } else { by }, MAX_AUDIT_CHARS)
+    }
+
     /// Logs a change, and adds it to the log of changes.
     pub fn audit(&self, log: &ChangeLog, change: &OperatorChange<'_>) {
         let OperatorChange { by, action, subject, shown } = *change;
         let short = |text: &str| shortened(text, MAX_AUDIT_CHARS);
-        let (who, subject) = (short(if by.is_empty() { self.name } else { by }), short(subject));
+        let (who, subject) = (self.who(by), short(subject));
         let from = self.peer.to_string();
         // By this target, `weir::controls` has it in the levels of the log.
         tracing::info!(target: "weir::controls", who, from, action, subject, "operator change");

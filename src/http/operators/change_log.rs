@@ -1,13 +1,14 @@
 //! What has changed, and when: one log, which `/v1/audit`, `/v1/history` and `/v1/status` return.
 //!
 //! A change is JSON with its `number`, the time `at`, and the kind of `event`: `operator`, a change by an
-//! operator; `reload`, `store` or `problems`; and `denial`, a sample of the denied requests. Values of keys in
+//! operator; `control`, what has changed in one, on any replica; `reload`, `store`, `emptied` or `problems`; and `denial`, a sample of the denied requests. Values of keys in
 //! `top.redact` are hashed before that.
 //!
 //! **Bounded.** Of each kind the last ones are kept, and each has a bounded length.
 
 mod recent;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -42,6 +43,8 @@ struct State {
     operator: Recent,
     others: Recent,
     denials: Recent,
+    /// Who wrote or deleted a control here last, by its id, until it is seen that the control has changed.
+    writers: HashMap<String, String>,
 }
 
 impl ChangeLog {
@@ -52,6 +55,7 @@ impl ChangeLog {
             operator: Recent::new(MAX_OPERATOR_CHANGES),
             others: Recent::new(MAX_OTHERS),
             denials: Recent::new(MAX_OTHERS),
+            writers: HashMap::new(),
         };
         ChangeLog { clock, state: Mutex::new(state) }
     }
@@ -62,6 +66,19 @@ impl ChangeLog {
         let mut state = self.state.lock();
         let (number, change) = state.next(self.clock.now(), "operator", change);
         state.operator.add(number, change);
+    }
+
+    /// Keeps who changes a control.
+    pub(super) fn add_writer(&self, id: &str, who: &str) {
+        let writers = &mut self.state.lock().writers;
+        if writers.len() < MAX_OPERATOR_CHANGES {
+            writers.insert(id.to_owned(), who.to_owned());
+        }
+    }
+
+    /// Returns who has changed a control, once.
+    pub(super) fn writer(&self, id: &str) -> Option<String> {
+        self.state.lock().writers.remove(id)
     }
 
     /// Adds a change that is not one by an operator.
@@ -105,7 +122,7 @@ impl ChangeLog {
     /// Returns the number of the newest change, and the last changes after a number, the oldest first.
     pub(super) fn after(&self, number: u64) -> (u64, Vec<Arc<str>>) {
         let state = self.state.lock();
-        let State { newest, operator, others, denials } = &*state;
+        let State { newest, operator, others, denials, .. } = &*state;
         let all = [operator, others, denials].into_iter().flat_map(|recent| recent.after(number));
         let mut changes = sorted(all);
         changes.drain(..changes.len().saturating_sub(MAX_AFTER));

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::Sources;
 use super::access::Access;
 use super::index;
-use super::problems::problems;
+use super::problems::{Problem, problems};
 use super::store_state::StoreState;
 use crate::http::metrics::{self, MetricsPages};
 use crate::http::page::{self, Page};
@@ -114,8 +114,9 @@ fn status<S: Store + Operations>(pages: &DebugPages<S>) -> Value {
     status["uptime_seconds"] = pages.sources.started.elapsed().as_secs().into();
     status["not_serving_because"] = reasons.iter().map(ToString::to_string).collect();
     let store = StoreState::read(limiter.store());
-    status["problems"] = json!(problems(&pages.sources, &store));
-    status["store"] = store.to_json();
+    let problems = problems(&pages.sources, &store);
+    status["store"] = store.to_json(problems.iter().any(Problem::is_of_store));
+    status["problems"] = json!(problems);
     status["controls"] = json!({
         "share_error": controls.share_error().map(|error| error.to_string()),
         "missing": controls.damaged_files().count(),

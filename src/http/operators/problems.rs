@@ -7,11 +7,12 @@ use serde::Serialize;
 
 use super::Sources;
 use super::store_state::StoreState;
+use super::store_watch::{Counted, Failing, Severity, WINDOW};
 use crate::net::tls::CertificateProblem;
 use crate::rule_sources::loader::Rejected;
 use weir_common::settled_files::Unsettled;
 use weir_limit::{Micros, SECOND};
-use weir_store::Store;
+use weir_store::{Store, StoreError};
 
 /// The kinds whose text ends with an error of a store or a disk: the next one is the same problem. The page has
 /// them too.
@@ -22,6 +23,7 @@ pub(super) const VARYING_KINDS: [&str; 3] = ["store", "controls", "disk"];
 pub(super) struct Problem {
     /// `rules`, `file`, `store`, `controls`, `certificate` or `disk`.
     kind: &'static str,
+    severity: Severity,
     /// The problem in one sentence.
     text: String,
     /// The file, and the place in it, if that is a reason.
@@ -37,7 +39,21 @@ pub(super) struct Problem {
 impl Problem {
     fn new(kind: &'static str, text: String, since: Option<Timestamp>) -> Problem {
         let since = since.unwrap_or(Timestamp::UNIX_EPOCH).to_string();
-        Problem { kind, text, file: None, line: None, column: None, count: None, since }
+        let severity = Severity::Critical;
+        Problem { kind, severity, text, file: None, line: None, column: None, count: None, since }
+    }
+
+    /// Returns whether the store fails charges, or cannot be reached.
+    pub fn is_of_store(&self) -> bool {
+        self.kind == "store"
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub fn severity(&self) -> Severity {
+        self.severity
     }
 
     /// Returns whether it is the same problem, although its times, numbers in its text and the errors of a
@@ -46,7 +62,7 @@ impl Problem {
         let place = |problem: &Problem| (problem.file.clone(), problem.line, problem.column);
         let words = |text: &str| text.replace(|char: char| char.is_ascii_digit(), "");
         let varies = VARYING_KINDS.contains(&self.kind);
-        (self.kind, self.count) == (other.kind, other.count)
+        (self.kind, self.severity, self.count) == (other.kind, other.severity, other.count)
             && place(self) == place(other)
             && (varies || words(&self.text) == words(&other.text))
     }
@@ -54,11 +70,11 @@ impl Problem {
 
 /// Returns all problems, with the store in this state.
 pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Vec<Problem> {
-    let Sources { loader, controls, identities, .. } = sources;
+    let Sources { loader, controls, identities, watch, .. } = sources;
     let now = controls.now();
     let ago = |ago: Duration| {
         let then = now.saturating_sub(Micros::try_from(ago.as_micros()).unwrap_or(Micros::MAX));
-        Timestamp::from_second(i64::try_from(then / SECOND).ok()?).ok()
+        time(then)
     };
     let mut problems: Vec<Problem> = loader.rejected().map(Problem::from).collect();
     for Unsettled { path, reason, since } in loader.unsettled() {
@@ -67,10 +83,10 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
         let file = Some(path.display().to_string());
         problems.push(Problem { file, ..Problem::new("file", text, ago(since.elapsed())) });
     }
-    problems.extend(store_problem(store, ago));
-    if let (Some(error), Some(lasts)) = (controls.share_error(), controls.unshared_for()) {
+    problems.extend(watch.failing().map(|failing| store_problem(store, failing)));
+    if let Some((since, error)) = watch.unshared() {
         let text = format!("controls are not shared: changes apply to this replica only: {error}");
-        problems.push(Problem::new("controls", text, ago(lasts)));
+        problems.push(Problem::new("controls", text, time(since)));
     }
     for file in controls.damaged_files() {
         let text = "controls may be missing: controls.file was damaged at a start: put what is missing and \
@@ -95,21 +111,55 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
     problems
 }
 
-/// Returns that the store fails charges, or would.
-fn store_problem(
-    store: &StoreState,
-    ago: impl Fn(Duration) -> Option<Timestamp>,
-) -> Option<Problem> {
-    let failures = store.status.failures.as_ref()?;
-    let backends = &store.status.backends;
-    let lasts = failures.failing_for?;
-    let down = backends.iter().find(|backend| backend.down_because.is_some());
-    let policy = failures.on_failure;
-    let mut text = format!("the store failed: requests are answered by the policy {policy}");
-    if let Some(error) = down.and_then(|backend| backend.down_because) {
-        text += &format!(": {error}");
+/// Returns the problem of a store that fails charges, or would.
+fn store_problem(store: &StoreState, failing: Failing) -> Problem {
+    let Failing { severity, since, counted, lasts } = failing;
+    let Counted { charges, failed, reason, policies } = counted;
+    let policy = match &policies[..] {
+        [] => store.status.failures.as_ref().map_or("error", |failures| failures.on_failure).into(),
+        policies => policies.join(" and "),
+    };
+    let text = match (failed, cause(store)) {
+        (0, Some(cause)) => format!("{cause}: policy {policy} answers requests"),
+        (_, cause) => {
+            let seconds = WINDOW.as_secs();
+            let text = format!(
+                "{failed} of {charges} charges in {seconds} s failed; policy {policy} answered them"
+            );
+            match (cause, reason) {
+                _ if !lasts => format!("{text}; {} answers again", name(store)),
+                (Some(cause), _) => format!("{cause}: {text}"),
+                (None, Some(reason)) => format!("{text}: {}", named(store, reason)),
+                (None, None) => text,
+            }
+        }
+    };
+    Problem { severity, ..Problem::new("store", text, time(since)) }
+}
+
+/// Returns why no charge reaches the store, in words; none if some do.
+fn cause(store: &StoreState) -> Option<String> {
+    if store.is_connected {
+        return None;
     }
-    Some(Problem::new("store", text, ago(lasts)))
+    let down = store.status.backends.iter().find_map(|backend| backend.down_because);
+    Some(match down {
+        None | Some(StoreError::Unavailable | StoreError::TimedOut) => {
+            format!("{} does not answer", name(store))
+        }
+        Some(error) => named(store, error),
+    })
+}
+
+/// Returns what a sentence calls the store.
+fn name(store: &StoreState) -> &'static str {
+    let is_redis = store.status.backends.iter().any(|backend| backend.kind == "redis");
+    if is_redis { "Redis" } else { "the store" }
+}
+
+/// Returns an error of the store that calls it by its name.
+fn named(store: &StoreState, error: StoreError) -> String {
+    error.to_string().replace("the store", name(store))
 }
 
 impl From<Rejected> for Problem {
@@ -122,9 +172,14 @@ impl From<Rejected> for Problem {
     }
 }
 
+fn time(time: Micros) -> Option<Timestamp> {
+    Timestamp::from_second(i64::try_from(time / SECOND).ok()?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_store::{BackendStatus, StoreStatus};
 
     fn problem(kind: &'static str, text: &str) -> Problem {
         Problem::new(kind, text.to_owned(), None)
@@ -139,6 +194,44 @@ mod tests {
         assert!(!problem("store", "failed").is_like(&problem("disk", "failed")));
         let of_file = |file: &str| Problem { file: Some(file.to_owned()), ..problem("disk", "") };
         assert!(!of_file("/a").is_like(&of_file("/b")));
+    }
+
+    #[test]
+    fn a_store_that_fails_is_a_sentence_with_numbers() {
+        let text = |is_connected: bool,
+                    (failed, charges): (u64, u64),
+                    policies: &[&'static str],
+                    lasts| {
+            let down_because = Some(StoreError::TimedOut).filter(|_| !is_connected);
+            let redis = BackendStatus { kind: "redis", down_because, ..BackendStatus::default() };
+            let status = StoreStatus { backends: vec![redis], failures: None };
+            let reason = (failed > 0).then_some(StoreError::TimedOut);
+            let counted = Counted { charges, failed, reason, policies: policies.to_vec() };
+            let failing = Failing { severity: Severity::Warning, since: SECOND, counted, lasts };
+            let problem = store_problem(&StoreState { is_connected, status }, failing);
+            assert_eq!((problem.since.as_str(), problem.kind), ("1970-01-01T00:00:01Z", "store"));
+            problem.text
+        };
+        for (got, wanted) in [
+            (
+                text(true, (2, 540), &["error"], true),
+                "2 of 540 charges in 10 s failed; policy error answered them: Redis did not answer in time",
+            ),
+            (
+                text(true, (2, 540), &["error", "allow"], false),
+                "2 of 540 charges in 10 s failed; policy error and allow answered them; Redis answers again",
+            ),
+            (
+                text(false, (518, 540), &["deny"], true),
+                "Redis does not answer: 518 of 540 charges in 10 s failed; policy deny answered them",
+            ),
+            (
+                text(false, (0, 0), &[], true),
+                "Redis does not answer: policy error answers requests",
+            ),
+        ] {
+            assert_eq!(got, wanted);
+        }
     }
 
     #[test]

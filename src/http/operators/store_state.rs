@@ -19,13 +19,14 @@ impl StoreState {
         StoreState { is_connected: store.is_connected(), status }
     }
 
-    /// Returns what `/status` and the event `status` have.
-    pub(super) fn to_json(&self) -> Value {
+    /// Returns what `/status` and `/v1/status` have.
+    pub(super) fn to_json(&self, is_failing: bool) -> Value {
         let status = &self.status;
         json!({
             "backends": status.backends.iter().map(backend_status).collect::<Vec<_>>(),
             "on_failure": status.failures.as_ref().map(|failures| failures.on_failure),
-            "failing": status.failures.as_ref().is_some_and(|failures| failures.failing_for.is_some()),
+            "failing": is_failing,
+            "charges": status.failures.as_ref().map(|failures| failures.charges),
             "degraded_charges": status.failures.as_ref().map(|failures| {
                 let counts = failures.degraded.iter();
                 counts.map(|(policy, count)| ((*policy).to_owned(), (*count).into())).collect::<serde_json::Map<_, _>>()

@@ -61,7 +61,7 @@ fn a_change_sends_back_what_the_form_does_not_know() {
     page.click("#editor-next");
     page.wait_for("document.querySelector('#preview').checkVisibility()");
     let entry = json!([{ "key": "user", "value": "m1" }]);
-    let block = json!({ "domain": "shop", "entries": entry, "exact": false, "action": "block", "reason": "", "by": "ann" });
+    let block = json!({ "domain": "shop", "entries": entry, "exact": false, "action": "block", "for": "1h", "reason": "", "by": "ann" });
     assert_eq!(page.browser.evaluate("window.sent.at(-1)"), json!(["POST", "/v1/controls", block]));
     page.check();
 }

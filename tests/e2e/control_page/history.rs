@@ -1,6 +1,7 @@
 //! What was before the page was opened.
 
 use super::*;
+use crate::support::redis::Server;
 use crate::support::wait_for;
 
 /// Returns the sum of a series of the last five minutes.
@@ -75,6 +76,53 @@ fn problems_of_the_past_are_events() {
     page.wait_until_live();
     std::fs::write(&file, RULES.replace("key: user", "kye: user")).unwrap();
     page.wait_for(&format!("{rows}.filter(badge => badge == 'problem').length == 2"));
+    page.check();
+}
+
+#[test]
+fn changes_of_controls_on_any_replica_are_listed_with_what_was_before() {
+    let redis = Server::start();
+    let start = || serving(RULES).env("REDIS_URL", redis.addr()).start();
+    let (weir, other) = (start(), start());
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    let there = ControlApi::new(&other);
+    let limit = |n: u32| {
+        let limit = json!({ "n": n });
+        of_user(
+            "ann",
+            &json!({ "action": "limit", "limit": limit, "by": "bob", "reason": "launch" }),
+        )
+    };
+    let changes = "document.querySelector('#change-rows').textContent";
+    there.put_good("launch", &limit(20));
+    page.wait_for(&format!("{changes}.includes('limit to 20 shop user=ann by bob')"));
+    there.put_good("launch", &limit(50));
+    page.wait_for(&format!("{changes}.includes('now limit to 50, before limit to 20')"));
+    // Who deletes it is known where that is done.
+    ControlApi::new(&page.weir).delete("/v1/controls/launch?by=cid");
+    page.wait_for(&format!("{changes}.includes('limit to 50 shop user=ann by cid')"));
+    let badges = "[...document.querySelectorAll('#change-rows .badge')].map(badge => badge.textContent).join()";
+    let badges = page.browser.evaluate(badges);
+    assert!(badges.as_str().unwrap().starts_with("removed,changed,added"), "{badges}");
+    let headers = [("host", "localhost")];
+    http::ask(page.weir.debug, "PUT", "/log_level?level=debug", &headers, b"").unwrap();
+    page.wait_for(&format!("{changes}.includes('set log level info to debug')"));
+    page.check();
+}
+
+#[test]
+fn a_redis_that_is_emptied_is_a_change() {
+    let redis = Server::start();
+    let weir = serving(RULES).env("REDIS_URL", redis.addr()).start();
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    let block = of_user("ann", &json!({ "action": "block" }));
+    assert_eq!(ControlApi::new(&page.weir).put_good("no-ann", &block)["shared"], true);
+    redis.command(&["FLUSHALL"]);
+    page.wait_for("document.querySelector('#change-rows').textContent.includes('Redis was emptied: what was counted is lost.')");
+    page.weir.has_said("redis was emptied");
+    assert_eq!(decide(&page.weir, "user", "ann"), Code::OverLimit);
     page.check();
 }
 

@@ -35,8 +35,30 @@ pub const CHECK: &str = r#"(() => {
     if (box.width === 0) continue;
     const name = button.ariaLabel || button.textContent || button.labels?.length;
     if (!name) problems.push(`${button.outerHTML.slice(0, 80)} has no name`);
+    const target = button.closest('label:has(> input[type=checkbox])') ?? button.closest('.segments label')?.querySelector('span') ?? button;
+    if (width < 500 && target.getBoundingClientRect().height < 43.5) problems.push(`${name} is hard to touch`);
     if (box.height < 20 && button.type !== 'checkbox' && button.type !== 'radio') problems.push(`${button.textContent} is ${box.height} high`);
   }
+  for (const link of document.querySelectorAll('nav a, .key a')) if (width < 500 && root === document.body && link.checkVisibility() && link.getBoundingClientRect().height < 43.5) problems.push(`${link.textContent.slice(0, 40)} is hard to touch`);
+  // Text on its ground: 4.5 to 1.
+  const channels = text => (text.match(/[\d.]+/g) ?? []).map(Number);
+  const light = rgb => rgb.slice(0, 3).map(c => c / 255).map(c => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)).reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const groundOf = element => {
+    for (; element; element = element.parentElement) {
+      const ground = channels(getComputedStyle(element).backgroundColor);
+      if (ground.length === 3) return ground;
+    }
+    return channels(getComputedStyle(document.body).backgroundColor);
+  };
+  const pale = new Set();
+  const texted = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let node; node = texted.nextNode();) {
+    const element = node.parentElement;
+    if (!node.data.trim() || !element.checkVisibility() || element.closest('.unseen, :disabled, script, style, datalist')) continue;
+    const [a, b] = [light(channels(getComputedStyle(element).color)), light(groundOf(element))].sort((a, b) => b - a);
+    if ((a + 0.05) / (b + 0.05) < 4.5) pale.add(`${node.data.trim().slice(0, 40)} is pale: ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
+  }
+  problems.push(...pale);
   const ids = [...document.querySelectorAll('[id]')].map(element => element.id);
   if (new Set(ids).size != ids.length) problems.push('ids are not unique');
   for (const link of document.querySelectorAll('nav a')) if (!link.hash.startsWith('#/') && !document.querySelector(link.hash)) problems.push(`no place ${link.href}`);
@@ -85,6 +107,17 @@ fn a_phone_and_a_desk_show_everything_in_light_and_dark() {
             page.wait_for(&format!("{h1}[0] == document.activeElement && {h1}.length == 1"));
             assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}, {view}");
         }
+        for part in ["keys", "controls", "changes", "service"] {
+            page.go(&format!("#/{part}"));
+            page.wait_for(&format!(
+                "document.activeElement == document.querySelector('#{part} h2')"
+            ));
+            let shown = "[...document.querySelectorAll('#overview > section')].filter(section => section.checkVisibility()).map(section => section.id).join()";
+            assert_eq!(page.browser.evaluate(shown), part);
+            let current = "document.querySelector('nav [aria-current]').hash";
+            assert_eq!(page.browser.evaluate(current), format!("#/{part}"));
+            assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}, {part}");
+        }
         page.go("#/");
         page.wait_for("document.querySelector('#denied-rows button')?.checkVisibility()");
         page.click("#denied-rows button");
@@ -101,5 +134,36 @@ fn a_phone_and_a_desk_show_everything_in_light_and_dark() {
         assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}, the removal");
         page.click("#removal-cancel");
     }
+    page.check();
+}
+
+#[test]
+fn the_head_stays_in_sight_and_a_slash_leads_to_the_search() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    decide(&page.weir, "user", "ann");
+    page.wait_for("document.querySelector('#rule-rows tr')");
+    for width in [390, 1280] {
+        page.browser.show_as(View { width, dark: false });
+        page.browser.evaluate("scrollTo(0, 600)");
+        page.wait_for("scrollY > 100");
+        let nav = "document.querySelector('nav').getBoundingClientRect()";
+        page.wait_for(&format!("{nav}.top >= -1 && {nav}.bottom < 80"));
+    }
+    let slash = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: '/', bubbles: true, cancelable: true }))";
+    assert_eq!(page.browser.evaluate(slash), false, "it is not written");
+    assert_eq!(page.browser.evaluate("document.activeElement.id"), "query");
+    assert_eq!(page.browser.evaluate(slash), true, "in the field it is a character");
+    page.check();
+}
+
+#[test]
+fn a_service_without_requests_shows_one_to_try() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    page.wait_for("document.querySelector('#empty').checkVisibility()");
+    assert_eq!(page.text("#try"), "weir hit -d shop user=x");
+    decide(&page.weir, "user", "x");
+    page.wait_for("!document.querySelector('#empty').checkVisibility()");
     page.check();
 }

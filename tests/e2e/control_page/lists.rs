@@ -56,3 +56,74 @@ fn the_lists_are_those_of_all_replicas_or_of_this_one() {
     page.wait_for(&format!("{hits} == '7'"));
     page.check();
 }
+
+#[test]
+fn lists_are_of_a_minute_ten_minutes_or_an_hour() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    for _ in 0..5 {
+        decide(&page.weir, "path", "/login");
+    }
+    let denied = "document.querySelector('#denied-rows td.n span')?.textContent == '3'";
+    page.wait_for(denied);
+    assert_eq!(page.text("#denied-h"), "Most denied now");
+    // Who is limited comes first.
+    let above = "document.querySelector('#denied-rows').getBoundingClientRect().top < document.querySelector('#plot').getBoundingClientRect().top";
+    assert_eq!(page.browser.evaluate(above), true);
+    for window in ["10m", "1h", "1m"] {
+        page.click(&format!("input[name=window][value='{window}']"));
+        let heading = if window == "1m" { "Most denied now" } else { "Most denied" };
+        page.wait_for(&format!("document.querySelector('#denied-h').textContent == '{heading}'"));
+        page.wait_for(denied);
+    }
+    let asked = page.browser.happened().requests;
+    assert!(
+        asked.iter().any(|url| url.contains("/v1/top?by=denied&limit=20&window=10m")),
+        "{asked:?}"
+    );
+    // Keys that are counted have a small plot after a while.
+    page.wait_for("document.querySelector('#denied-rows path.line').getAttribute('d')");
+    page.check();
+}
+
+#[test]
+fn a_block_shows_the_share_of_hits_that_it_matches_and_lasts_an_hour() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    for user in ["ann", "bob", "bob", "bob"] {
+        decide(&page.weir, "user", user);
+    }
+    page.click("#add");
+    page.fill(".entry input:first-of-type", "user");
+    page.fill(".entry input:last-of-type", "bob");
+    page.click("#editor-next");
+    page.wait_for("document.querySelector('#preview').textContent.includes('Block shop user=bob for 1\\u00a0h, until ')");
+    let text = page.text("#preview");
+    let share = "75\u{a0}% of all hits of the last hour on this replica match: a key that many share is not one client.";
+    assert!(text.contains(share), "{text}");
+    page.check();
+}
+
+#[test]
+fn times_are_those_of_the_browser_with_its_zone() {
+    let Some(mut browser) = Browser::start() else { return };
+    browser.call("Emulation.setTimezoneOverride", json!({ "timezoneId": "Asia/Kolkata" }));
+    let weir = serving(RULES).start();
+    browser.visit(&format!("http://{}/", weir.debug), DESK);
+    let mut page = Page { browser, weir };
+    page.wait_until_live();
+    let about = page.text("#about");
+    assert!(about.starts_with("replica ") && about.ends_with(", times in UTC+5:30"), "{about}");
+    page.click("#add");
+    page.fill(".entry input:first-of-type", "user");
+    page.fill(".entry input:last-of-type", "ann");
+    page.browser.evaluate("document.querySelector('#lasts').value = 'until'; 0");
+    page.fill("#until", "2040-01-02T03:04:05");
+    page.click("#editor-next");
+    page.wait_for("document.querySelector('#preview').textContent.includes(', until 2040-01-02 03:04 UTC+5:30.')");
+    page.click("#editor-next");
+    page.wait_for("document.querySelectorAll('#control-rows tr').length == 1");
+    let control = ControlApi::new(&page.weir).good("/v1/controls")["controls"][0].clone();
+    assert_eq!(control["until"], "2040-01-01T21:34:05Z");
+    page.check();
+}

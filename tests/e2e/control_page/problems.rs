@@ -1,6 +1,8 @@
 //! Problems, at the top of every view.
 
 use super::*;
+use crate::support::redis::Server;
+use crate::support::wait_for;
 
 /// Errors, the first in line 4.
 const WRONG: &str = "\
@@ -66,5 +68,52 @@ fn rejected_rules_are_a_red_line_on_every_view_and_are_announced_once() {
     std::fs::write(&file, RULES).unwrap();
     page.wait_for("!document.querySelector('#problems').checkVisibility()");
     page.wait_for("document.querySelector('#announcement').textContent == 'No problem is left.'");
+    page.check();
+}
+
+#[test]
+fn a_store_out_of_reach_is_the_headline_in_the_words_of_the_log_and_the_status() {
+    let mut redis = Server::start();
+    let address = format!("127.0.0.1:{}", redis.port());
+    let weir = serving(RULES).env("REDIS_URL", address).start();
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    let deadline = Instant::now() + PATIENCE;
+    let headline = "document.querySelector('#headline').textContent";
+    let ask_until = |page: &mut Page, wanted: &str| {
+        let wanted = format!("Boolean({wanted})");
+        while page.browser.evaluate(&wanted) != true {
+            let entries = json!([{ "key": "user", "value": "ann" }]);
+            let body = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
+            http::post(page.weir.http, "/json", body.to_string());
+            assert!(Instant::now() < deadline, "{wanted}: {}", page.text("body"));
+        }
+    };
+    ask_until(&mut page, &format!("/^[0-9.,]+ decisions? a second, none/.test({headline})"));
+    redis.kill();
+    let fails = "/^[0-9.,]+ a second, [0-9.]+.% fail: Redis does not answer$/";
+    ask_until(&mut page, &format!("{fails}.test({headline})"));
+    assert_eq!(page.browser.evaluate("document.querySelector('#headline').className"), "critical");
+    let line = page.text("#problem-rows li");
+    let says = |line: &str| {
+        line.starts_with("Redis does not answer: ")
+            && line.contains(" charges in 10 s failed; policy error answered them")
+    };
+    assert!(says(&line), "{line}");
+    page.weir.has_said("store problem problem=\"Redis does not answer");
+    let status = http::get(page.weir.debug, "/status").json();
+    let problem = &status["problems"][0];
+    assert!(says(problem["text"].as_str().unwrap()), "{status}");
+    assert_eq!(
+        (&problem["severity"], &status["store"]["failing"]),
+        (&json!("critical"), &json!(true))
+    );
+    redis.restart();
+    wait_for("the end of the problem", || {
+        let status = http::get(page.weir.debug, "/status").json();
+        (status["store"]["failing"] == false).then_some(())
+    });
+    page.weir.has_said("store problem is over");
+    page.wait_for("!document.querySelector('#problems').checkVisibility()");
     page.check();
 }

@@ -164,6 +164,11 @@ impl Controls {
         self.sharing.failed_for()
     }
 
+    /// Returns how often the store was found to have lost the controls, and with them what it counted.
+    pub fn table_losses(&self) -> u64 {
+        self.sharing.losses()
+    }
+
     /// Returns the time by which controls end.
     pub fn now(&self) -> Micros {
         self.active.clock().now()

@@ -1,5 +1,6 @@
 //! Exchanges controls with the table that all replicas share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -40,6 +41,8 @@ pub(super) struct Sharing {
     failed: Mutex<Option<(TableError, Instant)>>,
     failed_line: Throttle,
     unknown_line: Throttle,
+    /// How often the table was found empty after it had rows.
+    losses: AtomicU64,
 }
 
 /// Rows that could not be read, such as those of which one is too large.
@@ -62,6 +65,7 @@ impl Sharing {
             failed: Mutex::default(),
             failed_line: Throttle::new(LOG_INTERVAL),
             unknown_line: Throttle::new(LOG_INTERVAL),
+            losses: AtomicU64::new(0),
         }
     }
 
@@ -73,6 +77,21 @@ impl Sharing {
     /// How long exchanges have failed; none if the last did not.
     pub fn failed_for(&self) -> Option<Duration> {
         self.failed.lock().map(|(_, since)| since.elapsed())
+    }
+
+    /// How often the table was found empty after it had rows.
+    pub fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
+    }
+
+    /// Notes the version of a table, which has lost its rows if it had one before and has none now.
+    fn note_version(&self, known: &mut Option<String>, now: &str) {
+        if now.is_empty() && known.take_if(|known| !known.is_empty()).is_some() {
+            self.losses.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                "redis was emptied: what was counted is lost, controls are written again"
+            );
+        }
     }
 
     pub fn first_read(&self) -> &watch::Sender<FirstRead> {
@@ -107,9 +126,12 @@ impl Sharing {
             Err(error) => return (false, Err(error)),
         };
         clock.set_store_time(read.time);
-        let is_known = self.version.lock().as_ref() == Some(&read.version);
-        if is_known {
-            return (false, Ok(()));
+        {
+            let mut known = self.version.lock();
+            if known.as_ref() == Some(&read.version) {
+                return (false, Ok(()));
+            }
+            self.note_version(&mut known, &read.version);
         }
         if let Some(error) = self.unread_error(&read.version) {
             return (false, Err(error));
@@ -157,6 +179,7 @@ impl Sharing {
         }
         let written = table.write(&changes).await?;
         let mut version = self.version.lock();
+        self.note_version(&mut version, &written.before);
         // Otherwise another replica has written, and its rows are read next time.
         if version.as_ref() == Some(&written.before) {
             *version = Some(written.after);

@@ -139,6 +139,8 @@ impl Spans {
 fn spans(window: Window) -> usize {
     match window {
         Window::Minute => STEPS,
+        // Of the newest part there may be only a moment.
+        Window::TenMinutes => NEWEST_PART + 2,
         Window::Hour => REST,
         Window::Start => SPANS,
     }
@@ -318,7 +320,10 @@ impl History {
             rows: self.rows.iter().map(row).collect(),
             cells: match window {
                 Window::Minute => Cells::one(sum(&self.unlisted)),
-                Window::Hour => Cells::sum(&[&self.generation, &self.last_generation]),
+                // An hour's bound is one of ten minutes, too.
+                Window::TenMinutes | Window::Hour => {
+                    Cells::sum(&[&self.generation, &self.last_generation])
+                }
                 Window::Start => Cells::sum(&[&self.generation, &self.last_generation, &self.rest]),
             },
             total: sum(&self.totals[..spans(window)]),

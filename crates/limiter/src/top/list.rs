@@ -52,6 +52,9 @@ pub enum Window {
     /// The last minute.
     #[serde(rename = "1m")]
     Minute,
+    /// The last ten minutes.
+    #[serde(rename = "10m")]
+    TenMinutes,
     /// The last hour.
     #[serde(rename = "1h")]
     Hour,
@@ -63,12 +66,13 @@ pub enum Window {
 
 impl Window {
     /// All windows.
-    pub const ALL: [Window; 3] = [Window::Minute, Window::Hour, Window::Start];
+    pub const ALL: [Window; 4] = [Window::Minute, Window::TenMinutes, Window::Hour, Window::Start];
 
     /// Returns the name of the window in the API.
     pub fn name(self) -> &'static str {
         match self {
             Window::Minute => "1m",
+            Window::TenMinutes => "10m",
             Window::Hour => "1h",
             Window::Start => "start",
         }

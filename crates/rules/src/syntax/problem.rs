@@ -200,7 +200,9 @@ pub struct Problems {
 /// The numbers of problems that are not listed. Those in an aliased value may count repeatedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
+    /// The errors.
     pub errors: usize,
+    /// The warnings.
     pub warnings: usize,
 }
 

@@ -62,14 +62,16 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         let degraded = OnStoreFailure::ALL;
         status.failures = Some(FailureStatus {
             on_failure: self.options.on_failure.name(),
-            failing_for: self.failing_for(&status.backends),
+            charges: self.counts.charges(),
+            failed: StoreError::ALL.map(|kind| (kind, self.counts.failed(kind))),
             degraded: degraded.map(|policy| (policy.name(), self.counts.degraded(policy))).to_vec(),
         });
     }
 }
 
 impl<S: Operations, C: Monotonic> Guard<S, C> {
-    /// Returns how long the store has failed charges, or could not be reached; see [`FailureStatus`].
+    /// Returns how long the store has failed charges, or could not be reached. None once it can be, and no charge
+    /// has failed for ten seconds, or since its connections came up again.
     fn failing_for(&self, backends: &[BackendStatus]) -> Option<Duration> {
         let is_up =
             |backend: &BackendStatus| backend.connections_down + backend.connections_slow == 0;

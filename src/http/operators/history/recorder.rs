@@ -11,8 +11,10 @@ use tokio::time::sleep;
 
 use super::{Counts, History, Sample};
 use crate::http::operators::Sources;
+use crate::http::operators::control_changes::ControlChanges;
 use crate::http::operators::problems::{Problem, problems};
 use crate::http::operators::store_state::StoreState;
+use crate::http::operators::store_watch::Moment;
 use crate::rls::grpc::GrpcStats;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::LimiterCounts;
@@ -116,6 +118,8 @@ fn until_next_second(now: Micros) -> Duration {
 #[derive(Debug, Default)]
 struct Observer {
     was_connected: Option<bool>,
+    controls: ControlChanges,
+    losses: u64,
     problems: Vec<Problem>,
 }
 
@@ -126,18 +130,45 @@ impl Observer {
         sources: &Sources<S>,
     ) -> Vec<(&'static str, Value)> {
         let store = StoreState::read(sources.limiter.store());
+        let now = Moment { elapsed: sources.started.elapsed(), at: sources.controls.now() };
+        let share_error = sources.controls.share_error().map(|error| error.to_string());
+        sources.watch.look(now, &store, share_error);
         let problems = problems(sources, &store);
         let mut changes = Vec::new();
         let is_connected = store.is_connected;
         if self.was_connected.replace(is_connected).is_some_and(|was| was != is_connected) {
             changes.push(("store", store_changed(&store)));
         }
+        let (limiter, controls) = (&sources.limiter, &sources.controls);
+        let is_shared = limiter.store().shared_table().is_some();
+        let redaction = limiter.denials().redaction();
+        let changed = self.controls.look(controls, is_shared, &sources.log, redaction);
+        changes.extend(changed.into_iter().map(|details| ("control", details)));
+        let losses = controls.table_losses();
+        if losses > std::mem::replace(&mut self.losses, losses) {
+            changes.push(("emptied", json!({})));
+        }
         let before = std::mem::replace(&mut self.problems, problems);
+        log_store_problem(&before, &self.problems);
         let is_like = |(before, now): (&Problem, &Problem)| before.is_like(now);
         if before.len() != self.problems.len() || !before.iter().zip(&self.problems).all(is_like) {
             changes.push(("problems", json!({ "problems": self.problems })));
         }
         changes
+    }
+}
+
+/// Logs a problem of the store that is new, or another one, and its end.
+fn log_store_problem(before: &[Problem], now: &[Problem]) {
+    let find = |list: &'_ [Problem]| list.iter().find(|problem| problem.is_of_store()).cloned();
+    match (find(before), find(now)) {
+        (Some(before), Some(now)) if before.is_like(&now) => {}
+        (_, Some(now)) => {
+            let (problem, severity) = (now.text(), now.severity());
+            tracing::warn!(problem, %severity, "store problem");
+        }
+        (Some(_), None) => tracing::info!("store problem is over"),
+        (None, None) => {}
     }
 }
 

@@ -19,11 +19,8 @@ async function readControls() {
     do {
       reading.again = false;
       const answer = await call('GET', '/v1/controls');
-      const before = controls;
-      const isFirst = controlsAt === 0;
       controls = answer.controls;
       controlsAt = performance.now();
-      if (!isFirst) reportChanges(before, controls);
     } while (reading.again);
   } catch (error) {
     if (!(error instanceof Rejection)) throw error;
@@ -33,18 +30,6 @@ async function readControls() {
   }
   showControls();
   view?.refresh?.(null);
-}
-
-/** Adds what has changed to the events. */
-function reportChanges(before, after) {
-  const [old, now] = [before, after].map(list => new Map(list.map(control => [control.id, control])));
-  const line = control => [actionText(control), ' ', keyElement(control.domain, control.entries)];
-  const by = control => (control.by ? [` by ${shortened(control.by)}`] : []);
-  for (const [id, control] of now) {
-    if (!old.has(id)) addEvent('added', ...line(control), ...by(control));
-    else if (old.get(id).at !== control.at) addEvent('changed', ...line(control), ...by(control));
-  }
-  for (const [id, control] of old) if (!now.has(id)) addEvent('ended', ...line(control));
 }
 
 /** What a limit becomes, in words. */
@@ -63,6 +48,7 @@ function showControls() {
   const shown = controls.slice(0, MAX_CONTROLS_SHOWN);
   show(byId('more-controls'), controls.length > shown.length);
   setText(byId('more-controls'), `${counted(controls.length - shown.length, 'more control')}: the search finds them.`);
+  setText(byId('all-controls'), `All ${counted(controls.length, 'control')}`);
   listControls(byId('control-rows'), shown);
 }
 

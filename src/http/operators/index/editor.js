@@ -5,7 +5,6 @@ const ACTION_HINTS = {
   allow: 'Lets these descriptors pass, whatever their limits.',
   limit: 'Gives the limit of their rule other numbers. What is counted stays.',
 };
-const DURATIONS = [['10m', '10 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7d', '7 days'], ['other', 'another duration'], ['until', 'until a time'], ['forever', 'until it is removed']];
 
 const editor = {
   /** The id of the control that is changed; null for a new one. */
@@ -17,7 +16,7 @@ const editor = {
   by: '',
 
   /** Opens the form with the fields of a control. */
-  open({ id = null, action = 'block', domain = '', entries = [], exact = false, text = false, limit, count = true, lasts = action === 'block' ? 'default' : '1h', until, warning = '', by, at, left_ms, ...others }) {
+  open({ id = null, action = 'block', domain = '', entries = [], exact = false, text = false, limit, count = true, lasts = 'h', until, warning = '', by, at, left_ms, ...others }) {
     const { n = '', burst = '', name = '', ...limitOthers } = limit ?? {};
     Object.assign(this, { id, others, limitOthers });
     byId('editor-h').textContent = id === null ? 'Add a control' : 'Change a control';
@@ -32,9 +31,11 @@ const editor = {
     byId('limit-burst').value = burst;
     byId('limit-name').value = name;
     byId('count').checked = count;
-    this.showDurations(action);
+    byId('for').value = 1;
     byId('lasts').value = lasts;
-    byId('until').value = (until ? new Date(until) : new Date(Date.now() + 3600000)).toISOString().slice(0, 19);
+    const end = until ?? Date.now() + 3600000;
+    byId('until').value = `${dayOf(end)}T${timeOfDay(end)}`;
+    setText(byId('until-zone'), zone(end));
     for (const input of this.texts()) input.value = others[input.dataset.member] ?? '';
     byId('by').value = this.by;
     byId('force').value = '';
@@ -72,15 +73,6 @@ const editor = {
     return row;
   },
 
-  /** Lists the durations. Only a block has one by default. */
-  showDurations(action) {
-    const options = [...DURATIONS];
-    if (action === 'block') options.unshift(['default', 'the longest period of its rules']);
-    const chosen = byId('lasts').value;
-    byId('lasts').replaceChildren(...options.map(([value, text]) => new Option(text, value)));
-    byId('lasts').value = options.some(([value]) => value === chosen) ? chosen : '1h';
-  },
-
   /** The fields that are text, each with the member of the control that it is. */
   texts: () => [...document.querySelectorAll('#editor [data-member]')],
 
@@ -93,8 +85,9 @@ const editor = {
     show(byId('text-field'), networksOf({ entries: this.entries() }).length > 0);
     show(byId('limit-fields'), action === 'limit');
     show(byId('count-field'), action === 'allow');
-    show(byId('for-field'), byId('lasts').value === 'other');
-    show(byId('until-field'), byId('lasts').value === 'until');
+    const lasts = byId('lasts').value;
+    show(byId('for-field'), lasts.length === 1);
+    show(byId('until-field'), lasts === 'until');
   },
 
   entries() {
@@ -119,9 +112,8 @@ const editor = {
     };
     if (!byId('text-field').hidden) body.text = byId('text').checked;
     const lasts = byId('lasts').value;
-    if (lasts === 'until') body.until = `${byId('until').value}Z`.replace(/T(\d\d:\d\d)Z$/, 'T$1:00Z');
-    else if (lasts === 'other') body.for = byId('for').value.trim();
-    else if (lasts !== 'default') body.for = lasts;
+    if (lasts === 'until') body.until = byId('until').value && new Date(byId('until').value).toISOString().replace('.000', '');
+    else body.for = lasts === 'forever' ? lasts : `${byId('for').value}${lasts}`;
     if (action === 'allow') body.count = byId('count').checked;
     if (action === 'limit') {
       body.limit = { ...this.limitOthers, n: Number(byId('limit-n').value), name: byId('limit-name').value.trim() };
@@ -205,9 +197,9 @@ const editor = {
 
   /** Shows what the control would do. */
   showPreview(written) {
-    const { control, rules, warnings, matched } = written;
+    const { control, rules, warnings, matched, matched_hits: hits, all_hits: all } = written;
     const { action, domain, entries, exact, until, left_ms: left } = control;
-    const ends = until === null ? 'until it is removed' : `for ${duration(left)}, until ${moment(until)}`;
+    const ends = until === null ? 'until it is removed' : `for ${duration(left)}, until ${moment(until)} ${zone(until)}`;
     const everything = entries.length === 0;
     const parts = [make('p', `summary lead ${action}`, make('b', '', { block: 'Block ', allow: 'Allow ', limit: 'Limit ' }[action]),
       everything ? 'everything of ' : exact ? 'exactly ' : '', keyElement(domain, entries),
@@ -220,7 +212,7 @@ const editor = {
     const saysSo = warnings.some(warning => warning.startsWith('it replaces'));
     if (this.id === null && !saysSo && controls.some(({ id }) => id === control.id)) parts.push(make('p', 'warned', 'It replaces the control that matches the same now.'));
     if (matched.length) {
-      const table = make('table', 'keys all', make('caption', '', 'Keys with many hits that it matches now'));
+      const table = make('table', 'keys all', make('caption', '', 'Keys with many hits in the last hour that it matches'));
       const body = make('tbody', '');
       for (const key of matched.slice(0, FEW_KEYS)) {
         const head = make('th', 'key', keyElement(key.domain, key.entries));
@@ -231,7 +223,12 @@ const editor = {
       parts.push(table);
       if (matched.length > FEW_KEYS) parts.push(make('p', 'hint', `And ${matched.length - FEW_KEYS} or more others.`));
     } else {
-      parts.push(make('p', '', 'None of the keys with the most hits matches.'));
+      parts.push(make('p', '', 'None of the keys with many hits in the last hour matches.'));
+    }
+    if (hits) {
+      const share = hits / all;
+      const isMuch = action === 'block' && share >= 0.1;
+      parts.push(make('p', isMuch ? 'warned' : '', make('b', '', percent(share)), ` of all hits of the last hour on this replica match${isMuch ? ': a key that many share is not one client' : ''}.`));
     }
     const names = rules.slice(0, 10).map(rule => shortened(rule)).join(', ');
     const more = rules.length > 10 ? ` and ${rules.length - 10} more` : '';
@@ -256,7 +253,6 @@ byId('editor-form').addEventListener('submit', event => {
 });
 byId('entries').addEventListener('input', () => editor.adapt());
 byId('editor-form').addEventListener('change', event => {
-  if (event.target.name === 'action') editor.showDurations(editor.action());
   editor.adapt();
 });
 byId('editor-back').addEventListener('click', () => {

@@ -1,7 +1,7 @@
 // The lists of changes and denials.
 
 const MAX_EVENTS = 100;
-const BADGES = { added: 'good', loaded: 'good', up: 'good', solved: 'good', rejected: 'bad', down: 'bad', problem: 'bad', problems: 'bad' };
+const BADGES = { loaded: 'good', up: 'good', solved: 'good', rejected: 'bad', down: 'bad', lost: 'bad', problem: 'bad', problems: 'bad' };
 
 /** A list of rows, the newest first. */
 class Feed {
@@ -69,9 +69,30 @@ function reloadRow({ at, number: id, what, ok, error, summary, changes: changed 
 
 const rejectedText = what => `The ${what === 'overlay' ? 'overlay is' : 'rules are'} rejected`;
 
+/** The store, as sentences about it begin. */
+const storeName = () => (status?.store.backends.some(({ kind }) => kind === 'redis') ? 'Redis' : 'The store');
+
 function storeRow({ at, number: id, up, error }) {
-  const text = up ? 'The store answers.' : `The store does not answer${error ? `: ${shortened(error, 200, 50)}` : ''}.`;
+  const why = error && !/could not be reached|in time/.test(error) ? `: ${shortened(error, 200, 50)}` : '';
+  const text = up ? `${storeName()} answers again.` : `${storeName()} does not answer${why}.`;
   return changeRow(Date.parse(at), id, up ? 'up' : 'down', text);
+}
+
+const emptiedRow = ({ at, number: id }) => changeRow(Date.parse(at), id, 'lost', 'Redis was emptied: what was counted is lost. Controls are written again.');
+
+/** What a control does, by what can change. */
+function controlTexts({ until, reason, ...control }) {
+  return [actionText(control), until ? `until ${moment(until)}` : 'without an end', reason ? `for ${shortened(reason, 80, 20)}` : 'without a reason'];
+}
+
+function controlRow({ at, number: id, change, who, before, after, count }) {
+  const time = Date.parse(at);
+  if (count) return changeRow(time, id, 'changed', `${counted(count, 'control')} at once.`);
+  const control = after ?? before;
+  const old = before && after ? controlTexts(before) : null;
+  const notes = old ? controlTexts(after).flatMap((text, i) => (text === old[i] ? [] : [`now ${text}, before ${old[i]}`])) : controlTexts(control).slice(1);
+  const texts = [`${actionText(control)} `, keyElement(control.domain, control.entries), who ? ` by ${shortened(who)}` : ''];
+  return changeRow(time, id, change, ...texts, make('span', 'note', notes.join('; ')));
 }
 
 function problemsRow({ at, number: id, problems: list }) {
@@ -86,13 +107,10 @@ function operatorRow({ at, number: id, who, from, action, subject }) {
 }
 
 /** The rows of changes, by their kinds. */
-const CHANGE_ROWS = { reload: reloadRow, problems: problemsRow, store: storeRow, operator: operatorRow };
+const CHANGE_ROWS = { reload: reloadRow, problems: problemsRow, store: storeRow, emptied: emptiedRow, control: controlRow, operator: operatorRow };
 
-/** Whether a change has a row: what has changed in controls since this page was opened, it has found out by itself. */
-function hasRow({ event, action, at }) {
-  const isOfControl = event === 'operator' && action.endsWith(' control');
-  return Object.hasOwn(CHANGE_ROWS, event) && !(isOfControl && Date.parse(at) > serverNow() - performance.now());
-}
+/** Whether a change has a row. Those of operators in controls are listed as what they have changed. */
+const hasRow = ({ event, action }) => Object.hasOwn(CHANGE_ROWS, event) && !(event === 'operator' && action.endsWith(' control'));
 
 /** Shows a change that has just come. */
 function receiveChange(change) {
@@ -100,7 +118,7 @@ function receiveChange(change) {
   if (hasRow(change)) changes.add(CHANGE_ROWS[change.event](change));
   if (change.event === 'reload') readRules();
   // A store that does not answer is a problem, too, which says so.
-  if (change.event === 'store' && change.up) announce('The store answers.');
+  if (change.event === 'store' && change.up) announce(`${storeName()} answers again.`);
 }
 
 /** Shows the changes and denials of a history. */

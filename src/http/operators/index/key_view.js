@@ -159,7 +159,7 @@ const keyView = {
     const rule = explained?.rule?.rule ?? null;
     if (rule !== null) this.plot.read(domain, rule);
     const name = keyOfRow({ domain, entries: this.entries });
-    const lists = await readTopOf(domain, rule, MAX_ROWS_READ, { minute: { by: 'hits', window: '1m' } });
+    const lists = await readTopOf(domain, rule, MAX_ROWS_READ, { more: { minute: { by: 'hits', window: '1m' } }, window: '1h' });
     if (turn !== this.turn) return;
     // A value that was written here is in the lists as a hash that only weir can compute.
     const rows = by => lists[by].rows.filter(row => keyOfRow({ ...row, limit: undefined }) === name);

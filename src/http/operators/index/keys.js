@@ -1,14 +1,19 @@
 // The lists of top keys.
 
 const FEW_KEYS = 8;
-const SCOPE_MS = 2000;
+const LISTS_MS = 2000;
+/** Readings of a small plot. */
+const TREND = 30;
 
 /** Each list: how it orders and shows its rows. What would be denied is not denied: nothing to block. */
 const keyLists = ['denied', 'would_be_denied', 'near', 'hits'].map(by => ({ by, hasBlock: by !== 'would_be_denied', order: new Order(), isLong: false, counts: new Map() }));
 
-/** The lists of this replica alone; null: those of all that share theirs are shown. */
-let hereLists = null;
-let hereReadAt = 0;
+/** What was chosen: the window, and whether only this replica is to be counted. The status has the lists of a minute. */
+const chosen = { window: '1m', isHere: false };
+const isOfStatus = () => chosen.window === '1m' && !chosen.isHere;
+/** The parameters of lists as they were chosen. */
+const chosenLists = () => ({ window: chosen.window, ...(chosen.isHere ? { scope: 'here' } : {}) });
+let listsReadAt = 0;
 
 const keyOfRow = ({ domain, entries, limit }) => JSON.stringify([domain, entries, limit]);
 const rankOfRow = row => (row.n === undefined ? row.count : row.used / row.n);
@@ -17,6 +22,7 @@ const rankOfRow = row => (row.n === undefined ? row.count : row.used / row.n);
 function windowText({ window: counted, seconds }) {
   if (counted === undefined || counted === 'start') return `since it started ${duration(seconds * 1000)} ago`;
   if (seconds >= 3600 && seconds < 3660) return 'over the last hour';
+  if (seconds >= 60 && seconds < 120) return 'over the last minute';
   // Whole minutes: the text should not change each second.
   return `over the last ${duration((seconds < 60 ? seconds : seconds - (seconds % 60)) * 1000)}`;
 }
@@ -29,8 +35,7 @@ function replicasText({ scope, replicas }) {
 /** Returns functions that show the lists of a status. */
 function showTop(top, seconds) {
   show(byId('scope'), top.hits.scope === 'all');
-  // The lists of this replica are read on their own.
-  return hereLists === null ? listParts(top, seconds) : [];
+  return isOfStatus() ? listParts(top, seconds) : [];
 }
 
 /** Returns functions that show each list. */
@@ -42,23 +47,27 @@ function listParts(top, seconds) {
   });
 }
 
-/** Reads the lists of this replica alone, for as long as they are wanted. */
-async function readHere() {
-  if (hereLists === null || document.hidden || view || lost) return;
-  const answers = await Promise.all(keyLists.map(({ by }) => readQuietly(`/v1/top?by=${by}&limit=20&scope=here`)));
-  if (hereLists === null || answers.includes(null)) return;
+/** Reads the lists that were chosen, if the status does not have them. */
+async function readLists() {
+  if (isOfStatus() || document.hidden || view || lost) return;
+  const query = new URLSearchParams({ limit: 20, ...chosenLists() }).toString();
+  const answers = await Promise.all(keyLists.map(({ by }) => readQuietly(`/v1/top?by=${by}&${query}`)));
+  if (isOfStatus() || answers.includes(null) || query !== new URLSearchParams({ limit: 20, ...chosenLists() }).toString()) return;
   const now = performance.now();
-  hereLists = Object.fromEntries(keyLists.map(({ by }, i) => [by, answers[i]]));
-  for (const showList of listParts(hereLists, hereReadAt ? (now - hereReadAt) / 1000 : null)) showList();
-  hereReadAt = now;
+  const lists = Object.fromEntries(keyLists.map(({ by }, i) => [by, answers[i]]));
+  for (const showList of listParts(lists, listsReadAt ? (now - listsReadAt) / 1000 : null)) showList();
+  listsReadAt = now;
 }
 
-function chooseScope(isHere) {
-  hereLists = isHere ? {} : null;
-  hereReadAt = 0;
+function choose(what) {
+  Object.assign(chosen, what);
+  listsReadAt = 0;
   for (const list of keyLists) list.counts = new Map();
-  if (isHere) readHere();
-  else showStatus(null);
+  setText(byId('denied-h'), chosen.window === '1m' ? 'Most denied now' : 'Most denied');
+  for (const input of document.querySelectorAll('.windows input')) input.checked = input.value === chosen.window;
+  if (view === ruleView) ruleView.read();
+  else if (isOfStatus()) showStatus(null);
+  else readLists();
 }
 
 function showKeys(list, rows, seconds) {
@@ -82,6 +91,8 @@ function showKeys(list, rows, seconds) {
     if (seconds && before !== undefined && key.count >= before) {
       const now = (key.count - before) / seconds;
       row.rate = row.rate === undefined ? now : row.rate * 0.7 + now * 0.3;
+      row.trend.push(row.rate);
+      if (row.trend.length > TREND) row.trend.shift();
     }
     if (by === 'near') {
       setText(parts.count, `${number(key.used)} of ${number(key.n)}`);
@@ -92,10 +103,18 @@ function showKeys(list, rows, seconds) {
       setText(parts.count, countText(key));
       setText(parts.note, row.rate === undefined ? '' : row.rate < 0.05 ? 'not now' : `${rate(row.rate)} a second`);
       parts.fill.style.width = `${(100 * key.count) / largest}%`;
+      drawTrend(parts.trend, row.trend);
       parts.count.title = key.error ? `at least ${number(key.count - key.error)}` : '';
     }
   });
   if (seconds) list.counts = new Map(rows.map(row => [keyOfRow(row), row.count]));
+}
+
+/** Draws the hits a second of the last readings, as soon as there are some. */
+function drawTrend(path, trend) {
+  const top = Math.max(0.1, ...trend);
+  const points = trend.map((value, i) => `${TREND - trend.length + i} ${(19 - (18 * value) / top).toFixed(1)}`);
+  path.setAttribute('d', points.length > 2 ? `M${points.join('L')}` : '');
 }
 
 const countText = ({ count, error }) => `${error ? '≤' : ''}${number(count)}`;
@@ -111,7 +130,15 @@ function makeKey(key, { by, hasBlock }) {
   head.scope = 'row';
   head.title = `${visible(keyText(domain, entries))}${rule ? `\nrule ${visible(rule)}` : ''}`;
   row.parts = { fill, count: make('span', ''), note: make('span', 'note') };
-  row.append(head, make('td', 'n', row.parts.count, row.parts.note));
+  row.trend = [];
+  row.append(head);
+  if (by !== 'near') {
+    row.parts.trend = svg('path', { class: 'line' });
+    const picture = svg('svg', { viewBox: `0 0 ${TREND - 1} 20`, preserveAspectRatio: 'none', 'aria-hidden': 'true' });
+    picture.append(row.parts.trend);
+    row.append(make('td', 'trend', picture));
+  }
+  row.append(make('td', 'n', row.parts.count, row.parts.note));
   if (hasBlock) {
     const block = button('Block', 'quiet', () => editor.open(draftOfKey(key)), `block ${by} ${keyOfRow(key)}`);
     block.setAttribute('aria-label', `Block ${visible(keyText(domain, entries))}`);
@@ -143,5 +170,6 @@ function draftOfKey({ domain, entries, cut }) {
   return { action: 'block', domain, entries: known, text: true, warning: [...warnings].join(' ') };
 }
 
-setInterval(readHere, SCOPE_MS);
-for (const input of document.querySelectorAll('input[name=scope]')) input.addEventListener('change', () => chooseScope(input.value === 'here'));
+setInterval(readLists, LISTS_MS);
+for (const windows of document.querySelectorAll('.windows')) windows.addEventListener('change', event => choose({ window: event.target.value }));
+byId('scope').addEventListener('change', event => choose({ isHere: event.target.value === 'here' }));

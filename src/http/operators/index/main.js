@@ -49,7 +49,7 @@ function receiveStatus(next) {
   // The first status may come shortly before the next one: too short for rates.
   if (seconds !== null && seconds < MIN_SECONDS) return;
   const at = Date.parse(next.at);
-  totals.push({ at, uptime, requests, controlled: next.controlled });
+  totals.push({ at, uptime, requests, controlled: next.controlled, ...chargesOf(next.store) });
   if (totals.length > MEAN_OF + 1) totals.shift();
   countRules(next.rules, seconds);
   if (before) {
@@ -71,6 +71,7 @@ let isShowing = false;
 async function showStatus(seconds) {
   if (!status) return;
   showService();
+  showEmpty();
   if (view) return view.refresh?.(seconds);
   showRates();
   if (isShowing) return;
@@ -109,8 +110,20 @@ function showLost() {
   setText(byId('retry'), retryAt === null ? 'Enter a token' : 'Try now');
 }
 
+/** Shows a request to try until there was one. */
+function showEmpty() {
+  const isEmpty = rules?.length > 0 && Object.values(status.requests).every(count => count === 0);
+  show(byId('empty'), isEmpty);
+  if (!isEmpty) return;
+  const rule = rules.find(({ entries }) => entries.every(({ value }) => /^[\w./-]*$/.test(value))) ?? rules[0];
+  const words = [rule.domain, descriptorText(rule.entries.map(({ key, value }) => ({ key, value: value || 'x' })))];
+  setText(byId('try'), `weir hit -d ${words.map(word => (/^[\w.,:/=@-]+$/.test(word) ? word : `'${visible(word).replaceAll("'", "'\\''")}'`)).join(' ')}`);
+}
+
 /** Connects. */
 function start() {
+  const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
+  setText(byId('zone'), `Times are those of the zone of this browser, ${timeZone}.`);
   makePlots();
   showView({ isFirst: true });
   live.follow({

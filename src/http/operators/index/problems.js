@@ -1,4 +1,4 @@
-// Problems: a red line for each, at the top of every view.
+// Problems: an amber or red line for each, at the top of every view.
 
 let problems = [];
 /** What was announced: each problem once. */
@@ -37,16 +37,20 @@ function problemText(problem) {
 }
 
 /** Without what varies, as its times: a problem that lasts is announced once. */
-const problemKey = ({ kind, file, line, column, count, text }) => JSON.stringify([kind, file, line, column, count, VARYING_KINDS.includes(kind) ? '' : text.replace(/\d+/g, '')]);
+const problemKey = ({ kind, severity, file, line, column, count, text }) => JSON.stringify([kind, severity, file, line, column, count, VARYING_KINDS.includes(kind) ? '' : text.replace(/\d+/g, '')]);
 
 function showProblems(next) {
   problems = next;
   show(byId('problems'), problems.length > 0);
+  const worst = problems.some(({ severity }) => severity === 'critical') ? 'critical' : problems.length ? 'warning' : '';
+  byId('problems').className = `problems ${worst}`;
+  byId('head').className = worst;
   reconcile(byId('problem-rows'), problems, problemKey, () => make('li', ''), (row, problem) => {
     const { title, rest, more } = problemTexts(problem);
     const text = `${title}${rest} ${more}`;
     if (row.text === text) return;
     row.text = text;
+    row.className = problem.severity;
     row.replaceChildren(...[title && make('b', '', title), rest, more && make('span', 'note', more)].filter(Boolean));
   });
   const fresh = problems.filter(problem => !announcedProblems.has(problemKey(problem)));

@@ -35,12 +35,11 @@ class RulePlot {
   }
 }
 
-/** Reads the lists of top keys of a rule, and more by their names; those of this replica if it was chosen. An empty one where there is none. */
-async function readTopOf(domain, rule, limit, more = {}) {
+/** Reads the lists of top keys of a rule, of the window and the replicas that were chosen, and more by their names. An empty one where there is none. */
+async function readTopOf(domain, rule, limit, { more = {}, window = chosen.window } = {}) {
   const isKnown = rules === null || (rule === null ? domainNames().includes(domain) : knownRules.has(ruleKey(domain, rule)));
-  const scope = hereLists === null ? {} : { scope: 'here' };
   const read = async ([name, list]) => {
-    const answer = isKnown ? await readQuietly(`/v1/top?${new URLSearchParams({ ...list, limit, domain, ...(rule === null ? {} : { rule }), ...scope })}`) : null;
+    const answer = isKnown ? await readQuietly(`/v1/top?${new URLSearchParams({ ...chosenLists(), window, ...list, limit, domain, ...(rule === null ? {} : { rule }) })}`) : null;
     return [name, answer ?? { rows: [] }];
   };
   const lists = [...keyLists.map(({ by }) => [by, { by }]), ...Object.entries(more)];

@@ -87,7 +87,7 @@ const searchView = {
   /** Finds keys in all lists, those with the largest numbers first. */
   async findKeys(words, isStale) {
     const found = new Map();
-    const scope = hereLists === null ? '' : '&scope=here';
+    const scope = chosen.isHere ? '&scope=here' : '';
     for (const { by } of keyLists) {
       const answer = await readQuietly(`/v1/top?by=${by}&limit=${MAX_KEYS}${scope}`);
       await pause();
@@ -138,4 +138,10 @@ views.search = searchView;
 byId('search').addEventListener('submit', event => {
   event.preventDefault();
   search(byId('query').value.trim());
+});
+addEventListener('keydown', event => {
+  const isWriting = event.target.matches?.('input:not([type=radio], [type=checkbox]), select') || document.querySelector('dialog[open]');
+  if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey || isWriting) return;
+  event.preventDefault();
+  byId('query').focus();
 });

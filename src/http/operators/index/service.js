@@ -20,28 +20,44 @@ function ratesSince(from, to) {
     error: per(it => it.requests.invalid + it.requests.store_error),
     shadow: per(it => it.requests.global_shadow_mode + it.requests.rule_shadow_mode),
     blocked: per(it => it.controlled.block),
+    charges: per(it => it.charges),
+    degraded: per(it => it.degraded),
   };
+}
+
+/** The part of a store's status that rates are made of. */
+function chargesOf({ charges, degraded_charges: degraded }) {
+  return { charges: charges ?? 0, degraded: Object.values(degraded ?? {}).reduce((sum, count) => sum + count, 0) };
+}
+
+/** What matters most: a text, how it ends, and how bad that is. */
+function headlineOf({ ok, over, error, failed, charges, degraded }) {
+  const all = ok + over + error;
+  const problem = problems.find(({ kind }) => kind === 'store');
+  const title = problem ? problemTexts(problem).title : '';
+  // Else it has the numbers of the last seconds.
+  const cause = /^\d/.test(title) ? '' : title;
+  if (all === 0) return cause ? ['No requests now: ', cause, problem.severity] : ['No requests now', '', ''];
+  const share = failed > 0 ? failed / all : charges > 0 ? degraded / charges : 0;
+  if ((problem || share >= 0.01) && (share > 0 || cause)) {
+    const what = failed > 0 ? 'fail' : `answered by policy ${status.store.on_failure}`;
+    const severity = problem?.severity ?? 'critical';
+    return [`${rate(all)} a second, `, `${percent(share)} ${what}${cause && `: ${cause}`}`, severity];
+  }
+  return [`${rate(all)} decision${all === 1 ? '' : 's'} a second, `, over > 0 ? `${percent(over / all)} over their limit` : 'none over its limit', over > 0 ? 'over' : ''];
 }
 
 function showRates() {
   const { controls: { count } } = status;
   const headline = byId('headline');
-  if (totals.length < 2) {
-    headline.dataset.text = '';
-    return setText(headline, 'Connected: the first numbers come in a second');
-  }
+  if (totals.length < 2) return setText(headline, 'Connected: the first numbers come in a second');
   const rates = ratesSince(totals[0], totals.at(-1));
-  const all = rates.ok + rates.over + rates.error;
-  const share = all > 0 ? rates.over / all : 0;
-  const text = all === 0 ? 'No requests now' : `${rate(all)} decision${all === 1 ? '' : 's'} a second, `;
-  if (all === 0) setText(headline, text);
-  else if (headline.dataset.text !== text + percent(share)) {
-    headline.replaceChildren(text, share > 0 ? make('strong', '', `${percent(share)} over their limit`) : 'none over its limit');
-  }
-  headline.dataset.text = all === 0 ? '' : text + percent(share);
+  const [text, end, className] = headlineOf(rates);
+  if (headline.textContent !== text + end) headline.replaceChildren(text, className ? make('strong', '', end) : end);
+  headline.className = className;
   setText(byId('ok-rate'), rate(rates.ok));
   setText(byId('over-rate'), rate(rates.over));
-  setText(byId('over-note'), rates.shadow > 0 ? `a second, ${rate(rates.shadow)} more passed by shadow mode` : 'a second');
+  setText(byId('over-note'), rates.shadow > 0 ? `a second, ${rate(rates.shadow)} more in shadow mode` : 'a second');
   byId('over-rate').closest('div').className = rates.over > 0 ? 'over' : '';
   setText(byId('error-rate'), rate(rates.error));
   setText(byId('error-note'), rates.error === 0 ? 'a second' : `a second: ${rate(rates.invalid)} invalid, ${rate(rates.failed)} of the store`);
@@ -52,14 +68,16 @@ function showRates() {
 
 function showService() {
   const { version, commit, uptime_ms: uptime, serving, not_serving_because: reasons, store } = status;
-  setText(byId('about'), `${location.host}, ${version}`);
+  const { scope, replicas } = status.top.hits;
+  const which = scope === 'all' ? `one of ${counted(replicas, 'replica')}` : '';
+  setText(byId('about'), [`replica ${shortened(status.replica, 40, 10)}`, which, location.host, `weir ${version}`, `times in ${zone()}`].filter(Boolean).join(', '));
   const backends = store.backends;
   const kinds = [...new Set(backends.map(({ kind }) => kind))].join(', ');
   const open = backends.filter(({ breaker }) => breaker && breaker !== 'closed');
   const isDown = !store.connected || store.failing;
-  setText(byId('store-state'), !store.connected ? 'down' : store.failing ? 'failing' : open.length ? 'partly down' : `${kinds} up`);
+  setText(byId('store-state'), !store.connected ? 'down' : store.failing ? 'failing' : open.length ? 'partly down' : 'up');
   const note = backends.some(({ breaker }) => breaker) ? (open.length ? `breaker ${open[0].breaker}` : 'breaker closed') : counted(backends.reduce((sum, { keys = 0 }) => sum + keys, 0), 'key');
-  setText(byId('store-note'), store.failing && store.on_failure ? `policy ${store.on_failure}` : note);
+  setText(byId('store-note'), `${kinds}, ${store.failing && store.on_failure ? `policy ${store.on_failure}` : note}`);
   byId('store-state').closest('div').className = isDown || open.length ? 'over' : '';
   show(byId('unready'), !serving);
   setText(byId('unready'), serving ? '' : `Not serving: ${reasons.map(visible).join('; ') || 'no reason given'}.`);
@@ -67,6 +85,7 @@ function showService() {
     ['State', stateText(serving)],
     ['Version', commit && commit !== 'unknown' ? `${version} (${commit})` : version],
     ['Running for', duration(uptime)],
+    ['Replica', `${shortened(status.replica)}${which && `, ${which}`}${!which && backends.some(({ address }) => address) ? '; others are listed if they share their lists of keys (top.share)' : ''}`],
     ...backends.map(backendFact),
   ];
   if (store.on_failure) {

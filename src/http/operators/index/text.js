@@ -29,22 +29,28 @@ function duration(ms, parts = 2) {
   return texts.join(' ');
 }
 
-/** The time of day of a time as RFC 3339 has it. */
-const timeOfDay = time => new Date(time).toISOString().slice(11, 19);
+/** The time of day where the browser is, of a time as RFC 3339 has it or in milliseconds. */
+const timeOfDay = time => new Date(time).toTimeString().slice(0, 8);
 
-/** A time, with the day if it is not today. */
-function moment(time) {
-  const [day, clock] = [new Date(time).toISOString().slice(0, 10), timeOfDay(time)];
-  return day === new Date().toISOString().slice(0, 10) ? clock : `${day} ${clock.slice(0, 5)}`;
+/** The day there, as `2026-11-27`. */
+const dayOf = time => new Date(time).toLocaleDateString('sv-SE');
+const isToday = time => dayOf(time) === dayOf(Date.now());
+
+/** The zone of its times: `UTC+1`. */
+function zone(time = Date.now()) {
+  const minutes = -new Date(time).getTimezoneOffset();
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  return `UTC${minutes ? `${minutes < 0 ? '−' : '+'}${hours}${rest ? `:${rest}` : ''}` : ''}`;
 }
 
-const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
+/** A time, with the day if it is not today. */
+const moment = time => (isToday(time) ? timeOfDay(time) : `${dayOf(time)} ${timeOfDay(time).slice(0, 5)}`);
+
+const shortDay = new Intl.DateTimeFormat('en-US', { month: 'short', day: 'numeric' });
 
 /** The time of day of milliseconds in that many characters, with a short day before it if it is not today. */
 function dayAndTime(ms, length = 8) {
-  const date = new Date(ms);
-  const isToday = date.toISOString().slice(0, 10) === new Date().toISOString().slice(0, 10);
-  return isToday ? timeOfDay(ms).slice(0, length) : `${MONTHS[date.getUTCMonth()]}${NBSP}${date.getUTCDate()} ${timeOfDay(ms).slice(0, 5)}`;
+  return isToday(ms) ? timeOfDay(ms).slice(0, length) : `${shortDay.format(ms).replace(' ', NBSP)} ${timeOfDay(ms).slice(0, 5)}`;
 }
 
 /** As `visible`. A long text loses its middle. */

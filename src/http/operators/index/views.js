@@ -1,9 +1,15 @@
-// Views and their addresses: `#/key?domain=…`. An address without `/` is a place of the overview.
+// Views and their addresses: `#/key?domain=…`.
 
 /** The views besides the overview, by name: `open(parameters)`, and optionally `refresh(seconds)` after a status, `close()`, and a `title` in place of the heading. */
 const views = {};
-/** The view that is open; null: the overview. */
+/** The view that is open; null: the overview, or a part of it. */
 let view = null;
+/** The parts of the overview that have addresses, too: there they are shown in full, and alone. */
+const PARTS_OF_OVERVIEW = ['keys', 'controls', 'changes', 'service'];
+/** The part that is shown; empty: the overview. */
+let part = '';
+/** The entries of the navigation that views without one belong to. */
+const NAV_OF = { key: 'keys', rule: 'rules' };
 /** Where the overview was left. */
 let overviewTop = 0;
 
@@ -39,34 +45,38 @@ const keyLink = (domain, { entries, cut }, label = domain) => link(keyAddress(do
 /** Shows the view of the address. */
 function showView({ isFirst = false } = {}) {
   const [, name = '', query = ''] = /^#\/([^?]*)\??(.*)$/s.exec(location.hash) ?? [];
-  if (!view && !isFirst) overviewTop = scrollY;
-  const isBack = view !== null;
+  const isBack = view !== null || part !== '';
+  if (!isBack && !isFirst) overviewTop = scrollY;
   view?.close?.();
   view = Object.hasOwn(views, name) ? views[name] : null;
-  document.body.classList.toggle('elsewhere', view !== null);
+  part = PARTS_OF_OVERVIEW.includes(name) ? name : '';
+  byId('overview').classList.toggle('digest', part === '');
+  for (const child of byId('overview').children) child.classList.toggle('away', part ? child.id !== part && child.id !== 'headline' : child.id === 'service');
   show(byId('overview'), view === null);
   for (const other of Object.keys(views)) show(byId(`${other}-view`), views[other] === view);
   for (const item of document.querySelectorAll('nav a')) {
-    const isCurrent = item.hash === `#/${name}` && (view !== null || name === '');
-    if (isCurrent || (item.hash === '#/' && view === null)) item.setAttribute('aria-current', 'page');
-    else item.removeAttribute('aria-current');
+    const isCurrent = item.hash === `#/${view ? NAV_OF[name] ?? name : part}`;
+    item.toggleAttribute('aria-current', isCurrent);
+    if (!isCurrent) continue;
+    item.ariaCurrent = 'page';
+    // On a phone it may be out of sight.
+    item.closest('nav').scrollLeft = item.offsetLeft - 64;
   }
-  const heading = view ? byId(`${name}-view`).querySelector('h1') : byId('headline');
+  const heading = view ? byId(`${name}-view`).querySelector('h1') : part ? byId(part).querySelector('h2') : byId('headline');
   if (view) {
     view.open(Object.fromEntries(new URLSearchParams(query)));
     view.refresh?.(null);
   } else {
     showStatus(null);
   }
-  document.title = `${view ? `${view.title ?? heading.textContent} – ` : ''}weir ${location.host}`;
-  if (!isFirst) setTimeout(() => moveTo(heading, name, isBack));
+  document.title = `${view || part ? `${view?.title ?? heading.textContent} – ` : ''}weir ${location.host}`;
+  if (!isFirst) setTimeout(() => moveTo(heading, isBack));
 }
 
 /** Moves to a view that was opened. Not in the same task: the browser lays it out. */
-function moveTo(heading, name, isBack) {
-  const place = view === null && name === '' && !location.hash.startsWith('#/') ? byId(location.hash.slice(1)) : null;
-  if (place) return place.scrollIntoView();
-  scrollTo(0, view === null && isBack ? overviewTop : 0);
+function moveTo(heading, isBack) {
+  scrollTo(0, view === null && part === '' && isBack ? overviewTop : 0);
+  if (part) heading.tabIndex = -1;
   heading.focus({ preventScroll: true });
 }
 

@@ -8,9 +8,11 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 
-use super::{Answer, Api, JSON, finish, top};
+use super::top::{self, Matched};
+use super::{Answer, Api, JSON, finish};
 use crate::http::budget;
 use crate::http::operators::access::{Caller, OperatorChange};
+use crate::http::operators::control_changes::redacted;
 use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::Query;
 use crate::http::page::{self, Page};
@@ -99,10 +101,20 @@ pub(super) async fn write<S: Store>(
         if !options.dry_run {
             api.audit(caller, &by, "put control", &written.control);
         }
-        let matched = top::matched(api.sources.top.clone(), written.control.clone()).await?;
+        let Matched { rows: matched, hits: matched_hits, all: all_hits } =
+            top::matched(api.sources.top.clone(), written.control.clone()).await?;
         let Written { control, shared, kept, rules, warnings } = written;
         let control = ShownControl::new(control, api.sources.controls.now());
-        api.answer(&WrittenControl { control, shared, kept, rules, warnings, matched })
+        api.answer(&WrittenControl {
+            control,
+            shared,
+            kept,
+            rules,
+            warnings,
+            matched,
+            matched_hits,
+            all_hits,
+        })
     })
     .await
 }
@@ -116,8 +128,11 @@ pub(super) async fn delete<S: Store>(
     let query = Query::read(&uri, &["by"])?;
     let Path(id) = read_id(id)?;
     finish(async move {
-        let deleted = api.sources.controls.delete(&id).await?;
         let by = query.get("by").unwrap_or_default();
+        // Before it is: the change may be seen while it is being shared.
+        api.sources.log.add_writer(&id, &caller.who(by));
+        let deleted = api.sources.controls.delete(&id).await;
+        let deleted = deleted.inspect_err(|_| _ = api.sources.log.writer(&id))?;
         api.audit(caller, by, "delete control", &deleted.control);
         let Written { control, shared, kept, .. } = deleted;
         let control = ShownControl::new(control, api.sources.controls.now());
@@ -138,11 +153,7 @@ impl<S: Store> Api<S> {
         let subject = |control: &Control| {
             format!("{}: {} {}", control.id, control.action, control.match_text())
         };
-        let redaction = self.sources.limiter.denials().redaction();
-        let mut shown = control.clone();
-        for entry in &mut shown.entries {
-            entry.value = redaction.value((&entry.key, &entry.value), 0);
-        }
+        let shown = redacted(control, self.sources.limiter.denials().redaction());
         let (subject, shown) = (&subject(control), &subject(&shown));
         caller.audit(&self.sources.log, &OperatorChange { by, action, subject, shown });
     }

@@ -26,7 +26,7 @@ use super::{Answer, Api, JSON, json};
 use crate::http::operators::Sources;
 use crate::http::operators::change_log::time_text;
 use crate::http::operators::error::ApiError;
-use crate::http::operators::problems::problems;
+use crate::http::operators::problems::{Problem, problems};
 use crate::http::operators::query::Query;
 use crate::http::operators::store_state::StoreState;
 use crate::{COMMIT, VERSION};
@@ -155,14 +155,16 @@ fn status<S: Store + Operations>(
     let store = StoreState::read(sources.limiter.store());
     let reasons = sources.health.reasons();
     let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    let mut store_json = store.to_json();
+    let problems = problems(sources, &store);
+    let mut store_json = store.to_json(problems.iter().any(Problem::is_of_store));
     store_json["connected"] = store.is_connected.into();
     json!({
         "version": VERSION,
         "commit": COMMIT,
+        "replica": sources.replica,
         "serving": reasons.is_empty(),
         "not_serving_because": reasons,
-        "problems": problems(sources, &store),
+        "problems": problems,
         "redacted_keys": sources.limiter.denials().redaction().keys(),
         "requests": requests(sources.limiter.counts()),
         "controlled": controlled(sources.limiter.counts()),
@@ -197,7 +199,7 @@ fn controlled(counts: &LimiterCounts) -> Value {
 }
 
 fn top_keys(top: &Top, others: Option<&Others>) -> Value {
-    let (limit, window) = (MAX_TOP_ROWS, Window::Hour);
+    let (limit, window) = (MAX_TOP_ROWS, Window::Minute);
     let list = |by| {
         let query = top::Query { limit, window, ..top::Query::new(by) };
         others.map_or_else(|| top.list(&query), |others| top.list_all(&query, others))

@@ -28,6 +28,7 @@ fn router() -> Router {
     let options = weir_rules::Options::default();
     let top = top::Options { entries: 100, redact: Vec::new(), threads: 1, share: false };
     let sources = Arc::new(Sources {
+        replica: String::new(),
         top: Arc::new(Top::new(top, clock.clone())),
         limiter: Arc::new(Limiter::new(MemoryStore::new(clock, 100), Options::default())),
         loader: Arc::new(Loader::new(rules.clone(), options, health.clone())),
@@ -35,6 +36,7 @@ fn router() -> Router {
         controls: Arc::new(controls),
         health,
         identities: Arc::default(),
+        watch: Arc::default(),
         log: Arc::new(ChangeLog::new(control_clock)),
         started: std::time::Instant::now(),
     });
@@ -154,8 +156,8 @@ async fn parameters_are_checked() {
         ("/v1/top?bye=hits", "did you mean `by`?"),
         ("/v1/top?by=deneid", "did you mean denied?"),
         ("/v1/top?by=everything", "write one of hits, denied, would_be_denied, near"),
-        ("/v1/top?window=1min", "write one of 1m, 1h, start"),
-        ("/v1/top?window=yesterday", "write one of 1m, 1h, start"),
+        ("/v1/top?window=1min", "write one of 1m, 10m, 1h, start"),
+        ("/v1/top?window=yesterday", "write one of 1m, 10m, 1h, start"),
         ("/v1/top?scope=her", "did you mean here?"),
         ("/v1/top?limit=0", "write a number from 1 to 10000"),
         ("/v1/state?domain=d", "write its entries: ?descriptor=key=value,key2=value2"),

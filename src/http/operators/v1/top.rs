@@ -97,15 +97,28 @@ fn not_shared(error: &NotShared) -> ApiError {
     ApiError::new(status, error.to_string(), help)
 }
 
-/// Returns the keys with the most hits among those that a control matches.
-pub(super) async fn matched(top: Arc<Top>, control: Control) -> Result<Vec<TopRow>, ApiError> {
+/// The hits of the last hour that a control matches.
+pub(super) struct Matched {
+    /// The keys with the most.
+    pub rows: Vec<TopRow>,
+    /// The hits of all of its keys that are counted, at least.
+    pub hits: u64,
+    /// The hits of all keys.
+    pub all: u64,
+}
+
+/// Returns what a control matches.
+pub(super) async fn matched(top: Arc<Top>, control: Control) -> Result<Matched, ApiError> {
     // In the background: many keys take a while to sort.
     let list = run_for_client(move || {
         let filter: &top::Filter<'_> = &|domain, entries| control.matches(domain, entries);
-        let filter = Some(filter);
-        top.list(&top::Query { limit: MATCHED_ROWS, filter, ..top::Query::new(By::Hits) })
+        let (filter, window) = (Some(filter), Window::Hour);
+        let mut list = top.list(&top::Query { filter, window, ..top::Query::new(By::Hits) });
+        let hits = list.rows.iter().map(|row| row.count - row.error).sum();
+        list.rows.truncate(MATCHED_ROWS);
+        Matched { rows: list.rows, hits, all: list.total }
     });
-    Ok(list.await.map_err(|_| ApiError::internal())?.rows)
+    list.await.map_err(|_| ApiError::internal())
 }
 
 /// Returns the value that a parameter names, or the default.

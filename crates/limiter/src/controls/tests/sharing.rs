@@ -38,13 +38,18 @@ impl Table {
     }
 }
 
+/// Returns a version as Redis has it: none before the first row.
+fn version_text(version: u64) -> String {
+    if version == 0 { String::new() } else { version.to_string() }
+}
+
 impl SharedTable for Table {
     fn tried(&self) -> BoxFuture<'_, ()> {
         std::future::ready(()).boxed()
     }
 
     fn version(&self) -> BoxFuture<'_, Result<TableVersion, TableError>> {
-        let version = self.rows.lock().0.to_string();
+        let version = version_text(self.rows.lock().0);
         async move { self.check().map(|()| TableVersion { version, time: NOW }) }.boxed()
     }
 
@@ -66,7 +71,7 @@ impl SharedTable for Table {
         let write = || {
             self.check()?;
             let mut table = self.rows.lock();
-            let before = table.0.to_string();
+            let before = version_text(table.0);
             for RowChange { name, at, text } in changes {
                 let old = table.1.get(name).map(|(at, _)| *at);
                 match text {
@@ -78,7 +83,7 @@ impl SharedTable for Table {
                     _ => {}
                 }
             }
-            Ok(TableWritten { before, after: table.0.to_string() })
+            Ok(TableWritten { before, after: version_text(table.0) })
         };
         std::future::ready(write()).boxed()
     }
@@ -203,6 +208,19 @@ async fn what_the_table_loses_comes_back() {
         (a.process.blocked(&["ann"]), b.process.blocked(&["ann"])),
         (vec!["ann"], vec!["ann"])
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_is_emptied_is_noticed_once() {
+    let table = Arc::new(Table::default());
+    let a = Replica::start(&table);
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    a.process.put(block("ann")).await;
+    assert_eq!(a.process.controls.table_losses(), 0);
+    *table.rows.lock() = Default::default();
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(a.process.controls.table_losses(), 1);
+    assert_eq!(table.rows.lock().1.len(), 1, "the control is written again");
 }
 
 #[tokio::test(start_paused = true)]

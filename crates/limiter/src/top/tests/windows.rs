@@ -31,6 +31,7 @@ fn who_is_busy_today_stands_above_who_was_yesterday() {
     record(&top, "now", 10, Outcome::Denied);
     let row = |user: &str, count| Some((user.to_owned(), count, 0));
     assert_eq!(first(&top, Window::Minute), row("now", 10));
+    assert_eq!(first(&top, Window::TenMinutes), row("today", 1_000));
     assert_eq!(first(&top, Window::Hour), row("today", 1_000));
     assert_eq!(first(&top, Window::Start), row("yesterday", 1_000_000));
     assert_eq!(list(&top, Window::Minute).rows.len(), 1);
@@ -45,12 +46,13 @@ fn a_window_says_how_long_it_is() {
     let (top, clock) = top(4, 1);
     let seconds = || Window::ALL.map(|window| list(&top, window).seconds);
     for passed in 0..3 * 3_600 {
-        let [minute, hour, start] = seconds();
+        let [minute, ten, hour, start] = seconds();
         assert_eq!(start, passed);
         assert!(
             minute == passed.min(minute) && minute >= passed.min(60) && minute <= 80,
             "{minute}"
         );
+        assert!(ten >= passed.min(600) && ten <= 600 + 11 * 60 + 20, "{ten}");
         assert!(hour >= passed.min(3_600) && hour <= 3_600 + 11 * 60 + 20, "{hour}");
         pass(&top, &clock, 1);
     }

@@ -78,9 +78,20 @@ fn bench() -> Bench {
     let loader = Arc::new(Loader::new(rules.clone(), options, health.clone()));
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), std::time::Instant::now());
-    let identities = Arc::default();
-    let sources =
-        Sources { limiter, top, rules, controls, loader, health, identities, log, started };
+    let (identities, watch) = Default::default();
+    let sources = Sources {
+        replica: String::new(),
+        limiter,
+        top,
+        rules,
+        controls,
+        loader,
+        health,
+        identities,
+        watch,
+        log,
+        started,
+    };
     Bench { sources: Arc::new(sources), last: LastStatus::default() }
 }
 
@@ -159,7 +170,7 @@ async fn a_status_has_what_is_counted() {
     assert_eq!(next["requests"]["ok"], 1);
     assert_eq!(next["rules"]["rows"][0]["hits"], 1);
     assert_eq!(next["top"]["hits"]["rows"][0]["entries"][0]["value"], "ann");
-    assert_eq!(next["top"]["hits"]["window"], "1h");
+    assert_eq!(next["top"]["hits"]["window"], "1m");
     assert_eq!(next["top"]["would_be_denied"]["by"], "would_be_denied");
     // Its times are not part of it.
     assert_eq!(bench.next_status().await.1, next_hash);
@@ -198,7 +209,7 @@ async fn denials_reloads_and_the_store_are_changes() {
         _ => (newest, changes[1..].to_vec()),
     };
     let problem = json!({
-        "kind": "rules",
+        "kind": "rules", "severity": "critical",
         "text": "new rules are rejected, the previous ones stay active: config error, unknown key 'uint'",
         "file": "rules.yaml", "line": 2, "column": 1, "count": 1,
     });
@@ -214,6 +225,38 @@ async fn denials_reloads_and_the_store_are_changes() {
     assert_eq!(bench.next_status().await.0["store"]["connected"], false);
     store.is_connected.store(true, Relaxed);
     assert_eq!(bench.changes(newest).await.1[0]["up"], true);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_control_that_changes_is_a_change_with_what_was_before() {
+    let bench = bench();
+    let _recording = bench.record();
+    time::sleep(Duration::from_secs(2)).await;
+    let put = async |action: &str, by: &str| {
+        let json = json!({
+            "domain": "d", "entries": [{ "key": "token", "value": "s3cret" }], "action": action, "by": by,
+        });
+        let draft = Draft::read(json.to_string().as_bytes()).unwrap();
+        bench.sources.controls.put(Some("id"), draft, PutOptions::default()).await.unwrap();
+    };
+    let change = |changes: &[Value]| {
+        let [change] = changes else { panic!("{changes:?}") };
+        assert_eq!((&change["event"], &change["id"]), (&json!("control"), &json!("id")));
+        let [before, after] = ["before", "after"].map(|name| change[name]["action"].clone());
+        assert!(!change.to_string().contains("s3cret"), "{change}");
+        (change["change"].clone(), change["who"].clone(), before, after)
+    };
+    let none = Value::Null;
+    put("block", "ann").await;
+    let (newest, changes) = bench.changes(0).await;
+    assert_eq!(change(&changes), (json!("added"), json!("ann"), none.clone(), json!("block")));
+    put("allow", "").await;
+    let (newest, changes) = bench.changes(newest).await;
+    assert_eq!(change(&changes), (json!("changed"), none.clone(), json!("block"), json!("allow")));
+    bench.sources.log.add_writer("id", "bob");
+    bench.sources.controls.delete("id").await.unwrap();
+    let (_, changes) = bench.changes(newest).await;
+    assert_eq!(change(&changes), (json!("removed"), json!("bob"), json!("allow"), none));
 }
 
 #[test]
