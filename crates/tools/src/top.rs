@@ -54,9 +54,10 @@ pub struct TopArgs {
 }
 
 /// The windows, by their names in the API.
-fn windows() -> [PossibleValue; 3] {
+fn windows() -> [PossibleValue; 4] {
     [
         ("1m", "The last minute"),
+        ("10m", "The last ten minutes"),
         ("1h", "The last hour"),
         ("start", "All time since the replica started"),
     ]
