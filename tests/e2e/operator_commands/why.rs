@@ -54,7 +54,7 @@ async fn an_operator_sees_what_happened_to_a_key() {
     for part in [
         "  control: b1 blocks it for ",
         ", by ann: scraping\n",
-        "  state:  9 per year: 0 used, 9 left\n",
+        "  state:  9 per year: 0 used, 9 left",
         "  denied: 1 hit in ",
         "in the last 10m, the newest first:\n",
         "  rules loaded: shop.user: 2 per year → 9 per year\n",
