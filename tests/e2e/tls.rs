@@ -215,6 +215,7 @@ fn an_expired_certificate_is_reported() {
     assert_eq!(status["tls"], json!([certificate]));
     let problem = json!({
         "kind": "certificate",
+        "severity": "critical",
         "text": format!(
             "TLS certificate CN={SERVER_NAME} of grpc has expired: 2020-02-01T00:00:00Z"
         ),
