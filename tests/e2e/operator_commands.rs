@@ -482,7 +482,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         ("state -d shop a=b --last 5", "write durations such as 5m"),
         ("top --sort-by most", "near"),
         ("top --rule user", "--domain"),
-        ("top --window 2h", "1m, 1h, start"),
+        ("top --window 2h", "1m, 10m, 1h, start"),
         ("explain -d shop a=b", "RULES"),
     ] {
         let ran = run(args, &[]);
