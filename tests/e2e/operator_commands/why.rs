@@ -99,7 +99,7 @@ fn several_replicas_are_asked_and_one_that_is_away_is_named() {
     };
     let [a, b] = [a.debug, b.debug].map(|debug| format!("http://{debug}"));
     let nobody = format!("http://127.0.0.1:{}", free_port());
-    let ran = why(&[a.clone(), b.clone()]);
+    let ran = why(&[a, b.clone()]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
     assert_eq!(lines(&ran.out, "shop: user=ann"), 2, "{}", ran.out);
     assert!(ran.out.contains(&b), "{}", ran.out);
