@@ -182,19 +182,19 @@ fn is_exhausted(error: &io::Error) -> bool {
 struct Burst {
     ticks: u32,
     /// The connections that had closed two seconds ago.
-    seen: usize,
+    seen: u64,
     /// Those that have closed since memory was returned.
-    pending: usize,
+    pending: u64,
 }
 
 impl Burst {
     /// As many connections keep some megabytes.
-    const MANY: usize = 256;
+    const MANY: u64 = 256;
     /// Two seconds.
     const TICKS: u32 = 8;
 
     /// Takes how many connections have closed so far, at each tick. Returns whether many have, and hardly any do so now.
-    fn is_over(&mut self, ended: usize) -> bool {
+    fn is_over(&mut self, ended: u64) -> bool {
         self.ticks += 1;
         if self.ticks < Burst::TICKS {
             return false;
@@ -378,7 +378,7 @@ mod tests {
     use super::Burst;
 
     /// Returns how often memory is returned while these numbers of connections close, each in two seconds.
-    fn trims(closed: &[usize]) -> usize {
+    fn trims(closed: &[u64]) -> usize {
         let (mut burst, mut ended, mut trims) = (Burst::default(), 0, 0);
         for count in closed {
             ended += count;

@@ -119,8 +119,6 @@ pub struct Connections {
     evicting: AtomicUsize,
     /// Connections that never made a request.
     unproven: AtomicUsize,
-    /// Connections that have closed so far.
-    ended: AtomicUsize,
     state: Mutex<State>,
     closed: Notify,
     counts: ConnectionCounts,
@@ -143,7 +141,6 @@ impl Connections {
             clock: AtomicU32::new(0),
             evicting: AtomicUsize::new(0),
             unproven: AtomicUsize::new(0),
-            ended: AtomicUsize::new(0),
             state: Mutex::default(),
             closed: Notify::new(),
             counts,
@@ -161,8 +158,9 @@ impl Connections {
     }
 
     /// Returns how many connections have closed so far.
-    pub(super) fn ended(&self) -> usize {
-        self.ended.load(Ordering::Relaxed)
+    pub(super) fn ended(&self) -> u64 {
+        let state = self.state.lock();
+        state.next_id - state.open.len() as u64
     }
 
     fn open(&self) -> usize {
@@ -436,7 +434,6 @@ impl Drop for ConnectionHandle {
             self.connections.unproven.fetch_sub(1, Ordering::Relaxed);
         }
         self.connections.counts.open.dec();
-        self.connections.ended.fetch_add(1, Ordering::Relaxed);
         self.connections.closed.notify_one();
     }
 }

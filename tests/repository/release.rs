@@ -206,19 +206,6 @@ fn the_image_is_built_from_the_commit() {
     }
 }
 
-/// Returns a directory with the program of two platforms, as the workflow stores them.
-fn binaries() -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    for platform in ["amd64", "arm64"] {
-        let place = directory.path().join(format!("binary-{platform}"));
-        fs::create_dir(&place).unwrap();
-        for name in ["weir", "weir.debug"] {
-            fs::write(place.join(name), platform).unwrap();
-        }
-    }
-    directory
-}
-
 #[test]
 fn packages_of_the_same_files_are_the_same() {
     let _alone = with_packaging_alone();
@@ -238,7 +225,8 @@ esac"
         let release = tempfile::tempdir().unwrap();
         let mut command = Command::new("scripts/release-package");
         // Another directory and other times of files, each time.
-        let binaries = binaries();
+        let binaries = tempfile::tempdir().unwrap();
+        workflow::put_binaries(binaries.path());
         command.arg(binaries.path()).arg(release.path()).env("SOURCE_DATE_EPOCH", "1700000000");
         command.env("HELM", &helm).env("PATH", format!("{}:{path}", tools.path().display()));
         succeed(&mut command);

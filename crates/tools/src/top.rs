@@ -10,7 +10,7 @@ use super::api_client::{ApiClient, ServerArgs, with_query};
 use crate::print::{Column, Output, counted, entries, line, table};
 use weir_common::duration::rounded;
 use weir_common::number::whole;
-use weir_limiter::top::{By, Scope, TopList, TopRow};
+use weir_limiter::top::{By, Scope, TopList, TopRow, Window};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,13 +55,15 @@ pub struct TopArgs {
 
 /// The windows, by their names in the API.
 fn windows() -> [PossibleValue; 4] {
-    [
-        ("1m", "The last minute"),
-        ("10m", "The last ten minutes"),
-        ("1h", "The last hour"),
-        ("start", "All time since the replica started"),
-    ]
-    .map(|(name, help)| PossibleValue::new(name).help(help))
+    Window::ALL.map(|window| {
+        let help = match window {
+            Window::Minute => "The last minute",
+            Window::TenMinutes => "The last ten minutes",
+            Window::Hour => "The last hour",
+            Window::Start => "All time since the replica started",
+        };
+        PossibleValue::new(window.name()).help(help)
+    })
 }
 
 /// The lists, by their names in the API with dashes.

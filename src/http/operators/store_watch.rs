@@ -1,4 +1,4 @@
-//! Whether the store fails so many charges, for so long, that it is a problem.
+//! When failed charges of the store are a problem.
 //!
 //! It is looked at once a second. A problem is raised when its cause has lasted for [`RAISE_AFTER`], and cleared
 //! when the cause has been gone for [`CLEAR_AFTER`], so that it does not flap.

@@ -54,7 +54,7 @@ esac"#
     for name in ["kind", "kubectl", "sudo", "rustup"] {
         runner.program(name, "");
     }
-    put_binaries(&runner.checkout());
+    put_binaries(&runner.checkout().join("binaries"));
     runner
 }
 

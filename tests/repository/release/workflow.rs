@@ -177,10 +177,10 @@ pub fn scripts(workflow: &Value) -> Vec<String> {
     steps.filter_map(|step| Some(step["run"].as_str()?.to_owned())).collect()
 }
 
-/// Writes the programs of two platforms where the workflow downloads them to.
-pub fn put_binaries(checkout: &Path) {
+/// Writes the programs of two platforms into a directory, as the workflow stores them.
+pub fn put_binaries(directory: &Path) {
     for platform in ["amd64", "arm64"] {
-        let place = checkout.join(format!("binaries/binary-{platform}"));
+        let place = directory.join(format!("binary-{platform}"));
         fs::create_dir_all(&place).unwrap();
         for name in ["weir", "weir.debug"] {
             fs::write(place.join(name), platform).unwrap();

@@ -1,7 +1,5 @@
 //! Readiness under a policy, and metrics.
 
-use std::time::Duration;
-
 use super::Guard;
 use crate::{BackendStatus, FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
 use weir_common::clock::{Clock, Monotonic};
@@ -52,7 +50,7 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         }
         let mut status = StoreStatus::default();
         self.inner.status(&mut status);
-        sink.gauge(OUTAGE, f64::from(self.failing_for(&status.backends).is_some()));
+        sink.gauge(OUTAGE, f64::from(self.is_failing(&status.backends)));
         sink.gauge(REPLICAS, f64::from(self.options.replicas));
         self.inner.collect(sink);
     }
@@ -70,16 +68,15 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
 }
 
 impl<S: Operations, C: Monotonic> Guard<S, C> {
-    /// Returns how long the store has failed charges, or could not be reached. None once it can be, and no charge
-    /// has failed for ten seconds, or since its connections came up again.
-    fn failing_for(&self, backends: &[BackendStatus]) -> Option<Duration> {
+    /// Returns whether the store fails charges, or cannot be reached: until it can be, and no charge has failed for
+    /// ten seconds, or since its connections came up again.
+    fn is_failing(&self, backends: &[BackendStatus]) -> bool {
         let is_up =
             |backend: &BackendStatus| backend.connections_down + backend.connections_slow == 0;
         let recovered = backends.iter().filter_map(|backend| backend.up_for).min();
         let recovered = recovered.filter(|_| backends.iter().all(is_up));
-        let failed = self.outage.lasts(self.clock.monotonic(), recovered);
-        let down = backends.iter().find(|backend| backend.down_because.is_some());
-        let down = down.filter(|_| !self.inner.is_connected());
-        failed.max(down.map(|backend| backend.down_for.unwrap_or_default()))
+        let is_down = |backend: &BackendStatus| backend.down_because.is_some();
+        self.outage.lasts(self.clock.monotonic(), recovered).is_some()
+            || backends.iter().any(is_down) && !self.inner.is_connected()
     }
 }
