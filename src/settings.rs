@@ -27,30 +27,22 @@ use setting::{SettingEntry, SettingReader};
 pub use table::Settings;
 use table::{DebugSettings, DrainSettings, SettingGroup, StoreKind};
 
-/// The shortest and the longest interval between writes of the disk store.
+/// The bounds of `store.disk.sync`.
 const MIN_SYNC: Duration = Duration::from_millis(10);
 const MAX_SYNC: Duration = Duration::from_secs(3600);
-
-/// The longest path of a Unix socket.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// What settings are read from, above their defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    /// The settings file.
     pub file: Option<PathBuf>,
-    /// The environment: names and values.
     pub env: Vec<(String, String)>,
     /// Command-line flags: the flag, the name of its setting, its value.
     pub flags: Vec<(String, String, ValueKind)>,
 }
 
 impl Settings {
-    /// Reads all settings.
-    ///
-    /// # Errors
-    ///
-    /// Every error in them, not only the first.
+    /// Reads all settings, and returns every error in them, not only the first.
     pub fn load(inputs: &Inputs) -> Result<Settings, Vec<SettingError>> {
         let mut reader = layers::read(inputs);
         let Some(mut settings) = Settings::read("", &mut reader) else { return Err(reader.errors) };
@@ -75,10 +67,6 @@ impl Settings {
     }
 
     /// Reads the address of the debug listener alone. Errors of other settings do not matter.
-    ///
-    /// # Errors
-    ///
-    /// It is not an address.
     pub fn debug_address(inputs: &Inputs) -> Result<String, Vec<SettingError>> {
         let mut reader = layers::read(inputs);
         reader.errors.clear();
@@ -121,7 +109,6 @@ impl Settings {
         });
     }
 
-    /// Checks the settings of the disk store. Warns of what has no effect.
     fn check_disk(&mut self, errors: &mut Vec<SettingError>) {
         let (kind, disk) = (&self.store.kind, &self.store.disk);
         if **kind != StoreKind::Disk {

@@ -40,10 +40,6 @@ pub enum Listener {
 
 impl Listener {
     /// Registers a bound socket with the current runtime.
-    ///
-    /// # Errors
-    ///
-    /// The runtime has no room for it.
     pub fn attach(socket: BoundSocket) -> io::Result<Listener> {
         Ok(match socket {
             BoundSocket::Tcp { socket, .. } => Listener::Tcp(TcpListener::from_std(socket)?),
@@ -53,11 +49,6 @@ impl Listener {
         })
     }
 
-    /// Accepts a connection.
-    ///
-    /// # Errors
-    ///
-    /// The connection was aborted, or the system is out of resources.
     pub async fn accept(&self) -> io::Result<Stream> {
         Ok(match self {
             Listener::Tcp(listener) => Stream::Tcp(listener.accept().await?.0),
@@ -171,7 +162,6 @@ pub async fn accept(
     }
 }
 
-/// Whether the process or the system is out of descriptors or memory.
 fn is_exhausted(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))
@@ -193,7 +183,7 @@ impl Burst {
     /// Two seconds.
     const TICKS: u32 = 8;
 
-    /// Takes how many connections have closed so far, at each tick. Returns whether many have, and hardly any do so now.
+    /// Takes, at each tick, how many connections have closed so far. Returns whether many have, and hardly any do so now.
     fn is_over(&mut self, ended: u64) -> bool {
         self.ticks += 1;
         if self.ticks < Burst::TICKS {
@@ -221,8 +211,8 @@ struct Spares {
 impl Spares {
     const MAX: usize = 4;
 
-    /// Returns the spares of a listener with up to `connections`: none if there are hardly any descriptors, which others need,
-    /// such as those that read rules.
+    /// Returns the spares of a listener with up to `connections`: none if there are few descriptors, which readers of
+    /// rules and others need.
     fn new(connections: usize) -> Spares {
         Spares { count: Spares::MAX.min(connections / 16), open: Vec::new() }
     }
@@ -275,10 +265,6 @@ impl Drop for OpenGuard {
 impl Workers {
     /// Starts `threads` threads, named `name` and their number. Each calls `init` once, which returns a future to run in the
     /// background and the function that serves a connection.
-    ///
-    /// # Errors
-    ///
-    /// If the system cannot start a thread.
     pub fn start<Background, Serve, Served>(
         name: &str,
         threads: usize,
@@ -335,18 +321,13 @@ impl Workers {
     fn hand_out(&self, next: usize, socket: Stream, handle: ConnectionHandle) {
         // Round robin among workers with equally many connections.
         let (before, after) = self.workers.split_at(next % self.workers.len());
-        let fewest = after.iter().chain(before).min_by_key(|worker| worker.open());
+        let fewest =
+            after.iter().chain(before).min_by_key(|worker| worker.open.load(Ordering::Relaxed));
         let Some(worker) = fewest else { return };
         let handed = socket.prepare().and_then(|()| socket.detach());
         if let Ok(socket) = handed {
             let _ = worker.sockets.send((socket, handle, OpenGuard::new(&worker.open)));
         }
-    }
-}
-
-impl Worker {
-    fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
     }
 }
 

@@ -15,7 +15,6 @@ use weir_common::throttle::Throttle;
 /// One connection may hold the budget divided by this.
 const CONNECTION_DIVISOR: usize = 8;
 
-/// The budget that all connections share.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limits: BudgetLimits,
@@ -23,7 +22,6 @@ pub struct MemoryBudget {
     log: Throttle,
 }
 
-/// The limits of a budget.
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetLimits {
     /// The setting that has the size of the budget.

@@ -41,7 +41,6 @@ const EVICTION_RETRY: Duration = Duration::from_millis(10);
 /// Half a second. With more, clients that greet and do nothing else would keep those out whose greeting is on its way.
 const GREETED_TICKS: u32 = 2;
 
-/// The metrics of a listener's connections.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionCounts {
     pub open: Gauge,
@@ -78,25 +77,20 @@ impl ListenerMetrics {
 impl MetricSource for ListenerMetrics {
     fn collect(&self, sink: &mut dyn MetricSink) {
         let listeners = self.0.lock().clone();
-        sink.family(OPEN);
-        for (listener, counts) in &listeners {
-            sink.sample(&[("listener", listener)], SampleValue::Gauge(counts.open.get() as f64));
-        }
-        sink.family(EVICTED);
-        for (listener, counts) in &listeners {
-            sink.sample(&[("listener", listener)], SampleValue::Counter(counts.evicted.get()));
-        }
-        sink.family(REFUSED);
-        for (listener, counts) in &listeners {
-            sink.sample(&[("listener", listener)], SampleValue::Counter(counts.refused.get()));
-        }
+        let mut add = |family, value: fn(&ConnectionCounts) -> SampleValue<'_>| {
+            sink.family(family);
+            for (listener, counts) in &listeners {
+                sink.sample(&[("listener", listener)], value(counts));
+            }
+        };
+        add(OPEN, |counts| SampleValue::Gauge(counts.open.get() as f64));
+        add(EVICTED, |counts| SampleValue::Counter(counts.evicted.get()));
+        add(REFUSED, |counts| SampleValue::Counter(counts.refused.get()));
     }
 }
 
-/// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// The name of the listener, for the log.
     pub listener: &'static str,
     /// The setting that limits its connections.
     pub setting: &'static str,
@@ -167,12 +161,12 @@ impl Connections {
         self.state.lock().open.len()
     }
 
-    /// Registers a connection, regardless of the limit.
     pub fn register(self: &Arc<Self>) -> ConnectionHandle {
         let mut state = self.state.lock();
         let id = state.next_id;
         state.next_id += 1;
-        let entry = Arc::new(ConnectionEntry::new(id, self.clock.load(Ordering::Relaxed)));
+        let active = AtomicU32::new(self.clock.load(Ordering::Relaxed));
+        let entry = Arc::new(ConnectionEntry { id, active, ..ConnectionEntry::default() });
         state.open.insert(id, entry.clone());
         self.unproven.fetch_add(1, Ordering::Relaxed);
         self.counts.open.inc();
@@ -296,7 +290,7 @@ enum EvictionClass {
     Stalled,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ConnectionEntry {
     id: u64,
     /// The tick of its start or of its last request.
@@ -310,20 +304,6 @@ struct ConnectionEntry {
 }
 
 impl ConnectionEntry {
-    /// Returns the entry of a connection accepted at the tick `now`.
-    fn new(id: u64, now: u32) -> ConnectionEntry {
-        ConnectionEntry {
-            id,
-            active: AtomicU32::new(now),
-            proven: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
-            stalled: AtomicBool::new(false),
-            evicting: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            waker: AtomicWaker::new(),
-        }
-    }
-
     fn class(&self) -> Option<EvictionClass> {
         if self.stalled.load(Ordering::Relaxed) {
             Some(EvictionClass::Stalled)
@@ -358,7 +338,6 @@ pub struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Returns the most connections that the listener may have.
     pub fn max_connections(&self) -> usize {
         self.connections.limits.max
     }
@@ -379,7 +358,6 @@ impl ConnectionHandle {
         self.entry.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// Reports whether the client has stopped reading a response.
     pub fn set_stalled(&self, stalled: bool) {
         self.entry.stalled.store(stalled, Ordering::Relaxed);
     }

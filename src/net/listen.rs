@@ -39,25 +39,16 @@ pub enum Address {
 }
 
 impl BoundSocket {
-    /// Returns where it is bound.
-    ///
-    /// # Errors
-    ///
-    /// The system cannot report the address.
     pub fn address(&self) -> io::Result<Address> {
         Ok(match self {
             BoundSocket::Tcp { socket, host } => {
                 Address::Tcp { host: host.clone(), port: socket.local_addr()?.port() }
             }
-            BoundSocket::Unix(_, file) => Address::Unix(file.path().to_owned()),
+            BoundSocket::Unix(_, file) => Address::Unix(file.path.clone()),
         })
     }
 
     /// Listens on a Unix socket. Replaces the file of a socket on which no process accepts.
-    ///
-    /// # Errors
-    ///
-    /// Another process listens there, the file is not a socket, or it cannot be created.
     async fn unix(path: &Path) -> io::Result<BoundSocket> {
         let other = |message: &str| Err(io::Error::other(message.to_owned()));
         match std::fs::symlink_metadata(path) {
@@ -99,12 +90,6 @@ pub struct UnixSocketFile {
     id: Option<(u64, u64)>,
 }
 
-impl UnixSocketFile {
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
 impl Drop for UnixSocketFile {
     fn drop(&mut self) {
         if self.id.is_some() && self.id == id(&self.path) {
@@ -114,17 +99,12 @@ impl Drop for UnixSocketFile {
     }
 }
 
-/// Returns the device and inode of a file.
 fn id(path: &Path) -> Option<(u64, u64)> {
     let metadata = std::fs::symlink_metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// Listens on `address`, the value of `setting`.
-///
-/// # Errors
-///
-/// The address cannot be resolved or bound; names `setting`.
+/// Listens on `address`, the value of `setting`, which errors name.
 pub async fn listen(address: &str, setting: &str) -> anyhow::Result<BoundSocket> {
     let listener = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
         Some(port) => on_all(port, bind),
@@ -138,11 +118,7 @@ pub async fn listen(address: &str, setting: &str) -> anyhow::Result<BoundSocket>
     Ok(BoundSocket::Tcp { socket, host })
 }
 
-/// Listens on the Unix socket `path`, the value of `setting`.
-///
-/// # Errors
-///
-/// The socket is in use or cannot be created; names `setting`.
+/// Listens on the Unix socket `path`, the value of `setting`, which errors name.
 pub async fn listen_on_path(path: &Path, setting: &str) -> anyhow::Result<BoundSocket> {
     BoundSocket::unix(path).await.with_context(|| {
         format!(

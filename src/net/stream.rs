@@ -44,10 +44,6 @@ pub enum DetachedStream {
 
 impl Stream {
     /// Closes the connection if the other host has not answered for this long, even when nothing is sent.
-    ///
-    /// # Errors
-    ///
-    /// The socket is closed.
     pub fn keep_alive(&self, time: Duration) -> io::Result<()> {
         /// Probes without an answer before the connection is closed.
         const PROBES: u32 = 3;
@@ -61,10 +57,6 @@ impl Stream {
     }
 
     /// Turns Nagle's algorithm off, and bounds the send buffer.
-    ///
-    /// # Errors
-    ///
-    /// The socket is closed.
     pub fn prepare(&self) -> io::Result<()> {
         if let Stream::Tcp(socket) = self {
             socket.set_nodelay(true)?;
@@ -77,7 +69,7 @@ impl Stream {
         match self {
             Stream::Tcp(socket) => socket.peer_addr().ok().map(to_canonical),
             Stream::Unix(_) => None,
-            Stream::Tls(stream) => stream.socket().peer(),
+            Stream::Tls(stream) => stream.socket.peer(),
         }
     }
 
@@ -86,16 +78,12 @@ impl Stream {
         match self {
             Stream::Tcp(socket) => socket.local_addr().ok().map(to_canonical),
             Stream::Unix(_) => None,
-            Stream::Tls(stream) => stream.socket().local(),
+            Stream::Tls(stream) => stream.socket.local(),
         }
     }
 
     /// Waits until there is something to read, or the client has closed the connection. Returns whether there is
     /// something to read, and the client has not reset the connection.
-    ///
-    /// # Errors
-    ///
-    /// The runtime is shutting down.
     pub async fn readable(&self) -> io::Result<bool> {
         // A new socket counts as readable until reading has shown that it is not.
         loop {
@@ -119,10 +107,6 @@ impl Stream {
     }
 
     /// Takes the connection out of the current runtime.
-    ///
-    /// # Errors
-    ///
-    /// The runtime fails.
     pub fn detach(self) -> io::Result<DetachedStream> {
         Ok(match self {
             Stream::Tcp(socket) => DetachedStream::Tcp(socket.into_std()?),
@@ -137,13 +121,12 @@ impl AsFd for Stream {
         match self {
             Stream::Tcp(socket) => socket.as_fd(),
             Stream::Unix(socket) => socket.as_fd(),
-            Stream::Tls(stream) => stream.socket().as_fd(),
+            Stream::Tls(stream) => stream.socket.as_fd(),
         }
     }
 }
 
 impl DetachedStream {
-    /// Returns whether the client has reset the connection, or closed it and everything it has sent is read.
     pub fn is_closed(&self) -> bool {
         match self {
             DetachedStream::Tcp(socket) => is_closed(socket.as_fd()),
@@ -153,10 +136,6 @@ impl DetachedStream {
     }
 
     /// Registers it with the current runtime.
-    ///
-    /// # Errors
-    ///
-    /// The runtime has no room for it.
     pub fn attach(self) -> io::Result<Stream> {
         Ok(match self {
             DetachedStream::Tcp(socket) => Stream::Tcp(TcpStream::from_std(socket)?),
@@ -178,11 +157,11 @@ pub fn to_canonical(address: SocketAddr) -> SocketAddr {
 fn is_closed(fd: BorrowedFd<'_>) -> bool {
     // What arrived before a reset can still be read.
     let is_reset = !matches!(socket_error(fd), Ok(Ok(())));
-    let is_there = |read: io::Result<usize>| match read {
-        Ok(length) => length > 0,
-        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    let is_ended = match peek(fd) {
+        Ok(length) => length == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
     };
-    is_reset || !is_there(peek(fd))
+    is_reset || is_ended
 }
 
 /// Reads a byte that stays to be read.
@@ -264,7 +243,6 @@ impl WriteDeadline {
         WriteDeadline { timeout, running: None }
     }
 
-    /// Returns whether a write is blocked.
     pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
@@ -275,7 +253,6 @@ impl WriteDeadline {
         self.running.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(cx)
     }
 
-    /// Ends it: everything is written.
     pub fn clear(&mut self) {
         self.running = None;
     }

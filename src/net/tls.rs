@@ -37,7 +37,6 @@ use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, Samp
 pub struct Options {
     /// The group of the settings, for messages: `grpc.tls`.
     pub group: &'static str,
-    /// The name of the listener, for the log.
     pub listener: &'static str,
     /// The protocol that is negotiated, as in ALPN.
     pub protocol: &'static str,
@@ -49,7 +48,6 @@ pub struct Options {
     pub client_sans: Vec<String>,
 }
 
-/// What the TLS of one listener counts.
 #[derive(Clone, Debug, Default)]
 pub struct TlsMetrics {
     pub handshakes: Counter,

@@ -9,10 +9,8 @@ use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
 use weir_common::secret::shown_path;
 
-/// The size limit of a token.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
 
-/// What a file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretKind {
     /// Sent in a header.
@@ -47,12 +45,7 @@ impl fmt::Debug for TokenFile {
 }
 
 impl TokenFile {
-    /// Reads the file that a setting names.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be used. The message names the setting, the file, the cause and the fix, and never quotes a
-    /// secret that is given in place of the path.
+    /// Reads the file that a setting names. An error never quotes a secret that is given in place of the path.
     pub fn load(
         setting: &'static str,
         kind: SecretKind,
@@ -74,7 +67,6 @@ impl TokenFile {
         }
     }
 
-    /// Returns whether the file has this token.
     pub fn has(&self, token: &[u8]) -> bool {
         self.state.lock().token == blake3::hash(token)
     }

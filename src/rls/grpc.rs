@@ -51,7 +51,6 @@ pub struct Limits {
     pub max_age_grace: Duration,
 }
 
-/// The gRPC server of the process.
 #[derive(Debug)]
 pub struct Grpc<S> {
     rate_limit: RateLimit<S>,
@@ -70,7 +69,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Bytes per connection that do not count against [`Limits::max_buffered`].
 const FREE_BYTES: usize = 128 << 10;
 
-/// The path of `ShouldRateLimit`.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 impl<S: Store> Grpc<S> {
@@ -91,12 +89,10 @@ impl<S: Store> Grpc<S> {
         }
     }
 
-    /// Records the calls that `sampler` chooses.
     pub fn with_sampler(self, sampler: Sampler) -> Grpc<S> {
         Grpc { sampler, ..self }
     }
 
-    /// The counts of its calls.
     pub fn stats(&self) -> &Arc<GrpcStats> {
         &self.stats
     }
@@ -129,7 +125,6 @@ impl<S: Store> Grpc<S> {
         .await;
     }
 
-    /// Logs that a connection is closed because its client abuses it.
     fn log_abuse(&self, peer: Option<SocketAddr>, error: &dyn std::fmt::Display) {
         if let Some(suppressed) = self.abuse_log.pass() {
             let peer = peer.map(tracing::field::display);

@@ -57,7 +57,6 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether responses carry anything in addition to statuses.
     fn has_extras(&self) -> bool {
         let HeaderOptions { names, retry_after, ratelimit_fields } = &self.headers;
         names.is_some() || *retry_after || *ratelimit_fields || self.dynamic_metadata
@@ -94,20 +93,12 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Decodes a request. Descriptors beyond the allowed number are only counted.
-    ///
-    /// # Errors
-    ///
-    /// If the message is not a `RateLimitRequest`.
     pub fn decode<'a>(&self, message: &'a [u8]) -> Result<RequestView<'a>, DecodeError> {
         RequestView::decode(message, self.limiter.max_descriptors())
     }
 
     /// Decides a request by the active rules, and passes the decision to `then`, such as [`encode_framed`]. `timeout` is
     /// the caller's, if it sent one. The request's concurrency holds are added to `holds`.
-    ///
-    /// # Errors
-    ///
-    /// The request is invalid or the store failed; see [`RequestError`].
     pub async fn decide<T>(
         &self,
         mut request: Request<'_>,
@@ -149,10 +140,6 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Charges a key that no rule applies to.
-    ///
-    /// # Errors
-    ///
-    /// The store failed, and its policy is not to answer.
     pub async fn charge_key(&self, key: Key<'_>, plan: &Arc<Plan>, op: Op) -> Answer {
         let charges = [Charge { key, plan, op, hold: None, role: Role::Enforced }];
         let batch = Batch::new(&charges, store_budget(self.options.budget, None));
@@ -204,10 +191,6 @@ impl<S: Store> RateLimit<S> {
 
 impl<S: Store + States> RateLimit<S> {
     /// Reads what a descriptor has counted, and the hits of `spans`, and passes it to `then`.
-    ///
-    /// # Errors
-    ///
-    /// There are no rules, or the descriptor is invalid.
     pub async fn inspect<T>(
         &self,
         domain: &str,

@@ -53,10 +53,6 @@ pub enum FormatKind {
     Choice(fn() -> Vec<&'static str>),
 }
 
-/// What to write for log levels.
-pub(super) const LOG_LEVELS_EXPECTED: &str = "off, error, warn, info, debug or trace; and \
-     library=level for libraries, with commas between them: info,h2=debug";
-
 impl FormatKind {
     /// Returns what to write, for an error message.
     pub fn expected(self) -> String {
@@ -76,7 +72,11 @@ impl FormatKind {
                 "host:port, such as 127.0.0.1:8081, [::1]:8081, or :8081 for all addresses".into()
             }
             FormatKind::List => "a list, or text with commas between its parts".into(),
-            FormatKind::LogLevels => LOG_LEVELS_EXPECTED.into(),
+            FormatKind::LogLevels => {
+                "off, error, warn, info, debug or trace; and library=level for libraries, with \
+                 commas between them: info,h2=debug"
+                    .into()
+            }
             FormatKind::Choice(words) => format!("one of {}", words().join(", ")),
         }
     }
@@ -196,20 +196,13 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns any value as text.
 pub(super) fn written(value: &Value) -> String {
     text(value).unwrap_or_else(|| value.to_string())
 }
 
 /// A type with a word for each of its values, in any letter case.
-pub trait Choice: Copy + PartialEq + 'static {
+pub trait Choice: Copy + 'static {
     const CHOICES: &'static [(&'static str, Self)];
-
-    /// Returns the word for this value.
-    fn word(self) -> &'static str {
-        let choice = Self::CHOICES.iter().find(|(_, value)| *value == self);
-        choice.map_or("", |(word, _)| word)
-    }
 }
 
 impl<T: Choice> Format for T {
@@ -261,7 +254,6 @@ mod tests {
     fn words_are_read_in_any_letter_case() {
         assert_eq!(StoreKind::parse("Redis"), Some(StoreKind::Redis));
         assert_eq!(StoreKind::parse("disks"), None);
-        assert_eq!(StoreKind::Memory.word(), "memory");
     }
 
     #[test]

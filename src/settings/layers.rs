@@ -17,7 +17,6 @@ use super::{Inputs, reference};
 /// (`WEIR_PORT`) in every container next to a Service named weir.
 const VARIABLE_PREFIX: &str = "WEIR__";
 
-/// Reads all layers.
 pub fn read(inputs: &Inputs) -> SettingReader {
     let mut errors = Vec::new();
     let mut defaults = Layer::default();
@@ -95,7 +94,6 @@ fn own_variables(env: &[(String, String)], errors: &mut Vec<SettingError>) -> La
     layer
 }
 
-/// Returns the values of all layers by their dotted names.
 fn values(layers: ConfigBuilder<DefaultState>) -> BTreeMap<String, Value> {
     let mut values = BTreeMap::new();
     // Layers cannot fail to collect: files were read before, variables are text.

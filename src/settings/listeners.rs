@@ -8,7 +8,6 @@ use crate::http::operators::AccessOptions;
 use crate::net::tls::Options;
 
 impl Settings {
-    /// Returns the TLS of a listener; none if it has none.
     pub fn tls_options(&self, listener: &'static str) -> Option<Options> {
         let (group, tls, protocol) = match listener {
             "grpc" => ("grpc.tls", &self.grpc.tls, "h2"),
@@ -29,7 +28,6 @@ impl Settings {
         })
     }
 
-    /// Checks the TLS of all listeners. Warns of what has no effect.
     pub(super) fn check_tls(&mut self, errors: &mut Vec<SettingError>) {
         for tls in [&self.grpc.tls, &self.http.tls, &self.resp.tls] {
             match *tls.enabled {
@@ -39,7 +37,6 @@ impl Settings {
         }
     }
 
-    /// Returns who may use `/v1` of the debug port.
     pub fn access_options(&self) -> AccessOptions {
         let debug = &self.debug;
         AccessOptions {

@@ -36,7 +36,6 @@ fn timeout(setting: Duration) -> Duration {
 }
 
 impl Settings {
-    /// Returns how rule files are compiled.
     pub fn rule_options(&self) -> weir_rules::Options {
         weir_rules::Options {
             merge_domains: *self.rules.merge_domains,
@@ -44,16 +43,11 @@ impl Settings {
             max_series: *self.metrics.max_series,
             near_limit_ratio: Some(*self.metrics.near_limit_ratio),
             calendar_months: *self.rules.calendar_months,
-            lists: self.lists(),
+            lists: match *self.rules.source {
+                RulesSource::Files => Lists::BesideRules,
+                RulesSource::Xds => Lists::InDirectory(self.rules.values_dir.clone()),
+            },
             ..weir_rules::Options::default()
-        }
-    }
-
-    /// Returns where the lists of rules are.
-    fn lists(&self) -> Lists {
-        match *self.rules.source {
-            RulesSource::Files => Lists::BesideRules,
-            RulesSource::Xds => Lists::InDirectory(self.rules.values_dir.clone()),
         }
     }
 
@@ -108,7 +102,6 @@ impl Settings {
         })
     }
 
-    /// Returns how to reach the management server, if rules come from one.
     pub fn xds_options(&self) -> Option<xds::Options> {
         let xds = &self.rules.xds;
         (*self.rules.source == RulesSource::Xds).then(|| xds::Options {
@@ -131,7 +124,6 @@ impl Settings {
         })
     }
 
-    /// Returns the timeout of clients.
     pub fn client_timeout(&self) -> Duration {
         timeout(*self.clients.timeout)
     }
@@ -148,7 +140,6 @@ impl Settings {
         }
     }
 
-    /// Returns which requests are recorded.
     pub fn sampler(&self) -> Sampler {
         match *self.tracing.enabled {
             true => Sampler::new(f64::from(*self.tracing.sampling)),
@@ -166,7 +157,6 @@ impl Settings {
         }
     }
 
-    /// Returns the limits of the listener for Redis clients.
     pub fn resp_limits(&self) -> resp::Limits {
         resp::Limits {
             timeout: self.client_timeout(),
@@ -176,7 +166,6 @@ impl Settings {
         }
     }
 
-    /// Returns how requests of a protocol are answered.
     pub fn service_options(&self, protocol: Protocol) -> service::Options {
         let response = &self.response;
         let (allow_overrides, allow_negative_hits) = match protocol {
@@ -213,11 +202,9 @@ impl Settings {
         }
     }
 
-    /// Returns how top keys are counted.
     pub fn top_options(&self) -> top::Options {
         let redact = self.top.redact.to_vec();
-        // Besides those of gRPC: that of /json, and the main thread, which has a number of its own with
-        // Redis.
+        // Besides those of gRPC: the thread of /json, and with Redis the main thread.
         let threads = self.threads() + 2;
         let share = *self.top.share;
         top::Options { entries: TOP_ENTRIES, redact, threads, share }
@@ -233,7 +220,7 @@ impl Settings {
     }
 
     /// Returns how to count in Redis, and how to count limits per second if they have a Redis of
-    /// their own; none if counters are in memory.
+    /// their own.
     pub fn redis_options(
         &self,
     ) -> Option<(weir_store::redis::Options, Option<weir_store::redis::Options>)> {
@@ -241,7 +228,6 @@ impl Settings {
         (*self.store.kind == StoreKind::Redis).then(|| redis::read(self, &mut Vec::new()))
     }
 
-    /// Returns how counters are kept on disk; none if they are not.
     pub fn disk_options(&self) -> Option<weir_store::disk::Options> {
         let (disk, max_keys) = (&self.store.disk, *self.store.memory.max_keys);
         let path = disk.path.clone().filter(|_| *self.store.kind == StoreKind::Disk)?;

@@ -11,7 +11,6 @@ use weir_telemetry::otlp::{Options, Protocol, Resource};
 /// The variable whose URL is for all signals: a path is added to it for HTTP.
 const SHARED_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
-/// Checks the settings of traces, if they are enabled.
 pub(super) fn check(settings: &Settings, errors: &mut Vec<SettingError>) {
     if *settings.tracing.enabled {
         errors.extend(read(settings).err());
@@ -19,7 +18,6 @@ pub(super) fn check(settings: &Settings, errors: &mut Vec<SettingError>) {
 }
 
 impl Settings {
-    /// Returns how traces are sent; none if they are off.
     pub fn otlp_options(&self) -> Option<Options> {
         // Its errors were reported by `load`.
         self.tracing.enabled.then(|| read(self).ok()).flatten()

@@ -17,7 +17,6 @@ use url::Url;
 use weir_common::clock::WallClock;
 use weir_store::redis::{Access, Endpoint, Login, Options, PasswordFile, Topology};
 
-/// The settings of one Redis.
 #[derive(Clone, Copy, Debug)]
 struct Server<'a> {
     server: &'a ServerSettings,
@@ -56,7 +55,6 @@ pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Op
 /// The longest lease: longer ones keep hits from other replicas without saving calls.
 const MAX_LEASE: Duration = Duration::from_secs(1);
 
-/// Checks how long leases last.
 pub fn check_leases(settings: &Settings, errors: &mut Vec<SettingError>) {
     let leases_for = &settings.store.leases_for;
     if **leases_for > MAX_LEASE {
@@ -81,7 +79,6 @@ pub fn check_top_share(settings: &mut Settings) {
 }
 
 impl Server<'_> {
-    /// Returns the options of this group.
     fn options(&self, settings: &Settings, errors: &mut Vec<SettingError>) -> Options {
         let redis = &settings.store.redis;
         let urls = self.urls(errors);

@@ -8,7 +8,6 @@ pub mod variables;
 
 pub use read::{Overrides, read};
 
-/// Where the reference looks for rules by default.
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
 
 /// The reference's default address for debug, for the half that is not set.
@@ -22,7 +21,6 @@ const ALL_ADDRESSES: &str = "0.0.0.0";
 pub struct Variable {
     pub name: &'static str,
     pub kind: go::VariableKind,
-    /// The reference's default.
     pub default: &'static str,
     pub effect: Effect,
 }
@@ -68,7 +66,6 @@ pub enum Meaning {
     LogLevel,
     /// `json` is that of the reference; anything else is text.
     LogFormat,
-    /// The source of rules.
     Source,
     /// A number of bytes, in any base of Go's.
     Bytes,

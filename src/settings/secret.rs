@@ -1,7 +1,6 @@
 //! Masks secrets in logs, errors and `--print-settings`.
 
-use weir_common::secret::shown_path;
-use weir_common::secret::{MASK, without_any_login, without_login};
+use weir_common::secret::{MASK, shown_path, without_any_login, without_login};
 
 /// Returns the text of a setting that holds no secret itself, or of a part of one: URLs and addresses lose
 /// their logins and options, metadata its values. A secret in place of the path of its file is masked.
@@ -26,12 +25,10 @@ fn without_values(text: &str) -> String {
     text.split(',').map(shown).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the text of a variable of the reference as it may be shown.
 pub fn shown_variable(name: &str, text: &str) -> String {
     if is_secret_variable(name) { masked(text) } else { shown(name, text) }
 }
 
-/// Returns what is shown in place of a secret.
 pub fn masked(text: &str) -> String {
     if text.is_empty() { String::new() } else { MASK.to_owned() }
 }

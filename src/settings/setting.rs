@@ -13,7 +13,6 @@ use weir_rules::truncate;
 /// The origin of a value that nothing sets.
 pub const DEFAULT_ORIGIN: &str = "default";
 
-/// The longest value in an error.
 const MAX_SHOWN_BYTES: usize = 200;
 
 /// A declared setting, whatever its type.
@@ -24,7 +23,6 @@ pub struct Setting {
     pub kind: FormatKind,
     /// The default as it would be written; empty for none.
     pub default: &'static str,
-    /// The meaning of the setting, for the documentation.
     pub doc: &'static str,
     pub is_secret: bool,
     accepts: fn(&Value) -> bool,
@@ -47,7 +45,6 @@ impl Setting {
         }
     }
 
-    /// Whether the setting can have this value.
     pub fn accepts(&self, value: &Value) -> bool {
         (self.accepts)(value)
     }
@@ -165,7 +162,6 @@ pub struct SettingEntry<'a> {
     pub origin: &'a str,
 }
 
-/// An error in the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingError {
     /// The file, variable or flag at fault.

@@ -18,7 +18,6 @@ impl Settings {
         }
     }
 
-    /// Returns how the reference's statistics are named.
     pub fn statistic_options(&self) -> reference::Options {
         reference::Options {
             tags: reference::Tags::new(&self.metrics.tags),
@@ -65,19 +64,10 @@ pub(super) fn check(
     if !metrics.tags.iter().all(is_tag) {
         errors.push(metrics.tags.error("has a tag without a name", "write name:value"));
     }
-    match *metrics.dogstatsd.enabled {
-        true => read_mogrifiers(settings, env, errors),
-        false => Vec::new(),
+    if !*metrics.dogstatsd.enabled {
+        return Vec::new();
     }
-}
-
-/// Reads the mogrifiers that the settings name.
-fn read_mogrifiers(
-    settings: &Settings,
-    env: &[(String, String)],
-    errors: &mut Vec<SettingError>,
-) -> Vec<Mogrifier> {
-    let names = settings.metrics.dogstatsd.mogrifiers.iter();
+    let names = metrics.dogstatsd.mogrifiers.iter();
     names.filter_map(|name| read(name, env).map_err(|error| errors.push(error)).ok()).collect()
 }
 

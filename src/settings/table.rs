@@ -31,7 +31,6 @@ pub use tls::{ClientFileSettings, TlsSettings};
 use weir_common::suggest::nearest;
 use weir_telemetry::statsd::Mogrifier;
 
-/// A group of settings.
 pub(super) trait SettingGroup: Sized {
     /// Adds the settings of a group of this name, in the order of the documentation.
     fn declare(group: &str, settings: &mut Vec<Setting>);
@@ -186,12 +185,10 @@ pub(super) fn below(group: &str, member: &str) -> String {
     if group.is_empty() { member.to_owned() } else { format!("{group}.{member}") }
 }
 
-/// Returns the setting of that name.
 pub fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
 
-/// Returns the error for a name that no setting has.
 pub fn unknown(name: &str, origin: &str) -> SettingError {
     let names = || SETTINGS.iter().map(|setting| setting.name);
     let below = |group: &str| group.strip_prefix(name).is_some_and(|r| r.starts_with('.'));

@@ -19,7 +19,7 @@ const WRITE_BUFFER_BYTES: usize = 16 << 10;
 /// A TLS connection over a socket of the current runtime.
 #[derive(Debug)]
 pub struct TlsStream {
-    socket: Stream,
+    pub(super) socket: Stream,
     session: Box<ServerConnection>,
     /// Whether the next read has to let other connections go first.
     must_yield: bool,
@@ -35,11 +35,6 @@ pub struct DetachedTls {
 }
 
 impl DetachedTls {
-    /// Registers it with the current runtime.
-    ///
-    /// # Errors
-    ///
-    /// The runtime has no room for it.
     pub(super) fn attach(self) -> io::Result<TlsStream> {
         Ok(TlsStream::new(self.socket.attach()?, self.session))
     }
@@ -52,11 +47,6 @@ impl TlsStream {
         TlsStream { socket, session, must_yield: false, is_shut_down: false }
     }
 
-    pub(super) fn socket(&self) -> &Stream {
-        &self.socket
-    }
-
-    /// Takes the connection out of the current runtime.
     pub(super) fn detach(self) -> io::Result<DetachedTls> {
         Ok(DetachedTls { socket: self.socket.detach()?, session: self.session })
     }
@@ -212,30 +202,28 @@ struct BlockingIo<'a, 'c, 'w> {
     cx: &'c mut Context<'w>,
 }
 
-impl BlockingIo<'_, '_, '_> {
-    fn or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
-        match poll {
-            Poll::Ready(result) => result,
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-        }
+fn or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
+    match poll {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 
 impl Read for BlockingIo<'_, '_, '_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let mut buf = ReadBuf::new(buf);
-        Self::or_would_block(Pin::new(&mut *self.socket).poll_read(self.cx, &mut buf))?;
+        or_would_block(Pin::new(&mut *self.socket).poll_read(self.cx, &mut buf))?;
         Ok(buf.filled().len())
     }
 }
 
 impl Write for BlockingIo<'_, '_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Self::or_would_block(Pin::new(&mut *self.socket).poll_write(self.cx, bytes))
+        or_would_block(Pin::new(&mut *self.socket).poll_write(self.cx, bytes))
     }
 
     fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        Self::or_would_block(Pin::new(&mut *self.socket).poll_write_vectored(self.cx, bytes))
+        or_would_block(Pin::new(&mut *self.socket).poll_write_vectored(self.cx, bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {

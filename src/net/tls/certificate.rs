@@ -74,7 +74,6 @@ impl Certificate {
     }
 }
 
-/// Returns the first DNS name or URI of a certificate.
 fn alternative_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     let mut names = certificate.valid_dns_names().chain(certificate.valid_uri_names());

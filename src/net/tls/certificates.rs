@@ -36,18 +36,13 @@ pub struct Certificates {
 #[derive(Debug)]
 struct Seen {
     active: u64,
-    /// The fingerprint at the last poll.
     last: u64,
     /// The fingerprint of the invalid set that was reported, and its error.
     reported: Option<(u64, RejectedFiles)>,
 }
 
 impl Certificates {
-    /// Reads the files of a listener.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be used. The message names the setting, the file, the cause and the fix.
+    /// Reads the files of a listener. An error names the setting, the file, the cause and the fix.
     pub fn load(options: Options) -> Result<Arc<Certificates>, SetupError> {
         let reads = FileReads::new(u64::MAX);
         let files = Files::read(&options, &reads);
@@ -71,17 +66,14 @@ impl Certificates {
         &self.metrics
     }
 
-    /// Returns the configuration for a new connection.
     pub(super) fn active(&self) -> Arc<ServerConfig> {
         self.active.load().config.clone()
     }
 
-    /// Returns the active certificate; none if it is malformed.
     pub(super) fn certificate(&self) -> Option<Certificate> {
         self.active.load().certificate.clone()
     }
 
-    /// Returns why the newest files are invalid; none if they are not.
     pub(super) fn rejected(&self) -> Option<RejectedFiles> {
         self.seen.lock().reported.as_ref().map(|(_, rejected)| rejected.clone())
     }

@@ -1,7 +1,5 @@
-//! Accepts client certificates of the given authorities, with one of the given
-//! names.
+//! Accepts client certificates of the given authorities, with one of the given names.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
@@ -36,33 +34,22 @@ enum AllowedName {
     UriPrefix(String),
 }
 
-/// The certificate has none of the allowed names.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the client certificate has no name that {group}.client_sans allows")]
 struct NameNotAllowed {
     group: &'static str,
 }
 
-impl fmt::Display for NameNotAllowed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the client certificate has no name that {}.client_sans allows", self.group)
-    }
-}
-
-impl std::error::Error for NameNotAllowed {}
-
 impl ClientVerifier {
-    /// Adds the allowed names to the verification of the chain.
-    ///
-    /// # Errors
-    ///
-    /// A name can be no certificate's. The message names the setting and the fix.
+    /// Adds the allowed names to the verification of the chain. An error is for a name that no certificate can have.
     pub fn new(
         chain: Arc<dyn ClientCertVerifier>,
         options: &Options,
     ) -> Result<ClientVerifier, String> {
         let group = options.group;
         let names = options.client_sans.iter().map(|name| {
-            allowed_name(name).ok_or_else(|| {
+            let allowed = if name.contains("://") { uri(name) } else { host(name) };
+            allowed.ok_or_else(|| {
                 format!(
                     "{group}.client_sans has {name:?}; write a DNS name, an IP address, or a URI such as \
                      spiffe://cluster.local/ns/edge/sa/envoy"
@@ -99,11 +86,6 @@ impl AllowedName {
                 .any(|name| name.len() > prefix.len() && name.starts_with(prefix)),
         }
     }
-}
-
-/// Reads a URI, or a DNS name or an address.
-fn allowed_name(name: &str) -> Option<AllowedName> {
-    if name.contains("://") { uri(name) } else { host(name) }
 }
 
 /// Reads a DNS name, with or without a wildcard, or an address, with or without brackets.

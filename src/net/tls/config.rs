@@ -32,7 +32,6 @@ pub(super) struct Files {
 #[derive(Debug)]
 pub(super) struct Checked {
     pub config: Arc<ServerConfig>,
-    /// The listener's certificate; none if it is malformed.
     pub certificate: Option<Certificate>,
 }
 
@@ -46,19 +45,13 @@ impl Files {
         }
     }
 
-    /// Returns a hash of all contents, to detect changes.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.cert, &self.key, &self.client_ca).hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Checks the files and makes a configuration of them.
-    ///
-    /// # Errors
-    ///
-    /// A file is missing or unusable, or they do not belong together. The message names the setting,
-    /// the file, the cause and the fix.
+    /// Checks the files and makes a configuration of them. An error names the setting, the file, the cause and the fix.
     pub fn check(&self, options: &Options) -> Result<Checked, SetupError> {
         let provider = Arc::new(ring::default_provider());
         let cert = Source { group: options.group, setting: "cert", path: &options.cert };

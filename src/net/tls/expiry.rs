@@ -11,7 +11,6 @@ const NOTICES: [i64; 3] = [21 * DAY, 7 * DAY, DAY];
 /// How often an expired certificate is reported, in seconds.
 const REPEAT: i64 = 3600;
 
-/// What to log about a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     Expires,

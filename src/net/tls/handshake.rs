@@ -42,7 +42,6 @@ pub struct Handshakes {
     refusal_log: Throttle,
 }
 
-/// A connection that waits for its handshake.
 #[derive(Debug)]
 struct Handshake {
     socket: DetachedStream,
@@ -53,10 +52,6 @@ struct Handshake {
 
 impl Handshakes {
     /// Starts the threads, for a listener with `serving_threads` threads.
-    ///
-    /// # Errors
-    ///
-    /// The system has no room for a thread.
     pub fn start(
         certificates: Arc<Certificates>,
         serving_threads: usize,

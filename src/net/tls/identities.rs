@@ -42,22 +42,17 @@ pub struct Identities {
     presented: Vec<(&'static str, Arc<ClientCertificates>)>,
 }
 
-/// What is known about one of the sources.
 #[derive(Debug)]
 struct Identity {
     listener: &'static str,
-    /// The certificate in use, if any.
     certificate: Option<Certificate>,
-    /// The file of the certificate, if there is one.
     file: Option<String>,
-    /// Why the newest files were rejected, if they were.
     rejected: Option<RejectedFiles>,
 }
 
 /// What operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateProblem {
-    /// The problem in one sentence.
     pub text: String,
     pub file: Option<String>,
     /// When it began, in seconds since 1970.
@@ -65,12 +60,10 @@ pub struct CertificateProblem {
 }
 
 impl Identities {
-    /// Adds the certificates of a listener.
     pub fn serve(&mut self, certificates: Arc<Certificates>) {
         self.served.push(certificates);
     }
 
-    /// Adds the certificates that connections to a server present.
     pub fn present(&mut self, to: &'static str, certificates: Arc<ClientCertificates>) {
         self.presented.push((to, certificates));
     }

@@ -16,7 +16,6 @@ const PLACES: usize = 128;
 /// How long a connection may wait while more than [`PLACES`] wait.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The queue of one thread.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
@@ -50,7 +49,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Ends the task that waits.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.changed.notify_one();

@@ -50,13 +50,11 @@ pub(super) struct CallContext<S> {
     pub budget: Arc<ConnectionBudget>,
     pub outbound: Arc<Outbound>,
     pub timer: CallTimer,
-    /// The addresses of the connection, for spans.
     pub ends: Ends,
     /// Cloned by each call that tonic serves: the reference count is one more than those calls.
     pub tonic_calls: Arc<()>,
 }
 
-/// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallOutcome {
     Answered,
@@ -64,14 +62,12 @@ pub(super) enum CallOutcome {
     Reset,
 }
 
-/// What a call waits for.
 pub(super) enum CallState {
     Done(CallOutcome),
     WaitForClient(ClientWait),
     WaitForStore(CompleteRequest),
 }
 
-/// A request that has been received whole.
 pub(super) struct CompleteRequest {
     pub message: Bytes,
     /// The timeout that the client sent, if any.
@@ -84,13 +80,11 @@ pub(super) struct CompleteRequest {
     pub outcome: CallOutcome,
 }
 
-/// A call that waits for its client.
 pub(super) enum ClientWait {
     Request(PartialRequest),
     Response(PendingResponse),
 }
 
-/// A request that has been received in part.
 pub(super) struct PartialRequest {
     pub first: Bytes,
     pub body: RecvStream,
@@ -120,7 +114,6 @@ impl PendingResponse {
     }
 }
 
-/// The status of a call that [`MemoryBudget`](crate::net::MemoryBudget) has no room for.
 pub(super) fn memory_exceeded() -> Status {
     let text = "buffered requests and responses use too much memory (setting clients.max_buffered): \
                 send smaller requests, complete them, or read the responses";
@@ -268,7 +261,6 @@ async fn answer<S: Store>(
     (answer.map(Bytes::from).map_err(rejection), HoldGuard::new(&grpc.rate_limit, holds))
 }
 
-/// Ends the span of a call that is answered.
 fn end_span<S>(
     shared: &CallContext<S>,
     trace: &mut RequestTrace,
@@ -327,7 +319,6 @@ pub(super) fn send<S>(
     CallState::Done(outcome)
 }
 
-/// The trailers of a successful response.
 pub(super) fn ok_trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
@@ -335,10 +326,6 @@ pub(super) fn ok_trailers() -> HeaderMap {
 }
 
 /// Returns the length that a message's prefix announces, once the prefix has been received.
-///
-/// # Errors
-///
-/// RESOURCE_EXHAUSTED if the message is too large.
 pub(super) fn announced_length(framed: &[u8], limits: &Limits) -> Result<Option<usize>, Status> {
     let announced =
         framed.first_chunk::<PREFIX_BYTES>().map(|[_, length @ ..]| u32::from_be_bytes(*length));
@@ -356,10 +343,6 @@ pub(super) fn announced_length(framed: &[u8], limits: &Limits) -> Result<Option<
 }
 
 /// Decodes a message with its prefix.
-///
-/// # Errors
-///
-/// The status for a message that is missing, compressed, too large or malformed.
 fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<RequestView<'a>, Status> {
     let length = announced_length(framed, &grpc.limits)?;
     let length = length.ok_or_else(|| Status::internal("the request message is missing"))?;
@@ -407,7 +390,6 @@ impl CallTimer {
         self.started.store(self.now(), Ordering::Relaxed);
     }
 
-    /// When the calls of this poll were started.
     pub fn started(&self) -> Started {
         Started(self.started.load(Ordering::Relaxed))
     }
@@ -429,7 +411,6 @@ impl CallTimer {
         self.stats.should_rate_limit.set_exemplar(elapsed, ids);
     }
 
-    /// Ends a poll.
     pub fn end_poll(&self) {
         let answered = self.answered.load(Ordering::Relaxed);
         if answered > 0 {

@@ -50,10 +50,8 @@ struct Calls<'a, S, StorePool, ClientPool> {
     resets: ResetCounter,
 }
 
-/// The client has reset too many of its requests.
 pub(super) struct TooManyResets;
 
-/// Returns the calls of a new connection.
 pub(super) fn empty<'a, S: Store>(
     shared: &'a Arc<CallContext<S>>,
     handle: &'a ConnectionHandle,

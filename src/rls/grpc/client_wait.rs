@@ -29,7 +29,6 @@ impl ClientWait {
 }
 
 impl PartialRequest {
-    /// Receives the rest of the request, and completes the call.
     async fn receive<S: Store>(self, shared: &CallContext<S>) -> CallState {
         let PartialRequest { first, mut body, timeout, mut trace, respond } = self;
         let limits = &shared.grpc.limits;

@@ -124,7 +124,6 @@ enum State {
     },
 }
 
-/// Why a connection is no longer served.
 enum End {
     /// The connection is closed, or can be dropped as it is.
     Closed,
@@ -209,7 +208,6 @@ where
         }
     }
 
-    /// Has h2 write and read, and queues the requests that arrived.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         loop {
             match self.h2.poll_accept(cx) {

@@ -173,7 +173,6 @@ impl Outbound {
             .store(before.saturating_add(bytes + RESPONSE_OVERHEAD_BYTES), Ordering::Relaxed);
     }
 
-    /// Whether h2 has to write before more is handed over.
     pub fn is_full(&self) -> bool {
         self.unwritten_bytes.load(Ordering::Relaxed) >= MAX_UNWRITTEN_BYTES
     }

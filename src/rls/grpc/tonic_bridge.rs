@@ -176,7 +176,6 @@ async fn send(
     }
 }
 
-/// Sends data as the flow-control window allows.
 async fn send_data(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());

@@ -23,13 +23,10 @@ use weir_common::random::random_bytes;
 use weir_limiter::{Budget, BudgetStep, Descriptor, Holds, Request, RequestError};
 use weir_store::{Entry, Store};
 
-/// The longest id, in bytes.
 const MAX_ID_BYTES: usize = 1024;
-
 /// The most entries of all descriptors of a request. Decoded, each takes a multiple of its bytes in the message.
 const MAX_ENTRIES: usize = 64;
 
-/// How a request came.
 #[derive(Clone, Debug, Default)]
 pub struct BudgetCall {
     /// The caller's timeout, if it sent one.
@@ -40,7 +37,6 @@ pub struct BudgetCall {
     pub span: Option<Span>,
 }
 
-/// What all requests have.
 #[derive(Debug)]
 pub struct BudgetParts<'a> {
     domain: &'a str,
@@ -53,10 +49,6 @@ pub struct BudgetParts<'a> {
 impl<S: Store> RateLimit<S> {
     /// Answers a request to reserve, settle or cancel by the active rules. What it reserves is added to `holds`, unless
     /// it is denied or fails.
-    ///
-    /// # Errors
-    ///
-    /// The request is invalid, or the store failed.
     pub async fn budget<R: BudgetRequest>(
         &self,
         request: &R,
@@ -106,11 +98,6 @@ impl<S: Store> RateLimit<S> {
 }
 
 impl BudgetParts<'_> {
-    /// Checks what does not depend on rules. Returns the step.
-    ///
-    /// # Errors
-    ///
-    /// What to send instead.
     fn check(&self) -> Result<BudgetStep, &'static str> {
         let amount = u32::try_from(self.amount)
             .map_err(|_| "amount is above 4294967295: count larger units, such as thousands")?;

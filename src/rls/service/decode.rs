@@ -47,10 +47,6 @@ pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
 impl<'a> RequestView<'a> {
     /// Decodes a message. Of descriptors beyond `max_descriptors` only the number is kept.
-    ///
-    /// # Errors
-    ///
-    /// If the message is not a `RateLimitRequest`.
     pub fn decode(bytes: &'a [u8], max_descriptors: usize) -> Result<RequestView<'a>, DecodeError> {
         let mut view = RequestView::default();
         let mut message = Message::new(bytes);
@@ -178,7 +174,6 @@ struct Message<'a> {
     depth: u32,
 }
 
-/// A field's key.
 #[derive(Clone, Copy)]
 struct WireField {
     pub number: u32,
@@ -200,11 +195,6 @@ impl<'a> Message<'a> {
         Message { rest: bytes, depth: MAX_DEPTH }
     }
 
-    /// Returns the key of the next field, or none at the end of the message.
-    ///
-    /// # Errors
-    ///
-    /// The message ends within the key, or the key is invalid.
     pub fn next(&mut self) -> Result<Option<WireField>, DecodeError> {
         if self.rest.is_empty() { Ok(None) } else { self.field().map(Some) }
     }
@@ -277,10 +267,6 @@ impl<'a> Message<'a> {
     }
 
     /// Skips a field, including all fields of a group.
-    ///
-    /// # Errors
-    ///
-    /// The message ends within the field.
     pub fn skip(&mut self, field: WireField) -> Result<(), DecodeError> {
         self.skip_nested(field, self.depth)
     }

@@ -29,16 +29,11 @@ impl Default for Permissions {
 }
 
 impl Permissions {
-    /// Whether anything is disabled.
     pub(super) fn is_restricted(self) -> bool {
         !(self.allow_overrides && self.allow_negative_hits)
     }
 
-    /// Checks a request.
-    ///
-    /// # Errors
-    ///
-    /// For the first descriptor that uses what is disabled; names the setting.
+    /// Returns the error of the first descriptor that uses what is disabled.
     pub(super) fn check(self, descriptors: &[Descriptor<'_>]) -> Result<(), RequestError> {
         for (i, descriptor) in descriptors.iter().enumerate() {
             if descriptor.is_negative_hits && !self.allow_negative_hits {

@@ -12,7 +12,6 @@ use weir_limiter::{Request, RequestDecision, ShownLimit, Status};
 /// Bytes before each message of a gRPC stream: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
-/// Returns the response to `request`.
 pub fn encode_message(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
@@ -25,7 +24,6 @@ pub fn encode_message(
     }
 }
 
-/// Returns what a response carries in addition to its codes and statuses.
 fn extras(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,

@@ -15,13 +15,8 @@ use crate::settings::setting::SettingError;
 use crate::settings::table::{self, below};
 use weir_rules::truncate;
 
-/// The largest settings file.
-const MAX_BYTES: u64 = 1 << 20;
-
-/// How many errors are listed.
-const MAX_LISTED: usize = 100;
-
-/// The longest name in an error.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+const MAX_LISTED_ERRORS: usize = 100;
 const MAX_NAME_BYTES: usize = 100;
 
 /// A line and a column, both counted from 1.
@@ -29,14 +24,19 @@ type Place = (usize, usize);
 
 /// Reads a settings file. The origin of each value is its place, `file:line:column`. Errors are added to `errors`.
 pub(super) fn read(path: &Path, errors: &mut Vec<SettingError>) -> Layer {
-    let mut entries = Entries::new(path.display().to_string());
+    let mut entries = Entries { file: path.display().to_string(), ..Entries::default() };
     match text(path) {
         Ok((text, parse)) => parse(&text, &mut entries),
         Err((message, help)) => {
             entries.errors.push(SettingError::new(&entries.file, message, help));
         }
     }
-    entries.finish(errors)
+    errors.append(&mut entries.errors);
+    if entries.omitted > 0 {
+        let message = format!("{} more errors are not listed", entries.omitted);
+        errors.push(SettingError::new(entries.file, message, "fix the others first"));
+    }
+    entries.layer
 }
 
 type Parse = fn(&str, &mut Entries);
@@ -52,16 +52,18 @@ fn text(path: &Path) -> Result<(String, Parse), (String, &'static str)> {
         }
     };
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
+    let read =
+        File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
     read.map_err(|error| (format!("cannot be read: {error}"), "name a file that can be read"))?;
-    if text.len() as u64 > MAX_BYTES {
-        let message = format!("the settings file has more than {MAX_BYTES} bytes");
+    if text.len() as u64 > MAX_FILE_BYTES {
+        let message = format!("the settings file has more than {MAX_FILE_BYTES} bytes");
         return Err((message, "remove what weir does not need"));
     }
     Ok((text, parse))
 }
 
 /// What a file sets, and its errors. No error quotes the file, whose values may be secrets.
+#[derive(Default)]
 struct Entries {
     file: String,
     layer: Layer,
@@ -72,11 +74,6 @@ struct Entries {
 }
 
 impl Entries {
-    fn new(file: String) -> Entries {
-        let (layer, first, errors) = (Layer::default(), HashMap::new(), Vec::new());
-        Entries { file, layer, first, errors, omitted: 0 }
-    }
-
     /// Sets a setting. `key` and `place` return the places of its name and of its value.
     fn set(
         &mut self,
@@ -96,13 +93,11 @@ impl Entries {
         self.layer.0.push((setting.name.to_owned(), value));
     }
 
-    /// Reports a key that is there twice.
     fn repeated(&mut self, name: &str, key: impl FnOnce() -> Place, (line, column): Place) {
         let message = || format!("{:?} is there twice, first at {line}:{column}", shown(name));
         self.report(key, |origin| SettingError::new(origin, message(), "remove one of them"));
     }
 
-    /// Reports an error of the format.
     fn invalid(&mut self, place: impl FnOnce() -> Place, message: impl Into<String>, help: &str) {
         self.report(place, |origin| SettingError::new(origin, message, help));
     }
@@ -114,7 +109,7 @@ impl Entries {
         place: impl FnOnce() -> Place,
         error: impl FnOnce(String) -> SettingError,
     ) {
-        if self.errors.len() < MAX_LISTED {
+        if self.errors.len() < MAX_LISTED_ERRORS {
             self.errors.push(error(self.origin(place())));
         } else {
             self.omitted += 1;
@@ -123,15 +118,6 @@ impl Entries {
 
     fn origin(&self, (line, column): Place) -> String {
         format!("{}:{line}:{column}", self.file)
-    }
-
-    fn finish(mut self, errors: &mut Vec<SettingError>) -> Layer {
-        errors.append(&mut self.errors);
-        if self.omitted > 0 {
-            let message = format!("{} more errors are not listed", self.omitted);
-            errors.push(SettingError::new(self.file, message, "fix the others first"));
-        }
-        self.layer
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::settings::format::percent_decoded;
 use weir_store::redis::Endpoint;
 
-/// The parts of one URL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
     pub server: Endpoint,
@@ -22,10 +21,6 @@ const FORMS: &str = "write host:port, redis://user:password@host:port/0, rediss:
 
 impl Url {
     /// Reads a URL: `host:port`, `redis://`, `rediss://`, a path, or `unix://`.
-    ///
-    /// # Errors
-    ///
-    /// The cause, and what to write instead.
     pub fn read(text: &str) -> Result<Url, UrlError> {
         let bare = |server| Url { server, username: None, password: None, db: None, tls: None };
         if text.contains('?') {
@@ -74,7 +69,6 @@ impl Url {
         Ok(url)
     }
 
-    /// Whether the URL has a login.
     pub fn has_login(&self) -> bool {
         self.username.is_some() || self.password.is_some()
     }

@@ -14,7 +14,6 @@ pub enum VariableKind {
     /// A number from 0 to 1.
     Ratio,
     Duration,
-    /// Parts with commas between them.
     List,
     /// `key:value` with commas between them, each with exactly one colon.
     Map,
@@ -30,7 +29,6 @@ impl VariableKind {
     pub const PORT: VariableKind = VariableKind::Int(0, 65_535);
     pub const INT: VariableKind = VariableKind::Int(i64::MIN, i64::MAX);
 
-    /// Whether the reference accepts this text.
     pub fn accepts(self, text: &str) -> bool {
         match self {
             VariableKind::Text | VariableKind::List => true,
@@ -53,7 +51,6 @@ impl VariableKind {
         }
     }
 
-    /// Returns what to write, for an error message.
     pub fn expected(self) -> String {
         match self {
             VariableKind::Text => "text".into(),

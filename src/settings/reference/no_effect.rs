@@ -16,7 +16,6 @@ pub struct NoEffect {
     pub reason: &'static str,
 }
 
-/// When a warning reports a variable that is set.
 #[derive(Clone, Copy, Debug)]
 pub enum Warning {
     /// Never: weir does what it asks for, or has no use for it.
@@ -115,7 +114,6 @@ fn is_on(text: &str, _: &Settings) -> bool {
     go::read_bool(text) != Some(false)
 }
 
-/// Whether traces are sent by another protocol.
 fn asks_for_other_protocol(text: &str, settings: &Settings) -> bool {
     match *settings.tracing.protocol {
         Protocol::Grpc => !text.eq_ignore_ascii_case("grpc"),
@@ -123,7 +121,6 @@ fn asks_for_other_protocol(text: &str, settings: &Settings) -> bool {
     }
 }
 
-/// Whether the URL decides otherwise about TLS.
 fn asks_for_other_security(text: &str, settings: &Settings) -> bool {
     let url = settings.tracing.endpoint.as_deref().unwrap_or_default();
     let is_tls = url.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));

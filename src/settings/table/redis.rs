@@ -8,7 +8,6 @@ use super::tls::ClientFileSettings;
 use crate::settings::format::{Choice, Secret};
 use weir_store::redis::Clock;
 
-/// How the servers are organized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopologyKind {
     Single,

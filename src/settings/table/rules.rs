@@ -7,7 +7,6 @@ use super::group;
 use super::tls::ClientFileSettings;
 use crate::settings::format::{Bytes, Choice, Secret};
 
-/// What rules are loaded from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesSource {
     Files,

@@ -8,7 +8,6 @@ use super::redis::RedisSettings;
 use crate::settings::format::{AutoOrDuration, Choice, Int};
 use weir_common::failure::OnStoreFailure;
 
-/// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     Memory,

@@ -40,7 +40,6 @@ group! {
 }
 
 impl ClientFileSettings {
-    /// Returns what reads the files.
     pub fn certificates(&self) -> Arc<ClientCertificates> {
         let file = |setting: &Resolved<Option<PathBuf>>| {
             let path = setting.value.clone()?;

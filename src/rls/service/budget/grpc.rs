@@ -66,7 +66,6 @@ impl<S: Store> Api for BudgetService<S> {
     }
 }
 
-/// Returns the status of a request without a response.
 fn rejection(error: RequestError) -> Status {
     let code = match error {
         RequestError::Store(_) | RequestError::NoRules => Code::Unavailable,

@@ -14,23 +14,16 @@ use weir_store::StoreError;
 pub trait BudgetRequest: Message + Default + 'static {
     type Response: BudgetResponse;
 
-    /// The full name of the message.
     const NAME: &'static str;
 
-    /// Returns what the request asks for.
     fn parts(&self) -> BudgetParts<'_>;
 }
 
 /// A response of `weir.budget.v1.BudgetService`.
 pub trait BudgetResponse: Message + Default + 'static {
-    /// The full name of the message.
     const NAME: &'static str;
 
     /// Returns the response to a step with the hits of `id`.
-    ///
-    /// # Errors
-    ///
-    /// The id is in use, or the store failed.
     fn of(id: &str, step: BudgetStep, decision: &RequestDecision<'_>)
     -> Result<Self, RequestError>;
 }

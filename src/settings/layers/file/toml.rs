@@ -8,7 +8,6 @@ use toml::de::{DeTable, DeValue};
 use super::{Entries, Place, below, number_or_text, shown};
 use crate::settings::table;
 
-/// Reads a text.
 pub(super) fn read(text: &str, entries: &mut Entries) {
     let (root, errors) = DeTable::parse_recoverable(text);
     let places = Places::new(text);
@@ -53,7 +52,6 @@ fn group(prefix: &str, table: &DeTable<'_>, places: &Places<'_>, entries: &mut E
     }
 }
 
-/// Returns a value.
 fn kind(value: &DeValue<'_>) -> ValueKind {
     match value {
         DeValue::String(text) => ValueKind::String(text.clone().into_owned()),
@@ -69,7 +67,6 @@ fn kind(value: &DeValue<'_>) -> ValueKind {
     }
 }
 
-/// Finds lines and columns.
 struct Places<'t> {
     text: &'t str,
     /// Where each line starts.

@@ -66,7 +66,6 @@ fn group(prefix: &str, map: &[(Node<'_>, Node<'_>)], depth: usize, entries: &mut
     }
 }
 
-/// Returns a value.
 fn kind(node: &Node<'_>) -> ValueKind {
     match node.content() {
         _ if node.value() == Some(Scalar::Null) => ValueKind::Nil,
