@@ -30,7 +30,7 @@ use crate::net::token_file::TokenFile;
 use crate::net::{BudgetLimits, ConnectionHandle, MemoryBudget};
 use crate::rls::service::RateLimit;
 use weir_common::threads::repeat_blocking;
-use weir_common::throttle;
+use weir_common::throttle::Throttle;
 use weir_store::{States, Store};
 
 /// How often the file of the password is read.
@@ -39,7 +39,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest interval between two log lines of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The largest request.
 pub const MAX_REQUEST_BYTES: usize = 64 << 10;
 
 /// The least [`Limits::max_buffered`]: one connection gets an eighth of it, for the largest request and a reply as large,
@@ -62,7 +61,6 @@ pub struct Limits {
     pub max_buffered: usize,
 }
 
-/// Serves connections of Redis clients.
 #[derive(Debug)]
 pub struct Resp<S> {
     rate_limit: RateLimit<S>,
@@ -77,8 +75,8 @@ pub struct Resp<S> {
     /// Whether the store decides as of a time that the client names.
     accepts_at: bool,
     stats: Arc<RespStats>,
-    http_log: throttle::Throttle,
-    password_log: throttle::Throttle,
+    http_log: Throttle,
+    password_log: Throttle,
 }
 
 impl<S: Store + States + 'static> Resp<S> {
@@ -98,8 +96,8 @@ impl<S: Store + States + 'static> Resp<S> {
             plans: Plans::new(),
             accepts_at: true,
             stats: Arc::default(),
-            http_log: throttle::Throttle::new(LOG_INTERVAL),
-            password_log: throttle::Throttle::new(LOG_INTERVAL),
+            http_log: Throttle::new(LOG_INTERVAL),
+            password_log: Throttle::new(LOG_INTERVAL),
         }
     }
 
@@ -126,12 +124,10 @@ impl<S> Resp<S> {
         &self.stats
     }
 
-    /// Numbers the connections, for `CLIENT ID`.
     fn next_id(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Counts a wrong password.
     fn count_wrong_password(&self, peer: Option<SocketAddr>) {
         self.stats.wrong_passwords.inc();
         if let Some(suppressed) = self.password_log.pass() {
@@ -140,7 +136,6 @@ impl<S> Resp<S> {
         }
     }
 
-    /// Counts a connection that sent HTTP.
     fn count_http(&self, peer: Option<SocketAddr>) {
         self.stats.protocol_errors.inc();
         if let Some(suppressed) = self.http_log.pass() {

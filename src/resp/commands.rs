@@ -15,7 +15,6 @@ use weir_store::{States, Store};
 /// The key of the only entry distinguishes commands.
 const DOMAIN: &str = "";
 
-/// A command that charges or reads the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Check,
@@ -55,7 +54,6 @@ impl Command {
         }
     }
 
-    /// Returns the command of a name.
     pub fn named(name: &str) -> Option<Command> {
         Command::ALL.into_iter().find(|command| command.label().eq_ignore_ascii_case(name))
     }
@@ -66,7 +64,6 @@ impl Command {
         self == Command::Count
     }
 
-    /// Runs the command and writes its reply.
     pub async fn run<S: Store + States>(
         self,
         resp: &Resp<S>,
@@ -120,7 +117,6 @@ impl From<RequestError> for CommandError {
     }
 }
 
-/// Reads an argument as text.
 fn text(argument: &[u8]) -> Result<&str, CommandError> {
     std::str::from_utf8(argument).map_err(|_| CommandError::Text)
 }

@@ -3,8 +3,8 @@
 //! A connection reads a few kilobytes at a time, answers the requests in them, writes the replies, and yields to other
 //! connections. Nothing more is read until the client has read the replies, so it can keep neither the thread nor much
 //! memory busy. The memory for a partly received request, for unread replies, and for requests that wait for the store
-//! counts against a budget of all connections. Replies are in the order of the requests. If the store does not answer at once, the requests that were
-//! read together go to it together.
+//! counts against a budget of all connections. Replies are in the order of the requests. If the store does not answer at
+//! once, the requests that were read together go to it together.
 
 use std::future::{poll_fn, ready};
 use std::io;
@@ -28,7 +28,6 @@ use super::session::{After, Session};
 use crate::net::{ConnectionBudget, ConnectionHandle, Reservation};
 use weir_store::{States, Store};
 
-/// Bytes that are read at a time.
 const READ_BYTES: usize = 16 << 10;
 
 /// Replies are sent when they are longer, even if more requests were read.
@@ -334,7 +333,6 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         Ok(())
     }
 
-    /// Sends the replies.
     async fn write(&mut self) -> Result<(), Closed> {
         if self.replies.len() == 0 {
             return Ok(());

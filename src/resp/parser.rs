@@ -8,7 +8,6 @@ use std::ops::Range;
 use memchr::{memchr, memchr2};
 use smallvec::SmallVec;
 
-/// The most arguments of a request.
 pub const MAX_ARGUMENTS: usize = 1_024;
 
 /// The longest line: a number, or an inline command.
@@ -60,10 +59,6 @@ pub enum ProtocolError {
 impl Parser {
     /// Reads the request at the start of `buffer`, which is the one of the call before with more bytes at its end.
     /// None if it is not complete. `max` is the largest request, in bytes.
-    ///
-    /// # Errors
-    ///
-    /// It is not a request, or too large.
     pub fn read(
         &mut self,
         buffer: &[u8],

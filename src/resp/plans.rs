@@ -13,7 +13,6 @@ const PLACES: usize = 1_024;
 /// All keys of `CL.THROTTLE` have states that every plan of it continues.
 const SHAPE: &str = "cell";
 
-/// The parameters of `CL.THROTTLE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Throttle {
     pub burst: u32,
@@ -45,7 +44,6 @@ pub enum Parameters {
     Bucket(ReduceBucket),
 }
 
-/// A place for a plan and its parameters.
 type Place = ArcSwapOption<(Parameters, Arc<Plan>)>;
 
 /// Plans by their parameters. Two that share a place replace each other.
@@ -56,7 +54,6 @@ pub struct Plans {
 }
 
 impl Parameters {
-    /// Builds the plan; none if the parameters are out of range.
     fn plan(self) -> Option<Plan> {
         match self {
             Parameters::Throttle(throttle) => throttle.plan(),

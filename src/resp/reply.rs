@@ -20,7 +20,6 @@ impl Replies {
         Replies { version, text: Vec::new() }
     }
 
-    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.text.len()
     }

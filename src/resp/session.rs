@@ -16,7 +16,6 @@ pub struct Session {
     is_authenticated: bool,
 }
 
-/// What to do after a request was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     Continue,
@@ -29,7 +28,6 @@ pub enum After {
     Run(Command),
 }
 
-/// The longest name that a client may give itself.
 const MAX_NAME_BYTES: usize = 256;
 
 /// Longer names are no command.
@@ -92,7 +90,9 @@ impl Session {
             ("PING" | "ECHO" | "SELECT" | "CLIENT", _) => wrong_count(name, replies),
             _ => match Command::named(name) {
                 Some(command) => return After::Run(command),
-                None => unknown(given_name, replies),
+                None => {
+                    replies.error(&format!("ERR unknown command '{}'", echoed(given_name)));
+                }
             },
         }
         After::Continue
@@ -120,7 +120,6 @@ impl Session {
         After::Continue
     }
 
-    /// Returns whether a user name and a password are right.
     fn authenticate(&mut self, user: &[u8], given: &[u8], password: Option<&TokenFile>) -> bool {
         let is_right = user == b"default" && password.is_none_or(|file| file.has(given));
         self.is_authenticated |= is_right;
@@ -191,7 +190,6 @@ impl Session {
         Ok(version)
     }
 
-    /// Replies to `HELLO`.
     fn introduce(&self, replies: &mut Replies) {
         replies.map(7);
         for (key, value) in [("server", "weir"), ("version", VERSION)] {
@@ -261,10 +259,6 @@ fn upper_case<'b>(name: &[u8], upper: &'b mut [u8; MAX_COMMAND_BYTES]) -> &'b st
     upper.copy_from_slice(name);
     upper.make_ascii_uppercase();
     std::str::from_utf8(upper).unwrap_or("")
-}
-
-fn unknown(name: &[u8], replies: &mut Replies) {
-    replies.error(&format!("ERR unknown command '{}'", echoed(name)));
 }
 
 /// Returns what an error repeats of a text that a client has sent.

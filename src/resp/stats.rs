@@ -3,7 +3,6 @@
 use super::commands::Command;
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 
-/// Counts of commands and of clients that are refused or disconnected.
 #[derive(Debug, Default)]
 pub struct RespStats {
     commands: [Counter; Command::ALL.len()],

@@ -101,20 +101,15 @@ enum Present {
     Resources(Vec<Resource>),
 }
 
-/// A form of rules that is loaded in sets.
-trait LoadedDocument: Document {
-    fn present(set: Vec<Self>) -> Present;
-}
-
-impl LoadedDocument for RuleFile {
-    fn present(set: Vec<RuleFile>) -> Present {
-        Present::Files(set)
+impl From<Vec<RuleFile>> for Present {
+    fn from(files: Vec<RuleFile>) -> Present {
+        Present::Files(files)
     }
 }
 
-impl LoadedDocument for Resource {
-    fn present(set: Vec<Resource>) -> Present {
-        Present::Resources(set)
+impl From<Vec<Resource>> for Present {
+    fn from(resources: Vec<Resource>) -> Present {
+        Present::Resources(resources)
     }
 }
 
@@ -131,7 +126,6 @@ pub enum NotLoaded {
 pub struct Rejection {
     /// The listed errors in full, and the number of the others.
     pub problems: String,
-    /// The number of errors.
     pub errors: usize,
 }
 
@@ -195,7 +189,6 @@ struct LoadStatus {
 /// When a set was rejected, and its errors in full.
 type Errors = (SystemTime, Arc<str>);
 
-/// A set that is rejected now.
 #[derive(Clone, Debug)]
 struct RejectedSet {
     shown: Rejected,
@@ -212,7 +205,6 @@ impl LoadStatus {
     }
 }
 
-/// The numbers of files, domains and rules of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     pub files: usize,
@@ -271,16 +263,13 @@ impl Loader {
         *self.source.lock() = source;
     }
 
-    /// Whether any rules are active.
     pub fn has_rules(&self) -> bool {
         self.rules.load().is_some()
     }
 
     /// Compiles and activates files. Counters of the active rules are carried over. `found` are the
-    /// problems found while reading the files.
-    ///
-    /// # Errors
-    /// A problem is an error, or a list may be half written. The active rules stay.
+    /// problems found while reading the files. The active rules stay if one of all problems is an error, or a list may
+    /// be half written.
     pub fn load(&self, files: Vec<RuleFile>, found: Vec<Problem>) -> Result<Summary, NotLoaded> {
         let mut problems = self.new_problems();
         problems.of_files(found);
@@ -288,11 +277,8 @@ impl Loader {
         self.load_from(UpdateSource::Files, files, problems)
     }
 
-    /// Compiles and activates resources of a management server, as [`load`](Self::load) does files. A set that is
-    /// rejected is loaded once its lists let it.
-    ///
-    /// # Errors
-    /// A problem is an error; it is located by the path of its field. The active rules stay.
+    /// Compiles and activates resources of a management server, as [`load`](Self::load) does files. Problems are located
+    /// by the path of their field. A set that is rejected is loaded once its lists allow it.
     pub fn load_resources(
         &self,
         resources: Vec<Resource>,
@@ -318,12 +304,15 @@ impl Loader {
     }
 
     /// Compiles and activates a set, while `loading` is held.
-    fn load_from<D: LoadedDocument>(
+    fn load_from<D: Document>(
         &self,
         source: UpdateSource,
         files: Vec<D>,
         problems: Problems,
-    ) -> Result<Summary, NotLoaded> {
+    ) -> Result<Summary, NotLoaded>
+    where
+        Present: From<Vec<D>>,
+    {
         let can_be_good = !problems.has_errors();
         let previous = self.rules.load_full();
         let overlay = self.overlay.as_ref().and_then(OverlayState::active);
@@ -368,7 +357,7 @@ impl Loader {
             }
             drop(status);
             self.announce(Reloaded::Rules, Err(&problems));
-            let set = D::present(loaded.files);
+            let set = Present::from(loaded.files);
             if source.is_present() {
                 *self.present.lock() = Some(set);
             } else if let Present::Resources(resources) = set {
@@ -385,7 +374,7 @@ impl Loader {
         let has_lists = !loaded.lists.is_empty();
         self.set_lists(source, loaded.lists, is_good);
         let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
-        *self.present.lock() = is_kept.then(|| D::present(loaded.files));
+        *self.present.lock() = is_kept.then(|| Present::from(loaded.files));
         if let Some(state) = &self.overlay {
             state.applied(source, options.overlay.as_ref(), loaded.overlay);
         }
@@ -415,8 +404,9 @@ impl Loader {
         let is_unchanged = changes.is_some_and(|changes| changes.list.is_empty());
         let text = changes.map(ToString::to_string);
         let changes = text.as_deref();
-        let of_person = source == UpdateSource::Files || !is_unchanged;
-        let passed = of_person.then(|| self.loaded_line.pass(source, changes.unwrap_or_default()));
+        let is_of_operator = source == UpdateSource::Files || !is_unchanged;
+        let passed =
+            is_of_operator.then(|| self.loaded_line.pass(source, changes.unwrap_or_default()));
         match passed.flatten() {
             Some(suppressed) => {
                 let suppressed = (suppressed > 0).then_some(suppressed);
@@ -452,7 +442,6 @@ impl Loader {
         rules.into_iter().chain(self.overlay.as_ref().and_then(OverlayState::rejected))
     }
 
-    /// The status as JSON, for the debug listener.
     pub fn status(&self) -> serde_json::Value {
         let status = self.status.lock().clone();
         let age = |then: SystemTime| then.elapsed().unwrap_or_default().as_secs();

@@ -1,9 +1,9 @@
 //! Reads rule files, or those of an overlay, at the start and whenever they change, and the lists that rules
 //! name.
 //!
-//! Each file is used in its last whole version: see [`files`]. File system events only trigger reading. All files are read then, and loaded if they differ from
-//! those read before. So it does not matter which events, or how many, an editor, a swapped link or a
-//! file system causes for a change.
+//! Each file is used in its last whole version: see [`files`]. File system events only trigger reading: all files are
+//! read then, and loaded if they differ from those read before. So it does not matter which events an editor, a swapped
+//! link or a file system causes for a change, or how many.
 
 mod events;
 mod files;
@@ -49,7 +49,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct RuleFiles {
     shared: Arc<WatchState>,
-    /// The interval of polling; zero disables it.
     poll: Duration,
 }
 
@@ -67,7 +66,6 @@ pub struct WatchContext {
 pub enum WatchKind {
     /// Rule files, and their lists.
     Rules,
-    /// The files of an overlay.
     Overlay,
     /// The lists of a management server's rules.
     Lists,
@@ -87,10 +85,8 @@ struct WatchState {
     state: Mutex<State>,
 }
 
-/// What a pass reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
-    /// All files.
     All,
     /// The files that are not settled.
     Unsettled,
@@ -107,7 +103,6 @@ struct Progress {
     is_waiting: bool,
 }
 
-/// The metrics of watching rule files.
 #[derive(Debug, Default)]
 pub struct WatchMetrics {
     errors: Counter,
@@ -127,9 +122,7 @@ struct State {
     watcher: Option<RecommendedWatcher>,
     watch_errors: LoggedErrors,
     unsettled: LoggedErrors,
-    /// The fingerprint of the files read last.
     fingerprint: Option<u64>,
-    /// The lists that are watched.
     lists: Vec<PathBuf>,
     /// Whether a directory has not responded yet, so that changes are not noticed.
     is_unwatched: bool,
@@ -335,7 +328,6 @@ impl WatchState {
         progress.is_waiting = false;
     }
 
-    /// The lists to watch.
     fn list_paths(&self) -> Vec<PathBuf> {
         if self.kind == WatchKind::Overlay { Vec::new() } else { self.loader.list_paths() }
     }

@@ -30,8 +30,7 @@ use exchange::{Acknowledgement, Exchange, Outcome};
 use report::Report;
 use weir_api::grpc_client;
 use weir_common::client_tls::ClientCertificates;
-use weir_common::error::SetupError;
-use weir_common::error::with_causes;
+use weir_common::error::{SetupError, with_causes};
 use weir_common::secret::SecretUrl;
 use weir_common::threads;
 use weir_telemetry::metrics::Metrics;
@@ -65,7 +64,6 @@ pub struct Options {
     pub tls: Tls,
 }
 
-/// TLS options.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
     pub enabled: bool,
@@ -74,7 +72,6 @@ pub struct Tls {
     pub server_name: String,
 }
 
-/// The client of a management server.
 #[derive(Debug)]
 pub struct Client {
     options: Arc<Options>,
@@ -84,9 +81,6 @@ pub struct Client {
 }
 
 /// Checks the options and the files that they name.
-///
-/// # Errors
-/// An option is invalid, or a file is unusable. The message names the setting and the fix.
 pub fn check(options: &Options) -> Result<(), SetupError> {
     server::headers(&options.headers).map_err(SetupError::Invalid)?;
     server::endpoint(options).map(drop)
@@ -94,9 +88,6 @@ pub fn check(options: &Options) -> Result<(), SetupError> {
 
 impl Client {
     /// Creates a client without connecting.
-    ///
-    /// # Errors
-    /// A header is invalid.
     pub fn new(options: Options, loader: Arc<Loader>, metrics: &Metrics) -> Result<Client, String> {
         let headers = server::headers(&options.headers)?;
         let report = Report::new(&options, loader.clone(), metrics);
@@ -143,9 +134,7 @@ impl Client {
         let connect = timeout(server::CONNECT_TIMEOUT, grpc_client::connect(&endpoint)).await;
         let channel = match connect {
             Ok(channel) => channel.map_err(|error| with_causes(&error))?,
-            Err(_) => {
-                return Err("timeout of the connection".to_owned());
-            }
+            Err(_) => return Err("timeout of the connection".to_owned()),
         };
         let mut client = AggregatedDiscoveryServiceClient::new(channel)
             .max_decoding_message_size(self.options.max_message);
@@ -214,7 +203,6 @@ impl Client {
         }
     }
 
-    /// Why the stream could not be opened.
     fn not_opened(&self, status: &Status) -> String {
         let mut reason = reason(status);
         // A server refuses a certificate after the client considers the connection established, and its
@@ -225,7 +213,6 @@ impl Client {
         reason
     }
 
-    /// Identifies weir to the server.
     fn node(&self) -> Node {
         let pairs = self.options.node_metadata.iter().filter_map(|pair| pair.split_once('='));
         let metadata = pairs.map(|(key, value)| {
@@ -250,7 +237,6 @@ async fn blocking<T: Send + 'static>(
     threads::run_blocking(work).await.map_err(|error| format!("not done: {error}"))
 }
 
-/// Why a stream failed.
 fn reason(status: &Status) -> String {
     match status.source() {
         // The error is local, not sent by the server.

@@ -1,6 +1,7 @@
 //! `RL.REDUCE`, `RL.PREDUCE`, `RL.GET` and `RL.PGET`: the bucket of one key, with the arguments and replies of Smyte's
 //! rate limiter.
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::{CommandError, DOMAIN, text};
@@ -46,7 +47,6 @@ impl Reduce {
         Ok(())
     }
 
-    /// Reads the key, the bucket, and the tokens to take.
     fn read<'a>(
         self,
         arguments: &[&'a [u8]],
@@ -73,21 +73,11 @@ impl Reduce {
             }
             options = rest;
         }
-        let at = match at {
-            Some(at) => Some(
-                self.milliseconds(at)
-                    .filter(|&at| at < ReduceBucket::END)
-                    .ok_or(CommandError::Integer)?,
-            ),
-            None => None,
-        };
+        let at = at.map(|at| self.milliseconds(at, ..ReduceBucket::END)).transpose()?;
         let bucket = ReduceBucket {
             max: tokens(max)?,
             refill: tokens(refill)?,
-            interval: self
-                .milliseconds(time)
-                .filter(|&interval| interval > 0)
-                .ok_or(CommandError::Integer)?,
+            interval: self.milliseconds(time, 1..)?,
             strict,
             at,
         };
@@ -95,9 +85,10 @@ impl Reduce {
         Ok((key, bucket, take))
     }
 
-    /// Returns a time in milliseconds; none if it is negative or too long.
-    fn milliseconds(self, time: i64) -> Option<u64> {
-        u64::try_from(time).ok()?.checked_mul(self.unit)
+    /// Converts a time of the command to milliseconds, which must be in `range`.
+    fn milliseconds(self, time: i64, range: impl RangeBounds<u64>) -> Result<u64, CommandError> {
+        let time = u64::try_from(time).ok().and_then(|time| time.checked_mul(self.unit));
+        time.filter(|time| range.contains(time)).ok_or(CommandError::Integer)
     }
 }
 

@@ -65,7 +65,6 @@ fn verdict(quantity: u32, decision: &Decision, plan: &Plan) -> (bool, Option<Mic
     }
 }
 
-/// Reads a number that is not negative.
 fn read_number(argument: &[u8]) -> Result<u32, CommandError> {
     let number = read_integer(argument).and_then(|number| u32::try_from(number).ok());
     number.ok_or(CommandError::Integer)

@@ -6,10 +6,7 @@ use serde::Serialize;
 
 use weir_rules::{Difference, truncate};
 
-/// The most rules that are named.
 const MAX_LISTED: usize = 20;
-
-/// The longest line, in bytes.
 const MAX_LINE_BYTES: usize = 200;
 
 /// What a set changed of the one before.

@@ -23,7 +23,6 @@ impl ListsOfSets {
 }
 
 impl Loader {
-    /// Notes the lists of a set that was loaded or rejected.
     pub(super) fn set_lists(&self, source: UpdateSource, lists: Vec<ListFile>, is_good: bool) {
         let mut known = self.lists.lock();
         match is_good || source.is_present() {
@@ -38,7 +37,6 @@ impl Loader {
         }
     }
 
-    /// Returns the paths of the lists to watch.
     pub fn list_paths(&self) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> =
             self.lists.lock().all().map(|list| list.path.clone()).collect();
@@ -62,14 +60,6 @@ impl Loader {
         }
     }
 
-    /// Reads the lists again whose newest versions may be half written.
-    pub fn read_unsettled_lists(&self) {
-        if let Some(watched) = &self.options.watched_lists {
-            watched.read_unsettled();
-        }
-    }
-
-    /// Returns how the lists are read.
     pub fn watched_lists(&self) -> Option<&WatchedLists> {
         self.options.watched_lists.as_deref()
     }
@@ -114,7 +104,6 @@ impl Loader {
         self.is_newest_rejected() && !self.is_rejected_changed()
     }
 
-    /// Returns whether the newest set is rejected.
     pub fn is_newest_rejected(&self) -> bool {
         self.status.lock().newest.is_some()
     }

@@ -3,7 +3,6 @@
 use super::Loader;
 use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
 
-/// The metrics of loading sets of rules.
 #[derive(Debug, Default)]
 pub(super) struct LoadMetrics {
     pub success: Counter,
@@ -12,7 +11,6 @@ pub(super) struct LoadMetrics {
     pub newest_rejected: Gauge,
 }
 
-/// The metrics of loading overlays.
 #[derive(Debug, Default)]
 pub(super) struct OverlayMetrics {
     pub error: Counter,

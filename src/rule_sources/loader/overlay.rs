@@ -11,7 +11,7 @@ use super::{Loader, LogLine, Rejected, Reloaded, UpdateSource};
 use weir_rules::source::RuleFile;
 use weir_rules::{Overlay, OverlayReport, Position, Problem, Severity};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OverlayState {
     pub(super) metrics: OverlayMetrics,
     active: Mutex<Option<Overlay>>,
@@ -38,10 +38,8 @@ struct OverlayStatus {
 
 #[derive(Clone, Debug)]
 struct LoadedOverlay {
-    /// When the overlay was loaded.
     loaded: SystemTime,
     files: Vec<String>,
-    /// How many patches the files have.
     patches: usize,
 }
 
@@ -74,7 +72,6 @@ impl OverlayState {
         status.activate();
     }
 
-    /// Returns the newest overlay, if it is rejected.
     pub fn rejected(&self) -> Option<Rejected> {
         self.status.lock().rejected.clone()
     }
@@ -125,9 +122,7 @@ fn log_problems(report: &OverlayReport, suppressed: u64) {
 impl Loader {
     /// Lets an overlay patch the rules. Call it before any are loaded.
     pub fn expect_overlay(&mut self) {
-        let (metrics, active, status) = Default::default();
-        let (rejected_line, failed_line) = Default::default();
-        self.overlay = Some(OverlayState { metrics, active, status, rejected_line, failed_line });
+        self.overlay = Some(OverlayState::default());
     }
 
     /// Validates overlay files and applies them to the active rules and all later ones. `found` are the

@@ -13,7 +13,6 @@ pub struct Rejected {
     pub file: Option<String>,
     pub line: Option<u32>,
     pub column: Option<u32>,
-    /// The number of errors.
     pub errors: usize,
     /// Since when none have been valid.
     pub since: SystemTime,

@@ -12,7 +12,6 @@ pub(super) const MAX_WAITING: usize = 16;
 /// The longest text of errors, in bytes.
 const MAX_ERROR_BYTES: usize = 2_000;
 
-/// What was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reloaded {
@@ -36,7 +35,6 @@ pub struct Reload {
 }
 
 impl Loader {
-    /// Returns what receives the loads and rejections from now on.
     pub fn watch(&self) -> broadcast::Receiver<Reload> {
         self.reloads.subscribe()
     }

@@ -29,7 +29,6 @@ struct Root {
     searching: Option<Instant>,
 }
 
-/// The whole versions of all files.
 #[derive(Debug)]
 pub struct ReadFiles {
     pub files: Vec<RuleFile>,
@@ -104,7 +103,6 @@ impl WatchedFiles {
         self.files.are_settled()
     }
 
-    /// Returns whether all roots and files respond.
     pub fn are_read(&self) -> bool {
         self.files.are_read() && self.roots.lock().values().all(|root| root.searching.is_none())
     }

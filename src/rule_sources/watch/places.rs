@@ -22,7 +22,6 @@ enum Names {
 }
 
 impl Places {
-    /// Returns the places of the selected files, and of lists.
     pub fn of(selection: &Selection, lists: &[PathBuf]) -> Places {
         let mut places = Places::default();
         for list in lists {

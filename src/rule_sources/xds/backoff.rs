@@ -24,19 +24,16 @@ impl Backoff {
         Backoff { min, max: max.max(min), jitter, next: min }
     }
 
-    /// Starts over with the minimum.
     pub fn reset(&mut self) {
         self.next = self.min;
     }
 
-    /// Returns the next wait.
     pub fn wait(&mut self) -> Duration {
         let wait = self.next;
         self.next = wait.saturating_mul(2).min(self.max);
         if self.jitter { wait.mul_f64(0.5 + random() / 2.0) } else { wait }
     }
 
-    /// The longest wait.
     pub fn max(&self) -> Duration {
         self.max
     }

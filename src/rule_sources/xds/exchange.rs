@@ -6,9 +6,8 @@ use crate::proto::google;
 use crate::rule_sources::loader::{Loader, Rejection};
 use crate::rule_sources::watch::fingerprint;
 use crate::rule_sources::xds::resources::{self, TYPE_URL};
-use weir_rules::Problems;
-use weir_rules::truncate;
 use weir_rules::xds::Resource;
+use weir_rules::{Problems, truncate};
 
 /// The state that outlives a stream.
 #[derive(Debug)]
@@ -19,7 +18,6 @@ pub struct Exchange {
     rejected: Option<RejectedSet>,
 }
 
-/// The answer to a response.
 #[derive(Debug)]
 pub struct Acknowledgement {
     pub request: DiscoveryRequest,
@@ -131,7 +129,6 @@ impl Exchange {
 /// The maximum length of the errors that are sent; the log and `/status` have more.
 const MAX_ERROR_DETAIL_BYTES: usize = 4 << 10;
 
-/// The `error_detail` of a rejection.
 fn status(rejection: &Rejection) -> google::rpc::Status {
     let mut message = rejection.problems.clone();
     if message.len() > MAX_ERROR_DETAIL_BYTES {

@@ -12,7 +12,6 @@ use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSourc
 use weir_common::throttle::Throttle;
 use weir_telemetry::metrics::Metrics;
 
-/// The metrics of a management server.
 #[derive(Clone, Debug, Default)]
 pub struct XdsMetrics {
     pub connected: Gauge,
@@ -106,7 +105,6 @@ impl Report {
         report
     }
 
-    /// Reports an open stream.
     pub fn connected(&self) {
         let mut state = self.state.lock();
         if !state.connected {
@@ -128,7 +126,6 @@ impl Report {
         }
     }
 
-    /// Reports active rules of this version.
     pub fn accepted(&self, version: String) {
         let mut state = self.state.lock();
         state.version = Some(version);

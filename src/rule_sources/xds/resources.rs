@@ -7,7 +7,6 @@ use crate::proto::envoy::service::discovery::v3::Resource;
 use weir_rules::xds;
 use weir_rules::{Problem, truncate};
 
-/// The type of the resources.
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 /// The message that may wrap a resource, to give it a version.
 const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
@@ -17,9 +16,6 @@ const MAX_RESOURCES: usize = 100_000;
 const MAX_NAME_BYTES: usize = 256;
 
 /// Decodes a resource, wrapped or not. `name` is for one without a name of its own.
-///
-/// # Errors
-/// The resource has another type or cannot be decoded.
 pub fn decode(resource: Any, name: &str) -> Result<xds::Resource, Problem> {
     let mut name = name.to_owned();
     truncate(&mut name, MAX_NAME_BYTES);

@@ -7,8 +7,7 @@ use tonic::transport::Endpoint;
 
 use super::{Options, Tls};
 use weir_api::grpc_client::{self, TlsError};
-use weir_common::error::SetupError;
-use weir_common::error::with_causes;
+use weir_common::error::{SetupError, with_causes};
 
 /// The timeout of connecting, with TLS.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,17 +19,12 @@ const PING_INTERVAL: Duration = Duration::from_secs(360);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reads where and how to connect, with the certificates as they are now.
-///
-/// # Errors
-/// A setting is invalid, or a file is unusable. The message names the setting and the fix.
 pub fn endpoint(options: &Options) -> Result<Endpoint, SetupError> {
     let url = &options.url;
     let (scheme, host) = match url.expose().split_once("://") {
-        Some(("http", host)) => ("http", host),
-        Some(("https", host)) => ("https", host),
+        Some((scheme @ ("http" | "https"), host)) => (scheme, host),
         // Schemes of Go's client that select a resolver; weir resolves all names the same way.
-        Some(("dns", host)) => ("", host.trim_start_matches('/')),
-        Some(("passthrough", host)) => ("", host.trim_start_matches('/')),
+        Some(("dns" | "passthrough", host)) => ("", host.trim_start_matches('/')),
         Some((scheme, _)) => {
             let error = format!(
                 "rules.xds.url is {url:?}: the scheme {scheme} is not supported; write host:port"
@@ -51,9 +45,7 @@ pub fn endpoint(options: &Options) -> Result<Endpoint, SetupError> {
             let error = format!("rules.xds.url is {url:?}: there is no port; {wanted}");
             return Err(SetupError::Invalid(error));
         }
-        Err(_) => {
-            return Err(SetupError::Invalid(format!("rules.xds.url is {url:?}; {wanted}")));
-        }
+        Err(_) => return Err(SetupError::Invalid(format!("rules.xds.url is {url:?}; {wanted}"))),
     };
     endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
@@ -63,10 +55,6 @@ pub fn endpoint(options: &Options) -> Result<Endpoint, SetupError> {
     if tls { with_tls(endpoint, &options.tls) } else { Ok(endpoint) }
 }
 
-/// Adds TLS.
-///
-/// # Errors
-/// A setting is invalid, or a file is unusable. The message names the setting and the fix.
 fn with_tls(endpoint: Endpoint, tls: &Tls) -> Result<Endpoint, SetupError> {
     let pem = tls.certificates.read().map_err(|error| {
         error.map(|error| match error.starts_with("rules.xds.") {
@@ -87,10 +75,7 @@ fn with_tls(endpoint: Endpoint, tls: &Tls) -> Result<Endpoint, SetupError> {
     })
 }
 
-/// Parses headers, `name: value`.
-///
-/// # Errors
-/// A header is invalid. The message never contains a value, which may be secret.
+/// Parses headers, `name: value`. No error contains a value, which may be secret.
 pub fn headers(pairs: &[String]) -> Result<MetadataMap, String> {
     let mut headers = MetadataMap::new();
     for (number, header) in pairs.iter().enumerate() {
