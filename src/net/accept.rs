@@ -9,7 +9,6 @@ use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -60,7 +59,6 @@ impl Listener {
 /// Opens the connections of one listener.
 #[derive(Clone, Debug)]
 pub struct Opener {
-    /// What does handshakes; none without TLS.
     pub handshakes: Option<Arc<Handshakes>>,
     /// The timeout of waiting for a client to start its handshake, and of the handshake.
     pub timeout: Duration,
@@ -240,26 +238,10 @@ pub struct Workers {
 
 #[derive(Debug)]
 struct Worker {
-    sockets: mpsc::UnboundedSender<(DetachedStream, ConnectionHandle, OpenGuard)>,
-    open: Arc<AtomicUsize>,
+    sockets: mpsc::UnboundedSender<(DetachedStream, ConnectionHandle, Arc<()>)>,
+    /// Cloned by each open connection.
+    open: Arc<()>,
     ended: oneshot::Receiver<()>,
-}
-
-/// Counts one open connection of a worker until it is dropped.
-#[derive(Debug)]
-struct OpenGuard(Arc<AtomicUsize>);
-
-impl OpenGuard {
-    fn new(open: &Arc<AtomicUsize>) -> OpenGuard {
-        open.fetch_add(1, Ordering::Relaxed);
-        OpenGuard(open.clone())
-    }
-}
-
-impl Drop for OpenGuard {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Workers {
@@ -322,18 +304,18 @@ impl Workers {
         // Round robin among workers with equally many connections.
         let (before, after) = self.workers.split_at(next % self.workers.len());
         let fewest =
-            after.iter().chain(before).min_by_key(|worker| worker.open.load(Ordering::Relaxed));
+            after.iter().chain(before).min_by_key(|worker| Arc::strong_count(&worker.open));
         let Some(worker) = fewest else { return };
         let handed = socket.prepare().and_then(|()| socket.detach());
         if let Ok(socket) = handed {
-            let _ = worker.sockets.send((socket, handle, OpenGuard::new(&worker.open)));
+            let _ = worker.sockets.send((socket, handle, worker.open.clone()));
         }
     }
 }
 
 /// Serves the connections that are handed over, until the channel and all connections are closed.
 async fn work<Served>(
-    mut handed: mpsc::UnboundedReceiver<(DetachedStream, ConnectionHandle, OpenGuard)>,
+    mut handed: mpsc::UnboundedReceiver<(DetachedStream, ConnectionHandle, Arc<()>)>,
     serve: impl Fn(Stream, Arc<ConnectionHandle>) -> Served,
 ) where
     Served: Future<Output = ()> + Send + 'static,

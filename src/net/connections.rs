@@ -61,7 +61,6 @@ const REFUSED: MetricFamily = MetricFamily::counter(
     &["listener"],
 );
 
-/// The metrics of the connections of all listeners.
 #[derive(Debug, Default)]
 pub struct ListenerMetrics(Mutex<Vec<(&'static str, ConnectionCounts)>>);
 
@@ -103,7 +102,6 @@ pub struct ConnectionLimits {
     pub min_idle: Duration,
 }
 
-/// The open connections of one listener.
 #[derive(Debug)]
 pub struct Connections {
     pub(super) limits: ConnectionLimits,

@@ -27,7 +27,6 @@ pub enum BoundSocket {
     Unix(UnixListener, UnixSocketFile),
 }
 
-/// Where a socket is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// The host as configured, and the port, which the system chose if it is configured as 0.

@@ -86,7 +86,6 @@ const COUNTERS: [(MetricFamily, Pick); 5] = [
     }),
 ];
 
-/// The metrics of the listeners that have TLS, by their names.
 #[derive(Clone, Debug)]
 pub struct TlsListeners(pub Vec<(&'static str, TlsMetrics)>);
 

@@ -54,7 +54,6 @@ const QUEUE_BYTES: usize = 512;
 /// The only request of a connection that waits need not be counted if it is not larger.
 const MAX_UNCOUNTED_BYTES: usize = 28 << 10;
 
-/// The end of a connection.
 enum Closed {
     /// The connection closes after the replies: the client sent QUIT, broke the protocol, or was evicted.
     AfterReplies,
@@ -66,7 +65,6 @@ pub(super) struct Connection<'a, S, Stream> {
     resp: &'a Resp<S>,
     stream: Stream,
     handle: &'a ConnectionHandle,
-    /// The address of the client, for the log.
     peer: Option<SocketAddr>,
     session: Session,
     replies: Replies,

@@ -1,6 +1,5 @@
 //! Replies of the Redis protocol, in version 2 or 3.
 
-/// The version of the protocol that a client speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     #[default]
@@ -24,7 +23,6 @@ impl Replies {
         self.text.len()
     }
 
-    /// Takes the replies, as the client is sent them.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.text)
     }

@@ -275,7 +275,6 @@ fn info() -> String {
     )
 }
 
-/// Replies that a command has another number of arguments.
 fn wrong_count(name: &str, replies: &mut Replies) {
     let name = name.to_ascii_lowercase();
     replies.error(&format!("ERR wrong number of arguments for '{name}' command"));

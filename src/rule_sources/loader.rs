@@ -46,7 +46,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The errors of a rejection within that interval, in bytes.
 const MAX_REPEATED_BYTES: usize = 300;
 
-/// Compiles and activates the rules of every source.
 #[derive(Debug)]
 pub struct Loader {
     rules: Rules,
@@ -56,7 +55,6 @@ pub struct Loader {
     /// Held while a set is loaded: its counters come from the set that it replaces.
     loading: Mutex<()>,
     status: Mutex<LoadStatus>,
-    /// The overlay; none if no setting names one.
     overlay: Option<OverlayState>,
     /// What the active rules were compiled from, if they are compiled again without a new set: for an
     /// overlay, and for lists of a management server's rules.
@@ -68,7 +66,6 @@ pub struct Loader {
     loaded_late: Notify,
     /// Files whose newest versions are not used, by who reads them.
     unsettled: Mutex<BTreeMap<&'static str, Vec<Unsettled>>>,
-    /// The state of the source, for the status.
     source: Mutex<serde_json::Value>,
     reloads: broadcast::Sender<Reload>,
     loaded_line: LogLine,
@@ -94,7 +91,6 @@ impl UpdateSource {
     }
 }
 
-/// What the active rules were compiled from.
 #[derive(Debug)]
 enum Present {
     Files(Vec<RuleFile>),
@@ -121,7 +117,6 @@ pub enum NotLoaded {
     Rejected(Rejection),
 }
 
-/// The errors of a set that is rejected.
 #[derive(Clone, Debug)]
 pub struct Rejection {
     /// The listed errors in full, and the number of the others.
@@ -253,7 +248,6 @@ impl Loader {
         }
     }
 
-    /// Creates a list for the problems of a set, with the limit of the settings.
     pub fn new_problems(&self) -> Problems {
         Problems::new(self.options.max_problems)
     }

@@ -28,7 +28,7 @@ use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
 use weir_common::settled_files::Unsettled;
 use weir_common::threads::run_blocking;
 use weir_common::throttle::Throttle;
-use weir_rules::source::{FileKind, RuleFile, Selection};
+use weir_rules::source::{FileKind, Selection};
 use weir_rules::{Problem, WatchedLists};
 
 /// After a change, files are read once nothing has changed for this long: a program that writes several
@@ -64,7 +64,6 @@ pub struct WatchContext {
 /// What [`RuleFiles`] reads and watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchKind {
-    /// Rule files, and their lists.
     Rules,
     Overlay,
     /// The lists of a management server's rules.
@@ -88,7 +87,6 @@ struct WatchState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     All,
-    /// The files that are not settled.
     Unsettled,
 }
 
@@ -126,14 +124,6 @@ struct State {
     lists: Vec<PathBuf>,
     /// Whether a directory has not responded yet, so that changes are not noticed.
     is_unwatched: bool,
-}
-
-impl State {
-    /// Returns whether files, or the problems found while reading them, differ from those before.
-    fn is_new(&mut self, files: &[RuleFile], problems: &[Problem]) -> bool {
-        let fingerprint = fingerprint(files, problems);
-        self.fingerprint.replace(fingerprint) != Some(fingerprint)
-    }
 }
 
 /// Decides which errors of watching and reading are logged.
@@ -314,7 +304,8 @@ impl WatchState {
         let was_waiting = std::mem::replace(&mut progress.is_waiting, true);
         let Some(ReadFiles { files, problems }) = read else { return };
         progress.is_incomplete = !problems.is_empty();
-        let is_new = state.is_new(&files, &problems);
+        let fingerprint = fingerprint(&files, &problems);
+        let is_new = state.fingerprint.replace(fingerprint) != Some(fingerprint);
         if self.kind == WatchKind::Overlay {
             if is_new {
                 self.loader.load_overlay(files, problems);

@@ -45,7 +45,6 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// The server, and how to connect to it.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `host:port`.
@@ -106,7 +105,8 @@ impl Client {
         loop {
             let started = Instant::now();
             let mut good = false;
-            let failure = self.stream(&exchange, &mut good).await;
+            let ended = self.stream(&exchange, &mut good).await;
+            let failure = ended.err().unwrap_or_else(|| "the server ended the stream".to_owned());
             if good || started.elapsed() >= backoff.max() {
                 backoff.reset();
             }
@@ -116,19 +116,9 @@ impl Client {
         }
     }
 
-    /// Runs one connection with its stream; returns why it ended. Sets `good` once rules were accepted.
-    async fn stream(&self, exchange: &Arc<Mutex<Exchange>>, good: &mut bool) -> String {
-        match self.try_stream(exchange, good).await {
-            Ok(()) => "the server ended the stream".to_owned(),
-            Err(failure) => failure,
-        }
-    }
-
-    async fn try_stream(
-        &self,
-        exchange: &Arc<Mutex<Exchange>>,
-        good: &mut bool,
-    ) -> Result<(), String> {
+    /// Runs one connection with its stream until that ends, or returns why it failed. Sets `good` once rules were
+    /// accepted.
+    async fn stream(&self, exchange: &Arc<Mutex<Exchange>>, good: &mut bool) -> Result<(), String> {
         let options = self.options.clone();
         let endpoint = blocking(move || server::endpoint(&options)).await??;
         let connect = timeout(server::CONNECT_TIMEOUT, grpc_client::connect(&endpoint)).await;

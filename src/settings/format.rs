@@ -15,7 +15,6 @@ use weir_common::number::SIZE_EXPECTED;
 
 /// How a setting is written. Plain types such as `bool` and `Duration` are formats of themselves.
 pub trait Format {
-    /// What reading the setting returns.
     type Value: Clone;
     const KIND: FormatKind;
     /// Whether values are masked wherever they would be shown.

@@ -25,7 +25,6 @@ pub struct Variable {
     pub effect: Effect,
 }
 
-/// The effect of a variable that is set.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
     /// Sets a setting, as in the reference.
@@ -40,7 +39,6 @@ pub enum Effect {
     Redis(RedisEffect),
 }
 
-/// The effect of a variable about Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisEffect {
     /// Sets a setting.

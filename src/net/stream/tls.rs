@@ -16,7 +16,6 @@ use super::{DetachedStream, Stream};
 /// Bytes that are encrypted before the socket has to take them.
 const WRITE_BUFFER_BYTES: usize = 16 << 10;
 
-/// A TLS connection over a socket of the current runtime.
 #[derive(Debug)]
 pub struct TlsStream {
     pub(super) socket: Stream,
@@ -27,7 +26,6 @@ pub struct TlsStream {
     is_shut_down: bool,
 }
 
-/// A TLS connection on its way from one runtime to another.
 #[derive(Debug)]
 pub struct DetachedTls {
     pub(super) socket: DetachedStream,

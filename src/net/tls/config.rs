@@ -28,7 +28,6 @@ pub(super) struct Files {
     client_ca: Option<Result<Vec<u8>, String>>,
 }
 
-/// A checked set of certificates.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub config: Arc<ServerConfig>,

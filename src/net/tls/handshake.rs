@@ -32,7 +32,6 @@ const QUEUED_DIVISOR: usize = 4;
 /// the CPU to requests; when not, thousands of connections a second can be opened.
 const THREADS_PER_THREAD: usize = 4;
 
-/// The handshakes of one listener.
 #[derive(Debug)]
 pub struct Handshakes {
     queues: Vec<Arc<Queue<Handshake>>>,

@@ -150,16 +150,12 @@ impl Identities {
             rejected: certificates.rejected(),
         });
         let presented = self.presented.iter().map(|(listener, certificates)| {
-            let pem = certificates.in_use();
+            let (pem, file) = (certificates.in_use(), certificates.files().cert.as_ref());
             let identity = pem.as_ref().and_then(|pem| pem.identity.as_ref());
             Identity {
                 listener,
                 certificate: identity.and_then(|(pem, _)| Certificate::from_pem(pem)),
-                file: certificates
-                    .files()
-                    .cert
-                    .as_ref()
-                    .map(|file| file.path.display().to_string()),
+                file: file.map(|file| file.path.display().to_string()),
                 rejected: certificates.rejected(),
             }
         });

@@ -39,7 +39,6 @@ pub(super) async fn throttle<S: Store>(
     Ok(())
 }
 
-/// Returns what a decision leaves.
 fn remaining(decision: &Decision, plan: &Plan) -> u64 {
     let [Limit { algorithm: Algorithm::Gcra(gcra), .. }] = plan.limits() else { return 0 };
     match decision.source {

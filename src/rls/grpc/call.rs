@@ -190,7 +190,6 @@ pub(super) fn complete<S: Store>(
 }
 
 impl CompleteRequest {
-    /// Answers the request when the store has answered.
     pub async fn wait_for_store<S: Store>(mut self, shared: Arc<CallContext<S>>) -> CallState {
         let timeout = self.timeout;
         let mut trace = std::mem::take(&mut self.trace);
@@ -342,7 +341,6 @@ pub(super) fn announced_length(framed: &[u8], limits: &Limits) -> Result<Option<
     Ok(announced)
 }
 
-/// Decodes a message with its prefix.
 fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<RequestView<'a>, Status> {
     let length = announced_length(framed, &grpc.limits)?;
     let length = length.ok_or_else(|| Status::internal("the request message is missing"))?;

@@ -8,7 +8,8 @@ use weir_common::metrics::{
     UNKNOWN_METHOD,
 };
 
-const LATENCY_BOUNDS_MICROS: &[u64] = &[
+/// The bounds of latencies, in microseconds.
+const LATENCY_BOUNDS: &[u64] = &[
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
@@ -61,7 +62,7 @@ impl OtherMethod {
 
 impl Default for GrpcStats {
     fn default() -> GrpcStats {
-        let latencies = || Histogram::new(LATENCY_BOUNDS_MICROS, 1e6);
+        let latencies = || Histogram::new(LATENCY_BOUNDS, 1e6);
         GrpcStats {
             should_rate_limit: latencies().with_exemplars(),
             unary: std::array::from_fn(|_| latencies()),

@@ -14,7 +14,6 @@ use tracing::Span;
 use weir_limiter::{Descriptor, Override, Request};
 use weir_store::Entry;
 
-/// Why a message is not a valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request is not a RateLimitRequest: {0}")]
 pub struct DecodeError(&'static str);

@@ -87,7 +87,6 @@ impl Permissions {
     }
 }
 
-/// Whether a step may return hits.
 fn returns_hits(budget: &Budget<'_>) -> bool {
     !matches!(budget.step, BudgetStep::Reserve(_))
 }

@@ -60,7 +60,6 @@ fn reset_seconds(status: &Status<'_>) -> Option<u64> {
     (status.limit.is_some() || seconds > 0).then_some(seconds)
 }
 
-/// Returns the API's number of a limit's unit.
 fn unit(limit: &ShownLimit<'_>) -> i32 {
     use rate_limit::Unit as ApiUnit;
     let unit = match limit.unit {
@@ -134,7 +133,6 @@ fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The multiplier, omitted if it is 1.
 fn multiplier(limit: &ShownLimit<'_>) -> Option<u64> {
     (limit.unit_multiplier != 1).then_some(limit.unit_multiplier.into())
 }

@@ -14,7 +14,6 @@ pub(super) struct LoadMetrics {
 #[derive(Debug, Default)]
 pub(super) struct OverlayMetrics {
     pub error: Counter,
-    /// 1 if the newest overlay was rejected, else 0.
     pub newest_rejected: Gauge,
     pub failed_patches: Gauge,
 }

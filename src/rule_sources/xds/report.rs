@@ -54,7 +54,6 @@ struct State {
     connected: bool,
     /// The version of the active rules.
     version: Option<String>,
-    /// The time and the reason of the last failure.
     failure: Option<(SystemTime, String)>,
     /// Kinds of failures so far; those beyond [`MAX_KINDS`] count as the last.
     kinds: Vec<FailureKind>,
@@ -107,23 +106,21 @@ impl Report {
 
     pub fn connected(&self) {
         let mut state = self.state.lock();
-        if !state.connected {
-            state.connected = true;
-            state.kinds.iter_mut().for_each(|kind| kind.logged = false);
-            self.metrics.connected.set(1);
-            match self.connected_line.pass() {
-                Some(suppressed) => {
-                    let suppressed = (suppressed > 0).then_some(suppressed);
-                    tracing::info!(
-                        server = self.url,
-                        suppressed,
-                        "connected to the management server"
-                    );
-                }
-                None => tracing::debug!(server = self.url, "connected to the management server"),
-            }
-            self.publish(&state);
+        if state.connected {
+            return;
         }
+        state.connected = true;
+        state.kinds.iter_mut().for_each(|kind| kind.logged = false);
+        self.metrics.connected.set(1);
+        let server = &self.url;
+        match self.connected_line.pass() {
+            Some(suppressed) => {
+                let suppressed = (suppressed > 0).then_some(suppressed);
+                tracing::info!(server, suppressed, "connected to the management server");
+            }
+            None => tracing::debug!(server, "connected to the management server"),
+        }
+        self.publish(&state);
     }
 
     pub fn accepted(&self, version: String) {

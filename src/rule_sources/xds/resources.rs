@@ -59,7 +59,6 @@ pub fn wrong_type(type_url: &str) -> Option<Problem> {
     })
 }
 
-/// Reports a set with too many resources.
 pub fn too_many(resources: usize) -> Option<Problem> {
     (resources > MAX_RESOURCES).then(|| {
         let message = format!("there are {resources} resources");

@@ -3,7 +3,6 @@
 
 use weir_common::duration::read_duration;
 
-/// The kind of a variable of the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum VariableKind {
     Text,

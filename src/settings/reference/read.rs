@@ -6,6 +6,8 @@ use super::variables::VARIABLES;
 use super::{Effect, Variable, go, no_effect};
 use crate::settings::{SettingError, secret};
 
+const USE_PROMETHEUS: &str = "USE_PROMETHEUS";
+
 /// The settings that the reference's variables override.
 #[derive(Debug, Default)]
 pub struct Overrides {
@@ -23,10 +25,12 @@ pub struct Overrides {
 pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrides {
     let mut overrides = Overrides::default();
     let mut so_far = BTreeMap::new();
-    let disables_stats = env.iter().any(|(name, text)| name == "DISABLE_STATS" && is_on(text));
+    let is_on =
+        |name: &str| env.iter().any(|(set, text)| set == name && go::read_bool(text) == Some(true));
+    let disables_stats = is_on("DISABLE_STATS");
     for variable in VARIABLES {
         let Some((_, text)) = env.iter().find(|(name, _)| name == variable.name) else { continue };
-        if disables_stats && variable.name == "USE_PROMETHEUS" && variable.kind.accepts(text) {
+        if disables_stats && variable.name == USE_PROMETHEUS && variable.kind.accepts(text) {
             continue;
         }
         if is_from_kubernetes(variable.name, text) {
@@ -45,8 +49,10 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrid
         }
     }
     overrides.redis_variables.extend(no_effect::naming_redis(env));
-    if !disables_stats {
-        overrides.choose_names(env);
+    if !disables_stats && is_on(USE_PROMETHEUS) {
+        // The reference's own listener for Prometheus has the reference's names.
+        let name = "metrics.prometheus.reference_names";
+        overrides.set.push((name, USE_PROMETHEUS.to_owned(), "true".to_owned()));
     }
     overrides.choose_redis(&below);
     overrides
@@ -87,19 +93,6 @@ impl Overrides {
     pub(super) fn set(&mut self, name: &'static str, variable: &Variable, text: &str) {
         self.set.push((name, variable.name.to_owned(), text.to_owned()));
     }
-
-    /// Gives metrics the reference's names if its own listener for Prometheus is asked for.
-    fn choose_names(&mut self, env: &[(String, String)]) {
-        const VARIABLE: &str = "USE_PROMETHEUS";
-        if env.iter().any(|(name, text)| name == VARIABLE && is_on(text)) {
-            let name = "metrics.prometheus.reference_names";
-            self.set.push((name, VARIABLE.to_owned(), "true".to_owned()));
-        }
-    }
-}
-
-fn is_on(text: &str) -> bool {
-    go::read_bool(text) == Some(true)
 }
 
 /// Whether Kubernetes sets the variable for a Service: `GRPC_PORT=tcp://10.0.0.1:8081` for one named
