@@ -106,8 +106,7 @@ impl<S: Store + States + 'static> Resp<S> {
         Resp { accepts_at: false, ..self }
     }
 
-    /// Serves a connection until it is closed, or `shutdown` turns true and what was read is answered. `peer` is for the
-    /// log.
+    /// Serves a connection until it is closed, or `shutdown` turns true and what was read is answered.
     pub async fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,

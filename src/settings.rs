@@ -61,7 +61,9 @@ impl Settings {
         settings.check_socket(&mut errors);
         settings.check_drain(&mut errors);
         settings.check_debug(&mut errors);
-        otlp::check(&settings, &mut errors);
+        if *settings.tracing.enabled {
+            errors.extend(otlp::read(&settings).err());
+        }
         settings.check_tls(&mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }

@@ -1,9 +1,8 @@
 //! Accepting connections, opening them, and handing them to the threads that serve them.
 //!
 //! Each such thread has a runtime, so that a request never changes threads. One runtime per core costs little more than
-//! half of what one runtime for all cores costs, since nothing is passed between threads. Such runtimes cannot steal
-//! work from each other, so connections are balanced when they are accepted: each goes to the thread with the fewest
-//! connections.
+//! half of what one runtime for all cores costs, since nothing is passed between threads. Such runtimes do not steal
+//! work from each other, so each new connection goes to the thread with the fewest.
 
 use std::fs::File;
 use std::future::Future;
@@ -112,7 +111,7 @@ pub async fn accept(
                 connections.tick();
                 spares.refill();
                 if burst.is_over(connections.ended()) {
-                    // It takes time, in which others connect.
+                    // It takes time, and others connect meanwhile.
                     drop(spawn_blocking(allocator::trim));
                 }
                 continue;
@@ -171,12 +170,12 @@ struct Burst {
     ticks: u32,
     /// The connections that had closed two seconds ago.
     seen: u64,
-    /// Those that have closed since memory was returned.
+    /// The connections that have closed since memory was returned.
     pending: u64,
 }
 
 impl Burst {
-    /// As many connections keep some megabytes.
+    /// This many connections keep some megabytes.
     const MANY: u64 = 256;
     /// Two seconds.
     const TICKS: u32 = 8;

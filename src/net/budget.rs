@@ -2,7 +2,7 @@
 //!
 //! The first bytes of a connection are free, so that a client with small requests is served
 //! whatever other clients hold. What a connection holds beyond that counts against a budget that all
-//! connections share, and of which one connection gets at most an eighth.
+//! connections share. One connection gets at most an eighth of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -121,8 +121,7 @@ pub struct Connections {
 struct State {
     next_id: u64,
     open: HashMap<u64, Arc<ConnectionEntry>>,
-    /// The connections to evict next, the first of them last. Ranking all connections for every
-    /// newcomer would cost more than serving it.
+    /// The result of [`candidates`]: ranking all connections for every newcomer would cost more than serving it.
     candidates: Vec<(EvictionRank, Arc<ConnectionEntry>)>,
 }
 
@@ -172,8 +171,7 @@ impl Connections {
         ConnectionHandle { entry, connections: self.clone(), overflow }
     }
 
-    /// Registers a newcomer, and evicts another connection if necessary. None if all others have
-    /// requests in progress.
+    /// Registers a newcomer, and evicts another connection if necessary. None if all others have requests in progress.
     pub(super) async fn admit(self: &Arc<Self>) -> Option<ConnectionHandle> {
         let deadline = Instant::now() + ADMISSION_TIMEOUT;
         loop {
@@ -200,8 +198,7 @@ impl Connections {
         self.evicting.load(Ordering::Relaxed) > 0
     }
 
-    /// Evicts one connection, to make room for one that is not registered yet. Returns whether
-    /// there was one to evict.
+    /// Evicts one connection, to make room for a newcomer. Returns whether there was one to evict.
     pub(super) fn evict(&self) -> bool {
         self.evict_except(None)
     }
@@ -258,8 +255,7 @@ impl Connections {
     }
 }
 
-/// Ranks the connections, and returns the first of them to evict in reverse order: enough for
-/// several newcomers.
+/// Returns the connections to evict next, the first of them last: enough for several newcomers.
 fn candidates<'a>(
     open: impl Iterator<Item = &'a Arc<ConnectionEntry>>,
     now: u32,

@@ -142,14 +142,10 @@ async fn on_any_of(address: &str) -> io::Result<TcpListener> {
 
 /// Listens on all addresses of IPv6 and IPv4, or of IPv4 alone if the system has no IPv6.
 fn on_all<T>(port: u16, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    use io::ErrorKind::{AddrInUse, PermissionDenied};
     match bind((Ipv6Addr::UNSPECIFIED, port).into()) {
-        // The port is in use or not permitted: over IPv4 it would be too.
-        Err(error)
-            if !matches!(
-                error.kind(),
-                io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied
-            ) =>
-        {
+        // A port that is in use or not permitted would be so over IPv4, too.
+        Err(error) if !matches!(error.kind(), AddrInUse | PermissionDenied) => {
             bind((Ipv4Addr::UNSPECIFIED, port).into())
         }
         bound => bound,

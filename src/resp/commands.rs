@@ -58,8 +58,7 @@ impl Command {
         Command::ALL.into_iter().find(|command| command.label().eq_ignore_ascii_case(name))
     }
 
-    /// Whether a pipeline waits for the commands before it and for this one: it reads states over a connection of its
-    /// own.
+    /// Whether a pipeline waits before and after the command: it reads states over a connection of its own.
     pub fn runs_alone(self) -> bool {
         self == Command::Count
     }

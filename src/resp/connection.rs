@@ -304,8 +304,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         Ok(())
     }
 
-    /// Waits until the store has answered all requests. Nothing is sent in between, so that all replies count as unread
-    /// while the client does not read.
+    /// Waits until the store has answered all requests. Nothing is sent meanwhile, so all replies count as unread.
     async fn wait_for(&mut self, waiting: &mut Waiting<'_>) {
         while let Some(replies) = waiting.next().await {
             self.replies.append(&replies);

@@ -65,12 +65,12 @@ impl Replies {
         }
     }
 
-    /// Starts an array. As many replies follow.
+    /// Starts an array of `length` replies, which follow.
     pub fn array(&mut self, length: usize) {
         self.number(b'*', length as i64);
     }
 
-    /// Starts a map. As many pairs of replies follow. In version 2 it is an array.
+    /// Starts a map of `length` pairs of replies, which follow. In version 2 it is an array.
     pub fn map(&mut self, length: usize) {
         match self.version {
             Version::Two => self.array(2 * length),

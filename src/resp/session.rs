@@ -90,9 +90,7 @@ impl Session {
             ("PING" | "ECHO" | "SELECT" | "CLIENT", _) => wrong_count(name, replies),
             _ => match Command::named(name) {
                 Some(command) => return After::Run(command),
-                None => {
-                    replies.error(&format!("ERR unknown command '{}'", echoed(given_name)));
-                }
+                None => replies.error(&format!("ERR unknown command '{}'", echoed(given_name))),
             },
         }
         After::Continue

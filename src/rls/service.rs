@@ -86,8 +86,7 @@ impl<S: Store> RateLimit<S> {
         RateLimit { limiter, rules, options: Arc::new(options) }
     }
 
-    /// Returns whether [`decide_now`](Self::decide_now) nearly always answers: a hint
-    /// that saves a useless attempt.
+    /// Whether [`decide_now`](Self::decide_now) nearly always answers: a hint that saves a useless attempt.
     pub fn is_immediate(&self) -> bool {
         self.limiter.store().is_immediate()
     }
@@ -208,8 +207,7 @@ impl<S: Store + States> RateLimit<S> {
     }
 }
 
-/// Returns the budget of a request whose caller sent `timeout`. `cap` is the setting
-/// `store.budget`; none means `auto`.
+/// Returns the budget of a request whose caller sent `timeout`. `cap` is the setting `store.budget`; none is `auto`.
 fn store_budget(cap: Option<Duration>, timeout: Option<Duration>) -> Duration {
     let budget = match timeout {
         None => cap.unwrap_or(DEFAULT_BUDGET),

@@ -60,9 +60,9 @@ pub struct Loader {
     /// overlay, and for lists of a management server's rules.
     present: Mutex<Option<Present>>,
     lists: Mutex<ListsOfSets>,
-    /// The newest set of a management server, if it is rejected and has lists: with others it may be valid.
+    /// The newest set of a management server, if it is rejected and has lists: other lists may make it valid.
     rejected: Mutex<Option<Vec<Resource>>>,
-    /// Notified when that set was loaded.
+    /// Notified when the rejected set was loaded after all.
     loaded_late: Notify,
     /// Files whose newest versions are not used, by who reads them.
     unsettled: Mutex<BTreeMap<&'static str, Vec<Unsettled>>>,
@@ -85,7 +85,7 @@ enum UpdateSource {
 }
 
 impl UpdateSource {
-    /// Whether the set is that of the active rules.
+    /// Whether the set is the active one.
     fn is_present(self) -> bool {
         matches!(self, UpdateSource::PresentFiles | UpdateSource::PresentResources)
     }
@@ -398,9 +398,8 @@ impl Loader {
         let is_unchanged = changes.is_some_and(|changes| changes.list.is_empty());
         let text = changes.map(ToString::to_string);
         let changes = text.as_deref();
-        let is_of_operator = source == UpdateSource::Files || !is_unchanged;
-        let passed =
-            is_of_operator.then(|| self.loaded_line.pass(source, changes.unwrap_or_default()));
+        let is_news = source == UpdateSource::Files || !is_unchanged;
+        let passed = is_news.then(|| self.loaded_line.pass(source, changes.unwrap_or_default()));
         match passed.flatten() {
             Some(suppressed) => {
                 let suppressed = (suppressed > 0).then_some(suppressed);

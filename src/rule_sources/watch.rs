@@ -38,8 +38,7 @@ pub const QUIET_TIME: Duration = Duration::from_millis(100);
 /// The maximum wait for [`QUIET_TIME`] without a change, for files that change continuously.
 const MAX_WAIT: Duration = Duration::from_millis(500);
 
-/// The time after which files that could not be read, or whose read blocks, are read again: the system may have been
-/// out of descriptors.
+/// The wait before files that could not be read are read again: the system may have been out of descriptors.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The minimum interval of log lines about each kind of failure.

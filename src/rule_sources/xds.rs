@@ -35,8 +35,7 @@ use weir_common::secret::SecretUrl;
 use weir_common::threads;
 use weir_telemetry::metrics::Metrics;
 
-/// A server with no news may send nothing, so a stream that has not failed for this long counts as
-/// connected.
+/// A stream that has not failed for this long counts as connected: a server with no news may send nothing.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// The first and the longest delay of the answer to a set that was just rejected. Some servers resend
@@ -116,8 +115,7 @@ impl Client {
         }
     }
 
-    /// Runs one connection with its stream until that ends, or returns why it failed. Sets `good` once rules were
-    /// accepted.
+    /// Runs one stream until it ends, or returns why it failed. Sets `good` once rules were accepted.
     async fn stream(&self, exchange: &Arc<Mutex<Exchange>>, good: &mut bool) -> Result<(), String> {
         let options = self.options.clone();
         let endpoint = blocking(move || server::endpoint(&options)).await??;

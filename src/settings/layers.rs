@@ -67,8 +67,7 @@ impl Source for Layer {
 }
 
 impl Layer {
-    /// Sets a value. An unknown name is an error and is not set: in the tree it could replace a
-    /// whole group, or the value above it.
+    /// Sets a value. An unknown name is an error: in the tree it could replace a group, or the value above it.
     fn set(
         &mut self,
         name: &str,

@@ -11,12 +11,6 @@ use weir_telemetry::otlp::{Options, Protocol, Resource};
 /// The variable whose URL is for all signals: a path is added to it for HTTP.
 const SHARED_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
-pub(super) fn check(settings: &Settings, errors: &mut Vec<SettingError>) {
-    if *settings.tracing.enabled {
-        errors.extend(read(settings).err());
-    }
-}
-
 impl Settings {
     pub fn otlp_options(&self) -> Option<Options> {
         // Its errors were reported by `load`.
@@ -24,7 +18,7 @@ impl Settings {
     }
 }
 
-fn read(settings: &Settings) -> Result<Options, SettingError> {
+pub(super) fn read(settings: &Settings) -> Result<Options, SettingError> {
     let (tracing, otlp) = (&settings.tracing, &settings.otlp);
     let protocol = *tracing.protocol;
     let default = match protocol {

@@ -25,8 +25,7 @@ struct Server<'a> {
     tls: &'a RedisTlsSettings,
 }
 
-/// Returns the options of the store, and those of limits per second if they have a Redis of their
-/// own. Appends their errors to `errors`.
+/// Returns the options of the store, and those of limits per second if they have a Redis of their own.
 pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Option<Options>) {
     let redis = &settings.store.redis;
     if redis.key_prefix.contains(['{', '}']) {
@@ -63,7 +62,7 @@ pub fn check_leases(settings: &Settings, errors: &mut Vec<SettingError>) {
     }
 }
 
-/// Warns where replicas cannot share their lists, but are to.
+/// Warns if replicas are to share their lists of top keys but cannot.
 pub fn check_top_share(settings: &mut Settings) {
     let (share, kind) = (&settings.top.share, &settings.store.kind);
     let because = if **kind != StoreKind::Redis {

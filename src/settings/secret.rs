@@ -33,8 +33,7 @@ pub fn masked(text: &str) -> String {
     if text.is_empty() { String::new() } else { MASK.to_owned() }
 }
 
-/// Whether a variable holds a secret, by the end of its name. Headers carry tokens. The path of a
-/// file with a secret is none.
+/// Whether a variable holds a secret, by the end of its name. Headers carry tokens; the path of a file is no secret.
 fn is_secret_variable(name: &str) -> bool {
     ["_AUTH", "_PASSWORD", "_TOKEN", "_HEADERS"].iter().any(|word| name.ends_with(word))
 }

@@ -1,4 +1,4 @@
-//! What a certificate says about itself: whose it is, and when it is valid.
+//! Reads the subject and the dates of a certificate.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -28,11 +28,9 @@ const NAMES: [(&[u8], &str); 8] = [
     (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], "UID"),
 ];
 
-/// The facts of a certificate that operators need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// As in RFC 4514: `CN=weir,O=Example`. Of a certificate without a subject, its first DNS name or
-    /// URI.
+    /// As in RFC 4514: `CN=weir,O=Example`. Without a subject, the first DNS name or URI.
     pub subject: String,
     /// The first second in which it is valid, since 1970.
     pub not_before: i64,
@@ -95,8 +93,7 @@ fn time(der: &[u8]) -> Option<(i64, &[u8])> {
     Some((time.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second(), rest))
 }
 
-/// Returns a name in DER, `SEQUENCE OF SET OF SEQUENCE { type, value }`, as text. None if it is
-/// malformed.
+/// Returns a name in DER, `SEQUENCE OF SET OF SEQUENCE { type, value }`, as text; none if it is malformed.
 fn subject(mut name: &[u8]) -> Option<String> {
     let mut parts = Vec::new();
     while !name.is_empty() {

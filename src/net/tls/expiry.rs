@@ -27,7 +27,7 @@ pub(super) struct ExpiryLog {
     expired: Option<i64>,
 }
 
-/// Returns the notices that have passed, of those that are reported for this certificate.
+/// Returns the passed notices that apply to this certificate, `left` seconds before its end.
 fn passed(certificate: &Certificate, left: i64) -> impl Iterator<Item = i64> {
     let lifetime = certificate.not_after.saturating_sub(certificate.not_before);
     NOTICES.into_iter().filter(move |notice| lifetime >= 2 * notice && left <= *notice)

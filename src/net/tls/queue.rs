@@ -29,8 +29,7 @@ impl<T> Queue<T> {
         Queue { waiting, changed, closed: AtomicBool::new(false) }
     }
 
-    /// Adds a newcomer to at most `max` connections, or [`PLACES`] if that is more. Returns the connection that it
-    /// displaces.
+    /// Adds a newcomer to at most `max` connections, or [`PLACES`] if that is more. Returns the one that it displaces.
     pub fn push(&self, newcomer: T, max: usize) -> Option<T> {
         let displaced = self.waiting.lock().push(newcomer, max, Instant::now());
         self.changed.notify_one();

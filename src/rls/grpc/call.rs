@@ -144,13 +144,8 @@ pub(super) fn start<S: Store>(
         Poll::Ready(None) | Poll::Pending => Bytes::new(),
     };
     if !body.is_end_stream() {
-        return CallState::WaitForClient(ClientWait::Request(PartialRequest {
-            first,
-            body,
-            timeout,
-            trace,
-            respond,
-        }));
+        let request = PartialRequest { first, body, timeout, trace, respond };
+        return CallState::WaitForClient(ClientWait::Request(request));
     }
     let (reservation, outcome, started) = (None, CallOutcome::Answered, shared.timer.started());
     let mut next = complete(

@@ -231,8 +231,7 @@ where
         if self.read_deadline.poll_passed(cx).is_ready() { Err(End::Closed) } else { Ok(false) }
     }
 
-    /// Asks the client to leave if necessary, and ends a drained connection. Returns whether
-    /// GOAWAY is to be written.
+    /// Asks the client to leave if necessary, and ends a drained connection. Returns whether GOAWAY is to be written.
     fn poll_state(
         &mut self,
         cx: &mut Context<'_>,
@@ -302,8 +301,7 @@ where
     }
 }
 
-/// Performs the handshake. None if it fails, times out, the connection is evicted, or the service
-/// stops first.
+/// Performs the handshake. None if it fails or times out, the connection is evicted, or the service stops.
 async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
     io: T,
     handle: &ConnectionHandle,
@@ -350,8 +348,7 @@ impl KeepAlive {
         KeepAlive { pings: h2.ping_pong(), timeout, old_at }
     }
 
-    /// Sets `is_old` at the maximum age. Ends when the client does not answer a ping, or does not
-    /// read it, in time.
+    /// Sets `is_old` at the maximum age. Ends when the client does not read or answer a ping in time.
     async fn run(mut self, is_old: &AtomicBool) {
         loop {
             // Connections that were opened together are pinged at different times.

@@ -103,8 +103,7 @@ impl<'a> RequestView<'a> {
         entries * size_of::<Entry<'_>>() + descriptors * descriptor
     }
 
-    /// Returns the request, with its descriptors in an empty list of the caller: to return the list would copy
-    /// it.
+    /// Returns the request, with its descriptors in a list of the caller: returning the list would copy it.
     pub fn request<'v: 'b, 'b>(&'v self, descriptors: &'b mut Descriptors<'v>) -> Request<'b> {
         let mut rest = self.entries.as_slice();
         descriptors.reserve(self.descriptors.len());

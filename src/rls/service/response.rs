@@ -52,8 +52,7 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
     }
 }
 
-/// Returns the time of reset in whole seconds, if there is one: that of the limit, or of the control that
-/// blocks.
+/// Returns the seconds to the reset of the limit, or of the control that blocks, if there is either.
 #[inline]
 fn reset_seconds(status: &Status<'_>) -> Option<u64> {
     let seconds = status.reset_seconds();

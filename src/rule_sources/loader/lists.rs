@@ -12,7 +12,7 @@ use weir_rules::{ListFile, WatchedLists};
 #[derive(Debug, Default)]
 pub(super) struct ListsOfSets {
     active: Vec<ListFile>,
-    /// Those of the newest set, if it is rejected.
+    /// The lists of the newest set, if it is rejected.
     rejected: Option<Vec<ListFile>>,
 }
 
@@ -113,8 +113,7 @@ impl Loader {
         self.loaded_late.notified()
     }
 
-    /// Compiles the active rules again, with the overlay and the lists as they are now, while `loading` is
-    /// held. Does nothing if none are active.
+    /// Compiles the active rules, if there are any, with the newest overlay and lists, while `loading` is held.
     pub(super) fn load_present(&self) -> Result<(), NotLoaded> {
         let Some(present) = self.present.lock().take() else { return Ok(()) };
         let problems = self.new_problems();
@@ -127,7 +126,7 @@ impl Loader {
         loaded.map(drop)
     }
 
-    /// Notes the files whose newest versions are not used, of those that `reader` reads.
+    /// Notes which of the files that `reader` reads are not used in their newest versions.
     pub fn set_unsettled(&self, reader: &'static str, files: Vec<Unsettled>) {
         self.unsettled.lock().insert(reader, files);
     }

@@ -39,7 +39,7 @@ struct RejectedSet {
     fingerprint: u64,
     /// The status that was sent.
     status: google::rpc::Status,
-    /// Those of the newest response with it.
+    /// The version and the nonce of the newest response with the set.
     version: String,
     nonce: String,
 }

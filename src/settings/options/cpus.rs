@@ -4,7 +4,7 @@
 //! third of it unused.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::available_parallelism;
 
 use rustix::thread::sched_getaffinity;
@@ -16,8 +16,7 @@ pub(super) fn usable() -> usize {
     cores.min(quota(Path::new("/")).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Returns the CPU quota of this process's cgroup, rounded up; none if it has none. `root` is the root
-/// of the file system.
+/// Returns the CPU quota of this process's cgroup, rounded up, if it has one. `root` is `/`, except in tests.
 fn quota(root: &Path) -> Option<usize> {
     let read = |name: &str| fs::read_to_string(root.join("proc/self").join(name)).ok();
     let (groups, mounts) = (read("cgroup")?, read("mountinfo")?);
@@ -64,8 +63,7 @@ fn quota_v2(group: &Path) -> Option<usize> {
 }
 
 fn quota_v1(group: &Path) -> Option<usize> {
-    let number =
-        |name| fs::read_to_string(PathBuf::from(group).join(name)).ok()?.trim().parse().ok();
+    let number = |name| fs::read_to_string(group.join(name)).ok()?.trim().parse().ok();
     // -1 is no limit.
     round_up(number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
 }

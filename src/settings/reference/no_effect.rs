@@ -72,8 +72,7 @@ fn find(variable: &str) -> Option<(usize, &'static str)> {
     all().find(|(_, name)| *name == variable).or_else(|| all().find(|(_, name)| is_begun(name)))
 }
 
-/// Returns the variables that are set and, although they have no effect themselves, ask for Redis as
-/// the others about it do.
+/// Returns the set variables that have no effect, but ask for Redis as the others about Redis do.
 pub fn naming_redis(env: &[(String, String)]) -> impl Iterator<Item = &'static str> {
     let set = env.iter().filter(|(_, text)| !text.is_empty());
     let found = set.filter_map(|(name, _)| find(name)).map(|(_, name)| name);

@@ -95,8 +95,7 @@ impl Overrides {
     }
 }
 
-/// Whether Kubernetes sets the variable for a Service: `GRPC_PORT=tcp://10.0.0.1:8081` for one named
-/// grpc.
+/// Whether Kubernetes sets the variable for a Service: `GRPC_PORT=tcp://10.0.0.1:8081` for one named grpc.
 fn is_from_kubernetes(name: &str, text: &str) -> bool {
     name.ends_with("PORT")
         && ["tcp://", "udp://", "sctp://"].iter().any(|protocol| text.starts_with(protocol))
