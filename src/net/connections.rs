@@ -158,6 +158,7 @@ impl Connections {
         self.state.lock().open.len()
     }
 
+    /// Registers a connection, regardless of the limit.
     pub fn register(self: &Arc<Self>) -> ConnectionHandle {
         let mut state = self.state.lock();
         let id = state.next_id;

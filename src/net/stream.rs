@@ -253,6 +253,7 @@ impl WriteDeadline {
         self.running.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(cx)
     }
 
+    /// Ends the deadline: everything is written.
     pub fn clear(&mut self) {
         self.running = None;
     }

@@ -31,6 +31,7 @@ pub(super) struct Files {
 #[derive(Debug)]
 pub(super) struct Checked {
     pub config: Arc<ServerConfig>,
+    /// None if it is malformed.
     pub certificate: Option<Certificate>,
 }
 
