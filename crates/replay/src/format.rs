@@ -19,7 +19,6 @@ use super::rows::{Fields, Rows};
 use super::template::{Filter, host};
 use weir_rules::truncate;
 
-/// The field of the client's address.
 pub(super) const CLIENT: &str = "client_address";
 
 /// How much of a value an error shows, in bytes.
@@ -41,7 +40,6 @@ pub enum Format {
     Combined,
 }
 
-/// Reads the lines of a log into rows.
 #[derive(Debug)]
 pub(super) enum LineReader {
     Json(Json),
@@ -54,9 +52,8 @@ pub(super) enum LineReader {
 pub(super) struct Patterns {
     /// The patterns that are tried, in this order.
     patterns: Vec<PatternReader>,
-    /// Reads lines that are JSON objects.
     json: Option<Box<ProxyJson>>,
-    /// The error of a line that has none of them.
+    /// The error of a line in none of the formats.
     error: String,
 }
 
@@ -69,7 +66,6 @@ struct ProxyJson {
     hops: Option<usize>,
 }
 
-/// What a line is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Row,
@@ -123,11 +119,6 @@ impl Format {
             _ => None,
         }
     }
-
-    /// Whether the format knows the client's address.
-    pub fn has_client(self) -> bool {
-        !matches!(self, Format::Jsonl | Format::Csv)
-    }
 }
 
 impl LineReader {
@@ -180,10 +171,6 @@ impl LineReader {
     }
 
     /// Reads a line that is not empty into the unfinished row.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be read.
     #[inline]
     pub fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<Line, String> {
         match self {
@@ -227,8 +214,7 @@ impl ProxyJson {
         // Such a log may write a dash for what is missing.
         let value = |field| rows.get(field).filter(|value| *value != "-");
         let address = client(value(forwarded), Header::Sent, value(remote), self.hops);
-        let address = address.map(str::to_owned);
-        if let Some(address) = address {
+        if let Some(address) = address.map(str::to_owned) {
             rows.set_text(field, &address);
         }
         Ok(())
@@ -244,8 +230,8 @@ enum Header {
     Received,
 }
 
-/// The client's address: the one that the proxy saw, or with trusted hops the one that has so many after it. These
-/// are the items of `X-Forwarded-For` and the address that the proxy saw, which is the last of them.
+/// The client's address: the one that the proxy saw. With trusted hops it is the one with that many after it, of the
+/// items of `X-Forwarded-For` and the address that the proxy saw.
 fn client<'t>(
     forwarded: Option<&'t str>,
     header: Header,

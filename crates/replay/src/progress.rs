@@ -32,7 +32,6 @@ impl Progress {
         Progress { bar, read: input.read.clone() }
     }
 
-    /// Shows the number of lines read.
     #[inline]
     pub fn show(&self, lines: u64) {
         if lines.is_multiple_of(STRIDE) && !self.bar.is_hidden() {

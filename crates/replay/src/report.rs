@@ -9,7 +9,6 @@ use weir_rules::Origin;
 #[derive(Debug)]
 pub struct Report {
     pub(crate) traffic: Traffic,
-    /// The rules that were replayed.
     pub(crate) rules: SideReport,
     /// The rules of `--compare`, and what they change.
     pub(crate) comparison: Option<Comparison>,
@@ -42,7 +41,6 @@ impl Report {
     }
 }
 
-/// What was read.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     /// `access.log`, or `<stdin>`.
@@ -54,7 +52,6 @@ pub(super) struct Traffic {
     pub requests: u64,
     /// Lines without a field of any descriptor: Envoy would not ask.
     pub without_descriptors: u64,
-    /// Lines that cannot be read.
     pub invalid: u64,
     /// Examples of invalid lines, the earliest ones.
     pub examples: Vec<InvalidLine>,
@@ -70,10 +67,8 @@ pub(super) struct Traffic {
     pub concurrency_rules: Vec<String>,
 }
 
-/// A descriptor of each request.
 #[derive(Debug, Default)]
 pub(super) struct DescriptorReport {
-    /// The descriptor as it was written.
     pub text: String,
     /// Lines without one of its fields: their requests do not have it.
     pub missing: u64,
@@ -96,7 +91,6 @@ impl DescriptorReport {
     }
 }
 
-/// A line that cannot be read, and why.
 #[derive(Debug)]
 pub(super) struct InvalidLine {
     /// The number of the line, counted from 1.
@@ -104,7 +98,6 @@ pub(super) struct InvalidLine {
     pub error: String,
 }
 
-/// What one set of rules did.
 #[derive(Debug)]
 pub(super) struct SideReport {
     /// The files, as they were written.
@@ -114,13 +107,11 @@ pub(super) struct SideReport {
     pub rules: Vec<RuleReport>,
     /// The number of rules that no request matched.
     pub unused: usize,
-    /// Descriptors without a rule.
     pub unmatched: u64,
     /// The first descriptor that no rule matches.
     pub unmatched_example: Option<String>,
 }
 
-/// What one rule did.
 #[derive(Debug)]
 pub(super) struct RuleReport {
     /// The name with the domain, as in metrics.
@@ -179,7 +170,6 @@ pub(super) struct Difference {
     pub rules: Vec<(String, u64)>,
 }
 
-/// Writes a number with its noun.
 pub(super) fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", number(count), if count == 1 { "" } else { "s" })
 }

@@ -11,7 +11,6 @@ use super::report::{
 use weir_common::escape::escape;
 use weir_limit::Micros;
 
-/// Rules that are listed.
 const MAX_RULES: usize = 100;
 
 /// Keys that are listed of each rule.
@@ -20,7 +19,6 @@ const MAX_KEYS: usize = 5;
 /// Characters of the widest column that is padded.
 const MAX_COLUMN_WIDTH: usize = 60;
 
-/// Prints the report for people.
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let requests = report.traffic.requests;
     print_traffic(&report.traffic, out)?;
@@ -184,7 +182,6 @@ fn print_comparison(
     Ok(())
 }
 
-/// Returns the share of some requests, and the worst minute if there is one.
 fn shares(count: &Count, requests: u64) -> String {
     let worst = worst_minute(count).map(|worst| format!(", worst minute {worst}"));
     share(count, requests) + &worst.unwrap_or_default()

@@ -5,7 +5,6 @@ use csv_core::{ReadRecordResult, Reader};
 use super::{Line, shown};
 use crate::rows::{Fields, Rows};
 
-/// Columns of a line, at most.
 const MAX_COLUMNS: usize = 4096;
 
 #[derive(Debug)]
@@ -15,7 +14,7 @@ pub(crate) struct Csv {
     header: Option<Vec<Option<usize>>>,
     /// The values of a line, without quotes.
     unquoted: Vec<u8>,
-    /// The end of each value in the text.
+    /// The end of each value in `unquoted`.
     ends: Vec<usize>,
 }
 

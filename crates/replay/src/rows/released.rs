@@ -3,7 +3,6 @@
 use super::{BATCH, BLOCK_BYTES, MISSING, RowView, Span};
 use weir_limit::Micros;
 
-/// Released rows, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Released {
     text: String,
