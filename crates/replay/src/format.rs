@@ -124,36 +124,30 @@ impl Format {
 impl LineReader {
     /// Returns a reader of these fields. `hops` are the trusted proxies before the one that wrote the log.
     pub fn new(format: Format, fields: &Fields, hops: Option<usize>) -> LineReader {
-        let patterns = |patterns: Vec<Pattern>, name: &str| {
-            let readers = patterns.into_iter();
-            let readers = readers.map(|pattern| PatternReader::new(pattern, fields, hops));
-            let error = format!("not in {name}: write --log-format and the format that it has");
-            Patterns { patterns: readers.collect(), json: None, error }
+        let parsed = |format: &str| Vec::from_iter(parse_log_format(format));
+        let (patterns, name) = match format {
+            Format::Jsonl => return LineReader::Json(Json::default()),
+            Format::Csv => return LineReader::Csv(Box::new(Csv::new())),
+            Format::Envoy => (parsed(ENVOY), "Envoy's default text format"),
+            Format::Istio => (parsed(ISTIO), "Istio's default text format"),
+            Format::EnvoyGateway => (Vec::new(), "the default JSON of Envoy Gateway"),
+            Format::Combined => {
+                (vec![combined(true), combined(false)], "the combined format of Apache and nginx")
+            }
         };
-        let parsed = |format: &str| parse_log_format(format).into_iter().collect();
-        let json = || Some(Box::new(ProxyJson::new(format, fields, hops)));
-        match format {
-            Format::Jsonl => LineReader::Json(Json::default()),
-            Format::Csv => LineReader::Csv(Box::new(Csv::new())),
-            Format::Envoy => LineReader::Patterns(Patterns {
-                error: "not in Envoy's default text format: write --format jsonl, csv, istio or combined if it \
-                        is one of these, or --log-format and its format"
-                    .to_owned(),
-                ..patterns(parsed(ENVOY), "")
-            }),
-            Format::Istio => LineReader::Patterns(Patterns {
-                json: json(),
-                ..patterns(parsed(ISTIO), "Istio's default text format")
-            }),
-            Format::EnvoyGateway => LineReader::Patterns(Patterns {
-                json: json(),
-                ..patterns(Vec::new(), "the default JSON of Envoy Gateway")
-            }),
-            Format::Combined => LineReader::Patterns(patterns(
-                vec![combined(true), combined(false)],
-                "the combined format of Apache and nginx",
-            )),
-        }
+        let help = match format {
+            Format::Envoy => {
+                "write --format jsonl, csv, istio or combined if it is one of these, or --log-format and its format"
+            }
+            _ => "write --log-format and the format that it has",
+        };
+        let readers = patterns.into_iter().map(|pattern| PatternReader::new(pattern, fields, hops));
+        let json = format.client_sources();
+        LineReader::Patterns(Patterns {
+            patterns: readers.collect(),
+            json: json.map(|sources| Box::new(ProxyJson::new(sources, fields, hops))),
+            error: format!("not in {name}: {help}"),
+        })
     }
 
     /// Returns a reader of a format of its own.
@@ -200,12 +194,10 @@ impl Patterns {
 }
 
 impl ProxyJson {
-    fn new(format: Format, fields: &Fields, hops: Option<usize>) -> ProxyJson {
+    fn new([forwarded, remote]: [&str; 2], fields: &Fields, hops: Option<usize>) -> ProxyJson {
         let index = |name: &str| fields.index(fields.key(name).as_bytes());
-        let client = format.client_sources().and_then(|[forwarded, remote]| {
-            Some([index(CLIENT)?, index(forwarded)?, index(remote)?])
-        });
-        ProxyJson { json: Json::default(), client, hops }
+        let client = || Some([index(CLIENT)?, index(forwarded)?, index(remote)?]);
+        ProxyJson { json: Json::default(), client: client(), hops }
     }
 
     fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {

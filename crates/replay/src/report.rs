@@ -1,5 +1,7 @@
 //! What a replay found, for all outputs.
 
+use indicatif::HumanCount;
+
 use super::distinct::SAMPLE;
 use weir_common::escape::escape;
 use weir_limit::Micros;
@@ -176,15 +178,7 @@ pub(super) fn counted(count: u64, noun: &str) -> String {
 
 /// Writes a number with commas between thousands.
 pub(super) fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(number).to_string()
 }
 
 /// Writes a share from 0 to 1 in percent. Neither a few nor all but a few are rounded to none or all.

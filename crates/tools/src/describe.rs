@@ -24,7 +24,6 @@ pub(crate) fn left(left_ms: Option<u64>) -> String {
     left_ms.map_or_else(|| "forever".to_owned(), rounded)
 }
 
-/// The columns of a list of controls.
 pub(super) const COLUMNS: [Column; 6] = [
     Column::Right("LEFT"),
     Column::Left("ACTION"),
@@ -34,7 +33,6 @@ pub(super) const COLUMNS: [Column; 6] = [
     Column::Left("REASON"),
 ];
 
-/// Returns the row of a control, with a cell for each of [`COLUMNS`].
 pub(super) fn row(ShownControl { control, left_ms }: &ShownControl) -> Vec<String> {
     vec![
         left(*left_ms),

@@ -45,13 +45,9 @@ pub struct DiffArgs {
     server: ServerArgs,
 }
 
-/// The exit code of rules that differ.
 const DIFFERENT: u8 = 1;
-
-/// The exit code of rules that cannot be read.
 const UNREADABLE: u8 = USAGE;
 
-/// The name of the active rules in problems.
 const ACTIVE_NAME: &str = "<active rules>";
 
 /// Prints what differs.

@@ -53,7 +53,6 @@ pub struct TopArgs {
     server: ServerArgs,
 }
 
-/// The windows, by their names in the API.
 fn windows() -> [PossibleValue; 4] {
     Window::ALL.map(|window| {
         let help = match window {
@@ -124,7 +123,6 @@ fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<
     line(out, &format!("{total}in {since} {place}{others}"))
 }
 
-/// Prints keys as a table.
 pub(super) fn print_rows(rows: &[TopRow], indent: usize, out: &mut dyn Write) -> io::Result<()> {
     const KEY: [Column; 3] = [Column::Left("DOMAIN"), Column::Left("RULE"), Column::Left("KEY")];
     let key = |row: &TopRow| {

@@ -76,13 +76,11 @@ pub(crate) fn parse(format: &str) -> Result<Pattern, String> {
         rest = after;
     }
     push(&mut pattern, rest);
-    match pattern.columns.is_empty() {
-        true => {
-            Err("there is no value in it: write Envoy's operators, such as `%REQ(:PATH)%`"
-                .to_owned())
-        }
-        false => Ok(pattern),
+    if pattern.columns.is_empty() {
+        let error = "there is no value in it: write Envoy's operators, such as `%REQ(:PATH)%`";
+        return Err(error.to_owned());
     }
+    Ok(pattern)
 }
 
 /// Adds text after the values so far.

@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 
-/// What a flag becomes.
 #[derive(Clone, Copy)]
 enum Becomes {
     Address,
@@ -13,7 +12,6 @@ enum Becomes {
     Switch(&'static str),
     /// An option with a value.
     Option(&'static str),
-    /// The flag has no effect here.
     Nothing,
 }
 

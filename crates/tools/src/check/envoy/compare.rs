@@ -85,7 +85,6 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
     }
 }
 
-/// The identity of a rule.
 fn address(rule: &Rule) -> usize {
     std::ptr::from_ref(rule) as usize
 }

@@ -38,7 +38,6 @@ struct Reserving<'n, 'a> {
 }
 
 impl<'n, 'a> Reservations<'n, 'a> {
-    /// Adds an item that the next route uses.
     pub fn add(&mut self, domain: &'n str, item: &'n Node<'a>) {
         self.used.entry(domain).or_default().push(item);
     }
@@ -212,12 +211,10 @@ impl Reserving<'_, '_> {
     }
 }
 
-/// Whether an item has an entry with this key.
 fn sends(item: &Node<'_>, key: &str) -> bool {
     list(item, "actions").iter().filter_map(written_entry).any(|(sent, _)| sent == key)
 }
 
-/// Whether two actions may send the same entry.
 fn may_be_same(asked: &Node<'_>, sent: &Node<'_>) -> bool {
     let header =
         |action| get(action, "request_headers").map(|headers| text(headers, "header_name"));
