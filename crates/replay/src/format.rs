@@ -150,7 +150,6 @@ impl LineReader {
         })
     }
 
-    /// Returns a reader of a format of its own.
     pub fn of_pattern(pattern: Pattern, fields: &Fields, hops: Option<usize>) -> LineReader {
         let patterns = vec![PatternReader::new(pattern, fields, hops)];
         let error = "not in the format of --log-format: copy the format from the configuration of the program that \
@@ -158,8 +157,7 @@ impl LineReader {
         LineReader::Patterns(Patterns { patterns, json: None, error: error.to_owned() })
     }
 
-    /// Whether the line break after a part of a line is quoted, and so a part of the line too. `is_open`
-    /// is that of the part before.
+    /// Whether the line goes on after a part of it, in a quoted value, given whether it did before the part.
     pub fn is_open_after(&self, is_open: bool, part: &[u8]) -> bool {
         matches!(self, LineReader::Csv(_)) && csv::is_open_after(is_open, part)
     }

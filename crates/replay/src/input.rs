@@ -43,10 +43,6 @@ pub struct Input {
 
 impl Input {
     /// Opens a file, or standard input for `-`.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be opened or read.
     pub fn open(path: &Path) -> Result<Input, String> {
         let (file, name, bytes): (Box<dyn Read>, _, _) = if path.as_os_str() == "-" {
             (Box::new(io::stdin()), "<stdin>".to_owned(), None)
@@ -64,10 +60,6 @@ impl Input {
     }
 
     /// Reads a log of that name and size, if it has one.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be read.
     pub fn new(
         log: impl Read + 'static,
         name: String,
@@ -131,7 +123,6 @@ impl Lines {
         }
     }
 
-    /// Reads more, after what is not read yet.
     fn fill(&mut self) -> io::Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);

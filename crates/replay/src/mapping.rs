@@ -72,10 +72,6 @@ impl Mapping {
     }
 
     /// Reads the mapping of the arguments.
-    ///
-    /// # Errors
-    ///
-    /// What is invalid.
     pub fn read(args: &MappingArgs) -> Result<Mapping, Failure> {
         Mapping::parse(args).map_err(|error| Failure::Usage(format!("error: {error}\n")))
     }

@@ -35,7 +35,8 @@ impl Report {
             Traffic { requests: 0, .. } => Some(format!(
                 "no line of {name} has the fields of a descriptor: check --descriptor"
             )),
-            traffic if traffic.is_disordered() => {
+            // The report is about little else.
+            Traffic { late, requests, .. } if *late > requests / 2 => {
                 Some(format!("most lines of {name} are too far out of order"))
             }
             _ => None,
@@ -81,7 +82,6 @@ pub(super) struct DescriptorReport {
 }
 
 impl DescriptorReport {
-    /// Returns a warning that nearly all values differ, if so.
     pub fn warning(&self) -> Option<String> {
         let (requests, keys) = self.nearly_distinct?;
         let first = if requests >= SAMPLE { "the first " } else { "" };
@@ -110,7 +110,6 @@ pub(super) struct SideReport {
     /// The number of rules that no request matched.
     pub unused: usize,
     pub unmatched: u64,
-    /// The first descriptor that no rule matches.
     pub unmatched_example: Option<String>,
 }
 
@@ -127,15 +126,7 @@ pub(super) struct RuleReport {
     pub requests: u64,
     /// Requests over the limit; for a shadow rule, those that would have been.
     pub denied: Count,
-    /// Requests of the rule in each bucket.
     pub series: Vec<u64>,
-}
-
-impl Traffic {
-    /// Whether most requests are late, so that the report is about little else.
-    pub fn is_disordered(&self) -> bool {
-        self.late > self.requests / 2
-    }
 }
 
 /// Denied requests: how many, when, and whose.
@@ -146,7 +137,6 @@ pub(super) struct Count {
     pub worst_minute: Option<(Micros, u64)>,
     /// The keys with the most denied requests, most first; empty where keys are not distinguished.
     pub worst_keys: Vec<(String, u64)>,
-    /// Keys that were denied.
     pub keys: u64,
     /// Whether there were more keys than are counted separately, so that some are missing.
     pub is_cut: bool,
@@ -154,7 +144,6 @@ pub(super) struct Count {
     pub series: Vec<u64>,
 }
 
-/// How the rules of `--compare` differ.
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub other: SideReport,

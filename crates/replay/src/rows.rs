@@ -107,7 +107,6 @@ pub(super) struct Rows {
     bytes: usize,
     is_sorted: bool,
     latest: Micros,
-    /// The line with the latest time.
     latest_line: u64,
     /// The line with the latest time when a row was late for the first time, and that time.
     pub late_after: Option<(u64, Micros)>,
@@ -246,7 +245,6 @@ impl Rows {
         self.pass(count, &mut each);
     }
 
-    /// Passes all rows to `each`, in order of their times.
     pub fn release_all(&mut self, mut each: impl FnMut(RowView<'_>)) {
         self.sort();
         self.pass(self.rows.len(), &mut each);

@@ -386,7 +386,6 @@ impl Decider {
 }
 
 impl Other {
-    /// Counts a request that the two sides decide differently.
     fn compare(
         &mut self,
         rules: &mut Side,

@@ -65,7 +65,6 @@ struct DeniedBy {
 }
 
 impl DeniedBy {
-    /// Returns the entries that are counted separately.
     fn counted<'d>(&self, descriptors: &[Descriptor<'d>]) -> &'d [Entry<'d>] {
         &descriptors[self.descriptor].entries[..self.counted]
     }

@@ -85,8 +85,8 @@ impl Csv {
     }
 }
 
-/// Returns whether a quoted value goes on after a part of a line, of which it is a part before if `is_open`. Only
-/// a quote at the start of a value opens it.
+/// Returns whether a quoted value is open after a part of a line, given whether one is before it. Only a quote at the
+/// start of a value opens it.
 pub(super) fn is_open_after(is_open: bool, part: &[u8]) -> bool {
     if memchr::memchr(b'"', part).is_none() {
         return is_open;

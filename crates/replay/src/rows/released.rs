@@ -33,7 +33,6 @@ impl Released {
         self.rows.push(Row { time: row.time, hits: row.hits, end: self.spans.len() });
     }
 
-    /// Whether it is time to hand them on.
     pub fn is_full(&self) -> bool {
         self.rows.len() >= BATCH || self.text.len() >= BLOCK_BYTES
     }

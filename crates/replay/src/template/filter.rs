@@ -8,7 +8,6 @@ pub(crate) enum Filter {
     First,
     /// The item that has N others after it: 0 is the last.
     Hop(usize),
-    /// A host without its port and brackets.
     Host,
 }
 

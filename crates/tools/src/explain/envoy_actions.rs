@@ -53,7 +53,6 @@ rate_limits:
     )
 }
 
-/// Returns the action of an entry of a rule.
 fn action(key: &str, value: &str) -> String {
     match key {
         "remote_address" | "masked_remote_address" | "source_cluster" | "destination_cluster" => {

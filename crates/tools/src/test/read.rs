@@ -79,7 +79,7 @@ pub(super) fn read(
                 has_rules = true;
                 read.rules = paths(&mut reader, key, value);
             }
-            "overlay" if is_empty_list(value) => {}
+            "overlay" if matches!(value.content(), Content::List(list) if list.is_empty()) => {}
             "overlay" => read.overlay = paths(&mut reader, key, value),
             "merge_domains" => {
                 read.merge_domains = reader.bool(value, key).unwrap_or_default();
@@ -98,10 +98,6 @@ pub(super) fn read(
         None => reader.missing(root, &FILE, "tests", "write `tests:` and a list of tests"),
     }
     Some(read)
-}
-
-fn is_empty_list(node: &Node<'_>) -> bool {
-    matches!(node.content(), Content::List(list) if list.is_empty())
 }
 
 /// Reads paths relative to the test file.

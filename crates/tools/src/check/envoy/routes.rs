@@ -28,7 +28,7 @@ pub(super) struct Routes<'c, 'n, 'a> {
     /// The filters, by index, that ask for some route.
     asking: BTreeSet<usize>,
     items: BTreeMap<Position, HostItem<'n>>,
-    /// The items that were sent, by place, domain and number of entries.
+    /// The items that were sent, by place, domain and entries.
     seen: BTreeSet<(Position, String, String)>,
     /// The lists of filters and `typed_per_filter_config` whose charges are checked, by their first items.
     charges: BTreeMap<Position, &'n [Node<'a>]>,
