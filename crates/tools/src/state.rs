@@ -11,7 +11,8 @@ use super::api_client::{ApiClient, ClientError, ServerArgs};
 use super::change::ByArgs;
 use super::describe;
 use super::match_args::MatchArgs;
-use crate::print::{Column, Output, counted, entries, line, table};
+use crate::print::Column::{self, Left, Right};
+use crate::print::{Output, counted, entries, line, table};
 use weir_api::messages::Reset;
 use weir_common::clock::{Clock, WallClock};
 use weir_common::duration::{read_duration, rounded};
@@ -124,12 +125,7 @@ fn print_state(state: &DescriptorState, now: Micros, out: &mut dyn Write) -> io:
 }
 
 fn print_counts(counts: &[CountedSpan], out: &mut dyn Write) -> io::Result<()> {
-    const COLUMNS: [Column; 4] = [
-        Column::Right("LAST"),
-        Column::Right("HITS"),
-        Column::Right("LATE"),
-        Column::Left("COUNTED BY"),
-    ];
+    const COLUMNS: [Column; 4] = [Right("LAST"), Right("HITS"), Right("LATE"), Left("COUNTED BY")];
     if counts.is_empty() {
         return Ok(());
     }

@@ -18,7 +18,8 @@ use super::describe::part;
 use super::explain::print_text;
 use super::match_args::MatchArgs;
 use crate::http_client::parse_timeout;
-use crate::print::{self, Column, Output, counted, finish, line, table};
+use crate::print::Column::{self, Left, Right};
+use crate::print::{self, Output, counted, finish, line, table};
 use weir_api::messages::HistoryAnswer;
 use weir_common::duration::rounded;
 use weir_limiter::explain::{Explained, LiveDescriptor};
@@ -162,8 +163,7 @@ impl Replica {
 }
 
 fn print_all(replicas: &[Replica], since: Duration, out: &mut dyn Write) -> io::Result<()> {
-    const COLUMNS: [Column; 4] =
-        [Column::Right("AGO"), Column::Left("AT"), Column::Left("REPLICA"), Column::Left("EVENT")];
+    const COLUMNS: [Column; 4] = [Right("AGO"), Left("AT"), Left("REPLICA"), Left("EVENT")];
     let are_several = replicas.len() > 1;
     for replica in replicas {
         if are_several {

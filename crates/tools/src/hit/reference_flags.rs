@@ -8,9 +8,7 @@ enum Becomes {
     Address,
     Domain,
     Descriptor,
-    /// A flag without a value.
     Switch(&'static str),
-    /// An option with a value.
     Option(&'static str),
     Nothing,
 }

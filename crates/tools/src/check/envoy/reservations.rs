@@ -13,7 +13,6 @@ use super::nodes::{get, is_true, list, text};
 use weir_rules::tree::Node;
 use weir_rules::{Domain, Position, Reserve, ReserveStep};
 
-/// Where items are used.
 pub(super) struct Place<'p, 'n, 'a> {
     pub manager: &'n Node<'a>,
     pub route: &'n Node<'a>,
@@ -75,7 +74,8 @@ fn check<'n, 'a>(
         if item.settles && !item.is_end {
             report_start(node, findings);
         }
-        let reserves = item.of_step(ReserveStep::Reserve);
+        let reserves = item.reached.iter().filter(|(_, step)| *step == ReserveStep::Reserve);
+        let reserves: Vec<&Reserve> = reserves.map(|(reserve, _)| *reserve).collect();
         if item.is_end || item.settles || reserves.is_empty() {
             others.push(item);
             continue;
@@ -127,11 +127,6 @@ impl<'n, 'a> Item<'n, 'a> {
         let is_end = is_true(node, "apply_on_stream_done");
         let settles = reached.iter().any(|(_, step)| *step == ReserveStep::Settle);
         Item { node, is_end, settles, reached }
-    }
-
-    fn of_step(&self, wanted: ReserveStep) -> Vec<&'n Reserve> {
-        let reached = self.reached.iter().filter(|(_, step)| *step == wanted);
-        reached.map(|(reserve, _)| *reserve).collect()
     }
 
     /// Whether the item looks like an end of what a start reserves.
