@@ -80,9 +80,7 @@ impl Series {
         if self.buckets.len() <= timeline.bucket {
             self.buckets.resize(timeline.bucket + 1, 0);
         }
-        if let Some(bucket) = self.buckets.get_mut(timeline.bucket) {
-            *bucket += 1;
-        }
+        self.buckets[timeline.bucket] += 1;
     }
 
     /// Adds up buckets until they are as wide as those of the timeline.

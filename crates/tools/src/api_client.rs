@@ -212,7 +212,7 @@ impl ApiClient<'_> {
         }
     }
 
-    /// Returns the error of an answer that is not weir's; `what` it is, after a space.
+    /// Returns the error of an answer that is not weir's. `what` describes it, after a space.
     pub fn is_not_weir(&self, what: &str) -> ClientError {
         ClientError::Connection(format!(
             "{} answers{what}, but not as the API of weir: name its debug port, 6070 by default",
@@ -237,7 +237,7 @@ impl ApiClient<'_> {
     }
 }
 
-/// Returns what to do about an error of the API in the words of the commands, where its own are of requests.
+/// Returns what to do about an error of the API, if that is a command instead of a request.
 fn advice(kind: AdviceKind) -> Option<&'static str> {
     match kind {
         AdviceKind::NeedsForce => Some("write other entries, or --force"),

@@ -208,7 +208,7 @@ fn run(args: &ControlArgs, action: Action) -> ExitCode {
 }
 
 enum Outcome {
-    /// The answer, of a dry run if that is all that is wanted, and the warnings that the user has seen.
+    /// The answer, with `--dry-run` that of a dry run, and the warnings that the user has seen.
     Put { answer: Value, shown: Vec<String> },
     /// The answer of a dry run, whose warnings prevent the change.
     Denied(Value),

@@ -62,7 +62,7 @@ struct Object<'a> {
 #[derive(Clone, Copy)]
 struct Use<'f> {
     field: Option<usize>,
-    /// The path of the key, with a dot at its end, if it is that of fields.
+    /// The path of the key, with a dot at its end, if fields start with it.
     prefix: Option<&'f str>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Object<'a> {
         Ok(())
     }
 
-    /// Reads the fields of an object in this one. They have no value if it is none, or if it has none for them.
+    /// Reads the fields in the value of a key. Those that it does not have are missing, all if it is no object.
     fn descend(&mut self, prefix: &str, value: &str) -> serde_json::Result<()> {
         for (field, name) in self.fields.names().iter().enumerate() {
             // A key may be repeated: the last one counts.

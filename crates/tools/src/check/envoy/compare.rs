@@ -98,7 +98,7 @@ pub(super) fn ends<'s>(
 ) -> Option<Vec<Candidate<'s>>> {
     let mut levels = vec![level];
     let mut ends: Vec<Candidate<'s>> = Vec::new();
-    // Those of rules that reserve, with the number of entries after their own.
+    // Candidates whose rules reserve, with the number of entries after their own.
     let mut reserving: Vec<(Candidate<'s>, usize)> = Vec::new();
     for (key, values) in entries {
         let effort = |level: &Level<'_>| match values {

@@ -62,7 +62,7 @@ fn read_step(
     now: Micros,
 ) -> Option<Step> {
     let mut domain = defaults.domain.clone();
-    // A request without a number of hits says 0, which counts as 1 but where a rule has an estimate.
+    // A request without a number of hits says 0, which counts as 1 unless a rule has an estimate.
     let (mut at, mut repeat, mut every, mut hits) = (now, 1, 0, 0);
     let (mut list, mut expected, mut budgets) = (None, None, Vec::new());
     for (key, value) in reader.fields(node, &STEP) {
