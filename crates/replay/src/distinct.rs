@@ -15,7 +15,7 @@ pub(super) const SAMPLE: u64 = 4096;
 /// With fewer requests, different values mean nothing.
 const MIN_REQUESTS: u64 = 4;
 
-/// Counts the different values that each template's descriptors are counted by, of the first requests.
+/// Counts the different keys that the first requests have by each template.
 pub(super) struct Distinct {
     hasher: RandomState,
     requests: u64,

@@ -19,7 +19,6 @@ use super::rows::{Fields, Rows};
 use super::template::{Filter, host};
 use weir_rules::truncate;
 
-/// The field of the client's address.
 pub(super) const CLIENT: &str = "client_address";
 
 /// How much of a value an error shows, in bytes.
@@ -41,7 +40,6 @@ pub enum Format {
     Combined,
 }
 
-/// Reads the lines of a log into rows.
 #[derive(Debug)]
 pub(super) enum LineReader {
     Json(Json),
@@ -54,9 +52,8 @@ pub(super) enum LineReader {
 pub(super) struct Patterns {
     /// The patterns that are tried, in this order.
     patterns: Vec<PatternReader>,
-    /// Reads lines that are JSON objects.
     json: Option<Box<ProxyJson>>,
-    /// The error of a line that has none of them.
+    /// The error of a line in none of the formats.
     error: String,
 }
 
@@ -69,7 +66,6 @@ struct ProxyJson {
     hops: Option<usize>,
 }
 
-/// What a line is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Row,
@@ -123,49 +119,37 @@ impl Format {
             _ => None,
         }
     }
-
-    /// Whether the format knows the client's address.
-    pub fn has_client(self) -> bool {
-        !matches!(self, Format::Jsonl | Format::Csv)
-    }
 }
 
 impl LineReader {
     /// Returns a reader of these fields. `hops` are the trusted proxies before the one that wrote the log.
     pub fn new(format: Format, fields: &Fields, hops: Option<usize>) -> LineReader {
-        let patterns = |patterns: Vec<Pattern>, name: &str| {
-            let readers = patterns.into_iter();
-            let readers = readers.map(|pattern| PatternReader::new(pattern, fields, hops));
-            let error = format!("not in {name}: write --log-format and the format that it has");
-            Patterns { patterns: readers.collect(), json: None, error }
+        let parsed = |format: &str| Vec::from_iter(parse_log_format(format));
+        let (patterns, name) = match format {
+            Format::Jsonl => return LineReader::Json(Json::default()),
+            Format::Csv => return LineReader::Csv(Box::new(Csv::new())),
+            Format::Envoy => (parsed(ENVOY), "Envoy's default text format"),
+            Format::Istio => (parsed(ISTIO), "Istio's default text format"),
+            Format::EnvoyGateway => (Vec::new(), "the default JSON of Envoy Gateway"),
+            Format::Combined => {
+                (vec![combined(true), combined(false)], "the combined format of Apache and nginx")
+            }
         };
-        let parsed = |format: &str| parse_log_format(format).into_iter().collect();
-        let json = || Some(Box::new(ProxyJson::new(format, fields, hops)));
-        match format {
-            Format::Jsonl => LineReader::Json(Json::default()),
-            Format::Csv => LineReader::Csv(Box::new(Csv::new())),
-            Format::Envoy => LineReader::Patterns(Patterns {
-                error: "not in Envoy's default text format: write --format jsonl, csv, istio or combined if it \
-                        is one of these, or --log-format and its format"
-                    .to_owned(),
-                ..patterns(parsed(ENVOY), "")
-            }),
-            Format::Istio => LineReader::Patterns(Patterns {
-                json: json(),
-                ..patterns(parsed(ISTIO), "Istio's default text format")
-            }),
-            Format::EnvoyGateway => LineReader::Patterns(Patterns {
-                json: json(),
-                ..patterns(Vec::new(), "the default JSON of Envoy Gateway")
-            }),
-            Format::Combined => LineReader::Patterns(patterns(
-                vec![combined(true), combined(false)],
-                "the combined format of Apache and nginx",
-            )),
-        }
+        let help = match format {
+            Format::Envoy => {
+                "write --format jsonl, csv, istio or combined if it is one of these, or --log-format and its format"
+            }
+            _ => "write --log-format and the format that it has",
+        };
+        let readers = patterns.into_iter().map(|pattern| PatternReader::new(pattern, fields, hops));
+        let json = format.client_sources();
+        LineReader::Patterns(Patterns {
+            patterns: readers.collect(),
+            json: json.map(|sources| Box::new(ProxyJson::new(sources, fields, hops))),
+            error: format!("not in {name}: {help}"),
+        })
     }
 
-    /// Returns a reader of a format of its own.
     pub fn of_pattern(pattern: Pattern, fields: &Fields, hops: Option<usize>) -> LineReader {
         let patterns = vec![PatternReader::new(pattern, fields, hops)];
         let error = "not in the format of --log-format: copy the format from the configuration of the program that \
@@ -173,17 +157,12 @@ impl LineReader {
         LineReader::Patterns(Patterns { patterns, json: None, error: error.to_owned() })
     }
 
-    /// Whether the line break after a part of a line is quoted, and so a part of the line too. `is_open`
-    /// is that of the part before.
+    /// Whether the line goes on after a part of it, in a quoted value, given whether it did before the part.
     pub fn is_open_after(&self, is_open: bool, part: &[u8]) -> bool {
         matches!(self, LineReader::Csv(_)) && csv::is_open_after(is_open, part)
     }
 
     /// Reads a line that is not empty into the unfinished row.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be read.
     #[inline]
     pub fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<Line, String> {
         match self {
@@ -213,12 +192,10 @@ impl Patterns {
 }
 
 impl ProxyJson {
-    fn new(format: Format, fields: &Fields, hops: Option<usize>) -> ProxyJson {
+    fn new([forwarded, remote]: [&str; 2], fields: &Fields, hops: Option<usize>) -> ProxyJson {
         let index = |name: &str| fields.index(fields.key(name).as_bytes());
-        let client = format.client_sources().and_then(|[forwarded, remote]| {
-            Some([index(CLIENT)?, index(forwarded)?, index(remote)?])
-        });
-        ProxyJson { json: Json::default(), client, hops }
+        let client = || Some([index(CLIENT)?, index(forwarded)?, index(remote)?]);
+        ProxyJson { json: Json::default(), client: client(), hops }
     }
 
     fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
@@ -227,8 +204,7 @@ impl ProxyJson {
         // Such a log may write a dash for what is missing.
         let value = |field| rows.get(field).filter(|value| *value != "-");
         let address = client(value(forwarded), Header::Sent, value(remote), self.hops);
-        let address = address.map(str::to_owned);
-        if let Some(address) = address {
+        if let Some(address) = address.map(str::to_owned) {
             rows.set_text(field, &address);
         }
         Ok(())
@@ -244,8 +220,8 @@ enum Header {
     Received,
 }
 
-/// The client's address: the one that the proxy saw, or with trusted hops the one that has so many after it. These
-/// are the items of `X-Forwarded-For` and the address that the proxy saw, which is the last of them.
+/// The client's address: the one that the proxy saw. With trusted hops it is the one with that many after it, of the
+/// items of `X-Forwarded-For` and the address that the proxy saw.
 fn client<'t>(
     forwarded: Option<&'t str>,
     header: Header,

@@ -16,7 +16,6 @@ use super::report::Report;
 use weir_common::escape::escape;
 use weir_common::random::random_bytes;
 
-/// The page before the JSON.
 const START: &str = concat!(
     include_str!("html/head.html"),
     include_str!("../../common/src/page/style.css"),
@@ -25,7 +24,6 @@ const START: &str = concat!(
     "<script type=\"application/json\" id=\"data\">",
 );
 
-/// The page after the JSON.
 const END: &str = concat!(
     "</script>\n<script type=\"module\" nonce=\"{nonce}\">\n",
     include_str!("../../common/src/page/elements.js"),
@@ -34,7 +32,6 @@ const END: &str = concat!(
     "</script>\n</body></html>\n",
 );
 
-/// Items of a list that the page has.
 const MAX_ITEMS: usize = 100;
 
 /// Characters of a text, and of the start and the end of a longer one.
@@ -42,7 +39,6 @@ const MAX_CHARS: usize = 300;
 const START_CHARS: usize = 200;
 const END_CHARS: usize = 60;
 
-/// Prints the page.
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let mut json = report_json(report);
     bound(&mut json);

@@ -15,7 +15,6 @@ pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
 /// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Reads lines.
 pub(super) struct Lines {
     input: Box<dyn Read>,
     buffer: Vec<u8>,
@@ -35,7 +34,6 @@ pub(super) enum NextLine<'l> {
 /// A log, and how far it is read.
 pub struct Input {
     pub(crate) lines: Lines,
-    /// The name for people.
     pub(crate) name: String,
     /// The size of the file; none if it has none.
     pub(crate) bytes: Option<u64>,
@@ -45,10 +43,6 @@ pub struct Input {
 
 impl Input {
     /// Opens a file, or standard input for `-`.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be opened or read.
     pub fn open(path: &Path) -> Result<Input, String> {
         let (file, name, bytes): (Box<dyn Read>, _, _) = if path.as_os_str() == "-" {
             (Box::new(io::stdin()), "<stdin>".to_owned(), None)
@@ -66,10 +60,6 @@ impl Input {
     }
 
     /// Reads a log of that name and size, if it has one.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be read.
     pub fn new(
         log: impl Read + 'static,
         name: String,
@@ -99,10 +89,6 @@ impl Lines {
 
     /// Returns the next line; none at the end. `is_open_after` returns whether the line break after a part of a line
     /// is quoted, given whether the one before was.
-    ///
-    /// # Errors
-    ///
-    /// The input cannot be read.
     #[inline]
     pub fn next(
         &mut self,
@@ -137,7 +123,6 @@ impl Lines {
         }
     }
 
-    /// Reads more, after what is not read yet.
     fn fill(&mut self) -> io::Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -152,7 +137,6 @@ impl Lines {
         Ok(())
     }
 
-    /// Skips a line that fills the buffer.
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
             if let Some(at) = memchr(b'\n', &self.buffer[self.start..self.end]) {
@@ -168,7 +152,6 @@ impl Lines {
     }
 }
 
-/// Counts the bytes that are read.
 struct Counted<R> {
     input: R,
     read: Arc<AtomicU64>,

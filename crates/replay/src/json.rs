@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::report::{
-    Comparison, Count, DescriptorReport, Difference, Report, RuleReport, SideReport, Traffic,
+    Comparison, Count, DescriptorReport, Difference, InvalidLine, Report, RuleReport, SideReport,
+    Traffic,
 };
 use super::text::stamp;
 use weir_common::escape::escape;
@@ -18,7 +19,6 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
         .try_for_each(|line| writeln!(out, "{}", escape(line)))
 }
 
-/// Returns the report as JSON.
 pub(super) fn report_json(report: &Report) -> Value {
     let requests = report.traffic.requests;
     json!({
@@ -34,8 +34,7 @@ pub(super) fn report_json(report: &Report) -> Value {
 }
 
 fn traffic_json(traffic: &Traffic) -> Value {
-    let invalid =
-        |line: &super::report::InvalidLine| json!({ "line": line.line, "error": line.error });
+    let invalid = |line: &InvalidLine| json!({ "line": line.line, "error": line.error });
     json!({
         "name": traffic.name,
         "domain": traffic.domain,

@@ -52,10 +52,6 @@ pub enum Output {
 
 impl Report {
     /// Writes the report.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written.
     pub fn print(&self, output: Output, out: &mut impl Write) -> io::Result<()> {
         let mut out = io::BufWriter::new(out);
         match output {

@@ -72,10 +72,6 @@ impl Mapping {
     }
 
     /// Reads the mapping of the arguments.
-    ///
-    /// # Errors
-    ///
-    /// What is invalid.
     pub fn read(args: &MappingArgs) -> Result<Mapping, Failure> {
         Mapping::parse(args).map_err(|error| Failure::Usage(format!("error: {error}\n")))
     }
@@ -140,7 +136,7 @@ fn check_fields(
         }
     }
     match format {
-        Some(format) if trusted_hops.is_some() && !format.has_client() => {
+        Some(Format::Jsonl | Format::Csv) if trusted_hops.is_some() => {
             Err("this format has no client_address, which --trusted-hops is for: write {FIELD|hop:N} with the \
                  field of the header X-Forwarded-For"
                 .to_owned())
@@ -149,7 +145,6 @@ fn check_fields(
     }
 }
 
-/// Parses the argument of `--reorder`.
 pub(super) fn parse_reorder(text: &str) -> Result<Micros, String> {
     let duration = read_duration(text).and_then(|time| Micros::try_from(time.as_micros()).ok());
     duration.ok_or_else(|| format!("write a duration such as 500ms or 10s, up to {MAX_DURATION}"))

@@ -21,18 +21,16 @@ pub(super) struct Progress {
 
 impl Progress {
     pub fn new(input: &Input) -> Progress {
-        let bar = match input.bytes {
-            Some(bytes) => ProgressBar::new(bytes),
-            None => ProgressBar::new_spinner(),
+        let (bar, template) = match input.bytes {
+            Some(bytes) => (ProgressBar::new(bytes), BAR),
+            None => (ProgressBar::new_spinner(), SPINNER),
         };
-        let template = if input.bytes.is_some() { BAR } else { SPINNER };
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         Progress { bar, read: input.read.clone() }
     }
 
-    /// Shows the number of lines read.
     #[inline]
     pub fn show(&self, lines: u64) {
         if lines.is_multiple_of(STRIDE) && !self.bar.is_hidden() {

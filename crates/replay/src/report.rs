@@ -1,5 +1,7 @@
 //! What a replay found, for all outputs.
 
+use indicatif::HumanCount;
+
 use super::distinct::SAMPLE;
 use weir_common::escape::escape;
 use weir_limit::Micros;
@@ -9,7 +11,6 @@ use weir_rules::Origin;
 #[derive(Debug)]
 pub struct Report {
     pub(crate) traffic: Traffic,
-    /// The rules that were replayed.
     pub(crate) rules: SideReport,
     /// The rules of `--compare`, and what they change.
     pub(crate) comparison: Option<Comparison>,
@@ -34,7 +35,8 @@ impl Report {
             Traffic { requests: 0, .. } => Some(format!(
                 "no line of {name} has the fields of a descriptor: check --descriptor"
             )),
-            traffic if traffic.is_disordered() => {
+            // The report is about little else.
+            Traffic { late, requests, .. } if *late > requests / 2 => {
                 Some(format!("most lines of {name} are too far out of order"))
             }
             _ => None,
@@ -42,7 +44,6 @@ impl Report {
     }
 }
 
-/// What was read.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     /// `access.log`, or `<stdin>`.
@@ -54,7 +55,6 @@ pub(super) struct Traffic {
     pub requests: u64,
     /// Lines without a field of any descriptor: Envoy would not ask.
     pub without_descriptors: u64,
-    /// Lines that cannot be read.
     pub invalid: u64,
     /// Examples of invalid lines, the earliest ones.
     pub examples: Vec<InvalidLine>,
@@ -70,10 +70,8 @@ pub(super) struct Traffic {
     pub concurrency_rules: Vec<String>,
 }
 
-/// A descriptor of each request.
 #[derive(Debug, Default)]
 pub(super) struct DescriptorReport {
-    /// The descriptor as it was written.
     pub text: String,
     /// Lines without one of its fields: their requests do not have it.
     pub missing: u64,
@@ -84,7 +82,6 @@ pub(super) struct DescriptorReport {
 }
 
 impl DescriptorReport {
-    /// Returns a warning that nearly all values differ, if so.
     pub fn warning(&self) -> Option<String> {
         let (requests, keys) = self.nearly_distinct?;
         let first = if requests >= SAMPLE { "the first " } else { "" };
@@ -96,7 +93,6 @@ impl DescriptorReport {
     }
 }
 
-/// A line that cannot be read, and why.
 #[derive(Debug)]
 pub(super) struct InvalidLine {
     /// The number of the line, counted from 1.
@@ -104,7 +100,6 @@ pub(super) struct InvalidLine {
     pub error: String,
 }
 
-/// What one set of rules did.
 #[derive(Debug)]
 pub(super) struct SideReport {
     /// The files, as they were written.
@@ -114,13 +109,10 @@ pub(super) struct SideReport {
     pub rules: Vec<RuleReport>,
     /// The number of rules that no request matched.
     pub unused: usize,
-    /// Descriptors without a rule.
     pub unmatched: u64,
-    /// The first descriptor that no rule matches.
     pub unmatched_example: Option<String>,
 }
 
-/// What one rule did.
 #[derive(Debug)]
 pub(super) struct RuleReport {
     /// The name with the domain, as in metrics.
@@ -134,15 +126,7 @@ pub(super) struct RuleReport {
     pub requests: u64,
     /// Requests over the limit; for a shadow rule, those that would have been.
     pub denied: Count,
-    /// Requests of the rule in each bucket.
     pub series: Vec<u64>,
-}
-
-impl Traffic {
-    /// Whether most requests are late, so that the report is about little else.
-    pub fn is_disordered(&self) -> bool {
-        self.late > self.requests / 2
-    }
 }
 
 /// Denied requests: how many, when, and whose.
@@ -153,7 +137,6 @@ pub(super) struct Count {
     pub worst_minute: Option<(Micros, u64)>,
     /// The keys with the most denied requests, most first; empty where keys are not distinguished.
     pub worst_keys: Vec<(String, u64)>,
-    /// Keys that were denied.
     pub keys: u64,
     /// Whether there were more keys than are counted separately, so that some are missing.
     pub is_cut: bool,
@@ -161,7 +144,6 @@ pub(super) struct Count {
     pub series: Vec<u64>,
 }
 
-/// How the rules of `--compare` differ.
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub other: SideReport,
@@ -179,22 +161,13 @@ pub(super) struct Difference {
     pub rules: Vec<(String, u64)>,
 }
 
-/// Writes a number with its noun.
 pub(super) fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", number(count), if count == 1 { "" } else { "s" })
 }
 
 /// Writes a number with commas between thousands.
 pub(super) fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(number).to_string()
 }
 
 /// Writes a share from 0 to 1 in percent. Neither a few nor all but a few are rounded to none or all.

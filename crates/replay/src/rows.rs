@@ -33,7 +33,6 @@ impl Fields {
     /// The most fields: each is looked for in each line.
     pub const MAX: usize = 1_000;
 
-    /// No fields yet, of a log with other names for some.
     pub fn with_aliases(aliases: &'static [(&'static str, &'static str)]) -> Fields {
         Fields { names: Vec::new(), aliases }
     }
@@ -89,11 +88,9 @@ struct Block {
     text: String,
     /// The values of all rows: for each row one per field.
     spans: Vec<Span>,
-    /// The rows that are not released.
     waiting: u32,
 }
 
-/// Rows that wait for earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     fields: usize,
@@ -110,17 +107,14 @@ pub(super) struct Rows {
     bytes: usize,
     is_sorted: bool,
     latest: Micros,
-    /// The line with the latest time.
     latest_line: u64,
     /// The line with the latest time when a row was late for the first time, and that time.
     pub late_after: Option<(u64, Micros)>,
     /// The time of the last released row: later ones may not be earlier.
     released: Micros,
-    /// The rows that were late.
     pub late: u64,
 }
 
-/// A row that is released.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowView<'r> {
     pub time: Micros,
@@ -163,7 +157,6 @@ impl Rows {
         }
     }
 
-    /// Sets a field of the unfinished row to a text.
     #[inline]
     pub fn set_text(&mut self, field: usize, value: &str) {
         let text = &mut self.blocks[self.current].text;
@@ -173,7 +166,6 @@ impl Rows {
         self.set_span(field, Span { start, end });
     }
 
-    /// Removes a field of the unfinished row.
     pub fn unset(&mut self, field: usize) {
         self.set_span(field, MISSING);
     }
@@ -193,7 +185,6 @@ impl Rows {
         block.text.get(start as usize..end as usize)
     }
 
-    /// Finishes the row, of this line.
     #[inline]
     pub fn finish(&mut self, time: Micros, hits: u32, line: u64) {
         let earliest = self.released.max(self.latest.saturating_sub(self.window));
@@ -254,7 +245,6 @@ impl Rows {
         self.pass(count, &mut each);
     }
 
-    /// Passes all rows to `each`, in order of their times.
     pub fn release_all(&mut self, mut each: impl FnMut(RowView<'_>)) {
         self.sort();
         self.pass(self.rows.len(), &mut each);

@@ -39,7 +39,6 @@ pub struct Replay {
     traffic: Traffic,
 }
 
-/// Decides requests by one set of rules, or by two.
 struct Decider {
     domain: String,
     templates: Vec<Template>,
@@ -67,7 +66,7 @@ struct Other {
 struct Handing {
     rows: Released,
     sender: SyncSender<Released>,
-    /// Whether that thread has ended.
+    /// Whether the thread that decides has ended.
     has_ended: bool,
 }
 
@@ -179,7 +178,6 @@ impl Replay {
     }
 }
 
-/// Reads a log, and sends its rows.
 fn read(
     mapping: &mut Mapping,
     traffic: &mut Traffic,
@@ -254,7 +252,6 @@ fn read_lines(
     }
 }
 
-/// Finishes a row with its time and hits.
 #[inline]
 fn finish(mapping: &Mapping, rows: &mut Rows, line: u64) -> Result<(), String> {
     let name = |field: usize| &mapping.fields.names()[field];
@@ -324,7 +321,6 @@ fn add_entries<'r>(
 /// The lines that lack a field of a descriptor, and the field that the first such line lacks.
 type Missing = (u64, Option<usize>);
 
-/// Counts the descriptors that a request does not have.
 #[cold]
 fn count_missing(templates: &[Template], row: &RowView<'_>, counts: &mut [Missing]) {
     for (template, (lines, first)) in std::iter::zip(templates, counts) {
@@ -339,12 +335,10 @@ fn count_missing(templates: &[Template], row: &RowView<'_>, counts: &mut [Missin
 }
 
 impl Decider {
-    /// Decides the requests of rows until one fails.
     fn decide_all(&mut self, rows: &Receiver<Released>) -> Result<(), String> {
         rows.iter().try_for_each(|rows| rows.iter().try_for_each(|row| self.decide(row)))
     }
 
-    /// Decides the request of a row.
     fn decide(&mut self, row: RowView<'_>) -> Result<(), String> {
         let joined = if self.joins { join(&self.templates, &row) } else { Vec::new() };
         let (mut joined, mut entries) = (joined.iter(), Entries::new());
@@ -382,20 +376,16 @@ impl Decider {
         let timeline = &mut self.timeline;
         timeline.advance(row.time);
         self.series.add(timeline);
-        let decided = self.rules.decide(&self.domain, &descriptors, row.hits, timeline);
-        decided.and_then(|outcome| match &mut self.other {
-            Some(other) => {
-                let by_other = other.side.decide(&self.domain, &descriptors, row.hits, timeline)?;
-                other.compare(&mut self.rules, (outcome, by_other), &descriptors, timeline);
-                Ok(())
-            }
-            None => Ok(()),
-        })
+        let outcome = self.rules.decide(&self.domain, &descriptors, row.hits, timeline)?;
+        if let Some(other) = &mut self.other {
+            let by_other = other.side.decide(&self.domain, &descriptors, row.hits, timeline)?;
+            other.compare(&mut self.rules, (outcome, by_other), &descriptors, timeline);
+        }
+        Ok(())
     }
 }
 
 impl Other {
-    /// Counts a request that the two sides decide differently.
     fn compare(
         &mut self,
         rules: &mut Side,
@@ -403,14 +393,11 @@ impl Other {
         descriptors: &[Descriptor<'_>],
         timeline: &Timeline,
     ) {
+        let Other { side, newly_denied, no_longer_denied } = self;
         match (by_rules.is_denied, by_other.is_denied) {
-            (false, true) => {
-                let difference = &mut self.newly_denied;
-                self.side.count_difference(&by_other, descriptors, timeline, difference);
-            }
+            (false, true) => side.count_difference(&by_other, descriptors, timeline, newly_denied),
             (true, false) => {
-                let difference = &mut self.no_longer_denied;
-                rules.count_difference(&by_rules, descriptors, timeline, difference);
+                rules.count_difference(&by_rules, descriptors, timeline, no_longer_denied);
             }
             _ => {}
         }

@@ -25,7 +25,6 @@ const MAX_KEY_BYTES: usize = 512;
 /// The memory store answers at once.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// Rules with their limiter, and counts.
 #[derive(Debug)]
 pub(super) struct Side {
     name: String,
@@ -35,12 +34,11 @@ pub(super) struct Side {
     limiter: Limiter<RecordingStore>,
     clock: Arc<ManualClock>,
     denied: Tally,
-    /// The tallies, one for each rule.
     tallies: Vec<RuleTally>,
     unmatched: u64,
     unmatched_example: Option<String>,
     keys: KeyBudget,
-    /// The name of a key that was denied.
+    /// Reused for the names of denied keys.
     key: String,
 }
 
@@ -51,7 +49,6 @@ struct RuleTally {
     denied: Tally,
 }
 
-/// The decision on one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
     pub is_denied: bool,
@@ -61,23 +58,19 @@ pub(super) struct Outcome {
 
 #[derive(Clone, Copy, Debug)]
 struct DeniedBy {
-    /// The index of the rule.
     rule: usize,
-    /// The index of the descriptor.
     descriptor: usize,
     /// How many of its entries the rule counts.
     counted: usize,
 }
 
 impl DeniedBy {
-    /// Returns the entries that are counted separately.
     fn counted<'d>(&self, descriptors: &[Descriptor<'d>]) -> &'d [Entry<'d>] {
         &descriptors[self.descriptor].entries[..self.counted]
     }
 }
 
 impl Side {
-    /// Replays by `rules`, with at most `max_keys` counters.
     pub fn new(name: String, rules: RuleSet, max_keys: usize) -> Side {
         // From here, the store's times reach beyond 2100.
         let clock = Arc::new(ManualClock::new(0));
@@ -113,10 +106,6 @@ impl Side {
     }
 
     /// Decides a request at the time of the timeline, and counts it.
-    ///
-    /// # Errors
-    ///
-    /// The request is invalid.
     pub fn decide(
         &mut self,
         domain: &str,
@@ -139,7 +128,7 @@ impl Side {
         // Only descriptors with a limit are charged.
         let mut answers = answers.iter();
         for (i, status) in decision.statuses.iter().enumerate() {
-            let answer = status.limit.and_then(|_| answers.next());
+            let answer = status.limit.and_then(|_| answers.next()?.as_ref().ok());
             let Some(rule) = status.rule else {
                 self.unmatched += 1;
                 self.unmatched_example
@@ -151,15 +140,11 @@ impl Side {
             tally.requests += 1;
             tally.series.add(timeline);
             let is_over = match is_shadow(rule) {
-                true => answer.is_some_and(|answer| {
-                    answer
-                        .as_ref()
-                        .is_ok_and(|decision| !decision.allowed || decision.would_deny > 0)
-                }),
+                true => answer.is_some_and(|answer| !answer.allowed || answer.would_deny > 0),
                 false => status.over_limit,
             };
-            let (entries, counted) =
-                (descriptors[i].entries, counted_entries(rule, descriptors[i].entries.len()));
+            let entries = descriptors[i].entries;
+            let counted = counted_entries(rule, entries.len());
             if is_over {
                 self.key = key_name(&entries[..counted], std::mem::take(&mut self.key));
                 tally.denied.add(timeline);
@@ -254,7 +239,6 @@ impl Side {
     }
 }
 
-/// Counts requests that two sets of rules decide differently.
 #[derive(Debug, Default)]
 pub(super) struct DifferenceTally {
     pub total: Tally,

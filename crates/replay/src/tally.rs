@@ -52,12 +52,10 @@ impl Timeline {
         self.start.map(|start| (start, self.now))
     }
 
-    /// The time of one bucket.
     pub fn bucket_width(&self) -> Micros {
         WIDTHS[self.width] * SECOND
     }
 
-    /// When the first bucket starts.
     pub fn plot_start(&self) -> Micros {
         bucket(self.start.unwrap_or(0), self.width) * self.bucket_width()
     }
@@ -82,9 +80,7 @@ impl Series {
         if self.buckets.len() <= timeline.bucket {
             self.buckets.resize(timeline.bucket + 1, 0);
         }
-        if let Some(bucket) = self.buckets.get_mut(timeline.bucket) {
-            *bucket += 1;
-        }
+        self.buckets[timeline.bucket] += 1;
     }
 
     /// Adds up buckets until they are as wide as those of the timeline.
@@ -116,7 +112,6 @@ impl Series {
 #[derive(Debug)]
 pub(super) struct KeyBudget(pub usize);
 
-/// Counts requests of some kind.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     requests: u64,
@@ -129,7 +124,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts a request.
     pub fn add(&mut self, timeline: &Timeline) {
         self.requests += 1;
         self.series.add(timeline);
@@ -143,7 +137,6 @@ impl Tally {
         }
     }
 
-    /// Counts the key of a request, if there is room for it.
     pub fn add_key(&mut self, key: &str, budget: &mut KeyBudget) {
         if let Some(count) = self.keys.get_mut(key) {
             *count += 1;

@@ -11,7 +11,6 @@ use weir_common::descriptor::DescriptorArg;
 /// A descriptor whose values have fields of the log in them.
 #[derive(Debug)]
 pub(super) struct Template {
-    /// The descriptor as it was written.
     pub text: String,
     pub entries: Vec<EntryTemplate>,
 }
@@ -22,18 +21,15 @@ pub(super) struct EntryTemplate {
     pub parts: SmallVec<[Part; 1]>,
 }
 
-/// A piece of a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Text(String),
     /// The index of a field.
     Field(usize),
-    /// A part of a field's value.
     Filtered(usize, Box<[Filter]>),
 }
 
 impl Part {
-    /// The index of its field.
     pub fn field(&self) -> Option<usize> {
         match self {
             Part::Text(_) => None,
@@ -56,10 +52,6 @@ impl Part {
 
 impl Template {
     /// Parses a descriptor. `{name}` is the value of a field, `{name|filter}` a part of it; `{{` and `}}` are braces.
-    ///
-    /// # Errors
-    ///
-    /// The cause, and what to write instead.
     pub fn parse(text: &str, fields: &mut Fields) -> Result<Template, String> {
         let DescriptorArg(entries) = text.parse()?;
         let entries = entries.into_iter().map(|(key, value)| {

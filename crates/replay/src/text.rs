@@ -11,16 +11,12 @@ use super::report::{
 use weir_common::escape::escape;
 use weir_limit::Micros;
 
-/// Rules that are listed.
 const MAX_RULES: usize = 100;
-
-/// Keys that are listed of each rule.
 const MAX_KEYS: usize = 5;
 
 /// Characters of the widest column that is padded.
 const MAX_COLUMN_WIDTH: usize = 60;
 
-/// Prints the report for people.
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let requests = report.traffic.requests;
     print_traffic(&report.traffic, out)?;
@@ -36,13 +32,8 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn print_traffic(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
-    let name = escape(&traffic.name);
-    write!(
-        out,
-        "{name}: {} for domain {}",
-        counted(traffic.requests, "request"),
-        escape(&traffic.domain)
-    )?;
+    let (name, domain) = (escape(&traffic.name), escape(&traffic.domain));
+    write!(out, "{name}: {} for domain {domain}", counted(traffic.requests, "request"))?;
     match traffic.span {
         Some((first, last)) => writeln!(out, ", {} to {}", time_text(first), time_text(last))?,
         None => writeln!(out)?,
@@ -103,12 +94,8 @@ fn print_side(side: &SideReport, requests: u64, out: &mut impl Write) -> io::Res
         writeln!(out, "  {} without requests", counted(*unused as u64, "rule"))?;
     }
     if let Some(example) = unmatched_example {
-        writeln!(
-            out,
-            "  {} without a rule, first {}: `weir explain` shows why",
-            counted(*unmatched, "descriptor"),
-            escape(example)
-        )?;
+        let (descriptors, example) = (counted(*unmatched, "descriptor"), escape(example));
+        writeln!(out, "  {descriptors} without a rule, first {example}: `weir explain` shows why")?;
     }
     Ok(())
 }
@@ -184,7 +171,6 @@ fn print_comparison(
     Ok(())
 }
 
-/// Returns the share of some requests, and the worst minute if there is one.
 fn shares(count: &Count, requests: u64) -> String {
     let worst = worst_minute(count).map(|worst| format!(", worst minute {worst}"));
     share(count, requests) + &worst.unwrap_or_default()

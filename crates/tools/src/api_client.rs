@@ -24,16 +24,13 @@ use weir_common::secret::{shown_path, without_login};
 /// The server if neither an argument nor a variable names one.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:6070";
 
-/// The variable with the URL of the server.
 const SERVER_VARIABLE: &str = "WEIR_SERVER";
 
-/// The variable with the token.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
 /// The largest answer: 10 000 controls with long texts fit.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// The largest token file.
 const MAX_TOKEN_BYTES: u64 = 8 << 10;
 
 /// Which weir to ask, and how.
@@ -80,10 +77,6 @@ impl Output {
 }
 
 /// Reads what a command needs of an answer. Other members are ignored.
-///
-/// # Errors
-///
-/// A member is missing or of another type: the server has another version.
 pub(crate) fn read<T: DeserializeOwned>(answer: &Value) -> Result<T, ClientError> {
     T::deserialize(answer).map_err(|error| {
         ClientError::Connection(format!(
@@ -128,10 +121,6 @@ pub(crate) struct ApiClient<'a> {
 
 impl ApiClient<'_> {
     /// Reads the arguments, the variables and the token file.
-    ///
-    /// # Errors
-    ///
-    /// One of them is invalid.
     pub fn new(args: &ServerArgs) -> Result<ApiClient<'_>, ClientError> {
         ApiClient::of(args.server.as_deref(), &args.connection)
     }
@@ -223,7 +212,7 @@ impl ApiClient<'_> {
         }
     }
 
-    /// Returns the error of an answer that is not weir's; `what` it is, after a space.
+    /// Returns the error of an answer that is not weir's. `what` describes it, after a space.
     pub fn is_not_weir(&self, what: &str) -> ClientError {
         ClientError::Connection(format!(
             "{} answers{what}, but not as the API of weir: name its debug port, 6070 by default",
@@ -248,7 +237,7 @@ impl ApiClient<'_> {
     }
 }
 
-/// Returns what to do about an error of the API in the words of the commands, where its own are of requests.
+/// Returns what to do about an error of the API, if that is a command instead of a request.
 fn advice(kind: AdviceKind) -> Option<&'static str> {
     match kind {
         AdviceKind::NeedsForce => Some("write other entries, or --force"),
@@ -268,13 +257,12 @@ fn advice(kind: AdviceKind) -> Option<&'static str> {
     }
 }
 
-/// Returns the JSON of an answer, if it is an object.
 fn json(answer: &Answer) -> Option<Value> {
     serde_json::from_str(&answer.body).ok().filter(Value::is_object)
 }
 
-/// Returns a variable of the environment, if it is set and not empty.
-fn variable(name: &str) -> Option<String> {
+/// Returns a variable of the environment; none if it is not set, or empty.
+pub(crate) fn variable(name: &str) -> Option<String> {
     environment().into_iter().find_map(|(n, text)| (n == name && !text.is_empty()).then_some(text))
 }
 
@@ -289,10 +277,6 @@ fn named_server(argument: Option<&str>) -> Option<Result<(String, Target), Strin
 }
 
 /// Returns a path of the server that `--server` or the variable names; none if neither does.
-///
-/// # Errors
-///
-/// The URL is invalid.
 pub fn path_of_server(argument: Option<&str>, path: &str) -> Result<Option<Target>, String> {
     let named = named_server(argument).transpose()?;
     named.map(|(base, _)| format!("{base}{path}").parse()).transpose()
@@ -343,7 +327,6 @@ pub(crate) fn with_query(path: &str, query: &[(&str, &str)]) -> String {
 /// What is encoded in a part of a path or a query: all but the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Encodes a text as a part of a path or a query.
 pub(crate) fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }

@@ -14,9 +14,8 @@ use http::Method;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::api_client::{ApiClient, ClientError, ServerArgs, encode, read, with_query};
+use super::api_client::{ApiClient, ClientError, ServerArgs, encode, read, variable, with_query};
 use super::match_args::MatchArgs;
-use crate::environment;
 use crate::print::Output;
 use weir_api::messages::WrittenControl;
 use weir_common::duration::read_duration;
@@ -201,18 +200,15 @@ fn run(args: &ControlArgs, action: Action) -> ExitCode {
             ExitCode::FAILURE
         }
         Ok(Outcome::Declined) => ExitCode::FAILURE,
-        Err(error) => with_command(error, process_args()).report(),
+        Err(error) => {
+            let args = std::env::args_os().skip(1);
+            with_command(error, args.map(|arg| arg.to_string_lossy().into_owned())).report()
+        }
     }
 }
 
-/// Returns the arguments of the process, without its name.
-fn process_args() -> impl Iterator<Item = String> {
-    std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned())
-}
-
-/// The outcome of setting a control.
 enum Outcome {
-    /// The answer, of a dry run if that is all that is wanted, and the warnings that the user has seen.
+    /// The answer, with `--dry-run` that of a dry run, and the warnings that the user has seen.
     Put { answer: Value, shown: Vec<String> },
     /// The answer of a dry run, whose warnings prevent the change.
     Denied(Value),
@@ -256,7 +252,6 @@ fn put(
     Ok(Outcome::Put { answer, shown: warnings })
 }
 
-/// Returns the body of the request.
 fn body(args: &ControlArgs, action: Action, by: String) -> Result<Draft, ClientError> {
     let (domain, entries) = args.matched.parse()?;
     let forever = args.forever.then(|| "forever".to_owned());
@@ -284,16 +279,9 @@ pub(super) struct ByArgs {
 impl ByArgs {
     /// Returns the name; empty if there is none.
     pub fn name(&self) -> String {
-        self.by.clone().unwrap_or_else(user_name)
+        let user = || ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable);
+        self.by.clone().or_else(user).unwrap_or_default()
     }
-}
-
-/// Returns the name of the user, if the environment has it.
-fn user_name() -> String {
-    let env = environment();
-    let variable = |wanted| env.iter().find(|(name, text)| name == wanted && !text.is_empty());
-    let found = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable);
-    found.map(|(_, text)| text.clone()).unwrap_or_default()
 }
 
 fn parse_duration(text: &str) -> Result<String, String> {

@@ -82,11 +82,8 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     if loaded.is_good() && !args.envoy.is_empty() {
         envoy::check(&mut loaded, &args.envoy, args.max_problems);
     }
-    let denied = match args.deny_warnings {
-        true => loaded.count(Severity::Warning),
-        false => 0,
-    };
-    let is_good = loaded.is_good() && denied == 0;
+    let is_denied = args.deny_warnings && loaded.count(Severity::Warning) > 0;
+    let is_good = loaded.is_good() && !is_denied;
     let printed = match args.output {
         Output::Text => {
             // Standard error may be closed while standard output is read.
@@ -152,9 +149,8 @@ fn print_rules(loaded: &Loaded<SourceFile>, files: usize, out: &mut impl Write) 
         let widest = rows.iter().map(|row| row[column].chars().count()).max();
         widest.unwrap_or(0).min(MAX_COLUMN_WIDTH)
     };
-    let widths = [width(0), width(1), width(2)];
+    let [a, b, c] = [0, 1, 2].map(width);
     for [domain, rule, limit, flags] in &rows {
-        let [a, b, c] = widths;
         writeln!(out, "{}", format!("{domain:a$}  {rule:b$}  {limit:c$}  {flags}").trim_end())?;
     }
     writeln!(
@@ -204,7 +200,6 @@ fn flags(rule: &Rule) -> Vec<String> {
     flags
 }
 
-/// Returns the rules and problems as JSON.
 fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json::Value {
     json!({
         "ok": is_good,
@@ -217,7 +212,6 @@ fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json::Value {
     })
 }
 
-/// Returns a problem as JSON.
 fn problem_json(problem: &Problem) -> serde_json::Value {
     json!({
         "severity": if problem.is_error() { "error" } else { "warning" },

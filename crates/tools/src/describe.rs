@@ -1,6 +1,7 @@
 //! Controls in words, and as rows of a list.
 
-use crate::print::{Column, entries};
+use crate::print::Column::{self, Left, Right};
+use crate::print::entries;
 use weir_api::messages::ShownControl;
 use weir_common::duration::rounded;
 use weir_limit::Micros;
@@ -24,17 +25,9 @@ pub(crate) fn left(left_ms: Option<u64>) -> String {
     left_ms.map_or_else(|| "forever".to_owned(), rounded)
 }
 
-/// The columns of a list of controls.
-pub(super) const COLUMNS: [Column; 6] = [
-    Column::Right("LEFT"),
-    Column::Left("ACTION"),
-    Column::Left("MATCHES"),
-    Column::Left("BY"),
-    Column::Left("ID"),
-    Column::Left("REASON"),
-];
+pub(super) const COLUMNS: [Column; 6] =
+    [Right("LEFT"), Left("ACTION"), Left("MATCHES"), Left("BY"), Left("ID"), Left("REASON")];
 
-/// Returns the row of a control, with a cell for each of [`COLUMNS`].
 pub(super) fn row(ShownControl { control, left_ms }: &ShownControl) -> Vec<String> {
     vec![
         left(*left_ms),

@@ -11,7 +11,7 @@ use super::print::{Output, counted, finish};
 use super::rule_files::RuleFileArgs;
 use super::{USAGE, print};
 use weir_rules::source::RuleFile;
-use weir_rules::{Difference, ListedRule, Lists, Options, RuleSet, YAML_HEADER, compare};
+use weir_rules::{Difference, Lists, Options, RuleSet, YAML_HEADER, compare};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,13 +45,9 @@ pub struct DiffArgs {
     server: ServerArgs,
 }
 
-/// The exit code of rules that differ.
 const DIFFERENT: u8 = 1;
-
-/// The exit code of rules that cannot be read.
 const UNREADABLE: u8 = USAGE;
 
-/// The name of the active rules in problems.
 const ACTIVE_NAME: &str = "<active rules>";
 
 /// Prints what differs.
@@ -108,7 +104,8 @@ fn print_text(difference: &Difference<'_>, new: &RuleSet, out: &mut dyn Write) -
     }
     for (rules, what) in [(removed, "removed"), (added, "added")] {
         for rule in rules {
-            print::line(out, &listed(rule, what))?;
+            let limits = rule.limits.as_ref().map(|limits| format!(": {limits}"));
+            print::line(out, &format!("{rule} {what}{}", limits.unwrap_or_default()))?;
         }
     }
     let counts = [(changed.len(), "changed"), (removed.len(), "removed"), (added.len(), "added")];
@@ -117,14 +114,6 @@ fn print_text(difference: &Difference<'_>, new: &RuleSet, out: &mut dyn Write) -
     match counts.is_empty() {
         true => print::line(out, &format!("equal: {}", counted(new.rules().count(), "rule"))),
         false => print::line(out, &counts.join(", ")),
-    }
-}
-
-/// `shop.legacy removed: 60 per minute`.
-fn listed(rule: &ListedRule<'_>, what: &str) -> String {
-    match &rule.limits {
-        Some(limits) => format!("{rule} {what}: {limits}"),
-        None => format!("{rule} {what}"),
     }
 }
 

@@ -61,13 +61,13 @@ pub struct ExplainArgs {
     server: ServerArgs,
 }
 
-/// A descriptor of every request has no rule.
+/// The exit code if a descriptor matches no rule.
 const NO_MATCH: u8 = 3;
 
 /// Prints what applies to each descriptor.
 pub fn run(args: &ExplainArgs) -> ExitCode {
     let explained = match args.server.server {
-        Some(_) => explain_there(args),
+        Some(_) => explain_by_server(args),
         None => {
             let Some(rules) = args.rule_files.load(&args.paths) else { return ExitCode::FAILURE };
             if let Some(rule) = &args.envoy_actions {
@@ -80,7 +80,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
                     Err(error) => ClientError::Usage(error).report(),
                 };
             }
-            explain_here(args, &rules).map_err(ClientError::Usage)
+            explain_by_files(args, &rules).map_err(ClientError::Usage)
         }
     };
     let read = explained.and_then(|json| Ok((read::<Explained<LiveDescriptor>>(&json)?, json)));
@@ -100,8 +100,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
     finish(printed, code)
 }
 
-/// Explains by the active rules and controls of a running weir, with what is counted.
-fn explain_there(args: &ExplainArgs) -> Result<Value, ClientError> {
+fn explain_by_server(args: &ExplainArgs) -> Result<Value, ClientError> {
     let (domain, descriptors) = parse_request(&args.domain).map_err(ClientError::Usage)?;
     let texts: Vec<String> =
         descriptors.iter().map(|descriptor| descriptor_text(&descriptor.entries())).collect();
@@ -110,8 +109,7 @@ fn explain_there(args: &ExplainArgs) -> Result<Value, ClientError> {
     ApiClient::new(&args.server)?.get(&with_query("/v1/explain", &query))
 }
 
-/// Explains by rule files.
-fn explain_here(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String> {
+fn explain_by_files(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String> {
     let (domain, parsed) = parse_request(&args.domain)?;
     let entries: Vec<_> = parsed.iter().map(DescriptorArg::entries).collect();
     let descriptors: Vec<Descriptor<'_>> =

@@ -84,10 +84,6 @@ impl TlsFiles {
 }
 
 /// Sends the request and reads the answer, on this thread.
-///
-/// # Errors
-///
-/// No answer comes in time.
 pub fn send(call: Call<'_>) -> Result<Answer, FetchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(HttpError::from)?;
@@ -141,10 +137,6 @@ async fn read(mut body: Incoming, max_bytes: usize) -> Result<String, FetchError
 }
 
 /// Parses a timeout as an argument has it.
-///
-/// # Errors
-///
-/// It is not a duration, or 0; the error says what to write instead.
 pub fn parse_timeout(text: &str) -> Result<Duration, String> {
     let timeout = read_duration(text).filter(|timeout| !timeout.is_zero());
     timeout.ok_or_else(|| format!("write a duration such as 500ms or 2s, up to {MAX_DURATION}"))

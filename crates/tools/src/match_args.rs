@@ -16,20 +16,11 @@ pub(crate) struct MatchArgs {
 }
 
 impl MatchArgs {
-    /// Returns the domain, and the descriptor, which is empty if there is none.
-    ///
-    /// # Errors
-    ///
-    /// One of them is invalid, or there are several descriptors.
+    /// The descriptor is empty if there is none.
     pub fn parse(&self) -> Result<(&str, DescriptorArg), ClientError> {
         parse_match(&self.domain, self.descriptor.as_deref()).map_err(ClientError::Usage)
     }
 
-    /// Returns a path with the domain, the descriptor and other parameters.
-    ///
-    /// # Errors
-    ///
-    /// As [`parse`](Self::parse), or there is no descriptor.
     pub fn path(&self, path: &str, others: &[(&str, &str)]) -> Result<String, ClientError> {
         let (domain, descriptor) = self.parse()?;
         if descriptor.0.is_empty() {

@@ -134,7 +134,6 @@ fn load(
     Ok(loaded.rules)
 }
 
-/// The paths as they were written.
 fn names(paths: &[PathBuf], overlay: &[PathBuf]) -> String {
     let names: Vec<_> = paths.iter().chain(overlay).map(|path| path.to_string_lossy()).collect();
     escape(&names.join(" ")).into_owned()

@@ -13,7 +13,6 @@ pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The name of standard input in problems.
 const STDIN_NAME: &str = "<stdin>";
 
 /// What changes how rule files are read.
@@ -57,15 +56,13 @@ pub fn load(paths: &[PathBuf], overlays: &[PathBuf], options: &Options) -> Loade
     let selection = Selection::of_roots(roots);
     let overlay = Selection::of_roots(overlays.to_vec());
     let (mut files, mut found) = selection.read();
-    if paths.iter().any(|path| is_stdin(path)) {
-        match read_stdin() {
-            Ok(file) => files.push(file),
-            Err(problem) => found.push(problem),
-        }
-    }
-    for path in open {
-        let read = File::open(&path).and_then(read_all);
-        match selection.rule_file(&path, read) {
+    let stdin = paths.iter().any(|path| is_stdin(path)).then(read_stdin);
+    let open = open.iter().map(|path| {
+        let read = File::open(path).and_then(read_all);
+        selection.rule_file(path, read)
+    });
+    for read in stdin.into_iter().chain(open) {
+        match read {
             Ok(file) => files.push(file),
             Err(problem) => found.push(problem),
         }

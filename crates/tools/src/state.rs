@@ -11,7 +11,8 @@ use super::api_client::{ApiClient, ClientError, ServerArgs};
 use super::change::ByArgs;
 use super::describe;
 use super::match_args::MatchArgs;
-use crate::print::{Column, Output, counted, entries, line, table};
+use crate::print::Column::{self, Left, Right};
+use crate::print::{Output, counted, entries, line, table};
 use weir_api::messages::Reset;
 use weir_common::clock::{Clock, WallClock};
 use weir_common::duration::{read_duration, rounded};
@@ -60,7 +61,6 @@ pub struct StateArgs {
     last: Vec<String>,
 }
 
-/// The answer of `weir state`.
 #[derive(Debug, Deserialize)]
 struct Shown {
     #[serde(flatten)]
@@ -86,7 +86,6 @@ pub fn show(args: &StateArgs) -> ExitCode {
     })
 }
 
-/// Reads the state of a key, with the counts of the last times if there are any.
 fn read_state(args: &StateArgs) -> Result<Value, ClientError> {
     let client = ApiClient::new(&args.key.server)?;
     let mut state = client.get(&args.key.matched.path("/v1/state", &[])?)?;
@@ -125,14 +124,8 @@ fn print_state(state: &DescriptorState, now: Micros, out: &mut dyn Write) -> io:
     print_counted(state, out)
 }
 
-/// Prints the hits of the last times, a row for each.
 fn print_counts(counts: &[CountedSpan], out: &mut dyn Write) -> io::Result<()> {
-    const COLUMNS: [Column; 4] = [
-        Column::Right("LAST"),
-        Column::Right("HITS"),
-        Column::Right("LATE"),
-        Column::Left("COUNTED BY"),
-    ];
+    const COLUMNS: [Column; 4] = [Right("LAST"), Right("HITS"), Right("LATE"), Left("COUNTED BY")];
     if counts.is_empty() {
         return Ok(());
     }
@@ -162,7 +155,6 @@ fn print_reset(reset: &Reset, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// Prints which key an answer is about, and its rule.
 fn print_key(
     domain: &str,
     key: &[OwnedEntry],
@@ -176,7 +168,6 @@ fn print_key(
     }
 }
 
-/// Prints what a key has counted, a line for each limit.
 pub(crate) fn print_counted(state: &DescriptorState, out: &mut dyn Write) -> io::Result<()> {
     state.limits.iter().try_for_each(|limit| line(out, &limit_line(limit)))?;
     if let Some(holds) = state.holds.as_ref().filter(|holds| holds.hits > 0) {
@@ -210,10 +201,8 @@ fn limit_line(limit: &LimitState) -> String {
         None | Some(0) => String::new(),
         Some(reset) => format!(", resets in {}", rounded(reset)),
     };
-    let retry = match limit.retry_ms {
-        Some(retry) => format!(", admits the next hit in {}", rounded(retry)),
-        None => String::new(),
-    };
+    let retry = limit.retry_ms.map(|wait| format!(", admits the next hit in {}", rounded(wait)));
+    let retry = retry.unwrap_or_default();
     format!("  state:  {}{name}: {used} used, {left} left{reset}{retry}", limit.text)
 }
 

@@ -77,10 +77,7 @@ fn report(args: &TestArgs) -> Report {
         ..Options::default()
     };
     let (files, problems) = selection.read_kind(FileKind::Test);
-    let mut report = Report::default();
-    for file in files {
-        report.files.push(run::run_file(file, &selection, &options));
-    }
-    report.files.extend(problems.into_iter().map(FileReport::unreadable));
-    report
+    let tested = files.into_iter().map(|file| run::run_file(file, &selection, &options));
+    let unreadable = problems.into_iter().map(FileReport::unreadable);
+    Report { files: tested.chain(unreadable).collect() }
 }

@@ -7,7 +7,8 @@ use clap::Args;
 use clap::builder::PossibleValue;
 
 use super::api_client::{ApiClient, ServerArgs, with_query};
-use crate::print::{Column, Output, counted, entries, line, table};
+use crate::print::Column::{self, Left, Right};
+use crate::print::{Output, counted, entries, line, table};
 use weir_common::duration::rounded;
 use weir_common::number::whole;
 use weir_limiter::top::{By, Scope, TopList, TopRow, Window};
@@ -53,7 +54,6 @@ pub struct TopArgs {
     server: ServerArgs,
 }
 
-/// The windows, by their names in the API.
 fn windows() -> [PossibleValue; 4] {
     Window::ALL.map(|window| {
         let help = match window {
@@ -124,21 +124,15 @@ fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<
     line(out, &format!("{total}in {since} {place}{others}"))
 }
 
-/// Prints keys as a table.
 pub(super) fn print_rows(rows: &[TopRow], indent: usize, out: &mut dyn Write) -> io::Result<()> {
-    const KEY: [Column; 3] = [Column::Left("DOMAIN"), Column::Left("RULE"), Column::Left("KEY")];
+    const KEY: [Column; 3] = [Left("DOMAIN"), Left("RULE"), Left("KEY")];
     let key = |row: &TopRow| {
         let cut = if row.cut { " (cut)" } else { "" };
         let rule = row.rule.clone().unwrap_or_default();
         [row.domain.clone(), rule, format!("{}{cut}", entries(&row.entries))]
     };
     if rows.iter().any(|row| row.near.is_some()) {
-        let columns = [
-            Column::Right("USED"),
-            Column::Right("OF"),
-            Column::Left("LIMIT"),
-            Column::Right("RESET"),
-        ];
+        let columns = [Right("USED"), Right("OF"), Left("LIMIT"), Right("RESET")];
         let cells = rows.iter().filter_map(|row| {
             let near = row.near.as_ref()?;
             let (used, n) = (near.used.to_string(), near.n.to_string());
@@ -147,7 +141,7 @@ pub(super) fn print_rows(rows: &[TopRow], indent: usize, out: &mut dyn Write) ->
         });
         return table(out, indent, &[&columns[..], &KEY].concat(), &cells.collect::<Vec<_>>());
     }
-    let columns = [Column::Right("HITS"), Column::Right("ERROR")];
+    let columns = [Right("HITS"), Right("ERROR")];
     let cells = rows
         .iter()
         .map(|row| [&[row.count.to_string(), row.error.to_string()][..], &key(row)].concat());

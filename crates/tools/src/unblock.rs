@@ -69,13 +69,11 @@ struct TargetArgs {
     server: ServerArgs,
 }
 
-/// What was deleted.
 #[derive(Deserialize)]
 struct Deleted {
     deleted: Vec<DeletedControl>,
 }
 
-/// The kinds of controls that a command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Block,
@@ -150,11 +148,7 @@ fn check_block(list: &ControlList, id: &str) -> Result<(), ClientError> {
 }
 
 impl Kind {
-    /// Returns the ids of the controls of exactly these entries.
-    ///
-    /// # Errors
-    ///
-    /// There is none; the error names another one that matches.
+    /// Returns the ids of the controls of exactly these entries. If there is none, the error names another that matches.
     fn find(
         self,
         ControlList { controls, .. }: &ControlList,

@@ -18,7 +18,8 @@ use super::describe::part;
 use super::explain::print_text;
 use super::match_args::MatchArgs;
 use crate::http_client::parse_timeout;
-use crate::print::{self, Column, Output, counted, finish, line, table};
+use crate::print::Column::{self, Left, Right};
+use crate::print::{self, Output, counted, finish, line, table};
 use weir_api::messages::HistoryAnswer;
 use weir_common::duration::rounded;
 use weir_limiter::explain::{Explained, LiveDescriptor};
@@ -33,7 +34,6 @@ Examples:
 It lists denied requests whose descriptor has these entries, alone or with others, and changes of controls, rules and
 the store. Each replica has its own: name all with --server. Exits 0 if all of them answer, 1 if one does not.";
 
-/// The most rows that are printed.
 const MAX_ROWS: usize = 30;
 
 /// What is not in the history.
@@ -76,7 +76,6 @@ struct Replica {
 /// What is needed of `/v1/status`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Status {
-    /// The name of the replica.
     #[serde(default)]
     replica: String,
     at: String,
@@ -103,7 +102,6 @@ pub fn run(args: &WhyArgs) -> ExitCode {
     finish(printed, code)
 }
 
-/// Asks a server for what it knows about the key.
 fn ask(args: &WhyArgs, server: Option<&str>) -> Result<Replica, ClientError> {
     let explain = args.matched.path("/v1/explain", &[])?;
     let (domain, descriptor) = args.matched.parse()?;
@@ -164,10 +162,8 @@ impl Replica {
     }
 }
 
-/// Prints the state at each replica, what happened, and what is not known.
 fn print_all(replicas: &[Replica], since: Duration, out: &mut dyn Write) -> io::Result<()> {
-    const COLUMNS: [Column; 4] =
-        [Column::Right("AGO"), Column::Left("AT"), Column::Left("REPLICA"), Column::Left("EVENT")];
+    const COLUMNS: [Column; 4] = [Right("AGO"), Left("AT"), Left("REPLICA"), Left("EVENT")];
     let are_several = replicas.len() > 1;
     for replica in replicas {
         if are_several {

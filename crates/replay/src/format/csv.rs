@@ -5,7 +5,6 @@ use csv_core::{ReadRecordResult, Reader};
 use super::{Line, shown};
 use crate::rows::{Fields, Rows};
 
-/// Columns of a line, at most.
 const MAX_COLUMNS: usize = 4096;
 
 #[derive(Debug)]
@@ -15,7 +14,7 @@ pub(crate) struct Csv {
     header: Option<Vec<Option<usize>>>,
     /// The values of a line, without quotes.
     unquoted: Vec<u8>,
-    /// The end of each value in the text.
+    /// The end of each value in `unquoted`.
     ends: Vec<usize>,
 }
 
@@ -86,8 +85,8 @@ impl Csv {
     }
 }
 
-/// Returns whether a quoted value goes on after a part of a line, of which it is a part before if `is_open`. Only
-/// a quote at the start of a value opens it.
+/// Returns whether a quoted value is open after a part of a line, given whether one is before it. Only a quote at the
+/// start of a value opens it.
 pub(super) fn is_open_after(is_open: bool, part: &[u8]) -> bool {
     if memchr::memchr(b'"', part).is_none() {
         return is_open;

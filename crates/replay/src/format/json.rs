@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::rows::{Fields, Rows};
@@ -11,7 +12,6 @@ use crate::rows::{Fields, Rows};
 /// Reads lines. A field is the value of its key, or of a path such as `request.path`. Null is a missing field.
 #[derive(Debug, Default)]
 pub(crate) struct Json {
-    /// The place of each field's value in the line.
     found: Vec<Found>,
 }
 
@@ -26,11 +26,7 @@ struct Found {
 const NOT_FOUND: Found = Found { depth: usize::MAX, is_object_or_list: false };
 
 impl Json {
-    /// Reads a line.
-    ///
-    /// # Errors
-    ///
-    /// It is no JSON object, or a field is an object or a list.
+    /// Fails if the line is no JSON object, or a field is an object or a list.
     #[inline]
     pub fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
         // The check alone is several times faster than the replacement.
@@ -66,34 +62,45 @@ struct Object<'a> {
 #[derive(Clone, Copy)]
 struct Use<'f> {
     field: Option<usize>,
-    /// The path of the key, with a dot at its end, if it is that of fields.
+    /// The path of the key, with a dot at its end, if fields start with it.
     prefix: Option<&'f str>,
 }
 
-/// Finds what the value of a key is used for.
-struct FindUse<'f> {
-    fields: &'f Fields,
-    prefix: &'f str,
-}
+/// A key, borrowed from the line unless it has escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Key<'l>(#[serde(borrow)] Cow<'l, str>);
 
-impl<'de, 'f> DeserializeSeed<'de> for FindUse<'f> {
-    type Value = Use<'f>;
-
-    #[inline]
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Use<'f>, D::Error> {
-        json.deserialize_str(self)
-    }
-}
-
-impl<'f> Visitor<'_> for FindUse<'f> {
-    type Value = Use<'f>;
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
+        f.write_str("an object")
     }
 
     #[inline]
-    fn visit_str<E>(self, key: &str) -> Result<Use<'f>, E> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = map.next_key()? {
+            let found = self.use_of(&key);
+            if let Use { field: None, prefix: None } = found {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = map.next_value::<&RawValue>()?.get();
+            if let Some(field) = found.field {
+                self.set(field, value).map_err(A::Error::custom)?;
+            }
+            if let Some(prefix) = found.prefix {
+                self.descend(prefix, value).map_err(A::Error::custom)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Object<'a> {
+    #[inline]
+    fn use_of(&self, key: &str) -> Use<'a> {
         let mut found = Use { field: None, prefix: None };
         let first = key.as_bytes().first();
         for (index, name) in self.fields.names().iter().enumerate() {
@@ -113,39 +120,9 @@ impl<'f> Visitor<'_> for FindUse<'f> {
                 _ => {}
             }
         }
-        Ok(found)
-    }
-}
-
-impl<'de> Visitor<'de> for Object<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
+        found
     }
 
-    #[inline]
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(found) =
-            map.next_key_seed(FindUse { fields: self.fields, prefix: self.prefix })?
-        {
-            if let Use { field: None, prefix: None } = found {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            let value = map.next_value::<&RawValue>()?.get();
-            if let Some(field) = found.field {
-                self.set(field, value).map_err(A::Error::custom)?;
-            }
-            if let Some(prefix) = found.prefix {
-                self.descend(prefix, value).map_err(A::Error::custom)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Object<'_> {
     /// Sets a field to a value, unless a key with more dots had one.
     #[inline]
     fn set(&mut self, field: usize, value: &str) -> serde_json::Result<()> {
@@ -166,7 +143,7 @@ impl Object<'_> {
         Ok(())
     }
 
-    /// Reads the fields of an object in this one. They have no value if it is none, or if it has none for them.
+    /// Reads the fields in the value of a key. Those that it does not have are missing, all if it is no object.
     fn descend(&mut self, prefix: &str, value: &str) -> serde_json::Result<()> {
         for (field, name) in self.fields.names().iter().enumerate() {
             // A key may be repeated: the last one counts.

@@ -17,7 +17,6 @@ pub(crate) const ISTIO: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORI
      \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\" %UPSTREAM_CLUSTER% %UPSTREAM_LOCAL_ADDRESS% \
      %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%";
 
-/// The most values of a line.
 const MAX_COLUMNS: usize = 200;
 
 /// Envoy's operators that have no list in parentheses.
@@ -36,7 +35,7 @@ const OPERATORS: &str = "\
     DOWNSTREAM_TLS_SESSION_ID DOWNSTREAM_TLS_CIPHER DOWNSTREAM_TLS_VERSION REQUESTED_SERVER_NAME ROUTE_NAME \
     VIRTUAL_CLUSTER_NAME CONNECTION_ID STREAM_ID HOSTNAME FILTER_CHAIN_NAME TRACE_ID ACCESS_LOG_TYPE GRPC_STATUS";
 
-/// The names of their fields, where these differ.
+/// The operators whose fields are not named as they are, in lower case.
 const FIELDS: [(&str, &str); 4] = [
     ("START_TIME", "time"),
     ("RESPONSE_CODE", "status"),
@@ -49,11 +48,6 @@ const WITH_NAMES: &str = "\
     REQ RESP TRAILER REQ_WITHOUT_QUERY DYNAMIC_METADATA CLUSTER_METADATA UPSTREAM_METADATA FILTER_STATE \
     ENVIRONMENT COMMON_DURATION METADATA";
 
-/// Parses the format of a log.
-///
-/// # Errors
-///
-/// The cause, its place, and what to write instead.
 pub(crate) fn parse(format: &str) -> Result<Pattern, String> {
     let mut pattern = Pattern { before: String::new(), columns: Vec::new(), escapes: false };
     let mut rest = format.trim_end_matches(['\n', '\r']);
@@ -82,13 +76,11 @@ pub(crate) fn parse(format: &str) -> Result<Pattern, String> {
         rest = after;
     }
     push(&mut pattern, rest);
-    match pattern.columns.is_empty() {
-        true => {
-            Err("there is no value in it: write Envoy's operators, such as `%REQ(:PATH)%`"
-                .to_owned())
-        }
-        false => Ok(pattern),
+    if pattern.columns.is_empty() {
+        let error = "there is no value in it: write Envoy's operators, such as `%REQ(:PATH)%`";
+        return Err(error.to_owned());
     }
+    Ok(pattern)
 }
 
 /// Adds text after the values so far.

@@ -13,14 +13,12 @@ use crate::rows::{Fields, Rows};
 /// A value of a line, and the text after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
-    /// The names of the field.
     pub names: Vec<String>,
     pub content: Content,
     /// The text after the field; for the last field, that at the end of the line.
     pub after: String,
 }
 
-/// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Value,
@@ -39,7 +37,6 @@ const REQUEST: [&str; 3] = ["method", "path", "protocol"];
 const REMOTE: [&str; 3] =
     ["downstream_remote_address", "downstream_remote_address_without_port", "remote_host"];
 
-/// A format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     /// The text before the first value.
@@ -49,15 +46,14 @@ pub(crate) struct Pattern {
     pub escapes: bool,
 }
 
-/// Reads lines of a format.
 #[derive(Debug)]
 pub(crate) struct PatternReader {
     pattern: Pattern,
     /// The column that is found from both ends.
     pivot: usize,
-    uses: Vec<(usize, Use)>,
+    /// The fields, and where their values are.
+    sources: Vec<(usize, Source)>,
     hops: Option<usize>,
-    /// What the lines have as `X-Forwarded-For`.
     header: Header,
     /// The columns of the addresses in the header and of the client.
     forwarded: Option<usize>,
@@ -66,9 +62,8 @@ pub(crate) struct PatternReader {
     found: Vec<(usize, usize)>,
 }
 
-/// What a field is.
 #[derive(Clone, Copy, Debug)]
-enum Use {
+enum Source {
     Column(usize),
     /// A part of the first line of a request: the column, and the number of the part.
     Request(usize, usize),
@@ -80,7 +75,6 @@ impl Pattern {
         self.find(name).is_some()
     }
 
-    /// Returns the names of the pattern's fields.
     pub fn names(&self) -> Vec<&str> {
         let names = self.columns.iter().filter_map(|column| column.names.first());
         names.map(String::as_str).collect()
@@ -94,16 +88,16 @@ impl Pattern {
         REMOTE.iter().find_map(|name| self.column(name))
     }
 
-    fn find(&self, name: &str) -> Option<Use> {
+    fn find(&self, name: &str) -> Option<Source> {
         if let Some(column) = self.column(name) {
-            return Some(Use::Column(column));
+            return Some(Source::Column(column));
         }
         if name == CLIENT && (self.remote().is_some() || self.column("x_forwarded_for").is_some()) {
-            return Some(Use::Client);
+            return Some(Source::Client);
         }
         let part = REQUEST.iter().position(|part| *part == name)?;
         let is_request = |column: &Column| column.content == Content::Request;
-        Some(Use::Request(self.columns.iter().position(is_request)?, part))
+        Some(Source::Request(self.columns.iter().position(is_request)?, part))
     }
 }
 
@@ -118,7 +112,7 @@ impl PatternReader {
         let names = fields.names().iter().enumerate();
         PatternReader {
             pivot,
-            uses: names.filter_map(|(field, name)| Some((field, pattern.find(name)?))).collect(),
+            sources: names.filter_map(|(field, name)| Some((field, pattern.find(name)?))).collect(),
             hops,
             header: if pattern.escapes { Header::Received } else { Header::Sent },
             forwarded: pattern.column("x_forwarded_for"),
@@ -133,21 +127,21 @@ impl PatternReader {
         if self.split(line).is_none() {
             return false;
         }
-        for (field, used) in &self.uses {
-            match *used {
-                Use::Column(column) => {
+        for (field, source) in &self.sources {
+            match *source {
+                Source::Column(column) => {
                     if let Some(value) = self.value(line, column) {
                         rows.set(*field, &value);
                     }
                 }
-                Use::Request(column, part) => {
+                Source::Request(column, part) => {
                     let value = self.value(line, column);
                     if let Some(part) = value.as_deref().and_then(|value| request_part(value, part))
                     {
                         rows.set(*field, part);
                     }
                 }
-                Use::Client => {
+                Source::Client => {
                     let value = |column: Option<usize>| self.value(line, column?);
                     let (forwarded, remote) = (value(self.forwarded), value(self.remote));
                     let (forwarded, remote) = (as_text(&forwarded), as_text(&remote));

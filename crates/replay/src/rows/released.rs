@@ -3,7 +3,6 @@
 use super::{BATCH, BLOCK_BYTES, MISSING, RowView, Span};
 use weir_limit::Micros;
 
-/// Released rows, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Released {
     text: String,
@@ -34,7 +33,6 @@ impl Released {
         self.rows.push(Row { time: row.time, hits: row.hits, end: self.spans.len() });
     }
 
-    /// Whether it is time to hand them on.
     pub fn is_full(&self) -> bool {
         self.rows.len() >= BATCH || self.text.len() >= BLOCK_BYTES
     }

@@ -1,25 +1,18 @@
 //! Filters of the fields in templates: `{x_forwarded_for|last|host}`.
 
-/// The most filters of a field.
 const MAX_FILTERS: usize = 8;
 
-/// Takes a part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
     /// The first item of a list with commas.
     First,
     /// The item that has N others after it: 0 is the last.
     Hop(usize),
-    /// A host without its port and brackets.
     Host,
 }
 
 impl Filter {
     /// Parses the filters after the name of a field, with `|` between them.
-    ///
-    /// # Errors
-    ///
-    /// The filters that there are.
     pub fn parse_all(text: &str) -> Result<Vec<Filter>, String> {
         let filters: Vec<Filter> = text.split('|').map(Filter::parse).collect::<Result<_, _>>()?;
         match filters.len() {
@@ -29,14 +22,13 @@ impl Filter {
     }
 
     fn parse(text: &str) -> Result<Filter, String> {
-        match text.trim() {
-            "first" => return Ok(Filter::First),
-            "last" => return Ok(Filter::Hop(0)),
-            "host" => return Ok(Filter::Host),
-            _ => {}
-        }
-        let hop = text.trim().strip_prefix("hop:").and_then(|hop| hop.parse().ok());
-        hop.map(Filter::Hop).ok_or_else(|| {
+        let filter = match text.trim() {
+            "first" => Some(Filter::First),
+            "last" => Some(Filter::Hop(0)),
+            "host" => Some(Filter::Host),
+            other => other.strip_prefix("hop:").and_then(|hop| hop.parse().ok()).map(Filter::Hop),
+        };
+        filter.ok_or_else(|| {
             format!(
                 "there is no filter `{text}`: write `first` or `last` for an item of a list, `hop:N` \
                  for the one with N items after it, or `host` to drop port and brackets"

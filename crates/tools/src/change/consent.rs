@@ -5,10 +5,8 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use super::text::warn;
 use crate::print::line;
 
-/// The longest line that is read as an answer.
 const MAX_LINE_BYTES: u64 = 1 << 10;
 
-/// What warnings about a change do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnWarnings {
     /// The change is made, and the warnings are printed.

@@ -7,7 +7,6 @@ use crate::print::line;
 use crate::top::print_rows;
 use weir_api::messages::{DeletedControl, ShownControl, WrittenControl};
 
-/// The most rules that are listed.
 const MAX_RULES: usize = 10;
 
 /// Prints a control that was put, or would be. Warnings go to `err`.
@@ -49,7 +48,6 @@ pub(crate) fn print(
     Ok(())
 }
 
-/// Prints a control that was deleted. Warnings go to `err`.
 pub(crate) fn print_deleted(
     deleted: &DeletedControl,
     out: &mut dyn Write,
@@ -68,7 +66,6 @@ fn warn_of_others(changes: &str, err: &mut dyn Write) {
     warn(err, &format!("not shared: only this replica {changes}; {follow}"));
 }
 
-/// Prints a warning on `err`.
 pub(super) fn warn(err: &mut dyn Write, warning: &str) {
     // Standard error may be closed.
     let _ = line(err, &format!("warning: {warning}"));

@@ -24,10 +24,8 @@ use weir_rules::{Loaded, Origin, Position, Problem, Problems, Severity, SourceFi
 /// `rate_limits` and rules multiply.
 const MAX_EFFORT: usize = 1 << 28;
 
-/// What is found about the configurations, and the rules that they use.
 pub(super) struct Findings {
     problems: Problems,
-    /// The file that is read.
     file: Arc<str>,
     /// The places of values that are compared with paths and their query strings.
     exact_paths: HashSet<(Arc<str>, Position)>,
@@ -36,23 +34,20 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// The file and the place of a position.
     fn origin(&self, position: Position) -> Origin {
         Origin { file: self.file.clone(), position }
     }
 
-    /// Adds a warning about the configuration.
+    /// Adds a warning about the file that is read.
     fn add(&mut self, position: Position, message: String, text: &str, help: &str) {
         self.add_at(&self.origin(position), message, text, help);
     }
 
-    /// Adds an error about the configuration.
     fn add_error(&mut self, position: Position, message: String, help: &str) {
         let problem = Problem::of_file(&self.file, message, help);
         self.problems.push(Problem { position: Some(position), ..problem });
     }
 
-    /// Whether an error is listed for this place.
     fn has_error(&self, origin: &Origin) -> bool {
         self.problems.list().iter().any(|problem| {
             problem.is_error()
@@ -151,7 +146,7 @@ fn check_within(
     loaded.files.extend(texts.into_iter().map(SourceFile::from));
 }
 
-/// The descriptor that an item of `rate_limits` sends, with its place.
+/// Returns a descriptor as `key=value`, with `…` for what a request decides.
 fn describe(sent: &Sent) -> String {
     let entry = |(key, values): &(String, actions::Values)| match values {
         actions::Values::Any | actions::Values::Path => format!("{key}=…"),

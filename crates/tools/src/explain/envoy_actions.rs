@@ -3,14 +3,9 @@
 use weir_common::suggest::nearest;
 use weir_rules::{Reserve, Rule, RuleSet};
 
-/// The header with the id of a reservation.
 const ID_HEADER: &str = "x-reservation-id";
 
 /// Returns the items of a rule, as YAML. Rules of several domains may have its path.
-///
-/// # Errors
-///
-/// No rule with `reserve` has this path.
 pub(super) fn items_of(rules: &RuleSet, path: &str) -> Result<String, String> {
     let reserving = || rules.rules().filter_map(|rule| Some((rule, rule.reserve.as_deref()?)));
     let named = reserving().filter(|(rule, _)| [rule.path(), &rule.name].contains(&path));
@@ -58,7 +53,6 @@ rate_limits:
     )
 }
 
-/// Returns the action of an entry of a rule.
 fn action(key: &str, value: &str) -> String {
     match key {
         "remote_address" | "masked_remote_address" | "source_cluster" | "destination_cluster" => {

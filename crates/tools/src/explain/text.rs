@@ -15,7 +15,6 @@ use weir_rules::{MatchKind, ReserveStep, RuleDescription};
 /// The most descriptors of a level that are listed as not tried.
 const MAX_LATER: usize = 5;
 
-/// Prints the explanation, one paragraph for each descriptor.
 pub(crate) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) -> io::Result<()> {
     for (i, LiveDescriptor { explained: descriptor, state, .. }) in
         explained.descriptors.iter().enumerate()
@@ -94,12 +93,9 @@ fn print_result(descriptor: &ExplainedDescriptor, out: &mut dyn Write) -> io::Re
         return line(out, &text);
     }
     if let Some(key) = &descriptor.key {
-        let matched = descriptor.steps.iter().filter_map(|step| step.matched.as_ref());
-        let shared = match matched
-            .filter(|matched| matched.share_threshold)
-            .map(|matched| matched.by)
-            .next()
-        {
+        let mut matched = descriptor.steps.iter().filter_map(|step| step.matched.as_ref());
+        let shared = matched.find(|matched| matched.share_threshold);
+        let shared = match shared.map(|matched| matched.by) {
             None => "",
             Some(MatchKind::Network) => ", which all values of the network share",
             Some(MatchKind::List) => ", which all values of the list share",

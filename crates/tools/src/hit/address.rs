@@ -6,7 +6,6 @@ use weir_api::grpc_client;
 
 const WANTED: &str = "write host:port, such as localhost:8081 or [::1]:8081, or unix:/path";
 
-/// The address of a gRPC server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// `host:port`, or `unix:` and a path.
@@ -17,11 +16,7 @@ pub struct Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// Parses an address. Schemes of Go's clients that select a resolver are ignored.
-    ///
-    /// # Errors
-    ///
-    /// The cause, and what to write instead.
+    /// Schemes of Go's clients that select a resolver are ignored.
     fn from_str(text: &str) -> Result<Address, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);

@@ -71,11 +71,6 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
     read_duration(text).filter(|timeout| !timeout.is_zero()).ok_or_else(help)
 }
 
-/// Builds the request.
-///
-/// # Errors
-///
-/// A descriptor is invalid.
 pub(super) fn request(args: &HitArgs) -> Result<RateLimitRequest, String> {
     let mut request = from_arguments(&args.domain)?;
     match args.hits {

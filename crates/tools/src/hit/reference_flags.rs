@@ -3,17 +3,13 @@
 
 use std::ffi::OsString;
 
-/// What a flag becomes.
 #[derive(Clone, Copy)]
 enum Becomes {
     Address,
     Domain,
     Descriptor,
-    /// A flag without a value.
     Switch(&'static str),
-    /// An option with a value.
     Option(&'static str),
-    /// The flag has no effect here.
     Nothing,
 }
 

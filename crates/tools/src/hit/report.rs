@@ -21,7 +21,6 @@ const GREEN: &str = "\u{1b}[32m";
 const RED: &str = "\u{1b}[31m";
 const RESET: &str = "\u{1b}[0m";
 
-/// How many requests had each result.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     ok: u64,
@@ -61,7 +60,6 @@ impl fmt::Display for Results {
     }
 }
 
-/// Prints responses as text.
 #[derive(Debug)]
 pub(super) struct TextReport<'r> {
     pub request: &'r RateLimitRequest,
@@ -71,9 +69,6 @@ pub(super) struct TextReport<'r> {
 }
 
 impl TextReport<'_> {
-    /// # Errors
-    ///
-    /// Standard output cannot be written.
     pub fn print(&self, number: u64, response: &RateLimitResponse) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match self.is_single {
@@ -128,16 +123,11 @@ impl TextReport<'_> {
 }
 
 /// Prints a response as the JSON of the API, in one line.
-///
-/// # Errors
-///
-/// Standard output cannot be written.
 pub(super) fn print_json(response: &RateLimitResponse) -> io::Result<()> {
     let json = json::encode(response).map_err(io::Error::other)?;
     writeln!(io::stdout(), "{}", escape(&String::from_utf8_lossy(&json)))
 }
 
-/// Prints the error of a request, after its number, to standard error.
 pub(super) fn print_error(number: Option<u64>, error: &Status) {
     let number = number.map(|number| format!("{number}  ")).unwrap_or_default();
     on_stderr(&format!("{number}error: {:?}: {}", error.code(), error.message()));
@@ -155,7 +145,6 @@ fn shown(time: Duration) -> String {
     rounded(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Returns the limit of a status and its state.
 fn limit(status: &DescriptorStatus) -> String {
     let reset = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
     let Some(limit) = &status.current_limit else {

@@ -11,11 +11,6 @@ use crate::http_client::is_not_tls;
 use weir_api::grpc_client::{self, TlsError};
 use weir_common::error::with_causes;
 
-/// Connects.
-///
-/// # Errors
-///
-/// A certificate or key is unusable, or the server cannot be reached. The message names the address.
 pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
     let (authority, is_tls) = (&args.address.authority, is_tls(args));
     let is_unix = authority.starts_with("unix:");
@@ -36,7 +31,6 @@ pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
     connected.map_err(|error| format!("cannot connect to {authority}: {}", connect_error(&error)))
 }
 
-/// Whether the arguments ask for TLS.
 fn is_tls(args: &HitArgs) -> bool {
     args.address.is_tls || args.tls || args.files.are_given() || args.server_name.is_some()
 }
@@ -76,7 +70,6 @@ pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
     Status::new(error.code(), message)
 }
 
-/// Returns an error and its causes.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (**error).source())
 }

@@ -5,7 +5,6 @@ use super::read::RESULTS;
 use super::report::{Difference, duration_text};
 use weir_limit::{Micros, ReservationResult, SECOND};
 
-/// The responses to the requests of a step.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     pub ok: u32,
@@ -17,7 +16,6 @@ pub(super) struct Responses {
     pub error: Option<String>,
 }
 
-/// What a response contains.
 #[derive(Debug, Default)]
 pub(super) struct Response {
     /// The index of the status that headers show; the first one if no limit applies.
@@ -39,7 +37,6 @@ pub(super) struct Status {
     pub reserved: u32,
 }
 
-/// Returns how the responses differ from what is expected.
 pub(super) fn compare(expect: &Expect, responses: &Responses) -> Vec<Difference> {
     let mut found = Differences::default();
     if let Some(error) = &responses.error {

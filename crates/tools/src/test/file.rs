@@ -10,7 +10,6 @@ use weir_rules::Position;
 
 #[derive(Debug, Default)]
 pub(super) struct TestFile {
-    /// Rule files and directories.
     pub rules: Vec<PathBuf>,
     pub overlay: Vec<PathBuf>,
     pub merge_domains: bool,
@@ -98,7 +97,6 @@ pub(super) struct Expect {
     pub statuses: Vec<ExpectedStatus>,
 }
 
-/// What the status of a descriptor should be.
 #[derive(Debug, Default)]
 pub(super) struct ExpectedStatus {
     pub over_limit: Option<bool>,
@@ -111,7 +109,6 @@ pub(super) struct ExpectedStatus {
     pub rule: Option<Option<String>>,
     /// The wait after a denial; none without one.
     pub retry: Option<Option<Micros>>,
-    /// The result of a reservation.
     pub result: Option<ReservationResult>,
     /// The hits that were reserved, or that were settled.
     pub reserved: Option<u32>,

@@ -32,12 +32,8 @@ fn print_file(file: &FileReport, out: &mut impl Write) -> io::Result<()> {
     // A file with errors counts as one test that could not run.
     if let Some(first) = file.problems.first() {
         writeln!(out, r#"    <testcase name="{name}" classname="{name}">"#)?;
-        writeln!(
-            out,
-            r#"      <error message="{}">{}</error>"#,
-            xml(&first.message),
-            lines(&file.rendered)
-        )?;
+        let (message, text) = (xml(&first.message), lines(&file.rendered));
+        writeln!(out, r#"      <error message="{message}">{text}</error>"#)?;
         writeln!(out, "    </testcase>")?;
     }
     for test in &file.tests {
@@ -70,7 +66,6 @@ fn print_test(file: &FileReport, test: &TestReport, out: &mut impl Write) -> io:
     writeln!(out, "    </testcase>")
 }
 
-/// Escapes several lines.
 fn lines(text: &str) -> String {
     text.trim_end().lines().map(xml).collect::<Vec<_>>().join("\n")
 }

@@ -79,7 +79,7 @@ pub(super) fn read(
                 has_rules = true;
                 read.rules = paths(&mut reader, key, value);
             }
-            "overlay" if is_empty_list(value) => {}
+            "overlay" if matches!(value.content(), Content::List(list) if list.is_empty()) => {}
             "overlay" => read.overlay = paths(&mut reader, key, value),
             "merge_domains" => {
                 read.merge_domains = reader.bool(value, key).unwrap_or_default();
@@ -98,10 +98,6 @@ pub(super) fn read(
         None => reader.missing(root, &FILE, "tests", "write `tests:` and a list of tests"),
     }
     Some(read)
-}
-
-fn is_empty_list(node: &Node<'_>) -> bool {
-    matches!(node.content(), Content::List(list) if list.is_empty())
 }
 
 /// Reads paths relative to the test file.
@@ -136,24 +132,25 @@ fn default(reader: &mut Reader<'_>, key: &str, value: &Node<'_>, defaults: &mut 
 
 fn response(reader: &mut Reader<'_>, node: &Node<'_>, options: &mut ResponseOptions) {
     for (key, value) in reader.fields(node, &RESPONSE) {
-        let (flag, name) = match key {
-            "headers" => (Some(&mut options.headers), None),
-            "limit_header" => (None, Some(&mut options.names.limit)),
-            "remaining_header" => (None, Some(&mut options.names.remaining)),
-            "reset_header" => (None, Some(&mut options.names.reset)),
-            "retry_after" => (Some(&mut options.retry_after), None),
-            "ratelimit_fields" => (Some(&mut options.ratelimit_fields), None),
-            "shadow_mode" => (Some(&mut options.shadow_mode), None),
-            _ => (Some(&mut options.quota_mode), None),
+        let flag = match key {
+            "headers" => &mut options.headers,
+            "retry_after" => &mut options.retry_after,
+            "ratelimit_fields" => &mut options.ratelimit_fields,
+            "shadow_mode" => &mut options.shadow_mode,
+            "quota_mode" => &mut options.quota_mode,
+            _ => {
+                let name = match key {
+                    "limit_header" => &mut options.names.limit,
+                    "remaining_header" => &mut options.names.remaining,
+                    _ => &mut options.names.reset,
+                };
+                if let Some(text) = reader.name(value, key) {
+                    text.clone_into(name);
+                }
+                continue;
+            }
         };
-        if let Some(flag) = flag {
-            *flag = reader.bool(value, key).unwrap_or(*flag);
-        }
-        if let Some(name) = name
-            && let Some(text) = reader.name(value, key)
-        {
-            text.clone_into(name);
-        }
+        *flag = reader.bool(value, key).unwrap_or(*flag);
     }
 }
 

@@ -8,13 +8,11 @@ use weir_limit::Micros;
 use weir_rules::source::RuleFile;
 use weir_rules::{Loaded, Omitted, OverlayReport, Position, Problem, RuleSet};
 
-/// The results of all files.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub files: Vec<FileReport>,
 }
 
-/// The results of a file.
 #[derive(Debug, Default)]
 pub(super) struct FileReport {
     pub name: String,
@@ -29,8 +27,6 @@ pub(super) struct FileReport {
 pub(super) struct TestReport {
     pub name: String,
     pub position: Position,
-    /// The requests that the test sent.
-    pub requests: u64,
     pub failures: Vec<Failure>,
     /// The number of failures that are not listed.
     pub omitted: usize,
@@ -56,7 +52,6 @@ pub(super) struct Difference {
 }
 
 impl Report {
-    /// Whether all tests passed, and no file has an error.
     pub fn is_good(&self) -> bool {
         self.files.iter().all(|file| file.problems.is_empty() && file.failed() == 0)
     }

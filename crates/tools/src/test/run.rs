@@ -74,15 +74,9 @@ fn run_test(
     suggester: &mut Suggester,
 ) -> TestReport {
     let mut bench = Bench::new(&test, rules, response);
-    let mut report = TestReport {
-        name: test.name,
-        position: test.position,
-        requests: 0,
-        failures: Vec::new(),
-        omitted: 0,
-    };
+    let mut report =
+        TestReport { name: test.name, position: test.position, failures: Vec::new(), omitted: 0 };
     for (i, step) in test.steps.iter().enumerate() {
-        report.requests += u64::from(step.repeat);
         let mut differences = compare(&step.expect, &bench.run(step));
         if differences.is_empty() {
             continue;
@@ -111,7 +105,6 @@ fn unknown_domain(step: &Step, rules: &RuleSet, suggester: &mut Suggester) -> Op
     Some(Difference::new("domain", "one with rules", actual))
 }
 
-/// The limiter of one test, with a store and a time of its own.
 struct Bench<'r> {
     rules: &'r RuleSet,
     limiter: Limiter<RecordingStore>,
@@ -139,7 +132,6 @@ impl<'r> Bench<'r> {
         Bench { rules, limiter, clock, start: test.start, headers }
     }
 
-    /// Sends the requests of a step.
     fn run(&mut self, step: &Step) -> Responses {
         let entries: Vec<Vec<Entry<'_>>> = step.descriptors.iter().map(entries).collect();
         let budget = step.budget.as_ref().map(|(id, step)| Budget { id, step: *step });

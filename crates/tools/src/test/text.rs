@@ -6,7 +6,6 @@ use super::report::{Failure, FileReport, Report, TestReport, duration_text, plac
 use crate::print::counted;
 use weir_common::escape::escape;
 
-/// The escape sequences of a terminal.
 struct Colors {
     good: &'static str,
     bad: &'static str,

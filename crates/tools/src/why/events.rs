@@ -13,7 +13,6 @@ use weir_common::entry::{Entry, OwnedEntry};
 use weir_limiter::Denial;
 use weir_limiter::controls::Control;
 
-/// A key of which someone asks.
 pub(super) struct Key<'a> {
     pub domain: &'a str,
     pub entries: Vec<Entry<'a>>,
@@ -31,7 +30,6 @@ impl Key<'_> {
         Denial::deserialize(denial).is_ok_and(|denial| self.is_in(&denial.domain, &denial.entries))
     }
 
-    /// Returns whether a change may matter for the key.
     pub fn is_changed_by(&self, change: &Value) -> bool {
         let shown: Vec<Entry<'_>> =
             self.shown.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
@@ -58,7 +56,6 @@ fn control(json: &Value) -> Option<Control> {
     Control::deserialize(json).ok()
 }
 
-/// Returns when an event happened.
 pub(super) fn time(event: &Value) -> Timestamp {
     event["at"].as_str().and_then(|at| at.parse().ok()).unwrap_or_default()
 }
@@ -70,7 +67,6 @@ fn rules_changed<'v>(reload: &'v Value, domain: &str) -> Vec<&'v str> {
     lines.filter_map(Value::as_str).filter(|line| line.contains(&start)).collect()
 }
 
-/// An event as it is listed.
 pub(super) struct Row {
     pub at: Timestamp,
     pub ago_ms: u64,
@@ -81,7 +77,6 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Returns the rows of all events of a replica.
     pub fn all(replica: &Replica) -> Vec<Row> {
         let now: Timestamp = replica.status.at.parse().unwrap_or_default();
         let domain = &replica.explained.domain;
@@ -120,7 +115,6 @@ fn denial(denial: &Denial, key: &[OwnedEntry]) -> String {
     format!("{} denied{entries} by {by}{wait}", counted(*hits, "hit"))
 }
 
-/// Returns a change in words.
 fn change(change: &Value, domain: &str) -> String {
     let text = |name: &str| change[name].as_str().unwrap_or_default();
     let who = part(" by ", text("who"));

@@ -4,7 +4,6 @@ use super::nodes::{get, has_type, is_true, list, text};
 use weir_common::suggest::nearest;
 use weir_rules::tree::{Content, Node};
 
-/// The values that an entry may have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Values {
     Any,
@@ -63,7 +62,6 @@ pub(super) fn exact_path<'n, 'a>(item: &'n Node<'a>) -> Option<&'n Node<'a>> {
     headers.filter(|header| text(header, "name") == PATH).find(is_exact)
 }
 
-/// The names of the actions.
 const ACTIONS: &str = "\
     source_cluster destination_cluster request_headers query_parameters remote_address generic_key \
     header_value_match query_parameter_value_match dynamic_metadata metadata extension masked_remote_address \
@@ -95,14 +93,10 @@ pub(super) fn unknown<'n>(action: &'n Node<'_>) -> (String, &'n str, String) {
 /// descriptor is.
 fn entry(action: &Node<'_>, clusters: &Values) -> Option<(SentEntry, bool)> {
     let any = |key: &str| ((key.to_owned(), Values::Any), false);
-    if get(action, "remote_address").is_some() {
-        return Some(any("remote_address"));
-    }
-    if get(action, "masked_remote_address").is_some() {
-        return Some(any("masked_remote_address"));
-    }
-    if get(action, "source_cluster").is_some() {
-        return Some(any("source_cluster"));
+    for name in ["remote_address", "masked_remote_address", "source_cluster"] {
+        if get(action, name).is_some() {
+            return Some(any(name));
+        }
     }
     if get(action, "destination_cluster").is_some() {
         return Some((("destination_cluster".to_owned(), clusters.clone()), false));
@@ -132,10 +126,7 @@ fn entry(action: &Node<'_>, clusters: &Values) -> Option<(SentEntry, bool)> {
     let extension = get(action, "extension")?;
     let config = get(extension, "typed_config")?;
     match has_type(config, "rate_limit_descriptors.expr.v3.Descriptor") {
-        true => {
-            let entry = (key(config, ""), Values::Any);
-            Some((entry, is_true(config, "skip_if_error")))
-        }
+        true => Some(((key(config, ""), Values::Any), is_true(config, "skip_if_error"))),
         false => Some(any(text(extension, "name"))),
     }
 }

@@ -88,7 +88,7 @@ fn first_difference(asked: &[Value], charged: &[Value]) -> Option<(usize, Differ
     differences.find_map(|(index, difference)| Some((index, difference?)))
 }
 
-/// Reports an action that is not the one that requests ask with.
+/// Reports an action that differs from the one at the start of requests.
 fn report(action: &Node<'_>, asked: &Node<'_>, difference: Difference, findings: &mut Findings) {
     let key = written_entry(action).map(|(key, _)| key).unwrap_or_default();
     let place = findings.origin(asked.position);

@@ -85,7 +85,6 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
     }
 }
 
-/// The identity of a rule.
 fn address(rule: &Rule) -> usize {
     std::ptr::from_ref(rule) as usize
 }
@@ -99,7 +98,7 @@ pub(super) fn ends<'s>(
 ) -> Option<Vec<Candidate<'s>>> {
     let mut levels = vec![level];
     let mut ends: Vec<Candidate<'s>> = Vec::new();
-    // Those of rules that reserve, with the number of entries after their own.
+    // Candidates whose rules reserve, with the number of entries after their own.
     let mut reserving: Vec<(Candidate<'s>, usize)> = Vec::new();
     for (key, values) in entries {
         let effort = |level: &Level<'_>| match values {

@@ -82,12 +82,10 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
         routes.finish()
     }
 
-    /// The rate-limit filters of a connection manager.
     pub fn filters(&self, manager: &'n Node<'a>) -> Vec<Filter<'n, 'a>> {
         list(manager, "http_filters").iter().filter_map(|node| self.filter(node)).collect()
     }
 
-    /// Returns the configuration of a filter.
     pub fn typed_config(&self, node: &'n Node<'a>) -> Option<&'n Node<'a>> {
         match get(node, "config_discovery") {
             Some(_) => self.extensions.get(text(node, "name")).copied(),

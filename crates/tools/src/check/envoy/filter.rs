@@ -16,11 +16,9 @@ pub(super) struct Sent {
     pub has_limit: bool,
     /// Whether all filters of the stage send it: the item is one of a route or a virtual host.
     pub is_shared: bool,
-    /// The item of `rate_limits`.
     pub origin: Origin,
 }
 
-/// The type of the configuration of [`Filter`].
 pub(super) const FILTER_TYPE: &str = "filters.http.ratelimit.v3.RateLimit";
 
 /// A filter `envoy.filters.http.ratelimit`.
@@ -51,7 +49,6 @@ pub(super) struct EnvoyConfig<'n, 'a> {
     pub reserving_domains: HashSet<&'n str>,
 }
 
-/// The stage of a filter or an item.
 pub(super) fn stage<'n>(node: &'n Node<'_>) -> &'n str {
     match text(node, "stage") {
         "" => "0",

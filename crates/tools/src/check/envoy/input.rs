@@ -12,7 +12,6 @@ use weir_rules::tree::Node;
 use weir_rules::yaml::{Documents, SyntaxError};
 use weir_rules::{Position, Problem, Problems};
 
-/// The documents of a file.
 pub(super) struct EnvoyFile<'a> {
     pub name: &'a str,
     pub documents: Vec<Node<'a>>,
@@ -40,7 +39,7 @@ impl<'a> EnvoyFile<'a> {
         parsed
     }
 
-    /// Whether the file is a configuration. If not, that is an error.
+    /// Returns whether the file is a configuration, and reports if not.
     pub fn is_configuration(&self, problems: &mut Problems) -> bool {
         // The listeners of agentgateway are no listeners of Envoy.
         let is_envoy = |root: &Node<'_>| binds(root).is_none() && has_config(root);
@@ -71,12 +70,10 @@ pub(super) fn read(path: &Path, problems: &mut Problems) -> Option<RuleFile> {
         true => read_stdin(),
         false => {
             let name = path.display().to_string();
-            match File::open(path).and_then(read_text) {
-                Ok(text) => Ok(RuleFile { name, text }),
-                Err(error) => {
-                    Err(Problem::of_file(&name, format!("cannot be read: {error}"), HELP))
-                }
-            }
+            let text = File::open(path)
+                .and_then(read_text)
+                .map_err(|error| Problem::of_file(&name, format!("cannot be read: {error}"), HELP));
+            text.map(|text| RuleFile { name, text })
         }
     };
     read.map_err(|problem| problems.of_files([problem])).ok()

@@ -36,7 +36,6 @@ pub(super) fn has_type(map: &Node<'_>, name: &str) -> bool {
     text(map, "@type").strip_suffix(name).is_some_and(|rest| rest.ends_with(['.', '/']))
 }
 
-/// Where a node is.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Place {
     /// The dump of a proxy that the place is in, as `/config_dump` has it; 0 outside of dumps. One file may have several.
@@ -82,7 +81,6 @@ fn walk_in<'n, 'a>(
     }
 }
 
-/// Whether a name is that of a field, in either case.
 fn is_field(name: &str, field: &str) -> bool {
     name == field || is_camel_case_of(name, field)
 }

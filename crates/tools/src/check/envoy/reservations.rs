@@ -13,7 +13,6 @@ use super::nodes::{get, is_true, list, text};
 use weir_rules::tree::Node;
 use weir_rules::{Domain, Position, Reserve, ReserveStep};
 
-/// Where items are used.
 pub(super) struct Place<'p, 'n, 'a> {
     pub manager: &'n Node<'a>,
     pub route: &'n Node<'a>,
@@ -38,7 +37,6 @@ struct Reserving<'n, 'a> {
 }
 
 impl<'n, 'a> Reservations<'n, 'a> {
-    /// Adds an item that the next route uses.
     pub fn add(&mut self, domain: &'n str, item: &'n Node<'a>) {
         self.used.entry(domain).or_default().push(item);
     }
@@ -76,7 +74,8 @@ fn check<'n, 'a>(
         if item.settles && !item.is_end {
             report_start(node, findings);
         }
-        let reserves = item.of_step(ReserveStep::Reserve);
+        let reserves = item.reached.iter().filter(|(_, step)| *step == ReserveStep::Reserve);
+        let reserves: Vec<&Reserve> = reserves.map(|(reserve, _)| *reserve).collect();
         if item.is_end || item.settles || reserves.is_empty() {
             others.push(item);
             continue;
@@ -128,11 +127,6 @@ impl<'n, 'a> Item<'n, 'a> {
         let is_end = is_true(node, "apply_on_stream_done");
         let settles = reached.iter().any(|(_, step)| *step == ReserveStep::Settle);
         Item { node, is_end, settles, reached }
-    }
-
-    fn of_step(&self, wanted: ReserveStep) -> Vec<&'n Reserve> {
-        let reached = self.reached.iter().filter(|(_, step)| *step == wanted);
-        reached.map(|(reserve, _)| *reserve).collect()
     }
 
     /// Whether the item looks like an end of what a start reserves.
@@ -212,12 +206,10 @@ impl Reserving<'_, '_> {
     }
 }
 
-/// Whether an item has an entry with this key.
 fn sends(item: &Node<'_>, key: &str) -> bool {
     list(item, "actions").iter().filter_map(written_entry).any(|(sent, _)| sent == key)
 }
 
-/// Whether two actions may send the same entry.
 fn may_be_same(asked: &Node<'_>, sent: &Node<'_>) -> bool {
     let header =
         |action| get(action, "request_headers").map(|headers| text(headers, "header_name"));

@@ -4,7 +4,6 @@ use super::nodes::{get, list, text, walk};
 use weir_rules::tree::Node;
 use weir_rules::{Position, Problem};
 
-/// What may be named.
 pub(super) const HELP: &str = "name an Envoy configuration in YAML or JSON";
 
 /// The kind, the API version and the position of each resource of a document: of itself, or of the items of a list.
@@ -18,7 +17,6 @@ fn kinds<'n>(root: &'n Node<'_>) -> Vec<(&'n str, &'n str, Position)> {
     kinds.filter(|(kind, version, _)| !kind.is_empty() && !version.is_empty()).collect()
 }
 
-/// The error of a file that is no configuration of Envoy.
 pub(super) fn not_a_configuration(file: &str, documents: &[Node<'_>]) -> Problem {
     let is_rule_file =
         |root: &Node<'_>| get(root, "domain").is_some() && get(root, "descriptors").is_some();
@@ -59,7 +57,7 @@ pub(super) fn binds(root: &Node<'_>) -> Option<Position> {
     get(root, "binds").map(|binds| binds.position)
 }
 
-/// The command that gives the configuration that comes of a resource.
+/// Returns the command that prints the Envoy configuration of a resource.
 fn command(kind: &str, version: &str, file: &str) -> String {
     let group = version.split('/').next().unwrap_or_default();
     let pipe = "| weir check RULES --envoy -";

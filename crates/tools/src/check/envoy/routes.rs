@@ -23,14 +23,12 @@ const LOCAL_FILTER_TYPE: &str = "filters.http.local_ratelimit.v3.LocalRateLimit"
 
 pub(super) struct Routes<'c, 'n, 'a> {
     config: &'c EnvoyConfig<'n, 'a>,
-    /// The filters of the connection manager.
     filters: Vec<Filter<'n, 'a>>,
     findings: &'c mut Findings,
     /// The filters, by index, that ask for some route.
     asking: BTreeSet<usize>,
-    /// The items of routes and virtual hosts.
     items: BTreeMap<Position, HostItem<'n>>,
-    /// The items that were sent, by place, domain and number of entries.
+    /// The items that were sent, by place, domain and entries.
     seen: BTreeSet<(Position, String, String)>,
     /// The lists of filters and `typed_per_filter_config` whose charges are checked, by their first items.
     charges: BTreeMap<Position, &'n [Node<'a>]>,
@@ -47,7 +45,6 @@ struct HostItem<'n> {
     stage: &'n str,
     /// The place of the item's `hits_addend`.
     hits: Option<Position>,
-    /// Whether a filter uses the item.
     is_used: bool,
 }
 
@@ -146,7 +143,6 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
         }
     }
 
-    /// Adds what a filter sends for a route.
     fn route(&mut self, index: usize, route: &Route<'n, 'a>, sent: &mut Vec<Sent>) {
         let names = |configs: &&Node<'_>| match configs.content() {
             Content::Map(entries) => entries.len(),
@@ -223,14 +219,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                 && self.reported.insert(header.position)
             {
                 let message =
-                    "this compares the path with its query string, which any client can add"
-                        .to_owned();
-                self.findings.add(
-                    header.position,
-                    message,
-                    "",
-                    "match the path by `prefix` or by `safe_regex`",
-                );
+                    "this compares the path with its query string, which any client can add";
+                let help = "match the path by `prefix` or by `safe_regex`";
+                self.findings.add(header.position, message.to_owned(), "", help);
             }
             let variants = match descriptors(item, &route.clusters) {
                 Ok(variants) => variants,
@@ -291,10 +282,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
         if self.filters.is_empty() && self.has_local {
             return;
         }
-        let is_missing = self.filters.is_empty();
         let unused = self.items.iter().filter(|(_, item)| !item.is_used);
         for (position, HostItem { stage, .. }) in unused {
-            let (message, help) = if is_missing {
+            let (message, help) = if self.filters.is_empty() {
                 let help = "add the filter envoy.filters.http.ratelimit before the router";
                 ("there is no rate-limit filter".to_owned(), help)
             } else if !filter_stages.contains(stage) {
@@ -332,7 +322,6 @@ fn configs<'n, 'a>(
     }
 }
 
-/// The names of the clusters of a route.
 fn clusters(action: &Node<'_>) -> Values {
     if let Some(cluster) = get(action, "cluster").and_then(Node::text) {
         return Values::OneOf(vec![cluster.to_owned()]);

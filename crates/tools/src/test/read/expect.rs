@@ -18,7 +18,6 @@ pub(super) static STATUS: Section = Section {
 
 const CODES: [(&str, bool); 2] = [("OK", false), ("OVER_LIMIT", true)];
 
-/// The names of the results of a reservation.
 pub(crate) const RESULTS: [(&str, ReservationResult); 6] = [
     ("none", ReservationResult::None),
     ("reserved", ReservationResult::Reserved),
@@ -93,8 +92,8 @@ fn status_field(reader: &mut Reader<'_>, (key, value): Field<'_>, status: &mut E
             Some(_) => reader.invalid(value, key, "write whole seconds, as responses have them"),
             None => {}
         },
-        "limit" => status.limit = Some(name(reader, value, key)),
-        "rule" => status.rule = Some(name(reader, value, key)),
+        "limit" => status.limit = Some(text(reader, value, key)),
+        "rule" => status.rule = Some(text(reader, value, key)),
         "result" => status.result = reader.choice(value, key, &RESULTS),
         "reserved" => status.reserved = reader.number(value, key, 0..=u32::MAX),
         _ if is_none => status.retry = Some(None),
@@ -102,8 +101,8 @@ fn status_field(reader: &mut Reader<'_>, (key, value): Field<'_>, status: &mut E
     }
 }
 
-/// Reads a name; none for null, because `none` may be a name.
-fn name(reader: &mut Reader<'_>, node: &Node<'_>, key: &str) -> Option<String> {
+/// Reads a text; none for null, because `none` may be a text.
+fn text(reader: &mut Reader<'_>, node: &Node<'_>, key: &str) -> Option<String> {
     if node.is_null() {
         return None;
     }
@@ -119,11 +118,7 @@ fn headers(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, Option<Stri
     let mut headers = Vec::new();
     for (key, value) in entries.iter() {
         let Some(name) = reader.name(key, "a header's name") else { continue };
-        let text = match value.is_null() {
-            true => None,
-            false => reader.text(value, name).map(str::to_owned),
-        };
-        headers.push((name.to_owned(), text));
+        headers.push((name.to_owned(), text(reader, value, name)));
     }
     headers
 }

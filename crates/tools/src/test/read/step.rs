@@ -25,7 +25,6 @@ pub(super) static LIMIT: Section = Section {
     keys: &["requests_per_unit", "unit", "unit_multiplier"],
 };
 
-/// The most requests of one step.
 const MAX_REPEAT: u32 = 1_000_000;
 
 /// The longest time that a test may take: the memory store forgets keys earlier if more time passes.
@@ -63,7 +62,7 @@ fn read_step(
     now: Micros,
 ) -> Option<Step> {
     let mut domain = defaults.domain.clone();
-    // A request without a number of hits says 0, which counts as 1 but where a rule has an estimate.
+    // A request without a number of hits says 0, which counts as 1 unless a rule has an estimate.
     let (mut at, mut repeat, mut every, mut hits) = (now, 1, 0, 0);
     let (mut list, mut expected, mut budgets) = (None, None, Vec::new());
     for (key, value) in reader.fields(node, &STEP) {
@@ -132,7 +131,6 @@ fn read_step(
     })
 }
 
-/// Reads what to do about a reservation, if anything.
 fn budget(reader: &mut Reader<'_>, budgets: &[(&str, &Node<'_>)]) -> Option<(String, BudgetStep)> {
     let (first, others) = budgets.split_first()?;
     if let Some((key, node)) = others.first() {
@@ -236,7 +234,6 @@ fn entry(reader: &mut Reader<'_>, node: &Node<'_>) -> (String, String) {
     (name.unwrap_or_default(), text)
 }
 
-/// Reads a limit that is sent with a descriptor.
 fn limit(reader: &mut Reader<'_>, node: &Node<'_>) -> Option<Override> {
     // The numbers of `envoy.type.v3.RateLimitUnit`.
     let units = [
