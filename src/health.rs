@@ -76,12 +76,11 @@ pub struct Health {
     not_serving_log: Throttle,
 }
 
-/// What readiness requires.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Required {
     rules: bool,
     domain: bool,
-    /// Whether what the store answers after is that it is loaded from disk.
+    /// Whether the store answers only once it is loaded from disk.
     loading: bool,
     /// Whether controls are shared by all replicas.
     controls: bool,
@@ -99,8 +98,7 @@ impl Health {
             required: Required {
                 rules: require_rules,
                 domain: require_domain,
-                loading: false,
-                controls: false,
+                ..Required::default()
             },
             serving_log: Throttle::new(LOG_INTERVAL),
             not_serving_log: Throttle::new(LOG_INTERVAL),
@@ -124,12 +122,10 @@ impl Health {
         self.update(|state| state.controls = true);
     }
 
-    /// Records that rules with this number of domains are loaded.
     pub fn rules_loaded(&self, domains: usize) {
         self.update(|state| (state.rules, state.domain) = (true, domains > 0));
     }
 
-    /// Records that the store answers.
     pub fn store_answers(&self) {
         self.update(|state| state.store = true);
     }
@@ -155,8 +151,7 @@ impl Health {
 
     /// Returns why health reports not serving; empty while it reports serving.
     pub fn reasons(&self) -> Vec<NotServing> {
-        let state = *self.state.borrow();
-        reasons(state, self.required)
+        reasons(*self.state.borrow(), self.required)
     }
 
     /// Streams [`is_serving`](Self::is_serving): its value now and every change. When the listeners

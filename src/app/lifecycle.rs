@@ -76,7 +76,6 @@ enum Phase {
     Ended,
 }
 
-/// What the phases act on.
 pub(super) struct Lifecycle {
     pub health: Arc<Health>,
     pub drain_delay: Duration,
@@ -92,10 +91,6 @@ pub(super) struct Lifecycle {
 impl Lifecycle {
     /// Goes through the phases from Serving to Stopped. `servers` resolves when all servers have
     /// ended, `stop` when the service is to stop.
-    ///
-    /// # Errors
-    ///
-    /// A server failed.
     pub async fn run(
         mut self,
         servers: impl Future<Output = anyhow::Result<()>>,
@@ -105,7 +100,10 @@ impl Lifecycle {
         let (mut phase, mut deadline) = (Phase::Serving, None);
         let ended = loop {
             let next = match phase {
-                Phase::Serving => serve(servers.as_mut(), stop.as_mut()).await,
+                Phase::Serving => tokio::select! {
+                    ended = servers.as_mut() => ended.map(|()| Phase::Ended),
+                    stop = stop.as_mut() => Ok(Phase::Draining(stop)),
+                },
                 Phase::Draining(stop) => {
                     let signaled = Instant::now();
                     deadline = signaled.checked_add(self.drain_timeout);
@@ -167,16 +165,6 @@ impl Lifecycle {
             ),
         }
         Ok(Phase::Ended)
-    }
-}
-
-async fn serve(
-    servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
-    stop: Pin<&mut impl Future<Output = Stop>>,
-) -> anyhow::Result<Phase> {
-    tokio::select! {
-        ended = servers => ended.map(|()| Phase::Ended),
-        stop = stop => Ok(Phase::Draining(stop)),
     }
 }
 

@@ -19,7 +19,6 @@ use weir_common::threads;
 /// once and evict another.
 const MIN_IDLE: Duration = Duration::from_secs(1);
 
-/// What distinguishes a listener from others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The name in metrics and in settings.
@@ -46,7 +45,6 @@ pub static HTTP: Listener = http("http", "HTTP");
 
 pub static DEBUG: Listener = http("debug", "debug");
 
-/// The listener for Redis clients.
 pub static RESP: Listener = Listener {
     name: "resp",
     title: "RESP",
@@ -80,10 +78,6 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Binds `socket`, with the TLS of the listener's settings.
-    ///
-    /// # Errors
-    ///
-    /// The address or a file of TLS cannot be used.
     pub async fn new(
         listener: &'static Listener,
         settings: &Settings,
@@ -106,20 +100,12 @@ impl Bound {
     }
 
     /// Returns what opens its connections, which `threads` threads serve.
-    ///
-    /// # Errors
-    ///
-    /// The system has no room for a thread.
     pub fn opener(&self, threads: usize) -> anyhow::Result<Opener> {
         let handshakes = self.tls.clone().map(|tls| Handshakes::start(tls, threads)).transpose()?;
         Ok(Opener { handshakes, timeout: self.timeout })
     }
 
     /// Serves HTTP on a thread of its own, until `closed` becomes true. The receiver resolves when it has ended.
-    ///
-    /// # Errors
-    ///
-    /// The system has no room for a thread.
     pub fn serve_http(
         self,
         router: axum::Router,

@@ -38,11 +38,6 @@ const MAX_BUDGET_MESSAGE_BYTES: usize = 8 << 10;
 pub(super) struct Servers(Vec<oneshot::Receiver<()>>);
 
 impl Servers {
-    /// Resolves when all servers have ended.
-    ///
-    /// # Errors
-    ///
-    /// A thread panicked.
     pub async fn ended(self) -> anyhow::Result<()> {
         try_join_all(self.0).await.map(drop).context("a thread failed: see the log")
     }
@@ -50,10 +45,6 @@ impl Servers {
 
 impl App {
     /// Starts all threads. They serve until `closed` becomes true.
-    ///
-    /// # Errors
-    ///
-    /// The system has no room for a thread.
     pub(super) fn start(self, closed: &watch::Receiver<bool>) -> anyhow::Result<Servers> {
         let listeners = Arc::new(ListenerMetrics::default());
         self.metrics.add(listeners.clone());
@@ -63,9 +54,9 @@ impl App {
         let http = self.http.connections(self.shares.http, &listeners);
         let debug = self.debug.connections(self.shares.debug, &listeners);
         let connect = self.connect_then_report();
-        let access = self.access.clone();
-        let json = Json::start(self.json_rate_limit, &self.http_limits, access, connect)?;
-        let json = json.with_errors(self.json_errors).with_sampler(self.sampler);
+        let (settings, limits) = (&self.settings, self.settings.http_limits());
+        let json = Json::start(self.json_rate_limit, &limits, self.access.clone(), connect)?;
+        let json = json.with_errors(*settings.http.json_errors).with_sampler(settings.sampler());
         self.metrics.add(json.stats().clone());
         let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let prometheus = self.prometheus.map(|(bound, path)| {
@@ -75,7 +66,7 @@ impl App {
         let resp = self.resp.map(|resp| {
             self.metrics.add(resp.stats());
             let connections = resp.bound.connections(self.shares.resp, &listeners);
-            resp.start(self.threads, &self.sources.limiter, connections, closed)
+            resp.start(settings.threads(), &self.sources.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let sources = Arc::new(self.sources);
@@ -84,13 +75,13 @@ impl App {
             sources: sources.clone(),
             access: self.access.clone(),
             history,
-            timeout: self.http_limits.timeout,
+            timeout: limits.timeout,
         });
         let (metrics, health) = (pages.clone(), sources.health.clone());
         let (log_levels, access) = (self.log_levels, self.access);
         let debug_pages = DebugPages { sources, metrics, log_levels, access };
         let router = operators::debug(debug_pages, v1);
-        let main = clients::router(json, health, self.http_metrics.then(|| pages.clone()));
+        let main = clients::router(json, health, settings.http.metrics.then(|| pages.clone()));
         let mut servers = Vec::from_iter(resp.transpose()?);
         if let Some((bound, path, scrapers)) = prometheus {
             servers.push(bound.serve_http(http::metrics(pages, path), scrapers, closed)?);
@@ -112,15 +103,15 @@ impl App {
         &self,
         draining: &watch::Receiver<bool>,
     ) -> anyhow::Result<(Workers, Arc<GrpcStats>)> {
+        let (threads, sampler) = (self.settings.threads(), self.settings.sampler());
         let routes = grpc_routes(self.sources.health.clone(), self.rate_limit.clone())?;
-        let grpc = Grpc::new(self.rate_limit.clone(), routes, self.limits);
-        let grpc = Arc::new(grpc.with_sampler(self.sampler));
+        let grpc = Grpc::new(self.rate_limit.clone(), routes, self.settings.grpc_limits());
+        let grpc = Arc::new(grpc.with_sampler(sampler));
         let stats = grpc.stats().clone();
         self.metrics.add(stats.clone());
-        let opener = self.grpc.opener(self.threads)?;
-        let limiter = self.sources.limiter.clone();
-        let (draining, sampler) = (draining.clone(), self.sampler);
-        let workers = Workers::start("weir", self.threads, move || {
+        let opener = self.grpc.opener(threads)?;
+        let (limiter, draining) = (self.sources.limiter.clone(), draining.clone());
+        let workers = Workers::start("weir", threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
             let serve = move |socket: Stream, handle: Arc<ConnectionHandle>| {
