@@ -151,7 +151,8 @@ impl App {
                 Some((bound, prometheus.path.to_string()))
             }
         };
-        let (max_grpc, max_http) = (*settings.grpc.max_connections, *settings.http.max_connections);
+        let max_grpc = *settings.grpc.max_connections;
+        let max_http = settings.http_limits().max_connections;
         let access = Access::load(settings.access_options())?;
         let resp = RespListener::bind(settings, rate_limit(Protocol::Resp)).await?;
         let max_resp = if resp.is_some() { *settings.resp.max_connections } else { 0 };
@@ -251,7 +252,7 @@ impl App {
     }
 
     pub fn addresses(&self) -> anyhow::Result<Vec<(&'static Listener, Address)>> {
-        self.listeners().map(|bound| Ok((bound.listener, bound.address()?))).collect()
+        self.listeners().map(|bound| Ok((bound.listener, bound.socket.address()?))).collect()
     }
 
     /// Serves until `stop` resolves; then drains and stops, as the module `lifecycle` describes.

@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use crate::http::{MAX_OVERFLOW_CONNECTIONS, Server};
 use crate::net::tls::{Certificates, Handshakes};
 use crate::net::{
-    self, Address, BoundSocket, ConnectionLimits, Connections, ListenerMetrics, Opener, Workers,
+    self, BoundSocket, ConnectionLimits, Connections, ListenerMetrics, Opener, Workers,
 };
 use crate::settings::Settings;
 use weir_common::error::SetupError;
@@ -86,10 +86,6 @@ impl Bound {
         let tls = settings.tls_options(listener.name).map(Certificates::load).transpose()?;
         let socket = socket.await.map_err(SetupError::unavailable)?;
         Ok(Bound { listener, socket, tls, timeout: settings.client_timeout() })
-    }
-
-    pub fn address(&self) -> anyhow::Result<Address> {
-        Ok(self.socket.address()?)
     }
 
     /// Returns what bounds the listener's connections, at most `max`.

@@ -12,7 +12,7 @@ use tonic::service::Routes;
 use super::App;
 use crate::health::Health;
 use crate::http;
-use crate::http::clients::{self, Json};
+use crate::http::clients::{self, Json, JsonOptions};
 use crate::http::operators::{self, DebugPages, History, Sources, V1};
 use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
 use crate::proto::DESCRIPTORS;
@@ -55,8 +55,13 @@ impl App {
         let debug = self.debug.connections(self.shares.debug, &listeners);
         let connect = self.connect_then_report();
         let (settings, limits) = (&self.settings, self.settings.http_limits());
-        let json = Json::start(self.json_rate_limit, &limits, self.access.clone(), connect)?;
-        let json = json.with_errors(*settings.http.json_errors).with_sampler(settings.sampler());
+        let options = JsonOptions {
+            limits,
+            errors: *settings.http.json_errors,
+            sampler: settings.sampler(),
+            access: self.access.clone(),
+        };
+        let json = Json::start(self.json_rate_limit, options, connect)?;
         self.metrics.add(json.stats().clone());
         let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let prometheus = self.prometheus.map(|(bound, path)| {

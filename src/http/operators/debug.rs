@@ -2,7 +2,6 @@
 
 mod log_level;
 
-use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use axum::Router;
@@ -54,12 +53,6 @@ pub struct DebugPages<S> {
     pub access: Arc<Access>,
 }
 
-impl<S> Debug for DebugPages<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DebugPages").finish_non_exhaustive()
-    }
-}
-
 /// Returns the router of the debug port. Any unknown path lists its pages, as in the reference, but
 /// those below `/v1`; `/` shows browsers a page.
 pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) -> Router {
@@ -82,12 +75,10 @@ pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) 
         .fallback(get(async || list()))
 }
 
-/// Lists the pages.
 fn list() -> Response {
     ([(CONTENT_TYPE, TEXT)], INDEX).into_response()
 }
 
-/// The page of the active rules as rule files.
 pub(super) fn rules_yaml(rules: Rules) -> Arc<Page> {
     rules_page(rules, YAML, |rules| rules.to_yaml(), YAML_HEADER)
 }

@@ -88,7 +88,6 @@ struct State {
     busy: BusyRules,
     all: Counts,
     durations: Vec<u64>,
-    /// The samples so far.
     samples: u64,
     /// The second of the last sample.
     last: u64,
@@ -206,7 +205,6 @@ impl State {
     }
 }
 
-/// Returns a series for each of the counts.
 fn columns<'a>(cells: impl Iterator<Item = Option<&'a Cell>>) -> HistorySeries {
     let mut series = HistorySeries::default();
     for cell in cells {

@@ -39,7 +39,6 @@ use weir_store::{Operations, States};
 
 pub(super) const JSON: &str = "application/json";
 
-/// The document about all of this.
 const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");
 
 /// Memory for large request bodies and answers across all clients.
@@ -55,7 +54,6 @@ pub struct V1<S> {
     pub timeout: Duration,
 }
 
-/// What handlers share.
 pub(super) struct Api<S> {
     sources: Arc<Sources<S>>,
     last_status: LastStatus,
@@ -106,11 +104,6 @@ pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
 }
 
 impl<S> Api<S> {
-    /// Returns the active rules and controls.
-    ///
-    /// # Errors
-    ///
-    /// There are none yet.
     fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
         self.sources.rules.load().clone().ok_or_else(|| {
             let help = "wait until rules are loaded; /status shows their errors";

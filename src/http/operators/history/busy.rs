@@ -23,7 +23,6 @@ const GONE: u32 = u32::MAX;
 
 /// Rules and their counters, by the position in their set.
 pub(super) trait Counters {
-    /// The number of rules.
     fn rule_count(&self) -> usize;
 
     /// Returns the domain and the path of a rule.

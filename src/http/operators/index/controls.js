@@ -37,7 +37,6 @@ function changeText({ name, n, burst }) {
   return `${name ? `${shortened(name)} ` : ''}to ${number(n)}${burst === undefined ? '' : `, burst ${number(burst)}`}`;
 }
 
-/** What a control does, in words. */
 function actionText({ action, count, limit }) {
   if (action === 'limit') return `limit ${changeText(limit)}`;
   return action === 'allow' && count === false ? 'allow without counting' : action;
@@ -52,15 +51,9 @@ function showControls() {
   listControls(byId('control-rows'), shown);
 }
 
-/** Shows controls in the body of a table. */
 function listControls(body, shown) {
   show(body.parentElement, shown.length > 0);
   reconcile(body, shown, ({ id, at }) => `${id} ${at}`, makeControl, fillControl);
-}
-
-/** Shows how much time is left. */
-function fillControls(body) {
-  for (const row of body.children) fillControl(row, row.control);
 }
 
 function makeControl(control) {
@@ -112,24 +105,12 @@ const removal = {
     byId('removal-confirm').focus();
   },
   async confirm() {
-    byId('removal-confirm').disabled = true;
-    try {
-      const by = editor.by ? `?by=${encodeURIComponent(editor.by)}` : '';
-      await call('DELETE', `/v1/controls/${encodeURIComponent(this.control.id)}${by}`);
-      byId('removal').close();
-      announce('The control is removed.');
-      readControls();
-    } catch (error) {
-      if (!(error instanceof Rejection)) throw error;
-      byId('removal-error').textContent = failure(error);
-    } finally {
-      byId('removal-confirm').disabled = false;
-    }
+    const by = editor.by ? `?by=${encodeURIComponent(editor.by)}` : '';
+    await call('DELETE', `/v1/controls/${encodeURIComponent(removal.control.id)}${by}`);
+    byId('removal').close();
+    announce('The control is removed.');
+    readControls();
   },
 };
 
-byId('removal-form').addEventListener('submit', event => {
-  event.preventDefault();
-  removal.confirm();
-});
-byId('removal-cancel').addEventListener('click', () => byId('removal').close());
+onConfirm('removal', removal.confirm);

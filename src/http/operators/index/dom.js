@@ -9,7 +9,6 @@ function button(text, className, onClick, name = null) {
   return element;
 }
 
-/** Calls `action` when a button is pressed. */
 function onPress(element, action) {
   element.addEventListener('click', event => {
     // Some browsers leave the focus elsewhere, and dialogs give it back.

@@ -15,7 +15,6 @@ const editor = {
   checked: null,
   by: '',
 
-  /** Opens the form with the fields of a control. */
   open({ id = null, action = 'block', domain = '', entries = [], exact = false, text = false, limit, count = true, lasts = 'h', until, warning = '', by, at, left_ms, ...others }) {
     const { n = '', burst = '', name = '', ...limitOthers } = limit ?? {};
     Object.assign(this, { id, others, limitOthers });
@@ -98,7 +97,6 @@ const editor = {
     return entries.filter(({ key, value }) => key || value);
   },
 
-  /** Returns the body of the request. */
   body() {
     const action = this.action();
     const body = {
@@ -195,7 +193,6 @@ const editor = {
     byId('editor-next').className = 'primary';
   },
 
-  /** Shows what the control would do. */
   showPreview(written) {
     const { control, rules, warnings, matched, matched_hits: hits, all_hits: all } = written;
     const { action, domain, entries, exact, until, left_ms: left } = control;
@@ -252,9 +249,7 @@ byId('editor-form').addEventListener('submit', event => {
   editor.submit();
 });
 byId('entries').addEventListener('input', () => editor.adapt());
-byId('editor-form').addEventListener('change', event => {
-  editor.adapt();
-});
+byId('editor-form').addEventListener('change', () => editor.adapt());
 byId('editor-back').addEventListener('click', () => {
   if (!editor.checked) return byId('editor').close();
   editor.showForm();

@@ -54,7 +54,6 @@ function showExplained(explained, { entries, domain }) {
   byId('key-facts').replaceChildren(...facts.flatMap(([name, value]) => [make('dt', '', name), make('dd', '', value)]));
 }
 
-/** Shows what each limit has used. */
 function showLimits(state, rule) {
   show(byId('key-limits'), state !== null && !state.error);
   setText(byId('key-state-error'), state?.error ? `The store could not be read: ${shortened(state.error, 200, 50)}.` : '');

@@ -19,7 +19,6 @@ class RulePlot {
     Object.assign(this, { root, title });
   }
 
-  /** Reads it. */
   async read(domain, rule) {
     const key = ruleKey(domain, rule);
     if (this.rule !== key) this.steps.values.clear();
@@ -46,7 +45,6 @@ async function readTopOf(domain, rule, limit, { more = {}, window = chosen.windo
   return Object.fromEntries(await Promise.all(lists.map(read)));
 }
 
-/** A row of a short list of keys. */
 function shortKeyRow(key, count) {
   const head = make('th', 'key', keyLink(key.domain, key, ''));
   head.scope = 'row';

@@ -84,17 +84,14 @@ function showRules({ rows, other }) {
   setText(byId('more-rules'), `${counted(other.hits, 'hit')} of series beyond metrics.max_series.`);
 }
 
-/** The limits of a rule in words. */
 function limitsText({ unlimited, limits }) {
   return unlimited ? 'unlimited' : limits.map(limitText).join('; ') || 'no limit';
 }
 
-/** The modes of a rule. */
 function modeBadges({ shadow_mode: shadow, quota_mode: quota }) {
   return [shadow && 'shadow', quota && 'quota'].filter(Boolean).flatMap(mode => [' ', make('span', 'badge', mode)]);
 }
 
-/** The place of a rule in its file. */
 const placeOfRule = ({ file, line }) => (file ? `${fileName(file)}${line === null ? '' : `:${line}`}` : '');
 
 function makeRule({ domain, rule }) {
@@ -136,8 +133,8 @@ function fillRule(row, rule) {
   if (rates) parts.sum.title = `${number(rates.hits)} hits in all, ${number(rates.over)} over limit${rates.shadow ? `, ${number(rates.shadow)} of them passed by shadow mode` : ''}`;
   const minute = rates?.minute ?? [];
   const top = Math.max(1, ...minute.map(second => second.hits));
-  const path = of => minute.map((second, i) => {
-    const height = ((20 * second[of]) / top).toFixed(2);
+  const path = part => minute.map((second, i) => {
+    const height = ((20 * second[part]) / top).toFixed(2);
     return height > 0 ? `M${SMALL_SECONDS - minute.length + i} 20v-${height}h1v${height}z` : '';
   }).join('');
   parts.hits.setAttribute('d', path('hits'));
@@ -167,5 +164,4 @@ async function readRules() {
   view?.refresh?.(null);
 }
 
-/** The domains of the rules, sorted. */
 const domainNames = () => [...new Set((rules ?? []).map(({ domain }) => domain))].sort();

@@ -39,7 +39,6 @@ function link(target, ...children) {
   return element;
 }
 
-/** A link to the view of a key. */
 const keyLink = (domain, { entries, cut }, label = domain) => link(keyAddress(domain, entries, cut), keyElement(label, entries));
 
 /** Shows the view of the address. */

@@ -38,10 +38,8 @@ use weir_store::{Operations, Store};
 /// How long a status is not made again.
 const SHARED_FOR: Duration = Duration::from_millis(500);
 
-/// The most rows of each list of top keys.
 const MAX_TOP_ROWS: usize = 20;
 
-/// The last status.
 #[derive(Default)]
 pub(super) struct LastStatus(Mutex<Option<Made>>);
 
