@@ -46,7 +46,6 @@ use weir_telemetry::metrics::{Metrics, ProcessMetrics};
 use weir_telemetry::reference::page::ReferencePage;
 
 /// The service, built but not running.
-#[derive(Debug)]
 pub struct App {
     settings: Arc<Settings>,
     grpc: Bound,
@@ -69,7 +68,6 @@ pub struct App {
     flushers: Flushers,
 }
 
-/// How the service is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Serves on for a delay in which load balancers can notice it.
@@ -128,8 +126,7 @@ impl App {
         let health = Arc::new(health);
         metrics.add(health.clone());
         let mut options = settings.rule_options();
-        let lists = WatchedLists::new(QUIET_TIME);
-        options.watched_lists = Some(Arc::new(lists));
+        options.watched_lists = Some(Arc::new(WatchedLists::new(QUIET_TIME)));
         let mut loader = Loader::new(rules.clone(), options, health.clone());
         if settings.overlay_files().is_some() {
             loader.expect_overlay();

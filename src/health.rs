@@ -12,7 +12,6 @@ use weir_common::throttle::Throttle;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     rules: bool,
-    /// Whether the rules have any domain.
     domain: bool,
     /// Whether the store has answered once.
     store: bool,
@@ -24,7 +23,6 @@ struct State {
     closed: bool,
 }
 
-/// Why health reports not serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotServing {
     Draining,

@@ -186,7 +186,6 @@ impl RequestTrace {
         self.ids().map(enter)
     }
 
-    /// Ends the span of a call with its status.
     #[inline]
     pub fn end_call(&mut self, code: Code, message: &str) {
         if let Some(recorded) = self.0.take() {
@@ -194,7 +193,6 @@ impl RequestTrace {
         }
     }
 
-    /// Ends the span of an HTTP request with the status of its response.
     pub fn end_http(&mut self, status: u16) {
         let Some(recorded) = self.0.take() else { return };
         let span = &recorded.span;

@@ -18,7 +18,6 @@
 //! `drain.timeout` runs from the signal. [`App::start`](super::App::start) is the phase of starting.
 //! If the servers end in a phase before Closing, a thread failed.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -39,7 +38,6 @@ const FLUSH_TIME: Duration = Duration::from_secs(2);
 pub(super) struct Flushers(Vec<(&'static str, BoxFuture<'static, ()>)>);
 
 impl Flushers {
-    /// Adds work; `name` is for the log.
     pub fn add(&mut self, name: &'static str, flush: impl Future<Output = ()> + Send + 'static) {
         self.0.push((name, Box::pin(flush)));
     }
@@ -57,12 +55,6 @@ impl Flushers {
             }
         };
         join_all(self.0.into_iter().map(flush)).await;
-    }
-}
-
-impl fmt::Debug for Flushers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
     }
 }
 
@@ -147,7 +139,6 @@ impl Lifecycle {
         }
     }
 
-    /// Closes the listeners and waits for requests in flight.
     async fn close(
         &self,
         servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,

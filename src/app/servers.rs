@@ -13,7 +13,7 @@ use super::App;
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json, JsonOptions};
-use crate::http::operators::{self, DebugPages, History, Sources, V1};
+use crate::http::operators::{self, DebugPages, History, Sources};
 use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
 use crate::proto::DESCRIPTORS;
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
@@ -76,12 +76,7 @@ impl App {
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let sources = Arc::new(self.sources);
         let history = record(sources.clone(), grpc_stats, &self.thread_failures, closed)?;
-        let v1 = operators::v1(V1 {
-            sources: sources.clone(),
-            access: self.access.clone(),
-            history,
-            timeout: limits.timeout,
-        });
+        let v1 = operators::v1(sources.clone(), self.access.clone(), history, limits.timeout);
         let (metrics, health) = (pages.clone(), sources.health.clone());
         let (log_levels, access) = (self.log_levels, self.access);
         let debug_pages = DebugPages { sources, metrics, log_levels, access };

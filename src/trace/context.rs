@@ -28,7 +28,6 @@ struct Parent<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// Reads the headers of a request.
     pub fn of(headers: &'a HeaderMap) -> Caller<'a> {
         let mut first = FirstValues::default();
         // One pass over all headers costs less than a look-up of each name.

@@ -119,7 +119,6 @@ impl Access {
         self.caller(request.method(), headers, peer)
     }
 
-    /// Returns who sends a request, if it may.
     fn caller(&self, method: &Method, headers: &HeaderMap, peer: Peer) -> Result<Caller, ApiError> {
         let named = |name| Ok(Caller { name, peer });
         let unauthorized = |error, help| {
@@ -155,7 +154,6 @@ impl Access {
     }
 }
 
-/// A change by an operator.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OperatorChange<'a> {
     /// Who made it, as the client says; empty if it does not.

@@ -84,7 +84,6 @@ impl ChangeLog {
         state.others.add(number, change);
     }
 
-    /// Adds a denial, with the id of its rule if it has one.
     pub(super) fn add_denial(&self, rule: Option<u64>, denial: Value) {
         let mut state = self.state.lock();
         let (number, denial) = state.next(self.clock.now(), "denial", denial);

@@ -74,7 +74,6 @@ pub(super) struct Counted {
     pub failed: u64,
     /// Why most of them failed.
     pub reason: Option<StoreError>,
-    /// The policies that answered.
     pub policies: Vec<&'static str>,
 }
 

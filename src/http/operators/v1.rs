@@ -44,16 +44,6 @@ const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");
 /// Memory for large request bodies and answers across all clients.
 const MAX_BUFFERED_BYTES: usize = 32 << 20;
 
-/// What operators see and change.
-#[derive(Debug)]
-pub struct V1<S> {
-    pub sources: Arc<Sources<S>>,
-    pub access: Arc<Access>,
-    pub history: Arc<History>,
-    /// The timeout of receiving a body.
-    pub timeout: Duration,
-}
-
 pub(super) struct Api<S> {
     sources: Arc<Sources<S>>,
     last_status: LastStatus,
@@ -62,14 +52,19 @@ pub(super) struct Api<S> {
     rules_page: Arc<Page>,
     yaml_page: Arc<Page>,
     buffers: BufferBudget,
+    /// The timeout of receiving a body.
     timeout: Duration,
 }
 
 pub(super) type Answer = Result<Response, ApiError>;
 
 /// Returns the router of `/v1`, with paths below that.
-pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
-    let V1 { sources, access, history, timeout } = v1;
+pub fn v1<S: States + Operations + 'static>(
+    sources: Arc<Sources<S>>,
+    access: Arc<Access>,
+    history: Arc<History>,
+    timeout: Duration,
+) -> Router {
     let Sources { limiter, rules, controls, .. } = &*sources;
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),

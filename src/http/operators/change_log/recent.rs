@@ -8,7 +8,6 @@ use serde_json::Value;
 use weir_limit::SECOND;
 use weir_rules::truncate;
 
-/// The longest change, in bytes of JSON.
 const MAX_CHANGE_BYTES: usize = 2 << 10;
 
 /// The members that are never cut: they are short.

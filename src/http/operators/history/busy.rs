@@ -76,7 +76,7 @@ pub(super) struct Slot {
 pub(super) struct BusyRules {
     /// Sorted by their ids and positions. Of rules of one name, the first row stands for all. Never longer than
     /// what was allocated at the start.
-    rows: Vec<Row>,
+    pub rows: Vec<Row>,
     slots: Box<[Option<Slot>]>,
 }
 
@@ -226,12 +226,6 @@ impl BusyRules {
         busiest.sort_unstable_by(order);
         busiest.truncate(SLOTS);
         busiest
-    }
-
-    /// Where its rows are, and how many there is room for.
-    #[cfg(test)]
-    pub fn rows(&self) -> (usize, usize) {
-        (self.rows.as_ptr() as usize, self.rows.capacity())
     }
 
     /// Returns the rules that have series, each with the number of its slot.

@@ -59,15 +59,10 @@ function listControls(body, shown) {
 function makeControl(control) {
   const { id, domain, entries, exact, action, until, reason, by, at } = control;
   const row = make('tr', '');
-  const key = make('th', 'key', keyElement(domain, entries), exact ? ' exactly' : null, isTextOfNetwork(control) ? ' as a text' : null, make('span', 'note', code(id)));
-  key.scope = 'row';
-  const ends = make('td', '');
-  ends.dataset.label = 'Ends';
+  const key = rowHead(keyElement(domain, entries), exact ? ' exactly' : null, isTextOfNetwork(control) ? ' as a text' : null, make('span', 'note', code(id)));
   row.left = make('span', '');
-  ends.append(make('span', '', row.left, until === null ? null : make('span', 'note word', moment(until))));
-  const why = make('td', '');
-  why.dataset.label = 'Reason';
-  why.append(make('span', '', reason ? shortened(reason, 120, 40) : '–', make('span', 'note', `${by ? `${shortened(by)}, ` : ''}${moment(at)}`)));
+  const ends = labelled('', 'Ends', make('span', '', row.left, until === null ? null : make('span', 'note word', moment(until))));
+  const why = labelled('', 'Reason', make('span', '', reason ? shortened(reason, 120, 40) : '–', make('span', 'note', `${by ? `${shortened(by)}, ` : ''}${moment(at)}`)));
   const what = `${action} of ${visible(keyText(domain, entries))}`;
   const change = button('Change', 'quiet', () => editor.open({ ...control, lasts: until === null ? 'forever' : 'until' }), `change ${id}`);
   const remove = button('Remove', 'quiet', () => removal.open(control), `remove ${id}`);

@@ -17,6 +17,20 @@ function onPress(element, action) {
   });
 }
 
+/** Makes the cell that names a row. */
+function rowHead(...children) {
+  const head = make('th', 'key', ...children);
+  head.scope = 'row';
+  return head;
+}
+
+/** Makes a cell with the label that narrow screens show instead of the head of its column. */
+function labelled(className, label, child) {
+  const cell = make('td', className, child);
+  cell.dataset.label = label;
+  return cell;
+}
+
 /**
  * Makes the children of `parent` those of `items`. Elements are kept by their key, so that focus and
  * clicks stay where they were.

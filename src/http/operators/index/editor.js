@@ -202,22 +202,13 @@ const editor = {
       everything ? 'everything of ' : exact ? 'exactly ' : '', keyElement(domain, entries),
       isTextOfNetwork(control) ? ' as a text' : '', action === 'limit' ? ` ${changeText(control.limit)}` : '', ` ${ends}.`)];
     if (action === 'allow' && control.count === false) parts.push(make('p', '', 'Its hits are not counted.'));
-    if (warnings.length) {
-      const list = make('ul', 'warned', ...warnings.map(warning => make('li', '', sentence(shortened(warning, 300, 50)))));
-      parts.push(list);
-    }
+    if (warnings.length) parts.push(make('ul', 'warned', ...warnings.map(warning => make('li', '', sentence(shortened(warning, 300, 50))))));
     const saysSo = warnings.some(warning => warning.startsWith('it replaces'));
     if (this.id === null && !saysSo && controls.some(({ id }) => id === control.id)) parts.push(make('p', 'warned', 'It replaces the control that matches the same now.'));
     if (matched.length) {
-      const table = make('table', 'keys all', make('caption', '', 'Keys with many hits in the last hour that it matches'));
-      const body = make('tbody', '');
-      for (const key of matched.slice(0, FEW_KEYS)) {
-        const head = make('th', 'key', keyElement(key.domain, key.entries));
-        head.scope = 'row';
-        body.append(make('tr', '', head, make('td', 'n', counted(key.count, 'hit'))));
-      }
-      table.append(body);
-      parts.push(table);
+      const rows = matched.slice(0, FEW_KEYS).map(key => make('tr', '', rowHead(keyElement(key.domain, key.entries)), make('td', 'n', counted(key.count, 'hit'))));
+      const caption = make('caption', '', 'Keys with many hits in the last hour that it matches');
+      parts.push(make('table', 'keys all', caption, make('tbody', '', ...rows)));
       if (matched.length > FEW_KEYS) parts.push(make('p', 'hint', `And ${matched.length - FEW_KEYS} or more others.`));
     } else {
       parts.push(make('p', '', 'None of the keys with many hits in the last hour matches.'));

@@ -108,7 +108,7 @@ function operatorRow({ at, number: id, who, from, action, subject }) {
 
 const CHANGE_ROWS = { reload: reloadRow, problems: problemsRow, store: storeRow, emptied: emptiedRow, control: controlRow, operator: operatorRow };
 
-/** Whether a change has a row. Those of operators in controls are listed as what they have changed. */
+/** Whether a change has a row. That of an operator in a control has none: the change of the control is listed. */
 const hasRow = ({ event, action }) => Object.hasOwn(CHANGE_ROWS, event) && !(event === 'operator' && action.endsWith(' control'));
 
 /** Shows a change that has just come. */

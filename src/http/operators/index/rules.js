@@ -98,26 +98,20 @@ function makeRule({ domain, rule }) {
   const known = knownRules.get(ruleKey(domain, rule));
   const row = make('tr', '');
   const name = rule === null ? make('span', '', 'limits sent with requests') : known ? link(ruleAddress(domain, rule), code(rule)) : code(rule);
-  const head = make('th', 'key', name, make('span', 'note', make('code', '', shortened(domain))));
-  head.scope = 'row';
+  const head = rowHead(name, make('span', 'note', make('code', '', shortened(domain))));
   const limit = make('td', '');
   if (known) limit.append(limitsText(known), ...modeBadges(known), make('span', 'note', placeOfRule(known)));
-  const cell = (name, label) => {
-    const part = make('span', '');
-    const td = make('td', 'n', part);
-    td.dataset.label = label;
-    row.parts[name] = part;
-    return td;
-  };
   row.parts = {};
+  const cell = (name, label) => {
+    row.parts[name] = make('span', '');
+    return labelled('n', label, row.parts[name]);
+  };
   const numbers = [cell('rate', 'Hits a second'), cell('over', 'Over limit'), cell('sum', 'Last hour')];
-  const small = make('td', 'small');
   const picture = svg('svg', { viewBox: '0 0 60 20', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
   row.parts.hits = svg('path', { class: 'passed' });
   row.parts.denied = svg('path', { class: 'denied' });
   picture.append(row.parts.hits, row.parts.denied, svg('path', { class: 'grid', d: 'M0 20H60' }));
-  small.append(picture);
-  row.append(head, limit, ...numbers, small);
+  row.append(head, limit, ...numbers, make('td', 'small', picture));
   return row;
 }
 
