@@ -15,6 +15,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::Context;
+use futures_util::future::try_join_all;
 use tokio::sync::watch;
 
 use self::descriptors::Shares;
@@ -283,7 +285,9 @@ impl App {
         let servers = self.start(&closed).map_err(SetupError::unavailable)?;
         let ended = async {
             tokio::select! {
-                ended = servers.ended() => ended,
+                ended = try_join_all(servers) => {
+                    ended.map(drop).context("a thread failed: see the log")
+                }
                 error = limiter.store().load_error() => Err(SetupError::Unavailable(error).into()),
             }
         };

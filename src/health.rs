@@ -1,6 +1,5 @@
 //! The readiness of the service: one state that every health endpoint reads.
 
-use std::fmt;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -46,7 +45,7 @@ impl NotServing {
     ];
 
     /// Returns the text of docs/operations.md.
-    fn text(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             NotServing::Draining => "draining",
             NotServing::NoRules => "no rules are loaded",
@@ -56,12 +55,6 @@ impl NotServing {
             NotServing::StoreLost => "no connection to redis is up",
             NotServing::ControlsUnread => "controls are not read from redis yet",
         }
-    }
-}
-
-impl fmt::Display for NotServing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
     }
 }
 
@@ -184,7 +177,7 @@ impl Health {
     fn log_change(&self, reasons: &[NotServing]) {
         let throttle = if reasons.is_empty() { &self.serving_log } else { &self.not_serving_log };
         let Some(suppressed) = throttle.pass() else { return };
-        let texts: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+        let texts: Vec<&str> = reasons.iter().map(|reason| reason.text()).collect();
         let reason = texts.join(", ");
         if reasons.is_empty() {
             tracing::info!(suppressed, "health reports serving");
@@ -240,7 +233,7 @@ mod tests {
 
     fn texts(health: &Health) -> Vec<String> {
         assert_eq!(health.is_serving(), health.reasons().is_empty());
-        health.reasons().iter().map(ToString::to_string).collect()
+        health.reasons().iter().map(|reason| reason.text().to_owned()).collect()
     }
 
     #[test]

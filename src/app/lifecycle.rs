@@ -74,8 +74,8 @@ pub(super) struct Lifecycle {
     pub drain_timeout: Duration,
     /// Turns true to close the listeners.
     pub close: watch::Sender<bool>,
-    /// Completes once the store has answered what no request waits for. A thread that has sent some ends with its last
-    /// connection, whether or not there is an answer.
+    /// Completes once the store has answered what no request waits for. The threads that have sent it do not wait:
+    /// each ends with its last connection.
     pub answered: BoxFuture<'static, ()>,
     pub flushers: Flushers,
 }

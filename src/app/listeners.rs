@@ -15,10 +15,6 @@ use crate::settings::Settings;
 use weir_common::error::SetupError;
 use weir_common::threads;
 
-/// A connection over gRPC that was used more recently is not evicted: its client would reconnect at
-/// once and evict another.
-const MIN_IDLE: Duration = Duration::from_secs(1);
-
 #[derive(Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The name in metrics and in settings.
@@ -33,28 +29,23 @@ pub struct Listener {
     min_idle: Duration,
 }
 
-pub static GRPC: Listener = Listener {
-    name: "grpc",
-    title: "gRPC",
-    max_connections: "grpc.max_connections",
-    overflow: 0,
-    min_idle: MIN_IDLE,
-};
-
+pub static GRPC: Listener = long_lived("grpc", "gRPC", "grpc.max_connections");
+pub static RESP: Listener = long_lived("resp", "RESP", "resp.max_connections");
 pub static HTTP: Listener = http("http", "HTTP");
-
 pub static DEBUG: Listener = http("debug", "debug");
-
-pub static RESP: Listener = Listener {
-    name: "resp",
-    title: "RESP",
-    max_connections: "resp.max_connections",
-    overflow: 0,
-    min_idle: MIN_IDLE,
-};
-
 /// The listener for Prometheus.
 pub static METRICS: Listener = http("metrics", "metrics");
+
+/// A listener whose clients keep their connections.
+const fn long_lived(
+    name: &'static str,
+    title: &'static str,
+    max_connections: &'static str,
+) -> Listener {
+    // A client that is evicted sooner would reconnect at once and evict another.
+    let min_idle = Duration::from_secs(1);
+    Listener { name, title, max_connections, overflow: 0, min_idle }
+}
 
 const fn http(name: &'static str, title: &'static str) -> Listener {
     Listener {

@@ -4,8 +4,6 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use anyhow::Context;
-use futures_util::future::try_join_all;
 use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
@@ -32,20 +30,13 @@ const MAX_SMALL_MESSAGE_BYTES: usize = 16 << 10;
 /// The size limit of requests to the budget service, whose ids and entries are short.
 const MAX_BUDGET_MESSAGE_BYTES: usize = 8 << 10;
 
-/// The servers that have started; each resolves when its listener is closed and its requests have
-/// ended.
-#[derive(Debug)]
-pub(super) struct Servers(Vec<oneshot::Receiver<()>>);
-
-impl Servers {
-    pub async fn ended(self) -> anyhow::Result<()> {
-        try_join_all(self.0).await.map(drop).context("a thread failed: see the log")
-    }
-}
-
 impl App {
-    /// Starts all threads. They serve until `closed` becomes true.
-    pub(super) fn start(self, closed: &watch::Receiver<bool>) -> anyhow::Result<Servers> {
+    /// Starts all servers. They serve until `closed` becomes true; the receiver of each resolves when its requests
+    /// have ended.
+    pub(super) fn start(
+        self,
+        closed: &watch::Receiver<bool>,
+    ) -> anyhow::Result<Vec<oneshot::Receiver<()>>> {
         let listeners = Arc::new(ListenerMetrics::default());
         self.metrics.add(listeners.clone());
         let (drain, draining) = watch::channel(false);
@@ -94,7 +85,7 @@ impl App {
         })?);
         servers.push(self.http.serve_http(main, http, closed)?);
         servers.push(self.debug.serve_http(router, debug, closed)?);
-        Ok(Servers(servers))
+        Ok(servers)
     }
 
     /// Starts the threads that serve gRPC connections. Each connects to the store first, so that its

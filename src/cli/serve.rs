@@ -265,7 +265,12 @@ impl Parts<'_> {
         app.metrics().add(Arc::new(log.metrics()));
         let watch_metrics = Arc::new(WatchMetrics::default());
         app.metrics().add(watch_metrics.clone());
-        start_statsd(settings, &mut app, &failures).map_err(SetupError::unavailable)?;
+        for options in settings.statsd_options() {
+            let metrics = app.metrics();
+            let exporter = statsd::start(options, move |sink| metrics.collect(sink), &failures);
+            let exporter = exporter.map_err(|error| SetupError::unavailable(error.into()))?;
+            app.flush_at_end("statsd", exporter.finish());
+        }
         let addresses = app.addresses().map_err(SetupError::unavailable)?;
         announce(&addresses, announced);
         let poll = *settings.rules.poll;
@@ -302,15 +307,6 @@ impl Parts<'_> {
         }
         Ok(app)
     }
-}
-
-fn start_statsd(settings: &Settings, app: &mut App, failures: &Failures) -> anyhow::Result<()> {
-    for options in settings.statsd_options() {
-        let metrics = app.metrics();
-        let exporter = statsd::start(options, move |sink| metrics.collect(sink), failures)?;
-        app.flush_at_end("statsd", exporter.finish());
-    }
-    Ok(())
 }
 
 async fn load(all: &[RuleFiles]) {

@@ -20,7 +20,7 @@ use weir_telemetry::reference::page::ReferencePage;
 pub struct MetricsPages {
     prometheus: Arc<Page>,
     open_metrics: Arc<Page>,
-    /// Whether the first one has more, so that clients get it if they accept it at all.
+    /// Whether `prometheus` has more metrics, so that clients get it if they accept it at all.
     prefers_prometheus: bool,
 }
 

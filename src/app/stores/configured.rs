@@ -19,7 +19,7 @@ type Clock = Arc<SystemClock>;
 /// and limits of one second may be counted separately.
 type GuardedRedis = Guard<Local<RedisStore>, Clock>;
 
-/// Memory and disk: what fails until everything is loaded is answered by policy.
+/// Memory and disk: until everything is loaded, charges are answered by policy.
 type GuardedDisk = Guard<DiskStore<Clock>, Clock>;
 
 #[derive(Debug)]

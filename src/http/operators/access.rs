@@ -141,7 +141,8 @@ impl Access {
                     let help = "use the token of debug.write_token_file";
                     Err(ApiError::new(StatusCode::FORBIDDEN, error, help))
                 }
-                Some(kind) => named(kind.name()),
+                Some(TokenKind::Read) => named("read token"),
+                Some(TokenKind::Write) => named("write token"),
                 None => {
                     let help = "send `Authorization: Bearer TOKEN` with the content of the file that \
                                 debug.write_token_file or debug.read_token_file names";
@@ -167,7 +168,7 @@ pub(super) struct OperatorChange<'a> {
 }
 
 impl Caller {
-    /// Returns the name of the caller: as the client says, if it does.
+    /// Returns who makes a change: `by`, as the client says, or the name of the caller.
     pub fn who(&self, by: &str) -> String {
         shortened(if by.is_empty() { self.name } else { by }, MAX_AUDIT_CHARS)
     }

@@ -22,7 +22,7 @@ use weir_limiter::controls::ControlClock;
 
 const MAX_OPERATOR_CHANGES: usize = 1_000;
 
-/// The denials that are kept, the other changes, and the changes of each that a history shows.
+/// How many denials and how many other changes are kept. A history shows as many changes by operators.
 const MAX_OTHERS: usize = 200;
 
 /// The most changes that [`after`](ChangeLog::after) returns.

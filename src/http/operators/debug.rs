@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use serde_json::{Value, json};
 
@@ -71,12 +70,8 @@ pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) 
         .nest("/v1", v1)
         // Also here, because this port is never encrypted: for probes in the container.
         .merge(probes(health.clone()))
-        .route("/", get(async |headers: HeaderMap| index::answer(&headers, list())))
-        .fallback(get(async || list()))
-}
-
-fn list() -> Response {
-    ([(CONTENT_TYPE, TEXT)], INDEX).into_response()
+        .route("/", get(async |headers: HeaderMap| index::answer(&headers, INDEX.into_response())))
+        .fallback(get(async || INDEX))
 }
 
 pub(super) fn rules_yaml(rules: Rules) -> Arc<Page> {
@@ -103,7 +98,7 @@ fn status<S: Store + Operations>(pages: &DebugPages<S>) -> Value {
     status["version"] = VERSION.into();
     status["commit"] = COMMIT.into();
     status["uptime_seconds"] = pages.sources.started.elapsed().as_secs().into();
-    status["not_serving_because"] = reasons.iter().map(ToString::to_string).collect();
+    status["not_serving_because"] = reasons.iter().map(|reason| reason.text()).collect();
     let store = StoreState::read(limiter.store());
     let problems = problems(&pages.sources, &store);
     status["store"] = store.to_json(problems.iter().any(Problem::is_of_store));

@@ -33,7 +33,7 @@ use weir_limit::{Micros, SECOND};
 /// The seconds of a step of either length, and how many are kept.
 const STEPS: [(u64, usize); 2] = [(1, 300), (10, 360)];
 
-/// Seconds that samples may be late before what they lack is shown as unknown.
+/// Seconds without a sample, after which what is missing is shown as unknown.
 const MAX_LATE: u64 = 2;
 
 /// The most memory that a history takes.

@@ -18,15 +18,6 @@ pub(super) struct Tokens {
     files: Vec<(TokenKind, TokenFile)>,
 }
 
-impl TokenKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            TokenKind::Read => "read token",
-            TokenKind::Write => "write token",
-        }
-    }
-}
-
 impl Tokens {
     pub fn load(read: Option<PathBuf>, write: Option<PathBuf>) -> Result<Tokens, SetupError> {
         let files = [

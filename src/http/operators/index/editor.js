@@ -120,7 +120,7 @@ const editor = {
     return body;
   },
 
-  /** Puts the control of a body: under its id, or under that which weir computes. */
+  /** Sends a control: under its id, or, if it is new, under the one that weir computes. */
   send(body, query) {
     const [method, path] = this.id === null ? ['POST', ''] : ['PUT', `/${encodeURIComponent(this.id)}`];
     return call(method, `/v1/controls${path}?${new URLSearchParams(query)}`, body);
