@@ -1,7 +1,6 @@
 //! Starts the threads that serve: the workers of gRPC, and one thread for each listener and for
 //! `/json`.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
@@ -44,7 +43,11 @@ impl App {
         let grpc = self.grpc.connections(self.shares.grpc, &listeners);
         let http = self.http.connections(self.shares.http, &listeners);
         let debug = self.debug.connections(self.shares.debug, &listeners);
-        let connect = self.connect_then_report();
+        let (limiter, health) = (self.sources.limiter.clone(), self.sources.health.clone());
+        let connect = async move {
+            limiter.store().connect().await;
+            health.store_answers();
+        };
         let (settings, limits) = (&self.settings, self.settings.http_limits());
         let options = JsonOptions {
             limits,
@@ -120,16 +123,6 @@ impl App {
             (connect, serve)
         })?;
         Ok((workers, stats))
-    }
-
-    /// Connects the thread of `/json` to the store, and reports to health that the store answers.
-    fn connect_then_report(&self) -> impl Future<Output = ()> + Send + use<> {
-        let Sources { limiter, health, .. } = &self.sources;
-        let (limiter, health) = (limiter.clone(), health.clone());
-        async move {
-            limiter.store().connect().await;
-            health.store_answers();
-        }
     }
 }
 

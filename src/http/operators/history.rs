@@ -132,11 +132,9 @@ impl State {
         // Of what has grown: the counters are not read at the same time.
         all[WITHIN] = all[WITHIN].saturating_sub(all[WOULD_BE_OVER]);
         self.durations.resize(durations.counts.len(), 0);
-        let mut took = Vec::with_capacity(durations.counts.len());
-        for (before, now) in self.durations.iter_mut().zip(&durations.counts) {
-            took.push(delta(*before, *now));
-            *before = *now;
-        }
+        let pairs = self.durations.iter_mut().zip(&durations.counts);
+        let took: Vec<u64> =
+            pairs.map(|(before, now)| delta(std::mem::replace(before, *now), *now)).collect();
         for ring in &mut self.rings {
             ring.start(second, self.samples);
             ring.add(second, ALL, all);
