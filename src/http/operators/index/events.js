@@ -108,7 +108,7 @@ function operatorRow({ at, number: id, who, from, action, subject }) {
 
 const CHANGE_ROWS = { reload: reloadRow, problems: problemsRow, store: storeRow, emptied: emptiedRow, control: controlRow, operator: operatorRow };
 
-/** Whether a change has a row. That of an operator in a control has none: the change of the control is listed. */
+/** Whether a change has a row. A write of a control has none: what has changed in the control is listed. */
 const hasRow = ({ event, action }) => Object.hasOwn(CHANGE_ROWS, event) && !(event === 'operator' && action.endsWith(' control'));
 
 /** Shows a change that has just come. */
