@@ -13,8 +13,10 @@ mod tests;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use anyhow::Context;
+use futures_util::future::try_join_all;
 use tokio::sync::watch;
 
 use self::descriptors::Shares;
@@ -24,17 +26,13 @@ use self::resp::RespListener;
 use self::store_health::{follow_store, report_controls};
 use self::stores::ConfiguredStore;
 use crate::health::Health;
-use crate::http;
-use crate::http::clients::JsonErrors;
 use crate::http::operators::{Access, ChangeLog, Sources};
 use crate::net::tls::{Certificates, Identities, TlsListeners};
 use crate::net::{Address, listen, listen_on_path};
-use crate::rls::grpc;
 use crate::rls::service::{Protocol, RateLimit, Rules};
 use crate::rule_sources::loader::Loader;
 use crate::rule_sources::watch::QUIET_TIME;
 use crate::settings::Settings;
-use crate::trace::Sampler;
 use crate::{COMMIT, VERSION};
 use weir_common::client_tls::ClientCertificates;
 use weir_common::clock::SystemClock;
@@ -50,8 +48,8 @@ use weir_telemetry::metrics::{Metrics, ProcessMetrics};
 use weir_telemetry::reference::page::ReferencePage;
 
 /// The service, built but not running.
-#[derive(Debug)]
 pub struct App {
+    settings: Arc<Settings>,
     grpc: Bound,
     http: Bound,
     debug: Bound,
@@ -61,34 +59,17 @@ pub struct App {
     rate_limit: RateLimit<ConfiguredStore>,
     /// The service of `/json`, with its own permissions.
     json_rate_limit: RateLimit<ConfiguredStore>,
-    /// What decides, and what operators see.
     sources: Sources<ConfiguredStore>,
     clock: Arc<SystemClock>,
     metrics: Arc<Metrics>,
-    /// Metrics by the names of the reference, if they are asked for.
     reference_page: Option<Arc<ReferencePage>>,
     log_levels: Option<ActiveLevels>,
-    /// Who may use `/v1`.
     access: Arc<Access>,
-    limits: grpc::Limits,
-    sampler: Sampler,
     shares: Shares,
-    http_limits: http::Limits,
-    json_errors: JsonErrors,
     thread_failures: Failures,
-    /// Whether the HTTP listener serves metrics.
-    http_metrics: bool,
-    threads: usize,
-    drain_delay: Duration,
-    drain_timeout: Duration,
-    /// Whether health follows the store after its first answer.
-    follows_store: bool,
-    /// Whether health reports serving without what cannot be had at the start.
-    force_start: bool,
     flushers: Flushers,
 }
 
-/// How the service is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Serves on for a delay in which load balancers can notice it.
@@ -100,12 +81,8 @@ pub enum Stop {
 impl App {
     /// Binds the sockets and puts everything together; does not serve yet. `descriptors` is the number
     /// of file descriptors that the process may have open, if it is limited.
-    ///
-    /// # Errors
-    ///
-    /// An address cannot be listened on, or a file or the store's directory cannot be used.
     pub async fn build(
-        settings: &Settings,
+        settings: &Arc<Settings>,
         descriptors: Option<u64>,
         thread_failures: Failures,
     ) -> Result<App, SetupError> {
@@ -151,8 +128,7 @@ impl App {
         let health = Arc::new(health);
         metrics.add(health.clone());
         let mut options = settings.rule_options();
-        let lists = WatchedLists::new(QUIET_TIME);
-        options.watched_lists = Some(Arc::new(lists));
+        options.watched_lists = Some(Arc::new(WatchedLists::new(QUIET_TIME)));
         let mut loader = Loader::new(rules.clone(), options, health.clone());
         if settings.overlay_files().is_some() {
             loader.expect_overlay();
@@ -165,7 +141,6 @@ impl App {
         let rate_limit = |protocol| {
             RateLimit::new(limiter.clone(), rules.clone(), settings.service_options(protocol))
         };
-        let http_limits = settings.http_limits();
         let prometheus = &settings.metrics.prometheus;
         let prometheus = match prometheus.address.as_str() {
             "" => None,
@@ -175,7 +150,8 @@ impl App {
                 Some((bound, prometheus.path.to_string()))
             }
         };
-        let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
+        let max_grpc = *settings.grpc.max_connections;
+        let max_http = settings.http_limits().max_connections;
         let access = Access::load(settings.access_options())?;
         let resp = RespListener::bind(settings, rate_limit(Protocol::Resp)).await?;
         let max_resp = if resp.is_some() { *settings.resp.max_connections } else { 0 };
@@ -189,6 +165,7 @@ impl App {
         let http = listen(&settings.http.address, "http.address");
         let debug = listen(&settings.debug.address, "debug.address");
         let mut app = App {
+            settings: settings.clone(),
             grpc,
             http: Bound::new(&HTTP, settings, http).await?,
             debug: Bound::new(&DEBUG, settings, debug).await?,
@@ -214,18 +191,8 @@ impl App {
             reference_page: reference_page::make(settings).map(Arc::new),
             log_levels: None,
             access: Arc::new(access),
-            limits: settings.grpc_limits(),
-            sampler: settings.sampler(),
             shares: descriptors::share(descriptors, max_grpc, max_http, max_resp),
-            http_limits,
-            json_errors: *settings.http.json_errors,
             thread_failures,
-            http_metrics: *settings.http.metrics,
-            threads: settings.threads(),
-            drain_delay: *settings.drain.delay,
-            drain_timeout: *settings.drain.timeout,
-            follows_store: *settings.health.follow_store,
-            force_start: *settings.health.force_start,
             flushers,
         };
         let tls =
@@ -239,7 +206,6 @@ impl App {
         Ok(app)
     }
 
-    /// All listeners.
     fn listeners(&self) -> impl Iterator<Item = &Bound> {
         let resp = self.resp.as_ref().map(|resp| &resp.bound);
         let metrics = self.prometheus.as_ref().map(|(bound, _)| bound);
@@ -257,12 +223,10 @@ impl App {
         Arc::make_mut(&mut self.sources.identities).present(to, certificates);
     }
 
-    /// The active rules.
     pub fn rules(&self) -> &Rules {
         &self.sources.rules
     }
 
-    /// What activates rules.
     pub fn loader(&self) -> Arc<Loader> {
         self.sources.loader.clone()
     }
@@ -286,30 +250,20 @@ impl App {
         self.flushers.add(name, flush);
     }
 
-    /// Returns the listeners, and the addresses that their sockets are bound to.
-    ///
-    /// # Errors
-    ///
-    /// The system cannot report the address of a socket.
     pub fn addresses(&self) -> anyhow::Result<Vec<(&'static Listener, Address)>> {
-        self.listeners().map(|bound| Ok((bound.listener, bound.address()?))).collect()
+        self.listeners().map(|bound| Ok((bound.listener, bound.socket.address()?))).collect()
     }
 
     /// Serves until `stop` resolves; then drains and stops, as the module `lifecycle` describes.
-    ///
-    /// # Errors
-    ///
-    /// A thread could not start, or failed, or counters cannot be loaded from disk.
     pub async fn run(mut self, stop: impl Future<Output = Stop>) -> anyhow::Result<()> {
         let (close, closed) = watch::channel(false);
         let Sources { limiter, top, controls, health, identities, .. } = &self.sources;
         let (limiter, top, controls) = (limiter.clone(), top.clone(), controls.clone());
-        let (clock, health, follows_store) =
-            (self.clock.clone(), health.clone(), self.follows_store);
+        let (clock, health, settings) = (self.clock.clone(), health.clone(), self.settings.clone());
         let lifecycle = Lifecycle {
             health: health.clone(),
-            drain_delay: self.drain_delay,
-            drain_timeout: self.drain_timeout,
+            drain_delay: *settings.drain.delay,
+            drain_timeout: *settings.drain.timeout,
             close,
             answered: {
                 let limiter = limiter.clone();
@@ -326,12 +280,14 @@ impl App {
         }
         tokio::spawn(self.access.clone().follow());
         // As with a store that is away: a failure policy answers without it.
-        let needs_controls = !self.force_start && !limiter.store().is_ready();
+        let needs_controls = !*settings.health.force_start && !limiter.store().is_ready();
         tokio::spawn(report_controls(controls.first_read(), health.clone(), needs_controls));
         let servers = self.start(&closed).map_err(SetupError::unavailable)?;
         let ended = async {
             tokio::select! {
-                ended = servers.ended() => ended,
+                ended = try_join_all(servers) => {
+                    ended.map(drop).context("a thread failed: see the log")
+                }
                 error = limiter.store().load_error() => Err(SetupError::Unavailable(error).into()),
             }
         };
@@ -343,7 +299,7 @@ impl App {
         tokio::select! {
             stopped = lifecycle.run(ended, stop) => stopped,
             // None of these ends.
-            () = follow_store(limiter.store(), &health), if follows_store => Ok(()),
+            () = follow_store(limiter.store(), &health), if *settings.health.follow_store => Ok(()),
             () = limiter.store().maintain() => Ok(()),
             () = controls.run(limiter.store().shared_table()) => Ok(()),
             () = clock.follow() => Ok(()),

@@ -171,14 +171,12 @@ fn command() -> clap::Command {
     ))
 }
 
-/// Prints the completion script of a shell.
 fn completions(args: &CompletionsArgs) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "weir", &mut script);
     print(&script)
 }
 
-/// Prints a file.
 fn print(text: &[u8]) -> ExitCode {
     finish(std::io::stdout().lock().write_all(text), ExitCode::SUCCESS)
 }
@@ -222,10 +220,8 @@ fn add_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
     error
 }
 
-/// The name of the reference's program.
 const REFERENCE_NAME: &str = "ratelimit";
 
-/// Returns the arguments as clap expects them.
 fn arguments(args: Vec<OsString>) -> Vec<OsString> {
     hit::reference_flags::rewrite(like_the_reference(args))
 }
@@ -248,7 +244,6 @@ fn like_the_reference(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Returns whether a program has the name of the reference's.
 fn is_reference(program: &OsString) -> bool {
     Path::new(program).ends_with(REFERENCE_NAME)
 }

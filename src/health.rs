@@ -1,6 +1,5 @@
 //! The readiness of the service: one state that every health endpoint reads.
 
-use std::fmt;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -12,7 +11,6 @@ use weir_common::throttle::Throttle;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     rules: bool,
-    /// Whether the rules have any domain.
     domain: bool,
     /// Whether the store has answered once.
     store: bool,
@@ -24,7 +22,6 @@ struct State {
     closed: bool,
 }
 
-/// Why health reports not serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotServing {
     Draining,
@@ -48,7 +45,7 @@ impl NotServing {
     ];
 
     /// Returns the text of docs/operations.md.
-    fn text(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             NotServing::Draining => "draining",
             NotServing::NoRules => "no rules are loaded",
@@ -61,12 +58,6 @@ impl NotServing {
     }
 }
 
-impl fmt::Display for NotServing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
-    }
-}
-
 /// The health of the service. Starts not serving.
 #[derive(Debug)]
 pub struct Health {
@@ -76,12 +67,11 @@ pub struct Health {
     not_serving_log: Throttle,
 }
 
-/// What readiness requires.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Required {
     rules: bool,
     domain: bool,
-    /// Whether what the store answers after is that it is loaded from disk.
+    /// Whether the store answers only once it is loaded from disk.
     loading: bool,
     /// Whether controls are shared by all replicas.
     controls: bool,
@@ -99,8 +89,7 @@ impl Health {
             required: Required {
                 rules: require_rules,
                 domain: require_domain,
-                loading: false,
-                controls: false,
+                ..Required::default()
             },
             serving_log: Throttle::new(LOG_INTERVAL),
             not_serving_log: Throttle::new(LOG_INTERVAL),
@@ -124,12 +113,10 @@ impl Health {
         self.update(|state| state.controls = true);
     }
 
-    /// Records that rules with this number of domains are loaded.
     pub fn rules_loaded(&self, domains: usize) {
         self.update(|state| (state.rules, state.domain) = (true, domains > 0));
     }
 
-    /// Records that the store answers.
     pub fn store_answers(&self) {
         self.update(|state| state.store = true);
     }
@@ -155,8 +142,7 @@ impl Health {
 
     /// Returns why health reports not serving; empty while it reports serving.
     pub fn reasons(&self) -> Vec<NotServing> {
-        let state = *self.state.borrow();
-        reasons(state, self.required)
+        reasons(*self.state.borrow(), self.required)
     }
 
     /// Streams [`is_serving`](Self::is_serving): its value now and every change. When the listeners
@@ -191,7 +177,7 @@ impl Health {
     fn log_change(&self, reasons: &[NotServing]) {
         let throttle = if reasons.is_empty() { &self.serving_log } else { &self.not_serving_log };
         let Some(suppressed) = throttle.pass() else { return };
-        let texts: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+        let texts: Vec<&str> = reasons.iter().map(|reason| reason.text()).collect();
         let reason = texts.join(", ");
         if reasons.is_empty() {
             tracing::info!(suppressed, "health reports serving");
@@ -247,7 +233,7 @@ mod tests {
 
     fn texts(health: &Health) -> Vec<String> {
         assert_eq!(health.is_serving(), health.reasons().is_empty());
-        health.reasons().iter().map(ToString::to_string).collect()
+        health.reasons().iter().map(|reason| reason.text().to_owned()).collect()
     }
 
     #[test]

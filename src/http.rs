@@ -63,7 +63,6 @@ impl Peer {
         }
     }
 
-    /// Returns both ends of the connection.
     pub fn ends(self) -> Ends {
         match self {
             Peer::Tcp(client, server) => Ends { client: Some(client), server },
@@ -71,7 +70,6 @@ impl Peer {
         }
     }
 
-    /// Whether the client is on this machine.
     pub fn is_local(self) -> bool {
         match self {
             Peer::Tcp(client, _) => client.ip().to_canonical().is_loopback(),
@@ -91,7 +89,6 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The largest head of a request.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// Connections beyond the limit. Only `PROBES` are served to them, so that they are answered under

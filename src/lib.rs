@@ -11,14 +11,8 @@
 //!                             response               statuses, overall code, headers, metadata
 //! ```
 //!
-//! Dependencies point in this direction only: [`rls`] and [`http`] use [`weir_limiter`], that uses [`weir_rules`]
-//! and [`weir_store`], and these use [`weir_limit`]. What is below [`rls`] knows no HTTP, and has packages of its
-//! own; ARCHITECTURE.md describes them.
-//!
-//! `rule_sources` reads rule files, or receives rules from a management server. [`net`] has the connections of clients and the threads that
-//! serve them. Metrics are counted everywhere and exported by
-//! [`weir_telemetry`]; [`trace`] decides which requests have spans. `app` builds the service from the
-//! [`settings`], and [`cli`] has the subcommands.
+//! Dependencies point in this direction only. What is below [`rls`] knows no HTTP, and has packages of its own.
+//! ARCHITECTURE.md describes them and the modules of this one.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
@@ -37,12 +31,10 @@ pub mod trace;
 
 pub use weir_api::proto;
 
-/// The version of the program.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The first 12 digits of the git commit; `unknown` if `build.rs` could not find it.
 pub(crate) const COMMIT: &str = env!("WEIR_COMMIT");
 
-/// Version and commit, for `weir --version`.
 pub(crate) const LONG_VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("WEIR_COMMIT"), ")");

@@ -72,8 +72,8 @@ impl Sampler {
         headers: &HeaderMap,
         ends: &Ends,
     ) -> RequestTrace {
-        self.start(headers, || {
-            let span = info_span!(
+        self.start(headers, ends, || {
+            info_span!(
                 target: TARGET,
                 parent: None,
                 "call",
@@ -88,16 +88,14 @@ impl Sampler {
                 server.address = Empty,
                 server.port = Empty,
                 error.type = Empty,
-            );
-            ends.record(&span);
-            span
+            )
         })
     }
 
     /// Starts the span of a request to a path of the API with these headers, if it is recorded.
     pub fn start_json(&self, path: &'static str, headers: &HeaderMap, ends: &Ends) -> RequestTrace {
-        self.start(headers, || {
-            let span = info_span!(
+        self.start(headers, ends, || {
+            info_span!(
                 target: TARGET,
                 parent: None,
                 "json",
@@ -113,40 +111,38 @@ impl Sampler {
                 server.address = Empty,
                 server.port = Empty,
                 error.type = Empty,
-            );
-            ends.record(&span);
-            span
+            )
         })
     }
 
     /// Starts a span if tracing is on and the request is recorded.
     #[inline]
-    fn start(&self, headers: &HeaderMap, span: impl FnOnce() -> Span) -> RequestTrace {
+    fn start(&self, headers: &HeaderMap, ends: &Ends, span: impl FnOnce() -> Span) -> RequestTrace {
         match self.ratio {
             None => RequestTrace::default(),
-            Some(ratio) => start(ratio, headers, span),
+            Some(ratio) => start(ratio, headers, ends, span),
         }
     }
 }
 
-/// Starts a span if its request is recorded.
-fn start(ratio: f64, headers: &HeaderMap, span: impl FnOnce() -> Span) -> RequestTrace {
+fn start(
+    ratio: f64,
+    headers: &HeaderMap,
+    ends: &Ends,
+    span: impl FnOnce() -> Span,
+) -> RequestTrace {
     let caller = Caller::of(headers);
     if !caller.sampled.unwrap_or_else(|| random() < ratio) {
         return RequestTrace::default();
     }
     let span = span();
-    continue_trace(&span, &caller, headers);
-    let ids = ids(&span);
-    RequestTrace(Some(Box::new(Recorded { span, ids })))
-}
-
-/// Makes a span the child of the caller's.
-fn continue_trace(span: &Span, caller: &Caller<'_>, headers: &HeaderMap) {
+    ends.record(&span);
     if let Some(parent) = caller.span_context(headers) {
         // It fails only if no spans are exported.
         let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     }
+    let ids = ids(&span);
+    RequestTrace(Some(Box::new(Recorded { span, ids })))
 }
 
 /// Returns the ids of a span that has its parent; none if no spans are exported.
@@ -165,7 +161,6 @@ fn ids(span: &Span) -> Option<TraceIds> {
 #[derive(Debug, Default)]
 pub struct RequestTrace(Option<Box<Recorded>>);
 
-/// A request that is recorded.
 #[derive(Debug)]
 struct Recorded {
     span: Span,
@@ -179,7 +174,6 @@ impl RequestTrace {
         self.0.as_deref().map(|recorded| &recorded.span)
     }
 
-    /// The ids of the span; none if the request is not recorded.
     #[inline]
     pub fn ids(&self) -> Option<TraceIds> {
         self.0.as_deref()?.ids
@@ -192,7 +186,6 @@ impl RequestTrace {
         self.ids().map(enter)
     }
 
-    /// Ends the span of a call with its status.
     #[inline]
     pub fn end_call(&mut self, code: Code, message: &str) {
         if let Some(recorded) = self.0.take() {
@@ -200,7 +193,6 @@ impl RequestTrace {
         }
     }
 
-    /// Ends the span of an HTTP request with the status of its response.
     pub fn end_http(&mut self, status: u16) {
         let Some(recorded) = self.0.take() else { return };
         let span = &recorded.span;
@@ -237,7 +229,6 @@ fn is_server_error(code: Code) -> bool {
     )
 }
 
-/// Returns the name of a status code in gRPC.
 fn status_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

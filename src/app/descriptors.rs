@@ -18,34 +18,29 @@ pub(super) struct Shares {
 /// Shares `allowed` descriptors (`None`: unlimited) among the listeners. gRPC may have up to `grpc`
 /// connections, Redis clients up to `resp`, and the other two up to `http` each.
 pub(super) fn share(allowed: Option<u64>, grpc: usize, http: usize, resp: usize) -> Shares {
-    let wanted = Shares { grpc, http, debug: http, resp };
     let needed = grpc.saturating_add(http.saturating_mul(2)).saturating_add(resp);
     let needed = needed.saturating_add(OTHER_DESCRIPTORS);
     let allowed =
         allowed.map_or(usize::MAX, |allowed| usize::try_from(allowed).unwrap_or(usize::MAX));
     if allowed >= needed {
-        return wanted;
+        return Shares { grpc, http, debug: http, resp };
     }
     let rest = allowed - OTHER_DESCRIPTORS.min(allowed / 2);
-    let http = wanted.http.min(rest / 4).max(1);
-    let debug = wanted.debug.min(rest / 8).max(1);
-    let resp = match wanted.resp {
-        0 => 0,
-        wanted => wanted.min(rest / 4).max(1),
-    };
-    let grpc = wanted.grpc.min(rest.saturating_sub(http + debug + resp)).max(1);
-    let shares = Shares { grpc, http, debug, resp };
+    let debug = http.min(rest / 8).max(1);
+    let http = http.min(rest / 4).max(1);
+    let resp = resp.min((rest / 4).max(1));
+    let grpc = grpc.min(rest.saturating_sub(http + debug + resp)).max(1);
     tracing::warn!(
         allowed,
         needed,
-        grpc = shares.grpc,
-        http = shares.http,
-        debug = shares.debug,
-        resp = shares.resp,
+        grpc,
+        http,
+        debug,
+        resp,
         "open files are limited: fewer connections than grpc.max_connections, http.max_connections and \
          resp.max_connections; raise the hard limit (ulimit -Hn) or lower these settings"
     );
-    shares
+    Shares { grpc, http, debug, resp }
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@
 //! `drain.timeout` runs from the signal. [`App::start`](super::App::start) is the phase of starting.
 //! If the servers end in a phase before Closing, a thread failed.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -39,7 +38,6 @@ const FLUSH_TIME: Duration = Duration::from_secs(2);
 pub(super) struct Flushers(Vec<(&'static str, BoxFuture<'static, ()>)>);
 
 impl Flushers {
-    /// Adds work; `name` is for the log.
     pub fn add(&mut self, name: &'static str, flush: impl Future<Output = ()> + Send + 'static) {
         self.0.push((name, Box::pin(flush)));
     }
@@ -60,12 +58,6 @@ impl Flushers {
     }
 }
 
-impl fmt::Debug for Flushers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
-    }
-}
-
 /// A phase from Serving to Closing; after it comes Flushing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -76,15 +68,14 @@ enum Phase {
     Ended,
 }
 
-/// What the phases act on.
 pub(super) struct Lifecycle {
     pub health: Arc<Health>,
     pub drain_delay: Duration,
     pub drain_timeout: Duration,
     /// Turns true to close the listeners.
     pub close: watch::Sender<bool>,
-    /// Completes once the store has answered what no request waits for. A thread that has sent some ends with its last
-    /// connection, whether or not there is an answer.
+    /// Completes once the store has answered what no request waits for. The threads that have sent it do not wait:
+    /// each ends with its last connection.
     pub answered: BoxFuture<'static, ()>,
     pub flushers: Flushers,
 }
@@ -92,10 +83,6 @@ pub(super) struct Lifecycle {
 impl Lifecycle {
     /// Goes through the phases from Serving to Stopped. `servers` resolves when all servers have
     /// ended, `stop` when the service is to stop.
-    ///
-    /// # Errors
-    ///
-    /// A server failed.
     pub async fn run(
         mut self,
         servers: impl Future<Output = anyhow::Result<()>>,
@@ -105,7 +92,10 @@ impl Lifecycle {
         let (mut phase, mut deadline) = (Phase::Serving, None);
         let ended = loop {
             let next = match phase {
-                Phase::Serving => serve(servers.as_mut(), stop.as_mut()).await,
+                Phase::Serving => tokio::select! {
+                    ended = servers.as_mut() => ended.map(|()| Phase::Ended),
+                    stop = stop.as_mut() => Ok(Phase::Draining(stop)),
+                },
                 Phase::Draining(stop) => {
                     let signaled = Instant::now();
                     deadline = signaled.checked_add(self.drain_timeout);
@@ -149,7 +139,6 @@ impl Lifecycle {
         }
     }
 
-    /// Closes the listeners and waits for requests in flight.
     async fn close(
         &self,
         servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
@@ -167,16 +156,6 @@ impl Lifecycle {
             ),
         }
         Ok(Phase::Ended)
-    }
-}
-
-async fn serve(
-    servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
-    stop: Pin<&mut impl Future<Output = Stop>>,
-) -> anyhow::Result<Phase> {
-    tokio::select! {
-        ended = servers => ended.map(|()| Phase::Ended),
-        stop = stop => Ok(Phase::Draining(stop)),
     }
 }
 

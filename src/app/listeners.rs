@@ -9,17 +9,12 @@ use tokio::sync::{oneshot, watch};
 use crate::http::{MAX_OVERFLOW_CONNECTIONS, Server};
 use crate::net::tls::{Certificates, Handshakes};
 use crate::net::{
-    self, Address, BoundSocket, ConnectionLimits, Connections, ListenerMetrics, Opener, Workers,
+    self, BoundSocket, ConnectionLimits, Connections, ListenerMetrics, Opener, Workers,
 };
 use crate::settings::Settings;
 use weir_common::error::SetupError;
 use weir_common::threads;
 
-/// A connection over gRPC that was used more recently is not evicted: its client would reconnect at
-/// once and evict another.
-const MIN_IDLE: Duration = Duration::from_secs(1);
-
-/// What distinguishes a listener from others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The name in metrics and in settings.
@@ -34,29 +29,23 @@ pub struct Listener {
     min_idle: Duration,
 }
 
-pub static GRPC: Listener = Listener {
-    name: "grpc",
-    title: "gRPC",
-    max_connections: "grpc.max_connections",
-    overflow: 0,
-    min_idle: MIN_IDLE,
-};
-
+pub static GRPC: Listener = long_lived("grpc", "gRPC", "grpc.max_connections");
+pub static RESP: Listener = long_lived("resp", "RESP", "resp.max_connections");
 pub static HTTP: Listener = http("http", "HTTP");
-
 pub static DEBUG: Listener = http("debug", "debug");
-
-/// The listener for Redis clients.
-pub static RESP: Listener = Listener {
-    name: "resp",
-    title: "RESP",
-    max_connections: "resp.max_connections",
-    overflow: 0,
-    min_idle: MIN_IDLE,
-};
-
 /// The listener for Prometheus.
 pub static METRICS: Listener = http("metrics", "metrics");
+
+/// A listener whose clients keep their connections.
+const fn long_lived(
+    name: &'static str,
+    title: &'static str,
+    max_connections: &'static str,
+) -> Listener {
+    // A client that is evicted sooner would reconnect at once and evict another.
+    let min_idle = Duration::from_secs(1);
+    Listener { name, title, max_connections, overflow: 0, min_idle }
+}
 
 const fn http(name: &'static str, title: &'static str) -> Listener {
     Listener {
@@ -80,10 +69,6 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Binds `socket`, with the TLS of the listener's settings.
-    ///
-    /// # Errors
-    ///
-    /// The address or a file of TLS cannot be used.
     pub async fn new(
         listener: &'static Listener,
         settings: &Settings,
@@ -94,10 +79,6 @@ impl Bound {
         Ok(Bound { listener, socket, tls, timeout: settings.client_timeout() })
     }
 
-    pub fn address(&self) -> anyhow::Result<Address> {
-        Ok(self.socket.address()?)
-    }
-
     /// Returns what bounds the listener's connections, at most `max`.
     pub fn connections(&self, max: usize, metrics: &ListenerMetrics) -> Arc<Connections> {
         let Listener { name, max_connections: setting, overflow, min_idle, .. } = *self.listener;
@@ -106,20 +87,12 @@ impl Bound {
     }
 
     /// Returns what opens its connections, which `threads` threads serve.
-    ///
-    /// # Errors
-    ///
-    /// The system has no room for a thread.
     pub fn opener(&self, threads: usize) -> anyhow::Result<Opener> {
         let handshakes = self.tls.clone().map(|tls| Handshakes::start(tls, threads)).transpose()?;
         Ok(Opener { handshakes, timeout: self.timeout })
     }
 
     /// Serves HTTP on a thread of its own, until `closed` becomes true. The receiver resolves when it has ended.
-    ///
-    /// # Errors
-    ///
-    /// The system has no room for a thread.
     pub fn serve_http(
         self,
         router: axum::Router,

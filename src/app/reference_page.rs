@@ -9,7 +9,6 @@ use crate::settings::Settings;
 use weir_telemetry::mapper::{self, Mapper};
 use weir_telemetry::reference::page::ReferencePage;
 
-/// The largest mapping file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Returns the page, if settings ask for it. Without a usable mapping file it has the default names,

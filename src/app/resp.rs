@@ -21,7 +21,6 @@ use weir_store::redis::Clock;
 /// How long a client whose host is gone keeps its connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
-/// The listener, bound but not served.
 #[derive(Debug)]
 pub(super) struct RespListener {
     pub bound: Bound,
@@ -30,10 +29,6 @@ pub(super) struct RespListener {
 
 impl RespListener {
     /// Binds the listener; none if settings ask for none.
-    ///
-    /// # Errors
-    ///
-    /// The address, the file of the password or those of TLS cannot be used.
     pub async fn bind(
         settings: &Settings,
         rate_limit: RateLimit<ConfiguredStore>,
@@ -61,10 +56,6 @@ impl RespListener {
     }
 
     /// Starts the threads that serve it. The receiver resolves when they have ended.
-    ///
-    /// # Errors
-    ///
-    /// The system has no room for a thread.
     pub fn start(
         self,
         threads: usize,

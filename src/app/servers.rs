@@ -1,19 +1,16 @@
 //! Starts the threads that serve: the workers of gRPC, and one thread for each listener and for
 //! `/json`.
 
-use std::future::Future;
 use std::sync::Arc;
 
-use anyhow::Context;
-use futures_util::future::try_join_all;
 use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
 use super::App;
 use crate::health::Health;
 use crate::http;
-use crate::http::clients::{self, Json};
-use crate::http::operators::{self, DebugPages, History, Sources, V1};
+use crate::http::clients::{self, Json, JsonOptions};
+use crate::http::operators::{self, DebugPages, History, Sources};
 use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
 use crate::proto::DESCRIPTORS;
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
@@ -32,29 +29,13 @@ const MAX_SMALL_MESSAGE_BYTES: usize = 16 << 10;
 /// The size limit of requests to the budget service, whose ids and entries are short.
 const MAX_BUDGET_MESSAGE_BYTES: usize = 8 << 10;
 
-/// The servers that have started; each resolves when its listener is closed and its requests have
-/// ended.
-#[derive(Debug)]
-pub(super) struct Servers(Vec<oneshot::Receiver<()>>);
-
-impl Servers {
-    /// Resolves when all servers have ended.
-    ///
-    /// # Errors
-    ///
-    /// A thread panicked.
-    pub async fn ended(self) -> anyhow::Result<()> {
-        try_join_all(self.0).await.map(drop).context("a thread failed: see the log")
-    }
-}
-
 impl App {
-    /// Starts all threads. They serve until `closed` becomes true.
-    ///
-    /// # Errors
-    ///
-    /// The system has no room for a thread.
-    pub(super) fn start(self, closed: &watch::Receiver<bool>) -> anyhow::Result<Servers> {
+    /// Starts all servers. They serve until `closed` becomes true; the receiver of each resolves when its requests
+    /// have ended.
+    pub(super) fn start(
+        self,
+        closed: &watch::Receiver<bool>,
+    ) -> anyhow::Result<Vec<oneshot::Receiver<()>>> {
         let listeners = Arc::new(ListenerMetrics::default());
         self.metrics.add(listeners.clone());
         let (drain, draining) = watch::channel(false);
@@ -62,10 +43,19 @@ impl App {
         let grpc = self.grpc.connections(self.shares.grpc, &listeners);
         let http = self.http.connections(self.shares.http, &listeners);
         let debug = self.debug.connections(self.shares.debug, &listeners);
-        let connect = self.connect_then_report();
-        let access = self.access.clone();
-        let json = Json::start(self.json_rate_limit, &self.http_limits, access, connect)?;
-        let json = json.with_errors(self.json_errors).with_sampler(self.sampler);
+        let (limiter, health) = (self.sources.limiter.clone(), self.sources.health.clone());
+        let connect = async move {
+            limiter.store().connect().await;
+            health.store_answers();
+        };
+        let (settings, limits) = (&self.settings, self.settings.http_limits());
+        let options = JsonOptions {
+            limits,
+            errors: *settings.http.json_errors,
+            sampler: settings.sampler(),
+            access: self.access.clone(),
+        };
+        let json = Json::start(self.json_rate_limit, options, connect)?;
         self.metrics.add(json.stats().clone());
         let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let prometheus = self.prometheus.map(|(bound, path)| {
@@ -75,22 +65,17 @@ impl App {
         let resp = self.resp.map(|resp| {
             self.metrics.add(resp.stats());
             let connections = resp.bound.connections(self.shares.resp, &listeners);
-            resp.start(self.threads, &self.sources.limiter, connections, closed)
+            resp.start(settings.threads(), &self.sources.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let sources = Arc::new(self.sources);
         let history = record(sources.clone(), grpc_stats, &self.thread_failures, closed)?;
-        let v1 = operators::v1(V1 {
-            sources: sources.clone(),
-            access: self.access.clone(),
-            history,
-            timeout: self.http_limits.timeout,
-        });
+        let v1 = operators::v1(sources.clone(), self.access.clone(), history, limits.timeout);
         let (metrics, health) = (pages.clone(), sources.health.clone());
         let (log_levels, access) = (self.log_levels, self.access);
         let debug_pages = DebugPages { sources, metrics, log_levels, access };
         let router = operators::debug(debug_pages, v1);
-        let main = clients::router(json, health, self.http_metrics.then(|| pages.clone()));
+        let main = clients::router(json, health, settings.http.metrics.then(|| pages.clone()));
         let mut servers = Vec::from_iter(resp.transpose()?);
         if let Some((bound, path, scrapers)) = prometheus {
             servers.push(bound.serve_http(http::metrics(pages, path), scrapers, closed)?);
@@ -103,7 +88,7 @@ impl App {
         })?);
         servers.push(self.http.serve_http(main, http, closed)?);
         servers.push(self.debug.serve_http(router, debug, closed)?);
-        Ok(Servers(servers))
+        Ok(servers)
     }
 
     /// Starts the threads that serve gRPC connections. Each connects to the store first, so that its
@@ -112,15 +97,15 @@ impl App {
         &self,
         draining: &watch::Receiver<bool>,
     ) -> anyhow::Result<(Workers, Arc<GrpcStats>)> {
+        let (threads, sampler) = (self.settings.threads(), self.settings.sampler());
         let routes = grpc_routes(self.sources.health.clone(), self.rate_limit.clone())?;
-        let grpc = Grpc::new(self.rate_limit.clone(), routes, self.limits);
-        let grpc = Arc::new(grpc.with_sampler(self.sampler));
+        let grpc = Grpc::new(self.rate_limit.clone(), routes, self.settings.grpc_limits());
+        let grpc = Arc::new(grpc.with_sampler(sampler));
         let stats = grpc.stats().clone();
         self.metrics.add(stats.clone());
-        let opener = self.grpc.opener(self.threads)?;
-        let limiter = self.sources.limiter.clone();
-        let (draining, sampler) = (draining.clone(), self.sampler);
-        let workers = Workers::start("weir", self.threads, move || {
+        let opener = self.grpc.opener(threads)?;
+        let (limiter, draining) = (self.sources.limiter.clone(), draining.clone());
+        let workers = Workers::start("weir", threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
             let serve = move |socket: Stream, handle: Arc<ConnectionHandle>| {
@@ -138,16 +123,6 @@ impl App {
             (connect, serve)
         })?;
         Ok((workers, stats))
-    }
-
-    /// Connects the thread of `/json` to the store, and reports to health that the store answers.
-    fn connect_then_report(&self) -> impl Future<Output = ()> + Send + use<> {
-        let Sources { limiter, health, .. } = &self.sources;
-        let (limiter, health) = (limiter.clone(), health.clone());
-        async move {
-            limiter.store().connect().await;
-            health.store_answers();
-        }
     }
 }
 

@@ -11,7 +11,6 @@ use crate::health::Health;
 use weir_limiter::controls::FirstRead;
 use weir_store::Operations;
 
-/// How often the store is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Failed checks in a row after which health fails: one slow round trip takes a connection down too.

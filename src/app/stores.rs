@@ -21,10 +21,6 @@ const MAX_DENIALS: usize = 64 * 1024;
 
 /// Makes the store of `settings`, by `clock`. It connects when it is first used; a store on disk is
 /// loaded by a thread of its own. Adds the certificates that it presents to `identities`.
-///
-/// # Errors
-///
-/// The directory of a store on disk, or a file of certificates cannot be used.
 pub(super) fn make(
     settings: &Settings,
     clock: Arc<SystemClock>,

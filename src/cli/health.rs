@@ -15,7 +15,7 @@ use weir_common::http_client::{HttpError, Target};
 use weir_tools::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
 use weir_tools::{environment, path_of_server};
 
-/// The largest answer. That of weir has a few lines.
+/// An answer of weir has a few lines.
 const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 const EXAMPLES: &str = "\

@@ -36,7 +36,6 @@ use weir_tools::print::finish;
 /// Below this size of the address space, the allocator aborts the process when threads have taken the rest.
 const MIN_ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 
-/// The stack of a thread.
 const STACK_BYTES: u64 = 2 << 20;
 
 /// How long the process waits at its end until the last spans are sent.
@@ -58,7 +57,7 @@ pub fn run(args: ServeArgs, is_reference: bool) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let settings = match args.inputs().and_then(|inputs| load_settings(&inputs)) {
-        Ok(settings) => settings,
+        Ok(settings) => Arc::new(settings),
         Err(errors) => {
             eprintln!("weir cannot start:\n{errors}");
             return ExitCode::from(EXIT_USAGE);
@@ -165,18 +164,12 @@ fn print_settings(settings: &Settings) {
     }
 }
 
-/// Where rules come from.
 enum RuleSource {
     Files(Selection),
     Xds(Box<xds::Options>),
 }
 
 impl RuleSource {
-    /// Returns the source that the settings name.
-    ///
-    /// # Errors
-    ///
-    /// If no setting names rules, or the options of xDS are wrong.
     fn of(settings: &Settings) -> Result<RuleSource, SetupError> {
         if let Some(options) = settings.xds_options() {
             xds::check(&options)?;
@@ -196,10 +189,6 @@ impl RuleSource {
 }
 
 /// Checks that the address space is not limited to less than weir needs with this number of serving threads.
-///
-/// # Errors
-///
-/// The address space is limited to less. The message names the limit.
 fn check_address_space(threads: usize) -> Result<(), String> {
     let needed = MIN_ADDRESS_SPACE_BYTES + threads as u64 * STACK_BYTES;
     let mib = |bytes: u64| bytes >> 20;
@@ -232,9 +221,8 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-/// What the service is built from.
 struct Parts<'a> {
-    settings: &'a Settings,
+    settings: &'a Arc<Settings>,
     source: RuleSource,
     log: &'a Log,
     failures: Failures,
@@ -277,7 +265,12 @@ impl Parts<'_> {
         app.metrics().add(Arc::new(log.metrics()));
         let watch_metrics = Arc::new(WatchMetrics::default());
         app.metrics().add(watch_metrics.clone());
-        start_statsd(settings, &mut app, &failures).map_err(SetupError::unavailable)?;
+        for options in settings.statsd_options() {
+            let metrics = app.metrics();
+            let exporter = statsd::start(options, move |sink| metrics.collect(sink), &failures);
+            let exporter = exporter.map_err(|error| SetupError::unavailable(error.into()))?;
+            app.flush_at_end("statsd", exporter.finish());
+        }
         let addresses = app.addresses().map_err(SetupError::unavailable)?;
         announce(&addresses, announced);
         let poll = *settings.rules.poll;
@@ -314,16 +307,6 @@ impl Parts<'_> {
         }
         Ok(app)
     }
-}
-
-/// Starts the exporters to StatsD and DogStatsD that the settings enable.
-fn start_statsd(settings: &Settings, app: &mut App, failures: &Failures) -> anyhow::Result<()> {
-    for options in settings.statsd_options() {
-        let metrics = app.metrics();
-        let exporter = statsd::start(options, move |sink| metrics.collect(sink), failures)?;
-        app.flush_at_end("statsd", exporter.finish());
-    }
-    Ok(())
 }
 
 async fn load(all: &[RuleFiles]) {
@@ -397,10 +380,6 @@ fn example(rules: &RuleSet) -> Option<String> {
 
 /// Returns a future that resolves when a signal stops the process: graceful on SIGTERM or SIGHUP,
 /// immediate on SIGINT. A second signal ends the process once `log` is written, or its reader has stalled.
-///
-/// # Errors
-///
-/// If a signal handler cannot be installed.
 fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = Stop>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;

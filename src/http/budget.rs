@@ -74,12 +74,8 @@ pub(super) fn response(body: Vec<u8>, mut permit: BufferPermit) -> Option<Body> 
 }
 
 /// Reads a body of at most `max` bytes, within a timeout. If the budget has no room for it, the body is
-/// received and dropped, since a client that is still sending would not read a response.
-///
-/// # Errors
-///
-/// 413 for a body that is too large or incomplete, 408 for one that is too slow, 503 if the budget has no room
-/// for it.
+/// received and dropped, since a client that is still sending would not read a response. Fails with 413 if it is
+/// too large or incomplete, 408 if it is too slow, and 503 without room.
 pub(super) async fn read(
     body: Body,
     max: usize,

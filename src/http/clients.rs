@@ -50,18 +50,23 @@ const DECIDING_BYTES: usize = 2 << 20;
 /// The shortest interval between two log lines about responses that cannot be encoded.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How requests are received, recorded and answered.
+#[derive(Debug)]
+pub struct JsonOptions {
+    pub limits: Limits,
+    /// How requests to `/json` without a decision are answered.
+    pub errors: JsonErrors,
+    pub sampler: Sampler,
+    /// Whose write token may settle and cancel.
+    pub access: Arc<Access>,
+}
+
 /// Sends requests to the thread that decides them.
 #[derive(Debug)]
 pub struct Json {
+    options: JsonOptions,
     jobs: mpsc::UnboundedSender<Job>,
     budget: BufferBudget,
-    max_body: usize,
-    sampler: Sampler,
-    /// The timeout of receiving a body.
-    timeout: Duration,
-    errors: JsonErrors,
-    /// Whose write token may settle and cancel.
-    access: Arc<Access>,
     stats: Arc<JsonStats>,
 }
 
@@ -82,7 +87,6 @@ pub fn router(json: Json, health: Arc<Health>, metrics: Option<Arc<MetricsPages>
     }
 }
 
-/// A method of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     ShouldRateLimit,
@@ -92,7 +96,6 @@ enum Method {
 }
 
 impl Method {
-    /// The methods of the budget API.
     const BUDGET: [Method; 3] = [Method::Reserve, Method::Settle, Method::Cancel];
 
     fn path(self) -> &'static str {
@@ -130,21 +133,15 @@ struct Caller {
     method: Method,
     /// Whether the caller has the token with which it may settle and cancel.
     may_settle: bool,
-    /// How a failure is answered.
     errors: JsonErrors,
     trace: RequestTrace,
 }
 
 impl Json {
     /// Starts the thread, which also runs `background`.
-    ///
-    /// # Errors
-    ///
-    /// If the system cannot start a thread.
     pub fn start<S: Store>(
         rate_limit: RateLimit<S>,
-        limits: &Limits,
-        access: Arc<Access>,
+        options: JsonOptions,
         background: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Json> {
         #[expect(clippy::disallowed_methods, reason = "a connection has one job at a time")]
@@ -162,24 +159,11 @@ impl Json {
             }
         })?;
         // One body has room, whatever the setting.
-        let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
-        let (max_body, timeout) = (limits.max_body, limits.timeout);
-        let (sampler, stats) = (Sampler::default(), Arc::default());
-        let errors = JsonErrors::Reference;
-        Ok(Json { jobs, budget, max_body, sampler, timeout, errors, access, stats })
+        let Limits { max_body, max_buffered, .. } = options.limits;
+        let budget = BufferBudget::new(max_buffered.max(2 * max_body));
+        Ok(Json { options, jobs, budget, stats: Arc::default() })
     }
 
-    /// Sets how requests to `/json` without a decision are answered.
-    pub fn with_errors(self, errors: JsonErrors) -> Json {
-        Json { errors, ..self }
-    }
-
-    /// Records the requests that `sampler` chooses.
-    pub fn with_sampler(self, sampler: Sampler) -> Json {
-        Json { sampler, ..self }
-    }
-
-    /// The latencies of its requests.
     pub fn stats(&self) -> &Arc<JsonStats> {
         &self.stats
     }
@@ -194,11 +178,11 @@ async fn answer(State((json, method)): State<(Arc<Json>, Method)>, request: Requ
     let started = Instant::now();
     let (head, body) = request.into_parts();
     let ends = head.extensions.get::<Peer>().map(|peer| peer.ends()).unwrap_or_default();
-    let trace = json.sampler.start_json(method.path(), &head.headers, &ends);
+    let trace = json.options.sampler.start_json(method.path(), &head.headers, &ends);
     let ids = trace.ids();
     let (may_settle, errors) = match method {
-        Method::ShouldRateLimit => (false, json.errors),
-        _ => (json.access.has_write_token(&head.headers), JsonErrors::Detailed),
+        Method::ShouldRateLimit => (false, json.options.errors),
+        _ => (json.options.access.has_write_token(&head.headers), JsonErrors::Detailed),
     };
     let caller = Caller { method, may_settle, errors, trace };
     let response = receive(&json, head.extensions.get(), caller, body).await;
@@ -214,8 +198,9 @@ async fn receive(
     body: Body,
 ) -> Response {
     let errors = caller.errors;
+    let Limits { max_body, timeout, .. } = json.options.limits;
     let mut permit = json.budget.permit();
-    let body = match budget::read(body, json.max_body, json.timeout, &mut permit).await {
+    let body = match budget::read(body, max_body, timeout, &mut permit).await {
         Ok(body) => body,
         Err(status) => {
             caller.trace.end_http(status.as_u16());

@@ -20,7 +20,7 @@ use weir_telemetry::reference::page::ReferencePage;
 pub struct MetricsPages {
     prometheus: Arc<Page>,
     open_metrics: Arc<Page>,
-    /// Whether the first one has more, so that clients get it if they accept it at all.
+    /// Whether `prometheus` has more metrics, so that clients get it if they accept it at all.
     prefers_prometheus: bool,
 }
 
@@ -51,7 +51,6 @@ impl MetricsPages {
     }
 }
 
-/// Renders all metrics.
 fn render(metrics: &Metrics, reference: Option<&ReferencePage>, format: TextFormat) -> String {
     let mut writer = PrometheusWriter::new(format);
     metrics.collect(&mut writer);
@@ -77,7 +76,6 @@ pub fn metrics(pages: Arc<MetricsPages>, path: String) -> Router {
     }))
 }
 
-/// Serves the page.
 pub(super) async fn answer(State(pages): State<Arc<MetricsPages>>, headers: HeaderMap) -> Response {
     // Several headers of one name mean the same as one with commas between them.
     let accept: Vec<&str> =

@@ -19,7 +19,7 @@ pub use self::debug::{DebugPages, debug};
 pub use self::history::{History, record};
 pub use self::store_state::StoreState;
 pub use self::store_watch::StoreWatch;
-pub use self::v1::{V1, v1};
+pub use self::v1::v1;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use weir_common::threads::run_for_client;
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -12,6 +11,8 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use weir_common::threads::run_for_client;
+
 /// A rendering that is still being sent is shared with other clients up to this age.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
@@ -19,7 +20,6 @@ const SHARED_FOR: Duration = Duration::from_secs(1);
 /// whatever its age.
 const MAX_RENDERINGS: usize = 4;
 
-/// A page and its renderings.
 pub(super) struct Page {
     content_type: &'static str,
     /// Changes with what the page shows. A rendering of another version is not shared.
@@ -87,7 +87,6 @@ impl Page {
     }
 }
 
-/// Serves the page.
 pub(super) async fn answer(State(page): State<Arc<Page>>) -> Response {
     match page.get().await {
         Some(rendering) => {

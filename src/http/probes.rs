@@ -38,6 +38,6 @@ async fn readyz(State(health): State<Arc<Health>>) -> Response {
     if reasons.is_empty() {
         return "ok\n".into_response();
     }
-    let lines: String = reasons.iter().map(|reason| format!("{reason}\n")).collect();
+    let lines: String = reasons.iter().map(|reason| format!("{}\n", reason.text())).collect();
     (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
 }

@@ -28,7 +28,6 @@ struct Parent<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// Reads the headers of a request.
     pub fn of(headers: &'a HeaderMap) -> Caller<'a> {
         let mut first = FirstValues::default();
         // One pass over all headers costs less than a look-up of each name.
@@ -96,7 +95,7 @@ fn traceparent(header: &[u8]) -> Option<Caller<'_>> {
     if !is_lower_hex(&digits) || is_zero(trace_id) || is_zero(span_id) {
         return None;
     }
-    let sampled = digit(flags[1])? & 1 > 0;
+    let sampled = char::from(flags[1]).to_digit(16)? & 1 > 0;
     Some(Caller {
         sampled: Some(sampled),
         parent: Some(Parent { trace_id, span_id, is_w3c: true }),
@@ -117,7 +116,6 @@ fn b3_single(header: &[u8]) -> Option<Caller<'_>> {
     Some(Caller { sampled, parent: Some(parent) })
 }
 
-/// Reads the headers `x-b3-…`.
 fn b3_multiple<'a>(first: &FirstValues<'a>) -> Caller<'a> {
     let mut sampled = first.sampled.and_then(|decision| match decision {
         b"true" => Some(true),
@@ -163,10 +161,6 @@ fn is_lower_hex(text: &[u8; 64]) -> bool {
 
 fn is_zero(id: &[u8]) -> bool {
     id.iter().all(|digit| *digit == b'0')
-}
-
-fn digit(byte: u8) -> Option<u32> {
-    char::from(byte).to_digit(16)
 }
 
 #[cfg(test)]

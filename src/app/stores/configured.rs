@@ -13,17 +13,15 @@ use weir_store::memory::MemoryStore;
 use weir_store::redis::RedisStore;
 use weir_store::{Answers, Batch, Operations, StateKey, States, Store, StoreError};
 
-/// The clock of all stores.
 type Clock = Arc<SystemClock>;
 
 /// Redis: failures are answered by policy, denials are repeated locally, hot keys are served from leases,
 /// and limits of one second may be counted separately.
 type GuardedRedis = Guard<Local<RedisStore>, Clock>;
 
-/// Memory and disk: what fails until everything is loaded is answered by policy.
+/// Memory and disk: until everything is loaded, charges are answered by policy.
 type GuardedDisk = Guard<DiskStore<Clock>, Clock>;
 
-/// Memory, memory and disk, or Redis.
 #[derive(Debug)]
 pub(in crate::app) enum ConfiguredStore {
     Memory(MemoryStore<Clock>),
@@ -31,7 +29,6 @@ pub(in crate::app) enum ConfiguredStore {
     Redis(Box<GuardedRedis>),
 }
 
-/// Calls a method of the store that is configured.
 macro_rules! dispatch {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
@@ -43,7 +40,6 @@ macro_rules! dispatch {
 }
 
 impl ConfiguredStore {
-    /// Returns the disk, if counters are there too.
     pub fn disk(&self) -> Option<&DiskStore<Clock>> {
         match self {
             ConfiguredStore::Disk(guard) => Some(guard.inner()),

@@ -45,11 +45,6 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Returns what settings are read from.
-    ///
-    /// # Errors
-    ///
-    /// If a `--set` has no `=`.
     pub(super) fn inputs(&self) -> Result<Inputs, String> {
         let mut flags = Vec::new();
         let mut flag = |flag: &str, name: &str, value: ValueKind| {

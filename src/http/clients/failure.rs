@@ -48,12 +48,12 @@ impl Failure {
             // Errors that the reference does not have are explained.
             Failure::Request(
                 error @ (RequestError::BadDescriptor(..) | RequestError::TooManyDescriptors(..)),
-            ) => plain(StatusCode::BAD_REQUEST, format!("{error}\n")),
+            ) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
             Failure::Invalid(_) | Failure::Request(_) => {
-                plain(StatusCode::BAD_REQUEST, "Bad Request\n")
+                (StatusCode::BAD_REQUEST, "Bad Request\n").into_response()
             }
             Failure::Internal => {
-                plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n")
+                (StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n").into_response()
             }
         }
     }
@@ -110,9 +110,4 @@ impl Failure {
 
 fn shown(text: &str) -> String {
     escape(&shortened(text, MAX_MESSAGE_CHARS)).into_owned()
-}
-
-fn plain(status: StatusCode, text: impl Into<String>) -> Response {
-    let text: String = text.into();
-    (status, [(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }

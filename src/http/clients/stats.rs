@@ -6,13 +6,9 @@ use super::Method;
 use weir_common::metrics::{Histogram, MetricFamily, MetricSink, MetricSource, SampleValue};
 use weir_common::spans::TraceIds;
 
-/// The latencies of requests.
+/// The latencies of each method, in the order of `Method`.
 #[derive(Debug)]
-pub struct JsonStats {
-    durations: Histogram,
-    /// The latencies of each of [`Method::BUDGET`], in its order.
-    budget: [Histogram; Method::BUDGET.len()],
-}
+pub struct JsonStats([Histogram; 1 + Method::BUDGET.len()]);
 
 /// The bounds of latencies, in microseconds.
 const LATENCY_BOUNDS: &[u64] = &[
@@ -35,16 +31,14 @@ const BUDGET_DURATION: MetricFamily = MetricFamily::histogram(
 
 impl Default for JsonStats {
     fn default() -> JsonStats {
-        let latencies = || Histogram::new(LATENCY_BOUNDS, 1e6).with_exemplars();
-        JsonStats { durations: latencies(), budget: Method::BUDGET.map(|_| latencies()) }
+        let latencies = |_| Histogram::new(LATENCY_BOUNDS, 1e6).with_exemplars();
+        JsonStats(std::array::from_fn(latencies))
     }
 }
 
 impl JsonStats {
-    /// Records the duration of one request, with the ids of its span if it is recorded.
     pub(super) fn record(&self, method: Method, duration: Duration, ids: Option<TraceIds>) {
-        let budget = Method::BUDGET.iter().position(|counted| *counted == method);
-        let durations = budget.and_then(|at| self.budget.get(at)).unwrap_or(&self.durations);
+        let durations = &self.0[method as usize];
         let micros = duration.as_micros() as u64;
         durations.record(micros);
         if let Some(ids) = ids {
@@ -55,11 +49,12 @@ impl JsonStats {
 
 impl MetricSource for JsonStats {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        let durations = self.durations.snapshot();
-        sink.counter(REQUESTS, durations.count());
-        sink.histogram(DURATION, &durations);
+        let [decisions, budget @ ..] = &self.0;
+        let decisions = decisions.snapshot();
+        sink.counter(REQUESTS, decisions.count());
+        sink.histogram(DURATION, &decisions);
         sink.family(BUDGET_DURATION);
-        for (method, durations) in Method::BUDGET.iter().zip(&self.budget) {
+        for (method, durations) in Method::BUDGET.iter().zip(budget) {
             let labels = [("path", method.path())];
             sink.sample(&labels, SampleValue::Histogram(&durations.snapshot()));
         }

@@ -46,7 +46,6 @@ const MAX_AUDIT_CHARS: usize = 512;
 /// Who may use `/v1`.
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
-    /// The file of the token that may read.
     pub read_token_file: Option<PathBuf>,
     /// The file of the token that may read and write.
     pub write_token_file: Option<PathBuf>,
@@ -75,10 +74,6 @@ pub(super) struct Caller {
 
 impl Access {
     /// Reads the token files.
-    ///
-    /// # Errors
-    ///
-    /// One cannot be used. The message names the setting, the file, the cause and the fix.
     pub fn load(options: AccessOptions) -> Result<Access, SetupError> {
         let AccessOptions { read_token_file, write_token_file, require_token, allowed_hosts } =
             options;
@@ -94,17 +89,12 @@ impl Access {
         }
     }
 
-    /// Returns whether a request has the token that may write.
     pub(in crate::http) fn has_write_token(&self, headers: &HeaderMap) -> bool {
         let token = headers.get(AUTHORIZATION).map(|header| bearer(header.as_bytes()));
         token.is_some_and(|token| self.tokens.find(token) == Some(TokenKind::Write))
     }
 
     /// Checks whether a request may read, or write if its method is not GET or HEAD. Logs refusals.
-    ///
-    /// # Errors
-    ///
-    /// The request is not allowed; the error has the reason.
     pub(super) fn check(&self, request: &Request) -> Result<Caller, ApiError> {
         let peer = request.extensions().get::<Peer>().copied().unwrap_or(Peer::Unknown);
         let checked = self.check_request(request, peer);
@@ -129,7 +119,6 @@ impl Access {
         self.caller(request.method(), headers, peer)
     }
 
-    /// Returns who sends a request, if it may.
     fn caller(&self, method: &Method, headers: &HeaderMap, peer: Peer) -> Result<Caller, ApiError> {
         let named = |name| Ok(Caller { name, peer });
         let unauthorized = |error, help| {
@@ -152,7 +141,8 @@ impl Access {
                     let help = "use the token of debug.write_token_file";
                     Err(ApiError::new(StatusCode::FORBIDDEN, error, help))
                 }
-                Some(kind) => named(kind.name()),
+                Some(TokenKind::Read) => named("read token"),
+                Some(TokenKind::Write) => named("write token"),
                 None => {
                     let help = "send `Authorization: Bearer TOKEN` with the content of the file that \
                                 debug.write_token_file or debug.read_token_file names";
@@ -165,7 +155,6 @@ impl Access {
     }
 }
 
-/// A change by an operator.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OperatorChange<'a> {
     /// Who made it, as the client says; empty if it does not.
@@ -179,7 +168,7 @@ pub(super) struct OperatorChange<'a> {
 }
 
 impl Caller {
-    /// Returns the name of the caller: as the client says, if it does.
+    /// Returns who makes a change: `by`, as the client says, or the name of the caller.
     pub fn who(&self, by: &str) -> String {
         shortened(if by.is_empty() { self.name } else { by }, MAX_AUDIT_CHARS)
     }
@@ -196,7 +185,6 @@ impl Caller {
     }
 }
 
-/// Returns whether a request with this method may change something.
 pub(super) fn is_write(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
 }

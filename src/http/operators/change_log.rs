@@ -1,8 +1,8 @@
 //! What has changed, and when: one log, which `/v1/audit`, `/v1/history` and `/v1/status` return.
 //!
-//! A change is JSON with its `number`, the time `at`, and the kind of `event`: `operator`, a change by an
-//! operator; `control`, what has changed in one, on any replica; `reload`, `store`, `emptied` or `problems`; and `denial`, a sample of the denied requests. Values of keys in
-//! `top.redact` are hashed before that.
+//! A change is JSON with its `number`, the time `at`, and the kind of `event`: `operator`, a change by an operator;
+//! `control`, a change of a control on any replica; `denial`, a sample of the denied requests; and `reload`, `store`,
+//! `emptied` or `problems`. Values of keys in `top.redact` are hashed before.
 //!
 //! **Bounded.** Of each kind the last ones are kept, and each has a bounded length.
 
@@ -20,16 +20,14 @@ use weir_api::messages::AuditRecord;
 use weir_limit::Micros;
 use weir_limiter::controls::ControlClock;
 
-/// The changes by operators that are kept.
 const MAX_OPERATOR_CHANGES: usize = 1_000;
 
-/// The denials that are kept, the other changes, and the changes of each that a history shows.
+/// How many denials and how many other changes are kept. A history shows as many changes by operators.
 const MAX_OTHERS: usize = 200;
 
 /// The most changes that [`after`](ChangeLog::after) returns.
 pub(super) const MAX_AFTER: usize = 100;
 
-/// The log.
 #[derive(Debug)]
 pub struct ChangeLog {
     clock: ControlClock,
@@ -48,7 +46,6 @@ struct State {
 }
 
 impl ChangeLog {
-    /// Returns an empty log, whose times are those of `clock`.
     pub fn new(clock: ControlClock) -> ChangeLog {
         let state = State {
             newest: 0,
@@ -68,7 +65,6 @@ impl ChangeLog {
         state.operator.add(number, change);
     }
 
-    /// Keeps who changes a control.
     pub(super) fn add_writer(&self, id: &str, who: &str) {
         let writers = &mut self.state.lock().writers;
         if writers.len() < MAX_OPERATOR_CHANGES {
@@ -88,7 +84,6 @@ impl ChangeLog {
         state.others.add(number, change);
     }
 
-    /// Adds a denial, with the id of its rule if it has one.
     pub(super) fn add_denial(&self, rule: Option<u64>, denial: Value) {
         let mut state = self.state.lock();
         let (number, denial) = state.next(self.clock.now(), "denial", denial);

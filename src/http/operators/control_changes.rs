@@ -21,7 +21,7 @@ pub(super) struct ControlChanges {
 }
 
 impl ControlChanges {
-    /// Returns the details of each change. Those that the log has a writer of have that.
+    /// Returns the details of each change, with who made it if the control or the log names them.
     pub fn look(
         &mut self,
         controls: &Controls,
@@ -40,13 +40,13 @@ impl ControlChanges {
         let after: HashMap<_, _> = list.collect();
         let Some(before) = self.known.replace(after) else { return Vec::new() };
         let after = self.known.as_ref().unwrap_or(&before);
+        let time = |control: Option<&Arc<Control>>| control.map(|control| control.at);
         let mut changed: Vec<_> = after
             .iter()
             .map(|(id, control)| (id, before.get(id), Some(control)))
             .chain(before.iter().map(|(id, control)| (id, Some(control), after.get(id))))
-            .filter(|(_, before, after)| before.map(|it| it.at) != after.map(|it| it.at))
+            .filter(|(_, before, after)| time(*before) != time(*after))
             .collect();
-        let time = |control: Option<&Arc<Control>>| control.map(|control| control.at);
         changed.sort_by_key(|(id, before, after)| (time(*after).max(time(*before)), *id));
         changed.dedup_by_key(|(id, ..)| *id);
         if changed.len() > MAX_LISTED {

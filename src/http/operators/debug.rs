@@ -2,13 +2,11 @@
 
 mod log_level;
 
-use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use serde_json::{Value, json};
 
@@ -54,12 +52,6 @@ pub struct DebugPages<S> {
     pub access: Arc<Access>,
 }
 
-impl<S> Debug for DebugPages<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DebugPages").finish_non_exhaustive()
-    }
-}
-
 /// Returns the router of the debug port. Any unknown path lists its pages, as in the reference, but
 /// those below `/v1`; `/` shows browsers a page.
 pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) -> Router {
@@ -78,16 +70,10 @@ pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) 
         .nest("/v1", v1)
         // Also here, because this port is never encrypted: for probes in the container.
         .merge(probes(health.clone()))
-        .route("/", get(async |headers: HeaderMap| index::answer(&headers, list())))
-        .fallback(get(async || list()))
+        .route("/", get(async |headers: HeaderMap| index::answer(&headers, INDEX.into_response())))
+        .fallback(get(async || INDEX))
 }
 
-/// Lists the pages.
-fn list() -> Response {
-    ([(CONTENT_TYPE, TEXT)], INDEX).into_response()
-}
-
-/// The page of the active rules as rule files.
 pub(super) fn rules_yaml(rules: Rules) -> Arc<Page> {
     rules_page(rules, YAML, |rules| rules.to_yaml(), YAML_HEADER)
 }
@@ -112,7 +98,7 @@ fn status<S: Store + Operations>(pages: &DebugPages<S>) -> Value {
     status["version"] = VERSION.into();
     status["commit"] = COMMIT.into();
     status["uptime_seconds"] = pages.sources.started.elapsed().as_secs().into();
-    status["not_serving_because"] = reasons.iter().map(ToString::to_string).collect();
+    status["not_serving_because"] = reasons.iter().map(|reason| reason.text()).collect();
     let store = StoreState::read(limiter.store());
     let problems = problems(&pages.sources, &store);
     status["store"] = store.to_json(problems.iter().any(Problem::is_of_store));

@@ -33,7 +33,7 @@ use weir_limit::{Micros, SECOND};
 /// The seconds of a step of either length, and how many are kept.
 const STEPS: [(u64, usize); 2] = [(1, 300), (10, 360)];
 
-/// Seconds that samples may be late before what they lack is shown as unknown.
+/// Seconds without a sample, after which what is missing is shown as unknown.
 const MAX_LATE: u64 = 2;
 
 /// The most memory that a history takes.
@@ -88,7 +88,6 @@ struct State {
     busy: BusyRules,
     all: Counts,
     durations: Vec<u64>,
-    /// The samples so far.
     samples: u64,
     /// The second of the last sample.
     last: u64,
@@ -133,11 +132,9 @@ impl State {
         // Of what has grown: the counters are not read at the same time.
         all[WITHIN] = all[WITHIN].saturating_sub(all[WOULD_BE_OVER]);
         self.durations.resize(durations.counts.len(), 0);
-        let mut took = Vec::with_capacity(durations.counts.len());
-        for (before, now) in self.durations.iter_mut().zip(&durations.counts) {
-            took.push(delta(*before, *now));
-            *before = *now;
-        }
+        let pairs = self.durations.iter_mut().zip(&durations.counts);
+        let took: Vec<u64> =
+            pairs.map(|(before, now)| delta(std::mem::replace(before, *now), *now)).collect();
         for ring in &mut self.rings {
             ring.start(second, self.samples);
             ring.add(second, ALL, all);
@@ -206,7 +203,6 @@ impl State {
     }
 }
 
-/// Returns a series for each of the counts.
 fn columns<'a>(cells: impl Iterator<Item = Option<&'a Cell>>) -> HistorySeries {
     let mut series = HistorySeries::default();
     for cell in cells {

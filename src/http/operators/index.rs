@@ -72,11 +72,8 @@ const POLICY: &str = "default-src 'none'; script-src 'nonce-{nonce}'; style-src 
 
 /// Answers browsers with the page, and others with `list`, the pages of the port.
 pub(super) fn answer(headers: &HeaderMap, list: Response) -> Response {
-    let vary = [(VARY, "accept")];
-    match wants_html(headers) {
-        true => (vary, page()).into_response(),
-        false => (vary, list).into_response(),
-    }
+    let shown = if wants_html(headers) { page().into_response() } else { list };
+    ([(VARY, "accept")], shown).into_response()
 }
 
 fn page() -> impl IntoResponse {

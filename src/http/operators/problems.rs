@@ -23,9 +23,9 @@ pub(super) const VARYING_KINDS: [&str; 3] = ["store", "controls", "disk"];
 pub(super) struct Problem {
     /// `rules`, `file`, `store`, `controls`, `certificate` or `disk`.
     kind: &'static str,
-    severity: Severity,
+    pub severity: Severity,
     /// The problem in one sentence.
-    text: String,
+    pub text: String,
     /// The file, and the place in it, if that is a reason.
     file: Option<String>,
     line: Option<u32>,
@@ -46,14 +46,6 @@ impl Problem {
     /// Returns whether the store fails charges, or cannot be reached.
     pub fn is_of_store(&self) -> bool {
         self.kind == "store"
-    }
-
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    pub fn severity(&self) -> Severity {
-        self.severity
     }
 
     /// Returns whether it is the same problem, although its times, numbers in its text and the errors of a

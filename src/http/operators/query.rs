@@ -11,7 +11,6 @@ use weir_common::suggest::nearest;
 /// The longest text of a client in an error.
 pub(super) const MAX_CHARS: usize = 100;
 
-/// The parameters of a request.
 #[derive(Debug)]
 pub struct Query(Vec<(&'static str, String)>);
 
@@ -25,11 +24,7 @@ pub(super) fn parameters(uri: &Uri) -> impl Iterator<Item = (Cow<'_, str>, &str)
 }
 
 impl Query {
-    /// Reads parameters with these names, each at most once.
-    ///
-    /// # Errors
-    ///
-    /// There is another one, one is repeated, or its value is no text.
+    /// Reads parameters with these names, each at most once; others are an error.
     pub fn read(uri: &Uri, names: &[&'static str]) -> Result<Query, ApiError> {
         Query::read_with_list(uri, names, "")
     }
@@ -66,7 +61,6 @@ impl Query {
         Ok(Query(values))
     }
 
-    /// Returns the value of a parameter, if it was sent.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
@@ -76,21 +70,12 @@ impl Query {
         self.0.iter().filter(move |(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the value of a parameter.
-    ///
-    /// # Errors
-    ///
-    /// It was not sent.
     pub fn required(&self, name: &str, help: &str) -> Result<&str, ApiError> {
         let missing = || ApiError::bad_request(format!("the parameter `{name}` is missing"), help);
         self.get(name).ok_or_else(missing)
     }
 
     /// Returns whether a switch is on; without a value, it is.
-    ///
-    /// # Errors
-    ///
-    /// It is neither on nor off.
     pub fn switch(&self, name: &str) -> Result<bool, ApiError> {
         match self.get(name) {
             None | Some("0" | "false") => Ok(false),
@@ -100,7 +85,6 @@ impl Query {
     }
 }
 
-/// Returns the error of a parameter with an invalid value.
 pub(super) fn invalid(name: &str, value: &str, help: impl Into<String>) -> ApiError {
     let error = format!("the parameter `{name}` is {:?}", shortened(value, MAX_CHARS));
     ApiError::bad_request(error, help)

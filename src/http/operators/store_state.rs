@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use weir_store::{BackendStatus, Operations, StoreStatus};
 
-/// The state of the store.
 #[derive(Clone, Debug)]
 pub struct StoreState {
     pub is_connected: bool,
@@ -12,7 +11,6 @@ pub struct StoreState {
 }
 
 impl StoreState {
-    /// Reads the state of a store.
     pub fn read(store: &impl Operations) -> StoreState {
         let mut status = StoreStatus::default();
         store.status(&mut status);

@@ -27,7 +27,6 @@ const MIN_FAILED: u64 = 2;
 /// The share of failed charges from which a problem is critical, in percent.
 const CRITICAL_PERCENT: u64 = 1;
 
-/// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
@@ -75,11 +74,9 @@ pub(super) struct Counted {
     pub failed: u64,
     /// Why most of them failed.
     pub reason: Option<StoreError>,
-    /// The policies that answered.
     pub policies: Vec<&'static str>,
 }
 
-/// A store that fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failing {
     pub severity: Severity,

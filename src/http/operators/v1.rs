@@ -39,23 +39,11 @@ use weir_store::{Operations, States};
 
 pub(super) const JSON: &str = "application/json";
 
-/// The document about all of this.
 const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");
 
 /// Memory for large request bodies and answers across all clients.
 const MAX_BUFFERED_BYTES: usize = 32 << 20;
 
-/// What operators see and change.
-#[derive(Debug)]
-pub struct V1<S> {
-    pub sources: Arc<Sources<S>>,
-    pub access: Arc<Access>,
-    pub history: Arc<History>,
-    /// The timeout of receiving a body.
-    pub timeout: Duration,
-}
-
-/// What handlers share.
 pub(super) struct Api<S> {
     sources: Arc<Sources<S>>,
     last_status: LastStatus,
@@ -64,14 +52,19 @@ pub(super) struct Api<S> {
     rules_page: Arc<Page>,
     yaml_page: Arc<Page>,
     buffers: BufferBudget,
+    /// The timeout of receiving a body.
     timeout: Duration,
 }
 
 pub(super) type Answer = Result<Response, ApiError>;
 
 /// Returns the router of `/v1`, with paths below that.
-pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
-    let V1 { sources, access, history, timeout } = v1;
+pub fn v1<S: States + Operations + 'static>(
+    sources: Arc<Sources<S>>,
+    access: Arc<Access>,
+    history: Arc<History>,
+    timeout: Duration,
+) -> Router {
     let Sources { limiter, rules, controls, .. } = &*sources;
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),
@@ -106,11 +99,6 @@ pub fn v1<S: States + Operations + 'static>(v1: V1<S>) -> Router {
 }
 
 impl<S> Api<S> {
-    /// Returns the active rules and controls.
-    ///
-    /// # Errors
-    ///
-    /// There are none yet.
     fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
         self.sources.rules.load().clone().ok_or_else(|| {
             let help = "wait until rules are loaded; /status shows their errors";

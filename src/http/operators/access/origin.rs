@@ -10,11 +10,7 @@ use crate::http::operators::error::ApiError;
 /// What a browser adds to requests; a page cannot change it.
 const FETCH_SITE: &str = "sec-fetch-site";
 
-/// Checks that a request names an allowed host, and that no page of another origin sends it.
-///
-/// # Errors
-///
-/// 403 with the reason.
+/// Checks that a request names an allowed host, and that no page of another origin sends it. Fails with 403.
 pub(super) fn check(uri: &Uri, headers: &HeaderMap, allowed: &[String]) -> Result<(), ApiError> {
     let forbidden = |error, help| Err(ApiError::new(StatusCode::FORBIDDEN, error, help));
     let mut hosts = headers.get_all(HOST).iter();

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use crate::net::token_file::{SecretKind, TokenFile};
 use weir_common::error::SetupError;
 
-/// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Read,
@@ -19,21 +18,7 @@ pub(super) struct Tokens {
     files: Vec<(TokenKind, TokenFile)>,
 }
 
-impl TokenKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            TokenKind::Read => "read token",
-            TokenKind::Write => "write token",
-        }
-    }
-}
-
 impl Tokens {
-    /// Reads the files.
-    ///
-    /// # Errors
-    ///
-    /// One cannot be used. The message names the setting, the file, the cause and the fix.
     pub fn load(read: Option<PathBuf>, write: Option<PathBuf>) -> Result<Tokens, SetupError> {
         let files = [
             (TokenKind::Write, "debug.write_token_file", write),

@@ -8,7 +8,6 @@ use serde_json::Value;
 use weir_limit::SECOND;
 use weir_rules::truncate;
 
-/// The longest change, in bytes of JSON.
 const MAX_CHANGE_BYTES: usize = 2 << 10;
 
 /// The members that are never cut: they are short.
@@ -27,7 +26,7 @@ pub(super) struct Recent {
 #[derive(Debug)]
 struct Change {
     number: u64,
-    /// The id of the rule that it is about; none if it is not that of one rule.
+    /// The id of the rule that it is about, if it is about one.
     rule: Option<u64>,
     json: Arc<str>,
 }
@@ -73,8 +72,7 @@ impl Recent {
     }
 }
 
-/// Renders a change in up to [`MAX_CHANGE_BYTES`]. Of a longer one texts and lists are cut, but not those that are
-/// [`KEPT`].
+/// Renders a change in up to [`MAX_CHANGE_BYTES`]: cuts the texts and lists of a longer one, except [`KEPT`].
 fn bounded(mut event: Value) -> Arc<str> {
     let mut json = event.to_string();
     let mut longest = MAX_CHANGE_BYTES / 4;

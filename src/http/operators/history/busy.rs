@@ -11,7 +11,7 @@ pub(super) const MAX_RULES: usize = 30_000;
 /// The longest domain and path, together, of a rule that has series.
 pub(super) const MAX_NAME_BYTES: usize = 1 << 10;
 
-/// By how much hits of another second lose weight: after an hour, to 1/e.
+/// The weight that hits keep each second: after an hour, 1/e is left.
 const DECAY: f32 = 1.0 - 1.0 / 3_600.0;
 
 /// How many times the hits of the least busy rule another one needs to take its slot: the series of the
@@ -23,7 +23,6 @@ const GONE: u32 = u32::MAX;
 
 /// Rules and their counters, by the position in their set.
 pub(super) trait Counters {
-    /// The number of rules.
     fn rule_count(&self) -> usize;
 
     /// Returns the domain and the path of a rule.
@@ -77,7 +76,7 @@ pub(super) struct Slot {
 pub(super) struct BusyRules {
     /// Sorted by their ids and positions. Of rules of one name, the first row stands for all. Never longer than
     /// what was allocated at the start.
-    rows: Vec<Row>,
+    pub rows: Vec<Row>,
     slots: Box<[Option<Slot>]>,
 }
 
@@ -202,8 +201,8 @@ impl BusyRules {
         }
     }
 
-    /// Returns the recent hits, the position and the row of the busiest rules without a slot, those that are
-    /// busier than `least` if it is given: as many as may take one.
+    /// Returns the busiest rules without a slot, as many as there are slots: recent hits, position and row of each.
+    /// With `least`, only rules that are busier.
     fn busiest(&self, rules: &impl Counters, least: Option<f32>) -> Vec<(f32, u32, usize)> {
         let order = |a: &(f32, u32, _), b: &(f32, u32, _)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         let mut busiest: Vec<(f32, u32, usize)> = Vec::with_capacity(2 * SLOTS);
@@ -227,12 +226,6 @@ impl BusyRules {
         busiest.sort_unstable_by(order);
         busiest.truncate(SLOTS);
         busiest
-    }
-
-    /// Where its rows are, and how many there is room for.
-    #[cfg(test)]
-    pub fn rows(&self) -> (usize, usize) {
-        (self.rows.as_ptr() as usize, self.rows.capacity())
     }
 
     /// Returns the rules that have series, each with the number of its slot.

@@ -80,7 +80,6 @@ impl<S: Store + Operations> Recorder<'_, S> {
         }
     }
 
-    /// Samples all counters.
     fn sample(&mut self) {
         let Sources { limiter, rules, controls, .. } = self.sources;
         let rules = rules.load_full();
@@ -101,7 +100,6 @@ impl<S: Store + Operations> Recorder<'_, S> {
     }
 }
 
-/// Returns the counters of all requests.
 fn all(counts: &LimiterCounts) -> Counts {
     let get = |count: &AtomicU64| count.load(Relaxed);
     let would_be_over = get(&counts.global_shadow_mode) + get(&counts.rule_shadow_mode);
@@ -164,7 +162,7 @@ fn log_store_problem(before: &[Problem], now: &[Problem]) {
     match (find(before), find(now)) {
         (Some(before), Some(now)) if before.is_like(&now) => {}
         (_, Some(now)) => {
-            let (problem, severity) = (now.text(), now.severity());
+            let (problem, severity) = (now.text.as_str(), now.severity);
             tracing::warn!(problem, %severity, "store problem");
         }
         (Some(_), None) => tracing::info!("store problem is over"),

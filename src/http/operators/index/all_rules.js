@@ -6,18 +6,17 @@ const RULES_A_PAGE = 25;
 const wordsOf = text => text.toLowerCase().split(/\s+/).filter(Boolean);
 const hasWords = (text, words) => words.every(word => text.includes(word));
 
-/** What a rule is found by. */
 function textOfRule(rule) {
   rule.text ??= [rule.domain, rule.rule, rule.redacted_rule, rule.name, descriptorText(rule.entries), limitsText(rule), rule.file].join(' ').toLowerCase();
   return rule.text;
 }
 
-/** The columns to sort by: how, and whether large numbers come first. */
+/** The columns to sort by: the key of a rule, and whether large ones come first. */
 const RULE_SORTS = {
-  rule: { of: rule => `${rule.domain}\u0000${rule.rule}`, isDown: false },
-  hits: { of: rule => ruleNumbers(rule).hits ?? -1, isDown: true },
-  over: { of: rule => ruleNumbers(rule).over ?? -1, isDown: true },
-  sum: { of: rule => ruleNumbers(rule).sum ?? -1, isDown: true },
+  rule: { keyOf: rule => `${rule.domain}\u0000${rule.rule}`, isDown: false },
+  hits: { keyOf: rule => ruleNumbers(rule).hits ?? -1, isDown: true },
+  over: { keyOf: rule => ruleNumbers(rule).over ?? -1, isDown: true },
+  sum: { keyOf: rule => ruleNumbers(rule).sum ?? -1, isDown: true },
 };
 
 const allRules = {
@@ -32,7 +31,6 @@ const allRules = {
     this.apply();
   },
 
-  /** Takes other parameters. */
   change(parameters) {
     Object.assign(this.parameters, { page: 1 }, parameters);
     const { text, domain, sort, turned, page } = this.parameters;
@@ -41,13 +39,12 @@ const allRules = {
     this.apply();
   },
 
-  /** Filters and sorts. */
   apply() {
     const { text, domain, sort, turned } = this.parameters;
     const words = wordsOf(text);
     this.found = (rules ?? []).filter(rule => (!domain || rule.domain === domain) && hasWords(textOfRule(rule), words));
-    const { of, isDown } = RULE_SORTS[sort];
-    const keys = new Map(this.found.map(rule => [rule, of(rule)]));
+    const { keyOf, isDown } = RULE_SORTS[sort];
+    const keys = new Map(this.found.map(rule => [rule, keyOf(rule)]));
     const sign = isDown !== Boolean(turned) ? -1 : 1;
     this.found.sort((a, b) => (keys.get(a) < keys.get(b) ? -sign : keys.get(a) > keys.get(b) ? sign : 0));
     this.sortedAt = performance.now();
@@ -95,12 +92,12 @@ const allRules = {
 views.rules = allRules;
 byId('rule-filter').addEventListener('input', event => allRules.change({ text: event.target.value }));
 byId('rule-domain').addEventListener('change', event => allRules.change({ domain: event.target.value }));
-byId('rules-before').addEventListener('click', () => allRules.turn(-1));
-byId('rules-after').addEventListener('click', () => allRules.turn(1));
-allRules.turn = by => {
-  allRules.change({ page: allRules.parameters.page + by });
-  byId('rules-h1').scrollIntoView();
-};
+for (const [id, by] of [['rules-before', -1], ['rules-after', 1]]) {
+  byId(id).addEventListener('click', () => {
+    allRules.change({ page: allRules.parameters.page + by });
+    byId('rules-h1').scrollIntoView();
+  });
+}
 for (const head of byId('all-rule-table').querySelectorAll('th[data-sort]')) {
   head.querySelector('button').addEventListener('click', () => {
     const { sort } = head.dataset;

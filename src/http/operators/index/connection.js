@@ -61,7 +61,6 @@ const live = {
   retry() {
     this.wake?.();
   },
-  /** Ends the request and asks again. */
   restart() {
     this.abort.abort();
     this.retry();

@@ -37,7 +37,6 @@ function changeText({ name, n, burst }) {
   return `${name ? `${shortened(name)} ` : ''}to ${number(n)}${burst === undefined ? '' : `, burst ${number(burst)}`}`;
 }
 
-/** What a control does, in words. */
 function actionText({ action, count, limit }) {
   if (action === 'limit') return `limit ${changeText(limit)}`;
   return action === 'allow' && count === false ? 'allow without counting' : action;
@@ -52,29 +51,18 @@ function showControls() {
   listControls(byId('control-rows'), shown);
 }
 
-/** Shows controls in the body of a table. */
 function listControls(body, shown) {
   show(body.parentElement, shown.length > 0);
   reconcile(body, shown, ({ id, at }) => `${id} ${at}`, makeControl, fillControl);
 }
 
-/** Shows how much time is left. */
-function fillControls(body) {
-  for (const row of body.children) fillControl(row, row.control);
-}
-
 function makeControl(control) {
   const { id, domain, entries, exact, action, until, reason, by, at } = control;
   const row = make('tr', '');
-  const key = make('th', 'key', keyElement(domain, entries), exact ? ' exactly' : null, isTextOfNetwork(control) ? ' as a text' : null, make('span', 'note', code(id)));
-  key.scope = 'row';
-  const ends = make('td', '');
-  ends.dataset.label = 'Ends';
+  const key = rowHead(keyElement(domain, entries), exact ? ' exactly' : null, isTextOfNetwork(control) ? ' as a text' : null, make('span', 'note', code(id)));
   row.left = make('span', '');
-  ends.append(make('span', '', row.left, until === null ? null : make('span', 'note word', moment(until))));
-  const why = make('td', '');
-  why.dataset.label = 'Reason';
-  why.append(make('span', '', reason ? shortened(reason, 120, 40) : '–', make('span', 'note', `${by ? `${shortened(by)}, ` : ''}${moment(at)}`)));
+  const ends = labelled('', 'Ends', make('span', '', row.left, until === null ? null : make('span', 'note word', moment(until))));
+  const why = labelled('', 'Reason', make('span', '', reason ? shortened(reason, 120, 40) : '–', make('span', 'note', `${by ? `${shortened(by)}, ` : ''}${moment(at)}`)));
   const what = `${action} of ${visible(keyText(domain, entries))}`;
   const change = button('Change', 'quiet', () => editor.open({ ...control, lasts: until === null ? 'forever' : 'until' }), `change ${id}`);
   const remove = button('Remove', 'quiet', () => removal.open(control), `remove ${id}`);
@@ -112,24 +100,12 @@ const removal = {
     byId('removal-confirm').focus();
   },
   async confirm() {
-    byId('removal-confirm').disabled = true;
-    try {
-      const by = editor.by ? `?by=${encodeURIComponent(editor.by)}` : '';
-      await call('DELETE', `/v1/controls/${encodeURIComponent(this.control.id)}${by}`);
-      byId('removal').close();
-      announce('The control is removed.');
-      readControls();
-    } catch (error) {
-      if (!(error instanceof Rejection)) throw error;
-      byId('removal-error').textContent = failure(error);
-    } finally {
-      byId('removal-confirm').disabled = false;
-    }
+    const by = editor.by ? `?by=${encodeURIComponent(editor.by)}` : '';
+    await call('DELETE', `/v1/controls/${encodeURIComponent(removal.control.id)}${by}`);
+    byId('removal').close();
+    announce('The control is removed.');
+    readControls();
   },
 };
 
-byId('removal-form').addEventListener('submit', event => {
-  event.preventDefault();
-  removal.confirm();
-});
-byId('removal-cancel').addEventListener('click', () => byId('removal').close());
+onConfirm('removal', removal.confirm);

@@ -27,7 +27,7 @@ function isMatched({ domain: wanted, entries: needed, exact, text }, domain, ent
   return needed.every((entry, i) => (exact ? has(entry, entries[i]) : entries.some(other => has(entry, other))));
 }
 
-/** Returns whether the value of a control matches that of an entry: a network what lies in it, unless it is a text. */
+/** Returns whether the value of a control matches that of an entry. A network matches what lies in it, unless it is a text. */
 function matchesValue(pattern, value, isText) {
   const network = isText ? null : readNetwork(pattern);
   if (!network) return matchesPattern(pattern, value);

@@ -17,7 +17,6 @@ function focusOn(element) {
   element.focus();
 }
 
-/** Opens a dialog. */
 function openDialog(dialog) {
   const opener = document.activeElement;
   const section = opener?.closest('section');
@@ -27,4 +26,22 @@ function openDialog(dialog) {
   }, { once: true });
   dialog.showModal();
   dialog.scrollTop = 0;
+}
+
+/** Runs `action` when a dialog is confirmed, and shows its error there. */
+function onConfirm(name, action) {
+  const confirm = byId(`${name}-confirm`);
+  byId(`${name}-form`).addEventListener('submit', async event => {
+    event.preventDefault();
+    confirm.disabled = true;
+    try {
+      await action();
+    } catch (error) {
+      if (!(error instanceof Rejection)) throw error;
+      byId(`${name}-error`).textContent = failure(error);
+    } finally {
+      confirm.disabled = false;
+    }
+  });
+  byId(`${name}-cancel`).addEventListener('click', () => byId(name).close());
 }

@@ -9,13 +9,26 @@ function button(text, className, onClick, name = null) {
   return element;
 }
 
-/** Calls `action` when a button is pressed. */
 function onPress(element, action) {
   element.addEventListener('click', event => {
     // Some browsers leave the focus elsewhere, and dialogs give it back.
     element.focus();
     action(event);
   });
+}
+
+/** Makes the cell that names a row. */
+function rowHead(...children) {
+  const head = make('th', 'key', ...children);
+  head.scope = 'row';
+  return head;
+}
+
+/** Makes a cell with the label that narrow screens show instead of the head of its column. */
+function labelled(className, label, child) {
+  const cell = make('td', className, child);
+  cell.dataset.label = label;
+  return cell;
 }
 
 /**

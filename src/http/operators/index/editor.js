@@ -15,7 +15,6 @@ const editor = {
   checked: null,
   by: '',
 
-  /** Opens the form with the fields of a control. */
   open({ id = null, action = 'block', domain = '', entries = [], exact = false, text = false, limit, count = true, lasts = 'h', until, warning = '', by, at, left_ms, ...others }) {
     const { n = '', burst = '', name = '', ...limitOthers } = limit ?? {};
     Object.assign(this, { id, others, limitOthers });
@@ -98,7 +97,6 @@ const editor = {
     return entries.filter(({ key, value }) => key || value);
   },
 
-  /** Returns the body of the request. */
   body() {
     const action = this.action();
     const body = {
@@ -122,7 +120,7 @@ const editor = {
     return body;
   },
 
-  /** Puts the control of a body: under its id, or under that which weir computes. */
+  /** Sends a control: under its id, or, if it is new, under the one that weir computes. */
   send(body, query) {
     const [method, path] = this.id === null ? ['POST', ''] : ['PUT', `/${encodeURIComponent(this.id)}`];
     return call(method, `/v1/controls${path}?${new URLSearchParams(query)}`, body);
@@ -195,7 +193,6 @@ const editor = {
     byId('editor-next').className = 'primary';
   },
 
-  /** Shows what the control would do. */
   showPreview(written) {
     const { control, rules, warnings, matched, matched_hits: hits, all_hits: all } = written;
     const { action, domain, entries, exact, until, left_ms: left } = control;
@@ -205,22 +202,13 @@ const editor = {
       everything ? 'everything of ' : exact ? 'exactly ' : '', keyElement(domain, entries),
       isTextOfNetwork(control) ? ' as a text' : '', action === 'limit' ? ` ${changeText(control.limit)}` : '', ` ${ends}.`)];
     if (action === 'allow' && control.count === false) parts.push(make('p', '', 'Its hits are not counted.'));
-    if (warnings.length) {
-      const list = make('ul', 'warned', ...warnings.map(warning => make('li', '', sentence(shortened(warning, 300, 50)))));
-      parts.push(list);
-    }
+    if (warnings.length) parts.push(make('ul', 'warned', ...warnings.map(warning => make('li', '', sentence(shortened(warning, 300, 50))))));
     const saysSo = warnings.some(warning => warning.startsWith('it replaces'));
     if (this.id === null && !saysSo && controls.some(({ id }) => id === control.id)) parts.push(make('p', 'warned', 'It replaces the control that matches the same now.'));
     if (matched.length) {
-      const table = make('table', 'keys all', make('caption', '', 'Keys with many hits in the last hour that it matches'));
-      const body = make('tbody', '');
-      for (const key of matched.slice(0, FEW_KEYS)) {
-        const head = make('th', 'key', keyElement(key.domain, key.entries));
-        head.scope = 'row';
-        body.append(make('tr', '', head, make('td', 'n', counted(key.count, 'hit'))));
-      }
-      table.append(body);
-      parts.push(table);
+      const rows = matched.slice(0, FEW_KEYS).map(key => make('tr', '', rowHead(keyElement(key.domain, key.entries)), make('td', 'n', counted(key.count, 'hit'))));
+      const caption = make('caption', '', 'Keys with many hits in the last hour that it matches');
+      parts.push(make('table', 'keys all', caption, make('tbody', '', ...rows)));
       if (matched.length > FEW_KEYS) parts.push(make('p', 'hint', `And ${matched.length - FEW_KEYS} or more others.`));
     } else {
       parts.push(make('p', '', 'None of the keys with many hits in the last hour matches.'));
@@ -252,9 +240,7 @@ byId('editor-form').addEventListener('submit', event => {
   editor.submit();
 });
 byId('entries').addEventListener('input', () => editor.adapt());
-byId('editor-form').addEventListener('change', event => {
-  editor.adapt();
-});
+byId('editor-form').addEventListener('change', () => editor.adapt());
 byId('editor-back').addEventListener('click', () => {
   if (!editor.checked) return byId('editor').close();
   editor.showForm();

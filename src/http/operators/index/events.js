@@ -106,10 +106,9 @@ function operatorRow({ at, number: id, who, from, action, subject }) {
   return changeRow(Date.parse(at), id, 'operator', `${shortened(who)}: ${action} ${shortened(subject, 120, 40)}`, make('span', 'note', ` from ${shortened(from)}`));
 }
 
-/** The rows of changes, by their kinds. */
 const CHANGE_ROWS = { reload: reloadRow, problems: problemsRow, store: storeRow, emptied: emptiedRow, control: controlRow, operator: operatorRow };
 
-/** Whether a change has a row. Those of operators in controls are listed as what they have changed. */
+/** Whether a change has a row. A write of a control has none: what has changed in the control is listed. */
 const hasRow = ({ event, action }) => Object.hasOwn(CHANGE_ROWS, event) && !(event === 'operator' && action.endsWith(' control'));
 
 /** Shows a change that has just come. */
@@ -121,7 +120,6 @@ function receiveChange(change) {
   if (change.event === 'store' && change.up) announce(`${storeName()} answers again.`);
 }
 
-/** Shows the changes and denials of a history. */
 async function fillEvents({ events: before, denials: denied }) {
   changes.fill(before.filter(hasRow).reverse().slice(0, MAX_EVENTS).map(change => CHANGE_ROWS[change.event](change)));
   const shown = [];

@@ -54,7 +54,6 @@ function showExplained(explained, { entries, domain }) {
   byId('key-facts').replaceChildren(...facts.flatMap(([name, value]) => [make('dt', '', name), make('dd', '', value)]));
 }
 
-/** Shows what each limit has used. */
 function showLimits(state, rule) {
   show(byId('key-limits'), state !== null && !state.error);
   setText(byId('key-state-error'), state?.error ? `The store could not be read: ${shortened(state.error, 200, 50)}.` : '');
@@ -67,14 +66,11 @@ function showLimits(state, rule) {
     const row = make('tr', '');
     const fill = make('i', '');
     const bar = make('span', 'bar', fill);
-    const head = make('th', 'key', `${limit.name ? `${shortened(limit.name)}: ` : ''}${visible(limit.text)}`, ...modeBadges({ shadow_mode: limit.shadow_mode || rule?.shadow_mode }), bar);
-    head.scope = 'row';
+    const head = rowHead(`${limit.name ? `${shortened(limit.name)}: ` : ''}${visible(limit.text)}`, ...modeBadges({ shadow_mode: limit.shadow_mode || rule?.shadow_mode }), bar);
     row.parts = { fill };
     row.append(head, ...[['used', 'Used'], ['left', 'Left'], ['reset', 'Resets in']].map(([name, label]) => {
       row.parts[name] = make('span', '');
-      const cell = make('td', 'n', row.parts[name]);
-      cell.dataset.label = label;
-      return cell;
+      return labelled('n', label, row.parts[name]);
     }));
     return row;
   }, (row, { used, remaining, n, reset_ms: resets }) => {

@@ -15,7 +15,6 @@ class Steps {
     Object.assign(this, { seconds, count });
   }
 
-  /** Adds the rates from one time to another. */
   add(from, to, rates) {
     const { seconds, values } = this;
     const last = Math.floor(to / 1000);
@@ -89,7 +88,6 @@ setInterval(() => {
 const HOUR_MARKS = { marks: [60, 50, 40, 30, 20, 10, 0], wide: [50, 40, 20, 10] };
 let plots = [];
 
-/** Makes the plots of the overview. */
 function makePlots() {
   plots = [
     new Plot(byId('plot'), { title: 'Decisions a second', what: 'Decisions a second in the last five minutes', steps: past.seconds, marks: [5, 4, 3, 2, 1, 0], wide: [4, 2, 1], ids: { ys: 'ys', area: 'area', readout: 'readout' } }),

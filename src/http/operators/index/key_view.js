@@ -174,8 +174,8 @@ const keyView = {
     show(byId('key-listed'), facts.length > 0);
     show(byId('key-unlisted'), facts.length === 0 && lists.hits.seconds !== undefined && !this.entries.some(isHidden));
     byId('key-tiles').replaceChildren(...facts.map(([title, value]) => make('div', '', make('dt', '', title), make('dd', '', make('b', '', value)))));
-    const of = lists.hits.seconds === undefined ? '' : `${replicasText(lists.hits)}, ${windowText(lists.hits)}`;
-    setText(byId('key-listed-note'), `Of ${of}.`);
+    const source = lists.hits.seconds === undefined ? '' : `${replicasText(lists.hits)}, ${windowText(lists.hits)}`;
+    setText(byId('key-listed-note'), `Of ${source}.`);
   },
 
   /** The hits of a row of the last minute; without one, the most that it may have had. */

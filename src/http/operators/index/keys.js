@@ -122,12 +122,9 @@ const countText = ({ count, error }) => `${error ? '≤' : ''}${number(count)}`;
 function makeKey(key, { by, hasBlock }) {
   const row = make('tr', '');
   const { domain, entries, rule, limit, cut } = key;
-  const bar = make('span', 'bar');
   const fill = make('i', '');
-  bar.append(fill);
   const note = [shortened(domain, 40, 10), limit ? `limit ${shortened(limit)}` : '', cut ? 'shown in part' : ''].filter(Boolean);
-  const head = make('th', 'key', keyLink(domain, key, ''), make('span', 'note', note.join(', ')), bar);
-  head.scope = 'row';
+  const head = rowHead(keyLink(domain, key, ''), make('span', 'note', note.join(', ')), make('span', 'bar', fill));
   head.title = `${visible(keyText(domain, entries))}${rule ? `\nrule ${visible(rule)}` : ''}`;
   row.parts = { fill, count: make('span', ''), note: make('span', 'note') };
   row.trend = [];

@@ -80,7 +80,7 @@ async function showStatus(seconds) {
     () => drawPast(Date.parse(status.at)),
     ...showTop(status.top, seconds),
     () => showRules(status.rules),
-    () => fillControls(byId('control-rows')),
+    () => { for (const row of byId('control-rows').children) fillControl(row, row.control); },
   ];
   try {
     for (const part of parts) {
@@ -120,7 +120,6 @@ function showEmpty() {
   setText(byId('try'), `weir hit -d ${words.map(word => (/^[\w.,:/=@-]+$/.test(word) ? word : `'${visible(word).replaceAll("'", "'\\''")}'`)).join(' ')}`);
 }
 
-/** Connects. */
 function start() {
   const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
   setText(byId('zone'), `Times are those of the zone of this browser, ${timeZone}.`);

@@ -30,7 +30,6 @@ function problemTexts(problem) {
   return { title: `${title[0].toUpperCase()}${title.slice(1)}`, rest: `${rest.length ? `: ${rest.join(': ')}` : ''}${place ? ` (${place})` : ''}${when}.`, more: '' };
 }
 
-/** A problem in a sentence. */
 function problemText(problem) {
   const { title, rest } = problemTexts(problem);
   return `${title}${rest}`;
@@ -62,7 +61,6 @@ function showProblems(next) {
   announcedProblems = new Set(problems.map(problemKey));
 }
 
-/** The state of the service in words. */
 function stateText(serving) {
   const rejected = problems.some(({ kind }) => kind === 'rules');
   const others = problems.filter(({ kind }) => kind !== 'rules').length;

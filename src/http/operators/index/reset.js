@@ -3,7 +3,6 @@
 const reset = {
   key: null,
 
-  /** Opens it for a key with its state. */
   open(domain, entries, state) {
     this.key = { domain, entries };
     const used = state.limits.filter(({ used: count }) => count !== null);
@@ -20,26 +19,14 @@ const reset = {
   },
 
   async confirm() {
-    byId('reset-confirm').disabled = true;
-    try {
-      const { domain, entries } = this.key;
-      editor.by = byId('reset-by').value.trim();
-      const query = new URLSearchParams({ domain, descriptor: descriptorText(entries), by: editor.by });
-      await call('DELETE', `/v1/state?${query}`);
-      byId('reset').close();
-      announce('The counts are reset.');
-      keyView.read();
-    } catch (error) {
-      if (!(error instanceof Rejection)) throw error;
-      byId('reset-error').textContent = failure(error);
-    } finally {
-      byId('reset-confirm').disabled = false;
-    }
+    const { domain, entries } = reset.key;
+    editor.by = byId('reset-by').value.trim();
+    const query = new URLSearchParams({ domain, descriptor: descriptorText(entries), by: editor.by });
+    await call('DELETE', `/v1/state?${query}`);
+    byId('reset').close();
+    announce('The counts are reset.');
+    keyView.read();
   },
 };
 
-byId('reset-form').addEventListener('submit', event => {
-  event.preventDefault();
-  reset.confirm();
-});
-byId('reset-cancel').addEventListener('click', () => byId('reset').close());
+onConfirm('reset', reset.confirm);

@@ -19,7 +19,6 @@ class RulePlot {
     Object.assign(this, { root, title });
   }
 
-  /** Reads it. */
   async read(domain, rule) {
     const key = ruleKey(domain, rule);
     if (this.rule !== key) this.steps.values.clear();
@@ -44,13 +43,6 @@ async function readTopOf(domain, rule, limit, { more = {}, window = chosen.windo
   };
   const lists = [...keyLists.map(({ by }) => [by, { by }]), ...Object.entries(more)];
   return Object.fromEntries(await Promise.all(lists.map(read)));
-}
-
-/** A row of a short list of keys. */
-function shortKeyRow(key, count) {
-  const head = make('th', 'key', keyLink(key.domain, key, ''));
-  head.scope = 'row';
-  return make('tr', '', head, make('td', 'n', count));
 }
 
 const ruleView = {
@@ -122,8 +114,8 @@ const ruleView = {
     show(byId('no-one-rule-keys'), shown.length === 0);
     byId('one-rule-keys').replaceChildren(...shown.map(({ by }) => {
       const count = key => (by === 'near' ? `${number(key.used)} of ${number(key.n)}` : countText(key));
-      const body = make('tbody', '', ...lists[by].rows.map(key => shortKeyRow(key, count(key))));
-      return make('section', '', make('h3', '', LIST_TEXTS[by][1]), make('table', 'keys short', body));
+      const rows = lists[by].rows.map(key => make('tr', '', rowHead(keyLink(key.domain, key, '')), make('td', 'n', count(key))));
+      return make('section', '', make('h3', '', LIST_TEXTS[by][1]), make('table', 'keys short', make('tbody', '', ...rows)));
     }));
   },
 

@@ -84,43 +84,34 @@ function showRules({ rows, other }) {
   setText(byId('more-rules'), `${counted(other.hits, 'hit')} of series beyond metrics.max_series.`);
 }
 
-/** The limits of a rule in words. */
 function limitsText({ unlimited, limits }) {
   return unlimited ? 'unlimited' : limits.map(limitText).join('; ') || 'no limit';
 }
 
-/** The modes of a rule. */
 function modeBadges({ shadow_mode: shadow, quota_mode: quota }) {
   return [shadow && 'shadow', quota && 'quota'].filter(Boolean).flatMap(mode => [' ', make('span', 'badge', mode)]);
 }
 
-/** The place of a rule in its file. */
 const placeOfRule = ({ file, line }) => (file ? `${fileName(file)}${line === null ? '' : `:${line}`}` : '');
 
 function makeRule({ domain, rule }) {
   const known = knownRules.get(ruleKey(domain, rule));
   const row = make('tr', '');
   const name = rule === null ? make('span', '', 'limits sent with requests') : known ? link(ruleAddress(domain, rule), code(rule)) : code(rule);
-  const head = make('th', 'key', name, make('span', 'note', make('code', '', shortened(domain))));
-  head.scope = 'row';
+  const head = rowHead(name, make('span', 'note', make('code', '', shortened(domain))));
   const limit = make('td', '');
   if (known) limit.append(limitsText(known), ...modeBadges(known), make('span', 'note', placeOfRule(known)));
-  const cell = (name, label) => {
-    const part = make('span', '');
-    const td = make('td', 'n', part);
-    td.dataset.label = label;
-    row.parts[name] = part;
-    return td;
-  };
   row.parts = {};
+  const cell = (name, label) => {
+    row.parts[name] = make('span', '');
+    return labelled('n', label, row.parts[name]);
+  };
   const numbers = [cell('rate', 'Hits a second'), cell('over', 'Over limit'), cell('sum', 'Last hour')];
-  const small = make('td', 'small');
   const picture = svg('svg', { viewBox: '0 0 60 20', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
   row.parts.hits = svg('path', { class: 'passed' });
   row.parts.denied = svg('path', { class: 'denied' });
   picture.append(row.parts.hits, row.parts.denied, svg('path', { class: 'grid', d: 'M0 20H60' }));
-  small.append(picture);
-  row.append(head, limit, ...numbers, small);
+  row.append(head, limit, ...numbers, make('td', 'small', picture));
   return row;
 }
 
@@ -136,8 +127,8 @@ function fillRule(row, rule) {
   if (rates) parts.sum.title = `${number(rates.hits)} hits in all, ${number(rates.over)} over limit${rates.shadow ? `, ${number(rates.shadow)} of them passed by shadow mode` : ''}`;
   const minute = rates?.minute ?? [];
   const top = Math.max(1, ...minute.map(second => second.hits));
-  const path = of => minute.map((second, i) => {
-    const height = ((20 * second[of]) / top).toFixed(2);
+  const path = part => minute.map((second, i) => {
+    const height = ((20 * second[part]) / top).toFixed(2);
     return height > 0 ? `M${SMALL_SECONDS - minute.length + i} 20v-${height}h1v${height}z` : '';
   }).join('');
   parts.hits.setAttribute('d', path('hits'));
@@ -167,5 +158,4 @@ async function readRules() {
   view?.refresh?.(null);
 }
 
-/** The domains of the rules, sorted. */
 const domainNames = () => [...new Set((rules ?? []).map(({ domain }) => domain))].sort();

@@ -11,17 +11,17 @@ let lost = null;
 /** Requests a second between two statuses. */
 function ratesSince(from, to) {
   const seconds = (to.uptime - from.uptime) / 1000;
-  const per = of => Math.max(0, of(to) - of(from)) / seconds;
+  const perSecond = count => Math.max(0, count(to) - count(from)) / seconds;
   return {
-    ok: per(it => it.requests.ok),
-    over: per(it => it.requests.over_limit),
-    invalid: per(it => it.requests.invalid),
-    failed: per(it => it.requests.store_error),
-    error: per(it => it.requests.invalid + it.requests.store_error),
-    shadow: per(it => it.requests.global_shadow_mode + it.requests.rule_shadow_mode),
-    blocked: per(it => it.controlled.block),
-    charges: per(it => it.charges),
-    degraded: per(it => it.degraded),
+    ok: perSecond(({ requests }) => requests.ok),
+    over: perSecond(({ requests }) => requests.over_limit),
+    invalid: perSecond(({ requests }) => requests.invalid),
+    failed: perSecond(({ requests }) => requests.store_error),
+    error: perSecond(({ requests }) => requests.invalid + requests.store_error),
+    shadow: perSecond(({ requests }) => requests.global_shadow_mode + requests.rule_shadow_mode),
+    blocked: perSecond(({ controlled }) => controlled.block),
+    charges: perSecond(({ charges }) => charges),
+    degraded: perSecond(({ degraded }) => degraded),
   };
 }
 

@@ -8,7 +8,7 @@ let view = null;
 const PARTS_OF_OVERVIEW = ['keys', 'controls', 'changes', 'service'];
 /** The part that is shown; empty: the overview. */
 let part = '';
-/** The entries of the navigation that views without one belong to. */
+/** The navigation entries of views without one of their own. */
 const NAV_OF = { key: 'keys', rule: 'rules' };
 /** Where the overview was left. */
 let overviewTop = 0;
@@ -39,7 +39,6 @@ function link(target, ...children) {
   return element;
 }
 
-/** A link to the view of a key. */
 const keyLink = (domain, { entries, cut }, label = domain) => link(keyAddress(domain, entries, cut), keyElement(label, entries));
 
 /** Shows the view of the address. */

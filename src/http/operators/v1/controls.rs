@@ -25,7 +25,6 @@ use weir_limiter::controls::{
 };
 use weir_store::Store;
 
-/// The size limit of a control in JSON.
 const MAX_BODY_BYTES: usize = 128 << 10;
 
 type Id = Result<Path<String>, PathRejection>;
@@ -141,14 +140,12 @@ pub(super) async fn delete<S: Store>(
     .await
 }
 
-/// Returns the last changes by operators, the newest first.
 pub(super) async fn list_audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     Query::read(&uri, &[])?;
     api.answer(&AuditList { records: api.sources.log.audit() })
 }
 
 impl<S: Store> Api<S> {
-    /// Logs a change of a control.
     fn audit(&self, caller: Caller, by: &str, action: &str, control: &Control) {
         let subject = |control: &Control| {
             format!("{}: {} {}", control.id, control.action, control.match_text())

@@ -13,7 +13,6 @@ use crate::http::operators::query::{Query, invalid};
 use weir_limiter::rule_id;
 use weir_store::Store;
 
-/// Returns the history of all rules or of one.
 pub(super) async fn show<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     let query = Query::read(&uri, &["step", "domain", "rule"])?;
     let step = step(&query)?;

@@ -9,11 +9,7 @@ use weir_common::suggest::Suggester;
 use weir_limiter::top::Redaction;
 use weir_rules::{Rule, RuleSet};
 
-/// Checks that there are rules for a domain.
-///
-/// # Errors
-///
-/// No rules of this domain. The error has the most similar domain.
+/// Checks that there are rules for a domain. The error has the most similar one.
 pub(super) fn check_domain(rules: &RuleSet, domain: &str) -> Result<(), ApiError> {
     let mut suggester = Suggester::default();
     if rules.domain(domain).is_none() {
@@ -23,11 +19,8 @@ pub(super) fn check_domain(rules: &RuleSet, domain: &str) -> Result<(), ApiError
     Ok(())
 }
 
-/// Returns the rule of a domain that has a path, as it is or as lists of keys show it.
-///
-/// # Errors
-///
-/// No rule of this path. The error has the most similar name.
+/// Returns the rule of a domain that has a path, as it is or as lists of keys show it. The error has the most similar
+/// name.
 pub(super) fn rule<'r>(
     rules: &'r RuleSet,
     domain: &str,

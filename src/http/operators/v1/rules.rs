@@ -33,7 +33,7 @@ pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer 
         Some(other) => return Err(invalid("format", other, "write json or yaml")),
     };
     match query.get("domain") {
-        Some(domain) if is_yaml => one_domain(&api, domain.to_owned()).await,
+        Some(domain) if is_yaml => rule_file(&api, domain.to_owned()).await,
         Some(_) => {
             let error = "the parameter `domain` selects a rule file";
             Err(ApiError::bad_request(error, "add `format=yaml`"))
@@ -45,8 +45,7 @@ pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer 
     }
 }
 
-/// Returns the rule file of one domain.
-async fn one_domain<S>(api: &Api<S>, domain: String) -> Answer {
+async fn rule_file<S>(api: &Api<S>, domain: String) -> Answer {
     let rules = api.sources.rules.load_full().unwrap_or_default();
     // In the background: many rules take a while to write.
     let write = move || {

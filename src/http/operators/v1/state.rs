@@ -24,7 +24,6 @@ use weir_store::{States, StoreError};
 /// How long the store may take.
 const BUDGET: Duration = Duration::from_secs(2);
 
-/// The most spans of one request.
 const MAX_SPANS: usize = 16;
 
 /// The longest text of a client in an error, in characters.
@@ -32,7 +31,6 @@ const MAX_CHARS: usize = 200;
 
 const DESCRIPTOR_HELP: &str = "write its entries: ?descriptor=key=value,key2=value2";
 
-/// A descriptor of a domain.
 struct Key {
     domain: String,
     descriptor: DescriptorArg,
@@ -95,7 +93,6 @@ pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -
     })
 }
 
-/// Deletes what a key has counted.
 pub(super) async fn reset<S: States + 'static>(
     State(api): State<Arc<Api<S>>>,
     Extension(caller): Extension<Caller>,
@@ -134,7 +131,6 @@ pub(super) async fn reset<S: States + 'static>(
 }
 
 impl<S: States> Api<S> {
-    /// Reads what a key has counted.
     async fn inspect<'s>(
         &self,
         snapshot: &'s Snapshot,
@@ -159,7 +155,6 @@ fn store_failed(error: StoreError) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), help)
 }
 
-/// Reads the entries of a descriptor.
 pub(super) fn read_descriptor(text: &str) -> Result<DescriptorArg, ApiError> {
     text.parse().map_err(|error: String| {
         ApiError::bad_request(format!("the parameter `descriptor`: {error}"), DESCRIPTOR_HELP)

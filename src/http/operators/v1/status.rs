@@ -1,7 +1,7 @@
 //! `/v1/status`: what is counted now and what has changed, for the page, which asks once a second.
 //!
-//! A status is made twice a second at most, for all clients. Its entity tag is that of what it counts: a client
-//! with `If-None-Match` gets no answer again that differs in nothing but its time.
+//! A status is made twice a second at most, for all clients. Its entity tag ignores its times: a client with
+//! `If-None-Match` gets 304 until something else has changed.
 
 #[cfg(test)]
 mod tests;
@@ -38,10 +38,8 @@ use weir_store::{Operations, Store};
 /// How long a status is not made again.
 const SHARED_FOR: Duration = Duration::from_millis(500);
 
-/// The most rows of each list of top keys.
 const MAX_TOP_ROWS: usize = 20;
 
-/// The last status.
 #[derive(Default)]
 pub(super) struct LastStatus(Mutex<Option<Made>>);
 
@@ -154,7 +152,7 @@ fn status<S: Store + Operations>(
 ) -> Value {
     let store = StoreState::read(sources.limiter.store());
     let reasons = sources.health.reasons();
-    let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    let reasons: Vec<&str> = reasons.iter().map(|reason| reason.text()).collect();
     let problems = problems(sources, &store);
     let mut store_json = store.to_json(problems.iter().any(Problem::is_of_store));
     store_json["connected"] = store.is_connected.into();

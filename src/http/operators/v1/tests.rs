@@ -40,12 +40,8 @@ fn router() -> Router {
         log: Arc::new(ChangeLog::new(control_clock)),
         started: std::time::Instant::now(),
     });
-    let api = v1(V1 {
-        sources,
-        access: Arc::new(Access::load(AccessOptions::default()).unwrap()),
-        history: Arc::default(),
-        timeout: Duration::from_secs(60),
-    });
+    let access = Arc::new(Access::load(AccessOptions::default()).unwrap());
+    let api = v1(sources, access, Arc::default(), Duration::from_secs(60));
     Router::new().nest("/v1", api).fallback(async || "another page")
 }
 

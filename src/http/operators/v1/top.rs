@@ -16,15 +16,12 @@ use weir_limiter::top::{self, By, NotShared, Scope, Top, TopRow, Window};
 use weir_store::shared::ReplicaTexts;
 use weir_store::{Operations, Store};
 
-/// The rows of a list by default.
 const DEFAULT_ROWS: usize = 100;
-
 const MAX_ROWS: usize = 10_000;
 
 /// The rows that a control is shown to match.
 const MATCHED_ROWS: usize = 20;
 
-/// Returns the list that `by` names.
 pub(super) async fn list<S: Store + Operations>(
     State(api): State<Arc<Api<S>>>,
     uri: Uri,
@@ -107,7 +104,6 @@ pub(super) struct Matched {
     pub all: u64,
 }
 
-/// Returns what a control matches.
 pub(super) async fn matched(top: Arc<Top>, control: Control) -> Result<Matched, ApiError> {
     // In the background: many keys take a while to sort.
     let list = run_for_client(move || {

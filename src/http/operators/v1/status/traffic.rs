@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use weir_rules::{RuleSet, RuleTotals, totals};
 
-/// The most rules that are listed.
 const MAX_ROWS: usize = 50;
 
 /// Ranks rules by their hits since they were ranked last.
