@@ -159,11 +159,6 @@ impl Controls {
         self.sharing.failed()
     }
 
-    /// How long exchanges with other replicas have failed; none if the last did not.
-    pub fn unshared_for(&self) -> Option<Duration> {
-        self.sharing.failed_for()
-    }
-
     /// Returns how often the store was found to have lost the controls, and with them what it counted.
     pub fn table_losses(&self) -> u64 {
         self.sharing.losses()

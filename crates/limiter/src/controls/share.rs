@@ -37,8 +37,8 @@ pub(super) struct Sharing {
     /// The version that was read or written last.
     version: Mutex<Option<String>>,
     unread: Mutex<Option<Unread>>,
-    /// Why the last exchange failed, and when the first of these failures was.
-    failed: Mutex<Option<(TableError, Instant)>>,
+    /// Why the last exchange failed.
+    failed: Mutex<Option<TableError>>,
     failed_line: Throttle,
     unknown_line: Throttle,
     /// How often the table was found empty after it had rows.
@@ -69,14 +69,8 @@ impl Sharing {
         }
     }
 
-    /// Why the last exchange failed; none if it did not.
     pub fn failed(&self) -> Option<TableError> {
-        self.failed.lock().map(|(error, _)| error)
-    }
-
-    /// How long exchanges have failed; none if the last did not.
-    pub fn failed_for(&self) -> Option<Duration> {
-        self.failed.lock().map(|(_, since)| since.elapsed())
+        *self.failed.lock()
     }
 
     /// How often the table was found empty after it had rows.
@@ -192,11 +186,7 @@ impl Sharing {
     /// Notes whether an exchange has failed, and logs when that changes.
     pub fn note(&self, exchanged: Result<(), TableError>) {
         let failed = exchanged.err();
-        let mut noted = self.failed.lock();
-        let before = noted.map(|(error, _)| error);
-        let since = noted.map(|(_, since)| since);
-        *noted = failed.map(|error| (error, since.unwrap_or_else(Instant::now)));
-        drop(noted);
+        let before = std::mem::replace(&mut *self.failed.lock(), failed);
         match (before, failed) {
             (None, Some(error)) => {
                 if let Some(suppressed) = self.failed_line.pass() {
