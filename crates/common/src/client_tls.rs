@@ -103,14 +103,13 @@ impl Default for ClientCertificates {
 impl ClientCertificates {
     /// Does not read the files yet.
     pub fn new(files: ClientFiles) -> ClientCertificates {
-        let unusable = Throttle::new(LOG_INTERVAL);
         ClientCertificates {
             files,
             reads: FileReads::new(u64::MAX),
             reading: Mutex::default(),
             last_good: Mutex::default(),
             rejected: Mutex::default(),
-            unusable,
+            unusable: Throttle::new(LOG_INTERVAL),
         }
     }
 
@@ -132,7 +131,6 @@ impl ClientCertificates {
     /// Reads the files; returns the last good content instead where they are unusable, and logs that.
     ///
     /// # Errors
-    ///
     /// The files are unusable and always were. The message names the setting, the file and the fix.
     pub fn read(&self) -> Result<Arc<ClientPem>, SetupError> {
         let _reading = self.reading.lock();
@@ -165,10 +163,6 @@ impl ClientCertificates {
     }
 
     /// [`read`](Self::read), outside the serving threads.
-    ///
-    /// # Errors
-    ///
-    /// As for [`read`](Self::read).
     pub async fn read_in_background(self: &Arc<Self>) -> Result<Arc<ClientPem>, SetupError> {
         let certificates = self.clone();
         let read = threads::run_blocking(move || certificates.read()).await;

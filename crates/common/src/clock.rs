@@ -70,8 +70,7 @@ impl SystemClock {
         }
     }
 
-    /// Corrects the offset by a reading of both clocks. Returns how far the wall clock stepped, if it
-    /// did.
+    /// Returns how far the wall clock stepped, if it did.
     fn correct(&self, wall: Micros, monotonic: Micros) -> Option<i64> {
         let offset = signed(wall).saturating_sub(signed(monotonic));
         let step = offset.saturating_sub(self.offset.load(Ordering::Relaxed));

@@ -109,7 +109,6 @@ impl MetricFamily {
     }
 }
 
-/// Families of one sample without labels.
 impl dyn MetricSink + '_ {
     /// Adds a family with one counter, which has no labels.
     pub fn counter(&mut self, family: MetricFamily, value: u64) {
@@ -137,12 +136,7 @@ pub struct Counter(Arc<AtomicU64>);
 impl Counter {
     /// Adds 1.
     pub fn inc(&self) {
-        self.inc_by(1);
-    }
-
-    /// Adds `n`.
-    pub fn inc_by(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the count.

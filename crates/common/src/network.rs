@@ -29,9 +29,6 @@ pub enum NetworkError {
 impl Network {
     /// Parses what a rule or a control writes: `10.0.0.0/8`, `2001:db8::/32`, or an address, which is a
     /// network of full length.
-    ///
-    /// # Errors
-    /// The text is no network, or has bits set after its prefix.
     pub fn parse(text: &str) -> Result<Network, NetworkError> {
         let invalid = || NetworkError::Invalid(text.chars().take(80).collect());
         let (address, prefix) = split(text);
@@ -153,7 +150,6 @@ impl fmt::Write for Expected<'_> {
     }
 }
 
-/// The number of bits of an address.
 fn address_bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -170,7 +166,6 @@ fn mask(prefix_len: u8, max: u8) -> u128 {
     !u128::MAX.checked_shr(u32::from(prefix_len) + 128 - u32::from(max)).unwrap_or(0)
 }
 
-/// Splits a text into the address and the prefix length.
 fn split(text: &str) -> (&str, Option<&str>) {
     text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)))
 }

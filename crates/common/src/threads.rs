@@ -22,10 +22,6 @@ const MAX_BLOCKING_TASKS: usize = 1;
 
 /// Starts a thread that runs `main` on its own runtime. The receiver resolves when the thread ends,
 /// to an error if it panicked.
-///
-/// # Errors
-///
-/// If the system cannot create a thread or a runtime.
 pub fn start<F: Future<Output = ()>>(
     name: &str,
     main: impl FnOnce() -> F + Send + 'static,
@@ -35,10 +31,6 @@ pub fn start<F: Future<Output = ()>>(
 
 /// Starts a background thread that runs `main` on its own runtime, at a lower priority: again if it panics. The
 /// receiver resolves when the thread ends.
-///
-/// # Errors
-///
-/// If the system cannot create a thread or a runtime.
 pub fn start_background<F: Future<Output = ()>>(
     name: &'static str,
     failures: &Failures,
@@ -48,10 +40,6 @@ pub fn start_background<F: Future<Output = ()>>(
 }
 
 /// As [`start_background`], for a `main` that needs timers and no sockets: its runtime opens no files.
-///
-/// # Errors
-///
-/// If the system cannot create a thread.
 pub fn start_background_without_sockets<F: Future<Output = ()>>(
     name: &'static str,
     failures: &Failures,

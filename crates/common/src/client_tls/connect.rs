@@ -35,10 +35,6 @@ pub enum ClientTlsError {
 impl ClientTls {
     /// Prepares TLS to the server with this name, or IP address, in its certificate. With `any_name`, a
     /// valid certificate is accepted whatever its name.
-    ///
-    /// # Errors
-    ///
-    /// The name is invalid, or the certificates cannot be used.
     pub fn new(pem: &ClientPem, name: &str, any_name: bool) -> Result<ClientTls, ClientTlsError> {
         let server_name = ServerName::try_from(name.to_owned());
         let server_name = server_name.map_err(|_| ClientTlsError::Name(name.to_owned()))?;
@@ -56,7 +52,6 @@ impl ClientTls {
     /// Verifies the server at the other end of a connection.
     ///
     /// # Errors
-    ///
     /// It cannot be verified, or does not speak the required protocol.
     pub async fn connect<S>(self, socket: S) -> io::Result<TlsStream<S>>
     where

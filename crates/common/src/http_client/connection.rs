@@ -25,10 +25,6 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Connects, with the certificates as they are now. `for_http2` requires that a server with TLS chooses HTTP/2.
-///
-/// # Errors
-///
-/// The server cannot be reached or verified, or the certificates cannot be used.
 pub async fn connect(
     target: &Target,
     certificates: &Arc<ClientCertificates>,
@@ -96,10 +92,6 @@ impl Connection {
 
 /// Returns the addresses of a host, in the order to try them. Those of `localhost` are of both families, even if the
 /// system knows one only: a server may listen on either.
-///
-/// # Errors
-///
-/// The host has no address.
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let found = lookup_host((host, port)).await.map(Iterator::collect);
     if !host.eq_ignore_ascii_case("localhost") {

@@ -84,21 +84,17 @@ impl Histogram {
 
     /// Returns the counts of all buckets, the sum, and the exemplars.
     pub fn snapshot(&self) -> HistogramSnapshot {
+        let exemplars = self.exemplars.iter().enumerate().filter_map(|(bucket, exemplar)| {
+            let (value, ids) = (*exemplar.lock())?;
+            Some(Exemplar { bucket, value: value as f64 / self.per_unit, ids })
+        });
         HistogramSnapshot {
             // Dividing gives the number nearest to the decimal one, which multiplying does not.
             bounds: self.bounds.iter().map(|bound| *bound as f64 / self.per_unit).collect(),
             counts: self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
             sum: self.sum.load(Ordering::Relaxed) as f64 / self.per_unit,
-            exemplars: self.exemplars(),
+            exemplars: exemplars.collect(),
         }
-    }
-
-    fn exemplars(&self) -> Vec<Exemplar> {
-        let exemplars = self.exemplars.iter().enumerate().filter_map(|(bucket, exemplar)| {
-            let (value, ids) = (*exemplar.lock())?;
-            Some(Exemplar { bucket, value: value as f64 / self.per_unit, ids })
-        });
-        exemplars.collect()
     }
 }
 

@@ -12,7 +12,6 @@ use tokio::time::{MissedTickBehavior, interval};
 /// Runs work that may block on a thread for that, of the current runtime.
 ///
 /// # Errors
-///
 /// The system has no room for a thread, or the work panicked, which the log has.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -26,10 +25,6 @@ fn no_room() -> io::Error {
 }
 
 /// Runs work as [`run_blocking`] does, and returns it if the system has no room for a thread.
-///
-/// # Errors
-///
-/// The work panicked, as in the inner result.
 pub async fn run_blocking_or_return<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
     work: F,
 ) -> Result<io::Result<T>, F> {
@@ -57,10 +52,6 @@ pub async fn repeat_blocking(
 
 /// Runs work for a client as [`run_blocking`] does, or drops it if the client goes away, and with it this
 /// future, before it is its turn: else clients that hang up leave a queue without a bound.
-///
-/// # Errors
-///
-/// As [`run_blocking`].
 pub async fn run_for_client<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
@@ -101,10 +92,6 @@ async fn run_kept<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
 }
 
 /// Checks that the system has room for a thread, for libraries that do not.
-///
-/// # Errors
-///
-/// There is no room.
 pub fn check_room() -> io::Result<()> {
     let thread = Builder::new().name("weir-check".to_owned()).spawn(|| ())?;
     // It has nothing that could panic.
