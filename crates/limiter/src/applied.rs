@@ -43,9 +43,6 @@ pub(super) fn applied<'s>(
 }
 
 /// Looks up the descriptors of a request as decisions do.
-///
-/// # Errors
-/// The index of a descriptor whose own limit is invalid, and why.
 pub(super) fn look_up<'s: 'r, 'r>(
     active: ActiveView<'s>,
     request: &Request<'r>,

@@ -42,7 +42,6 @@ pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};
 pub use time::ControlClock;
 
-/// The most controls.
 pub(crate) const MAX_CONTROLS: usize = 10_000;
 
 /// The most tombstones: as many as there can be controls to delete.

@@ -29,7 +29,6 @@ impl<'a> Charges<'a> {
         Charges { list: SmallVec::new(), domain, quota_passes: false }
     }
 
-    /// Adds a charge for each descriptor that has a limit.
     #[inline]
     pub fn add_all(
         &mut self,

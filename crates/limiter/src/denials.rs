@@ -95,13 +95,11 @@ impl Denials {
         DenialSample { is_wanted: self.is_wanted.clone(), waiting: self.waiting.subscribe() }
     }
 
-    /// Whether one is wanted.
     #[inline]
     pub(super) fn are_wanted(&self) -> bool {
         self.is_wanted.load(Relaxed)
     }
 
-    /// Shows a denial, if it is wanted.
     #[cold]
     pub(super) fn add(&self, answered: &Answered<'_, '_, '_>, statuses: &[Status<'_>]) {
         if !self.is_wanted.swap(false, Relaxed) {

@@ -105,9 +105,6 @@ pub struct Near {
 }
 
 /// Explains a request whose descriptors have no limits of their own. `key_prefix` is that of keys in Redis.
-///
-/// # Errors
-/// A descriptor has an invalid limit.
 pub fn explain<'s>(
     active: impl Into<ActiveView<'s>>,
     request: &Request<'_>,
@@ -188,7 +185,6 @@ fn candidate(candidate: Candidate<'_>) -> ExplainedCandidate {
     }
 }
 
-/// Returns a near miss in words.
 fn describe(near: NearMiss<'_>, domain: &str, entries: &[Entry<'_>]) -> Near {
     let entry = |at: usize| descriptor_text(&[entries[at]]);
     let list = |order: &[usize]| order.iter().map(|&at| entry(at)).collect::<Vec<_>>().join(",");

@@ -108,8 +108,8 @@ impl Holds {
         Some(Holds(Some(Box::new(Taken { domain, together, on_failure, holds, denied, unknown }))))
     }
 
-    /// Releases all holds, and cancels all reservations. If the store fails, holds expire after their time-out, and what was reserved
-    /// stays charged.
+    /// Releases all holds, and cancels all reservations. If the store fails, holds expire after their time-out, and
+    /// what was reserved stays charged.
     pub async fn release(self, store: &impl Store) {
         let Some(taken) = self.0 else { return };
         for hold in taken.holds.iter().chain(&taken.denied) {
@@ -122,7 +122,6 @@ impl Holds {
 }
 
 impl Taken {
-    /// Returns whether there is nothing to release or to cancel.
     pub fn is_empty(&self) -> bool {
         self.holds.is_empty() && self.denied.is_empty()
     }

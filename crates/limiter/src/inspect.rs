@@ -71,9 +71,6 @@ impl<S: States> Limiter<S> {
 
     /// Looks up a descriptor as [`inspect`](Self::inspect) does, and deletes what it has counted, if anything is.
     /// The next request starts over. Ends within `budget`. Returns what applies to the descriptor.
-    ///
-    /// # Errors
-    /// The descriptor's own limit is invalid, or the store failed.
     pub async fn reset<'s>(
         &self,
         active: impl Into<ActiveView<'s>>,
@@ -92,7 +89,6 @@ impl<S: States> Limiter<S> {
     }
 }
 
-/// Returns a request with one descriptor.
 fn alone<'r>(domain: &'r str, descriptor: &'r Descriptor<'r>) -> Request<'r> {
     let descriptors = slice::from_ref(descriptor);
     Request { domain, descriptors, ..Request::default() }

@@ -253,7 +253,6 @@ impl<S: Store> Limiter<S> {
         Some(decided)
     }
 
-    /// Counts and records that a request is invalid.
     #[cold]
     fn reject(
         &self,

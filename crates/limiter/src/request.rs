@@ -76,9 +76,6 @@ pub struct Override {
 impl Override {
     /// The plan of the limit: a fixed window that shares its counters with a rule of the same period. A month is that of
     /// `calendar`, if there is one.
-    ///
-    /// # Errors
-    /// The error in the limit, for the client.
     pub(super) fn plan(&self, calendar: Option<&Arc<Calendar>>) -> Result<Arc<Plan>, &'static str> {
         let unit = match self.unit {
             1 => Unit::Second,

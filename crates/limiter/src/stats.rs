@@ -34,12 +34,6 @@ impl<'a> CountedHits<'a> {
         CountedHits { charge, decision, limit, near_threshold, hits, split }
     }
 
-    /// Returns whether a number of hits is near the limit.
-    #[inline]
-    pub fn is_near(&self, used: u64) -> bool {
-        used as f64 >= f64::from(self.near_threshold)
-    }
-
     /// Whether all limits admit the hits, those in shadow mode too.
     fn is_within(&self) -> bool {
         self.decision.allowed && self.decision.would_deny == 0
@@ -54,7 +48,6 @@ impl<'a> CountedHits<'a> {
         self.decision.source == Source::DeniedLocally
     }
 
-    /// The hits.
     #[inline]
     pub fn hits(&self) -> u64 {
         self.hits
@@ -65,7 +58,6 @@ impl<'a> CountedHits<'a> {
         self.split.over
     }
 
-    /// The hits over the limit.
     fn over(&self) -> u64 {
         if self.are_all_over() { self.hits } else { self.split.over }
     }
@@ -174,7 +166,6 @@ fn split(hits: u64, before: u64, limit: u32, near_threshold: f32) -> HitSplit {
     }
 }
 
-/// Adds to a counter.
 #[inline]
 pub(super) fn add(counter: &AtomicU64, hits: u64) {
     if hits > 0 {
@@ -243,7 +234,7 @@ fn near<'a>(counted: &CountedHits<'a>) -> NearAdmissions<'a> {
     let mut near = NearAdmissions::new();
     let used = decision.used_before.saturating_add(counted.hits());
     let admits = |limit: u8| decision.would_deny >> limit & 1 == 0;
-    if counted.is_near(used) && admits(decision.limit) {
+    if used as f64 >= f64::from(counted.near_threshold) && admits(decision.limit) {
         let (limit, reset_after) = (decision.limit, decision.reset_after);
         near.extend(admission(plan, &NearLimit { limit, used, reset_after }));
     }

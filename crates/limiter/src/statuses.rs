@@ -182,7 +182,6 @@ impl<S: Store> Limiter<S> {
         error
     }
 
-    /// Counts and logs a refund that does nothing.
     fn refund_ignored(&self, domain: &str, matched: &Matched<'_, '_>) {
         add(&self.counts.ignored_refunds, 1);
         if let Some(suppressed) = self.refund_log.pass() {
@@ -230,7 +229,6 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Counts a request that gets no decision because the store failed.
     #[cold]
     fn store_failed(&self, answered: &Answered<'_, '_, '_>, error: StoreError) -> RequestError {
         add(&self.counts.store_error, 1);
@@ -242,7 +240,6 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// The status of a descriptor without a limit.
 fn uncharged_status<'s>(matched: &Matched<'s, '_>) -> Status<'s> {
     let rule = matched.applies.rule();
     let remaining = if rule.is_some() { u32::MAX } else { 0 };

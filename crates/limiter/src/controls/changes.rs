@@ -15,16 +15,15 @@ use weir_limit::{Limit, Numbers, Plan};
 /// The changes by a control and by those that match the same and outlast it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Changes {
-    /// The change that the control itself makes.
     pub own: LimitChange,
-    /// All changes, the newest first.
+    /// The newest first.
     pub all: Box<[LimitChange]>,
 }
 
 /// What a control matches: the domain, whether exactly, whether networks are texts, and the entries.
 type Match<'c> = (&'c str, bool, bool, Vec<Entry<'c>>);
 
-/// Returns what a control matches. That of two controls is equal if they match the same.
+/// Equal for two controls that match the same.
 pub(super) fn match_of(control: &Control) -> Match<'_> {
     let entries = control.entries.iter().map(|entry| (&*entry.key, &*entry.value));
     let mut entries: Vec<_> = entries.collect();
@@ -34,7 +33,7 @@ pub(super) fn match_of(control: &Control) -> Match<'_> {
     (&control.domain, control.exact, control.is_text_of_network(), entries)
 }
 
-/// Returns the changes of each of some controls that change limits and match the same.
+/// Returns each control with its changes. All of them change limits, and match the same.
 pub(super) fn changes_of(mut controls: Vec<Arc<Control>>) -> Vec<(Arc<Control>, Changes)> {
     controls.sort_unstable_by(|a, b| end(b).cmp(&end(a)));
     let mut outlasting: Vec<&Control> = Vec::new();
@@ -91,9 +90,6 @@ impl Changes {
 }
 
 /// Returns the limit of a plan that a change means, with other numbers, and its index.
-///
-/// # Errors
-/// No limit is meant, or it cannot have these numbers.
 pub(super) fn changed_limit(
     plan: &Plan,
     change: &LimitChange,

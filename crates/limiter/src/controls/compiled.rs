@@ -85,7 +85,6 @@ impl CompiledControls {
         }
     }
 
-    /// Returns the other numbers for a plan.
     fn find_limit(
         &self,
         domain: &str,
@@ -113,7 +112,6 @@ pub(super) struct RuleMatches {
     pub changed: usize,
 }
 
-/// Returns what a control means for a set of rules.
 pub(super) fn match_rules(control: &Control, rules: &RulesByKey) -> RuleMatches {
     let mut matches = RuleMatches::default();
     let mut longest = None;

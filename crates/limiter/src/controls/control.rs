@@ -69,7 +69,6 @@ impl Draft {
     /// The members whose value cannot be null; in others, null means missing.
     pub(super) const NOT_NULL: [&str; 4] = ["exact", "text", "reason", "by"];
 
-    /// Returns all texts in the control.
     pub(super) fn texts(&self) -> impl Iterator<Item = &String> + Clone {
         let entries = self.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
         entries.chain([&self.domain, &self.reason, &self.by])
@@ -121,7 +120,6 @@ fn yes() -> bool {
     true
 }
 
-/// Returns whether the value of an entry is a network.
 fn has_network(entries: &[OwnedEntry]) -> bool {
     entries.iter().any(|entry| network(&entry.value).is_some())
 }
@@ -186,7 +184,6 @@ impl Display for Action {
 }
 
 impl Control {
-    /// Returns what the value of each entry matches.
     pub(super) fn patterns(&self) -> impl Iterator<Item = Pattern> {
         self.entries.iter().map(|entry| Pattern::new(&entry.value, self.text))
     }
@@ -207,7 +204,6 @@ impl Control {
         self.matches_by(&self.patterns().collect::<Vec<_>>(), domain, entries)
     }
 
-    /// Returns whether it matches a descriptor by its [`patterns`](Self::patterns).
     pub(super) fn matches_by(
         &self,
         patterns: &[Pattern],
@@ -263,7 +259,6 @@ impl Control {
         self.entries.iter().any(|entry| !entry.value.contains('*'))
     }
 
-    /// Returns whether it has ended at `now`.
     pub(crate) fn is_expired(&self, now: Micros) -> bool {
         self.until.is_some_and(|until| until <= now)
     }

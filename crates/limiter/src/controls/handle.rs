@@ -188,9 +188,6 @@ impl Controls {
 
     /// Makes a control of a draft, or replaces the one of its id. Without an id it gets one of its
     /// action and of what it matches.
-    ///
-    /// # Errors
-    /// The control is invalid, or there is no room for it.
     pub async fn put(
         &self,
         id: Option<&str>,
@@ -198,10 +195,7 @@ impl Controls {
         options: PutOptions,
     ) -> Result<Written, ControlError> {
         let expiry = draft.check()?;
-        let id = match id {
-            Some(id) => id.to_owned(),
-            None => draft.default_id(),
-        };
+        let id = id.map_or_else(|| draft.default_id(), str::to_owned);
         check_id(&id)?;
         let rules = self.active.rules_by_key();
         let now = self.now();
@@ -230,16 +224,16 @@ impl Controls {
         }
         drop(putting);
         let (shared, kept) = match options.dry_run {
-            true => (self.would_share(), self.would_keep()),
+            true => {
+                let shared = self.would_share();
+                (shared, shared || self.options.file.is_some())
+            }
             false => self.share_and_keep(&control.id, control.at).await,
         };
         Ok(Written { control, shared, kept, rules: matches.rules, warnings })
     }
 
     /// Deletes a control.
-    ///
-    /// # Errors
-    /// There is no control of that id.
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
         self.drop_expired().await;
         let now = self.now();
@@ -281,10 +275,6 @@ impl Controls {
     fn would_share(&self) -> bool {
         let is_connected = self.active.clock().follows_store() && self.share_error().is_none();
         self.options.is_shared && is_connected
-    }
-
-    fn would_keep(&self) -> bool {
-        self.would_share() || self.options.file.is_some()
     }
 
     /// Keeps and shares a change that this replica made at `at`. Returns whether it is shared, and whether
@@ -370,7 +360,6 @@ impl Controls {
         self.write_file().await;
     }
 
-    /// Drops controls that have ended.
     async fn drop_expired(&self) {
         let expired = self.set.lock().drop_expired(self.now());
         if expired {
@@ -378,7 +367,6 @@ impl Controls {
         }
     }
 
-    /// Exchanges changes with other replicas once.
     async fn exchange(&self, table: &dyn SharedTable) {
         self.exchanges.send_modify(|(started, _)| *started += 1);
         let (changed, read) = self.sharing.read(table, self.active.clock(), &self.set).await;

@@ -37,7 +37,6 @@ pub(super) struct Index {
     compared: Bucket,
 }
 
-/// Words of a [`KeyFilter`].
 const FILTER_WORDS: usize = 4;
 
 /// A set of keys that may also seem to have others: one bit for each hash. It is asked before the tables,
@@ -50,7 +49,6 @@ struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// Returns the word and the bit of a key.
     #[inline]
     fn place(&self, key: &str) -> (usize, u64) {
         let hash = self.hasher.hash_one(key);
@@ -84,14 +82,12 @@ impl Index {
         row
     }
 
-    /// Removes the row of a control.
     pub fn remove(&mut self, row: &Row) {
         let others = self.bucket(row.place()).iter();
         let others = others.filter(|other| other.control.id != row.control.id).cloned().collect();
         self.set_bucket(row, others);
     }
 
-    /// Returns the rows that are found at a place.
     pub fn bucket(&self, place: Place<'_>) -> &[Arc<Row>] {
         match place {
             Place::Text(entry) => self.text_bucket(entry),
@@ -238,7 +234,6 @@ impl Networks {
         self.0.is_empty()
     }
 
-    /// Returns the rows of a network.
     pub fn bucket(&self, key: &str, network: &Network) -> &[Arc<Row>] {
         self.0.get(key).and_then(|of_key| of_key.buckets.get(network)).map_or(&[], |rows| &**rows)
     }
@@ -274,7 +269,6 @@ impl Networks {
         })
     }
 
-    /// Returns all buckets.
     #[cfg(test)]
     pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         self.0.values().flat_map(|of_key| of_key.buckets.values())

@@ -112,7 +112,6 @@ impl LimitControls {
         self.by_id.is_empty()
     }
 
-    /// The number of controls.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }

@@ -64,7 +64,6 @@ impl Pattern {
         }
     }
 
-    /// Returns how little some values say.
     pub fn vagueness(patterns: impl Iterator<Item = Pattern>) -> Vagueness {
         patterns.fold((0, 0, 0), |(globs, networks, bits), pattern| match pattern {
             Pattern::Glob(Glob::Text(_)) => (globs, networks, bits),

@@ -115,12 +115,10 @@ impl Plans {
         self.len + rules.matched_by(control).count() <= MAX_PLANS
     }
 
-    /// Whether a plan was not made because there were too many.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// The number of different plans.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.len

@@ -73,7 +73,6 @@ impl Sharing {
         *self.failed.lock()
     }
 
-    /// How often the table was found empty after it had rows.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }
@@ -147,8 +146,9 @@ impl Sharing {
     /// Returns why rows of this version are not asked for again yet.
     fn unread_error(&self, version: &str) -> Option<TableError> {
         let unread = self.unread.lock();
-        let is_that = |it: &&Unread| it.version == version && Instant::now() < it.until;
-        unread.as_ref().filter(is_that).map(|unread| unread.error)
+        let is_waiting =
+            |unread: &&Unread| unread.version == version && Instant::now() < unread.until;
+        unread.as_ref().filter(is_waiting).map(|unread| unread.error)
     }
 
     fn note_unread(&self, version: String, error: TableError) {
@@ -159,9 +159,6 @@ impl Sharing {
     }
 
     /// Writes what the table lacks.
-    ///
-    /// # Errors
-    /// The table cannot be reached.
     pub async fn write(
         &self,
         table: &dyn SharedTable,

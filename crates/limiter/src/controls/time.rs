@@ -67,8 +67,7 @@ impl Default for ControlClock {
 
 /// Returns a time as text. A later one than RFC 3339 can write becomes the last.
 pub fn text(time: Micros) -> String {
-    let time = i64::try_from(time).unwrap_or(i64::MAX);
-    Timestamp::from_microsecond(time).unwrap_or(Timestamp::MAX).to_string()
+    Timestamp::from_microsecond(signed(time)).unwrap_or(Timestamp::MAX).to_string()
 }
 
 /// Reads a time; one before the epoch is the epoch.
