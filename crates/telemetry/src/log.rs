@@ -67,10 +67,6 @@ impl MetricSource for LogMetrics {
 }
 
 /// Starts logging, and installs a panic hook. Call it once. `spans` records spans, whatever is logged.
-///
-/// # Errors
-///
-/// If the writing thread cannot be started, or a log is already running.
 pub fn start(
     levels: LogLevels,
     format: LogFormat,

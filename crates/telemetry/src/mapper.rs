@@ -32,7 +32,6 @@ pub struct Mapper {
     labels: Vec<(String, String)>,
 }
 
-/// The type of a dotted name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatisticType {
     Counter,
@@ -49,7 +48,6 @@ pub(crate) enum Observer {
     Summary(Arc<[f64]>),
 }
 
-/// A Prometheus series.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Series {
     pub name: String,
@@ -82,7 +80,6 @@ impl Mapper {
         Mapper { mappings, observer, labels: Vec::new() }
     }
 
-    /// Adds labels to all series.
     pub(crate) fn with_labels<'l>(
         mut self,
         labels: impl Iterator<Item = (&'l str, &'l str)>,

@@ -110,10 +110,6 @@ pub struct Otlp {
 
 impl Otlp {
     /// Starts the threads.
-    ///
-    /// # Errors
-    ///
-    /// The URL, a certificate or a key cannot be used, or the system cannot start a thread.
     pub fn start(options: Options, failures: &Failures) -> Result<Otlp, SetupError> {
         let url: Result<Uri, _> = options.url.expose().parse();
         let target = url.map_err(|error| SetupError::Invalid(error.to_string()))?;

@@ -65,7 +65,6 @@ enum Family {
 }
 
 impl Family {
-    /// Returns the family that the reference has for a metric.
     fn of(metric: &str, options: &Options) -> Option<Family> {
         Some(match metric {
             "rule_hits" => Family::Rule("total_hits"),
@@ -92,7 +91,6 @@ impl Family {
 }
 
 impl<'a> ReferenceSink<'a> {
-    /// Returns a sink that passes statistics by the reference's names to `sink`.
     pub fn new(options: &'a Options, sink: &'a mut dyn StatisticSink) -> ReferenceSink<'a> {
         ReferenceSink { options, sink, family: None, name: String::new() }
     }

@@ -57,10 +57,6 @@ pub struct Exporter {
 }
 
 /// Starts to send what `collect` lists.
-///
-/// # Errors
-///
-/// The system cannot create a thread.
 pub fn start(
     options: Options,
     collect: impl Fn(&mut dyn MetricSink) + Send + Sync + 'static,

@@ -20,7 +20,6 @@ use weir_common::spans::{self, TraceIds};
 /// Further lines of a message are indented, so that each unindented line starts an event.
 const NEXT_LINE: &str = "\n    ";
 
-/// Returns a layer that writes events as text.
 pub(super) fn text<S, W>(out: W, has_colors: bool) -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

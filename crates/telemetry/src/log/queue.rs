@@ -47,10 +47,6 @@ struct State {
 impl Queue {
     /// Starts a thread that writes to `out`, and calls `report` with the number of dropped lines.
     /// `report` may add a line.
-    ///
-    /// # Errors
-    ///
-    /// If the thread cannot be started.
     pub fn start(
         limit: usize,
         mut out: impl Write + Send + 'static,

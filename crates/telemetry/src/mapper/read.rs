@@ -33,10 +33,6 @@ impl MapperError {
 }
 
 /// Reads the text of a file. Returns the mappings, and what has no effect.
-///
-/// # Errors
-///
-/// The text is not YAML, or a mapping cannot work.
 pub fn read(text: &str) -> Result<(Mapper, Vec<String>), MapperError> {
     let root = yaml::parse(text).map_err(|error| MapperError {
         line: error.line,

@@ -5,7 +5,6 @@ use weir_common::metrics::HistogramSnapshot;
 /// Bounds that differ by less are the same: they are products of decimal fractions.
 const EPSILON: f64 = 1e-9;
 
-/// Returns the histogram with each bound and the sum multiplied by `factor`.
 pub fn scaled(histogram: &HistogramSnapshot, factor: f64) -> HistogramSnapshot {
     HistogramSnapshot {
         bounds: histogram.bounds.iter().map(|bound| bound * factor).collect(),

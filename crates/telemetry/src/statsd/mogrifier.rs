@@ -23,10 +23,6 @@ pub struct MogrifierError {
 impl Mogrifier {
     /// Creates a mogrifier. `$0` to `$n` in the name and in the values of tags are the match of `pattern`
     /// and of its groups.
-    ///
-    /// # Errors
-    ///
-    /// A part is missing or cannot be used.
     pub fn new(
         pattern: &str,
         name: &str,

@@ -51,7 +51,6 @@ pub struct Batch {
     pub lines: Vec<Line>,
 }
 
-/// A line of a batch.
 #[derive(Debug)]
 pub struct Line {
     /// The end in the text, after its line feed.
@@ -91,7 +90,6 @@ impl Report {
         Report { mogrifiers, identities: NameCache::default(), sent: HashMap::new() }
     }
 
-    /// Returns the lines to send now.
     pub fn compose(&mut self, totals: &Totals) -> Batch {
         let mut batch = Batch::default();
         for (name, total) in &totals.0 {
