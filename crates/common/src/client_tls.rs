@@ -26,7 +26,6 @@ pub use connect::{ClientTls, ClientTlsError};
 /// a connection needs it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The shortest time between two log lines about unusable files.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A PEM file, with the setting that names it.
@@ -34,7 +33,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub struct PemFile {
     /// The setting, for errors.
     pub setting: &'static str,
-    /// Its path.
     pub path: PathBuf,
 }
 
@@ -89,7 +87,6 @@ pub struct ClientCertificates {
     /// Locked while the files are read, which may take long.
     reading: Mutex<()>,
     last_good: Mutex<Option<Arc<ClientPem>>>,
-    /// Why the newest files are unusable, if they are.
     rejected: Mutex<Option<RejectedFiles>>,
     unusable: Throttle,
 }
@@ -190,19 +187,15 @@ fn read(files: &ClientFiles, reads: &FileReads, first: bool) -> Result<ClientPem
         pem::check_system_roots()?;
     }
     let ca = files.ca.as_ref().map(|ca| pem::trust_anchors(ca, reads)).transpose()?;
+    let lacks = |file: &PemFile, other: &str| {
+        let setting = file.setting;
+        SetupError::Invalid(format!("{setting} is set without a {other}; name the {other} too"))
+    };
     let identity = match (&files.cert, &files.key) {
         (None, None) => None,
         (Some(cert), Some(key)) => Some(pem::identity(cert, key, reads)?),
-        (Some(cert), None) => {
-            let message = format!("{} is set without a key; name the key too", cert.setting);
-            return Err(SetupError::Invalid(message));
-        }
-        (None, Some(key)) => {
-            let setting = key.setting;
-            let message =
-                format!("{setting} is set without a certificate; name the certificate too");
-            return Err(SetupError::Invalid(message));
-        }
+        (Some(cert), None) => return Err(lacks(cert, "key")),
+        (None, Some(key)) => return Err(lacks(key, "certificate")),
     };
     Ok(ClientPem { ca, identity })
 }

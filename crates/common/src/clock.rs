@@ -19,7 +19,6 @@ const TOLERANCE: Micros = 100_000;
 /// A reading that took longer is ignored: the thread was interrupted between the two clocks.
 const MAX_READING: Micros = 10_000;
 
-/// How often a step is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The time of day, which limits compute with. It may step in either direction.
@@ -81,7 +80,6 @@ impl SystemClock {
         Some(step)
     }
 
-    /// Returns the time of the wall clock when the monotonic clock is at `monotonic`.
     fn at(&self, monotonic: Micros) -> Micros {
         let now = signed(monotonic).saturating_add(self.offset.load(Ordering::Relaxed));
         u64::try_from(now).unwrap_or(0)

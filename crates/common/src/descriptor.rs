@@ -39,8 +39,7 @@ pub struct RuleDescriptorArg(pub Vec<(String, Option<String>)>);
 impl FromStr for RuleDescriptorArg {
     type Err = String;
 
-    /// Parses entries as those of a [`DescriptorArg`]. An entry without `=`, or with nothing after it, has no
-    /// value.
+    /// Parses entries as those of a [`DescriptorArg`]. An entry without `=`, or with nothing after it, has no value.
     fn from_str(text: &str) -> Result<RuleDescriptorArg, String> {
         let entry =
             |(key, value): (String, Option<String>)| (key, value.filter(|value| !value.is_empty()));

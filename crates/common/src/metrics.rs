@@ -49,7 +49,6 @@ pub struct MetricFamily {
     /// The text of `HELP`: a noun phrase.
     pub help: &'static str,
     pub metric_type: MetricType,
-    /// The names of the labels.
     pub labels: &'static [&'static str],
     /// Whether other programs have the metric by the same name, so that it takes no prefix.
     pub is_standard: bool,

@@ -88,16 +88,14 @@ impl Network {
         })
     }
 
-    /// Returns whether another network, or address, lies in this one. No network of IPv6 contains one of
-    /// IPv4.
+    /// Returns whether another network, or address, lies in this one. No network of IPv6 contains one of IPv4.
     pub fn contains(&self, other: &Network) -> bool {
         self.address.is_ipv4() == other.address.is_ipv4()
             && self.prefix_len <= other.prefix_len
             && other.truncate(self.prefix_len, self.prefix_len) == *self
     }
 
-    /// Returns the network of these prefix lengths that contains this one; itself, if its own prefix is
-    /// shorter.
+    /// Returns the network of these prefix lengths that contains this one; itself, if its own prefix is shorter.
     pub fn truncate(&self, prefix_v4: u8, prefix_v6: u8) -> Network {
         let prefix_len = if self.address.is_ipv4() { prefix_v4 } else { prefix_v6 };
         if prefix_len >= self.prefix_len {

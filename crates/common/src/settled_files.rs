@@ -44,9 +44,7 @@ struct SettledFile<T> {
 #[derive(Debug)]
 struct Newer {
     version: Version,
-    /// Since when it is the same.
     same_since: Instant,
-    /// Since when the file has been changing.
     changing_since: Instant,
 }
 

@@ -111,8 +111,7 @@ pub fn lower_priority() {
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 10);
 }
 
-/// Returns a number of the current thread, different for each one: from 0 on, in the order of their
-/// first calls.
+/// Returns a number of the current thread, different for each one: from 0 on, in the order of their first calls.
 pub fn number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

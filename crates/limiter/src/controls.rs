@@ -4,9 +4,8 @@
 //! [`index`](CompiledControls), which one [`Snapshot`] holds together with the rules: a request loads
 //! both at once, and without controls a decision pays one branch.
 //!
-//! [`Controls`] is the handle for operators. It applies a change here first, and then shares it: with
-//! Redis in a table that each process reads several times a second, and in memory in a file, if a
-//! setting names one, with a copy.
+//! [`Controls`] is the handle for operators. It applies a change here first, and then shares it: with Redis in a table
+//! that each process reads several times a second, and in memory in a file, if a setting names one, with a copy.
 //!
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
 //! - `index`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses

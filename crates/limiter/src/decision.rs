@@ -67,7 +67,6 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// What was decided about a descriptor.
 #[derive(Clone, Copy)]
 pub(super) enum Decided<'a> {
     /// Nothing was to be charged: no limit applies, or a control decides alone.
@@ -101,8 +100,7 @@ impl<'a, 's, 'r> Answered<'a, 's, 'r> {
         })
     }
 
-    /// Returns whether what the store admitted was charged: not if it is charged together with what was
-    /// denied.
+    /// Returns whether what the store admitted was charged: not if it is charged together with what was denied.
     #[inline]
     pub fn are_charged(&self) -> bool {
         !self.batch.together || !self.batch.is_denied(self.answers)

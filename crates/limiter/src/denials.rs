@@ -57,8 +57,7 @@ pub struct Denials {
     redaction: Arc<Redaction>,
 }
 
-/// Receives single denials that it asks for: between them, decisions pay nothing for it. There is one at a
-/// time.
+/// Receives single denials that it asks for: between them, decisions pay nothing for it. There is one at a time.
 #[derive(Debug)]
 pub struct DenialSample {
     is_wanted: Arc<AtomicBool>,

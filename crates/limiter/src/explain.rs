@@ -285,9 +285,8 @@ impl<S: States> Limiter<S> {
     /// Explains a request with these descriptors, and reads what the key of each has counted. Changes
     /// nothing. Ends within `budget`.
     ///
-    /// A handler parses each parameter `descriptor` as a
-    /// [`DescriptorArg`](weir_common::descriptor::DescriptorArg), whose error is one for the client, and passes
-    /// the entries of all.
+    /// A handler parses each parameter `descriptor` as a [`DescriptorArg`](weir_common::descriptor::DescriptorArg),
+    /// whose error is one for the client, and passes the entries of all.
     ///
     /// # Errors
     /// The domain is empty, or there are no descriptors or too many; the error is one for the client.

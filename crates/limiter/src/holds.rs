@@ -98,8 +98,7 @@ impl Holds {
         }
     }
 
-    /// Takes the reservations of a request that is denied. They are to be [released](Self::release) at
-    /// once.
+    /// Takes the reservations of a request that is denied. They are to be [released](Self::release) at once.
     pub fn denied(&mut self) -> Option<Holds> {
         let taken = self.0.as_mut().filter(|taken| !taken.denied.is_empty())?;
         let Taken { together, on_failure, .. } = **taken;
@@ -126,7 +125,6 @@ impl Taken {
         self.holds.is_empty() && self.denied.is_empty()
     }
 
-    /// Finds the reservations of a request that is denied.
     #[cold]
     fn deny(&mut self) {
         let holds = mem::take(&mut self.holds).into_iter();

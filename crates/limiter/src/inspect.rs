@@ -43,8 +43,7 @@ impl<S: States> Limiter<S> {
     /// hits of the last `spans`. Changes nothing. Ends within `budget`.
     ///
     /// # Errors
-    /// The descriptor's own limit is invalid; the error says why. Failures of the store are part of the
-    /// result.
+    /// The descriptor's own limit is invalid; the error says why. Failures of the store are part of the result.
     pub async fn inspect<'s>(
         &self,
         active: impl Into<ActiveView<'s>>,
@@ -94,7 +93,6 @@ fn alone<'r>(domain: &'r str, descriptor: &'r Descriptor<'r>) -> Request<'r> {
     Request { domain, descriptors, ..Request::default() }
 }
 
-/// Returns the key that a request of one descriptor charges, if any.
 fn counted_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey<'a>> {
     state_key(domain, lookup, lookup.matched.first()?)
 }

@@ -110,7 +110,6 @@ pub struct Limiter<S> {
     denial_log: DenialLog,
     denials: Denials,
     top: Option<Arc<Top>>,
-    /// Throttles warnings about refunds that do nothing.
     refund_log: Throttle,
 }
 

@@ -148,7 +148,6 @@ fn hits(op: Op) -> i64 {
     }
 }
 
-/// Returns what a control does, in words.
 fn controlled(effect: &Effect<'_>) -> String {
     let id = &effect.control().id;
     match effect {

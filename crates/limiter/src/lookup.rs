@@ -1,5 +1,4 @@
-//! Matches the descriptors of a request to rules: no allocation unless the key has other values than the
-//! request.
+//! Matches the descriptors of a request to rules: no allocation unless the key has other values than the request.
 
 use std::borrow::Cow;
 use std::iter::zip;
@@ -344,8 +343,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
     }
 }
 
-/// The operation that a descriptor requests. Hits saturate at 2^32 - 1; a descriptor's own 0 only
-/// looks.
+/// The operation that a descriptor requests. Hits saturate at 2^32 - 1; a descriptor's own 0 only looks.
 fn op(request: &Request<'_>, descriptor: &Descriptor<'_>) -> Op {
     let hits = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1)));
     let hits = hits.min(u64::from(u32::MAX));

@@ -184,8 +184,7 @@ fn only_settling(op: ReservationOp) -> Op {
     }
 }
 
-/// Counts the outcome of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit
-/// that decided.
+/// Counts the outcome of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit that decided.
 pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, overdraft: u64) {
     match (op, decision.reservation) {
         (Op::Reservation(op), ReservationResult::None) => match op.reserve() {

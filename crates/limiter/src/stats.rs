@@ -48,11 +48,6 @@ impl<'a> CountedHits<'a> {
         self.decision.source == Source::DeniedLocally
     }
 
-    #[inline]
-    pub fn hits(&self) -> u64 {
-        self.hits
-    }
-
     /// The hits beyond the n of the limit that decided, admitted or not.
     pub fn beyond(&self) -> u64 {
         self.split.over
@@ -188,7 +183,7 @@ impl<S> Limiter<S> {
         counted: &CountedHits<'_>,
         is_charged: bool,
     ) {
-        let hits = counted.hits();
+        let hits = counted.hits;
         if hits == 0 {
             return;
         }
@@ -232,7 +227,7 @@ type NearAdmissions<'a> = SmallVec<[NearAdmission<'a>; 1]>;
 fn near<'a>(counted: &CountedHits<'a>) -> NearAdmissions<'a> {
     let CountedHits { charge: Charge { plan, .. }, decision, .. } = *counted;
     let mut near = NearAdmissions::new();
-    let used = decision.used_before.saturating_add(counted.hits());
+    let used = decision.used_before.saturating_add(counted.hits);
     let admits = |limit: u8| decision.would_deny >> limit & 1 == 0;
     if used as f64 >= f64::from(counted.near_threshold) && admits(decision.limit) {
         let (limit, reset_after) = (decision.limit, decision.reset_after);

@@ -118,8 +118,7 @@ impl<S: Store> Limiter<S> {
         Ok(())
     }
 
-    /// The status of a descriptor that was charged; adds its hits to the counts of its rule and of its
-    /// key.
+    /// The status of a descriptor that was charged; adds its hits to the counts of its rule and of its key.
     fn charged_status<'s>(
         &self,
         domain: Option<&Domain>,

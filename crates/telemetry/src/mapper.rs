@@ -1,5 +1,4 @@
-//! Maps the reference's dotted names to Prometheus names and labels, in the mapping language of
-//! statsd_exporter.
+//! Maps the reference's dotted names to Prometheus names and labels, in the mapping language of statsd_exporter.
 //!
 //! The first glob that matches decides, in the order of the file; if none does, the first regular
 //! expression. A name without a mapping keeps its text, with an underscore for each dot.
@@ -39,7 +38,6 @@ pub(crate) enum StatisticType {
     Timer,
 }
 
-/// How a timer is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Observer {
     /// A histogram with these upper bounds, in ascending order.

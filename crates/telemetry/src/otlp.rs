@@ -41,7 +41,6 @@ use weir_common::threads::{self, Failures};
 /// Spans that wait to be sent, about 1 KiB each; more are dropped.
 const MAX_QUEUED_SPANS: usize = 4_096;
 
-/// Spans in one request.
 const MAX_BATCH_SPANS: usize = 512;
 
 /// How long a span waits for others.

@@ -13,7 +13,6 @@ use weir_common::metrics::{
     Exemplar, HistogramSnapshot, MetricFamily, MetricSink, MetricType, SampleValue,
 };
 
-/// The prefix of the program's metrics.
 const PREFIX: &str = "weir_";
 
 /// A format that Prometheus reads.
@@ -91,9 +90,8 @@ impl PrometheusWriter {
         self.out
     }
 
-    /// Starts a family with exactly this name, which [`sample`](MetricSink::sample) and
-    /// [`line`](Self::line) add to. Its counters have no `_total`, so that it is only valid in
-    /// [`TextFormat::Prometheus`]. The name has to be valid.
+    /// Starts a family with exactly this name, which [`sample`](MetricSink::sample) and [`line`](Self::line) add to.
+    /// Its counters have no `_total`, so that it is only valid in [`TextFormat::Prometheus`]. The name has to be valid.
     pub fn named_family(&mut self, name: &str, help: &str, text_type: TextType) {
         self.name = name.into();
         self.head(name, help, text_type);

@@ -31,8 +31,7 @@ pub(crate) enum StatisticValue<'a> {
 pub struct Options {
     /// What all names end with.
     pub tags: Tags,
-    /// Whether there is `over_limit_with_local_cache`. The reference counts it only if its local
-    /// cache is enabled.
+    /// Whether there is `over_limit_with_local_cache`. The reference counts it only if its local cache is enabled.
     pub local_cache: bool,
 }
 

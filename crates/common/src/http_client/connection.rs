@@ -16,7 +16,6 @@ use tokio::task::JoinSet;
 use super::{Body, HttpError, Target};
 use crate::client_tls::{ClientCertificates, ClientTls, ClientTlsError};
 
-/// The largest head of an answer.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// The bytes of a connection, with or without TLS.

@@ -49,7 +49,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// What to write instead of an invalid URL.
 const FIX: &str = "write a URL such as http://127.0.0.1:6070/";
 
 impl FromStr for Target {

@@ -46,8 +46,7 @@ pub struct HistogramSnapshot {
 }
 
 impl Histogram {
-    /// Creates an empty histogram of integers, which are shown divided by `per_unit`. A bucket
-    /// includes its bound.
+    /// Creates an empty histogram of integers, which are shown divided by `per_unit`. A bucket includes its bound.
     pub fn new(bounds: &'static [u64], per_unit: f64) -> Histogram {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Histogram { bounds, counts, sum: AtomicU64::new(0), per_unit, exemplars: Box::default() }

@@ -54,8 +54,7 @@ impl<V: Default> SeriesMap<V> {
         SeriesMap { budget, series: RwLock::default() }
     }
 
-    /// Calls `update` with the value of `name`, which is created if there is room, or else with that
-    /// of all others.
+    /// Calls `update` with the value of `name`, which is created if there is room, or else with that of all others.
     pub fn update(&self, name: &str, update: impl FnOnce(&V)) {
         if let Some(value) = self.series.read().get(name) {
             return update(value);

@@ -16,8 +16,7 @@ use tokio::time::{MissedTickBehavior, interval};
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    let done = run_blocking_or_return(work).await;
-    done.unwrap_or_else(|_| Err(no_room()))
+    run_blocking_or_return(work).await.unwrap_or_else(|_| Err(no_room()))
 }
 
 fn no_room() -> io::Error {
@@ -57,8 +56,7 @@ pub async fn run_for_client<T: Send + 'static>(
 ) -> io::Result<T> {
     let kept = Arc::new(Mutex::new(Some(work)));
     let _client = Client(kept.clone());
-    let done = run_kept(kept).await;
-    done.unwrap_or_else(|_| Err(no_room()))
+    run_kept(kept).await.unwrap_or_else(|_| Err(no_room()))
 }
 
 /// Takes the work back when it is dropped.

@@ -36,8 +36,7 @@ pub enum Effect<'c> {
         /// Whether hits are charged nevertheless.
         count: bool,
     },
-    /// The plan of the rule with other numbers: those of the control, and of others that match the
-    /// same.
+    /// The plan of the rule with other numbers: those of the control, and of others that match the same.
     Limit { control: &'c Control, plan: &'c Arc<Plan> },
 }
 

@@ -254,7 +254,6 @@ impl Control {
         self.patterns().all(|pattern| pattern.is_any())
     }
 
-    /// Returns whether one of its values has no `*`.
     pub(super) fn has_exact_value(&self) -> bool {
         self.entries.iter().any(|entry| !entry.value.contains('*'))
     }

@@ -31,15 +31,13 @@ use weir_store::{SharedTable, TableError};
 /// How long a change waits to be shared before it is answered.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The waits until a failed first read of the table is repeated: the first one, which doubles, and the
-/// longest.
+/// The waits until a failed first read of the table is repeated: the first one, which doubles, and the longest.
 const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
 /// The most controls that are compiled, and the most rules that names are compared with, on the thread that
 /// changes controls.
 const MAX_INLINE: usize = 100;
 
-/// The shortest interval between two log lines of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How controls are kept and shared.
@@ -277,8 +275,7 @@ impl Controls {
         self.options.is_shared && is_connected
     }
 
-    /// Keeps and shares a change that this replica made at `at`. Returns whether it is shared, and whether
-    /// it is kept.
+    /// Keeps and shares a change that this replica made at `at`. Returns whether it is shared, and whether it is kept.
     async fn share_and_keep(&self, id: &str, at: Micros) -> (bool, bool) {
         let exchanges = self.exchanges.subscribe();
         let (started, _) = *exchanges.borrow();
@@ -419,7 +416,6 @@ async fn in_background<T: Send + 'static>(
     }
 }
 
-/// Returns a warning for each name in a control that no rule has.
 async fn names_unknown_to(rules: Arc<RuleSet>, control: &Control) -> Vec<String> {
     let (compared, control) = (rules.rules().count(), control.clone());
     let warnings = in_background(compared, move || unknown_names(&control, &rules)).await;

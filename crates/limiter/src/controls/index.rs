@@ -181,7 +181,6 @@ impl Index {
         fewest.unwrap_or_else(|| others(Place::Compared))
     }
 
-    /// Returns the most controls that one descriptor entry is compared with.
     #[cfg(test)]
     pub fn most_compared(&self) -> usize {
         let texts = self.buckets.values().flat_map(Map::values);

@@ -16,7 +16,6 @@ use weir_common::glob::Glob;
 /// The domain, whether exactly, whether networks are texts, and the entries.
 type OwnedMatch = (String, bool, bool, Vec<OwnedEntry>);
 
-/// All controls that change limits.
 #[derive(Debug, Default)]
 pub(super) struct LimitControls {
     by_id: BTreeMap<String, Arc<Control>>,
@@ -116,8 +115,7 @@ impl LimitControls {
         self.by_id.len()
     }
 
-    /// Returns the controls that may match all descriptors that another one matches, or only such, and
-    /// some more.
+    /// Returns the controls that may match all descriptors that another one matches, or only such, and some more.
     pub fn around_or_within(&self, control: &Control) -> Vec<&Arc<Control>> {
         // One within it has all of its texts.
         let within = text_entries(control).map(|entry| self.by_entry.get(&OwnedEntry::from(entry)));

@@ -25,7 +25,6 @@ pub(super) struct Plans {
     is_full: bool,
 }
 
-/// A plan, and the number of controls that use it.
 #[derive(Debug)]
 struct SharedPlan {
     plan: Arc<Plan>,

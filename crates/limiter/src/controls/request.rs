@@ -105,19 +105,17 @@ impl Draft {
             let error = format!("the texts of the control have {bytes} bytes");
             return Err(ControlError::invalid(error, format!("write up to {MAX_BYTES} in all")));
         }
-        let too_long = match expiry {
+        match expiry {
             Expiry::For(time) if time.is_zero() => {
                 let help = "write a duration above 0, as 10m or 1h30m";
-                return Err(ControlError::invalid("the duration is 0", help));
+                Err(ControlError::invalid("the duration is 0", help))
             }
-            Expiry::For(time) => time > MAX_DURATION,
-            _ => false,
-        };
-        if too_long {
-            let help = "write 100 years or less, or \"forever\"";
-            return Err(ControlError::invalid("the duration is too long", help));
+            Expiry::For(time) if time > MAX_DURATION => {
+                let help = "write 100 years or less, or \"forever\"";
+                Err(ControlError::invalid("the duration is too long", help))
+            }
+            expiry => Ok(expiry),
         }
-        Ok(expiry)
     }
 }
 

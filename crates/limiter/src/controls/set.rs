@@ -38,7 +38,6 @@ pub(super) struct ControlSet {
     obsolete: Vec<RowChange>,
 }
 
-/// What merging rows of the table has done.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Merged {
     pub changed: bool,

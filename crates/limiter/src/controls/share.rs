@@ -12,11 +12,9 @@ use super::set::{ControlSet, Merged};
 use weir_common::throttle::Throttle;
 use weir_store::{SharedTable, TableError};
 
-/// The interval of log lines about the table.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The waits until rows that could not be read are asked for again: the first one, which doubles, and the
-/// longest.
+/// The waits until rows that could not be read are asked for again: the first one, which doubles, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -30,7 +28,6 @@ pub enum FirstRead {
     Done,
 }
 
-/// What is known about the table.
 #[derive(Debug)]
 pub(super) struct Sharing {
     first_read: watch::Sender<FirstRead>,
@@ -50,7 +47,6 @@ pub(super) struct Sharing {
 struct Unread {
     version: String,
     error: TableError,
-    /// How long the rows are not asked for again.
     wait: Duration,
     /// When the rows are asked for again.
     until: Instant,
@@ -106,8 +102,7 @@ impl Sharing {
         });
     }
 
-    /// Reads what others have written, if anything. Returns whether controls have changed here, also if
-    /// it fails.
+    /// Reads what others have written, if anything. Returns whether controls have changed here, also if it fails.
     pub async fn read(
         &self,
         table: &dyn SharedTable,

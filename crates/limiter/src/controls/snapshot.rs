@@ -246,8 +246,7 @@ fn log_unchanged(error: Option<PlanError>) {
     }
 }
 
-/// Frees a snapshot when no request uses it, on a thread that serves none: many controls take
-/// milliseconds to free.
+/// Frees a snapshot when no request uses it, on a thread that serves none: many controls take milliseconds to free.
 fn free_later(snapshot: Option<Arc<Snapshot>>) {
     let Some(mut snapshot) = snapshot.filter(|snapshot| snapshot.controls.is_some()) else {
         return;

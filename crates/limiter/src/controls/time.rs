@@ -15,13 +15,11 @@ use weir_limit::Micros;
 /// Stands for the offset of a store whose time was never read.
 const UNKNOWN: i64 = i64::MIN;
 
-/// A clock that tells both times.
 trait Time: Clock + Monotonic {}
 
 impl<C: Clock + Monotonic> Time for C {}
 
-/// The time of the shared store as last read, carried on by the monotonic clock; this process's own
-/// until then.
+/// The time of the shared store as last read, carried on by the monotonic clock; this process's own until then.
 #[derive(Clone, Debug)]
 pub struct ControlClock {
     clock: Arc<dyn Time>,

@@ -20,9 +20,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// Lines that a thread of the queue writes: adding a line never blocks, even if the log is not read.
 ///
-/// **Bounded.** The queue holds at most `limit` bytes. A line that does not fit is dropped and
-/// counted, and so are all further lines until half of the queue is free. So a stall leaves one gap,
-/// and its length is reported once.
+/// **Bounded.** The queue holds at most `limit` bytes. A line that does not fit is dropped and counted, and so are all
+/// further lines until half of the queue is free. So a stall leaves one gap, and its length is reported once.
 #[derive(Clone, Debug)]
 pub struct Queue(Arc<QueueState>);
 

@@ -41,8 +41,7 @@ impl ReferencePage {
         ReferencePage { options, mapper, series: Mutex::default() }
     }
 
-    /// A page with the reference's default names. Tags become labels: the mapping does not expect
-    /// them in names.
+    /// A page with the reference's default names. Tags become labels: the mapping does not expect them in names.
     pub fn with_builtin(options: Options, response_time_as_milliseconds: bool) -> ReferencePage {
         let mapper = builtin(response_time_as_milliseconds).with_labels(options.tags.iter());
         ReferencePage::new(Options { tags: Default::default(), ..options }, mapper)
@@ -61,7 +60,6 @@ impl ReferencePage {
     }
 }
 
-/// Adds statistics to their series.
 struct PageBuilder<'a> {
     mapper: &'a Mapper,
     cache: &'a mut NameCache<Option<Arc<Series>>>,

@@ -81,7 +81,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns a report of which nothing was sent yet.
     pub fn new(dialect: Dialect) -> Report {
         let mogrifiers = match dialect {
             Dialect::StatsD => None,

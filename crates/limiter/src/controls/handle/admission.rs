@@ -17,7 +17,6 @@ use weir_limit::Micros;
 use weir_rules::RuleSet;
 
 impl Controls {
-    /// Checks that there is room for a control beside `others` others.
     pub(super) async fn check_room(
         &self,
         control: &Control,

@@ -20,7 +20,6 @@ pub(in crate::controls) type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBu
 /// Rows in the order in which they apply: the first one that matches decides.
 pub(in crate::controls) type Bucket = Arc<[Arc<Row>]>;
 
-/// Where rows are found.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::controls) enum Place<'p> {
     Text(Entry<'p>),
@@ -99,7 +98,6 @@ pub(super) type Order<'c> =
 /// The least is the most specific.
 pub(in crate::controls) type Specificity = (Reverse<bool>, Reverse<usize>, bool, Vagueness);
 
-/// Returns how specific a control is.
 pub(in crate::controls) fn specificity(control: &Control) -> Specificity {
     let vagueness = Pattern::vagueness(control.patterns());
     (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*", vagueness)
