@@ -22,8 +22,7 @@ use crate::threads;
 use crate::throttle::Throttle;
 pub use connect::{ClientTls, ClientTlsError};
 
-/// How often the files are checked between connections, so that an unusable new set is reported before
-/// a connection needs it.
+/// How often files are checked between connections: an unusable new set is reported before one needs it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -125,10 +124,7 @@ impl ClientCertificates {
         self.rejected.lock().clone()
     }
 
-    /// Reads the files; returns the last good content instead where they are unusable, and logs that.
-    ///
-    /// # Errors
-    /// The files are unusable and always were. The message names the setting, the file and the fix.
+    /// Reads the files. Where they are unusable, logs that and returns the last good content; without one, the error.
     pub fn read(&self) -> Result<Arc<ClientPem>, SetupError> {
         let _reading = self.reading.lock();
         let last_good = self.in_use();

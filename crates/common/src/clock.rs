@@ -12,8 +12,7 @@ use crate::throttle::Throttle;
 /// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
-/// Smaller differences are not corrected: adjusting the rate of a clock is not a step, and makes up to
-/// half a millisecond a second.
+/// Smaller differences are not corrected: an adjusted rate, up to half a millisecond a second, is no step.
 const TOLERANCE: Micros = 100_000;
 
 /// A reading that took longer is ignored: the thread was interrupted between the two clocks.

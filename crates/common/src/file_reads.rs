@@ -59,10 +59,7 @@ impl FileReads {
         identities.into_iter().filter_map(&mut next).collect()
     }
 
-    /// Reads a regular file.
-    ///
-    /// # Errors
-    /// It cannot be read, is something else, or reading it does not end.
+    /// Reads a regular file; an error if reading it does not end.
     pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let wait = if self.is_blocked.load(Ordering::Relaxed) { SHORT } else { BLOCKED_AFTER };
         let read = self.read_all(&[path.to_owned()], wait).pop();

@@ -26,12 +26,10 @@ pub const UNKNOWN_METHOD: &str = "unknown";
 
 /// Receives metrics, one family after the other.
 pub trait MetricSink {
-    /// Starts a family: all samples up to the next call belong to it. A family is started once, also
-    /// if it has no samples.
+    /// Starts a family, to which all samples up to the next call belong. It is started once, also without samples.
     fn family(&mut self, family: MetricFamily);
 
-    /// Adds a sample. Its labels are names and values, with the names and the order of the family;
-    /// no other sample of the family has the same.
+    /// Adds a sample. Its labels have the names and the order of the family's; no other sample of it has the same.
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>);
 }
 

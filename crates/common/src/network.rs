@@ -27,8 +27,7 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Parses what a rule or a control writes: `10.0.0.0/8`, `2001:db8::/32`, or an address, which is a
-    /// network of full length.
+    /// Parses a network of a rule or a control: `10.0.0.0/8`, `2001:db8::/32`, or an address, of full length.
     pub fn parse(text: &str) -> Result<Network, NetworkError> {
         let invalid = || NetworkError::Invalid(text.chars().take(80).collect());
         let (address, prefix) = split(text);
@@ -174,8 +173,7 @@ fn prefix_len(text: &str) -> Option<u8> {
     is_number.then(|| text.parse().ok())?
 }
 
-/// Reads an IPv4 address, as the standard library does but in fewer instructions: most values that are compared
-/// with networks are one.
+/// Reads an IPv4 address as std does, but in fewer instructions: most values that are compared with networks are one.
 pub fn ipv4(text: &str) -> Option<Ipv4Addr> {
     let (mut rest, mut bits) = (text.as_bytes(), 0);
     for end in [&b"."[..], b".", b".", b""] {

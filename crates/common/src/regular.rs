@@ -1,5 +1,4 @@
-//! Opens regular files and directories, and nothing else: to open a FIFO waits for its other end, a
-//! device may have no end.
+//! Opens regular files and directories only: to open a FIFO waits for its other end, a device may have no end.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -78,8 +77,7 @@ pub fn check_if_any(path: &Path) -> io::Result<()> {
 }
 
 fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    // Before it is opened, since that alone has an effect on some devices; and after that, since it
-    // may have been replaced meanwhile.
+    // Before, since opening alone has an effect on some devices; and after, since it may have been replaced meanwhile.
     check_if_any(path)?;
     let file = options.custom_flags(flags(OFlags::NONBLOCK)).open(path)?;
     check(&file.metadata()?)?;

@@ -20,8 +20,7 @@ pub use self::failures::Failures;
 /// Concurrent blocking tasks per thread; more are queued.
 const MAX_BLOCKING_TASKS: usize = 1;
 
-/// Starts a thread that runs `main` on its own runtime. The receiver resolves when the thread ends,
-/// to an error if it panicked.
+/// Starts a thread that runs `main` on its own runtime. The receiver resolves at its end, to an error after a panic.
 pub fn start<F: Future<Output = ()>>(
     name: &str,
     main: impl FnOnce() -> F + Send + 'static,

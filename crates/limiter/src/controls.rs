@@ -46,6 +46,5 @@ pub(crate) const MAX_CONTROLS: usize = 10_000;
 /// The most tombstones: as many as there can be controls to delete.
 const MAX_TOMBSTONES: usize = MAX_CONTROLS;
 
-/// The most controls that are compared with a descriptor one by one: those without an exact value,
-/// and those that share theirs.
+/// The most controls that are compared with a descriptor one by one: without an exact value, or with a shared one.
 const MAX_COMPARED: usize = 100;

@@ -116,8 +116,7 @@ impl<'a, 's, 'r> Answered<'a, 's, 'r> {
     }
 }
 
-/// The key of a descriptor, and the id of its hold or its reservation: the value of an entry that is not part of
-/// the key.
+/// The key of a descriptor, and the id of its hold or reservation: the value of an entry that is not part of the key.
 pub(super) fn key<'a>(
     domain: &'a str,
     matched: &'a Matched<'_, '_>,

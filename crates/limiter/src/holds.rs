@@ -81,8 +81,7 @@ impl Holds {
         })
     }
 
-    /// Notes that the request is denied: what it reserved is to be cancelled. Where it is not known whether
-    /// that was made, it stays charged.
+    /// Notes that the request is denied, to cancel what it reserved. What it may have reserved stays charged.
     #[inline]
     pub(super) fn deny(&mut self) {
         if let Some(taken) = &mut self.0 {

@@ -39,11 +39,8 @@ pub enum ResetError {
 }
 
 impl<S: States> Limiter<S> {
-    /// Looks up a descriptor as a request with it alone does, reads what it has counted, and counts the
-    /// hits of the last `spans`. Changes nothing. Ends within `budget`.
-    ///
-    /// # Errors
-    /// The descriptor's own limit is invalid; the error says why. Failures of the store are part of the result.
+    /// Looks up a descriptor as a request with it alone does, reads what it has counted, and counts the hits of the
+    /// last `spans`. Changes nothing. Ends within `budget`. Failures of the store are part of the result.
     pub async fn inspect<'s>(
         &self,
         active: impl Into<ActiveView<'s>>,

@@ -53,8 +53,7 @@ impl<'s> Match<'s> {
         matches!(self, Match::Rule(found) if found.replaces_values)
     }
 
-    /// Returns whether it counts as a quota. With the global quota mode a descriptor without a match
-    /// does; an unlimited rule never does.
+    /// In the global quota mode a descriptor without a match is a quota; one with an unlimited rule never is.
     fn is_quota(&self, options: &Options) -> bool {
         match self {
             Match::Rule(found) if found.rule.plan.is_none() => false,
@@ -73,8 +72,7 @@ pub(super) struct Matched<'s, 'r> {
     pub reserves: bool,
     pub is_quota: bool,
     pub effect: Option<Effect<'s>>,
-    /// The entries of the key if it has other values than the request: a pattern that shares its threshold,
-    /// or an address in its canonical form.
+    /// The entries of the key if they are not the request's: a shared pattern, or an address in its canonical form.
     key_entries: Option<Vec<Entry<'r>>>,
 }
 
@@ -200,10 +198,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         self.matched.reserve(descriptors);
     }
 
-    /// Adds the descriptors of a request, in order.
-    ///
-    /// # Errors
-    /// The index of a descriptor that is invalid, and why, for the client.
+    /// Adds the descriptors of a request, in order; or returns the index of an invalid one, and why, for the client.
     #[inline]
     pub fn add_all(
         &mut self,

@@ -64,8 +64,7 @@ impl<'a> CountedHits<'a> {
         self.is_denied_locally() || self.passes_by_limits() && !decided
     }
 
-    /// Adds the hits over the limit to the counts of the limit that denied them, or of the limits in shadow mode
-    /// that would have.
+    /// Counts the hits over the limit for the limit that denied them, or for those in shadow mode that would have.
     fn add_to_limits(&self, rule: &Rule) {
         if self.passes_by_limits() {
             let limits = (0..16).filter(|at| self.decision.would_deny >> at & 1 > 0);

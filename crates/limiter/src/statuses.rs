@@ -11,8 +11,7 @@ use weir_rules::Domain;
 use weir_store::{Store, StoreError};
 
 impl<S: Store> Limiter<S> {
-    /// Concludes a decision: its statuses and outcome, what is to be released if the caller goes away, the counts,
-    /// and the span.
+    /// Concludes a decision: its statuses and outcome, the counts, the span, and what to release if the caller leaves.
     pub(super) fn conclude<'s>(
         &self,
         answered: &Answered<'_, 's, '_>,

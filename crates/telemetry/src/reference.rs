@@ -1,7 +1,5 @@
-//! The reference's statistics: weir's metrics by the dotted names that the reference gives them.
-//!
-//! `ReferenceSink` turns metrics into statistics. StatsD sends them as they are; the pages of
-//! Prometheus show them by the names that a mapper gives them.
+//! The reference's statistics: weir's metrics by the dotted names that the reference gives them. StatsD sends them as
+//! they are; the pages of Prometheus show them by the names that a mapper gives them.
 
 mod histogram;
 pub mod page;

@@ -15,8 +15,7 @@ use crate::error::SetupError;
 use crate::file_reads::FileReads;
 use crate::secret::shown_path;
 
-/// Reads the certificates of a file that can be trust anchors. Ignores the others, as the reference
-/// does: bundles of systems have some.
+/// Reads the certificates of a file that can be trust anchors, as the reference does: bundles of systems have others.
 pub(super) fn trust_anchors(file: &PemFile, reads: &FileReads) -> Result<Vec<u8>, SetupError> {
     let (_, certificates) = certificates(file, reads)?;
     let mut roots = RootCertStore::empty();

@@ -14,8 +14,7 @@ pub struct Histogram {
     /// The numbers in each bucket; one more than `bounds`.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
-    /// How much of the metric's unit a recorded 1 is: 1e6 of it to one if microseconds are recorded
-    /// and seconds are shown.
+    /// How many recorded units are one of the metric's: 1e6 where microseconds are recorded and seconds are shown.
     per_unit: f64,
     /// The last exemplar of each bucket; empty if the histogram has none.
     exemplars: Box<[Mutex<Option<Recorded>>]>,

@@ -9,10 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Runs work that may block on a thread for that, of the current runtime.
-///
-/// # Errors
-/// The system has no room for a thread, or the work panicked, which the log has.
+/// Runs work that may block on a thread of the current runtime; an error without room for one, or if it panicked.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
@@ -30,8 +27,7 @@ pub async fn run_blocking_or_return<T: Send + 'static, F: FnOnce() -> T + Send +
     run_kept(Arc::new(Mutex::new(Some(work)))).await
 }
 
-/// Repeats work that may block at an interval, as [`run_blocking`] runs it. Never ends. After a failure the next tick tries
-/// again, and `failed` is called.
+/// Repeats work at an interval, as [`run_blocking`] runs it. Never ends. After a failure, calls `failed` and goes on.
 pub async fn repeat_blocking(
     period: Duration,
     work: impl Fn() + Send + Sync + 'static,

@@ -63,11 +63,8 @@ pub(super) fn age(control: &Control) -> (Reverse<u64>, &str) {
 }
 
 impl Changes {
-    /// Returns a plan with the changes that fit it; none if that of the control itself has no effect,
-    /// because a newer one changes the same limit.
-    ///
-    /// # Errors
-    /// The change of the control itself fits no limit.
+    /// Returns a plan with the changes that fit it; none if that of the control itself has no effect, because a newer
+    /// one changes the same limit; an error if it fits no limit.
     pub fn apply(&self, plan: &Plan, max_log_bytes: u64) -> Result<Option<Plan>, PlanError> {
         changed_limit(plan, &self.own, max_log_bytes)?;
         let mut limits = plan.limits().to_vec();

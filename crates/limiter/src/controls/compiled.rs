@@ -56,8 +56,7 @@ impl CompiledControls {
         CompiledControls { index, limits, clock }
     }
 
-    /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for
-    /// `plan`, that of the matched rule. A refund is not blocked.
+    /// Returns a block, else an allowance, else other numbers for the matched rule's plan. Refunds are not blocked.
     #[inline(never)]
     pub fn find(
         &self,

@@ -81,8 +81,7 @@ impl Draft {
         Control { id, domain, entries, exact, text, action, until: None, reason, by, at }
     }
 
-    /// Returns the id of its control unless it is given another one: a hash of its action, of what it
-    /// matches, and of the limit that it names.
+    /// Returns the id of its control by default: a hash of its action, of what it matches, and of the limit it names.
     pub(super) fn default_id(&self) -> String {
         let mut entries: Vec<&OwnedEntry> = self.entries.iter().collect();
         if !self.exact {
@@ -226,8 +225,7 @@ impl Control {
         }
     }
 
-    /// Returns whether another one matches every descriptor that it matches. Of two values with `*`
-    /// only equal ones count.
+    /// Returns whether another one matches all that it matches. Of two values with `*` only equal ones count.
     pub(super) fn is_within(&self, other: &Control) -> bool {
         let is_within = |mine: &OwnedEntry, theirs: &OwnedEntry| {
             mine.key == theirs.key && {

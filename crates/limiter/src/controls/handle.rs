@@ -34,8 +34,7 @@ const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The waits until a failed first read of the table is repeated: the first one, which doubles, and the longest.
 const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
-/// The most controls that are compiled, and the most rules that names are compared with, on the thread that
-/// changes controls.
+/// The most controls that are compiled, and rules that names are compared with, on the thread that changes controls.
 const MAX_INLINE: usize = 100;
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -120,8 +119,7 @@ impl fmt::Debug for Controls {
 }
 
 impl Controls {
-    /// Makes the handle of the controls of `active`, and reads the file, if there is one. `on_change`
-    /// is called after each change.
+    /// Makes the handle of the controls of `active`, and reads the file, if any. Calls `on_change` after each change.
     pub fn new(
         active: Arc<ActiveRules>,
         options: Options,
@@ -184,8 +182,7 @@ impl Controls {
         (!control.is_expired(self.now())).then_some(control)
     }
 
-    /// Makes a control of a draft, or replaces the one of its id. Without an id it gets one of its
-    /// action and of what it matches.
+    /// Puts a control, in place of one of its id. Without an id it gets one of its action and of what it matches.
     pub async fn put(
         &self,
         id: Option<&str>,

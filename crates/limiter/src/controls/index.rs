@@ -39,8 +39,7 @@ pub(super) struct Index {
 
 const FILTER_WORDS: usize = 4;
 
-/// A set of keys that may also seem to have others: one bit for each hash. It is asked before the tables,
-/// which take several times as long.
+/// A set of keys that may seem to have others: a bit for each hash. Asked first: tables take several times as long.
 #[derive(Clone, Debug, Default)]
 struct KeyFilter {
     words: [u64; FILTER_WORDS],
@@ -130,8 +129,7 @@ impl Index {
         }
     }
 
-    /// Returns the first control that matches a descriptor, has not expired, and is accepted. `now`
-    /// is called only for controls that end.
+    /// Returns the first control that matches, has not expired, and is accepted. Calls `now` only for those that end.
     pub fn find(
         &self,
         domain: &str,

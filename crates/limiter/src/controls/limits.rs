@@ -1,5 +1,4 @@
-//! The controls that change limits, compiled for one set of rules. A change compiles only the control and
-//! those that match the same.
+//! The controls that change limits, compiled for one set of rules. A change compiles only those that match the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

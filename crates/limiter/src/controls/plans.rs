@@ -1,5 +1,4 @@
-//! The plans of rules whose limits have other numbers: built when a control or a rule changes, so that
-//! no request builds one.
+//! The plans of rules with other numbers: built when a control or a rule changes, so that no request builds one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -48,8 +47,7 @@ impl ChangedPlans {
 }
 
 impl Plans {
-    /// Returns the plans of the rules that a control may match, with the changes. What cannot be built is
-    /// omitted; returns also why.
+    /// Returns the plans of the rules that a control may match, with the changes; and why one cannot be built.
     pub fn add(
         &mut self,
         control: &Control,
@@ -191,8 +189,7 @@ impl RulesByKey {
     }
 }
 
-/// Returns whether a descriptor may match both a rule and a control, whose values match `patterns`. Where
-/// wildcards meet, it may.
+/// Returns whether a descriptor may match both a rule and a control with these patterns: also where wildcards meet.
 fn may_match(rule: &Rule, control: &Control, patterns: &[Pattern]) -> bool {
     if control.domain != "*" && control.domain != rule.domain() {
         return false;

@@ -247,8 +247,7 @@ impl ControlSet {
         }
     }
 
-    /// Returns whether the table has the row that was written at `at`, and not another one that has
-    /// replaced it here meanwhile.
+    /// Returns whether the table has the row written at `at`, and no other one has replaced it here meanwhile.
     pub fn is_shared(&self, id: &str, at: Micros) -> bool {
         !self.unshared.contains(id) && self.rows.get(id).is_some_and(|row| row.at() == at)
     }

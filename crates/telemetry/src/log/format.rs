@@ -1,7 +1,5 @@
-//! Formats events as text, with control characters escaped.
-//!
-//! Logged values may come from clients and files. They are escaped here, so that no value can forge a
-//! line or control a terminal.
+//! Formats events as text. Values may come from clients and files: control characters are escaped, so that no value can
+//! forge a line or control a terminal.
 
 use std::fmt::{self, Debug, Write};
 

@@ -14,8 +14,7 @@ pub fn scaled(histogram: &HistogramSnapshot, factor: f64) -> HistogramSnapshot {
     }
 }
 
-/// Returns the histogram with other bounds. Where it has no such bound, the values of a bucket are
-/// taken to be spread evenly in it.
+/// Returns the histogram with other bounds. The values of a bucket are taken to be spread evenly in it.
 pub fn with_bounds(histogram: &HistogramSnapshot, bounds: &[f64]) -> HistogramSnapshot {
     let total = histogram.count();
     let mut below = 0;

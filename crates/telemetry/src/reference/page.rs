@@ -1,6 +1,4 @@
-//! The reference's statistics as Prometheus reads them.
-//!
-//! A statistic is mapped to a series once, when it first appears: the mapper runs for new names only.
+//! The reference's statistics as Prometheus reads them. Each is mapped to a series once, when it first appears.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

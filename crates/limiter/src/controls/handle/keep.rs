@@ -68,8 +68,7 @@ impl Controls {
         self.damaged.iter().filter(|path| path.try_exists().unwrap_or(true))
     }
 
-    /// Writes what the file lacks, if there is one: changes made at the same time together. Returns
-    /// whether it has the controls as they are now.
+    /// Writes what the file lacks. Returns whether there is a file, and it has the controls as they are now.
     pub(super) async fn write_file(&self) -> bool {
         let Some(file) = &self.file else {
             self.set.lock().forget_unwritten();

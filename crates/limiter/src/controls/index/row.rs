@@ -94,8 +94,7 @@ pub(super) fn places<'p>(
 pub(super) type Order<'c> =
     (u8, Reverse<Micros>, Specificity, (Reverse<Micros>, &'c str), (Micros, &'c str));
 
-/// How specific a control is: exact before others, then more entries, then a named domain, then the values.
-/// The least is the most specific.
+/// The least is the most specific: exact before others, then more entries, then a named domain, then the values.
 pub(in crate::controls) type Specificity = (Reverse<bool>, Reverse<usize>, bool, Vagueness);
 
 pub(in crate::controls) fn specificity(control: &Control) -> Specificity {
