@@ -18,20 +18,12 @@ pub enum TlsError {
 }
 
 /// Creates the endpoint of `host:port`.
-///
-/// # Errors
-///
-/// It is not an address.
 pub fn endpoint(authority: &str, is_tls: bool) -> Result<Endpoint, Error> {
     let scheme = if is_tls { "https" } else { "http" };
     Endpoint::from_shared(format!("{scheme}://{authority}"))
 }
 
 /// Adds TLS to the endpoint of `https`. If `server_name` is not empty, it is the name in the server's certificate.
-///
-/// # Errors
-///
-/// The name is invalid, or the certificates cannot be used.
 pub fn with_tls(
     endpoint: Endpoint,
     pem: &ClientPem,
@@ -54,10 +46,6 @@ pub fn with_tls(
 }
 
 /// Connects, within the endpoint's timeout. Unlike tonic's own, it finds localhost in both families.
-///
-/// # Errors
-///
-/// The server cannot be reached or verified.
 pub async fn connect(endpoint: &Endpoint) -> Result<Channel, Error> {
     // The connector sets the port.
     let resolver =

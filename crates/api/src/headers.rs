@@ -26,17 +26,14 @@ pub struct HeaderNames {
 /// Returns the headers that describe the most relevant status. None if no limit applied.
 pub fn headers(options: &HeaderOptions, decision: &RequestDecision<'_>) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
-    if options.retry_after
-        && let Some(wait) = decision.blocked_seconds()
-    {
-        let (key, value) = ("Retry-After".to_owned(), wait.to_string());
-        headers.push(HeaderValue { key, value, raw_value: Default::default() });
-    }
-    let is_blocked = !headers.is_empty();
-    let Some((status, limit)) = decision.shown() else { return headers };
     let mut header = |key: &str, value: String| {
         headers.push(HeaderValue { key: key.to_owned(), value, raw_value: Default::default() });
     };
+    let blocked = options.retry_after.then(|| decision.blocked_seconds()).flatten();
+    if let Some(wait) = blocked {
+        header("Retry-After", wait.to_string());
+    }
+    let Some((status, limit)) = decision.shown() else { return headers };
     let reset = status.reset_seconds();
     if let Some(HeaderNames { limit: name, remaining, reset: reset_name }) = &options.names {
         header(name, limit.requests_per_unit.to_string());
@@ -56,7 +53,7 @@ pub fn headers(options: &HeaderOptions, decision: &RequestDecision<'_>) -> Vec<H
         header("RateLimit-Policy", policy);
         header("RateLimit", format!("{name};r={};t={reset}", status.remaining));
     }
-    if options.retry_after && decision.over_limit && status.over_limit && !is_blocked {
+    if options.retry_after && decision.over_limit && status.over_limit && blocked.is_none() {
         header("Retry-After", reset.to_string());
     }
     headers

@@ -23,7 +23,6 @@ fn message_type(name: &str) -> Result<MessageDescriptor, String> {
 /// camelCase or snake_case; unknown ones are errors.
 ///
 /// # Errors
-///
 /// The cause, with its position in the body.
 pub fn decode_message(name: &str, body: &[u8]) -> Result<Vec<u8>, String> {
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -34,20 +33,12 @@ pub fn decode_message(name: &str, body: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Converts a response of `/json` to JSON. What is 0 or empty is omitted.
-///
-/// # Errors
-///
-/// The response has no form in JSON.
 pub fn encode(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
     let message = dynamic("envoy.service.ratelimit.v3.RateLimitResponse", response)?;
     serde_json::to_vec(&message).map_err(|error| error.to_string())
 }
 
 /// Converts a message of this name to JSON, also what is 0 or empty.
-///
-/// # Errors
-///
-/// The message has no form in JSON.
 pub fn encode_whole(name: &str, message: &impl Message) -> Result<Vec<u8>, String> {
     let mut json = serde_json::Serializer::new(Vec::new());
     let options = SerializeOptions::new().skip_default_fields(false);

@@ -1,7 +1,6 @@
 //! The memory that the system's allocator keeps for later.
 
-/// Returns memory that nobody uses to the system. It takes up to some milliseconds for each gigabyte, in which threads
-/// that allocate wait.
+/// Returns unused memory to the system. Takes up to some milliseconds a gigabyte, while threads that allocate wait.
 pub fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

@@ -1,5 +1,4 @@
-//! Work that may block for ever, such as on a mount whose server is gone: on threads of its own, so that one
-//! piece delays no other.
+//! Does work that may block for ever, as on a mount whose server is gone, so that no piece delays another.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -22,11 +22,9 @@ use crate::threads;
 use crate::throttle::Throttle;
 pub use connect::{ClientTls, ClientTlsError};
 
-/// How often the files are checked between connections, so that an unusable new set is reported before
-/// a connection needs it.
+/// How often files are checked between connections: an unusable new set is reported before one needs it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The shortest time between two log lines about unusable files.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A PEM file, with the setting that names it.
@@ -34,7 +32,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub struct PemFile {
     /// The setting, for errors.
     pub setting: &'static str,
-    /// Its path.
     pub path: PathBuf,
 }
 
@@ -89,7 +86,6 @@ pub struct ClientCertificates {
     /// Locked while the files are read, which may take long.
     reading: Mutex<()>,
     last_good: Mutex<Option<Arc<ClientPem>>>,
-    /// Why the newest files are unusable, if they are.
     rejected: Mutex<Option<RejectedFiles>>,
     unusable: Throttle,
 }
@@ -103,14 +99,13 @@ impl Default for ClientCertificates {
 impl ClientCertificates {
     /// Does not read the files yet.
     pub fn new(files: ClientFiles) -> ClientCertificates {
-        let unusable = Throttle::new(LOG_INTERVAL);
         ClientCertificates {
             files,
             reads: FileReads::new(u64::MAX),
             reading: Mutex::default(),
             last_good: Mutex::default(),
             rejected: Mutex::default(),
-            unusable,
+            unusable: Throttle::new(LOG_INTERVAL),
         }
     }
 
@@ -129,11 +124,7 @@ impl ClientCertificates {
         self.rejected.lock().clone()
     }
 
-    /// Reads the files; returns the last good content instead where they are unusable, and logs that.
-    ///
-    /// # Errors
-    ///
-    /// The files are unusable and always were. The message names the setting, the file and the fix.
+    /// Reads the files. Where they are unusable, logs that and returns the last good content; without one, the error.
     pub fn read(&self) -> Result<Arc<ClientPem>, SetupError> {
         let _reading = self.reading.lock();
         let last_good = self.in_use();
@@ -165,10 +156,6 @@ impl ClientCertificates {
     }
 
     /// [`read`](Self::read), outside the serving threads.
-    ///
-    /// # Errors
-    ///
-    /// As for [`read`](Self::read).
     pub async fn read_in_background(self: &Arc<Self>) -> Result<Arc<ClientPem>, SetupError> {
         let certificates = self.clone();
         let read = threads::run_blocking(move || certificates.read()).await;
@@ -196,19 +183,15 @@ fn read(files: &ClientFiles, reads: &FileReads, first: bool) -> Result<ClientPem
         pem::check_system_roots()?;
     }
     let ca = files.ca.as_ref().map(|ca| pem::trust_anchors(ca, reads)).transpose()?;
+    let lacks = |file: &PemFile, other: &str| {
+        let setting = file.setting;
+        SetupError::Invalid(format!("{setting} is set without a {other}; name the {other} too"))
+    };
     let identity = match (&files.cert, &files.key) {
         (None, None) => None,
         (Some(cert), Some(key)) => Some(pem::identity(cert, key, reads)?),
-        (Some(cert), None) => {
-            let message = format!("{} is set without a key; name the key too", cert.setting);
-            return Err(SetupError::Invalid(message));
-        }
-        (None, Some(key)) => {
-            let setting = key.setting;
-            let message =
-                format!("{setting} is set without a certificate; name the certificate too");
-            return Err(SetupError::Invalid(message));
-        }
+        (Some(cert), None) => return Err(lacks(cert, "key")),
+        (None, Some(key)) => return Err(lacks(key, "certificate")),
     };
     Ok(ClientPem { ca, identity })
 }

@@ -12,14 +12,12 @@ use crate::throttle::Throttle;
 /// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
-/// Smaller differences are not corrected: adjusting the rate of a clock is not a step, and makes up to
-/// half a millisecond a second.
+/// Smaller differences are not corrected: an adjusted rate, up to half a millisecond a second, is no step.
 const TOLERANCE: Micros = 100_000;
 
 /// A reading that took longer is ignored: the thread was interrupted between the two clocks.
 const MAX_READING: Micros = 10_000;
 
-/// How often a step is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The time of day, which limits compute with. It may step in either direction.
@@ -70,8 +68,7 @@ impl SystemClock {
         }
     }
 
-    /// Corrects the offset by a reading of both clocks. Returns how far the wall clock stepped, if it
-    /// did.
+    /// Returns how far the wall clock stepped, if it did.
     fn correct(&self, wall: Micros, monotonic: Micros) -> Option<i64> {
         let offset = signed(wall).saturating_sub(signed(monotonic));
         let step = offset.saturating_sub(self.offset.load(Ordering::Relaxed));
@@ -82,7 +79,6 @@ impl SystemClock {
         Some(step)
     }
 
-    /// Returns the time of the wall clock when the monotonic clock is at `monotonic`.
     fn at(&self, monotonic: Micros) -> Micros {
         let now = signed(monotonic).saturating_add(self.offset.load(Ordering::Relaxed));
         u64::try_from(now).unwrap_or(0)

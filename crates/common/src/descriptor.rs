@@ -20,10 +20,6 @@ impl FromStr for DescriptorArg {
 
     /// Parses entries with commas between them. The first `=` of an entry ends its key; what follows is the
     /// value, which may be empty. `\,` is a comma and `\\` a backslash.
-    ///
-    /// # Errors
-    ///
-    /// The cause, and what to write instead.
     fn from_str(text: &str) -> Result<DescriptorArg, String> {
         let entry = |(key, value): (String, Option<String>)| match value {
             Some(value) => Ok((key, value)),
@@ -43,12 +39,7 @@ pub struct RuleDescriptorArg(pub Vec<(String, Option<String>)>);
 impl FromStr for RuleDescriptorArg {
     type Err = String;
 
-    /// Parses entries as those of a [`DescriptorArg`]. An entry without `=`, or with nothing after it, has no
-    /// value.
-    ///
-    /// # Errors
-    ///
-    /// The cause, and what to write instead.
+    /// Parses entries as those of a [`DescriptorArg`]. An entry without `=`, or with nothing after it, has no value.
     fn from_str(text: &str) -> Result<RuleDescriptorArg, String> {
         let entry =
             |(key, value): (String, Option<String>)| (key, value.filter(|value| !value.is_empty()));
@@ -123,10 +114,6 @@ fn entry(key: Option<String>, part: String) -> Result<(String, Option<String>), 
 }
 
 /// Reads a domain and descriptors.
-///
-/// # Errors
-///
-/// The cause, and what to write instead.
 pub fn parse_request(args: &[String]) -> Result<(&str, Vec<DescriptorArg>), String> {
     let (domain, descriptors) = args.split_first().ok_or("no domain")?;
     // The service refuses it too.
@@ -138,10 +125,6 @@ pub fn parse_request(args: &[String]) -> Result<(&str, Vec<DescriptorArg>), Stri
 }
 
 /// Reads a domain and, optionally, a descriptor, which may be apart from the domain.
-///
-/// # Errors
-///
-/// The cause, and what to write instead.
 pub fn parse_match<'a>(
     args: &'a [String],
     apart: Option<&str>,

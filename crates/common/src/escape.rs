@@ -29,8 +29,7 @@ pub struct Escaping<W> {
 }
 
 impl<W: Write> Escaping<W> {
-    /// Writes to `out`, with `newline` in place of each newline. The other escapes are also valid
-    /// within strings of JSON.
+    /// Writes to `out`, with `newline` for each newline. The other escapes are also valid within strings of JSON.
     pub fn new(out: W, newline: &'static str) -> Escaping<W> {
         Escaping { out, newline }
     }
@@ -64,8 +63,7 @@ fn is_escaped(c: char) -> bool {
             | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether to print colors: on a terminal that has them, unless `NO_COLOR` is set to anything. See
-/// <https://no-color.org>.
+/// Whether to print colors: on a terminal that has them, unless `NO_COLOR` is set. See <https://no-color.org>.
 pub fn has_colors(stream: &impl IsTerminal) -> bool {
     let variable = |name| std::env::var_os(name);
     may_color(stream.is_terminal(), variable("NO_COLOR").as_deref(), variable("TERM").as_deref())

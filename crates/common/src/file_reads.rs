@@ -49,7 +49,7 @@ impl FileReads {
     ) -> Vec<Result<io::Result<FileContent>, Instant>> {
         let identities = self.identities.run(paths, wait);
         let known = paths.iter().zip(&identities);
-        let known = known.filter_map(|(path, it)| Some((path.clone(), (*it).ok()?)));
+        let known = known.filter_map(|(path, identity)| Some((path.clone(), (*identity).ok()?)));
         let known: Vec<Identity> = known.collect();
         let mut read = self.reads.run(&known, wait).into_iter();
         let mut next = |identity| match identity {
@@ -59,11 +59,7 @@ impl FileReads {
         identities.into_iter().filter_map(&mut next).collect()
     }
 
-    /// Reads a regular file.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be read, is something else, or reading it does not end.
+    /// Reads a regular file; an error if reading it does not end.
     pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let wait = if self.is_blocked.load(Ordering::Relaxed) { SHORT } else { BLOCKED_AFTER };
         let read = self.read_all(&[path.to_owned()], wait).pop();

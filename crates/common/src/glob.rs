@@ -44,8 +44,7 @@ pub fn parts(text: &str) -> Box<[Box<str>]> {
     text.split('*').enumerate().filter(is_needed).map(|(_, part)| part.into()).collect()
 }
 
-/// Returns whether a text consists of these parts in order, with any text between them. Linear, whatever a client
-/// sends.
+/// Returns whether a text consists of these parts in order, with any text between them. Linear, whatever clients send.
 pub fn has_parts(text: &str, parts: &[Box<str>]) -> bool {
     let [first, middle @ .., last] = parts else { return false };
     let inner = text.strip_prefix(&**first).and_then(|rest| rest.strip_suffix(&**last));

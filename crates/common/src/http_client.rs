@@ -49,10 +49,6 @@ impl HttpClient {
 
     /// Sends a request, whose URI is a path with its query, and returns the answer with an unread body.
     /// Has no timeout of its own. After a timeout or an error, drop the client.
-    ///
-    /// # Errors
-    ///
-    /// There is no answer.
     pub async fn send(
         &mut self,
         mut request: Request<Body>,

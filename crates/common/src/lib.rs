@@ -1,5 +1,4 @@
-//! What all packages of weir share: clocks, metrics, throttled logging, threads, and the small formats of
-//! texts. Nothing here knows a rule or a store.
+//! What all packages of weir share: clocks, metrics, logging, threads, small formats of texts. Knows no rule or store.
 
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]

@@ -26,12 +26,10 @@ pub const UNKNOWN_METHOD: &str = "unknown";
 
 /// Receives metrics, one family after the other.
 pub trait MetricSink {
-    /// Starts a family: all samples up to the next call belong to it. A family is started once, also
-    /// if it has no samples.
+    /// Starts a family, to which all samples up to the next call belong. It is started once, also without samples.
     fn family(&mut self, family: MetricFamily);
 
-    /// Adds a sample. Its labels are names and values, with the names and the order of the family;
-    /// no other sample of the family has the same.
+    /// Adds a sample. Its labels have the names and the order of the family's; no other sample of it has the same.
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>);
 }
 
@@ -49,7 +47,6 @@ pub struct MetricFamily {
     /// The text of `HELP`: a noun phrase.
     pub help: &'static str,
     pub metric_type: MetricType,
-    /// The names of the labels.
     pub labels: &'static [&'static str],
     /// Whether other programs have the metric by the same name, so that it takes no prefix.
     pub is_standard: bool,
@@ -109,7 +106,6 @@ impl MetricFamily {
     }
 }
 
-/// Families of one sample without labels.
 impl dyn MetricSink + '_ {
     /// Adds a family with one counter, which has no labels.
     pub fn counter(&mut self, family: MetricFamily, value: u64) {
@@ -137,12 +133,7 @@ pub struct Counter(Arc<AtomicU64>);
 impl Counter {
     /// Adds 1.
     pub fn inc(&self) {
-        self.inc_by(1);
-    }
-
-    /// Adds `n`.
-    pub fn inc_by(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the count.

@@ -27,11 +27,7 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Parses what a rule or a control writes: `10.0.0.0/8`, `2001:db8::/32`, or an address, which is a
-    /// network of full length.
-    ///
-    /// # Errors
-    /// The text is no network, or has bits set after its prefix.
+    /// Parses a network of a rule or a control: `10.0.0.0/8`, `2001:db8::/32`, or an address, of full length.
     pub fn parse(text: &str) -> Result<Network, NetworkError> {
         let invalid = || NetworkError::Invalid(text.chars().take(80).collect());
         let (address, prefix) = split(text);
@@ -91,16 +87,14 @@ impl Network {
         })
     }
 
-    /// Returns whether another network, or address, lies in this one. No network of IPv6 contains one of
-    /// IPv4.
+    /// Returns whether another network, or address, lies in this one. No network of IPv6 contains one of IPv4.
     pub fn contains(&self, other: &Network) -> bool {
         self.address.is_ipv4() == other.address.is_ipv4()
             && self.prefix_len <= other.prefix_len
             && other.truncate(self.prefix_len, self.prefix_len) == *self
     }
 
-    /// Returns the network of these prefix lengths that contains this one; itself, if its own prefix is
-    /// shorter.
+    /// Returns the network of these prefix lengths that contains this one; itself, if its own prefix is shorter.
     pub fn truncate(&self, prefix_v4: u8, prefix_v6: u8) -> Network {
         let prefix_len = if self.address.is_ipv4() { prefix_v4 } else { prefix_v6 };
         if prefix_len >= self.prefix_len {
@@ -153,7 +147,6 @@ impl fmt::Write for Expected<'_> {
     }
 }
 
-/// The number of bits of an address.
 fn address_bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -170,7 +163,6 @@ fn mask(prefix_len: u8, max: u8) -> u128 {
     !u128::MAX.checked_shr(u32::from(prefix_len) + 128 - u32::from(max)).unwrap_or(0)
 }
 
-/// Splits a text into the address and the prefix length.
 fn split(text: &str) -> (&str, Option<&str>) {
     text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)))
 }
@@ -181,8 +173,7 @@ fn prefix_len(text: &str) -> Option<u8> {
     is_number.then(|| text.parse().ok())?
 }
 
-/// Reads an IPv4 address, as the standard library does but in fewer instructions: most values that are compared
-/// with networks are one.
+/// Reads an IPv4 address as std does, but in fewer instructions: most values that are compared with networks are one.
 pub fn ipv4(text: &str) -> Option<Ipv4Addr> {
     let (mut rest, mut bits) = (text.as_bytes(), 0);
     for end in [&b"."[..], b".", b".", b""] {

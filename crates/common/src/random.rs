@@ -27,10 +27,6 @@ fn mixed(state: u64) -> u64 {
 }
 
 /// Checks that the operating system has random numbers: the program does so at its start.
-///
-/// # Errors
-///
-/// There are no random numbers.
 pub fn check() -> io::Result<()> {
     draw(&mut [0; 32])
 }

@@ -1,7 +1,6 @@
-//! Opens regular files and directories, and nothing else: to open a FIFO waits for its other end, a
-//! device may have no end.
+//! Opens regular files and directories only: to open a FIFO waits for its other end, a device may have no end.
 
-use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -10,10 +9,6 @@ use std::time::Instant;
 use rustix::fs::OFlags;
 
 /// Opens a regular file to read it.
-///
-/// # Errors
-///
-/// It cannot be opened, or is something else.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
 }
@@ -28,10 +23,6 @@ pub struct FileContent {
 }
 
 /// Reads a regular file up to one byte beyond `max_bytes`, so that a longer one can be told.
-///
-/// # Errors
-///
-/// It cannot be read, or is something else.
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<FileContent> {
     let file = open(path)?;
     // Some files of the kernel would report that they have nothing now.
@@ -47,29 +38,17 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<FileContent> {
 }
 
 /// Opens a regular file to write it, and creates one that only its owner can read if there is none.
-///
-/// # Errors
-///
-/// It cannot be opened or created, or is something else.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
     check_if_any(path)?;
     open_with(OpenOptions::new().write(true).create(true).truncate(false).mode(0o600), path)
 }
 
-/// Creates a file that only its owner can read.
-///
-/// # Errors
-///
-/// It cannot be created, or exists.
+/// Creates a new file that only its owner can read.
 pub fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Replaces a file of a directory by one with these bytes, as a whole.
-///
-/// # Errors
-///
-/// It cannot be written.
 pub fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let unfinished = directory.join(format!("{name}.tmp"));
     // Whatever is there, such as a link to another file, is not written to.
@@ -82,36 +61,23 @@ pub fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Removes a file, if it exists.
-///
-/// # Errors
-///
-/// It cannot be removed.
 pub fn remove_if_any(path: &Path) -> io::Result<()> {
     fs::remove_file(path).or_else(if_absent)
 }
 
 /// Opens a directory.
-///
-/// # Errors
-///
-/// It cannot be opened, or is something else.
 pub fn open_directory(path: &Path) -> io::Result<File> {
     let flags = flags(OFlags::DIRECTORY | OFlags::NONBLOCK);
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 /// Checks that there is a regular file or nothing.
-///
-/// # Errors
-///
-/// There is something else, or that is unknown.
 pub fn check_if_any(path: &Path) -> io::Result<()> {
     fs::metadata(path).and_then(|metadata| check(&metadata)).or_else(if_absent)
 }
 
 fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    // Before it is opened, since that alone has an effect on some devices; and after that, since it
-    // may have been replaced meanwhile.
+    // Before, since opening alone has an effect on some devices; and after, since it may have been replaced meanwhile.
     check_if_any(path)?;
     let file = options.custom_flags(flags(OFlags::NONBLOCK)).open(path)?;
     check(&file.metadata()?)?;
@@ -122,18 +88,15 @@ fn check(metadata: &Metadata) -> io::Result<()> {
     if metadata.is_file() {
         return Ok(());
     }
-    let kind = kind(metadata.file_type());
-    Err(io::Error::other(format!("it is {kind} and not a regular file")))
-}
-
-fn kind(of: FileType) -> &'static str {
-    match of {
-        _ if of.is_dir() => "a directory",
-        _ if of.is_fifo() => "a FIFO",
-        _ if of.is_socket() => "a socket",
-        _ if of.is_char_device() || of.is_block_device() => "a device",
+    let file_type = metadata.file_type();
+    let kind = match file_type {
+        _ if file_type.is_dir() => "a directory",
+        _ if file_type.is_fifo() => "a FIFO",
+        _ if file_type.is_socket() => "a socket",
+        _ if file_type.is_char_device() || file_type.is_block_device() => "a device",
         _ => "something else",
-    }
+    };
+    Err(io::Error::other(format!("it is {kind} and not a regular file")))
 }
 
 fn if_absent(error: io::Error) -> io::Result<()> {

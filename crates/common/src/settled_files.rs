@@ -17,8 +17,7 @@ use crate::regular::FileContent;
 /// How long a file may change before that is reported.
 const CHANGING_AFTER: Duration = Duration::from_secs(10);
 
-/// A file that has not changed for this long, by the clock, is whole when it can first be read. Of a file server, the
-/// clock may be off.
+/// A file unchanged for this long, by a clock that may be off on file servers, is whole when it can first be read.
 const OLD: Duration = Duration::from_secs(2);
 
 /// How long reads are waited for if none ends. What takes longer has its result in a later read.
@@ -44,9 +43,7 @@ struct SettledFile<T> {
 #[derive(Debug)]
 struct Newer {
     version: Version,
-    /// Since when it is the same.
     same_since: Instant,
-    /// Since when the file has been changing.
     changing_since: Instant,
 }
 

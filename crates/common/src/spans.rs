@@ -41,8 +41,7 @@ pub fn current() -> Option<TraceIds> {
     CURRENT.get()
 }
 
-/// Marks that this thread handles a recorded request until the result is dropped: its log lines have
-/// these ids.
+/// Marks that this thread handles a recorded request until the result is dropped: its log lines have these ids.
 ///
 /// ```
 /// # use weir_common::spans::{TraceIds, current, enter};

@@ -20,12 +20,7 @@ pub use self::failures::Failures;
 /// Concurrent blocking tasks per thread; more are queued.
 const MAX_BLOCKING_TASKS: usize = 1;
 
-/// Starts a thread that runs `main` on its own runtime. The receiver resolves when the thread ends,
-/// to an error if it panicked.
-///
-/// # Errors
-///
-/// If the system cannot create a thread or a runtime.
+/// Starts a thread that runs `main` on its own runtime. The receiver resolves at its end, to an error after a panic.
 pub fn start<F: Future<Output = ()>>(
     name: &str,
     main: impl FnOnce() -> F + Send + 'static,
@@ -35,10 +30,6 @@ pub fn start<F: Future<Output = ()>>(
 
 /// Starts a background thread that runs `main` on its own runtime, at a lower priority: again if it panics. The
 /// receiver resolves when the thread ends.
-///
-/// # Errors
-///
-/// If the system cannot create a thread or a runtime.
 pub fn start_background<F: Future<Output = ()>>(
     name: &'static str,
     failures: &Failures,
@@ -48,10 +39,6 @@ pub fn start_background<F: Future<Output = ()>>(
 }
 
 /// As [`start_background`], for a `main` that needs timers and no sockets: its runtime opens no files.
-///
-/// # Errors
-///
-/// If the system cannot create a thread.
 pub fn start_background_without_sockets<F: Future<Output = ()>>(
     name: &'static str,
     failures: &Failures,
@@ -123,8 +110,7 @@ pub fn lower_priority() {
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 10);
 }
 
-/// Returns a number of the current thread, different for each one: from 0 on, in the order of their
-/// first calls.
+/// Returns a number of the current thread, different for each one: from 0 on, in the order of their first calls.
 pub fn number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

@@ -33,8 +33,7 @@ impl Throttle {
         Throttle { interval, state: Mutex::new(State { last_passed: None, suppressed: 0 }) }
     }
 
-    /// Returns the number of lines suppressed since the last one that passed, for the field
-    /// `suppressed`; none if this one is to be suppressed.
+    /// Returns how many lines were suppressed since one passed, for the field `suppressed`; none to suppress this one.
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }

@@ -17,8 +17,7 @@ pub struct Applied<'s> {
     pub rule: Option<&'s Rule>,
     /// What a control does to the descriptor.
     pub effect: Option<Effect<'s>>,
-    /// The limits of the key, if any; with the numbers of a control that changes them. A control that
-    /// blocks or allows leaves them as they are.
+    /// The limits of the key, with the numbers of a control that changes them; as they are if one blocks or allows.
     pub plan: Option<Arc<Plan>>,
     /// The key in Redis.
     pub key: Option<String>,
@@ -27,10 +26,7 @@ pub struct Applied<'s> {
     pub is_quota: bool,
 }
 
-/// Returns what applies to each descriptor of a request, in order.
-///
-/// # Errors
-/// The index of a descriptor whose own limit is invalid, and why.
+/// Returns what applies to each descriptor of a request, in order; or the index of an invalid one, and why.
 pub(super) fn applied<'s>(
     active: impl Into<ActiveView<'s>>,
     request: &Request<'_>,
@@ -43,9 +39,6 @@ pub(super) fn applied<'s>(
 }
 
 /// Looks up the descriptors of a request as decisions do.
-///
-/// # Errors
-/// The index of a descriptor whose own limit is invalid, and why.
 pub(super) fn look_up<'s: 'r, 'r>(
     active: ActiveView<'s>,
     request: &Request<'r>,

@@ -4,9 +4,8 @@
 //! [`index`](CompiledControls), which one [`Snapshot`] holds together with the rules: a request loads
 //! both at once, and without controls a decision pays one branch.
 //!
-//! [`Controls`] is the handle for operators. It applies a change here first, and then shares it: with
-//! Redis in a table that each process reads several times a second, and in memory in a file, if a
-//! setting names one, with a copy.
+//! [`Controls`] is the handle for operators. It applies a change here first, and then shares it: with Redis in a table
+//! that each process reads several times a second, and in memory in a file, if a setting names one, with a copy.
 //!
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
 //! - `index`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
@@ -42,12 +41,10 @@ pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};
 pub use time::ControlClock;
 
-/// The most controls.
 pub(crate) const MAX_CONTROLS: usize = 10_000;
 
 /// The most tombstones: as many as there can be controls to delete.
 const MAX_TOMBSTONES: usize = MAX_CONTROLS;
 
-/// The most controls that are compared with a descriptor one by one: those without an exact value,
-/// and those that share theirs.
+/// The most controls that are compared with a descriptor one by one: without an exact value, or with a shared one.
 const MAX_COMPARED: usize = 100;

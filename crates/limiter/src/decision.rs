@@ -29,7 +29,6 @@ impl<'a> Charges<'a> {
         Charges { list: SmallVec::new(), domain, quota_passes: false }
     }
 
-    /// Adds a charge for each descriptor that has a limit.
     #[inline]
     pub fn add_all(
         &mut self,
@@ -68,7 +67,6 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// What was decided about a descriptor.
 #[derive(Clone, Copy)]
 pub(super) enum Decided<'a> {
     /// Nothing was to be charged: no limit applies, or a control decides alone.
@@ -102,8 +100,7 @@ impl<'a, 's, 'r> Answered<'a, 's, 'r> {
         })
     }
 
-    /// Returns whether what the store admitted was charged: not if it is charged together with what was
-    /// denied.
+    /// Returns whether what the store admitted was charged: not if it is charged together with what was denied.
     #[inline]
     pub fn are_charged(&self) -> bool {
         !self.batch.together || !self.batch.is_denied(self.answers)
@@ -119,8 +116,7 @@ impl<'a, 's, 'r> Answered<'a, 's, 'r> {
     }
 }
 
-/// The key of a descriptor, and the id of its hold or its reservation: the value of an entry that is not part of
-/// the key.
+/// The key of a descriptor, and the id of its hold or reservation: the value of an entry that is not part of the key.
 pub(super) fn key<'a>(
     domain: &'a str,
     matched: &'a Matched<'_, '_>,

@@ -57,8 +57,7 @@ pub struct Denials {
     redaction: Arc<Redaction>,
 }
 
-/// Receives single denials that it asks for: between them, decisions pay nothing for it. There is one at a
-/// time.
+/// Receives single denials that it asks for: between them, decisions pay nothing for it. There is one at a time.
 #[derive(Debug)]
 pub struct DenialSample {
     is_wanted: Arc<AtomicBool>,
@@ -95,13 +94,11 @@ impl Denials {
         DenialSample { is_wanted: self.is_wanted.clone(), waiting: self.waiting.subscribe() }
     }
 
-    /// Whether one is wanted.
     #[inline]
     pub(super) fn are_wanted(&self) -> bool {
         self.is_wanted.load(Relaxed)
     }
 
-    /// Shows a denial, if it is wanted.
     #[cold]
     pub(super) fn add(&self, answered: &Answered<'_, '_, '_>, statuses: &[Status<'_>]) {
         if !self.is_wanted.swap(false, Relaxed) {

@@ -1,6 +1,5 @@
-//! What applies to the descriptors of a request, in full: which rule each matches and why, its limits and
-//! its key, and what a control does to it; and without a rule, what it was probably meant to match. `weir explain`
-//! shows it, and `GET /v1/explain` with what the keys have counted.
+//! What applies to the descriptors of a request: which rule each matches and why, its limits and its key, and what a
+//! control does; without a rule, what was probably meant. `GET /v1/explain` adds what the keys have counted.
 
 #[cfg(test)]
 mod tests;
@@ -105,9 +104,6 @@ pub struct Near {
 }
 
 /// Explains a request whose descriptors have no limits of their own. `key_prefix` is that of keys in Redis.
-///
-/// # Errors
-/// A descriptor has an invalid limit.
 pub fn explain<'s>(
     active: impl Into<ActiveView<'s>>,
     request: &Request<'_>,
@@ -188,7 +184,6 @@ fn candidate(candidate: Candidate<'_>) -> ExplainedCandidate {
     }
 }
 
-/// Returns a near miss in words.
 fn describe(near: NearMiss<'_>, domain: &str, entries: &[Entry<'_>]) -> Near {
     let entry = |at: usize| descriptor_text(&[entries[at]]);
     let list = |order: &[usize]| order.iter().map(|&at| entry(at)).collect::<Vec<_>>().join(",");
@@ -286,16 +281,11 @@ pub struct LiveDescriptor {
 }
 
 impl<S: States> Limiter<S> {
-    /// Explains a request with these descriptors, and reads what the key of each has counted. Changes
-    /// nothing. Ends within `budget`.
-    ///
-    /// A handler parses each parameter `descriptor` as a
-    /// [`DescriptorArg`](weir_common::descriptor::DescriptorArg), whose error is one for the client, and passes
-    /// the entries of all.
+    /// Explains a request with these descriptors, and reads what the key of each has counted. Changes nothing. Ends
+    /// within `budget`. Failures of the store are part of the result.
     ///
     /// # Errors
     /// The domain is empty, or there are no descriptors or too many; the error is one for the client.
-    /// Failures of the store are part of the result.
     pub async fn explain<'s>(
         &self,
         active: impl Into<ActiveView<'s>>,

@@ -81,8 +81,7 @@ impl Holds {
         })
     }
 
-    /// Notes that the request is denied: what it reserved is to be cancelled. Where it is not known whether
-    /// that was made, it stays charged.
+    /// Notes that the request is denied, to cancel what it reserved. What it may have reserved stays charged.
     #[inline]
     pub(super) fn deny(&mut self) {
         if let Some(taken) = &mut self.0 {
@@ -98,8 +97,7 @@ impl Holds {
         }
     }
 
-    /// Takes the reservations of a request that is denied. They are to be [released](Self::release) at
-    /// once.
+    /// Takes the reservations of a request that is denied. They are to be [released](Self::release) at once.
     pub fn denied(&mut self) -> Option<Holds> {
         let taken = self.0.as_mut().filter(|taken| !taken.denied.is_empty())?;
         let Taken { together, on_failure, .. } = **taken;
@@ -108,8 +106,8 @@ impl Holds {
         Some(Holds(Some(Box::new(Taken { domain, together, on_failure, holds, denied, unknown }))))
     }
 
-    /// Releases all holds, and cancels all reservations. If the store fails, holds expire after their time-out, and what was reserved
-    /// stays charged.
+    /// Releases all holds, and cancels all reservations. If the store fails, holds expire after their time-out, and
+    /// what was reserved stays charged.
     pub async fn release(self, store: &impl Store) {
         let Some(taken) = self.0 else { return };
         for hold in taken.holds.iter().chain(&taken.denied) {
@@ -122,12 +120,10 @@ impl Holds {
 }
 
 impl Taken {
-    /// Returns whether there is nothing to release or to cancel.
     pub fn is_empty(&self) -> bool {
         self.holds.is_empty() && self.denied.is_empty()
     }
 
-    /// Finds the reservations of a request that is denied.
     #[cold]
     fn deny(&mut self) {
         let holds = mem::take(&mut self.holds).into_iter();

@@ -39,12 +39,8 @@ pub enum ResetError {
 }
 
 impl<S: States> Limiter<S> {
-    /// Looks up a descriptor as a request with it alone does, reads what it has counted, and counts the
-    /// hits of the last `spans`. Changes nothing. Ends within `budget`.
-    ///
-    /// # Errors
-    /// The descriptor's own limit is invalid; the error says why. Failures of the store are part of the
-    /// result.
+    /// Looks up a descriptor as a request with it alone does, reads what it has counted, and counts the hits of the
+    /// last `spans`. Changes nothing. Ends within `budget`. Failures of the store are part of the result.
     pub async fn inspect<'s>(
         &self,
         active: impl Into<ActiveView<'s>>,
@@ -71,9 +67,6 @@ impl<S: States> Limiter<S> {
 
     /// Looks up a descriptor as [`inspect`](Self::inspect) does, and deletes what it has counted, if anything is.
     /// The next request starts over. Ends within `budget`. Returns what applies to the descriptor.
-    ///
-    /// # Errors
-    /// The descriptor's own limit is invalid, or the store failed.
     pub async fn reset<'s>(
         &self,
         active: impl Into<ActiveView<'s>>,
@@ -92,13 +85,11 @@ impl<S: States> Limiter<S> {
     }
 }
 
-/// Returns a request with one descriptor.
 fn alone<'r>(domain: &'r str, descriptor: &'r Descriptor<'r>) -> Request<'r> {
     let descriptors = slice::from_ref(descriptor);
     Request { domain, descriptors, ..Request::default() }
 }
 
-/// Returns the key that a request of one descriptor charges, if any.
 fn counted_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey<'a>> {
     state_key(domain, lookup, lookup.matched.first()?)
 }

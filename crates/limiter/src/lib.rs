@@ -3,9 +3,8 @@
 //! 1. `lookup` finds what applies to each descriptor: a rule, a limit sent along, or nothing.
 //! 2. `decision` makes a batch with a charge for each descriptor that has a limit.
 //! 3. The store charges the batch.
-//! 4. `statuses` concludes: statuses and the overall decision, which `stats` counts, `log` and `spans`
-//!    record, and `denials` shows. All read the same list: `Answered` has what was decided about
-//!    each descriptor.
+//! 4. `statuses` concludes: statuses and the overall decision, which `stats` counts, `log` and `spans` record, and
+//!    `denials` shows. All read the same list: `Answered` has what was decided about each descriptor.
 //!
 //! `applied` and `inspect` show operators what applies to a descriptor, and what it has counted.
 
@@ -110,7 +109,6 @@ pub struct Limiter<S> {
     denial_log: DenialLog,
     denials: Denials,
     top: Option<Arc<Top>>,
-    /// Throttles warnings about refunds that do nothing.
     refund_log: Throttle,
 }
 
@@ -253,7 +251,6 @@ impl<S: Store> Limiter<S> {
         Some(decided)
     }
 
-    /// Counts and records that a request is invalid.
     #[cold]
     fn reject(
         &self,

@@ -51,7 +51,6 @@ macro_rules! write_line {
     }};
 }
 
-/// Logs the decision on each descriptor.
 #[cold]
 pub(super) fn decisions(answered: &Answered<'_, '_, '_>, key_prefix: &str, overall: &'static str) {
     for (matched, decided) in answered.descriptors() {
@@ -60,7 +59,6 @@ pub(super) fn decisions(answered: &Answered<'_, '_, '_>, key_prefix: &str, overa
     }
 }
 
-/// Logs a request that gets no decision because it is invalid.
 pub(super) fn invalid(domain: &str, error: &RequestError) {
     if tracing::enabled!(tracing::Level::DEBUG) {
         let domain = shortened(domain);
@@ -150,7 +148,6 @@ fn hits(op: Op) -> i64 {
     }
 }
 
-/// Returns what a control does, in words.
 fn controlled(effect: &Effect<'_>) -> String {
     let id = &effect.control().id;
     match effect {
@@ -160,7 +157,6 @@ fn controlled(effect: &Effect<'_>) -> String {
     }
 }
 
-/// Returns a text with an ellipsis in place of what is beyond [`MAX_NAME_CHARS`].
 pub(super) fn shortened(text: &str) -> String {
     Shortened(text).to_string()
 }
@@ -209,7 +205,6 @@ impl DenialLog {
         DenialLog { per_second, start: Instant::now(), logged, suppressed }
     }
 
-    /// Whether denials are logged at all.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.per_second > 0

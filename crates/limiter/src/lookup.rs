@@ -1,5 +1,4 @@
-//! Matches the descriptors of a request to rules: no allocation unless the key has other values than the
-//! request.
+//! Matches the descriptors of a request to rules: no allocation unless the key has other values than the request.
 
 use std::borrow::Cow;
 use std::iter::zip;
@@ -50,13 +49,11 @@ impl<'s> Match<'s> {
         }
     }
 
-    /// Returns whether the key has other values than the request.
     fn replaces_values(&self) -> bool {
         matches!(self, Match::Rule(found) if found.replaces_values)
     }
 
-    /// Returns whether it counts as a quota. With the global quota mode a descriptor without a match
-    /// does; an unlimited rule never does.
+    /// In the global quota mode a descriptor without a match is a quota; one with an unlimited rule never is.
     fn is_quota(&self, options: &Options) -> bool {
         match self {
             Match::Rule(found) if found.rule.plan.is_none() => false,
@@ -73,12 +70,9 @@ pub(super) struct Matched<'s, 'r> {
     pub op: Op,
     /// Whether the descriptor's entries or its request may name a reservation.
     pub reserves: bool,
-    /// Whether the descriptor counts as a quota.
     pub is_quota: bool,
-    /// What a control does to the descriptor.
     pub effect: Option<Effect<'s>>,
-    /// The entries of the key if it has other values than the request: a pattern that shares its threshold,
-    /// or an address in its canonical form.
+    /// The entries of the key if they are not the request's: a shared pattern, or an address in its canonical form.
     key_entries: Option<Vec<Entry<'r>>>,
 }
 
@@ -112,12 +106,10 @@ impl<'s, 'r> Matched<'s, 'r> {
         }
     }
 
-    /// Whether a control allows the descriptor, whatever the limits say.
     pub fn is_allowed(&self) -> bool {
         matches!(self.effect, Some(Effect::Allow { .. }))
     }
 
-    /// Applies a control.
     fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
@@ -133,7 +125,6 @@ impl<'s, 'r> Matched<'s, 'r> {
         self.is_quota &= !self.is_blocked();
     }
 
-    /// The counts of its rule's reservations, if the rule has `reserve`.
     pub fn reserve_stats(&self) -> Option<&'s ReserveStats> {
         self.applies.rule()?.reserve_stats.as_deref()
     }
@@ -152,14 +143,8 @@ impl<'s, 'r> Matched<'s, 'r> {
         (entries.get(..counted).unwrap_or(entries), id)
     }
 
-    /// Whether a control denies the descriptor.
     pub fn is_blocked(&self) -> bool {
         matches!(self.effect, Some(Effect::Block { .. }))
-    }
-
-    /// Whether the descriptor's rule only counts what it would deny.
-    fn is_in_shadow_mode(&self) -> bool {
-        self.applies.rule().is_some_and(|rule| rule.shadow_mode)
     }
 
     /// Whether only the shadow mode of its rule, or of some of its limits, admits what the store decided.
@@ -168,7 +153,8 @@ impl<'s, 'r> Matched<'s, 'r> {
         if decision.allowed && decision.would_deny == 0 {
             return false;
         }
-        (decision.allowed || self.is_in_shadow_mode()) && !self.is_allowed()
+        let is_rule_in_shadow_mode = || self.applies.rule().is_some_and(|rule| rule.shadow_mode);
+        (decision.allowed || is_rule_in_shadow_mode()) && !self.is_allowed()
     }
 
     /// The path of the rule; empty if there is none.
@@ -206,17 +192,13 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         Lookup { domain: None, matched: SmallVec::new(), is_blocked: false }
     }
 
-    /// Starts with the rules of the request's domain.
     #[inline]
     pub fn start(&mut self, domain: Option<&'s Domain>, descriptors: usize) {
         self.domain = domain;
         self.matched.reserve(descriptors);
     }
 
-    /// Adds the descriptors of a request, in order.
-    ///
-    /// # Errors
-    /// The index of a descriptor that is invalid, and why, for the client.
+    /// Adds the descriptors of a request, in order; or returns the index of an invalid one, and why, for the client.
     #[inline]
     pub fn add_all(
         &mut self,
@@ -235,9 +217,6 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
     }
 
     /// Adds a descriptor, with a limit that was sent for it.
-    ///
-    /// # Errors
-    /// Why what it asks for cannot be reserved, for the client.
     #[inline]
     fn add(
         &mut self,
@@ -304,12 +283,12 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
     #[inline(never)]
     fn replace_values(&mut self, values: &'r mut KeyValues<'s>) {
         let Some(domain) = self.domain else { return };
-        let of_all = self.matched.iter().map(|matched| match matched.applies.replaces_values() {
+        let all = self.matched.iter().map(|matched| match matched.applies.replaces_values() {
             true => domain.key_values(matched.descriptor.entries),
             false => Vec::new(),
         });
-        let of_all: &[_] = values.insert(of_all.collect());
-        for (matched, values) in zip(&mut self.matched, of_all).filter(|(_, it)| !it.is_empty()) {
+        let all: &[_] = values.insert(all.collect());
+        for (matched, values) in zip(&mut self.matched, all).filter(|(_, new)| !new.is_empty()) {
             let mut entries = matched.descriptor.entries.to_vec();
             for (i, value) in values {
                 if let Some(entry) = entries.get_mut(*i) {
@@ -359,8 +338,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
     }
 }
 
-/// The operation that a descriptor requests. Hits saturate at 2^32 - 1; a descriptor's own 0 only
-/// looks.
+/// The operation that a descriptor requests. Hits saturate at 2^32 - 1; a descriptor's own 0 only looks.
 fn op(request: &Request<'_>, descriptor: &Descriptor<'_>) -> Op {
     let hits = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1)));
     let hits = hits.min(u64::from(u32::MAX));

@@ -41,8 +41,7 @@ pub struct Descriptor<'a> {
     pub budget: Option<&'a Budget<'a>>,
 }
 
-/// What to do about what an id has reserved of the keys of a request, whatever `reserve` of their rules says
-/// about entries.
+/// What to do about what an id has reserved of the keys of a request, whatever `reserve` of their rules says.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget<'a> {
     /// Names the reservation.
@@ -74,11 +73,7 @@ pub struct Override {
 }
 
 impl Override {
-    /// The plan of the limit: a fixed window that shares its counters with a rule of the same period. A month is that of
-    /// `calendar`, if there is one.
-    ///
-    /// # Errors
-    /// The error in the limit, for the client.
+    /// A fixed window that shares counters with rules of its period. A month is that of `calendar`, if there is one.
     pub(super) fn plan(&self, calendar: Option<&Arc<Calendar>>) -> Result<Arc<Plan>, &'static str> {
         let unit = match self.unit {
             1 => Unit::Second,

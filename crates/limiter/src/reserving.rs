@@ -16,10 +16,7 @@ const TIMEOUT: u32 = 3_600;
 const NOTHING: Op = Op::Add { hits: 0, limits: 0 };
 
 impl Matched<'_, '_> {
-    /// Gives the descriptor, whose entries or whose request may name a reservation, its operation.
-    ///
-    /// # Errors
-    /// Why nothing can be reserved of what applies to it, for the client.
+    /// Sets the operation of a descriptor whose entries or whose request may name a reservation.
     #[cold]
     pub(super) fn reserve(&mut self, request: &Request<'_>) -> Result<(), &'static str> {
         self.op = match (self.descriptor.budget, self.applies.rule()) {
@@ -83,12 +80,9 @@ fn reservable<'s>(applies: &Match<'s>) -> Result<(&'s Rule, &'s Plan), &'static 
     }
 }
 
-/// Returns the operation that a descriptor requests of a rule with `reserve`. Refunds do nothing: what was
-/// reserved is settled.
-///
-/// # Errors
-/// It settles, and must not. Where the rule has no `settle`, only the store knows if a call without hits does:
-/// it reserves, unless the id has a reservation.
+/// Returns the operation that a descriptor requests of a rule with `reserve`. Refunds do nothing: what was reserved is
+/// settled. To settle without permission is an error. Where the rule has no `settle`, only the store knows if a call
+/// without hits settles: it reserves, unless the id has a reservation.
 fn rule_op(
     request: &Request<'_>,
     descriptor: &Descriptor<'_>,
@@ -184,8 +178,7 @@ fn only_settling(op: ReservationOp) -> Op {
     }
 }
 
-/// Counts the outcome of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit
-/// that decided.
+/// Counts the outcome of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit that decided.
 pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, overdraft: u64) {
     match (op, decision.reservation) {
         (Op::Reservation(op), ReservationResult::None) => match op.reserve() {

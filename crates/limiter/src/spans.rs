@@ -10,16 +10,13 @@ use weir_limit::{Micros, Source};
 use weir_rules::Rule;
 use weir_store::{Answer, Batch};
 
-/// Microseconds in a millisecond.
 const MILLISECOND: Micros = 1_000;
 
 /// Rules listed by a span; a request may match many.
 const MAX_RULES: usize = 16;
 
-/// The span of a decision.
 pub(super) struct DecisionSpan(Box<Span>);
 
-/// The span of charging a batch.
 pub(super) struct ChargeSpan(Box<Span>);
 
 impl DecisionSpan {
@@ -47,7 +44,6 @@ impl DecisionSpan {
         )))
     }
 
-    /// Starts the span of charging a batch.
     #[cold]
     pub fn charge(&self, batch: &Batch<'_>) -> ChargeSpan {
         ChargeSpan(Box::new(info_span!(
@@ -119,7 +115,6 @@ impl DecisionSpan {
     }
 }
 
-/// Lists the paths of rules.
 fn paths<'s>(rules: impl Iterator<Item = &'s Rule>) -> String {
     rules.map(Rule::path).take(MAX_RULES).collect::<Vec<_>>().join(", ")
 }
@@ -143,12 +138,10 @@ fn integer(count: u64) -> i64 {
 }
 
 impl ChargeSpan {
-    /// The span, as a parent.
     pub fn span(&self) -> &Span {
         &self.0
     }
 
-    /// Ends the span with the answers of the store.
     #[cold]
     pub fn end(self, answers: &[Answer]) {
         let span = &self.0;

@@ -34,12 +34,6 @@ impl<'a> CountedHits<'a> {
         CountedHits { charge, decision, limit, near_threshold, hits, split }
     }
 
-    /// Returns whether a number of hits is near the limit.
-    #[inline]
-    pub fn is_near(&self, used: u64) -> bool {
-        used as f64 >= f64::from(self.near_threshold)
-    }
-
     /// Whether all limits admit the hits, those in shadow mode too.
     fn is_within(&self) -> bool {
         self.decision.allowed && self.decision.would_deny == 0
@@ -54,18 +48,11 @@ impl<'a> CountedHits<'a> {
         self.decision.source == Source::DeniedLocally
     }
 
-    /// The hits.
-    #[inline]
-    pub fn hits(&self) -> u64 {
-        self.hits
-    }
-
     /// The hits beyond the n of the limit that decided, admitted or not.
     pub fn beyond(&self) -> u64 {
         self.split.over
     }
 
-    /// The hits over the limit.
     fn over(&self) -> u64 {
         if self.are_all_over() { self.hits } else { self.split.over }
     }
@@ -77,8 +64,7 @@ impl<'a> CountedHits<'a> {
         self.is_denied_locally() || self.passes_by_limits() && !decided
     }
 
-    /// Adds the hits over the limit to the counts of the limit that denied them, or of the limits in shadow mode
-    /// that would have.
+    /// Counts the hits over the limit for the limit that denied them, or for those in shadow mode that would have.
     fn add_to_limits(&self, rule: &Rule) {
         if self.passes_by_limits() {
             let limits = (0..16).filter(|at| self.decision.would_deny >> at & 1 > 0);
@@ -174,7 +160,6 @@ fn split(hits: u64, before: u64, limit: u32, near_threshold: f32) -> HitSplit {
     }
 }
 
-/// Adds to a counter.
 #[inline]
 pub(super) fn add(counter: &AtomicU64, hits: u64) {
     if hits > 0 {
@@ -197,7 +182,7 @@ impl<S> Limiter<S> {
         counted: &CountedHits<'_>,
         is_charged: bool,
     ) {
-        let hits = counted.hits();
+        let hits = counted.hits;
         if hits == 0 {
             return;
         }
@@ -241,9 +226,9 @@ type NearAdmissions<'a> = SmallVec<[NearAdmission<'a>; 1]>;
 fn near<'a>(counted: &CountedHits<'a>) -> NearAdmissions<'a> {
     let CountedHits { charge: Charge { plan, .. }, decision, .. } = *counted;
     let mut near = NearAdmissions::new();
-    let used = decision.used_before.saturating_add(counted.hits());
+    let used = decision.used_before.saturating_add(counted.hits);
     let admits = |limit: u8| decision.would_deny >> limit & 1 == 0;
-    if counted.is_near(used) && admits(decision.limit) {
+    if used as f64 >= f64::from(counted.near_threshold) && admits(decision.limit) {
         let (limit, reset_after) = (decision.limit, decision.reset_after);
         near.extend(admission(plan, &NearLimit { limit, used, reset_after }));
     }

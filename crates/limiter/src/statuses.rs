@@ -11,8 +11,7 @@ use weir_rules::Domain;
 use weir_store::{Store, StoreError};
 
 impl<S: Store> Limiter<S> {
-    /// Concludes a decision: its statuses and outcome, what is to be released if the caller goes away, the counts,
-    /// and the span.
+    /// Concludes a decision: its statuses and outcome, the counts, the span, and what to release if the caller leaves.
     pub(super) fn conclude<'s>(
         &self,
         answered: &Answered<'_, 's, '_>,
@@ -118,8 +117,7 @@ impl<S: Store> Limiter<S> {
         Ok(())
     }
 
-    /// The status of a descriptor that was charged; adds its hits to the counts of its rule and of its
-    /// key.
+    /// The status of a descriptor that was charged; adds its hits to the counts of its rule and of its key.
     fn charged_status<'s>(
         &self,
         domain: Option<&Domain>,
@@ -182,7 +180,6 @@ impl<S: Store> Limiter<S> {
         error
     }
 
-    /// Counts and logs a refund that does nothing.
     fn refund_ignored(&self, domain: &str, matched: &Matched<'_, '_>) {
         add(&self.counts.ignored_refunds, 1);
         if let Some(suppressed) = self.refund_log.pass() {
@@ -230,7 +227,6 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Counts a request that gets no decision because the store failed.
     #[cold]
     fn store_failed(&self, answered: &Answered<'_, '_, '_>, error: StoreError) -> RequestError {
         add(&self.counts.store_error, 1);
@@ -242,7 +238,6 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// The status of a descriptor without a limit.
 fn uncharged_status<'s>(matched: &Matched<'s, '_>) -> Status<'s> {
     let rule = matched.applies.rule();
     let remaining = if rule.is_some() { u32::MAX } else { 0 };

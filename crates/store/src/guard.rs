@@ -170,8 +170,6 @@ struct Outage {
     /// When a charge last failed because of the store and not of its caller's deadline; 0 if there is no outage whose
     /// end is to be logged.
     last_by_store: AtomicU64,
-    /// When the first charge failed because of the store.
-    began: AtomicU64,
     warnings: Throttle,
     /// Charges that failed because of the store in this outage.
     failed: AtomicU64,
@@ -205,8 +203,8 @@ impl FailureCounts {
 
 impl Default for Outage {
     fn default() -> Self {
-        let (last, last_by_store, began, failed) = Default::default();
-        Outage { last, last_by_store, began, warnings: Throttle::new(LOG_INTERVAL), failed }
+        let (last, last_by_store, failed) = Default::default();
+        Outage { last, last_by_store, warnings: Throttle::new(LOG_INTERVAL), failed }
     }
 }
 
@@ -223,22 +221,18 @@ impl Outage {
         if kind == StoreError::CallerDeadline {
             return None;
         }
-        let last = self.last_by_store.fetch_max(now.max(1), Relaxed);
-        if last == 0 || now.saturating_sub(last) >= QUIET {
-            self.began.store(now, Relaxed);
-        }
+        self.last_by_store.fetch_max(now.max(1), Relaxed);
         self.failed.fetch_add(charges, Relaxed);
         self.warnings.pass()
     }
 
-    /// Returns how long the store has failed charges; none if it has not failed one for [`QUIET`], or since its
-    /// connections came up again, `recovered` ago.
-    fn lasts(&self, now: Micros, recovered: Option<Duration>) -> Option<Duration> {
+    /// Returns whether the store has failed a charge in the last [`QUIET`], and since its connections came up again,
+    /// `recovered` ago.
+    fn has_failed(&self, now: Micros, recovered: Option<Duration>) -> bool {
         let last = self.last_by_store.load(Relaxed);
         let failed = now.saturating_sub(last);
         let recovered = recovered.map_or(QUIET, |ago| ago.as_micros() as Micros);
-        let is_active = last > 0 && failed < QUIET.min(recovered);
-        is_active.then(|| Duration::from_micros(now.saturating_sub(self.began.load(Relaxed))))
+        last > 0 && failed < QUIET.min(recovered)
     }
 
     /// Records that the store answered. Returns true to one caller if that ends the outage.

@@ -37,8 +37,6 @@ pub struct BackendStatus {
     pub connections_slow: usize,
     /// Why a connection is down or slow.
     pub down_because: Option<StoreError>,
-    /// How long some connections have been lost.
-    pub down_for: Option<Duration>,
     /// How long ago a connection that was down or slow came up.
     pub up_for: Option<Duration>,
     /// What is on disk, if states are kept there.

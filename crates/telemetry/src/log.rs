@@ -67,10 +67,6 @@ impl MetricSource for LogMetrics {
 }
 
 /// Starts logging, and installs a panic hook. Call it once. `spans` records spans, whatever is logged.
-///
-/// # Errors
-///
-/// If the writing thread cannot be started, or a log is already running.
 pub fn start(
     levels: LogLevels,
     format: LogFormat,
@@ -87,8 +83,7 @@ pub fn start(
         LogFormat::Json => json::json(Names::Own, out).boxed(),
         LogFormat::ReferenceJson => json::json(Names::Reference, out).boxed(),
     };
-    // Each layer has a filter of its own.
-    // With a hint, so that what is less severe than all levels keeps costing one comparison.
+    // A filter for each layer; with a hint, so that what is less severe than all levels keeps costing one comparison.
     let no_spans = FilterFn::new(|metadata| metadata.target() != TARGET);
     let logged = levels.clone().and(no_spans.with_max_level_hint(LevelFilter::TRACE));
     let subscriber = registry().with(spans).with(events.with_filter(logged));
@@ -134,8 +129,7 @@ pub fn flush(queue: &Queue) {
     queue.flush(FLUSH_TIMEOUT);
 }
 
-/// Logs a panic, even if logging is off. Replaces the hook of the standard library, which writes to
-/// standard error directly and blocks if nobody reads it.
+/// Logs a panic, even if logging is off. The hook of std writes to standard error itself, and blocks if nobody reads.
 fn report_panic(queue: &Queue, panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");

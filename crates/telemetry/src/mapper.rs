@@ -1,5 +1,4 @@
-//! Maps the reference's dotted names to Prometheus names and labels, in the mapping language of
-//! statsd_exporter.
+//! Maps the reference's dotted names to Prometheus names and labels, in the mapping language of statsd_exporter.
 //!
 //! The first glob that matches decides, in the order of the file; if none does, the first regular
 //! expression. A name without a mapping keeps its text, with an underscore for each dot.
@@ -32,7 +31,6 @@ pub struct Mapper {
     labels: Vec<(String, String)>,
 }
 
-/// The type of a dotted name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatisticType {
     Counter,
@@ -40,7 +38,6 @@ pub(crate) enum StatisticType {
     Timer,
 }
 
-/// How a timer is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Observer {
     /// A histogram with these upper bounds, in ascending order.
@@ -49,7 +46,6 @@ pub(crate) enum Observer {
     Summary(Arc<[f64]>),
 }
 
-/// A Prometheus series.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Series {
     pub name: String,
@@ -82,7 +78,6 @@ impl Mapper {
         Mapper { mappings, observer, labels: Vec::new() }
     }
 
-    /// Adds labels to all series.
     pub(crate) fn with_labels<'l>(
         mut self,
         labels: impl Iterator<Item = (&'l str, &'l str)>,

@@ -1,5 +1,4 @@
-//! The registry of metrics. Counts live where events happen (rules, limiter, store, listeners), and are
-//! read when an exporter asks.
+//! The registry of metrics. Counts live where events happen, and are read when an exporter asks.
 
 mod process;
 

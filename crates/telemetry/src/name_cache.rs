@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Values by name. It holds what was used since the last [`sweep`](Self::sweep) but one, so that its
-/// size follows the number of names.
+/// Values by name. It holds what was used since the last [`sweep`](Self::sweep) but one, so its size follows the names.
 #[derive(Debug)]
 pub struct NameCache<V> {
     values: HashMap<Box<str>, Cached<V>>,

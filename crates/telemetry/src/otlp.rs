@@ -41,7 +41,6 @@ use weir_common::threads::{self, Failures};
 /// Spans that wait to be sent, about 1 KiB each; more are dropped.
 const MAX_QUEUED_SPANS: usize = 4_096;
 
-/// Spans in one request.
 const MAX_BATCH_SPANS: usize = 512;
 
 /// How long a span waits for others.
@@ -110,10 +109,6 @@ pub struct Otlp {
 
 impl Otlp {
     /// Starts the threads.
-    ///
-    /// # Errors
-    ///
-    /// The URL, a certificate or a key cannot be used, or the system cannot start a thread.
     pub fn start(options: Options, failures: &Failures) -> Result<Otlp, SetupError> {
         let url: Result<Uri, _> = options.url.expose().parse();
         let target = url.map_err(|error| SetupError::Invalid(error.to_string()))?;

@@ -13,7 +13,6 @@ use weir_common::metrics::{
     Exemplar, HistogramSnapshot, MetricFamily, MetricSink, MetricType, SampleValue,
 };
 
-/// The prefix of the program's metrics.
 const PREFIX: &str = "weir_";
 
 /// A format that Prometheus reads.
@@ -65,9 +64,7 @@ impl From<MetricType> for TextType {
     }
 }
 
-/// Writes metrics as text.
-///
-/// Families of a [`MetricSink`] get the program's prefix, and counters `_total`. Families that
+/// Writes metrics as text. Families of a [`MetricSink`] get the program's prefix, and counters `_total`; those that
 /// [`named_family`](Self::named_family) starts have their names as given.
 #[derive(Debug)]
 pub struct PrometheusWriter {
@@ -91,16 +88,14 @@ impl PrometheusWriter {
         self.out
     }
 
-    /// Starts a family with exactly this name, which [`sample`](MetricSink::sample) and
-    /// [`line`](Self::line) add to. Its counters have no `_total`, so that it is only valid in
-    /// [`TextFormat::Prometheus`]. The name has to be valid.
+    /// Starts a family with exactly this name, which [`sample`](MetricSink::sample) and [`line`](Self::line) add to.
+    /// Its counters have no `_total`, so that it is only valid in [`TextFormat::Prometheus`]. The name has to be valid.
     pub fn named_family(&mut self, name: &str, help: &str, text_type: TextType) {
         self.name = name.into();
         self.head(name, help, text_type);
     }
 
-    /// Adds a line of a family: a sample whose name is the family's with `suffix`. For summaries,
-    /// whose samples have labels of their own.
+    /// Adds a line of a family: its name with `suffix`. For summaries, whose samples have labels of their own.
     pub fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
         self.start_line(suffix, labels, None);
         write_float(&mut self.out, value);
@@ -223,8 +218,7 @@ fn write_canonical_float(out: &mut String, value: f64) {
     }
 }
 
-/// Escapes help and values of labels: backslashes, line feeds and, except in the help of
-/// [`TextFormat::Prometheus`], quotes.
+/// Escapes backslashes, line feeds and, if `quotes`, quotes: not in the help of [`TextFormat::Prometheus`].
 fn push_escaped(out: &mut String, text: &str, quotes: bool) {
     for char in text.chars() {
         match char {

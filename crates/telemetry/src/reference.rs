@@ -1,7 +1,5 @@
-//! The reference's statistics: weir's metrics by the dotted names that the reference gives them.
-//!
-//! `ReferenceSink` turns metrics into statistics. StatsD sends them as they are; the pages of
-//! Prometheus show them by the names that a mapper gives them.
+//! The reference's statistics: weir's metrics by the dotted names that the reference gives them. StatsD sends them as
+//! they are; the pages of Prometheus show them by the names that a mapper gives them.
 
 mod histogram;
 pub mod page;
@@ -31,8 +29,7 @@ pub(crate) enum StatisticValue<'a> {
 pub struct Options {
     /// What all names end with.
     pub tags: Tags,
-    /// Whether there is `over_limit_with_local_cache`. The reference counts it only if its local
-    /// cache is enabled.
+    /// Whether there is `over_limit_with_local_cache`. The reference counts it only if its local cache is enabled.
     pub local_cache: bool,
 }
 
@@ -65,7 +62,6 @@ enum Family {
 }
 
 impl Family {
-    /// Returns the family that the reference has for a metric.
     fn of(metric: &str, options: &Options) -> Option<Family> {
         Some(match metric {
             "rule_hits" => Family::Rule("total_hits"),
@@ -92,7 +88,6 @@ impl Family {
 }
 
 impl<'a> ReferenceSink<'a> {
-    /// Returns a sink that passes statistics by the reference's names to `sink`.
     pub fn new(options: &'a Options, sink: &'a mut dyn StatisticSink) -> ReferenceSink<'a> {
         ReferenceSink { options, sink, family: None, name: String::new() }
     }

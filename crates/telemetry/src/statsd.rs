@@ -1,8 +1,7 @@
 //! Sends the reference's statistics to StatsD or DogStatsD.
 //!
-//! A thread of its own collects and sends, so that neither a slow server nor none delays a request.
-//! What could not be sent is not kept: the next report contains the difference to what was sent
-//! last, however long that is ago.
+//! A thread of its own collects and sends, so that neither a slow server nor none delays a request. What could not be
+//! sent is not kept: the next report contains the difference to what was sent last, however long that is ago.
 
 mod mogrifier;
 mod report;
@@ -57,10 +56,6 @@ pub struct Exporter {
 }
 
 /// Starts to send what `collect` lists.
-///
-/// # Errors
-///
-/// The system cannot create a thread.
 pub fn start(
     options: Options,
     collect: impl Fn(&mut dyn MetricSink) + Send + Sync + 'static,

@@ -14,12 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use super::ClientPem;
 use super::pem::system_roots;
 
-/// Returns the configuration with these certificates, or the system's. With `any_name`, a valid
-/// certificate is accepted for any host.
-///
-/// # Errors
-///
-/// They cannot be used.
+/// With `any_name`, a valid certificate is accepted for any host.
 pub(super) fn config(pem: &ClientPem, any_name: bool) -> Result<ClientConfig, String> {
     let roots = match &pem.ca {
         Some(ca) => {

@@ -33,12 +33,7 @@ pub enum ClientTlsError {
 }
 
 impl ClientTls {
-    /// Prepares TLS to the server with this name, or IP address, in its certificate. With `any_name`, a
-    /// valid certificate is accepted whatever its name.
-    ///
-    /// # Errors
-    ///
-    /// The name is invalid, or the certificates cannot be used.
+    /// Prepares TLS to a server with this name, or IP address, in its certificate; with `any_name`, with any name.
     pub fn new(pem: &ClientPem, name: &str, any_name: bool) -> Result<ClientTls, ClientTlsError> {
         let server_name = ServerName::try_from(name.to_owned());
         let server_name = server_name.map_err(|_| ClientTlsError::Name(name.to_owned()))?;
@@ -53,11 +48,7 @@ impl ClientTls {
         self
     }
 
-    /// Verifies the server at the other end of a connection.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be verified, or does not speak the required protocol.
+    /// Verifies the server at the other end of a connection, and that it speaks the required protocol.
     pub async fn connect<S>(self, socket: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,

@@ -15,24 +15,19 @@ use crate::error::SetupError;
 use crate::file_reads::FileReads;
 use crate::secret::shown_path;
 
-/// Reads the certificates of a file that can be trust anchors. Ignores the others, as the reference
-/// does: bundles of systems have some.
+/// Reads the certificates of a file that can be trust anchors, as the reference does: bundles of systems have others.
 pub(super) fn trust_anchors(file: &PemFile, reads: &FileReads) -> Result<Vec<u8>, SetupError> {
     let (_, certificates) = certificates(file, reads)?;
     let mut roots = RootCertStore::empty();
     let usable =
         certificates.into_iter().filter(|certificate| roots.add(certificate.clone()).is_ok());
     let pem: String = usable.map(|certificate| encode(&certificate)).collect();
-    match pem.is_empty() {
-        true => {
-            let wanted = "X.509 certificates of a CA in PEM";
-            Err(invalid(file, &"none can be trusted", wanted))
-        }
-        false => Ok(pem.into_bytes()),
+    if pem.is_empty() {
+        return Err(invalid(file, &"none can be trusted", "X.509 certificates of a CA in PEM"));
     }
+    Ok(pem.into_bytes())
 }
 
-/// Reads a certificate and its key.
 pub(super) fn identity(
     cert: &PemFile,
     key: &PemFile,
@@ -55,14 +50,12 @@ pub(super) fn identity(
     }
 }
 
-/// Reads the roots of the system.
 pub(super) fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     roots
 }
 
-/// Checks that the system has roots.
 pub(super) fn check_system_roots() -> Result<(), SetupError> {
     if !system_roots().is_empty() {
         return Ok(());

@@ -16,7 +16,6 @@ use tokio::task::JoinSet;
 use super::{Body, HttpError, Target};
 use crate::client_tls::{ClientCertificates, ClientTls, ClientTlsError};
 
-/// The largest head of an answer.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// The bytes of a connection, with or without TLS.
@@ -25,10 +24,6 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Connects, with the certificates as they are now. `for_http2` requires that a server with TLS chooses HTTP/2.
-///
-/// # Errors
-///
-/// The server cannot be reached or verified, or the certificates cannot be used.
 pub async fn connect(
     target: &Target,
     certificates: &Arc<ClientCertificates>,
@@ -96,10 +91,6 @@ impl Connection {
 
 /// Returns the addresses of a host, in the order to try them. Those of `localhost` are of both families, even if the
 /// system knows one only: a server may listen on either.
-///
-/// # Errors
-///
-/// The host has no address.
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let found = lookup_host((host, port)).await.map(Iterator::collect);
     if !host.eq_ignore_ascii_case("localhost") {

@@ -18,10 +18,6 @@ pub struct Target {
 
 impl Target {
     /// Returns `/readyz` of a listener's address, as seen on the same machine.
-    ///
-    /// # Errors
-    ///
-    /// It is not an address.
     pub fn local(address: &str) -> Result<Target, String> {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -53,7 +49,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// What to write instead of an invalid URL.
 const FIX: &str = "write a URL such as http://127.0.0.1:6070/";
 
 impl FromStr for Target {

@@ -16,7 +16,6 @@ pub struct CappedSink<'a> {
     folded_series: Vec<(&'static str, u64)>,
 }
 
-/// The number of series that a cap folded into one.
 const FOLDED: MetricFamily = MetricFamily::gauge(
     "metrics_folded_series",
     "Series beyond metrics.max_series, shown as one with the labels `other`, by metric",

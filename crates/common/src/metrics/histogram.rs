@@ -14,8 +14,7 @@ pub struct Histogram {
     /// The numbers in each bucket; one more than `bounds`.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
-    /// How much of the metric's unit a recorded 1 is: 1e6 of it to one if microseconds are recorded
-    /// and seconds are shown.
+    /// How many recorded units are one of the metric's: 1e6 where microseconds are recorded and seconds are shown.
     per_unit: f64,
     /// The last exemplar of each bucket; empty if the histogram has none.
     exemplars: Box<[Mutex<Option<Recorded>>]>,
@@ -46,8 +45,7 @@ pub struct HistogramSnapshot {
 }
 
 impl Histogram {
-    /// Creates an empty histogram of integers, which are shown divided by `per_unit`. A bucket
-    /// includes its bound.
+    /// Creates an empty histogram of integers, which are shown divided by `per_unit`. A bucket includes its bound.
     pub fn new(bounds: &'static [u64], per_unit: f64) -> Histogram {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Histogram { bounds, counts, sum: AtomicU64::new(0), per_unit, exemplars: Box::default() }
@@ -84,21 +82,17 @@ impl Histogram {
 
     /// Returns the counts of all buckets, the sum, and the exemplars.
     pub fn snapshot(&self) -> HistogramSnapshot {
+        let exemplars = self.exemplars.iter().enumerate().filter_map(|(bucket, exemplar)| {
+            let (value, ids) = (*exemplar.lock())?;
+            Some(Exemplar { bucket, value: value as f64 / self.per_unit, ids })
+        });
         HistogramSnapshot {
             // Dividing gives the number nearest to the decimal one, which multiplying does not.
             bounds: self.bounds.iter().map(|bound| *bound as f64 / self.per_unit).collect(),
             counts: self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
             sum: self.sum.load(Ordering::Relaxed) as f64 / self.per_unit,
-            exemplars: self.exemplars(),
+            exemplars: exemplars.collect(),
         }
-    }
-
-    fn exemplars(&self) -> Vec<Exemplar> {
-        let exemplars = self.exemplars.iter().enumerate().filter_map(|(bucket, exemplar)| {
-            let (value, ids) = (*exemplar.lock())?;
-            Some(Exemplar { bucket, value: value as f64 / self.per_unit, ids })
-        });
-        exemplars.collect()
     }
 }
 

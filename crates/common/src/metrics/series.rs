@@ -54,8 +54,7 @@ impl<V: Default> SeriesMap<V> {
         SeriesMap { budget, series: RwLock::default() }
     }
 
-    /// Calls `update` with the value of `name`, which is created if there is room, or else with that
-    /// of all others.
+    /// Calls `update` with the value of `name`, which is created if there is room, or else with that of all others.
     pub fn update(&self, name: &str, update: impl FnOnce(&V)) {
         if let Some(value) = self.series.read().get(name) {
             return update(value);
@@ -80,8 +79,7 @@ impl<V: Default> SeriesMap<V> {
         self.series.read().values().for_each(read);
     }
 
-    /// Returns all names in order, each with what `read` returns for its value. The lock is held only
-    /// while they are copied.
+    /// Returns all names in order, each with what `read` returns. The lock is held only while they are copied.
     pub fn snapshot<T>(&self, read: impl Fn(&V) -> T) -> Vec<(Arc<str>, T)> {
         let copy = |(name, value): (&Arc<str>, &V)| (name.clone(), read(value));
         let mut all: Vec<_> = self.series.read().iter().map(copy).collect();

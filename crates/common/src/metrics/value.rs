@@ -26,7 +26,6 @@ impl OwnedValue {
         }
     }
 
-    /// Borrows the value as that of a sample.
     pub fn as_value(&self) -> SampleValue<'_> {
         match self {
             OwnedValue::Counter(value) => SampleValue::Counter(*value),

@@ -9,16 +9,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Runs work that may block on a thread for that, of the current runtime.
-///
-/// # Errors
-///
-/// The system has no room for a thread, or the work panicked, which the log has.
+/// Runs work that may block on a thread of the current runtime; an error without room for one, or if it panicked.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    let done = run_blocking_or_return(work).await;
-    done.unwrap_or_else(|_| Err(no_room()))
+    run_blocking_or_return(work).await.unwrap_or_else(|_| Err(no_room()))
 }
 
 fn no_room() -> io::Error {
@@ -26,18 +21,13 @@ fn no_room() -> io::Error {
 }
 
 /// Runs work as [`run_blocking`] does, and returns it if the system has no room for a thread.
-///
-/// # Errors
-///
-/// The work panicked, as in the inner result.
 pub async fn run_blocking_or_return<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
     work: F,
 ) -> Result<io::Result<T>, F> {
     run_kept(Arc::new(Mutex::new(Some(work)))).await
 }
 
-/// Repeats work that may block at an interval, as [`run_blocking`] runs it. Never ends. After a failure the next tick tries
-/// again, and `failed` is called.
+/// Repeats work at an interval, as [`run_blocking`] runs it. Never ends. After a failure, calls `failed` and goes on.
 pub async fn repeat_blocking(
     period: Duration,
     work: impl Fn() + Send + Sync + 'static,
@@ -57,17 +47,12 @@ pub async fn repeat_blocking(
 
 /// Runs work for a client as [`run_blocking`] does, or drops it if the client goes away, and with it this
 /// future, before it is its turn: else clients that hang up leave a queue without a bound.
-///
-/// # Errors
-///
-/// As [`run_blocking`].
 pub async fn run_for_client<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let kept = Arc::new(Mutex::new(Some(work)));
     let _client = Client(kept.clone());
-    let done = run_kept(kept).await;
-    done.unwrap_or_else(|_| Err(no_room()))
+    run_kept(kept).await.unwrap_or_else(|_| Err(no_room()))
 }
 
 /// Takes the work back when it is dropped.
@@ -101,10 +86,6 @@ async fn run_kept<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
 }
 
 /// Checks that the system has room for a thread, for libraries that do not.
-///
-/// # Errors
-///
-/// There is no room.
 pub fn check_room() -> io::Result<()> {
     let thread = Builder::new().name("weir-check".to_owned()).spawn(|| ())?;
     // It has nothing that could panic.

@@ -45,6 +45,11 @@ impl Failures {
             wait = (wait * 2).min(MAX_WAIT);
         }
     }
+
+    /// Returns the number of panics of a thread; none if it has not started.
+    pub fn of(&self, thread: &str) -> Option<u64> {
+        self.0.lock().get(thread).copied()
+    }
 }
 
 impl MetricSource for Failures {
@@ -53,13 +58,6 @@ impl MetricSource for Failures {
         for (thread, count) in self.0.lock().iter() {
             sink.sample(&[("thread", thread)], SampleValue::Counter(*count));
         }
-    }
-}
-
-impl Failures {
-    /// Returns the number of panics of a thread; none if it has not started.
-    pub fn of(&self, thread: &str) -> Option<u64> {
-        self.0.lock().get(thread).copied()
     }
 }
 

@@ -15,16 +15,15 @@ use weir_limit::{Limit, Numbers, Plan};
 /// The changes by a control and by those that match the same and outlast it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Changes {
-    /// The change that the control itself makes.
     pub own: LimitChange,
-    /// All changes, the newest first.
+    /// The newest first.
     pub all: Box<[LimitChange]>,
 }
 
 /// What a control matches: the domain, whether exactly, whether networks are texts, and the entries.
 type Match<'c> = (&'c str, bool, bool, Vec<Entry<'c>>);
 
-/// Returns what a control matches. That of two controls is equal if they match the same.
+/// Equal for two controls that match the same.
 pub(super) fn match_of(control: &Control) -> Match<'_> {
     let entries = control.entries.iter().map(|entry| (&*entry.key, &*entry.value));
     let mut entries: Vec<_> = entries.collect();
@@ -34,7 +33,7 @@ pub(super) fn match_of(control: &Control) -> Match<'_> {
     (&control.domain, control.exact, control.is_text_of_network(), entries)
 }
 
-/// Returns the changes of each of some controls that change limits and match the same.
+/// Returns each control with its changes. All of them change limits, and match the same.
 pub(super) fn changes_of(mut controls: Vec<Arc<Control>>) -> Vec<(Arc<Control>, Changes)> {
     controls.sort_unstable_by(|a, b| end(b).cmp(&end(a)));
     let mut outlasting: Vec<&Control> = Vec::new();
@@ -64,11 +63,8 @@ pub(super) fn age(control: &Control) -> (Reverse<u64>, &str) {
 }
 
 impl Changes {
-    /// Returns a plan with the changes that fit it; none if that of the control itself has no effect,
-    /// because a newer one changes the same limit.
-    ///
-    /// # Errors
-    /// The change of the control itself fits no limit.
+    /// Returns a plan with the changes that fit it; none if that of the control itself has no effect, because a newer
+    /// one changes the same limit; an error if it fits no limit.
     pub fn apply(&self, plan: &Plan, max_log_bytes: u64) -> Result<Option<Plan>, PlanError> {
         changed_limit(plan, &self.own, max_log_bytes)?;
         let mut limits = plan.limits().to_vec();
@@ -91,9 +87,6 @@ impl Changes {
 }
 
 /// Returns the limit of a plan that a change means, with other numbers, and its index.
-///
-/// # Errors
-/// No limit is meant, or it cannot have these numbers.
 pub(super) fn changed_limit(
     plan: &Plan,
     change: &LimitChange,

@@ -36,8 +36,7 @@ pub enum Effect<'c> {
         /// Whether hits are charged nevertheless.
         count: bool,
     },
-    /// The plan of the rule with other numbers: those of the control, and of others that match the
-    /// same.
+    /// The plan of the rule with other numbers: those of the control, and of others that match the same.
     Limit { control: &'c Control, plan: &'c Arc<Plan> },
 }
 
@@ -57,8 +56,7 @@ impl CompiledControls {
         CompiledControls { index, limits, clock }
     }
 
-    /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for
-    /// `plan`, that of the matched rule. A refund is not blocked.
+    /// Returns a block, else an allowance, else other numbers for the matched rule's plan. Refunds are not blocked.
     #[inline(never)]
     pub fn find(
         &self,
@@ -85,7 +83,6 @@ impl CompiledControls {
         }
     }
 
-    /// Returns the other numbers for a plan.
     fn find_limit(
         &self,
         domain: &str,
@@ -113,7 +110,6 @@ pub(super) struct RuleMatches {
     pub changed: usize,
 }
 
-/// Returns what a control means for a set of rules.
 pub(super) fn match_rules(control: &Control, rules: &RulesByKey) -> RuleMatches {
     let mut matches = RuleMatches::default();
     let mut longest = None;

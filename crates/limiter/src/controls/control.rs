@@ -69,7 +69,6 @@ impl Draft {
     /// The members whose value cannot be null; in others, null means missing.
     pub(super) const NOT_NULL: [&str; 4] = ["exact", "text", "reason", "by"];
 
-    /// Returns all texts in the control.
     pub(super) fn texts(&self) -> impl Iterator<Item = &String> + Clone {
         let entries = self.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
         entries.chain([&self.domain, &self.reason, &self.by])
@@ -82,8 +81,7 @@ impl Draft {
         Control { id, domain, entries, exact, text, action, until: None, reason, by, at }
     }
 
-    /// Returns the id of its control unless it is given another one: a hash of its action, of what it
-    /// matches, and of the limit that it names.
+    /// Returns the id of its control by default: a hash of its action, of what it matches, and of the limit it names.
     pub(super) fn default_id(&self) -> String {
         let mut entries: Vec<&OwnedEntry> = self.entries.iter().collect();
         if !self.exact {
@@ -121,7 +119,6 @@ fn yes() -> bool {
     true
 }
 
-/// Returns whether the value of an entry is a network.
 fn has_network(entries: &[OwnedEntry]) -> bool {
     entries.iter().any(|entry| network(&entry.value).is_some())
 }
@@ -186,7 +183,6 @@ impl Display for Action {
 }
 
 impl Control {
-    /// Returns what the value of each entry matches.
     pub(super) fn patterns(&self) -> impl Iterator<Item = Pattern> {
         self.entries.iter().map(|entry| Pattern::new(&entry.value, self.text))
     }
@@ -207,7 +203,6 @@ impl Control {
         self.matches_by(&self.patterns().collect::<Vec<_>>(), domain, entries)
     }
 
-    /// Returns whether it matches a descriptor by its [`patterns`](Self::patterns).
     pub(super) fn matches_by(
         &self,
         patterns: &[Pattern],
@@ -230,8 +225,7 @@ impl Control {
         }
     }
 
-    /// Returns whether another one matches every descriptor that it matches. Of two values with `*`
-    /// only equal ones count.
+    /// Returns whether another one matches all that it matches. Of two values with `*` only equal ones count.
     pub(super) fn is_within(&self, other: &Control) -> bool {
         let is_within = |mine: &OwnedEntry, theirs: &OwnedEntry| {
             mine.key == theirs.key && {
@@ -258,12 +252,10 @@ impl Control {
         self.patterns().all(|pattern| pattern.is_any())
     }
 
-    /// Returns whether one of its values has no `*`.
     pub(super) fn has_exact_value(&self) -> bool {
         self.entries.iter().any(|entry| !entry.value.contains('*'))
     }
 
-    /// Returns whether it has ended at `now`.
     pub(crate) fn is_expired(&self, now: Micros) -> bool {
         self.until.is_some_and(|until| until <= now)
     }

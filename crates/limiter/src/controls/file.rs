@@ -30,7 +30,6 @@ const LINES_HEADER: &str = "weir controls 2 ";
 /// The texts of rows by their ids.
 type Rows = BTreeMap<String, String>;
 
-/// Writes the file.
 #[derive(Debug)]
 pub(super) struct ControlFile {
     path: PathBuf,
@@ -70,7 +69,6 @@ struct Line {
 }
 
 impl ControlFile {
-    /// Returns the writer of a file without rows.
     pub fn new(path: PathBuf) -> ControlFile {
         ControlFile { path, members: BTreeMap::new(), is_outdated: false }
     }
@@ -94,9 +92,6 @@ impl ControlFile {
     }
 
     /// Replaces the file and its copy.
-    ///
-    /// # Errors
-    /// One of them cannot be written.
     pub fn write(&mut self) -> io::Result<()> {
         let mut controls = String::from("{");
         for (n, member) in self.members.values().enumerate() {
@@ -116,7 +111,6 @@ impl ControlFile {
     }
 }
 
-/// Reads a file and its copy.
 pub(super) fn read(path: &Path) -> Found {
     let mut found = Found::default();
     for path in both(path) {

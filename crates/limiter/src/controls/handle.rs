@@ -31,15 +31,12 @@ use weir_store::{SharedTable, TableError};
 /// How long a change waits to be shared before it is answered.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The waits until a failed first read of the table is repeated: the first one, which doubles, and the
-/// longest.
+/// The waits until a failed first read of the table is repeated: the first one, which doubles, and the longest.
 const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
-/// The most controls that are compiled, and the most rules that names are compared with, on the thread that
-/// changes controls.
+/// The most controls that are compiled, and rules that names are compared with, on the thread that changes controls.
 const MAX_INLINE: usize = 100;
 
-/// The shortest interval between two log lines of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How controls are kept and shared.
@@ -122,8 +119,7 @@ impl fmt::Debug for Controls {
 }
 
 impl Controls {
-    /// Makes the handle of the controls of `active`, and reads the file, if there is one. `on_change`
-    /// is called after each change.
+    /// Makes the handle of the controls of `active`, and reads the file, if any. Calls `on_change` after each change.
     pub fn new(
         active: Arc<ActiveRules>,
         options: Options,
@@ -159,11 +155,6 @@ impl Controls {
         self.sharing.failed()
     }
 
-    /// How long exchanges with other replicas have failed; none if the last did not.
-    pub fn unshared_for(&self) -> Option<Duration> {
-        self.sharing.failed_for()
-    }
-
     /// Returns how often the store was found to have lost the controls, and with them what it counted.
     pub fn table_losses(&self) -> u64 {
         self.sharing.losses()
@@ -191,11 +182,7 @@ impl Controls {
         (!control.is_expired(self.now())).then_some(control)
     }
 
-    /// Makes a control of a draft, or replaces the one of its id. Without an id it gets one of its
-    /// action and of what it matches.
-    ///
-    /// # Errors
-    /// The control is invalid, or there is no room for it.
+    /// Puts a control, in place of one of its id. Without an id it gets one of its action and of what it matches.
     pub async fn put(
         &self,
         id: Option<&str>,
@@ -203,10 +190,7 @@ impl Controls {
         options: PutOptions,
     ) -> Result<Written, ControlError> {
         let expiry = draft.check()?;
-        let id = match id {
-            Some(id) => id.to_owned(),
-            None => draft.default_id(),
-        };
+        let id = id.map_or_else(|| draft.default_id(), str::to_owned);
         check_id(&id)?;
         let rules = self.active.rules_by_key();
         let now = self.now();
@@ -235,16 +219,16 @@ impl Controls {
         }
         drop(putting);
         let (shared, kept) = match options.dry_run {
-            true => (self.would_share(), self.would_keep()),
+            true => {
+                let shared = self.would_share();
+                (shared, shared || self.options.file.is_some())
+            }
             false => self.share_and_keep(&control.id, control.at).await,
         };
         Ok(Written { control, shared, kept, rules: matches.rules, warnings })
     }
 
     /// Deletes a control.
-    ///
-    /// # Errors
-    /// There is no control of that id.
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
         self.drop_expired().await;
         let now = self.now();
@@ -288,12 +272,7 @@ impl Controls {
         self.options.is_shared && is_connected
     }
 
-    fn would_keep(&self) -> bool {
-        self.would_share() || self.options.file.is_some()
-    }
-
-    /// Keeps and shares a change that this replica made at `at`. Returns whether it is shared, and whether
-    /// it is kept.
+    /// Keeps and shares a change that this replica made at `at`. Returns whether it is shared, and whether it is kept.
     async fn share_and_keep(&self, id: &str, at: Micros) -> (bool, bool) {
         let exchanges = self.exchanges.subscribe();
         let (started, _) = *exchanges.borrow();
@@ -375,7 +354,6 @@ impl Controls {
         self.write_file().await;
     }
 
-    /// Drops controls that have ended.
     async fn drop_expired(&self) {
         let expired = self.set.lock().drop_expired(self.now());
         if expired {
@@ -383,7 +361,6 @@ impl Controls {
         }
     }
 
-    /// Exchanges changes with other replicas once.
     async fn exchange(&self, table: &dyn SharedTable) {
         self.exchanges.send_modify(|(started, _)| *started += 1);
         let (changed, read) = self.sharing.read(table, self.active.clock(), &self.set).await;
@@ -436,7 +413,6 @@ async fn in_background<T: Send + 'static>(
     }
 }
 
-/// Returns a warning for each name in a control that no rule has.
 async fn names_unknown_to(rules: Arc<RuleSet>, control: &Control) -> Vec<String> {
     let (compared, control) = (rules.rules().count(), control.clone());
     let warnings = in_background(compared, move || unknown_names(&control, &rules)).await;

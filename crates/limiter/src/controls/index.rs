@@ -37,11 +37,9 @@ pub(super) struct Index {
     compared: Bucket,
 }
 
-/// Words of a [`KeyFilter`].
 const FILTER_WORDS: usize = 4;
 
-/// A set of keys that may also seem to have others: one bit for each hash. It is asked before the tables,
-/// which take several times as long.
+/// A set of keys that may seem to have others: a bit for each hash. Asked first: tables take several times as long.
 #[derive(Clone, Debug, Default)]
 struct KeyFilter {
     words: [u64; FILTER_WORDS],
@@ -50,7 +48,6 @@ struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// Returns the word and the bit of a key.
     #[inline]
     fn place(&self, key: &str) -> (usize, u64) {
         let hash = self.hasher.hash_one(key);
@@ -84,14 +81,12 @@ impl Index {
         row
     }
 
-    /// Removes the row of a control.
     pub fn remove(&mut self, row: &Row) {
         let others = self.bucket(row.place()).iter();
         let others = others.filter(|other| other.control.id != row.control.id).cloned().collect();
         self.set_bucket(row, others);
     }
 
-    /// Returns the rows that are found at a place.
     pub fn bucket(&self, place: Place<'_>) -> &[Arc<Row>] {
         match place {
             Place::Text(entry) => self.text_bucket(entry),
@@ -134,8 +129,7 @@ impl Index {
         }
     }
 
-    /// Returns the first control that matches a descriptor, has not expired, and is accepted. `now`
-    /// is called only for controls that end.
+    /// Returns the first control that matches, has not expired, and is accepted. Calls `now` only for those that end.
     pub fn find(
         &self,
         domain: &str,
@@ -185,7 +179,6 @@ impl Index {
         fewest.unwrap_or_else(|| others(Place::Compared))
     }
 
-    /// Returns the most controls that one descriptor entry is compared with.
     #[cfg(test)]
     pub fn most_compared(&self) -> usize {
         let texts = self.buckets.values().flat_map(Map::values);
@@ -238,7 +231,6 @@ impl Networks {
         self.0.is_empty()
     }
 
-    /// Returns the rows of a network.
     pub fn bucket(&self, key: &str, network: &Network) -> &[Arc<Row>] {
         self.0.get(key).and_then(|of_key| of_key.buckets.get(network)).map_or(&[], |rows| &**rows)
     }
@@ -274,7 +266,6 @@ impl Networks {
         })
     }
 
-    /// Returns all buckets.
     #[cfg(test)]
     pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         self.0.values().flat_map(|of_key| of_key.buckets.values())

@@ -1,5 +1,4 @@
-//! The controls that change limits, compiled for one set of rules. A change compiles only the control and
-//! those that match the same.
+//! The controls that change limits, compiled for one set of rules. A change compiles only those that match the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use weir_common::glob::Glob;
 /// The domain, whether exactly, whether networks are texts, and the entries.
 type OwnedMatch = (String, bool, bool, Vec<OwnedEntry>);
 
-/// All controls that change limits.
 #[derive(Debug, Default)]
 pub(super) struct LimitControls {
     by_id: BTreeMap<String, Arc<Control>>,
@@ -112,13 +110,11 @@ impl LimitControls {
         self.by_id.is_empty()
     }
 
-    /// The number of controls.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Returns the controls that may match all descriptors that another one matches, or only such, and
-    /// some more.
+    /// Returns the controls that may match all descriptors that another one matches, or only such, and some more.
     pub fn around_or_within(&self, control: &Control) -> Vec<&Arc<Control>> {
         // One within it has all of its texts.
         let within = text_entries(control).map(|entry| self.by_entry.get(&OwnedEntry::from(entry)));

@@ -32,8 +32,7 @@ impl Pattern {
         }
     }
 
-    /// Returns whether something may match it and the value of a rule, of which a network may stand for the
-    /// addresses in it.
+    /// Returns whether something may match it and the value of a rule, where a network stands for its addresses.
     pub fn may_meet(&self, rule: &str) -> bool {
         let parsed = Network::parse(rule).ok();
         self.matches(rule)
@@ -64,7 +63,6 @@ impl Pattern {
         }
     }
 
-    /// Returns how little some values say.
     pub fn vagueness(patterns: impl Iterator<Item = Pattern>) -> Vagueness {
         patterns.fold((0, 0, 0), |(globs, networks, bits), pattern| match pattern {
             Pattern::Glob(Glob::Text(_)) => (globs, networks, bits),

@@ -1,5 +1,4 @@
-//! The plans of rules whose limits have other numbers: built when a control or a rule changes, so that
-//! no request builds one.
+//! The plans of rules with other numbers: built when a control or a rule changes, so that no request builds one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,7 +24,6 @@ pub(super) struct Plans {
     is_full: bool,
 }
 
-/// A plan, and the number of controls that use it.
 #[derive(Debug)]
 struct SharedPlan {
     plan: Arc<Plan>,
@@ -49,8 +47,7 @@ impl ChangedPlans {
 }
 
 impl Plans {
-    /// Returns the plans of the rules that a control may match, with the changes. What cannot be built is
-    /// omitted; returns also why.
+    /// Returns the plans of the rules that a control may match, with the changes; and why one cannot be built.
     pub fn add(
         &mut self,
         control: &Control,
@@ -115,12 +112,10 @@ impl Plans {
         self.len + rules.matched_by(control).count() <= MAX_PLANS
     }
 
-    /// Whether a plan was not made because there were too many.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// The number of different plans.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.len
@@ -194,8 +189,7 @@ impl RulesByKey {
     }
 }
 
-/// Returns whether a descriptor may match both a rule and a control, whose values match `patterns`. Where
-/// wildcards meet, it may.
+/// Returns whether a descriptor may match both a rule and a control with these patterns: also where wildcards meet.
 fn may_match(rule: &Rule, control: &Control, patterns: &[Pattern]) -> bool {
     if control.domain != "*" && control.domain != rule.domain() {
         return false;

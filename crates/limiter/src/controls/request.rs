@@ -35,9 +35,6 @@ pub enum Expiry {
 
 impl Draft {
     /// Reads the body of a request.
-    ///
-    /// # Errors
-    /// The cause, and what to write instead.
     pub fn read(body: &[u8]) -> Result<Draft, ControlError> {
         let invalid = |error: serde_json::Error| {
             let help = r#"write for instance {"domain":"shop","entries":[{"key":"user","value":"m1"}],"action":"block","for":"1h"}"#;
@@ -70,9 +67,6 @@ impl Draft {
     }
 
     /// Checks the draft. Returns when the control expires.
-    ///
-    /// # Errors
-    /// The cause, and what to write instead.
     pub fn check(&self) -> Result<Expiry, ControlError> {
         let expiry = read_expiry(self.duration.as_deref(), self.until.as_deref())?;
         if self.domain.is_empty() {
@@ -111,32 +105,26 @@ impl Draft {
             let error = format!("the texts of the control have {bytes} bytes");
             return Err(ControlError::invalid(error, format!("write up to {MAX_BYTES} in all")));
         }
-        let too_long = match expiry {
+        match expiry {
             Expiry::For(time) if time.is_zero() => {
                 let help = "write a duration above 0, as 10m or 1h30m";
-                return Err(ControlError::invalid("the duration is 0", help));
+                Err(ControlError::invalid("the duration is 0", help))
             }
-            Expiry::For(time) => time > MAX_DURATION,
-            _ => false,
-        };
-        if too_long {
-            let help = "write 100 years or less, or \"forever\"";
-            return Err(ControlError::invalid("the duration is too long", help));
+            Expiry::For(time) if time > MAX_DURATION => {
+                let help = "write 100 years or less, or \"forever\"";
+                Err(ControlError::invalid("the duration is too long", help))
+            }
+            expiry => Ok(expiry),
         }
-        Ok(expiry)
     }
 }
 
-/// Returns a member of an object that is not known.
 fn unknown_member<'j>(object: &'j Value, known: &[&str]) -> Option<&'j str> {
     let mut members = object.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
     members.find(|name| !known.contains(name))
 }
 
-/// Checks the id of a control.
-///
-/// # Errors
-/// It is empty, too long, or has characters that a path or a shell reads as something else.
+/// Rejects an id that is empty, too long, or has characters that a path or a shell reads as something else.
 pub(super) fn check_id(id: &str) -> Result<(), ControlError> {
     let is_good = |c: u8| c.is_ascii_alphanumeric() || b"-_.:@".contains(&c);
     if (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(is_good) && id != "." && id != ".."

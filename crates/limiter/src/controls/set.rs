@@ -38,7 +38,6 @@ pub(super) struct ControlSet {
     obsolete: Vec<RowChange>,
 }
 
-/// What merging rows of the table has done.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Merged {
     pub changed: bool,
@@ -248,23 +247,19 @@ impl ControlSet {
         }
     }
 
-    /// Returns whether the table has the row that was written at `at`, and not another one that has
-    /// replaced it here meanwhile.
+    /// Returns whether the table has the row written at `at`, and no other one has replaced it here meanwhile.
     pub fn is_shared(&self, id: &str, at: Micros) -> bool {
         !self.unshared.contains(id) && self.rows.get(id).is_some_and(|row| row.at() == at)
     }
 
-    /// The number of rows that the table lacks.
     pub fn unshared(&self) -> usize {
         self.unshared.len()
     }
 
-    /// Forgets what the file lacks.
     pub fn forget_unwritten(&mut self) {
         self.unwritten.clear();
     }
 
-    /// Returns the rows as text.
     #[cfg(test)]
     pub fn texts(&self) -> Vec<(String, String)> {
         self.rows.iter().map(|(id, row)| (id.clone(), row.text())).collect()
@@ -295,7 +290,6 @@ pub(super) struct Tombstone {
 }
 
 impl Row {
-    /// Returns when the row was written.
     pub fn at(&self) -> Micros {
         match self {
             Row::Control { control, .. } => control.at,
@@ -303,7 +297,6 @@ impl Row {
         }
     }
 
-    /// Returns the control, expired or not.
     pub fn control(&self) -> Option<&Arc<Control>> {
         match self {
             Row::Control { control, .. } => Some(control),
@@ -330,7 +323,6 @@ impl Row {
         }
     }
 
-    /// Returns whether the row has expired at `now`.
     pub(crate) fn is_expired(&self, now: Micros) -> bool {
         self.expires_at() <= now
     }
@@ -344,7 +336,6 @@ impl Row {
         }
     }
 
-    /// Returns the row as JSON text.
     pub fn text(&self) -> String {
         // It has only texts and numbers, which are always valid.
         serde_json::to_string(self).unwrap_or_default()

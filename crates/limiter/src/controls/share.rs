@@ -12,11 +12,9 @@ use super::set::{ControlSet, Merged};
 use weir_common::throttle::Throttle;
 use weir_store::{SharedTable, TableError};
 
-/// The interval of log lines about the table.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The waits until rows that could not be read are asked for again: the first one, which doubles, and the
-/// longest.
+/// The waits until rows that could not be read are asked for again: the first one, which doubles, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -30,15 +28,14 @@ pub enum FirstRead {
     Done,
 }
 
-/// What is known about the table.
 #[derive(Debug)]
 pub(super) struct Sharing {
     first_read: watch::Sender<FirstRead>,
     /// The version that was read or written last.
     version: Mutex<Option<String>>,
     unread: Mutex<Option<Unread>>,
-    /// Why the last exchange failed, and when the first of these failures was.
-    failed: Mutex<Option<(TableError, Instant)>>,
+    /// Why the last exchange failed.
+    failed: Mutex<Option<TableError>>,
     failed_line: Throttle,
     unknown_line: Throttle,
     /// How often the table was found empty after it had rows.
@@ -50,7 +47,6 @@ pub(super) struct Sharing {
 struct Unread {
     version: String,
     error: TableError,
-    /// How long the rows are not asked for again.
     wait: Duration,
     /// When the rows are asked for again.
     until: Instant,
@@ -69,17 +65,10 @@ impl Sharing {
         }
     }
 
-    /// Why the last exchange failed; none if it did not.
     pub fn failed(&self) -> Option<TableError> {
-        self.failed.lock().map(|(error, _)| error)
+        *self.failed.lock()
     }
 
-    /// How long exchanges have failed; none if the last did not.
-    pub fn failed_for(&self) -> Option<Duration> {
-        self.failed.lock().map(|(_, since)| since.elapsed())
-    }
-
-    /// How often the table was found empty after it had rows.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }
@@ -113,8 +102,7 @@ impl Sharing {
         });
     }
 
-    /// Reads what others have written, if anything. Returns whether controls have changed here, also if
-    /// it fails.
+    /// Reads what others have written, if anything. Returns whether controls have changed here, also if it fails.
     pub async fn read(
         &self,
         table: &dyn SharedTable,
@@ -153,8 +141,9 @@ impl Sharing {
     /// Returns why rows of this version are not asked for again yet.
     fn unread_error(&self, version: &str) -> Option<TableError> {
         let unread = self.unread.lock();
-        let is_that = |it: &&Unread| it.version == version && Instant::now() < it.until;
-        unread.as_ref().filter(is_that).map(|unread| unread.error)
+        let is_waiting =
+            |unread: &&Unread| unread.version == version && Instant::now() < unread.until;
+        unread.as_ref().filter(is_waiting).map(|unread| unread.error)
     }
 
     fn note_unread(&self, version: String, error: TableError) {
@@ -165,9 +154,6 @@ impl Sharing {
     }
 
     /// Writes what the table lacks.
-    ///
-    /// # Errors
-    /// The table cannot be reached.
     pub async fn write(
         &self,
         table: &dyn SharedTable,
@@ -192,11 +178,7 @@ impl Sharing {
     /// Notes whether an exchange has failed, and logs when that changes.
     pub fn note(&self, exchanged: Result<(), TableError>) {
         let failed = exchanged.err();
-        let mut noted = self.failed.lock();
-        let before = noted.map(|(error, _)| error);
-        let since = noted.map(|(_, since)| since);
-        *noted = failed.map(|error| (error, since.unwrap_or_else(Instant::now)));
-        drop(noted);
+        let before = std::mem::replace(&mut *self.failed.lock(), failed);
         match (before, failed) {
             (None, Some(error)) => {
                 if let Some(suppressed) = self.failed_line.pass() {

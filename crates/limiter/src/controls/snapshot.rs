@@ -56,7 +56,6 @@ pub struct ActiveRules {
     max_log_bytes: u64,
 }
 
-/// The controls of the next snapshot.
 #[derive(Debug, Default)]
 pub(super) struct NextControls {
     /// The blocks and allowances by id, as `index` has them.
@@ -103,7 +102,6 @@ impl NextControls {
         self.rows.is_empty() && self.limits.is_empty()
     }
 
-    /// Returns how many other controls a control would at least be compared with.
     pub fn compared_with(&self, control: &Control) -> usize {
         self.index.compared_with(control) + self.limits.index.compared_with(control)
     }
@@ -194,7 +192,6 @@ impl ActiveRules {
         self.snapshot.swap(Some(Arc::new(Snapshot { rules, controls })))
     }
 
-    /// Returns whether there is room for the plans of a control.
     pub(super) fn has_room(&self, control: Arc<Control>) -> bool {
         let mut next = self.controls.lock();
         let rules = next.rules_by_key(self.load_full().unwrap_or_default(), self.max_log_bytes);
@@ -228,7 +225,6 @@ impl ActiveRules {
         next.rules_by_key(self.load_full().unwrap_or_default(), self.max_log_bytes)
     }
 
-    /// Returns the controls of the next snapshot.
     pub(super) fn next_controls(&self) -> MutexGuard<'_, NextControls> {
         self.controls.lock()
     }
@@ -250,8 +246,7 @@ fn log_unchanged(error: Option<PlanError>) {
     }
 }
 
-/// Frees a snapshot when no request uses it, on a thread that serves none: many controls take
-/// milliseconds to free.
+/// Frees a snapshot when no request uses it, on a thread that serves none: many controls take milliseconds to free.
 fn free_later(snapshot: Option<Arc<Snapshot>>) {
     let Some(mut snapshot) = snapshot.filter(|snapshot| snapshot.controls.is_some()) else {
         return;

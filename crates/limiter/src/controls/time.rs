@@ -1,5 +1,4 @@
-//! The clock by which controls end, which is one for all replicas; and times in JSON, as RFC 3339 writes them. One
-//! that may be null is an `Option`.
+//! The clock by which controls end, which is one for all replicas; and times in JSON, as RFC 3339 writes them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,13 +14,11 @@ use weir_limit::Micros;
 /// Stands for the offset of a store whose time was never read.
 const UNKNOWN: i64 = i64::MIN;
 
-/// A clock that tells both times.
 trait Time: Clock + Monotonic {}
 
 impl<C: Clock + Monotonic> Time for C {}
 
-/// The time of the shared store as last read, carried on by the monotonic clock; this process's own
-/// until then.
+/// The time of the shared store as last read, carried on by the monotonic clock; this process's own until then.
 #[derive(Clone, Debug)]
 pub struct ControlClock {
     clock: Arc<dyn Time>,
@@ -67,8 +64,7 @@ impl Default for ControlClock {
 
 /// Returns a time as text. A later one than RFC 3339 can write becomes the last.
 pub fn text(time: Micros) -> String {
-    let time = i64::try_from(time).unwrap_or(i64::MAX);
-    Timestamp::from_microsecond(time).unwrap_or(Timestamp::MAX).to_string()
+    Timestamp::from_microsecond(signed(time)).unwrap_or(Timestamp::MAX).to_string()
 }
 
 /// Reads a time; one before the epoch is the epoch.

@@ -31,7 +31,6 @@ use super::merge::Merged;
 use super::sketch::{Cells, Row, Snapshot, cell_at};
 use weir_limit::{Micros, SECOND};
 
-/// The length of a step.
 pub(super) const STEP: Micros = 20 * SECOND;
 
 /// The least length of a part.
@@ -47,7 +46,6 @@ const NEWEST_PART: usize = STEPS;
 const REST: usize = STEPS + PARTS;
 const SPANS: usize = REST + 1;
 
-/// The fewest rows.
 const MIN_ROWS: usize = 8;
 
 /// The rows of one list, the spans of each from the newest on.
@@ -105,12 +103,10 @@ impl Spans {
         Spans { starts: [now; SPANS], current: now, begins_part: [false; STEPS], part: now }
     }
 
-    /// Whether the current step is over.
     pub fn is_due(&self, now: Micros) -> bool {
         now.saturating_sub(self.current) >= STEP
     }
 
-    /// Ends the current step.
     pub fn end_step(&mut self, now: Micros) -> StepEnd {
         let ends_part = self.begins_part[STEPS - 1];
         if ends_part {

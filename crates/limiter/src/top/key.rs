@@ -31,7 +31,6 @@ pub(super) struct StoredKey {
 }
 
 impl StoredKey {
-    /// Copies a key, and the path of its rule.
     pub fn new(domain: &str, entries: &[Entry<'_>], rule: &str) -> StoredKey {
         let mut bytes = Bytes { bytes: [0; MAX_BYTES], len: 0 };
         let is_cut = key_bytes(domain, entries) > MAX_KEY_BYTES;
@@ -55,12 +54,10 @@ impl StoredKey {
         self.cut_tag > 0
     }
 
-    /// Identifies a key whose texts are cut; 0 for others.
     pub fn cut_tag(&self) -> u64 {
         self.cut_tag
     }
 
-    /// Returns the domain and the entries.
     pub fn texts(&self) -> (&str, SmallVec<[Entry<'_>; 4]>) {
         let mut rest = self.bytes.get(..usize::from(self.entries_end)).unwrap_or_default();
         let domain = text(take(&mut rest));

@@ -249,7 +249,6 @@ fn use_order(a: (u64, u32, u64), b: (u64, u32, u64)) -> Ordering {
     cross(b, a).cmp(&cross(a, b)).then(b.2.cmp(&a.2))
 }
 
-/// The order of rows in a list.
 pub(super) fn order(a: &TopRow, b: &TopRow) -> Ordering {
     let by_number = match (&a.near, &b.near) {
         (Some(a_near), Some(b_near)) => {

@@ -14,7 +14,6 @@ use weir_rules::Rule;
 /// Bytes of a shown hash.
 const HASH_BYTES: usize = 8;
 
-/// Bytes of the secret.
 const SECRET_BYTES: usize = 32;
 
 /// What the id of a secret is the hash of.

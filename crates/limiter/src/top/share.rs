@@ -154,9 +154,6 @@ impl Top {
     }
 
     /// Returns the lists of other replicas, which are up to a second old.
-    ///
-    /// # Errors
-    /// They are not shared, or cannot be read.
     pub async fn others(&self, texts: Option<&dyn ReplicaTexts>) -> Result<Arc<Others>, NotShared> {
         let (Some(share), Some(texts)) = (&self.share, texts) else { return Err(NotShared::Off) };
         if share.is(State::Refused) {

@@ -194,7 +194,6 @@ impl<P> Sketch<P> {
 }
 
 impl Sketch<()> {
-    /// Counts hits of a key.
     #[inline]
     pub fn count(&mut self, key: &Key<'_>, rule: &str, hits: u64) {
         if self.add(key, hits).is_none() && !self.cells.add(key.hash, hits, self.order.bound()) {

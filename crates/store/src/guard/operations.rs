@@ -76,7 +76,7 @@ impl<S: Operations, C: Monotonic> Guard<S, C> {
         let recovered = backends.iter().filter_map(|backend| backend.up_for).min();
         let recovered = recovered.filter(|_| backends.iter().all(is_up));
         let is_down = |backend: &BackendStatus| backend.down_because.is_some();
-        self.outage.lasts(self.clock.monotonic(), recovered).is_some()
+        self.outage.has_failed(self.clock.monotonic(), recovered)
             || backends.iter().any(is_down) && !self.inner.is_connected()
     }
 }

@@ -71,14 +71,6 @@ impl RedisLog {
         ConnectionLog::new(server)
     }
 
-    /// Returns how long the longest outage of a server that is not over lasts.
-    pub fn longest_outage(&self) -> Option<Duration> {
-        let servers = self.servers.lock();
-        let down =
-            servers.values().filter_map(Weak::upgrade).filter_map(|server| server.down_since());
-        down.min().map(|since| since.elapsed())
-    }
-
     /// Logs a key that failed. `message` is the server's, for an error of no other kind.
     pub fn key_failed(&self, error: StoreError, key: &[u8], message: &[u8]) {
         let refused = &"a command of the script was refused; ACL LOG may say why";
@@ -187,14 +179,10 @@ mod tests {
         let log = RedisLog::default();
         let slow = |connection: &ConnectionLog| connection.slow_throttle().pass();
         let [a, b] = [(); 2].map(|()| log.connection(&"redis:6379"));
-        let mut other = log.connection(&"redis:6380");
+        let other = log.connection(&"redis:6380");
         assert_eq!((slow(&a), slow(&other), slow(&b)), (Some(0), Some(0), None));
-        other.not_connected("refused");
-        assert!(log.longest_outage().is_some());
         drop((a, b));
         let _new = log.connection(&"redis:6381");
         assert_eq!(log.servers.lock().len(), 2, "those of closed connections are removed");
-        drop(other);
-        assert!(log.longest_outage().is_none());
     }
 }

@@ -108,7 +108,6 @@ impl RedisStore {
             connections_down,
             connections_slow: self.connections_slow(),
             down_because: self.all_connections().find_map(|connection| connection.down()),
-            down_for: self.shared.log.longest_outage(),
             up_for: self.shared.recovered.lock().map(|at| at.elapsed()),
             saved: None,
         }

@@ -1,7 +1,5 @@
-//! Formats events as text, with control characters escaped.
-//!
-//! Logged values may come from clients and files. They are escaped here, so that no value can forge a
-//! line or control a terminal.
+//! Formats events as text. Values may come from clients and files: control characters are escaped, so that no value can
+//! forge a line or control a terminal.
 
 use std::fmt::{self, Debug, Write};
 
@@ -20,7 +18,6 @@ use weir_common::spans::{self, TraceIds};
 /// Further lines of a message are indented, so that each unindented line starts an event.
 const NEXT_LINE: &str = "\n    ";
 
-/// Returns a layer that writes events as text.
 pub(super) fn text<S, W>(out: W, has_colors: bool) -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

@@ -24,7 +24,6 @@ pub(super) enum Names {
     Reference,
 }
 
-/// Returns a layer that writes events as lines of JSON.
 pub(super) fn json<S, W>(names: Names, out: W) -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -89,7 +88,6 @@ fn level_of_logrus(level: Level) -> &'static str {
     }
 }
 
-/// The fields of an event by their names.
 struct Fields {
     names: Names,
     list: Vec<(String, Value)>,

@@ -14,11 +14,9 @@ use tracing_subscriber::layer::{Context, Filter};
 /// The level without one for weir, as in `h2=debug`.
 const DEFAULT_LEVEL: LevelFilter = LevelFilter::INFO;
 
-/// What is logged of libraries that are not named. They log warnings about clients without throttling
-/// them.
+/// What is logged of libraries that are not named. They log warnings about clients without throttling them.
 const MAX_LIBRARY_LEVEL: LevelFilter = LevelFilter::ERROR;
 
-/// The most libraries that can be named.
 const MAX_LIBRARIES: usize = 32;
 
 /// The level of weir, and those of libraries, in the order in which they were written.

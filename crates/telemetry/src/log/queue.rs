@@ -11,8 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use weir_common::metrics::Counter;
 use weir_common::threads::Failures;
 
-/// The maximum size of a write: pipes write up to this many bytes atomically, so the lines of several
-/// processes do not mix.
+/// The most bytes of a write: pipes write up to so many atomically, so the lines of several processes do not mix.
 const ATOMIC_WRITE_BYTES: usize = 4096;
 
 /// How long to wait when a non-blocking file descriptor is full.
@@ -20,9 +19,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// Lines that a thread of the queue writes: adding a line never blocks, even if the log is not read.
 ///
-/// **Bounded.** The queue holds at most `limit` bytes. A line that does not fit is dropped and
-/// counted, and so are all further lines until half of the queue is free. So a stall leaves one gap,
-/// and its length is reported once.
+/// **Bounded.** The queue holds at most `limit` bytes. A line that does not fit is dropped and counted, and so are all
+/// further lines until half of the queue is free. So a stall leaves one gap, and its length is reported once.
 #[derive(Clone, Debug)]
 pub struct Queue(Arc<QueueState>);
 
@@ -45,12 +43,7 @@ struct State {
 }
 
 impl Queue {
-    /// Starts a thread that writes to `out`, and calls `report` with the number of dropped lines.
-    /// `report` may add a line.
-    ///
-    /// # Errors
-    ///
-    /// If the thread cannot be started.
+    /// Starts a thread that writes to `out`, and passes the number of dropped lines to `report`, which may add one.
     pub fn start(
         limit: usize,
         mut out: impl Write + Send + 'static,

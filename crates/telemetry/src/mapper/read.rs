@@ -33,10 +33,6 @@ impl MapperError {
 }
 
 /// Reads the text of a file. Returns the mappings, and what has no effect.
-///
-/// # Errors
-///
-/// The text is not YAML, or a mapping cannot work.
 pub fn read(text: &str) -> Result<(Mapper, Vec<String>), MapperError> {
     let root = yaml::parse(text).map_err(|error| MapperError {
         line: error.line,
@@ -62,8 +58,7 @@ pub fn read(text: &str) -> Result<(Mapper, Vec<String>), MapperError> {
     Ok((Mapper::new(mappings, observer), reader.warnings))
 }
 
-/// Returns the regular expression of a glob, whose stars stand for one level each; none if it is not a
-/// glob.
+/// Returns the regular expression of a glob, whose stars stand for one level each; none if it is not a glob.
 pub(super) fn glob(text: &str) -> Option<Regex> {
     let is_word = |level: &str| {
         let mut chars = level.chars();
@@ -113,16 +108,14 @@ impl ObserverOptions {
             options.quantiles.clone().or_else(|| options.legacy_quantiles.clone())
         };
         match self.is_histogram().or(defaults.is_histogram()) {
-            Some(true) => Observer::Histogram(
-                buckets(self)
-                    .or_else(|| buckets(defaults))
-                    .unwrap_or_else(|| DEFAULT_BUCKETS.into()),
-            ),
-            _ => Observer::Summary(
-                quantiles(self)
-                    .or_else(|| quantiles(defaults))
-                    .unwrap_or_else(|| DEFAULT_QUANTILES.into()),
-            ),
+            Some(true) => {
+                let buckets = buckets(self).or_else(|| buckets(defaults));
+                Observer::Histogram(buckets.unwrap_or_else(|| DEFAULT_BUCKETS.into()))
+            }
+            _ => {
+                let quantiles = quantiles(self).or_else(|| quantiles(defaults));
+                Observer::Summary(quantiles.unwrap_or_else(|| DEFAULT_QUANTILES.into()))
+            }
         }
     }
 }
@@ -236,14 +229,11 @@ impl Reader {
             return Err(MapperError::at(node.position, "a mapping without name: add name"));
         }
         let is_histogram = options.is_histogram().or(self.default_options.is_histogram());
-        let contradiction = match is_histogram {
-            Some(true) => options.summary.map(|at| (at, "summary_options in a histogram")),
+        let contradiction = match (is_histogram, options.is_histogram()) {
+            (Some(true), _) => options.summary.map(|at| (at, "summary_options in a histogram")),
+            (_, Some(false)) => options.histogram.map(|at| (at, "histogram_options in a summary")),
             _ => None,
         };
-        let contradiction = contradiction.or(match options.is_histogram() {
-            Some(false) => options.histogram.map(|at| (at, "histogram_options in a summary")),
-            _ => None,
-        });
         if let Some((position, what)) = contradiction {
             return Err(MapperError::at(position, format!("{what}: remove one of them")));
         }

@@ -1,5 +1,4 @@
-//! The program and its process: the build, the start, and what the system reports, by the names that
-//! Prometheus' client libraries use.
+//! The build, the start, and what the system reports of the process, by the names of Prometheus' client libraries.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};

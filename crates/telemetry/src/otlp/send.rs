@@ -27,13 +27,11 @@ use weir_common::http_client::{self, Body, Target};
 use weir_common::secret::SecretUrl;
 use weir_common::throttle::Throttle;
 
-/// The longest response.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// How often a connection of gRPC that is in use is checked.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// The shortest interval between two log lines.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Sends batches on a runtime, by the exporter of `opentelemetry-otlp`.

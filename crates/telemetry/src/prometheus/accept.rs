@@ -2,8 +2,7 @@
 
 use super::TextFormat;
 
-/// Returns the format that a client prefers: OpenMetrics only if the client accepts it with a higher
-/// weight than Prometheus' own format, which is what clients without a preference get.
+/// Returns OpenMetrics only if the client accepts it with a higher weight than Prometheus' own format.
 pub fn preferred_format(accept: &str) -> TextFormat {
     let mut weights = Weights::default();
     accept.split(',').for_each(|range| weights.add(range));

@@ -5,7 +5,6 @@ use weir_common::metrics::HistogramSnapshot;
 /// Bounds that differ by less are the same: they are products of decimal fractions.
 const EPSILON: f64 = 1e-9;
 
-/// Returns the histogram with each bound and the sum multiplied by `factor`.
 pub fn scaled(histogram: &HistogramSnapshot, factor: f64) -> HistogramSnapshot {
     HistogramSnapshot {
         bounds: histogram.bounds.iter().map(|bound| bound * factor).collect(),
@@ -15,8 +14,7 @@ pub fn scaled(histogram: &HistogramSnapshot, factor: f64) -> HistogramSnapshot {
     }
 }
 
-/// Returns the histogram with other bounds. Where it has no such bound, the values of a bucket are
-/// taken to be spread evenly in it.
+/// Returns the histogram with other bounds. The values of a bucket are taken to be spread evenly in it.
 pub fn with_bounds(histogram: &HistogramSnapshot, bounds: &[f64]) -> HistogramSnapshot {
     let total = histogram.count();
     let mut below = 0;

@@ -1,6 +1,4 @@
-//! The reference's statistics as Prometheus reads them.
-//!
-//! A statistic is mapped to a series once, when it first appears: the mapper runs for new names only.
+//! The reference's statistics as Prometheus reads them. Each is mapped to a series once, when it first appears.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,8 +39,7 @@ impl ReferencePage {
         ReferencePage { options, mapper, series: Mutex::default() }
     }
 
-    /// A page with the reference's default names. Tags become labels: the mapping does not expect
-    /// them in names.
+    /// A page with the reference's default names. Tags become labels: the mapping does not expect them in names.
     pub fn with_builtin(options: Options, response_time_as_milliseconds: bool) -> ReferencePage {
         let mapper = builtin(response_time_as_milliseconds).with_labels(options.tags.iter());
         ReferencePage::new(Options { tags: Default::default(), ..options }, mapper)
@@ -61,7 +58,6 @@ impl ReferencePage {
     }
 }
 
-/// Adds statistics to their series.
 struct PageBuilder<'a> {
     mapper: &'a Mapper,
     cache: &'a mut NameCache<Option<Arc<Series>>>,

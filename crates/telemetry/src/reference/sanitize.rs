@@ -31,8 +31,7 @@ pub fn sanitize(name: &mut String) {
     *name = String::from_utf8_lossy(&bytes).into_owned();
 }
 
-/// Returns the length of the IPv4 address that the text starts with: four numbers of up to three
-/// digits.
+/// Returns the length of the IPv4 address that the text starts with: four numbers of up to three digits.
 fn address_length(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     for part in 0..4 {

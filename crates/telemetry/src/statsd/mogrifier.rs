@@ -21,12 +21,7 @@ pub struct MogrifierError {
 }
 
 impl Mogrifier {
-    /// Creates a mogrifier. `$0` to `$n` in the name and in the values of tags are the match of `pattern`
-    /// and of its groups.
-    ///
-    /// # Errors
-    ///
-    /// A part is missing or cannot be used.
+    /// Creates a mogrifier. `$0` to `$n` in the name and in values of tags are the match of `pattern` and its groups.
     pub fn new(
         pattern: &str,
         name: &str,

@@ -51,7 +51,6 @@ pub struct Batch {
     pub lines: Vec<Line>,
 }
 
-/// A line of a batch.
 #[derive(Debug)]
 pub struct Line {
     /// The end in the text, after its line feed.
@@ -82,7 +81,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns a report of which nothing was sent yet.
     pub fn new(dialect: Dialect) -> Report {
         let mogrifiers = match dialect {
             Dialect::StatsD => None,
@@ -91,7 +89,6 @@ impl Report {
         Report { mogrifiers, identities: NameCache::default(), sent: HashMap::new() }
     }
 
-    /// Returns the lines to send now.
     pub fn compose(&mut self, totals: &Totals) -> Batch {
         let mut batch = Batch::default();
         for (name, total) in &totals.0 {

@@ -17,7 +17,6 @@ use weir_limit::Micros;
 use weir_rules::RuleSet;
 
 impl Controls {
-    /// Checks that there is room for a control beside `others` others.
     pub(super) async fn check_room(
         &self,
         control: &Control,
@@ -153,8 +152,7 @@ pub(super) fn check(
     Ok(warnings)
 }
 
-/// Returns a warning for each name in a control that no rule has. A control may match without a rule, so none
-/// is an error.
+/// Returns a warning for each name that no rule has. None is an error: a control may match without a rule.
 pub(super) fn unknown_names(control: &Control, rules: &RuleSet) -> Vec<String> {
     let is_any_domain = control.domain == "*";
     if is_any_domain && control.entries.is_empty() {

@@ -9,7 +9,6 @@ use crate::controls::set::Merged;
 use weir_common::threads::run_blocking;
 
 impl Controls {
-    /// Reads the file, if there is one.
     pub(super) fn read_file(&mut self) {
         let Some(path) = self.options.file.clone() else { return };
         let Found { rows, damaged, is_outdated } = file::read(&path);
@@ -41,7 +40,6 @@ impl Controls {
         self.file = Some(Arc::new(tokio::sync::Mutex::new(file)));
     }
 
-    /// Activates the rows of the file.
     fn merge_file(&self, path: &Path, rows: Vec<(String, String)>) {
         let now = self.now();
         let mut set = self.set.lock();
@@ -70,8 +68,7 @@ impl Controls {
         self.damaged.iter().filter(|path| path.try_exists().unwrap_or(true))
     }
 
-    /// Writes what the file lacks, if there is one: changes made at the same time together. Returns
-    /// whether it has the controls as they are now.
+    /// Writes what the file lacks. Returns whether there is a file, and it has the controls as they are now.
     pub(super) async fn write_file(&self) -> bool {
         let Some(file) = &self.file else {
             self.set.lock().forget_unwritten();

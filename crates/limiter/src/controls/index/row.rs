@@ -20,7 +20,6 @@ pub(in crate::controls) type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBu
 /// Rows in the order in which they apply: the first one that matches decides.
 pub(in crate::controls) type Bucket = Arc<[Arc<Row>]>;
 
-/// Where rows are found.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::controls) enum Place<'p> {
     Text(Entry<'p>),
@@ -28,7 +27,6 @@ pub(in crate::controls) enum Place<'p> {
     Compared,
 }
 
-/// A control, ready to be compared.
 #[derive(Debug)]
 pub(in crate::controls) struct Row {
     pub control: Arc<Control>,
@@ -60,7 +58,6 @@ impl Row {
         (action, Reverse(until), self.specificity, age(newest), end(control))
     }
 
-    /// Returns where the row is found.
     pub fn place(&self) -> Place<'_> {
         let place = self.found_by.and_then(|position| {
             let entry = self.control.entries.get(position)?;
@@ -69,7 +66,6 @@ impl Row {
         place.unwrap_or(Place::Compared)
     }
 
-    /// Returns whether it matches a descriptor.
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
         self.control.matches_by(&self.patterns, domain, entries)
     }
@@ -93,17 +89,14 @@ pub(super) fn places<'p>(
     entries.filter_map(|(at, (entry, pattern))| Some((at, place(entry, pattern)?)))
 }
 
-/// The order in which controls apply: block, allow, limit. Of blocks the one that expires last; of
-/// others the most specific one, then the newest. Those that change limits and
-/// match the same stay together, in the order of their ends.
+/// The order in which controls apply: block, allow, limit. Of blocks the one that expires last; of others the most
+/// specific one, then the newest. Those that change limits and match the same stay together, in the order of their ends.
 pub(super) type Order<'c> =
     (u8, Reverse<Micros>, Specificity, (Reverse<Micros>, &'c str), (Micros, &'c str));
 
-/// How specific a control is: exact before others, then more entries, then a named domain, then the values.
-/// The least is the most specific.
+/// The least is the most specific: exact before others, then more entries, then a named domain, then the values.
 pub(in crate::controls) type Specificity = (Reverse<bool>, Reverse<usize>, bool, Vagueness);
 
-/// Returns how specific a control is.
 pub(in crate::controls) fn specificity(control: &Control) -> Specificity {
     let vagueness = Pattern::vagueness(control.patterns());
     (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*", vagueness)
