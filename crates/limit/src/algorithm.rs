@@ -25,11 +25,7 @@ pub type Packed = [u32; 3];
 
 /// Everything about one algorithm, implemented by its parameters.
 ///
-/// What has no default differs between algorithms. A default is right, or safe, for any that does not
-/// override it.
-///
-/// A state is always advanced to `now` before it is read or changed. `log` is the log that all
-/// sliding_log limits of a rule share; other algorithms ignore it.
+/// A default is right, or safe, for every algorithm that does not override it.
 pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// The state of one limit for one key. The default is that of a key never seen.
     type State: Default;
@@ -73,7 +69,6 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Returns whether the hits are allowed, and when if not.
     fn verdict(&self, state: &Self::State, log: &HitLog, now: Micros, hits: Hits) -> Verdict;
 
-    /// Returns how much of the limit is used.
     fn levels(&self, state: &Self::State, log: &HitLog, now: Micros) -> Levels;
 
     /// Returns the largest number of hits that a hold may take.
@@ -150,8 +145,7 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
         size_of::<Self::State>()
     }
 
-    /// Returns whether hits are kept one by one, if the algorithm ever does: see
-    /// [`HIT_BYTES`](Self::HIT_BYTES).
+    /// Returns whether hits take [`HIT_BYTES`](Self::HIT_BYTES) each. Otherwise they are only counted.
     fn keeps_hits(&self) -> bool {
         true
     }
@@ -163,7 +157,7 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
 
     /// Appends what an old state would be misread without. It becomes a part of keys: readable,
     /// without braces, periods in seconds.
-    fn write_shape(&self, shape: &mut String);
+    fn write_shape(&self, shape: &mut String) -> fmt::Result;
 
     /// Returns the share of one of `replicas` replicas of a limit of `n` hits, for when replicas
     /// cannot count together.
@@ -183,12 +177,11 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// The algorithm has no such number, or cannot compute with it.
     fn with_numbers(&self, change: NumbersChange) -> Result<Self, NumbersError>;
 
-    /// Packs a state. Only called if [`PACKS`](Self::PACKS).
+    /// Packs a state. Only called if [`PACKS`](Self::PACKS), as is `unpack`.
     fn pack(_: &Self::State) -> Packed {
         Packed::default()
     }
 
-    /// Unpacks a state. Only called if [`PACKS`](Self::PACKS).
     fn unpack(&self, _: Packed, _now: Micros) -> Self::State {
         Self::State::default()
     }
@@ -243,19 +236,26 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// The number of the algorithm in saved states, for good.
     const TAG: u64;
 
-    /// Appends the numbers of a state that is to be saved.
     fn save(state: &Self::State, out: &mut Vec<u8>);
 
     /// Reads what [`save`](Self::save) has written; none if no state is written like that.
     fn restore(saved: &mut SavedNumbers<'_>) -> Option<Self::State>;
 }
 
-/// Packs a number of 64 bits and one of 32.
 pub(super) fn pack_wide(wide: u64, short: u32) -> Packed {
     [wide as u32, (wide >> 32) as u32, short]
 }
 
-/// Unpacks what [`pack_wide`] packed.
 pub(super) fn unpack_wide([low, high, short]: Packed) -> (u64, u32) {
     (u64::from(low) | u64::from(high) << 32, short)
+}
+
+/// Returns a replica's share of a refill, and its interval: longer by the factor by which the rounded share
+/// is too large. What a refill brings beyond a full bucket of `capacity` is not shared.
+pub(super) fn share_refill(amount: u32, capacity: u32, interval: u64, replicas: u32) -> (u32, u64) {
+    let whole = amount.min(capacity).max(1);
+    let share = whole.div_ceil(replicas);
+    let rounded = u128::from(share) * u128::from(replicas);
+    let interval = (u128::from(interval) * rounded).div_ceil(u128::from(whole));
+    (share, u64::try_from(interval).unwrap_or(u64::MAX))
 }

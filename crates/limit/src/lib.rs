@@ -104,8 +104,7 @@ impl Limit {
         }
     }
 
-    /// Returns how many hits are near n: a part of it, computed with 32-bit floats like in the
-    /// reference.
+    /// Returns how many hits are near n, computed with 32-bit floats as in the reference.
     pub fn near_threshold(&self, ratio: f32) -> f32 {
         self.requests_per_unit as f32 * ratio
     }
@@ -154,7 +153,6 @@ impl Limit {
         levels
     }
 
-    /// Charges hits, admitted or (with `charge_denied`) denied.
     fn charge(&self, state: &mut LimitState, now: Micros, hits: Hits) {
         if self.is_charged(self.algorithm.counts_at_zero()) {
             self.algorithm.charge(state, now, hits, self.charge_denied);
@@ -173,7 +171,6 @@ impl Limit {
         self.requests_per_unit > 0 || counts_at_zero
     }
 
-    /// Returns how full a state of the limit is.
     #[inline]
     fn fill(&self, levels: &Levels) -> Fill {
         match levels.remaining {
@@ -190,7 +187,6 @@ impl Limit {
         self.algorithm.hit_bytes() * u64::from(self.requests_per_unit)
     }
 
-    /// Returns the share of one of `replicas` replicas.
     fn replica_share(&self, replicas: u32) -> Limit {
         Limit {
             requests_per_unit: self.requests_per_unit.div_ceil(replicas),
@@ -214,7 +210,6 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Returns the time from `now` until an instant; 0 if it has passed.
 fn wait(until: Micros, now: Micros) -> Micros {
     until.saturating_sub(now)
 }
@@ -311,8 +306,7 @@ pub struct Decision {
     pub remaining: u64,
     /// Time until the binding limit, left alone, is back to its full allowance.
     pub reset_after: Micros,
-    /// The smallest wait after which the same hits are allowed if nothing else happens. `None` if
-    /// they are allowed now, or never will be.
+    /// See [`Verdict::retry_after`].
     pub retry_after: Option<Micros>,
     pub source: Source,
     /// The hits that an [`UpTo`](Op::UpTo) took, or that were charged to settle; 0 if it is denied, or
@@ -337,7 +331,7 @@ pub struct NearLimit {
     /// The index of the limit in the plan.
     pub limit: u8,
     pub used: u64,
-    /// Time until the limit, left alone, is back to its full allowance.
+    /// See [`Levels::reset_after`].
     pub reset_after: Micros,
 }
 

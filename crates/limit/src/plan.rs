@@ -27,23 +27,19 @@ use super::{Algorithm, ChargeOutcome, Decision, Hits, Limit, Micros, Packed, Uni
 pub struct Plan {
     limits: Box<[Limit]>,
     shape: Box<str>,
-    /// A hash of the shape.
     shape_hash: u64,
     /// The shape was given: every plan of it continues the others' states.
     continues: bool,
     /// The bounds of the shared log, if there are sliding_log limits.
     log_bounds: Option<LogBounds>,
-    /// The index of the concurrency limit, if any.
     concurrency: Option<u8>,
     /// The hits from which on each limit is near its n; empty if decisions do not tell.
     near_from: Box<[u64]>,
     near_limit_ratio: Option<f32>,
-    /// Whether hits may be charged before they are asked for.
     can_lease: bool,
 }
 
 impl PartialEq for Plan {
-    /// Compares the limits.
     fn eq(&self, other: &Plan) -> bool {
         self.limits == other.limits
     }
@@ -64,7 +60,8 @@ impl Plan {
             if !shape.is_empty() {
                 shape.push('+');
             }
-            limit.algorithm.write_shape(&mut shape);
+            // Writing to a string cannot fail.
+            let _ = limit.algorithm.write_shape(&mut shape);
         }
         let in_flight = |limit: &Limit| limit.algorithm.counts_in_flight();
         let concurrency = limits.iter().position(in_flight).map(|at| at as u8);
@@ -130,8 +127,7 @@ impl Plan {
         matches!(&*self.limits, [limit] if limit.algorithm.packs())
     }
 
-    /// Returns whether no state means quite the same as none, so that one that has expired must not be
-    /// used.
+    /// Returns whether a state that has expired must not be used, because it would not mean the same as none.
     pub fn needs_expiry(&self) -> bool {
         matches!(&*self.limits, [limit] if limit.algorithm.needs_expiry())
     }
@@ -151,8 +147,7 @@ impl Plan {
         smallest_capacity(&self.limits)
     }
 
-    /// Returns whether every limit has a period of one second: the reference can keep these in a
-    /// separate Redis.
+    /// Returns whether every limit has a period of one second: the reference can keep these in another Redis.
     pub fn per_second(&self) -> bool {
         let second = |limit: &Limit| (limit.unit, limit.unit_multiplier) == (Some(Unit::Second), 1);
         self.limits.iter().all(second)
@@ -242,7 +237,6 @@ impl Plan {
         Advanced { plan: self, states, log, now }.charge(op, hold)
     }
 
-    /// Advances a state to `now`.
     // The rare callers must not turn it into a call where `charge_hashed` has it inlined.
     #[inline(always)]
     pub(super) fn advance(&self, state: &mut State, now: Micros) {
@@ -276,7 +270,6 @@ impl Plan {
         }
     }
 
-    /// Unpacks a state, charges it, and packs it.
     #[cold]
     fn charge_unpacked(
         &self,
@@ -315,7 +308,6 @@ pub fn smallest_capacity(limits: &[Limit]) -> u64 {
     enforced.or_else(|| limits.iter().map(Limit::capacity).min()).unwrap_or(0)
 }
 
-/// Hashes a shape.
 fn hash(shape: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(shape.as_bytes());

@@ -94,8 +94,8 @@ impl Gcra {
         Ok(Gcra { burst, burst_and_debt: burst, n, p, tick: 1, period })
     }
 
-    /// Returns a replica's share of `n` hits a period that [continues](Self::continuing) the states of others. Numbers that
-    /// do not fit stay whole.
+    /// Returns a replica's share that [continues](Self::continuing) the states of others. Numbers that do not
+    /// fit stay whole.
     pub(crate) fn continuing_share(&self, n: u32, replicas: u32) -> Gcra {
         let period = self.period.saturating_mul(replicas.into());
         let burst = u32::try_from(self.burst).unwrap_or(u32::MAX).div_ceil(replicas);
@@ -271,9 +271,8 @@ impl LimitAlgorithm for Gcra {
         self.burst
     }
 
-    fn write_shape(&self, shape: &mut String) {
-        // Writing to a string cannot fail.
-        let _ = write!(shape, "g{}/{}", self.period / SECOND, self.tick);
+    fn write_shape(&self, shape: &mut String) -> fmt::Result {
+        write!(shape, "g{}/{}", self.period / SECOND, self.tick)
     }
 
     /// Keeps the tick, which old states are in.
@@ -329,14 +328,13 @@ impl LimitAlgorithm for Gcra {
     }
 }
 
-/// Divides. Most divisors are 1: ticks of a microsecond, and one hit every few of them. A division takes longer
-/// than the rest of a decision's arithmetic.
+/// Most divisors are 1: ticks of a microsecond, and one hit every few of them. A division takes longer than
+/// the rest of a decision's arithmetic.
 #[inline]
 fn divide(value: u64, by: u64) -> u64 {
     if by == 1 { value } else { value / by }
 }
 
-/// Divides, and rounds up.
 #[inline]
 fn divide_up(value: u64, by: u64) -> u64 {
     if by == 1 { value } else { value.div_ceil(by) }

@@ -52,17 +52,14 @@ impl Plan {
 }
 
 impl Advanced<'_> {
-    /// Charges the states. `hold` is the hash of the hold id.
+    /// `hold` is the hash of the hold id.
     pub(super) fn charge(&mut self, op: Op, hold: u64) -> ChargeOutcome {
         match op {
             Op::Take(_) => self.take::<true>(Hits { count: op.hits(), hold }),
-            Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => {
-                self.charge_otherwise(op, hold)
-            }
+            _ => self.charge_otherwise(op, hold),
         }
     }
 
-    /// Makes any operation but `Take`.
     #[cold]
     fn charge_otherwise(&mut self, op: Op, hold: u64) -> ChargeOutcome {
         let hits = Hits { count: op.hits(), hold };

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{Plan, State};
-use crate::Reservation;
 use crate::hit_log::HitLog;
-use crate::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, SpanCount};
+use crate::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, Reservation, SpanCount};
 
 /// What the limits of a plan have counted for one key at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -144,8 +143,8 @@ impl Plan {
         if span == 0 {
             return Err(CountError::Zero);
         }
-        let counted = self.limits.iter().zip(states).enumerate().filter_map(|(i, of)| {
-            let (limit, state) = of;
+        let states = self.limits.iter().zip(states).enumerate();
+        let counted = states.filter_map(|(i, (limit, state))| {
             limit.algorithm.longest_span().filter(|&longest| span <= longest)?;
             let mut count = limit.algorithm.count(state, log, now, span)?;
             count.limit = i as u8;

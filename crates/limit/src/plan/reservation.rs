@@ -35,7 +35,6 @@ impl Reserve {
 
 /// The state of a key, in either form.
 pub trait KeyCounts {
-    /// Charges the state.
     fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome;
 
     /// Passes each limit with the start of its newest window or sub-window; 0 if it has none.

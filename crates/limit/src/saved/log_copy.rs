@@ -129,7 +129,7 @@ mod tests {
     fn restored(copy: &LogCopy) -> Vec<Micros> {
         let mut bytes = Vec::new();
         copy.save(&mut bytes);
-        let mut numbers = SavedNumbers::new(&bytes);
+        let mut numbers = SavedNumbers(&bytes);
         let log = HitLog::restore(&mut numbers).unwrap();
         assert!(numbers.is_empty());
         stamps(&log)
