@@ -50,7 +50,7 @@ pub struct Change<'s> {
     pub new: Value,
 }
 
-/// Compares two sets: the second is the newer one.
+/// Compares two sets of rules.
 pub fn compare<'s>(old: &'s RuleSet, new: &'s RuleSet) -> Difference<'s> {
     let names = old.domains.keys().chain(new.domains.keys());
     let names: BTreeSet<&str> = names.map(|name| &**name).collect();
@@ -68,7 +68,7 @@ pub fn compare<'s>(old: &'s RuleSet, new: &'s RuleSet) -> Difference<'s> {
 }
 
 impl Difference<'_> {
-    /// Whether the sets are equal, wherever their rules were read.
+    /// Returns whether the sets are equal, wherever their rules were read.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
@@ -110,7 +110,6 @@ enum Side {
     New,
 }
 
-/// The walk through one domain of both sets.
 struct Walk<'s, 'd> {
     domain: &'s str,
     /// The path of the descriptor; empty at the root.
@@ -119,7 +118,6 @@ struct Walk<'s, 'd> {
 }
 
 impl<'s> Walk<'s, '_> {
-    /// Calls `visit` with the path of a child.
     fn below(&mut self, child: &Child, visit: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         if length > 0 {
@@ -166,8 +164,8 @@ impl<'s> Walk<'s, '_> {
         root.children().iter().for_each(|child| self.only(child, side));
     }
 
-    /// Lists the rules of a descriptor that only one set has. One without limits is listed if there is
-    /// nothing below it: requests that match it match no rule.
+    /// Lists the rules of a descriptor that only one set has. One without limits is listed if nothing is below it:
+    /// requests that match it match no rule.
     fn only(&mut self, child: &Child, side: Side) {
         self.below(child, |walk| {
             let rule = child.rule.as_deref();
@@ -211,7 +209,6 @@ impl<'s> Walk<'s, '_> {
         self.nodes(&old.below, &new.below);
     }
 
-    /// Compares the networks and lists of two descriptors of one name.
     fn sets(&mut self, old: Option<&ValueSet>, new: Option<&ValueSet>) {
         if old.is_some() || new.is_some() {
             let key = |set: Option<&ValueSet>| match set.map(|set| set.list().is_some()) {
@@ -240,10 +237,10 @@ impl<'s> Walk<'s, '_> {
     fn rules(&mut self, old: &Rule, new: &Rule) {
         if old.plan != new.plan {
             self.change("limits", old.limits_text(), new.limits_text());
-            let ([old, new], is_one) = ([old.limits(), new.limits()], new.limits().len() == 1);
+            let (old, new) = (old.limits(), new.limits());
             if old.len() == new.len() {
-                for (i, (old, new)) in old.iter().zip(new).enumerate() {
-                    self.limit(i, old, new, is_one);
+                for (i, (old, limit)) in old.iter().zip(new).enumerate() {
+                    self.limit(i, old, limit, new.len() == 1);
                 }
             }
         }

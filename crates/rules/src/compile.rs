@@ -16,8 +16,8 @@ use crate::{Options, RuleSet, matcher};
 use weir_limit::{Calendar, Unit};
 
 impl RuleSet {
-    /// Compiles documents and returns the listed problems. The set must not be used if one of them is
-    /// an error. Counters are carried over from `previous`.
+    /// Compiles documents and returns the listed problems. If one is an error, the set must not be used. Counters
+    /// are carried over from `previous`.
     pub fn compile(
         documents: &[impl Document],
         options: &Options,
@@ -28,7 +28,6 @@ impl RuleSet {
         (compiled.set, problems.into_parts().0)
     }
 
-    /// Compiles documents, and adds the problems with them.
     pub(crate) fn compile_into(
         documents: &[impl Document],
         options: &Options,
@@ -70,13 +69,11 @@ impl RuleSet {
                     check_repeated_domain(&mut reader, &root, first, options);
                 }
                 let domain = set.domains.entry(root.domain.as_str().into()).or_default();
-                let override_series = || {
-                    let previous = previous?.domain(&root.domain)?;
-                    previous.override_series.clone()
-                };
                 if domain.override_series.is_none() {
+                    let known = previous.and_then(|set| set.domain(&root.domain));
+                    let known = known.and_then(|domain| domain.override_series.clone());
                     let new = || Arc::new(RuleSeries::new(set.series.clone()));
-                    domain.override_series = Some(override_series().unwrap_or_else(new));
+                    domain.override_series = Some(known.unwrap_or_else(new));
                 }
                 if options.merge_domains
                     && first.is_some_and(|(_, together)| *together != root.together)
@@ -124,7 +121,6 @@ impl RuleSet {
     }
 }
 
-/// A compiled set.
 pub(crate) struct Compiled {
     pub set: RuleSet,
     /// The outcomes of the patches; empty if a document has an error.
@@ -177,13 +173,13 @@ impl<D: Document> Loaded<D> {
         options: &Options,
         previous: Option<&RuleSet>,
     ) -> Loaded<D> {
-        let Compiled { set: rules, overlay, lists } =
-            RuleSet::compile_into(&files, options, previous, &mut problems);
+        let compiled = RuleSet::compile_into(&files, options, previous, &mut problems);
+        let Compiled { set: rules, overlay, lists } = compiled;
         let (problems, omitted) = problems.into_parts();
         Loaded { rules, problems, omitted, files, overlay, lists }
     }
 
-    /// Whether no problem is an error.
+    /// Returns whether no problem is an error.
     pub fn is_good(&self) -> bool {
         self.count(Severity::Error) == 0
     }
@@ -225,8 +221,7 @@ impl Loaded {
         Loaded::compile(files, problems, &with_lists(options), previous)
     }
 
-    /// Reads and compiles the selected files as the overlay of other files patches them. The problems
-    /// with the overlay are among the others.
+    /// Reads and compiles the selected files as the overlay of other files patches them, and adds its problems.
     pub fn read_patched(selection: &Selection, overlay: &Selection, options: &Options) -> Loaded {
         let overlay = Overlay::read(overlay, options);
         let (files, found) = selection.read();
@@ -236,7 +231,6 @@ impl Loaded {
     }
 }
 
-/// Returns options to compile files with the lists beside them.
 fn with_lists(options: &Options) -> Options {
     Options { lists: Lists::BesideRules, ..options.clone() }
 }

@@ -79,12 +79,12 @@ impl<'s> Level<'s> {
         Level(node)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(self) -> bool {
         self.0.children.is_empty()
     }
 
-    /// The descriptors, each as `key` or `key_value`, and whether it has no value.
+    /// Returns the descriptors, each as `key` or `key_value`, and whether it has no value.
     pub fn texts(self) -> impl Iterator<Item = (&'s str, bool)> {
         self.0.children.iter().map(|child| (&*child.text, child.flags.any_value))
     }
@@ -108,20 +108,18 @@ impl<'s> Level<'s> {
                 found.push(child.candidate(MatchKind::Wildcard));
             }
         }
-        let by_key = node
-            .named(key)
-            .filter(|child| child.set.is_none())
-            .map(|child| child.candidate(MatchKind::Key));
-        found.extend(by_key.filter(|by_key| found.iter().all(|other| other.text != by_key.text)));
+        let by_key = node.named(key).filter(|child| child.set.is_none());
+        let by_key = by_key.filter(|child| found.iter().all(|other| other.text != &*child.text));
+        found.extend(by_key.map(|child| child.candidate(MatchKind::Key)));
         found
     }
 
-    /// The number of its wildcards, which an entry is compared with one by one.
+    /// Returns the number of its wildcards, which an entry is compared with one by one.
     pub fn wildcards(self) -> usize {
         self.0.wildcards()
     }
 
-    /// The number of descriptors of the level.
+    /// Returns the number of descriptors of the level.
     pub fn size(self) -> usize {
         self.0.children.len()
     }
@@ -161,7 +159,7 @@ impl Child {
         }
     }
 
-    /// Returns the step of the last of `entries` entries, which is part of a reservation of the child's rule.
+    /// Returns the step of the last of `entries` entries, which is part of a reservation.
     fn reserve_step(&self, entries: usize) -> Step<'_> {
         Step {
             matched: None,
@@ -171,7 +169,6 @@ impl Child {
         }
     }
 
-    /// Returns where the descriptor's network or list has a value.
     fn within(&self, found: &FoundInSet) -> Within<'_> {
         let list = self.entry().1;
         let list = list.strip_prefix('@').unwrap_or(list);
@@ -183,7 +180,7 @@ impl Child {
 }
 
 impl MatcherNode {
-    /// Looks entries up as [`find`](Self::find) does.
+    /// Looks entries up as [`find`](Self::find) does, and lists what it saw.
     pub(crate) fn trace(&self, entries: &[Entry<'_>]) -> Trace<'_> {
         let mut trace = Trace::default();
         let mut node = self;

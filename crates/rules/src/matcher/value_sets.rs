@@ -26,13 +26,11 @@ pub(super) struct FoundInSet {
     pub kind: MatchKind,
     /// The address or network that the value is, and the length of the prefix that it has in common.
     pub network: Option<(Network, u8)>,
-    /// The line of the list.
     pub line: Option<u32>,
     /// Whether the value is an IPv4 address in its canonical form: there is only one.
     pub is_ipv4: bool,
 }
 
-/// The networks and lists of one level.
 #[derive(Debug, Default)]
 pub(super) struct ValueSets {
     /// Indices of children, by the hash of their text.
@@ -40,15 +38,13 @@ pub(super) struct ValueSets {
     by_key: HashMap<Box<str>, SetsOfKey>,
 }
 
-/// The networks and lists for one key.
 #[derive(Debug, Default)]
 struct SetsOfKey {
     /// The networks of descriptors, with the indices of children.
     networks: PrefixTable,
     /// The children with a list, in file order.
     lists: Vec<(u32, Arc<ValueList>)>,
-    /// The addresses and networks whose canonical text is the value of a descriptor, with the indices of
-    /// children.
+    /// The addresses and networks whose canonical text is the value of a descriptor, with the indices of children.
     values: PrefixTable,
 }
 
@@ -89,10 +85,8 @@ impl ValueSets {
             }
         }
         for (key, of_key) in &mut self.by_key {
-            let build = |of: &mut HashMap<&str, PrefixTableBuilder>| {
-                of.remove(&**key).unwrap_or_default().build()
-            };
-            (of_key.networks, of_key.values) = (build(&mut networks), build(&mut values));
+            of_key.networks = networks.remove(&**key).unwrap_or_default().build();
+            of_key.values = values.remove(&**key).unwrap_or_default().build();
         }
         self.by_key.shrink_to_fit();
         self.by_text.shrink_to_fit(|&i| rehash(children, i));
@@ -148,8 +142,7 @@ impl ValueSets {
         Some(FoundInSet::new(child, MatchKind::List, None))
     }
 
-    /// Returns all places of a value, in the order of their precedence. The first is that of
-    /// [`find`](Self::find).
+    /// Returns all places of a value, in the order of their precedence: first that of [`find`](Self::find).
     pub fn all(&self, children: &[Child], key: &str, value: &str) -> Vec<FoundInSet> {
         if let Some(list) = self.name_of_list(children, key, value) {
             return vec![list];
@@ -189,8 +182,7 @@ impl SetsOfKey {
         Some(FoundInSet::new(child, MatchKind::Value, Some((network, prefix_len))))
     }
 
-    /// Returns the descriptor whose value is the group by which a value would be counted that was found in a
-    /// network.
+    /// Returns the descriptor whose value is the group by which a value in a network would be counted.
     fn value_of_group(&self, children: &[Child], found: &FoundInSet) -> Option<FoundInSet> {
         if self.values.len() == 0 {
             return None;
@@ -267,8 +259,7 @@ impl MatcherNode {
         found
     }
 
-    /// Returns a child, and the line of its list: the number of a row in the table of a list, or of
-    /// descriptors.
+    /// Returns a child, and the line of its list, by the number of a row in the table of a list, or of descriptors.
     fn place(&self, list: Option<u32>, number: u32) -> Option<(&Child, Option<u32>)> {
         let (child, line) = list.map_or((number, None), |child| (child, Some(number)));
         Some((self.children.get(child as usize)?, line))
