@@ -102,8 +102,7 @@ impl Rule {
         limits.chain([&self.limit_name]).any(|name| names.contains(&&**name))
     }
 
-    /// Returns the step of a descriptor with that many entries that matched this rule; none for a rule that
-    /// does not reserve.
+    /// Returns the step of a descriptor of this rule with that many entries; none without `reserve`.
     pub fn reserve_step(&self, entries: usize) -> Option<ReserveStep> {
         let reserve = self.reserve.as_deref()?;
         let further = entries.saturating_sub(self.entries.len());
@@ -114,8 +113,7 @@ impl Rule {
         })
     }
 
-    /// Returns how many of a descriptor's entries are part of the key: the first ones, without the id of a
-    /// reservation and the mark of a settling call.
+    /// Returns how many entries are part of the key: all but the id of a reservation and the mark of a settling call.
     pub fn counted_entries(&self, entries: usize) -> usize {
         match self.reserve.as_deref() {
             None => entries,

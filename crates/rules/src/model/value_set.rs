@@ -1,5 +1,4 @@
-//! The values that a descriptor matches: a network, or a list of values that `values_file` names, a value or network a
-//! line. And how an entry matched.
+//! The values that a descriptor matches: a network, or a list that `values_file` names. And how an entry matched.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -41,15 +40,14 @@ impl Default for Group {
 }
 
 impl Group {
-    /// Returns the network by which another one is counted that matched by a prefix of this length. It is never
-    /// larger than that: it may be the network of another descriptor.
+    /// Returns the network by which another one is counted. It is no larger than the network that matched by a prefix
+    /// of `matched_len`: a larger one may be that of another descriptor.
     pub(crate) fn of(self, network: &Network, matched_len: u8) -> Network {
         network.truncate(self.v4.max(matched_len), self.v6.max(matched_len))
     }
 }
 
 impl ValueSet {
-    /// The list, and not a network.
     pub fn list(&self) -> Option<&ValueList> {
         match &self.kind {
             SetKind::List(list) => Some(list),
@@ -57,7 +55,6 @@ impl ValueSet {
         }
     }
 
-    /// Returns how entries match the set.
     pub fn match_kind(&self) -> MatchKind {
         match self.kind {
             SetKind::Network(_) => MatchKind::Network,
@@ -161,7 +158,6 @@ impl ValueList {
         found.map(|at| at.line)
     }
 
-    /// Finds the longest network that contains another one.
     pub(crate) fn find(&self, network: &Network) -> Option<Containing> {
         self.networks.find(network)
     }
@@ -173,15 +169,13 @@ impl Text {
     }
 }
 
-/// Returns the fingerprint of a file.
 fn content_hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Returns the value of a line; none if there is only a comment. A comment starts with `#`, at the start of
-/// the line or after white space.
+/// Returns the value of a line; none if it only has a comment: from a `#` at the start or after white space.
 fn value_of(line: &str) -> Option<&str> {
     let comment = line.match_indices('#').map(|(at, _)| at);
     let starts = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);

@@ -12,7 +12,7 @@ use crate::syntax::tree::{Node, Value};
 use weir_common::duration::read_duration;
 use weir_limit::smallest_capacity;
 
-/// The keys of `reserve`, each with the position of its value; none for a key that is absent or invalid.
+/// The keys of `reserve`, each with the position of its value; none if absent or invalid.
 #[derive(Default)]
 pub(super) struct ReserveFields {
     id: Option<(String, Position)>,
@@ -73,7 +73,6 @@ impl Reader<'_> {
         read
     }
 
-    /// Reads the key of an entry.
     fn entry_key(&mut self, node: &Node<'_>, field: &str) -> Option<String> {
         let is_text = node.text().is_some();
         let key = self.string(node, field);
@@ -180,8 +179,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports `id` and `settle` that are keys of descriptors below: an entry with that key belongs to the
-    /// rule that reserves.
+    /// Reports `id` and `settle` that are keys of descriptors below: such an entry belongs to the rule that reserves.
     fn check_keys_below(&mut self, read: &ReserveFields, descriptor: &DescriptorNode<'_>) {
         let below = &descriptor.below;
         let keys = below.keys.get_or_init(|| self.keys_of(&below.nodes));
@@ -195,6 +193,7 @@ impl Reader<'_> {
             }
         }
     }
+
     /// Returns the keys of descriptors. Their problems are reported when they are read.
     fn keys_of(&self, descriptors: &[&Node<'_>]) -> HashSet<String> {
         let mut problems = Problems::new(1);

@@ -52,18 +52,16 @@ impl ListReader {
         ListReader { lists, watched, embedded: None, read: HashMap::new(), files: Vec::new() }
     }
 
-    /// Starts the next document, which may bring its lists along.
     pub fn start_document(&mut self, embedded: Option<Arc<[EmbeddedList]>>) {
         self.embedded = embedded;
     }
 
-    /// Returns the files that were read.
     pub fn into_files(self) -> Vec<ListFile> {
         self.files
     }
 
-    /// Reads a list that a rule file names. `report` is called with every error. The errors of a list are
-    /// reported once; one without a position is to be reported where a rule names the list.
+    /// Reads a list that a rule file names. `report` is called with every error of the list, once. One without a
+    /// position is to be reported where a rule names the list.
     pub fn list(
         &mut self,
         rule_file: &str,
@@ -185,7 +183,6 @@ enum ListContent {
 }
 
 impl ListContent {
-    /// Parses what was read.
     fn of(path: &Path, read: io::Result<Vec<u8>>) -> ListContent {
         let file = path.display().to_string();
         let text = read.map_err(|error| {
@@ -244,7 +241,7 @@ impl WatchedLists {
         }
     }
 
-    /// Returns the whole version of a list and its fingerprint; none if there is none yet. Reads one that is new.
+    /// Returns the whole version of a list, if there is one yet, and its fingerprint. Reads a new list.
     fn content(&self, path: &Path) -> Option<(u64, ListContent)> {
         if self.files.is_new(path) {
             self.read_settled(&[path.to_owned()]);

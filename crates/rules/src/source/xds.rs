@@ -41,7 +41,6 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
-    /// What to send instead.
     const HELP: &str = "send the message as Protobuf encodes it, with at most 100 levels, or \
                         split it into several";
 
@@ -66,11 +65,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Reads the name of a message: the one in it, or `name` if that is empty. The rest is decoded when its tree is
-    /// built.
-    ///
-    /// # Errors
-    /// The message cannot be decoded.
+    /// Reads the name of a message, or uses `name` if it has none. The rest is decoded when its tree is built.
     pub fn decode(message: Bytes, name: &str) -> Result<Resource, Unreadable> {
         let found = Named::decode(&*message)?.name;
         let name = if found.is_empty() { name.to_owned() } else { found };
@@ -78,8 +73,7 @@ impl Resource {
     }
 }
 
-/// Hashes the name and the rules. Encoders may write the same rules in different bytes: those of
-/// maps in any order.
+/// Hashes the name and the rules. Encoders may write the same maps in any order.
 impl Hash for Resource {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash(state);
@@ -128,7 +122,6 @@ fn root(builder: &mut Builder, config: Config) -> Result<Node<'static>, Unreadab
     Ok(Node::map(position, map))
 }
 
-/// Adds descriptors to a map, if there are any.
 fn descriptors(
     builder: &mut Builder,
     map: &mut Map,

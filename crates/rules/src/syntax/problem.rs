@@ -22,7 +22,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// `error` or `warning`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Severity::Error => "error",
@@ -53,7 +52,6 @@ pub struct Problem {
 /// The maximum length of a message and of a help text: both may quote the file.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
-/// The maximum length of the offending text.
 const MAX_TEXT_BYTES: usize = 200;
 
 /// The longest line that is shown. To search a file of a single line for each of its problems would
@@ -96,7 +94,6 @@ impl Problem {
         Problem { text: text.into(), ..self }
     }
 
-    /// Sets the position of the first of two duplicates.
     pub(crate) fn with_first(self, first: Origin) -> Problem {
         Problem { first: Some(Box::new(first)), ..self }
     }
@@ -126,8 +123,8 @@ impl Problem {
         self.severity == Severity::Error
     }
 
-    /// Renders the problem: file, line, column and message; the line with the offending text
-    /// marked; the fix. `line` is that line, if known. Quoted text is escaped.
+    /// Renders the problem: file, line, column and message; `line` with the offending text marked, if it is known; the
+    /// fix. Quoted text is escaped.
     pub fn render(&self, line: Option<&str>) -> String {
         let mut out = self.to_string();
         // Writing to a string cannot fail.
@@ -232,20 +229,18 @@ impl Problems {
         self.in_file = [0; 2];
     }
 
-    /// Whether a problem of this severity would be listed. If not, `omit` counts it without
-    /// the cost of its texts.
+    /// Returns whether a problem of this severity would be listed. If not, `omit` counts it without the cost of its texts.
     pub fn has_room(&self, severity: Severity) -> bool {
         let kind = severity as usize;
         self.in_file[kind] < self.max_per_file
             && self.in_all[kind] < self.max_per_file.saturating_mul(SET_FACTOR)
     }
 
-    /// Whether there is an error, so that the set cannot be used.
+    /// Returns whether there is an error, so that the set cannot be used.
     pub fn has_errors(&self) -> bool {
         self.in_all[Severity::Error as usize] > 0
     }
 
-    /// Counts a problem that is not listed.
     pub(crate) fn omit(&mut self, severity: Severity) {
         match severity {
             Severity::Error => self.omitted.errors += 1,
@@ -307,7 +302,6 @@ impl Problems {
 }
 
 impl Omitted {
-    /// The number of problems of a severity.
     pub(crate) fn of(self, severity: Severity) -> usize {
         match severity {
             Severity::Error => self.errors,

@@ -246,7 +246,6 @@ fn indenting_tab(text: &str, line: u32) -> Option<(u32, u32)> {
     })
 }
 
-/// The word at a position.
 fn word_at(text: &str, line: u32, column: u32) -> String {
     let line = lines(text).nth(line.saturating_sub(1) as usize).unwrap_or("");
     let rest = line.chars().skip(column.saturating_sub(1) as usize);

@@ -1,4 +1,4 @@
-//! The keys of one limit, as they are read and as patches change them: those without the places where they are written.
+//! The keys of one limit, as they are read and, without their places, as patches change them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,6 @@ use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
 use weir_limit::{Calendar, Micros, Unit};
 
-/// The keys of one limit.
 pub(in super::super) struct Fields<'n> {
     pub position: Position,
     nodes: BTreeMap<&'static str, &'n Node<'n>>,
@@ -33,7 +32,7 @@ impl<'n> Fields<'n> {
         self.nodes.get(key).copied()
     }
 
-    /// The position of a key's value, or of the limit if the key is absent.
+    /// Returns the position of a key's value, or of the limit if the key is absent.
     pub fn position(&self, key: &str) -> Position {
         self.get(key).map_or(self.position, |node| node.position)
     }
@@ -78,9 +77,7 @@ impl Reader<'_> {
     ) -> Option<Micros> {
         fields.get(key).map_or(Some(default), |node| self.duration(node, key))
     }
-}
 
-impl Reader<'_> {
     /// Returns the keys of `rate_limit` or `rate_limits`; none without limits.
     pub(in crate::read) fn limit_maps<'n>(
         &mut self,

@@ -9,7 +9,6 @@ use weir_common::duration::read_duration;
 use weir_limit::{Calendar, Unit};
 
 impl Reader<'_> {
-    /// The unit of the period, and its multiplier.
     pub(super) fn unit(&mut self, fields: &Fields<'_>, text: &str) -> Option<(Unit, u32)> {
         let multiplier =
             fields.get("unit_multiplier").map(|node| (node, self.u32(node, "unit_multiplier")));
@@ -60,8 +59,7 @@ impl Reader<'_> {
         found
     }
 
-    /// Reads `align` and `time_zone`: the calendar that windows follow, if any. Returns none of the
-    /// outer option after an error.
+    /// Reads `align` and `time_zone`: the calendar that windows follow, if any. The outer option is none after an error.
     pub(super) fn calendar(&mut self, fields: &Fields<'_>) -> Option<Option<Arc<Calendar>>> {
         let align = match fields.get("align") {
             Some(node) => self.string(node, "align"),
@@ -86,12 +84,10 @@ impl Reader<'_> {
                 return None;
             }
         }
-        let unit = Unit::from_name(&fields.text("unit"));
-        let multiplied = is_multiplied(fields);
-        let zone = zone.unwrap_or_else(|| "UTC".to_owned());
-        let calendar = match unit {
-            Some(unit) if !multiplied => {
-                Calendar::new(unit, &zone).map_err(|error| error.to_string())
+        let zone = zone.as_deref().unwrap_or("UTC");
+        let calendar = match Unit::from_name(&fields.text("unit")) {
+            Some(unit) if !is_multiplied(fields) => {
+                Calendar::new(unit, zone).map_err(|error| error.to_string())
             }
             _ => Err("only one day, week, month or year follows the calendar".to_owned()),
         };
