@@ -36,8 +36,7 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Whether every state fits into [`Packed`].
     const PACKS: bool = false;
 
-    /// Whether a limit of 0 hits that charges denied hits counts them. Where hits drain at the
-    /// limit's own rate it does not: they would stay forever.
+    /// Whether a limit of 0 hits counts denied hits that it charges. If they drained at its own rate, they would stay.
     const COUNTS_AT_ZERO: bool;
 
     /// Whether a limit of 0 hits that charges denied hits allows looks, as the reference does.
@@ -46,15 +45,13 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Whether a denial of some hits holds as long for more hits, if no other limit is in the rule.
     const DENIAL_COVERS_MORE_HITS: bool = false;
 
-    /// Whether hits are released at the end of a request, by a refund. In a rule with such a limit,
-    /// a refund concerns only this limit.
+    /// Whether a refund releases hits at the end of a request. In a rule with such a limit, it concerns only this limit.
     const COUNTS_IN_FLIGHT: bool = false;
 
     /// The bytes that a state keeps of each hit; 0 if it only counts them.
     const HIT_BYTES: u64;
 
-    /// Whether `reset_after` is the end of a window by the clock: once reached, it starts over, also for
-    /// hits that can never pass.
+    /// Whether `reset_after` is the end of a window by the clock, which recurs, also for hits that can never pass.
     const RESET_RECURS: bool;
 
     /// Whether no state means quite the same as none, so that one that has expired must not be used.
@@ -85,8 +82,7 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Refunds hits, newest first.
     fn refund(&self, state: &mut Self::State, now: Micros, hits: Hits);
 
-    /// Returns what undoes the charge that turned an advanced state into `after`; none if it changed nothing, and
-    /// without windows.
+    /// Returns what undoes the charge between two advanced states; none if it changed nothing, and without windows.
     fn undo_of(&self, _: &Self::State, _: &Self::State, _now: Micros) -> Option<Undo> {
         None
     }
@@ -94,9 +90,8 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Makes what a charge did as if it had not been made, in the window of its hits.
     fn undo(&self, _: &mut Self::State, _: &Undo) {}
 
-    /// Returns whether a denial may be repeated until its wait is over without charging again:
-    /// charging would only deny again, and change nothing that anyone sees. `alone`: the rule has no
-    /// other limit.
+    /// Returns whether a denial may be repeated until its wait is over without charging again: that would only deny
+    /// again, and change nothing that anyone sees. `alone`: the rule has no other limit.
     fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool;
 
     /// Returns the start of the newest window or sub-window of an advanced state; 0 if it has none.
@@ -155,26 +150,22 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
         write!(text, ", {}", Self::NAME)
     }
 
-    /// Appends what an old state would be misread without. It becomes a part of keys: readable,
-    /// without braces, periods in seconds.
+    /// Appends what an old state would be misread without, as a part of keys: readable, no braces, periods in seconds.
     fn write_shape(&self, shape: &mut String) -> fmt::Result;
 
-    /// Returns the share of one of `replicas` replicas of a limit of `n` hits, for when replicas
-    /// cannot count together.
+    /// Returns the share of one of `replicas` replicas of a limit of `n` hits, for when replicas cannot count together.
     ///
-    /// The burst is divided and rounded up, so no share is zero unless the whole is: all shares
-    /// together allow the whole, and at most one hit more per replica. The refill rate is divided
-    /// exactly, by a longer interval if necessary. The default is that of a limit whose only number is `n`.
+    /// The burst is divided and rounded up, so that no share is zero unless the whole is: all shares together allow
+    /// the whole, and at most one hit more per replica. The refill rate is divided exactly, by a longer interval if
+    /// necessary. The default is that of a limit whose only number is `n`.
     fn replica_share(&self, n: u32, replicas: u32) -> Self {
         let new = Numbers { n: n.div_ceil(replicas), burst: None };
         let share = self.with_numbers(NumbersChange { old: n, new });
         share.unwrap_or_else(|_| self.clone())
     }
 
-    /// Returns the same limit with other numbers, which goes on from the states of this one.
-    ///
-    /// # Errors
-    /// The algorithm has no such number, or cannot compute with it.
+    /// Returns the limit with other numbers, which continues the states of this one. Fails if the algorithm has no
+    /// such number, or cannot compute with it.
     fn with_numbers(&self, change: NumbersChange) -> Result<Self, NumbersError>;
 
     /// Packs a state. Only called if [`PACKS`](Self::PACKS), as is `unpack`.
@@ -186,8 +177,7 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
         Self::State::default()
     }
 
-    /// Takes hits of a packed state, as [`Plan::charge`](super::Plan::charge) does if `limit` is the only one of
-    /// its plan: as one limit needs it, and without the lists of several.
+    /// Takes hits as [`Plan::charge`](super::Plan::charge) does if `limit` is alone, without the lists that several need.
     #[inline]
     fn take_packed(
         &self,

@@ -206,8 +206,7 @@ macro_rules! methods {
     };
 }
 
-/// Declares methods that call that of the parameters for a state. The value after `else` is for states
-/// of other algorithms.
+/// Declares methods that call that of the parameters for a state. After `else` is the result for other states.
 macro_rules! state_methods {
     ($(
         $(#[$attribute:meta])*

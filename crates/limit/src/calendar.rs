@@ -16,8 +16,7 @@ pub struct Calendar {
     unit: Unit,
     zone: TimeZone,
     name: Box<str>,
-    /// The boundaries last looked up: the same are mostly asked for again, by all threads, and time zone rules
-    /// are slow.
+    /// The boundaries last looked up: all threads mostly need the same again, and time zone rules are slow.
     last: ArcSwap<[Micros; 4]>,
 }
 
@@ -57,8 +56,7 @@ impl Calendar {
         &self.name
     }
 
-    /// Returns the start and the end of the window of `t`. The calendar ends with the year 9999: one
-    /// window without an end follows.
+    /// Returns the start and the end of the window of `t`. After the year 9999, one window has no end.
     // Few limits have a calendar: charges of the others are shorter without this in them.
     #[inline(never)]
     pub fn window(&self, t: Micros) -> (Micros, Micros) {

@@ -76,9 +76,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns a fixed window of `multiplier` units aligned to the epoch that counts as the
-    /// reference does: hits of denied requests are charged too. `None` if the period is zero or over
-    /// 100 years.
+    /// Returns a fixed window of `multiplier` units that counts as the reference does: aligned to the epoch, with hits
+    /// of denied requests. `None` if the period is zero or over 100 years.
     pub fn fixed_window(requests_per_unit: u32, unit: Unit, multiplier: u32) -> Option<Limit> {
         let period = unit.period(multiplier)?;
         Some(Limit {
@@ -110,10 +109,8 @@ impl Limit {
     }
 
     /// Returns whether an advanced state allows hits. Zero hits are a look: denied if the limit is exceeded where
-    /// denied hits are charged, else if it is full.
-    ///
-    /// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers a
-    /// look as any other limit does, like the reference.
+    /// denied hits are charged, else if it is full. A limit of 0 denies looks too. Only a fixed window that charges
+    /// denied hits answers them as any other limit does, like the reference.
     fn verdict(&self, state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict {
         match self.hits_to_check(hits, self.algorithm.answers_looks_if_n_is_zero()) {
             Some(hits) => self.algorithm.verdict(state, log, now, hits),
@@ -218,8 +215,7 @@ fn wait(until: Micros, now: Micros) -> Micros {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub allowed: bool,
-    /// The smallest wait after which the same hits are allowed if nothing else happens. `None` if
-    /// they are allowed now, or never will be.
+    /// The wait until the same hits are allowed if nothing else happens; none if they are now, or never will be.
     pub retry_after: Option<Micros>,
 }
 
@@ -315,13 +311,11 @@ pub struct Decision {
     /// The hits that were reserved, where they are settled now.
     pub reserved: u32,
     pub reservation: ReservationResult,
-    /// Other limits that these hits brought near their n, or took while they were; see
-    /// [`Plan::with_near_limit_ratio`](Plan::with_near_limit_ratio).
+    /// Other limits that these hits brought or kept near their n: see [`Plan::with_near_limit_ratio`].
     pub near: NearLimits,
 }
 
-/// Limits near their n, after hits that they took. They are seldom, so that a decision has room for
-/// their address only.
+/// Limits near their n, after hits that they took. They are rare, so a decision has room only for their address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NearLimits(Option<Box<SmallVec<[NearLimit; 2]>>>);
 
@@ -393,7 +387,6 @@ pub struct SpanCount {
     pub resolution: Micros,
     /// A hit may be counted for up to this long after it has left the span; 0 if the count is exact.
     pub max_late: Micros,
-    /// Whether earlier hits of the span may be missing, because the log keeps no more: those of a rule
-    /// whose log is full and whose enforced limits all have shorter periods.
+    /// Whether earlier hits of the span may be missing, because the log of the rule is full and keeps no more.
     pub is_minimum: bool,
 }

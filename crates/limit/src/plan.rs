@@ -78,8 +78,7 @@ impl Plan {
         }
     }
 
-    /// Lets decisions tell which limits, besides the binding one, have this part of their n used. A
-    /// plan of one limit has no others.
+    /// Lets decisions list the limits, besides the binding one, of whose n this part is used.
     pub fn with_near_limit_ratio(mut self, ratio: Option<f32>) -> Plan {
         let from = |ratio| {
             self.limits.iter().map(move |limit| limit.near_threshold(ratio).ceil() as u64).collect()
@@ -94,8 +93,7 @@ impl Plan {
         self.near_limit_ratio
     }
 
-    /// Returns the plan of one limit with a given shape. Its states continue under every plan of that shape, so its
-    /// limit must be able to read all of them.
+    /// Returns the plan of a limit whose states continue under every plan of `shape`: it must be able to read them all.
     pub fn with_shape(limit: Limit, shape: &str) -> Plan {
         Plan::new(vec![limit]).reshaped(shape)
     }
@@ -162,15 +160,13 @@ impl Plan {
         })
     }
 
-    /// Returns whether a denial of some hits holds as long for more hits. Otherwise more hits may
-    /// wait longer, and because of another limit.
+    /// Returns whether a denial of some hits holds as long for more hits. Otherwise these may wait longer.
     pub fn denial_covers_more_hits(&self) -> bool {
         matches!(&*self.limits, [limit] if limit.algorithm.denial_covers_more_hits())
     }
 
-    /// Returns how long a denial that [may be repeated](Self::repeats_denials) stays as it is, if
-    /// nothing is charged: until its wait is over. That of hits that can never pass stays, except that the
-    /// reset of a window starts over.
+    /// Returns how long a denial that [may be repeated](Self::repeats_denials) stays as it is if nothing is charged:
+    /// until its wait is over. One that no wait ends stays, but the reset of a window starts over.
     pub fn denial_lasts(&self, denial: &Decision) -> Micros {
         denial.retry_after.unwrap_or_else(|| {
             let limit = self.limits.get(usize::from(denial.limit));
@@ -179,9 +175,9 @@ impl Plan {
         })
     }
 
-    /// Returns the share of one of `replicas` replicas, for when replicas cannot count together:
-    /// the same limits in the same order. Its shape may differ, so it does not share states with
-    /// the whole plan. A [given shape](Self::with_shape) stays: shares of it continue each other's states.
+    /// Returns the share of one of `replicas` replicas, for when replicas cannot count together: the same limits in the
+    /// same order. Its shape may differ, so that it shares no states with the whole plan. A
+    /// [given shape](Self::with_shape) stays: shares of it continue each other's states.
     pub fn replica_share(&self, replicas: u32) -> Plan {
         let replicas = replicas.max(1);
         let share = |limit: &Limit| {
@@ -251,8 +247,7 @@ impl Plan {
         }
     }
 
-    /// Charges as [`charge`](Self::charge) does, on a packed state. Only for a plan that
-    /// [`packs`](Self::packs): for others, every state counts as that of a key never seen.
+    /// Charges a packed state, for a plan that [`packs`](Self::packs). For others, every state is that of a new key.
     pub fn charge_packed(
         &self,
         packed: &mut Packed,

@@ -283,7 +283,6 @@ impl<'s> Walk<'s, '_> {
     }
 }
 
-/// Returns what the text of a limit does not contain.
 fn details(limit: &Limit) -> Map<String, Value> {
     let in_text = |key: &str| Key::find(key).is_some_and(|key| key.in_text);
     let parameters = parameters(limit).into_iter().filter(|parameter| !in_text(parameter.key));

@@ -123,9 +123,7 @@ impl RuleSet {
 
 pub(crate) struct Compiled {
     pub set: RuleSet,
-    /// The outcomes of the patches; empty if a document has an error.
     pub overlay: OverlayReport,
-    /// The lists that the rules name.
     pub lists: Vec<ListFile>,
 }
 

@@ -62,7 +62,6 @@ use weir_limit::Calendar;
 #[derive(Debug, Default)]
 pub struct RuleSet {
     domains: HashMap<Box<str>, Domain>,
-    /// All rules, in the order of the files.
     rules: Vec<Arc<Rule>>,
     /// The budget of all series that values of requests distinguish.
     series: Arc<model::stats::RuleSeriesBudget>,
@@ -79,7 +78,6 @@ pub struct Domain {
     /// The patches of the overlay that changed these.
     pub patches: Box<[Origin]>,
     root: matcher::MatcherNode,
-    /// The counters of limits sent with requests.
     override_series: Option<Arc<RuleSeries>>,
 }
 

@@ -113,19 +113,16 @@ struct Wildcard {
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'s> {
     pub rule: &'s Rule,
-    /// Whether the key has another text for a value: a pattern with `share_threshold`, or the canonical form
-    /// of an address.
+    /// Whether the key has another text for a value: a pattern with `share_threshold`, or an address's canonical form.
     pub replaces_values: bool,
 }
 
-/// A child that an entry matches, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matched<'n> {
     pub child: &'n Child,
     pub kind: MatchKind,
     /// The length of the network with the value; none unless the value was compared as an address.
     pub network_len: Option<u8>,
-    /// Whether the value is an IPv4 address in its canonical form.
     pub is_ipv4: bool,
 }
 
@@ -197,9 +194,8 @@ impl MatcherNode {
         values
     }
 
-    /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text
-    /// for. There is no backtracking: an entry takes the first child that it matches. The entries of a
-    /// reservation come before the children of its rule.
+    /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text for. Each entry
+    /// takes the first child that it matches. Those of a reservation come before the children of its rule.
     fn walk<'s>(
         &'s self,
         entries: &[Entry<'_>],

@@ -173,7 +173,6 @@ fn limits(set: &RuleSet) -> Vec<((&str, &str, &str), u64)> {
     all.list
 }
 
-/// Returns the domain, the path and the counts of rules with `reserve`.
 fn reserving(set: &RuleSet) -> Vec<((&str, &str), ReserveCounts)> {
     let mut all = ByLabels::new();
     for rule in set.rules() {

@@ -36,7 +36,6 @@ pub(super) use root::Root;
 use value_sets::{NamedSet, set_node};
 use weir_limit::Plan;
 
-/// Reads one document, and collects rules and problems.
 pub(super) struct Reader<'r> {
     pub file: Arc<str>,
     pub problems: &'r mut Problems,
@@ -101,8 +100,7 @@ struct DescriptorNode<'n> {
     position: Position,
     fields: Vec<(&'static str, &'n Node<'n>)>,
     below: Rc<Below<'n>>,
-    /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered. Otherwise numbers
-    /// that are too large are errors.
+    /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered, or too large ones are errors.
     cuts_reserve: bool,
 }
 

@@ -195,10 +195,8 @@ impl Selection {
     }
 }
 
-/// Returns the text of a file of up to [`MAX_FILE_BYTES`].
-///
-/// # Errors
-/// It is too large, or is not UTF-8; only this error has a position.
+/// Returns the text of a file. Fails if it has more than [`MAX_FILE_BYTES`], or is not UTF-8; only this error has a
+/// position.
 pub(super) fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
     let name = path.display().to_string();
     if bytes.len() as u64 > MAX_FILE_BYTES {

@@ -36,8 +36,7 @@ pub struct ReduceBucket {
     pub interval: u64,
     /// Whether a charge that leaves no token restarts the interval. Not a part of the key.
     pub strict: bool,
-    /// The caller's time, in milliseconds, less than [`END`](Self::END); none for the store's. Not a
-    /// part of the key.
+    /// The caller's time in milliseconds, less than [`END`](Self::END); none for the store's. Not a part of the key.
     pub at: Option<u64>,
 }
 
@@ -122,8 +121,7 @@ impl LimitAlgorithm for ReduceBucket {
         Verdict { allowed, retry_after: (!allowed && hits.count <= self.max).then(retry) }
     }
 
-    /// `reset_after` is how long a charged state is kept, which may be longer than it takes to fill
-    /// the bucket.
+    /// `reset_after` is how long a charged state is kept, which may be longer than it takes to fill the bucket.
     fn levels(&self, state: &State, _: &HitLog, _: Micros) -> Levels {
         let empty = state.missing == 0;
         Levels {

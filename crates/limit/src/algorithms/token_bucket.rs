@@ -21,8 +21,7 @@ use crate::{
 /// The longest interval of a replica's share.
 const MAX_SHARE_INTERVAL: Micros = MAX_PERIOD_SECONDS * SECOND;
 
-/// Bits of a time in a packed state. Above it is bit 32 of the missing tokens, which are at most a
-/// capacity and a debt.
+/// Bits of a time in a packed state. Above it is bit 32 of the missing tokens, at most a capacity and a debt.
 const TIME_BITS: u32 = 63;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
@@ -80,8 +79,7 @@ impl LimitAlgorithm for TokenBucket {
     const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
-    /// Refills nothing: another limit of the same states may refill less, so only what changes the tokens
-    /// stores a refill.
+    /// Refills nothing: another limit of the same states may refill less. Only what changes tokens stores a refill.
     fn advance(&self, state: &mut State, now: Micros) {
         if state.last > now.saturating_add(self.interval) {
             state.last = now;

@@ -107,8 +107,7 @@ impl Reservation {
     /// The longest time, in seconds, within which hits can be settled.
     pub const MAX_TIMEOUT: u32 = 86_400;
 
-    /// Returns what is left of it after its key was reset at some time: what was reserved until then is settled,
-    /// and returns nothing.
+    /// Returns what is left of it after its key was reset: what was reserved until then counts no more.
     pub fn after_reset(self, reset: Micros) -> Reservation {
         Reservation { taken: if self.taken <= reset { 0 } else { self.taken }, ..self }
     }
@@ -150,15 +149,13 @@ impl Reservation {
 }
 
 impl Plan {
-    /// Returns whether hits can be reserved: where they count by windows. What has drained from a bucket
-    /// until some of its reservations are settled is not known for each, and single hits and those in
-    /// flight cannot be returned later.
+    /// Returns whether hits can be reserved: where they count by windows. What has drained from a bucket until it is
+    /// settled is not known for each reservation, and single hits and those in flight cannot be returned later.
     pub fn can_reserve(&self) -> bool {
         self.limits.iter().all(|limit| limit.algorithm.window_end(0).is_some())
     }
 
-    /// Makes `op` at `now`, and keeps in `reservation` what the id has reserved. Only for a plan that
-    /// [can reserve](Self::can_reserve).
+    /// Makes `op` for a plan that [can reserve](Self::can_reserve), and keeps in `reservation` what the id has reserved.
     pub fn charge_reservation(
         &self,
         counts: &mut impl KeyCounts,

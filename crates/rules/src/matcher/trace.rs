@@ -17,8 +17,7 @@ use weir_common::network::Network;
 /// The look-up of a descriptor.
 #[derive(Debug, Default)]
 pub struct Trace<'s> {
-    /// One for each entry that was looked up. The last has no match unless all entries have, or it is part of
-    /// a reservation.
+    /// One for each entry that was looked up. The last has no match if an entry has none, or is part of a reservation.
     pub steps: Vec<Step<'s>>,
     /// The match of the last entry, if all match.
     pub end: Option<Candidate<'s>>,
@@ -89,8 +88,7 @@ impl<'s> Level<'s> {
         self.0.children.iter().map(|child| (&*child.text, child.flags.any_value))
     }
 
-    /// Returns every descriptor that matches an entry, in the order in which they are tried: the first
-    /// is the matcher's.
+    /// Returns every descriptor that matches an entry, in the order in which the matcher tries them.
     pub fn matches(self, (key, value): Entry<'_>) -> Vec<Candidate<'s>> {
         let node = self.0;
         let mut found = Vec::new();
@@ -180,7 +178,6 @@ impl Child {
 }
 
 impl MatcherNode {
-    /// Looks entries up as [`find`](Self::find) does, and lists what it saw.
     pub(crate) fn trace(&self, entries: &[Entry<'_>]) -> Trace<'_> {
         let mut trace = Trace::default();
         let mut node = self;

@@ -222,9 +222,8 @@ pub(crate) struct EqualNetworks<'n> {
 const MAX_COMPARISONS: usize = 1 << 24;
 
 impl MatcherNode {
-    /// Returns pairs of children that have a network in common, one network of each pair of lists, and of each
-    /// list and the networks of descriptors. Pairs of the first `known` children are not returned. Those of two
-    /// descriptors have equal names, which is an error already.
+    /// Returns pairs of children with a network in common, except among the first `known`: one network of each pair of
+    /// lists, and of each list and the networks of descriptors. Two equal descriptors are an error already.
     pub(crate) fn equal_networks(&self, known: usize) -> Vec<EqualNetworks<'_>> {
         let mut found = Vec::new();
         let mut comparisons = MAX_COMPARISONS;

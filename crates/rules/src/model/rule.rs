@@ -41,8 +41,7 @@ pub struct Rule {
     /// The network or the list of its last entry.
     pub(crate) set: Option<Arc<ValueSet>>,
     pub stats: Arc<RuleStats>,
-    /// The counters by [`Domain::metric_path`](crate::Domain::metric_path) where it differs from the
-    /// rule's own path; none if it cannot.
+    /// The counters by [`Domain::metric_path`](crate::Domain::metric_path); none if that is always the rule's own path.
     pub series: Option<Arc<RuleSeries>>,
     /// The denials by each limit; empty if the rule has only one.
     pub(crate) limit_stats: Box<[LimitStats]>,
@@ -78,8 +77,7 @@ impl Rule {
         (group != Group::default()).then_some(group)
     }
 
-    /// Keys and values from the root to the rule; a value that the rule does not name is empty, a network
-    /// is `10.0.0.0/8` and a list `@blocked.txt`.
+    /// Keys and values from the root to the rule: a value is empty, or for example `10.0.0.0/8` or `@blocked.txt`.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.entries.iter().map(|(key, value)| (&**key, &**value))
     }

@@ -120,7 +120,6 @@ pub struct ReserveCounts {
 }
 
 impl ReserveCounts {
-    /// Adds the counts of another rule.
     pub(crate) fn add(&mut self, other: &ReserveCounts) {
         let results = self.reservations.iter_mut().chain(&mut self.settlements);
         let others = other.reservations.iter().chain(&other.settlements);

@@ -40,8 +40,8 @@ impl Default for Group {
 }
 
 impl Group {
-    /// Returns the network by which another one is counted. It is no larger than the network that matched by a prefix
-    /// of `matched_len`: a larger one may be that of another descriptor.
+    /// Returns the network by which another one is counted. It lies in the network that matched by a prefix of
+    /// `matched_len`: a larger one may be that of another descriptor.
     pub(crate) fn of(self, network: &Network, matched_len: u8) -> Network {
         network.truncate(self.v4.max(matched_len), self.v6.max(matched_len))
     }

@@ -147,10 +147,8 @@ impl<'n> PatchedKeys<'n> {
         }
     }
 
-    /// Applies a patch. Its nodes and its problem are put at `place`, if there is one.
-    ///
-    /// # Errors
-    /// The patch selects a limit that the rule does not have.
+    /// Applies a patch. Its nodes and its problem are put at `place`, if there is one. Fails if it selects a limit that
+    /// the rule does not have.
     pub fn apply(&mut self, patch: &Patch, place: Option<&Origin>) -> Result<(), Box<Problem>> {
         let position = place.map(|place| place.position);
         let set = |target: &mut KeyNodes<'n>, keys: &[(&'static str, Node<'static>)]| {

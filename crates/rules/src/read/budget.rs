@@ -50,10 +50,7 @@ impl Budget {
         self.left.is_none()
     }
 
-    /// Spends bytes.
-    ///
-    /// # Errors
-    /// The budget is exceeded for the first time.
+    /// Fails when the budget is first exceeded.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), String> {
         let Some(left) = self.left else { return Ok(()) };
         self.left = left.checked_sub(bytes);

@@ -130,10 +130,7 @@ impl Reader<'_> {
         Some((fitting, patched))
     }
 
-    /// Reads the keys of a rule with patches. The positions of all problems are in the last patch, if there is one.
-    ///
-    /// # Errors
-    /// The rule is invalid with the patches.
+    /// Reads the keys of a rule with patches. Fails if they make it invalid. All problems are in the last patch, if any.
     fn attempt(
         &self,
         patcher: &Patcher,

@@ -136,10 +136,7 @@ impl ListReader {
         self.read.entry(place).or_insert_with(parse).clone()
     }
 
-    /// Returns the path of a list; none if it is not read.
-    ///
-    /// # Errors
-    /// The name must not be used here: the message, and what to write instead.
+    /// Returns the path of a list; none if it is not read. The error is a message, and what to write instead.
     fn path(&self, rule_file: &str, name: &str) -> Result<Option<PathBuf>, (String, String)> {
         let parts = || Path::new(name).components();
         let is_below = parts().all(|part| matches!(part, Component::Normal(_)));
@@ -173,7 +170,6 @@ impl ListReader {
     }
 }
 
-/// What a file has.
 #[derive(Clone, Debug)]
 enum ListContent {
     Good(Arc<ValueList>),

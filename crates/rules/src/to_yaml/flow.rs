@@ -83,8 +83,7 @@ impl fmt::Display for FlowMap {
 /// The longest text that may be a key without `?`, in bytes. YAML has 1024 characters with the quotes and escapes.
 const MAX_KEY_BYTES: usize = 128;
 
-/// Metadata, from which rule files read the same again. Keys that look like numbers stay texts, as all that are
-/// quoted.
+/// Metadata, from which rule files read the same again. Keys that look like numbers are quoted, and so stay texts.
 impl From<&Metadata> for FlowMap {
     fn from(metadata: &Metadata) -> FlowMap {
         let mut map = FlowMap::default();

@@ -92,8 +92,7 @@ pub(crate) fn names(algorithm: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Returns whether denied hits are charged where the rule does not say. `is_alone`: in a `rate_limit` without
-/// `charge: together`, as in rule files of the reference.
+/// Returns whether denied hits are charged by default. `is_alone`: in a `rate_limit` without `charge: together`.
 pub(crate) fn charges_denied_by_default(
     algorithm: Kind,
     is_alone: bool,
