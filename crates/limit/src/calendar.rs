@@ -87,22 +87,16 @@ impl Calendar {
     fn compute(&self, t: Micros) -> Option<(Micros, Micros)> {
         let now = Timestamp::from_microsecond(i64::try_from(t).ok()?).ok()?;
         let date = now.to_zoned(self.zone.clone()).date();
-        let start = match self.unit {
+        let (start, length) = match self.unit {
             Unit::Week => {
                 let since_monday = i64::from(date.weekday().to_monday_zero_offset());
-                date.checked_sub(since_monday.days()).ok()?
+                (date.checked_sub(since_monday.days()).ok()?, 1.week())
             }
-            Unit::Month => date.first_of_month(),
-            Unit::Year => date.first_of_year(),
-            _ => date,
+            Unit::Month => (date.first_of_month(), 1.month()),
+            Unit::Year => (date.first_of_year(), 1.year()),
+            _ => (date, 1.day()),
         };
-        let end = match self.unit {
-            Unit::Week => start.checked_add(1.week()),
-            Unit::Month => start.checked_add(1.month()),
-            Unit::Year => start.checked_add(1.year()),
-            _ => start.checked_add(1.day()),
-        };
-        Some((self.midnight(start)?, self.midnight(end.ok()?)?))
+        Some((self.midnight(start)?, self.midnight(start.checked_add(length).ok()?)?))
     }
 
     /// Returns the start of a day: midnight, or the first instant after it if the clocks skip midnight.

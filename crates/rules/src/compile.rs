@@ -51,7 +51,7 @@ impl RuleSet {
         let mut lists = ListReader::new(options.lists.clone(), options.watched_lists.clone());
         for document in documents {
             problems.start_file();
-            lists.start_document(document.lists());
+            lists.embedded = document.lists();
             let nodes = match document.trees(&mut |warning| problems.push(warning)) {
                 Ok(nodes) => nodes,
                 Err(problem) => {
@@ -86,8 +86,7 @@ impl RuleSet {
                 domain.together = root.together;
                 domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
                 if let Some(patcher) = &mut reader.patcher {
-                    patcher.set_domain(&root.domain);
-                    patcher.patch_domain(domain);
+                    patcher.start_domain(&root.domain, domain);
                 }
                 // The rules have to fit the `charge` that a patch sets, too.
                 reader.together = domain.together;
@@ -117,7 +116,7 @@ impl RuleSet {
         }
         let patcher = patcher.filter(|_| !problems.has_errors());
         let report = patcher.map(|patcher| patcher.finish(options.max_problems));
-        Compiled { set, overlay: report.unwrap_or_default(), lists: lists.into_files() }
+        Compiled { set, overlay: report.unwrap_or_default(), lists: lists.files }
     }
 }
 
@@ -246,7 +245,7 @@ impl<D: Document + From<RuleFile>> Loaded<D> {
         let omitted = match overlay {
             Ok(overlay) => {
                 loaded.problems.extend(loaded.overlay.problems.iter().cloned());
-                loaded.files.extend(overlay.into_files().iter().cloned().map(D::from));
+                loaded.files.extend(overlay.files.iter().cloned().map(D::from));
                 loaded.overlay.omitted
             }
             Err(error) => {

@@ -182,11 +182,6 @@ impl Domain {
         self.override_series.as_deref()
     }
 
-    /// The path in the metrics of a rule that `entries` match.
-    pub fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
-        self.root.metric_path(rule, entries)
-    }
-
     /// Returns the values that the key of a descriptor has in place of its own, with the indices of their entries.
     /// That is the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its canonical
     /// form, or its network by `group`.

@@ -16,6 +16,7 @@ use crate::model::stats::{ReserveCounts, RuleSeries, RuleStats};
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;
+type PickResults = fn(&ReserveCounts) -> &[(&'static str, u64)];
 
 const LABELS: &[&str] = &["domain", "rule"];
 
@@ -97,13 +98,11 @@ pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
 }
 
 fn collect_reservations(rules: &[((&str, &str), ReserveCounts)], sink: &mut dyn MetricSink) {
-    for (family, pick) in [
-        (
-            RESERVATIONS,
-            (|counts| &counts.reservations) as fn(&ReserveCounts) -> &[(&'static str, u64)],
-        ),
+    let families: [(MetricFamily, PickResults); 2] = [
+        (RESERVATIONS, |counts| &counts.reservations),
         (SETTLEMENTS, |counts| &counts.settlements),
-    ] {
+    ];
+    for (family, pick) in families {
         sink.family(family);
         for ((domain, path), counts) in rules {
             for (result, count) in pick(counts) {

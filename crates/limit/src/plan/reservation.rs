@@ -169,6 +169,7 @@ impl Plan {
             Op::UpTo(_) => counts.charge(self, now, Op::Reservation(op)),
             charge => counts.charge(self, now, charge),
         };
+        let added = if let Op::Add { hits, .. } = charge { hits } else { 0 };
         let decision = &mut outcome.decision;
         *reservation = match (charge, before, op) {
             (Op::UpTo(_), before, op) => {
@@ -205,12 +206,12 @@ impl Plan {
             }
             (_, None, _) => {
                 decision.reservation = ReservationResult::Unknown;
-                decision.granted = added(charge);
+                decision.granted = added;
                 None
             }
             (_, Some(before), op) => {
                 decision.reservation = ReservationResult::Settled;
-                decision.granted = added(charge);
+                decision.granted = added;
                 decision.reserved = match op {
                     ReservationOp::Cancel(hits) => hits.min(before.hits),
                     _ => before.part(),
@@ -238,12 +239,5 @@ impl Plan {
             });
         }
         (newest, taken)
-    }
-}
-
-fn added(charge: Op) -> u32 {
-    match charge {
-        Op::Add { hits, .. } => hits,
-        _ => 0,
     }
 }

@@ -2,27 +2,28 @@
 
 use std::fmt::Write;
 
-use super::{KeyValue, Matched, MatcherNode};
+use super::{KeyValue, Matched};
+use crate::Domain;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
 use weir_common::entry::Entry;
 
-impl MatcherNode {
-    /// Returns the names of the nodes that entries match. `value_to_metric` adds the value of an entry that its node
-    /// does not name; `detailed_metric` of the rule adds all values.
+impl Domain {
+    /// Returns the path in the metrics of a rule that `entries` match: the names of the matched nodes. `value_to_metric`
+    /// adds the value of an entry that its node does not name; `detailed_metric` of the rule adds all values.
     ///
     /// Where a wildcard, a network or a list shares its threshold, its text replaces the value in either. The id of a
     /// reservation and the mark of a settling call distinguish nothing.
-    pub(crate) fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
+    pub fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
         let detailed = rule.detailed_metric;
         let counted = rule.counted_entries(entries.len());
         let entries = entries.get(..rule.entries.len()).unwrap_or(entries);
         let mut shares = false;
         let is_shared =
             |matched: &Matched<'_>| matched.child.flags.share_threshold && !matched.kind.is_exact();
-        self.each_match(entries, |_, _, matched| shares |= is_shared(matched));
+        self.root.each_match(entries, |_, _, matched| shares |= is_shared(matched));
         let mut path = String::with_capacity(64);
-        self.each_match(entries, |i, (key, value), matched| {
+        self.root.each_match(entries, |i, (key, value), matched| {
             let flags = matched.child.flags;
             let part = if is_shared(matched) || i >= counted {
                 Part::Node

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Candidate, DescriptorKey, Level, MatcherNode, Trace};
+use super::{Candidate, DescriptorKey, Level, MatcherNode};
 use crate::model::rule::Rule;
 use crate::{Domain, RuleSet};
 use weir_common::entry::Entry;
@@ -85,16 +85,6 @@ impl RuleSet {
 }
 
 impl Domain {
-    /// Looks entries up as [`find`](Self::find) does, and lists what it saw.
-    pub fn trace(&self, entries: &[Entry<'_>]) -> Trace<'_> {
-        self.root.trace(entries)
-    }
-
-    /// Returns the descriptors of the first level.
-    pub fn level(&self) -> Level<'_> {
-        Level::new(&self.root)
-    }
-
     fn near_misses(&self, entries: &[Entry<'_>]) -> Vec<NearMiss<'_>> {
         let mut found = Vec::new();
         let trace = self.trace(entries);

@@ -7,6 +7,7 @@ use std::fmt;
 
 use super::value_sets::FoundInSet;
 use super::{Child, Joined, MatcherNode};
+use crate::Domain;
 use crate::model::reserve::ReserveStep;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
@@ -74,10 +75,6 @@ impl fmt::Display for Within<'_> {
 pub struct Level<'s>(&'s MatcherNode);
 
 impl<'s> Level<'s> {
-    pub(crate) fn new(node: &'s MatcherNode) -> Level<'s> {
-        Level(node)
-    }
-
     /// Returns whether there are none.
     pub fn is_empty(self) -> bool {
         self.0.children.is_empty()
@@ -157,16 +154,6 @@ impl Child {
         }
     }
 
-    /// Returns the step of the last of `entries` entries, which is part of a reservation.
-    fn reserve_step(&self, entries: usize) -> Step<'_> {
-        Step {
-            matched: None,
-            later: Vec::new(),
-            reserve: self.rule.as_ref().and_then(|rule| rule.reserve_step(entries)),
-            level: Level(&self.below),
-        }
-    }
-
     fn within(&self, found: &FoundInSet) -> Within<'_> {
         let list = self.entry().1;
         let list = list.strip_prefix('@').unwrap_or(list);
@@ -177,10 +164,16 @@ impl Child {
     }
 }
 
-impl MatcherNode {
-    pub(crate) fn trace(&self, entries: &[Entry<'_>]) -> Trace<'_> {
+impl Domain {
+    /// Returns the descriptors of the first level.
+    pub fn level(&self) -> Level<'_> {
+        Level(&self.root)
+    }
+
+    /// Looks entries up as [`find`](Self::find) does, and lists what it saw.
+    pub fn trace(&self, entries: &[Entry<'_>]) -> Trace<'_> {
         let mut trace = Trace::default();
-        let mut node = self;
+        let mut node = &self.root;
         for (i, &(key, value)) in entries.iter().enumerate() {
             let found = node.child(key, value);
             let level = Level(node);
@@ -200,7 +193,13 @@ impl MatcherNode {
                 trace.end = matched;
             } else if child.is_end(further) {
                 trace.end = matched;
-                trace.steps.extend((i + 1..entries.len()).map(|i| child.reserve_step(i + 1)));
+                let rule = child.rule.as_ref();
+                trace.steps.extend((i + 1..entries.len()).map(|i| Step {
+                    matched: None,
+                    later: Vec::new(),
+                    reserve: rule.and_then(|rule| rule.reserve_step(i + 1)),
+                    level: Level(&child.below),
+                }));
                 return trace;
             }
             node = &child.below;

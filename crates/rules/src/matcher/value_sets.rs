@@ -112,7 +112,7 @@ impl ValueSets {
         }
         let (mut best, mut best_list) = (of_key.networks.find(&network), None);
         for (child, list) in &of_key.lists {
-            if let Some(found) = list.find(&network)
+            if let Some(found) = list.networks.find(&network)
                 && best.is_none_or(|best| best.prefix_len < found.prefix_len)
             {
                 (best, best_list) = (Some(found), Some(*child));
@@ -158,7 +158,7 @@ impl ValueSets {
         found.extend(networks.map(|row| in_network(row.number, Some((network, row.prefix_len)))));
         for (child, list) in &of_key.lists {
             // Only the longest network of a list decides.
-            let longest = list.find(&network);
+            let longest = list.networks.find(&network);
             found.extend(
                 longest.map(|row| in_list(*child, Some((network, row.prefix_len)), row.number)),
             );
@@ -228,7 +228,7 @@ impl MatcherNode {
         let mut found = Vec::new();
         let mut comparisons = MAX_COMPARISONS;
         for of_key in self.sets.iter().flat_map(|sets| sets.by_key.values()) {
-            let lists = of_key.lists.iter().map(|(child, list)| (Some(*child), list.networks()));
+            let lists = of_key.lists.iter().map(|(child, list)| (Some(*child), &list.networks));
             let sources: Vec<(Option<u32>, &PrefixTable)> =
                 iter::once((None, &of_key.networks)).chain(lists).collect();
             for (i, one) in sources.iter().enumerate() {

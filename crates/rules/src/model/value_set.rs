@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
-use super::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
+use super::prefix_table::{PrefixTable, PrefixTableBuilder};
 use crate::hash;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, lines};
@@ -81,7 +81,8 @@ pub enum MatchKind {
 /// The values of a list, each with its line.
 #[derive(Debug, Default)]
 pub struct ValueList {
-    networks: PrefixTable,
+    /// The networks, with their lines.
+    pub(crate) networks: PrefixTable,
     /// The values that are no networks, one after another.
     text: Box<str>,
     texts: HashTable<Text>,
@@ -144,11 +145,6 @@ impl ValueList {
                 && self.texts.iter().all(|at| other.text_line(at.of(&self.text)).is_some())
     }
 
-    /// The networks of the list, by line.
-    pub(crate) fn networks(&self) -> &PrefixTable {
-        &self.networks
-    }
-
     /// Returns the line of a value that is no network.
     pub(crate) fn text_line(&self, value: &str) -> Option<u32> {
         if self.texts.is_empty() {
@@ -156,10 +152,6 @@ impl ValueList {
         }
         let found = self.texts.find(hash(&[value]), |at| at.of(&self.text) == value);
         found.map(|at| at.line)
-    }
-
-    pub(crate) fn find(&self, network: &Network) -> Option<Containing> {
-        self.networks.find(network)
     }
 }
 
@@ -265,7 +257,7 @@ mod tests {
     }
 
     fn line(list: &ValueList, value: &str) -> Option<u32> {
-        let network = || list.find(&Network::from_value(value)?);
+        let network = || list.networks.find(&Network::from_value(value)?);
         list.text_line(value).or_else(|| Some(network()?.number))
     }
 

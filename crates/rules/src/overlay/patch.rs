@@ -93,10 +93,6 @@ impl Patch {
         rest.iter().all(|step| matches!(step, Step::Any))
     }
 
-    pub fn sets_domain(&self) -> bool {
-        self.charge.is_some() || self.on_store_failure.is_some()
-    }
-
     /// Returns whether the patch sets this key of descriptors.
     pub fn sets(&self, name: &str) -> bool {
         self.rule_keys.iter().any(|(key, _)| *key == name)

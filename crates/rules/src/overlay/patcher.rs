@@ -15,20 +15,13 @@ pub(crate) struct Patcher {
     /// Patches of one domain, by its name, and those of any number of domains.
     by_domain: HashMap<Box<str>, Vec<u32>>,
     by_glob: Vec<u32>,
-    domain: DomainPatches,
+    /// The patches that may change rules of the current domain.
+    of_rules: Vec<u32>,
     matched: Vec<bool>,
     pub failures: Failures,
     patched_rules: usize,
     /// The patches of the last patched rule. Rules often have the same.
     last: (Vec<u32>, Arc<[Origin]>),
-}
-
-#[derive(Debug, Default)]
-struct DomainPatches {
-    of_rules: Vec<u32>,
-    of_domain: Vec<u32>,
-    /// The `charge` that the last patch sets.
-    together: Option<bool>,
 }
 
 impl Patcher {
@@ -46,45 +39,40 @@ impl Patcher {
             patches,
             by_domain,
             by_glob,
-            domain: DomainPatches::default(),
+            of_rules: Vec::new(),
             failures: Failures::default(),
             patched_rules: 0,
             last: Default::default(),
         }
     }
 
-    pub fn set_domain(&mut self, name: &str) {
+    /// Starts a domain, and sets the keys of it that its patches set.
+    pub fn start_domain(&mut self, name: &str, domain: &mut Domain) {
         let globs = self.by_glob.iter().copied();
         let mut matching: Vec<u32> =
             globs.filter(|&index| self.patch(index).domain.matches(name)).collect();
         matching.extend(self.by_domain.get(name).into_iter().flatten());
         matching.sort_unstable();
-        let mut domain = DomainPatches::default();
+        let (mut of_rules, mut of_domain, mut origins) = (Vec::new(), Vec::new(), Vec::new());
         for index in matching {
             let patch = self.patch(index);
-            domain.together = patch.charge.or(domain.together);
             if patch.has_set {
-                domain.of_rules.push(index);
+                of_rules.push(index);
             }
-            if patch.sets_domain() {
-                domain.of_domain.push(index);
+            if patch.charge.is_some() || patch.on_store_failure.is_some() {
+                of_domain.push(index);
+                origins.push(patch.origin.clone());
+                domain.together = patch.charge.unwrap_or(domain.together);
+                domain.on_store_failure = patch.on_store_failure.unwrap_or(domain.on_store_failure);
             }
         }
-        self.set_matched(&domain.of_domain);
-        self.domain = domain;
-    }
-
-    pub fn patch_domain(&self, domain: &mut Domain) {
-        let patches = self.domain.of_domain.iter().map(|&index| self.patch(index));
-        domain.patches = patches.clone().map(|patch| patch.origin.clone()).collect();
-        domain.together = self.domain.together.unwrap_or(domain.together);
-        for patch in patches {
-            domain.on_store_failure = patch.on_store_failure.unwrap_or(domain.on_store_failure);
-        }
+        domain.patches = origins.into();
+        self.set_matched(&of_domain);
+        self.of_rules = of_rules;
     }
 
     pub fn matching(&self, path: &[(Arc<str>, Arc<str>)]) -> Vec<u32> {
-        let of_rules = self.domain.of_rules.iter().copied();
+        let of_rules = self.of_rules.iter().copied();
         of_rules.filter(|&index| self.patch(index).matches(path)).collect()
     }
 

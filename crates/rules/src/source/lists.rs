@@ -42,22 +42,15 @@ pub(crate) struct ListReader {
     lists: Lists,
     watched: Option<Arc<WatchedLists>>,
     /// The lists beside the current document, if it is in a manifest.
-    embedded: Option<Arc<[EmbeddedList]>>,
+    pub embedded: Option<Arc<[EmbeddedList]>>,
     read: HashMap<PathBuf, Arc<ValueList>>,
-    files: Vec<ListFile>,
+    /// The files that were read.
+    pub files: Vec<ListFile>,
 }
 
 impl ListReader {
     pub fn new(lists: Lists, watched: Option<Arc<WatchedLists>>) -> ListReader {
         ListReader { lists, watched, embedded: None, read: HashMap::new(), files: Vec::new() }
-    }
-
-    pub fn start_document(&mut self, embedded: Option<Arc<[EmbeddedList]>>) {
-        self.embedded = embedded;
-    }
-
-    pub fn into_files(self) -> Vec<ListFile> {
-        self.files
     }
 
     /// Reads a list that a rule file names. `report` is called with every error of the list, once. One without a

@@ -41,15 +41,14 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
-    const HELP: &str = "send the message as Protobuf encodes it, with at most 100 levels, or \
-                        split it into several";
-
     /// Returns the problem of the resource of that name.
     pub fn problem(&self, resource: &str) -> Problem {
         let message = format!(
             "the resource cannot be read as ratelimit.config.ratelimit.v3.RateLimitConfig: {self}"
         );
-        Problem::of_file(resource, message, Unreadable::HELP)
+        let help = "send the message as Protobuf encodes it, with at most 100 levels, or split it into \
+                    several";
+        Problem::of_file(resource, message, help)
     }
 }
 

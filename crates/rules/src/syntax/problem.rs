@@ -103,13 +103,6 @@ impl Problem {
         Problem { severity: Severity::Warning, ..self }
     }
 
-    /// Truncates each part that quotes the file.
-    pub(crate) fn shorten(&mut self) {
-        truncate(&mut self.message, MAX_MESSAGE_BYTES);
-        truncate(&mut self.help, MAX_MESSAGE_BYTES);
-        truncate(&mut self.text, MAX_TEXT_BYTES);
-    }
-
     /// Returns the place as `file:line:column`, or the file alone.
     pub(crate) fn place(&self) -> String {
         match self.position {
@@ -253,7 +246,9 @@ impl Problems {
         if !self.has_room(problem.severity) {
             return self.omit(problem.severity);
         }
-        problem.shorten();
+        truncate(&mut problem.message, MAX_MESSAGE_BYTES);
+        truncate(&mut problem.help, MAX_MESSAGE_BYTES);
+        truncate(&mut problem.text, MAX_TEXT_BYTES);
         let same = |other: &Problem| {
             other.position == problem.position
                 && other.message == problem.message
