@@ -248,24 +248,18 @@ impl<'s> Walk<'s, '_> {
         if old.limits().len().max(new.limits().len()) <= 1 {
             let name =
                 |rule: &Rule| Some(rule.limit_name.to_string()).filter(|name| !name.is_empty());
-            if old.limit_name != new.limit_name {
-                self.change("name", name(old), name(new));
-            }
+            self.change("name", name(old), name(new));
         }
         self.change("shadow_mode", old.shadow_mode, new.shadow_mode);
         self.change("quota_mode", old.quota_mode, new.quota_mode);
         self.change("detailed_metric", old.detailed_metric, new.detailed_metric);
         self.change("lease", old.lease, new.lease);
-        if old.reserve != new.reserve {
-            let reserve = |rule: &Rule| rule.reserve.as_ref().map(ToString::to_string);
-            self.change("reserve", reserve(old), reserve(new));
-        }
-        if old.replaces != new.replaces {
-            let names = |rule: &Rule| -> Vec<Value> {
-                rule.replaces.iter().map(|name| Value::from(&**name)).collect()
-            };
-            self.change("replaces", names(old), names(new));
-        }
+        let reserve = |rule: &Rule| rule.reserve.as_ref().map(ToString::to_string);
+        self.change("reserve", reserve(old), reserve(new));
+        let names = |rule: &Rule| -> Vec<Value> {
+            rule.replaces.iter().map(|name| Value::from(&**name)).collect()
+        };
+        self.change("replaces", names(old), names(new));
         if old.metadata != new.metadata {
             let value = |rule: &Rule| rule.metadata.clone().map_or(Value::Null, Value::Object);
             self.change("metadata", value(old), value(new));

@@ -271,15 +271,9 @@ impl Reader<'_> {
 
     fn check_rule_key(&mut self, key: &str, node: &Node<'_>) {
         match key {
-            "metadata" => {
-                self.metadata(node);
-            }
-            "group" if !node.is_null() => {
-                self.group(node);
-            }
-            "reserve" if !node.is_null() => {
-                self.reserve_fields(node);
-            }
+            "metadata" => _ = self.metadata(node),
+            "group" if !node.is_null() => _ = self.group(node),
+            "reserve" if !node.is_null() => _ = self.reserve_fields(node),
             _ => self.check_value(node, key),
         }
     }

@@ -91,9 +91,7 @@ impl Reader<'_> {
     fn ignored(&mut self, field: &str, node: &Node<'_>, section: Section) {
         match node.content() {
             _ if field == "metadata" => {}
-            Content::Scalar(_) => {
-                self.scalar_is_allowed(node, field);
-            }
+            Content::Scalar(_) => _ = self.scalar_is_allowed(node, field),
             Content::List(_) => {
                 for map in self.maps(node, field) {
                     self.ignored(field, map, section);

@@ -87,10 +87,8 @@ impl Reader<'_> {
         match rate_limits {
             Some(list) => {
                 // Too many are reported with the list.
-                let is_good =
-                    |list: &&Node<'_>| list.items().is_none_or(|items| items.len() <= MAX_LIMITS);
-                let list = Some(list).filter(is_good);
-                let items = list.map(|list| self.maps(list, "rate_limits")).unwrap_or_default();
+                let is_good = list.items().is_none_or(|items| items.len() <= MAX_LIMITS);
+                let items = if is_good { self.maps(list, "rate_limits") } else { Vec::new() };
                 let items = items.into_iter();
                 let items = items.map(|item| self.key_nodes(&[item], Section::ListedLimit));
                 Some(LimitMaps::Several(items.collect()))
@@ -112,21 +110,15 @@ impl Reader<'_> {
         let fields = Fields::new(position, set.clone());
         for (key, node) in set {
             match key {
-                "algorithm" => {
-                    self.algorithm_name(&fields);
-                }
+                "algorithm" => _ = self.algorithm_name(&fields),
                 "unit" => {
                     let unit = self.string(node, key);
                     if node.text().is_some() && Unit::from_name(&unit).is_none() {
                         self.unit(&Fields::new(position, BTreeMap::from([(key, node)])), &unit);
                     }
                 }
-                "period" => {
-                    self.unit(&fields, "");
-                }
-                "align" => {
-                    self.choice(node, key, &[("epoch", ()), ("calendar", ())]);
-                }
+                "period" => _ = self.unit(&fields, ""),
+                "align" => _ = self.choice(node, key, &[("epoch", ()), ("calendar", ())]),
                 "time_zone" => {
                     let zone = self.string(node, key);
                     if let Err(error) = Calendar::new(Unit::Day, &zone) {
