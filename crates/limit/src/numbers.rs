@@ -53,6 +53,9 @@ impl NumbersChange {
 
 impl Limit {
     /// Returns the limit with other numbers and of the same shape, which continues the states of this one.
+    ///
+    /// # Errors
+    /// The algorithm takes no burst, or cannot compute with the numbers.
     pub fn with_numbers(&self, new: Numbers) -> Result<Limit, NumbersError> {
         let change = NumbersChange { old: self.requests_per_unit, new };
         let algorithm = self.algorithm.with_numbers(change)?;

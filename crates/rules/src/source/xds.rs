@@ -65,6 +65,9 @@ pub struct Resource {
 
 impl Resource {
     /// Reads the name of a message, or uses `name` if it has none. The rest is decoded when its tree is built.
+    ///
+    /// # Errors
+    /// The message cannot be decoded.
     pub fn decode(message: Bytes, name: &str) -> Result<Resource, Unreadable> {
         let found = Named::decode(&*message)?.name;
         let name = if found.is_empty() { name.to_owned() } else { found };
