@@ -65,8 +65,11 @@ impl RuleSet {
                 let Some(root) = reader.root(node.as_ref()) else { continue };
                 let first = domains.get(&root.domain);
                 let known = first.is_some();
-                if let Some((first, _)) = first {
-                    check_repeated_domain(&mut reader, &root, first, options);
+                if let Some((first, _)) = first
+                    && !options.merge_domains
+                    && !root.domain.is_empty()
+                {
+                    report_repeated_domain(&mut reader, &root, first);
                 }
                 let domain = set.domains.entry(root.domain.as_str().into()).or_default();
                 if domain.override_series.is_none() {
@@ -126,16 +129,7 @@ pub(crate) struct Compiled {
     pub lists: Vec<ListFile>,
 }
 
-/// Reports a domain that an earlier document has, unless they may be merged.
-fn check_repeated_domain(
-    reader: &mut Reader<'_>,
-    root: &Root<'_>,
-    first: &Origin,
-    options: &Options,
-) {
-    if options.merge_domains || root.domain.is_empty() {
-        return;
-    }
+fn report_repeated_domain(reader: &mut Reader<'_>, root: &Root<'_>, first: &Origin) {
     let domain = &root.domain;
     let message = format!("duplicate domain '{domain}' in config file");
     let help = "another file has this domain: rename one, or merge domains \

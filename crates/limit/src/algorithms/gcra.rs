@@ -204,7 +204,7 @@ impl LimitAlgorithm for Gcra {
         let ahead = self.ahead(state, now);
         let period = divide(self.period, self.tick);
         if ahead > period {
-            state.step_back(divide(now, self.tick), ahead, (self.n, period));
+            state.step_back(divide(now, self.tick), ahead, self.n, period);
         }
     }
 

@@ -89,15 +89,11 @@ impl Reader<'_> {
                 _ => set_domain = value,
             }
         }
-        let mut by_entries = None;
-        match matched {
-            Some(value) => by_entries = self.patch_match(value, &mut patch),
-            None if !all_known => {}
-            None => {
-                let help = "write `match: {domain: …, entries: […]}`; `match: {domain: '*'}` \
-                            matches all rules";
-                self.error(node.position, "the patch has no `match`", "", help);
-            }
+        let by_entries = matched.and_then(|value| self.patch_match(value, &mut patch));
+        if matched.is_none() && all_known {
+            let help = "write `match: {domain: …, entries: […]}`; `match: {domain: '*'}` \
+                        matches all rules";
+            self.error(node.position, "the patch has no `match`", "", help);
         }
         if let Some(value) = set {
             self.patch_set(value, &mut patch);

@@ -61,10 +61,13 @@ impl Reader<'_> {
 
     /// Reads `align` and `time_zone`: the calendar that windows follow, if any. The outer option is none after an error.
     pub(super) fn calendar(&mut self, fields: &Fields<'_>) -> Option<Option<Arc<Calendar>>> {
+        let is_multiplied = fields.get("unit_multiplier").is_some_and(|node| node.shown() != "1");
+        let unit = Unit::from_name(&fields.text("unit")).filter(|_| !is_multiplied);
+        let is_calendar_month = self.options.calendar_months && unit == Some(Unit::Month);
         let align = match fields.get("align") {
             Some(node) => self.string(node, "align"),
             // A month of a fixed length where the rule says so.
-            None if self.options.calendar_months && is_one_month(fields) => "calendar".to_owned(),
+            None if is_calendar_month => "calendar".to_owned(),
             None => "epoch".to_owned(),
         };
         let zone = fields.get("time_zone").map(|node| self.string(node, "time_zone"));
@@ -85,11 +88,9 @@ impl Reader<'_> {
             }
         }
         let zone = zone.as_deref().unwrap_or("UTC");
-        let calendar = match Unit::from_name(&fields.text("unit")) {
-            Some(unit) if !is_multiplied(fields) => {
-                Calendar::new(unit, zone).map_err(|error| error.to_string())
-            }
-            _ => Err("only one day, week, month or year follows the calendar".to_owned()),
+        let calendar = match unit {
+            Some(unit) => Calendar::new(unit, zone).map_err(|error| error.to_string()),
+            None => Err("only one day, week, month or year follows the calendar".to_owned()),
         };
         match calendar {
             Ok(calendar) => Some(Some(Arc::new(calendar))),
@@ -103,12 +104,4 @@ impl Reader<'_> {
             }
         }
     }
-}
-
-fn is_one_month(fields: &Fields<'_>) -> bool {
-    Unit::from_name(&fields.text("unit")) == Some(Unit::Month) && !is_multiplied(fields)
-}
-
-fn is_multiplied(fields: &Fields<'_>) -> bool {
-    fields.get("unit_multiplier").is_some_and(|node| node.shown() != "1")
 }
