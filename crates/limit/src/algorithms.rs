@@ -195,7 +195,7 @@ macro_rules! constants {
     };
 }
 
-/// Declares methods that call that of the parameters.
+/// Declares methods that call the method of the parameters.
 macro_rules! methods {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         impl Algorithm {
@@ -206,7 +206,7 @@ macro_rules! methods {
     };
 }
 
-/// Declares methods that call that of the parameters for a state. After `else` is the result for other states.
+/// Declares methods that call the method of the parameters for a state; `else` is for states of other algorithms.
 macro_rules! state_methods {
     ($(
         $(#[$attribute:meta])*

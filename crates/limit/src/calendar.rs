@@ -71,7 +71,7 @@ impl Calendar {
         }
     }
 
-    /// Returns the starts of four windows: the one before that of `t`, that, and the two after it.
+    /// Returns the starts of four windows in order: one before that of `t`, its own, and two after it.
     pub fn boundaries(&self, t: Micros) -> [Micros; 4] {
         let last = **self.last.load();
         if (last[1]..last[2]).contains(&t) {

@@ -245,7 +245,7 @@ impl Levels {
         Levels { used: 0, remaining: 0, reset_after: 0, empty: true };
 }
 
-/// How full a key's state is: what the memory store goes by when it must evict one.
+/// How full a key's state is, by which the memory store chooses what to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fill {
     /// Below half of its limit.

@@ -73,7 +73,7 @@ pub struct RuleSet {
 pub struct Domain {
     /// Whether either all descriptors of a request are charged or none.
     pub together: bool,
-    /// The failure policy; none for that of the settings.
+    /// The failure policy; none if the settings decide.
     pub on_store_failure: Option<OnStoreFailure>,
     /// The patches of the overlay that changed these.
     pub patches: Box<[Origin]>,

@@ -82,7 +82,7 @@ impl Child {
     }
 
     fn has_text(&self, key: &str, value: &str) -> bool {
-        Joined { key: key.as_bytes(), value: value.as_bytes() }.is(self.text.as_bytes())
+        Joined { key: key.as_bytes(), value: value.as_bytes() }.equals(&self.text)
     }
 
     /// Returns whether what it matches is never counted: it allows everything, and nothing is below it.
@@ -236,14 +236,14 @@ impl MatcherNode {
         if self.children.is_empty() {
             return None;
         }
-        let exact = |hash, is: &dyn Fn(&str) -> bool| {
-            let found = self.exact.find(hash, |&i| is(&self.children[i as usize].text))?;
+        let exact = |hash, has_text: &dyn Fn(&str) -> bool| {
+            let found = self.exact.find(hash, |&i| has_text(&self.children[i as usize].text))?;
             self.children.get(*found as usize)
         };
         let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
         // Where rules name no values, this saves the hash.
         if joined.len() <= self.longest
-            && let Some(child) = exact(hash(&[key, "_", value]), &|text| joined.is(text.as_bytes()))
+            && let Some(child) = exact(hash(&[key, "_", value]), &|text| joined.equals(text))
         {
             return Some(Matched::new(child, MatchKind::Value));
         }
@@ -284,7 +284,8 @@ impl Joined<'_> {
         }
     }
 
-    fn is(self, text: &[u8]) -> bool {
+    fn equals(self, text: &str) -> bool {
+        let text = text.as_bytes();
         text.len() == self.len()
             && text.starts_with(self.key)
             && text[self.key.len()] == b'_'

@@ -62,7 +62,7 @@ fn write_domain(name: &str, domain: &Domain, out: &mut String) {
     write_descriptors(&domain.root, "", domain.together, out);
 }
 
-/// Writes the descriptors of a node, if it has any. `indent` is that of the key `descriptors`.
+/// Writes the descriptors of a node, if it has any. `indent` comes before the key `descriptors`.
 fn write_descriptors(node: &MatcherNode, indent: &str, together: bool, out: &mut String) {
     if node.children().is_empty() {
         return;

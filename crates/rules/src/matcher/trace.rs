@@ -30,7 +30,7 @@ pub struct Step<'s> {
     pub matched: Option<Candidate<'s>>,
     /// Further descriptors of the level that match the entry, in the order in which they are tried.
     pub later: Vec<Candidate<'s>>,
-    /// The part of an entry in a reservation, if it comes after those of the rule.
+    /// What the entry means to a reservation, if it comes after the rule's own entries.
     pub reserve: Option<ReserveStep>,
     /// All descriptors of the level, in the order of the file.
     pub level: Level<'s>,

@@ -27,7 +27,7 @@ pub(crate) struct PrefixTable {
 #[derive(Debug, Default)]
 struct Rows<B> {
     sorted: Box<[Row<B>]>,
-    /// The number of rows before each slot, and that of all. Empty if there are no rows.
+    /// The number of rows before each slot, and then of all rows. Empty without rows.
     before: Box<[u32]>,
     /// The number of bits of a distance from the first row that do not select the slot.
     shift: u32,

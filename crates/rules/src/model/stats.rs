@@ -64,7 +64,7 @@ impl ReserveStats {
         add(&self.denied, 1);
     }
 
-    /// Counts that a reservation was settled with the hits that were used, of which some are beyond a limit.
+    /// Counts that a reservation was settled with `used` hits, `overdraft` of them beyond a limit.
     pub fn settled(&self, reserved: u32, used: u32, overdraft: u64) {
         add(&self.settled, 1);
         add(&self.settled_hits, used.into());

@@ -123,7 +123,7 @@ impl ValueList {
             report(Problem::of_file(file, message, help).at(position).about(value));
         }
         buffer.shrink_to_fit();
-        texts.shrink_to_fit(|at| hash(&[at.of(&buffer)]));
+        texts.shrink_to_fit(|entry| hash(&[entry.of(&buffer)]));
         ValueList {
             networks: networks.build(),
             text: buffer.into(),
@@ -142,7 +142,7 @@ impl ValueList {
         self.content_hash == other.content_hash
             || self.texts.len() == other.texts.len()
                 && self.networks.is_same(&other.networks)
-                && self.texts.iter().all(|at| other.text_line(at.of(&self.text)).is_some())
+                && self.texts.iter().all(|entry| other.text_line(entry.of(&self.text)).is_some())
     }
 
     /// Returns the line of a value that is no network.
@@ -150,8 +150,8 @@ impl ValueList {
         if self.texts.is_empty() {
             return None;
         }
-        let found = self.texts.find(hash(&[value]), |at| at.of(&self.text) == value);
-        found.map(|at| at.line)
+        let found = self.texts.find(hash(&[value]), |entry| entry.of(&self.text) == value);
+        found.map(|entry| entry.line)
     }
 }
 
@@ -179,13 +179,13 @@ fn value_of(line: &str) -> Option<&str> {
 /// Adds a value, unless the list has it.
 fn add(buffer: &mut String, texts: &mut HashTable<Text>, value: &str, line: u32) {
     let hashed = hash(&[value]);
-    if texts.find(hashed, |at| at.of(buffer) == value).is_some() {
+    if texts.find(hashed, |entry| entry.of(buffer) == value).is_some() {
         return;
     }
     // The reader rejects files beyond 32 bits.
     let (start, len) = (buffer.len() as u32, value.len() as u32);
     buffer.push_str(value);
-    texts.insert_unique(hashed, Text { start, len, line }, |at| hash(&[at.of(buffer)]));
+    texts.insert_unique(hashed, Text { start, len, line }, |entry| hash(&[entry.of(buffer)]));
 }
 
 /// Returns why a line that is no network is no value either.

@@ -52,7 +52,7 @@ pub(crate) struct Patch {
     pub limits: Option<Option<LimitMaps<'static>>>,
     /// The `charge` of the domain, if the patch sets it: whether descriptors are charged together.
     pub charge: Option<bool>,
-    /// The policy of the domain, if the patch sets it; none for that of the settings.
+    /// The failure policy of the domain, if the patch sets it; none if the settings decide.
     pub on_store_failure: Option<Option<OnStoreFailure>>,
 }
 

@@ -170,7 +170,7 @@ impl fmt::Display for Problem {
 /// The default number of problems listed per file.
 pub const DEFAULT_MAX_PROBLEMS: usize = 100;
 
-/// The limit of a whole set, as a multiple of that of one file.
+/// The limit of a whole set, as a multiple of the limit of one file.
 const SET_FACTOR: usize = 10;
 
 /// The problems of a rule set. Errors and warnings each have the limit to themselves, so that

@@ -43,7 +43,7 @@ impl<'n> Fields<'n> {
 }
 
 impl Reader<'_> {
-    /// Collects the keys of a limit; those of later nodes override those of earlier ones.
+    /// Collects the keys of a limit. Later nodes override earlier ones.
     pub(super) fn limit_fields<'n>(
         &mut self,
         nodes: &[&'n Node<'n>],

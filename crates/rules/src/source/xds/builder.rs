@@ -40,7 +40,7 @@ impl Builder {
         Node::scalar(self.position(), text.into(), style)
     }
 
-    /// Returns a list at the position of the last field; `node` returns each item, at that of its own.
+    /// Returns a list at the position of the last field. `node` returns each item, at its own position.
     pub fn list<T>(
         &mut self,
         items: Vec<T>,
