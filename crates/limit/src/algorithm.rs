@@ -25,11 +25,7 @@ pub type Packed = [u32; 3];
 
 /// Everything about one algorithm, implemented by its parameters.
 ///
-/// What has no default differs between algorithms. A default is right, or safe, for any that does not
-/// override it.
-///
-/// A state is always advanced to `now` before it is read or changed. `log` is the log that all
-/// sliding_log limits of a rule share; other algorithms ignore it.
+/// A default is right, or safe, for every algorithm that does not override it.
 pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// The state of one limit for one key. The default is that of a key never seen.
     type State: Default;
@@ -40,8 +36,7 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Whether every state fits into [`Packed`].
     const PACKS: bool = false;
 
-    /// Whether a limit of 0 hits that charges denied hits counts them. Where hits drain at the
-    /// limit's own rate it does not: they would stay forever.
+    /// Whether a limit of 0 hits counts denied hits that it charges. If they drained at its own rate, they would stay.
     const COUNTS_AT_ZERO: bool;
 
     /// Whether a limit of 0 hits that charges denied hits allows looks, as the reference does.
@@ -50,15 +45,13 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Whether a denial of some hits holds as long for more hits, if no other limit is in the rule.
     const DENIAL_COVERS_MORE_HITS: bool = false;
 
-    /// Whether hits are released at the end of a request, by a refund. In a rule with such a limit,
-    /// a refund concerns only this limit.
+    /// Whether a refund releases hits at the end of a request. In a rule with such a limit, it concerns only this limit.
     const COUNTS_IN_FLIGHT: bool = false;
 
     /// The bytes that a state keeps of each hit; 0 if it only counts them.
     const HIT_BYTES: u64;
 
-    /// Whether `reset_after` is the end of a window by the clock: once reached, it starts over, also for
-    /// hits that can never pass.
+    /// Whether `reset_after` is the end of a window by the clock, which recurs, also for hits that can never pass.
     const RESET_RECURS: bool;
 
     /// Whether no state means quite the same as none, so that one that has expired must not be used.
@@ -73,7 +66,6 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Returns whether the hits are allowed, and when if not.
     fn verdict(&self, state: &Self::State, log: &HitLog, now: Micros, hits: Hits) -> Verdict;
 
-    /// Returns how much of the limit is used.
     fn levels(&self, state: &Self::State, log: &HitLog, now: Micros) -> Levels;
 
     /// Returns the largest number of hits that a hold may take.
@@ -90,8 +82,7 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Refunds hits, newest first.
     fn refund(&self, state: &mut Self::State, now: Micros, hits: Hits);
 
-    /// Returns what undoes the charge that turned an advanced state into `after`; none if it changed nothing, and
-    /// without windows.
+    /// Returns what undoes the charge between two advanced states; none if it changed nothing, and without windows.
     fn undo_of(&self, _: &Self::State, _: &Self::State, _now: Micros) -> Option<Undo> {
         None
     }
@@ -99,9 +90,8 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// Makes what a charge did as if it had not been made, in the window of its hits.
     fn undo(&self, _: &mut Self::State, _: &Undo) {}
 
-    /// Returns whether a denial may be repeated until its wait is over without charging again:
-    /// charging would only deny again, and change nothing that anyone sees. `alone`: the rule has no
-    /// other limit.
+    /// Returns whether a denial may be repeated until its wait is over without charging again: that would only deny
+    /// again, and change nothing that anyone sees. `alone`: the rule has no other limit.
     fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool;
 
     /// Returns the start of the newest window or sub-window of an advanced state; 0 if it has none.
@@ -150,8 +140,7 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
         size_of::<Self::State>()
     }
 
-    /// Returns whether hits are kept one by one, if the algorithm ever does: see
-    /// [`HIT_BYTES`](Self::HIT_BYTES).
+    /// Returns whether hits take [`HIT_BYTES`](Self::HIT_BYTES) each. Otherwise they are only counted.
     fn keeps_hits(&self) -> bool {
         true
     }
@@ -161,40 +150,34 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
         write!(text, ", {}", Self::NAME)
     }
 
-    /// Appends what an old state would be misread without. It becomes a part of keys: readable,
-    /// without braces, periods in seconds.
-    fn write_shape(&self, shape: &mut String);
+    /// Appends what an old state would be misread without, as a part of keys: readable, no braces, periods in seconds.
+    fn write_shape(&self, shape: &mut String) -> fmt::Result;
 
-    /// Returns the share of one of `replicas` replicas of a limit of `n` hits, for when replicas
-    /// cannot count together.
+    /// Returns the share of one of `replicas` replicas of a limit of `n` hits, for when replicas cannot count together.
     ///
-    /// The burst is divided and rounded up, so no share is zero unless the whole is: all shares
-    /// together allow the whole, and at most one hit more per replica. The refill rate is divided
-    /// exactly, by a longer interval if necessary. The default is that of a limit whose only number is `n`.
+    /// The burst is divided and rounded up, so that no share is zero unless the whole is: all shares together allow
+    /// the whole, and at most one hit more per replica. The refill rate is divided exactly, by a longer interval if
+    /// necessary. The default is that of a limit whose only number is `n`.
     fn replica_share(&self, n: u32, replicas: u32) -> Self {
         let new = Numbers { n: n.div_ceil(replicas), burst: None };
         let share = self.with_numbers(NumbersChange { old: n, new });
         share.unwrap_or_else(|_| self.clone())
     }
 
-    /// Returns the same limit with other numbers, which goes on from the states of this one.
-    ///
-    /// # Errors
-    /// The algorithm has no such number, or cannot compute with it.
+    /// Returns the limit with other numbers, which continues the states of this one. Fails if the algorithm has no
+    /// such number, or cannot compute with it.
     fn with_numbers(&self, change: NumbersChange) -> Result<Self, NumbersError>;
 
-    /// Packs a state. Only called if [`PACKS`](Self::PACKS).
+    /// Packs a state. Only called if [`PACKS`](Self::PACKS), as is `unpack`.
     fn pack(_: &Self::State) -> Packed {
         Packed::default()
     }
 
-    /// Unpacks a state. Only called if [`PACKS`](Self::PACKS).
     fn unpack(&self, _: Packed, _now: Micros) -> Self::State {
         Self::State::default()
     }
 
-    /// Takes hits of a packed state, as [`Plan::charge`](super::Plan::charge) does if `limit` is the only one of
-    /// its plan: as one limit needs it, and without the lists of several.
+    /// Takes hits as [`Plan::charge`](super::Plan::charge) does if `limit` is alone, without the lists that several need.
     #[inline]
     fn take_packed(
         &self,
@@ -243,19 +226,26 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// The number of the algorithm in saved states, for good.
     const TAG: u64;
 
-    /// Appends the numbers of a state that is to be saved.
     fn save(state: &Self::State, out: &mut Vec<u8>);
 
     /// Reads what [`save`](Self::save) has written; none if no state is written like that.
     fn restore(saved: &mut SavedNumbers<'_>) -> Option<Self::State>;
 }
 
-/// Packs a number of 64 bits and one of 32.
 pub(super) fn pack_wide(wide: u64, short: u32) -> Packed {
     [wide as u32, (wide >> 32) as u32, short]
 }
 
-/// Unpacks what [`pack_wide`] packed.
 pub(super) fn unpack_wide([low, high, short]: Packed) -> (u64, u32) {
     (u64::from(low) | u64::from(high) << 32, short)
+}
+
+/// Returns a replica's share of a refill, and its interval: longer by the factor by which the rounded share
+/// is too large. What a refill brings beyond a full bucket of `capacity` is not shared.
+pub(super) fn share_refill(amount: u32, capacity: u32, interval: u64, replicas: u32) -> (u32, u64) {
+    let whole = amount.min(capacity).max(1);
+    let share = whole.div_ceil(replicas);
+    let rounded = u128::from(share) * u128::from(replicas);
+    let interval = (u128::from(interval) * rounded).div_ceil(u128::from(whole));
+    (share, u64::try_from(interval).unwrap_or(u64::MAX))
 }

@@ -65,7 +65,6 @@ macro_rules! define_algorithms {
         })*
 
         impl LimitState {
-            /// Appends the tag and the numbers of the state.
             pub(super) fn save(&self, out: &mut Vec<u8>) {
                 match self {
                     $(LimitState::$name(state) => {
@@ -75,14 +74,12 @@ macro_rules! define_algorithms {
                 }
             }
 
-            /// See [`LimitAlgorithm::pack`].
             pub(super) fn pack(&self) -> Packed {
                 match self {
                     $(LimitState::$name(state) => $name::pack(state),)*
                 }
             }
 
-            /// Reads what [`save`](Self::save) has written.
             pub(super) fn restore(saved: &mut SavedNumbers<'_>) -> Option<LimitState> {
                 match saved.next()? {
                     $($name::TAG => {
@@ -111,15 +108,13 @@ macro_rules! define_algorithms {
                 }
             }
 
-            /// See [`LimitAlgorithm::unpack`].
             pub(super) fn unpack(&self, packed: Packed, now: Micros) -> LimitState {
                 match self {
                     $(Algorithm::$name(limit) => LimitState::$name(limit.unpack(packed, now).into()),)*
                 }
             }
 
-            /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so no
-            /// other method meets one; if one did, it would deny.
+            /// A state of another algorithm starts over, so no other method meets one. If one did, it would deny.
             // The rare callers must not turn it into a call where `Plan::advance` has it inlined.
             #[inline(always)]
             pub(super) fn advance(&self, state: &mut LimitState, now: Micros) {
@@ -200,7 +195,7 @@ macro_rules! constants {
     };
 }
 
-/// Declares methods that call that of the parameters.
+/// Declares methods that call the method of the parameters.
 macro_rules! methods {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         impl Algorithm {
@@ -211,8 +206,7 @@ macro_rules! methods {
     };
 }
 
-/// Declares methods that call that of the parameters for a state. The value after `else` is for states
-/// of other algorithms.
+/// Declares methods that call the method of the parameters for a state; `else` is for states of other algorithms.
 macro_rules! state_methods {
     ($(
         $(#[$attribute:meta])*
@@ -250,7 +244,7 @@ methods! {
     fn log_period() -> Option<Micros>;
     fn longest_span() -> Option<Micros>;
     fn write_text(text: &mut fmt::Formatter<'_>) -> fmt::Result;
-    fn write_shape(shape: &mut String) -> ();
+    fn write_shape(shape: &mut String) -> fmt::Result;
 }
 
 state_methods! {
@@ -274,8 +268,7 @@ impl Algorithm {
         each!(self, A(_) => A::NAME)
     }
 
-    /// Returns whether callers read the tokens that a denial leaves. Otherwise a denied limit counts as
-    /// used up.
+    /// Returns whether callers read the tokens that a denial leaves.
     pub fn reports_tokens(&self) -> bool {
         each!(self, A(_) => A::REPORTS_TOKENS)
     }
@@ -285,22 +278,19 @@ impl Algorithm {
         each!(self, limit => limit.state_bytes())
     }
 
-    /// Returns the bytes that a state keeps of each hit; 0 if it only counts them.
     pub(super) fn hit_bytes(&self) -> u64 {
         each!(self, A(limit) => if limit.keeps_hits() { A::HIT_BYTES } else { 0 })
     }
 
-    /// See [`LimitAlgorithm::replica_share`].
     pub(super) fn replica_share(&self, n: u32, replicas: u32) -> Algorithm {
         each!(self, limit => limit.replica_share(n, replicas).into())
     }
 
-    /// See [`LimitAlgorithm::with_numbers`].
     pub(super) fn with_numbers(&self, change: NumbersChange) -> Result<Algorithm, NumbersError> {
         each!(self, limit => limit.with_numbers(change).map(Algorithm::from))
     }
 
-    /// See [`LimitAlgorithm::take_packed`]. The algorithm is that of the limit.
+    /// Only called on the limit's own algorithm.
     pub(super) fn take_packed(
         &self,
         limit: &Limit,
@@ -311,7 +301,6 @@ impl Algorithm {
         each!(self, algorithm => algorithm.take_packed(limit, packed, now, hits))
     }
 
-    /// See [`LimitAlgorithm::undo_of`].
     pub(super) fn undo_of(
         &self,
         before: &LimitState,

@@ -16,8 +16,7 @@ pub struct Calendar {
     unit: Unit,
     zone: TimeZone,
     name: Box<str>,
-    /// The boundaries last looked up: the same are mostly asked for again, by all threads, and time zone rules
-    /// are slow.
+    /// The boundaries last looked up: all threads mostly need the same again, and time zone rules are slow.
     last: ArcSwap<[Micros; 4]>,
 }
 
@@ -57,8 +56,7 @@ impl Calendar {
         &self.name
     }
 
-    /// Returns the start and the end of the window of `t`. The calendar ends with the year 9999: one
-    /// window without an end follows.
+    /// Returns the start and the end of the window of `t`. After the year 9999, one window has no end.
     // Few limits have a calendar: charges of the others are shorter without this in them.
     #[inline(never)]
     pub fn window(&self, t: Micros) -> (Micros, Micros) {
@@ -73,7 +71,7 @@ impl Calendar {
         }
     }
 
-    /// Returns the starts of four windows: the one before that of `t`, that, and the two after it.
+    /// Returns the starts of four windows in order: one before that of `t`, its own, and two after it.
     pub fn boundaries(&self, t: Micros) -> [Micros; 4] {
         let last = **self.last.load();
         if (last[1]..last[2]).contains(&t) {
@@ -89,22 +87,16 @@ impl Calendar {
     fn compute(&self, t: Micros) -> Option<(Micros, Micros)> {
         let now = Timestamp::from_microsecond(i64::try_from(t).ok()?).ok()?;
         let date = now.to_zoned(self.zone.clone()).date();
-        let start = match self.unit {
+        let (start, length) = match self.unit {
             Unit::Week => {
                 let since_monday = i64::from(date.weekday().to_monday_zero_offset());
-                date.checked_sub(since_monday.days()).ok()?
+                (date.checked_sub(since_monday.days()).ok()?, 1.week())
             }
-            Unit::Month => date.first_of_month(),
-            Unit::Year => date.first_of_year(),
-            _ => date,
+            Unit::Month => (date.first_of_month(), 1.month()),
+            Unit::Year => (date.first_of_year(), 1.year()),
+            _ => (date, 1.day()),
         };
-        let end = match self.unit {
-            Unit::Week => start.checked_add(1.week()),
-            Unit::Month => start.checked_add(1.month()),
-            Unit::Year => start.checked_add(1.year()),
-            _ => start.checked_add(1.day()),
-        };
-        Some((self.midnight(start)?, self.midnight(end.ok()?)?))
+        Some((self.midnight(start)?, self.midnight(start.checked_add(length).ok()?)?))
     }
 
     /// Returns the start of a day: midnight, or the first instant after it if the clocks skip midnight.

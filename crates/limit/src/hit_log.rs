@@ -49,18 +49,17 @@ pub struct LogBounds {
 }
 
 impl LogBounds {
-    /// Returns the bounds of the log of a rule with sliding_log limits of these `n` and periods; none
-    /// without any.
+    /// Returns the bounds of a log by the `n` and the period of each sliding_log limit; none without any.
     pub fn new(limits: impl Iterator<Item = (u32, Micros)>) -> Option<LogBounds> {
-        limits.fold(None, |bounds: Option<LogBounds>, (n, period)| {
-            let (longest, shortest, stamps) = bounds.map_or((period, period, 0), |bounds| {
-                (bounds.longest_period, bounds.shortest_period, bounds.max_stamps)
-            });
-            Some(LogBounds {
-                longest_period: longest.max(period),
-                shortest_period: shortest.min(period),
-                max_stamps: stamps.max(n as usize),
-            })
+        let bounds = limits.map(|(n, period)| LogBounds {
+            longest_period: period,
+            shortest_period: period,
+            max_stamps: n as usize,
+        });
+        bounds.reduce(|one, other| LogBounds {
+            longest_period: one.longest_period.max(other.longest_period),
+            shortest_period: one.shortest_period.min(other.shortest_period),
+            max_stamps: one.max_stamps.max(other.max_stamps),
         })
     }
 }
@@ -69,21 +68,20 @@ impl HitLog {
     /// Drops stamps that no limit counts any more. If the clock stepped back by more than the
     /// shortest period, all stamps move so that the newest is now. A summary is of now already.
     pub fn advance(&mut self, bounds: &LogBounds, now: Micros) {
-        let mut t = self.latest(now);
+        let is_ahead = self.is_ahead(bounds, now);
+        let t = if is_ahead { now } else { self.latest(now) };
         let stamps = match self {
             HitLog::Stamps(stamps) => stamps,
             HitLog::Summary(summary) => {
-                if summary.newest > now.saturating_add(bounds.shortest_period) {
+                if is_ahead {
                     summary.newest = now;
                 }
                 return;
             }
         };
-        let newest = stamps.back().copied().unwrap_or(0);
-        if newest > now.saturating_add(bounds.shortest_period) {
-            let back = newest - now;
+        if is_ahead {
+            let back = stamps.back().map_or(0, |newest| newest - now);
             stamps.iter_mut().for_each(|stamp| *stamp = stamp.saturating_sub(back));
-            t = now;
         }
         let expired = |stamp: &Micros| stamp.saturating_add(bounds.longest_period) <= t;
         // Mostly few expire. A long log that expired as a whole is not emptied one by one.

@@ -76,9 +76,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns a fixed window of `multiplier` units aligned to the epoch that counts as the
-    /// reference does: hits of denied requests are charged too. `None` if the period is zero or over
-    /// 100 years.
+    /// Returns a fixed window of `multiplier` units that counts as the reference does: aligned to the epoch, with hits
+    /// of denied requests. `None` if the period is zero or over 100 years.
     pub fn fixed_window(requests_per_unit: u32, unit: Unit, multiplier: u32) -> Option<Limit> {
         let period = unit.period(multiplier)?;
         Some(Limit {
@@ -104,17 +103,14 @@ impl Limit {
         }
     }
 
-    /// Returns how many hits are near n: a part of it, computed with 32-bit floats like in the
-    /// reference.
+    /// Returns how many hits are near n, computed with 32-bit floats as in the reference.
     pub fn near_threshold(&self, ratio: f32) -> f32 {
         self.requests_per_unit as f32 * ratio
     }
 
     /// Returns whether an advanced state allows hits. Zero hits are a look: denied if the limit is exceeded where
-    /// denied hits are charged, else if it is full.
-    ///
-    /// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers a
-    /// look as any other limit does, like the reference.
+    /// denied hits are charged, else if it is full. A limit of 0 denies looks too. Only a fixed window that charges
+    /// denied hits answers them as any other limit does, like the reference.
     fn verdict(&self, state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict {
         match self.hits_to_check(hits, self.algorithm.answers_looks_if_n_is_zero()) {
             Some(hits) => self.algorithm.verdict(state, log, now, hits),
@@ -154,7 +150,6 @@ impl Limit {
         levels
     }
 
-    /// Charges hits, admitted or (with `charge_denied`) denied.
     fn charge(&self, state: &mut LimitState, now: Micros, hits: Hits) {
         if self.is_charged(self.algorithm.counts_at_zero()) {
             self.algorithm.charge(state, now, hits, self.charge_denied);
@@ -173,7 +168,6 @@ impl Limit {
         self.requests_per_unit > 0 || counts_at_zero
     }
 
-    /// Returns how full a state of the limit is.
     #[inline]
     fn fill(&self, levels: &Levels) -> Fill {
         match levels.remaining {
@@ -190,7 +184,6 @@ impl Limit {
         self.algorithm.hit_bytes() * u64::from(self.requests_per_unit)
     }
 
-    /// Returns the share of one of `replicas` replicas.
     fn replica_share(&self, replicas: u32) -> Limit {
         Limit {
             requests_per_unit: self.requests_per_unit.div_ceil(replicas),
@@ -214,7 +207,6 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Returns the time from `now` until an instant; 0 if it has passed.
 fn wait(until: Micros, now: Micros) -> Micros {
     until.saturating_sub(now)
 }
@@ -223,8 +215,7 @@ fn wait(until: Micros, now: Micros) -> Micros {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub allowed: bool,
-    /// The smallest wait after which the same hits are allowed if nothing else happens. `None` if
-    /// they are allowed now, or never will be.
+    /// The wait until the same hits are allowed if nothing else happens; none if they are now, or never will be.
     pub retry_after: Option<Micros>,
 }
 
@@ -254,7 +245,7 @@ impl Levels {
         Levels { used: 0, remaining: 0, reset_after: 0, empty: true };
 }
 
-/// How full a key's state is: what the memory store goes by when it must evict one.
+/// How full a key's state is, by which the memory store chooses what to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fill {
     /// Below half of its limit.
@@ -311,8 +302,7 @@ pub struct Decision {
     pub remaining: u64,
     /// Time until the binding limit, left alone, is back to its full allowance.
     pub reset_after: Micros,
-    /// The smallest wait after which the same hits are allowed if nothing else happens. `None` if
-    /// they are allowed now, or never will be.
+    /// See [`Verdict::retry_after`].
     pub retry_after: Option<Micros>,
     pub source: Source,
     /// The hits that an [`UpTo`](Op::UpTo) took, or that were charged to settle; 0 if it is denied, or
@@ -321,13 +311,11 @@ pub struct Decision {
     /// The hits that were reserved, where they are settled now.
     pub reserved: u32,
     pub reservation: ReservationResult,
-    /// Other limits that these hits brought near their n, or took while they were; see
-    /// [`Plan::with_near_limit_ratio`](Plan::with_near_limit_ratio).
+    /// Other limits that these hits brought or kept near their n: see [`Plan::with_near_limit_ratio`].
     pub near: NearLimits,
 }
 
-/// Limits near their n, after hits that they took. They are seldom, so that a decision has room for
-/// their address only.
+/// Limits near their n, after hits that they took. They are rare, so a decision has room only for their address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NearLimits(Option<Box<SmallVec<[NearLimit; 2]>>>);
 
@@ -337,7 +325,7 @@ pub struct NearLimit {
     /// The index of the limit in the plan.
     pub limit: u8,
     pub used: u64,
-    /// Time until the limit, left alone, is back to its full allowance.
+    /// See [`Levels::reset_after`].
     pub reset_after: Micros,
 }
 
@@ -399,7 +387,6 @@ pub struct SpanCount {
     pub resolution: Micros,
     /// A hit may be counted for up to this long after it has left the span; 0 if the count is exact.
     pub max_late: Micros,
-    /// Whether earlier hits of the span may be missing, because the log keeps no more: those of a rule
-    /// whose log is full and whose enforced limits all have shorter periods.
+    /// Whether earlier hits of the span may be missing, because the log of the rule is full and keeps no more.
     pub is_minimum: bool,
 }

@@ -11,7 +11,6 @@ pub struct Numbers {
     pub burst: Option<u32>,
 }
 
-/// The numbers of a limit, before and after.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NumbersChange {
     /// `n` of the limit as it is.
@@ -53,8 +52,7 @@ impl NumbersChange {
 }
 
 impl Limit {
-    /// Returns the limit with other numbers and of the same shape: it goes on from the states of this
-    /// one.
+    /// Returns the limit with other numbers and of the same shape, which continues the states of this one.
     ///
     /// # Errors
     /// The algorithm takes no burst, or cannot compute with the numbers.

@@ -27,23 +27,19 @@ use super::{Algorithm, ChargeOutcome, Decision, Hits, Limit, Micros, Packed, Uni
 pub struct Plan {
     limits: Box<[Limit]>,
     shape: Box<str>,
-    /// A hash of the shape.
     shape_hash: u64,
     /// The shape was given: every plan of it continues the others' states.
     continues: bool,
     /// The bounds of the shared log, if there are sliding_log limits.
     log_bounds: Option<LogBounds>,
-    /// The index of the concurrency limit, if any.
     concurrency: Option<u8>,
     /// The hits from which on each limit is near its n; empty if decisions do not tell.
     near_from: Box<[u64]>,
     near_limit_ratio: Option<f32>,
-    /// Whether hits may be charged before they are asked for.
     can_lease: bool,
 }
 
 impl PartialEq for Plan {
-    /// Compares the limits.
     fn eq(&self, other: &Plan) -> bool {
         self.limits == other.limits
     }
@@ -64,7 +60,8 @@ impl Plan {
             if !shape.is_empty() {
                 shape.push('+');
             }
-            limit.algorithm.write_shape(&mut shape);
+            // Writing to a string cannot fail.
+            let _ = limit.algorithm.write_shape(&mut shape);
         }
         let in_flight = |limit: &Limit| limit.algorithm.counts_in_flight();
         let concurrency = limits.iter().position(in_flight).map(|at| at as u8);
@@ -81,8 +78,7 @@ impl Plan {
         }
     }
 
-    /// Lets decisions tell which limits, besides the binding one, have this part of their n used. A
-    /// plan of one limit has no others.
+    /// Lets decisions list the limits, besides the binding one, of whose n this part is used.
     pub fn with_near_limit_ratio(mut self, ratio: Option<f32>) -> Plan {
         let from = |ratio| {
             self.limits.iter().map(move |limit| limit.near_threshold(ratio).ceil() as u64).collect()
@@ -97,8 +93,7 @@ impl Plan {
         self.near_limit_ratio
     }
 
-    /// Returns the plan of one limit with a given shape. Its states continue under every plan of that shape, so its
-    /// limit must be able to read all of them.
+    /// Returns the plan of a limit whose states continue under every plan of `shape`: it must be able to read them all.
     pub fn with_shape(limit: Limit, shape: &str) -> Plan {
         Plan::new(vec![limit]).reshaped(shape)
     }
@@ -130,8 +125,7 @@ impl Plan {
         matches!(&*self.limits, [limit] if limit.algorithm.packs())
     }
 
-    /// Returns whether no state means quite the same as none, so that one that has expired must not be
-    /// used.
+    /// Returns whether a state that has expired must not be used, because it would not mean the same as none.
     pub fn needs_expiry(&self) -> bool {
         matches!(&*self.limits, [limit] if limit.algorithm.needs_expiry())
     }
@@ -151,8 +145,7 @@ impl Plan {
         smallest_capacity(&self.limits)
     }
 
-    /// Returns whether every limit has a period of one second: the reference can keep these in a
-    /// separate Redis.
+    /// Returns whether every limit has a period of one second: the reference can keep these in another Redis.
     pub fn per_second(&self) -> bool {
         let second = |limit: &Limit| (limit.unit, limit.unit_multiplier) == (Some(Unit::Second), 1);
         self.limits.iter().all(second)
@@ -167,15 +160,13 @@ impl Plan {
         })
     }
 
-    /// Returns whether a denial of some hits holds as long for more hits. Otherwise more hits may
-    /// wait longer, and because of another limit.
+    /// Returns whether a denial of some hits holds as long for more hits. Otherwise these may wait longer.
     pub fn denial_covers_more_hits(&self) -> bool {
         matches!(&*self.limits, [limit] if limit.algorithm.denial_covers_more_hits())
     }
 
-    /// Returns how long a denial that [may be repeated](Self::repeats_denials) stays as it is, if
-    /// nothing is charged: until its wait is over. That of hits that can never pass stays, except that the
-    /// reset of a window starts over.
+    /// Returns how long a denial that [may be repeated](Self::repeats_denials) stays as it is if nothing is charged:
+    /// until its wait is over. One that no wait ends stays, but the reset of a window starts over.
     pub fn denial_lasts(&self, denial: &Decision) -> Micros {
         denial.retry_after.unwrap_or_else(|| {
             let limit = self.limits.get(usize::from(denial.limit));
@@ -184,9 +175,9 @@ impl Plan {
         })
     }
 
-    /// Returns the share of one of `replicas` replicas, for when replicas cannot count together:
-    /// the same limits in the same order. Its shape may differ, so it does not share states with
-    /// the whole plan. A [given shape](Self::with_shape) stays: shares of it continue each other's states.
+    /// Returns the share of one of `replicas` replicas, for when replicas cannot count together: the same limits in the
+    /// same order. Its shape may differ, so that it shares no states with the whole plan. A
+    /// [given shape](Self::with_shape) stays: shares of it continue each other's states.
     pub fn replica_share(&self, replicas: u32) -> Plan {
         let replicas = replicas.max(1);
         let share = |limit: &Limit| {
@@ -242,7 +233,6 @@ impl Plan {
         Advanced { plan: self, states, log, now }.charge(op, hold)
     }
 
-    /// Advances a state to `now`.
     // The rare callers must not turn it into a call where `charge_hashed` has it inlined.
     #[inline(always)]
     pub(super) fn advance(&self, state: &mut State, now: Micros) {
@@ -257,8 +247,7 @@ impl Plan {
         }
     }
 
-    /// Charges as [`charge`](Self::charge) does, on a packed state. Only for a plan that
-    /// [`packs`](Self::packs): for others, every state counts as that of a key never seen.
+    /// Charges a packed state, for a plan that [`packs`](Self::packs). For others, every state is that of a new key.
     pub fn charge_packed(
         &self,
         packed: &mut Packed,
@@ -276,7 +265,6 @@ impl Plan {
         }
     }
 
-    /// Unpacks a state, charges it, and packs it.
     #[cold]
     fn charge_unpacked(
         &self,
@@ -315,7 +303,6 @@ pub fn smallest_capacity(limits: &[Limit]) -> u64 {
     enforced.or_else(|| limits.iter().map(Limit::capacity).min()).unwrap_or(0)
 }
 
-/// Hashes a shape.
 fn hash(shape: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(shape.as_bytes());

@@ -10,7 +10,6 @@ pub(crate) mod log_copy;
 
 use super::Micros;
 
-/// Appends a number.
 pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -31,14 +30,9 @@ pub(super) fn put_log<'s>(out: &mut Vec<u8>, len: usize, stamps: impl Iterator<I
 
 /// The numbers of a state that are not read yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SavedNumbers<'a>(&'a [u8]);
+pub(crate) struct SavedNumbers<'a>(pub &'a [u8]);
 
-impl<'a> SavedNumbers<'a> {
-    /// Reads numbers from saved bytes.
-    pub fn new(bytes: &'a [u8]) -> SavedNumbers<'a> {
-        SavedNumbers(bytes)
-    }
-
+impl SavedNumbers<'_> {
     /// Takes the next number; none at the end, or if it has more than 64 bits.
     pub fn next(&mut self) -> Option<u64> {
         let (mut number, mut shift) = (0_u64, 0);
@@ -57,7 +51,6 @@ impl<'a> SavedNumbers<'a> {
         }
     }
 
-    /// Takes a number of 32 bits.
     pub fn next_u32(&mut self) -> Option<u32> {
         u32::try_from(self.next()?).ok()
     }
@@ -68,7 +61,6 @@ impl<'a> SavedNumbers<'a> {
         (len <= self.0.len()).then_some(len)
     }
 
-    /// Returns whether all bytes have been read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

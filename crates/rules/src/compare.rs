@@ -50,7 +50,7 @@ pub struct Change<'s> {
     pub new: Value,
 }
 
-/// Compares two sets: the second is the newer one.
+/// Compares two sets of rules.
 pub fn compare<'s>(old: &'s RuleSet, new: &'s RuleSet) -> Difference<'s> {
     let names = old.domains.keys().chain(new.domains.keys());
     let names: BTreeSet<&str> = names.map(|name| &**name).collect();
@@ -68,7 +68,7 @@ pub fn compare<'s>(old: &'s RuleSet, new: &'s RuleSet) -> Difference<'s> {
 }
 
 impl Difference<'_> {
-    /// Whether the sets are equal, wherever their rules were read.
+    /// Returns whether the sets are equal, wherever their rules were read.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
@@ -110,7 +110,6 @@ enum Side {
     New,
 }
 
-/// The walk through one domain of both sets.
 struct Walk<'s, 'd> {
     domain: &'s str,
     /// The path of the descriptor; empty at the root.
@@ -119,7 +118,6 @@ struct Walk<'s, 'd> {
 }
 
 impl<'s> Walk<'s, '_> {
-    /// Calls `visit` with the path of a child.
     fn below(&mut self, child: &Child, visit: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         if length > 0 {
@@ -166,8 +164,8 @@ impl<'s> Walk<'s, '_> {
         root.children().iter().for_each(|child| self.only(child, side));
     }
 
-    /// Lists the rules of a descriptor that only one set has. One without limits is listed if there is
-    /// nothing below it: requests that match it match no rule.
+    /// Lists the rules of a descriptor that only one set has. One without limits is listed if nothing is below it:
+    /// requests that match it match no rule.
     fn only(&mut self, child: &Child, side: Side) {
         self.below(child, |walk| {
             let rule = child.rule.as_deref();
@@ -211,7 +209,6 @@ impl<'s> Walk<'s, '_> {
         self.nodes(&old.below, &new.below);
     }
 
-    /// Compares the networks and lists of two descriptors of one name.
     fn sets(&mut self, old: Option<&ValueSet>, new: Option<&ValueSet>) {
         if old.is_some() || new.is_some() {
             let key = |set: Option<&ValueSet>| match set.map(|set| set.list().is_some()) {
@@ -240,10 +237,10 @@ impl<'s> Walk<'s, '_> {
     fn rules(&mut self, old: &Rule, new: &Rule) {
         if old.plan != new.plan {
             self.change("limits", old.limits_text(), new.limits_text());
-            let ([old, new], is_one) = ([old.limits(), new.limits()], new.limits().len() == 1);
+            let (old, new) = (old.limits(), new.limits());
             if old.len() == new.len() {
-                for (i, (old, new)) in old.iter().zip(new).enumerate() {
-                    self.limit(i, old, new, is_one);
+                for (i, (old, limit)) in old.iter().zip(new).enumerate() {
+                    self.limit(i, old, limit, new.len() == 1);
                 }
             }
         }
@@ -251,24 +248,18 @@ impl<'s> Walk<'s, '_> {
         if old.limits().len().max(new.limits().len()) <= 1 {
             let name =
                 |rule: &Rule| Some(rule.limit_name.to_string()).filter(|name| !name.is_empty());
-            if old.limit_name != new.limit_name {
-                self.change("name", name(old), name(new));
-            }
+            self.change("name", name(old), name(new));
         }
         self.change("shadow_mode", old.shadow_mode, new.shadow_mode);
         self.change("quota_mode", old.quota_mode, new.quota_mode);
         self.change("detailed_metric", old.detailed_metric, new.detailed_metric);
         self.change("lease", old.lease, new.lease);
-        if old.reserve != new.reserve {
-            let reserve = |rule: &Rule| rule.reserve.as_ref().map(ToString::to_string);
-            self.change("reserve", reserve(old), reserve(new));
-        }
-        if old.replaces != new.replaces {
-            let names = |rule: &Rule| -> Vec<Value> {
-                rule.replaces.iter().map(|name| Value::from(&**name)).collect()
-            };
-            self.change("replaces", names(old), names(new));
-        }
+        let reserve = |rule: &Rule| rule.reserve.as_ref().map(ToString::to_string);
+        self.change("reserve", reserve(old), reserve(new));
+        let names = |rule: &Rule| -> Vec<Value> {
+            rule.replaces.iter().map(|name| Value::from(&**name)).collect()
+        };
+        self.change("replaces", names(old), names(new));
         if old.metadata != new.metadata {
             let value = |rule: &Rule| rule.metadata.clone().map_or(Value::Null, Value::Object);
             self.change("metadata", value(old), value(new));
@@ -286,7 +277,6 @@ impl<'s> Walk<'s, '_> {
     }
 }
 
-/// Returns what the text of a limit does not contain.
 fn details(limit: &Limit) -> Map<String, Value> {
     let in_text = |key: &str| Key::find(key).is_some_and(|key| key.in_text);
     let parameters = parameters(limit).into_iter().filter(|parameter| !in_text(parameter.key));

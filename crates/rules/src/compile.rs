@@ -16,8 +16,8 @@ use crate::{Options, RuleSet, matcher};
 use weir_limit::{Calendar, Unit};
 
 impl RuleSet {
-    /// Compiles documents and returns the listed problems. The set must not be used if one of them is
-    /// an error. Counters are carried over from `previous`.
+    /// Compiles documents and returns the listed problems. If one is an error, the set must not be used. Counters
+    /// are carried over from `previous`.
     pub fn compile(
         documents: &[impl Document],
         options: &Options,
@@ -28,7 +28,6 @@ impl RuleSet {
         (compiled.set, problems.into_parts().0)
     }
 
-    /// Compiles documents, and adds the problems with them.
     pub(crate) fn compile_into(
         documents: &[impl Document],
         options: &Options,
@@ -52,7 +51,7 @@ impl RuleSet {
         let mut lists = ListReader::new(options.lists.clone(), options.watched_lists.clone());
         for document in documents {
             problems.start_file();
-            lists.start_document(document.lists());
+            lists.embedded = document.lists();
             let nodes = match document.trees(&mut |warning| problems.push(warning)) {
                 Ok(nodes) => nodes,
                 Err(problem) => {
@@ -66,17 +65,18 @@ impl RuleSet {
                 let Some(root) = reader.root(node.as_ref()) else { continue };
                 let first = domains.get(&root.domain);
                 let known = first.is_some();
-                if let Some((first, _)) = first {
-                    check_repeated_domain(&mut reader, &root, first, options);
+                if let Some((first, _)) = first
+                    && !options.merge_domains
+                    && !root.domain.is_empty()
+                {
+                    report_repeated_domain(&mut reader, &root, first);
                 }
                 let domain = set.domains.entry(root.domain.as_str().into()).or_default();
-                let override_series = || {
-                    let previous = previous?.domain(&root.domain)?;
-                    previous.override_series.clone()
-                };
                 if domain.override_series.is_none() {
+                    let known = previous.and_then(|set| set.domain(&root.domain));
+                    let known = known.and_then(|domain| domain.override_series.clone());
                     let new = || Arc::new(RuleSeries::new(set.series.clone()));
-                    domain.override_series = Some(override_series().unwrap_or_else(new));
+                    domain.override_series = Some(known.unwrap_or_else(new));
                 }
                 if options.merge_domains
                     && first.is_some_and(|(_, together)| *together != root.together)
@@ -89,8 +89,7 @@ impl RuleSet {
                 domain.together = root.together;
                 domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
                 if let Some(patcher) = &mut reader.patcher {
-                    patcher.set_domain(&root.domain);
-                    patcher.patch_domain(domain);
+                    patcher.start_domain(&root.domain, domain);
                 }
                 // The rules have to fit the `charge` that a patch sets, too.
                 reader.together = domain.together;
@@ -120,29 +119,17 @@ impl RuleSet {
         }
         let patcher = patcher.filter(|_| !problems.has_errors());
         let report = patcher.map(|patcher| patcher.finish(options.max_problems));
-        Compiled { set, overlay: report.unwrap_or_default(), lists: lists.into_files() }
+        Compiled { set, overlay: report.unwrap_or_default(), lists: lists.files }
     }
 }
 
-/// A compiled set.
 pub(crate) struct Compiled {
     pub set: RuleSet,
-    /// The outcomes of the patches; empty if a document has an error.
     pub overlay: OverlayReport,
-    /// The lists that the rules name.
     pub lists: Vec<ListFile>,
 }
 
-/// Reports a domain that an earlier document has, unless they may be merged.
-fn check_repeated_domain(
-    reader: &mut Reader<'_>,
-    root: &Root<'_>,
-    first: &Origin,
-    options: &Options,
-) {
-    if options.merge_domains || root.domain.is_empty() {
-        return;
-    }
+fn report_repeated_domain(reader: &mut Reader<'_>, root: &Root<'_>, first: &Origin) {
     let domain = &root.domain;
     let message = format!("duplicate domain '{domain}' in config file");
     let help = "another file has this domain: rename one, or merge domains \
@@ -177,13 +164,13 @@ impl<D: Document> Loaded<D> {
         options: &Options,
         previous: Option<&RuleSet>,
     ) -> Loaded<D> {
-        let Compiled { set: rules, overlay, lists } =
-            RuleSet::compile_into(&files, options, previous, &mut problems);
+        let compiled = RuleSet::compile_into(&files, options, previous, &mut problems);
+        let Compiled { set: rules, overlay, lists } = compiled;
         let (problems, omitted) = problems.into_parts();
         Loaded { rules, problems, omitted, files, overlay, lists }
     }
 
-    /// Whether no problem is an error.
+    /// Returns whether no problem is an error.
     pub fn is_good(&self) -> bool {
         self.count(Severity::Error) == 0
     }
@@ -225,8 +212,7 @@ impl Loaded {
         Loaded::compile(files, problems, &with_lists(options), previous)
     }
 
-    /// Reads and compiles the selected files as the overlay of other files patches them. The problems
-    /// with the overlay are among the others.
+    /// Reads and compiles the selected files as the overlay of other files patches them, and adds its problems.
     pub fn read_patched(selection: &Selection, overlay: &Selection, options: &Options) -> Loaded {
         let overlay = Overlay::read(overlay, options);
         let (files, found) = selection.read();
@@ -236,7 +222,6 @@ impl Loaded {
     }
 }
 
-/// Returns options to compile files with the lists beside them.
 fn with_lists(options: &Options) -> Options {
     Options { lists: Lists::BesideRules, ..options.clone() }
 }
@@ -254,7 +239,7 @@ impl<D: Document + From<RuleFile>> Loaded<D> {
         let omitted = match overlay {
             Ok(overlay) => {
                 loaded.problems.extend(loaded.overlay.problems.iter().cloned());
-                loaded.files.extend(overlay.into_files().iter().cloned().map(D::from));
+                loaded.files.extend(overlay.files.iter().cloned().map(D::from));
                 loaded.overlay.omitted
             }
             Err(error) => {

@@ -158,13 +158,11 @@ pub(super) fn parameter_json(parameter: Parameter<'_>) -> (String, Value) {
     }
 }
 
-/// Describes a limit, with the names of rule files.
 fn describe_limit(limit: &Limit) -> LimitDescription {
     let is_gcra = limit.algorithm.kind() == AlgorithmKind::Gcra;
-    let parameters = parameters(limit).into_iter();
+    let mut parameters = parameters(limit);
     // The debt of a gcra is not described.
-    let parameters = parameters.filter(|parameter| !is_gcra || parameter.key != "max_debt");
-    let parameters = parameters.map(parameter_json).collect();
+    parameters.retain(|parameter| !is_gcra || parameter.key != "max_debt");
     LimitDescription {
         requests_per_unit: limit.requests_per_unit,
         unit: limit.unit.map(|unit| unit.name().to_owned()),
@@ -173,7 +171,7 @@ fn describe_limit(limit: &Limit) -> LimitDescription {
         charge_denied: limit.charge_denied,
         shadow_mode: limit.shadow_mode,
         name: (*limit.name).to_owned(),
-        parameters,
+        parameters: parameters.into_iter().map(parameter_json).collect(),
     }
 }
 
@@ -202,14 +200,13 @@ pub(super) fn extensions(rule: &Rule, domain: Option<&Domain>) -> String {
     out
 }
 
-/// Whether the reference knows every key of the limit.
+/// Returns whether the reference knows every key of the limit.
 fn is_of_the_reference(limit: &Limit) -> bool {
-    let of_epoch = |window: &FixedWindow| window.calendar.is_none();
     limit.unit.is_some()
         && limit.unit_multiplier == 1
         && limit.charge_denied
         && !limit.shadow_mode
-        && matches!(&limit.algorithm, Algorithm::FixedWindow(window) if of_epoch(window))
+        && matches!(&limit.algorithm, Algorithm::FixedWindow(FixedWindow { calendar: None, .. }))
 }
 
 fn limit_text(limit: &Limit) -> String {

@@ -62,7 +62,6 @@ use weir_limit::Calendar;
 #[derive(Debug, Default)]
 pub struct RuleSet {
     domains: HashMap<Box<str>, Domain>,
-    /// All rules, in the order of the files.
     rules: Vec<Arc<Rule>>,
     /// The budget of all series that values of requests distinguish.
     series: Arc<model::stats::RuleSeriesBudget>,
@@ -74,12 +73,11 @@ pub struct RuleSet {
 pub struct Domain {
     /// Whether either all descriptors of a request are charged or none.
     pub together: bool,
-    /// The failure policy; none for that of the settings.
+    /// The failure policy; none if the settings decide.
     pub on_store_failure: Option<OnStoreFailure>,
     /// The patches of the overlay that changed these.
     pub patches: Box<[Origin]>,
     root: matcher::MatcherNode,
-    /// The counters of limits sent with requests.
     override_series: Option<Arc<RuleSeries>>,
 }
 
@@ -110,11 +108,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let max_problems = DEFAULT_MAX_PROBLEMS;
         Options {
             merge_domains: false,
             max_log_bytes: 16 << 20,
-            max_problems,
+            max_problems: DEFAULT_MAX_PROBLEMS,
             max_series: 10_000,
             lint: false,
             near_limit_ratio: None,
@@ -132,7 +129,7 @@ impl RuleSet {
         self.domains.get(name)
     }
 
-    /// The calendar of the months of limits that clients send, if they have one: see [`Options::calendar_months`].
+    /// Returns the calendar of the months of limits that clients send; none without [`Options::calendar_months`].
     pub fn calendar_month(&self) -> Option<&Arc<Calendar>> {
         self.calendar_month.as_ref()
     }
@@ -152,8 +149,7 @@ impl RuleSet {
         self.rules.get(position).map(AsRef::as_ref)
     }
 
-    /// Lists the rules, one per line, in the format of the reference's `/rlconfig`; what that cannot
-    /// show is appended.
+    /// Lists the rules, one a line, in the format of the reference's `/rlconfig`, and appends what that cannot show.
     pub fn dump(&self) -> String {
         let mut out = String::new();
         for rule in self.rules() {
@@ -186,14 +182,9 @@ impl Domain {
         self.override_series.as_deref()
     }
 
-    /// The path in the metrics of a rule that `entries` match.
-    pub fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
-        self.root.metric_path(rule, entries)
-    }
-
-    /// The values that the key of a descriptor has in place of its own, with the indices of their entries:
-    /// the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its
-    /// canonical form, or its network by `group`.
+    /// Returns the values that the key of a descriptor has in place of its own, with the indices of their entries.
+    /// That is the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its canonical
+    /// form, or its network by `group`.
     pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
         self.root.key_values(entries)
     }

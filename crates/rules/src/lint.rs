@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::RuleSet;
-use crate::matcher::MatcherNode;
+use crate::matcher::{MatcherNode, Shadowed};
 use crate::read::ReplacedName;
 use crate::syntax::position::Origin;
 use crate::syntax::problem::{Problem, Problems};
@@ -12,7 +12,6 @@ use weir_common::suggest::Suggester;
 /// How often a wildcard is compared with another child of its node, in all of a set.
 const MAX_COMPARISONS: usize = 1 << 23;
 
-/// A name in `replaces`, with its domain and place.
 #[derive(Debug)]
 pub(super) struct Replaced {
     pub domain: Box<str>,
@@ -33,24 +32,21 @@ pub(super) fn lint(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems
     let mut comparisons = MAX_COMPARISONS;
     while let Some(node) = nodes.pop() {
         nodes.extend(node.children().iter().map(|child| &child.below));
-        for shadowed in node.shadowed(&mut comparisons) {
-            let message = match shadowed.any_value {
+        for Shadowed { text, origin, any_value, by, by_origin } in node.shadowed(&mut comparisons) {
+            let message = match any_value {
                 true => format!(
-                    "no entry with the key '{}' gets here: the wildcard '{}' matches all of them",
-                    shadowed.text, shadowed.by
+                    "no entry with the key '{text}' gets here: the wildcard '{by}' matches all of them"
                 ),
                 false => format!(
-                    "the wildcard '{}' is unreachable: '{}', earlier in the file, matches all that \
-                     it does",
-                    shadowed.text, shadowed.by
+                    "the wildcard '{text}' is unreachable: '{by}', earlier in the file, matches all that \
+                     it does"
                 ),
             };
-            let help = match shadowed.any_value && !shadowed.text.contains('*') {
+            let help = match any_value && !text.contains('*') {
                 true => "remove one of the two, or make the wildcard narrower",
                 false => "move it before the other, or remove it",
             };
-            let problem = warning(shadowed.origin, message, help);
-            problems.of_files([problem.with_first(shadowed.by_origin.clone())]);
+            problems.of_files([warning(origin, message, help).with_first(by_origin.clone())]);
         }
     }
     lint_replaced(set, replaced, problems);

@@ -13,6 +13,7 @@ mod trace;
 mod tree;
 mod value_sets;
 
+pub(crate) use overlap::Shadowed;
 pub use trace::{Candidate, Level, Step, Trace, Within};
 pub(crate) use tree::DescriptorKey;
 
@@ -31,7 +32,6 @@ use value_sets::ValueSets;
 use weir_common::entry::Entry;
 use weir_common::network::Network;
 
-/// A node of the tree, with the children that the next entry may match.
 #[derive(Debug, Default)]
 pub(super) struct MatcherNode {
     children: Vec<Child>,
@@ -51,14 +51,11 @@ pub(super) struct Child {
     pub text: Box<str>,
     pub rule: Option<Arc<Rule>>,
     pub flags: NodeFlags,
-    /// The network or the list, if it has one.
     pub set: Option<Arc<ValueSet>>,
-    /// The position of the node's key.
     pub origin: Origin,
     pub below: MatcherNode,
 }
 
-/// What a descriptor of a rule file says about its values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NodeFlags {
     /// Whether all values that the wildcard, the network or the list matches are counted together.
@@ -67,7 +64,6 @@ pub(super) struct NodeFlags {
     pub value_to_metric: bool,
     /// Whether the node's rule reserves hits, so that more entries may lead to it.
     pub reserves: bool,
-    /// Whether the descriptor has no value.
     pub any_value: bool,
     /// The length of the key in the text `key_value`.
     pub key_length: u32,
@@ -81,28 +77,26 @@ impl Child {
         (self.text.get(..key_length).unwrap_or(&self.text), value)
     }
 
-    /// How its rule reserves hits, if it does.
     pub fn reserve(&self) -> Option<&Reserve> {
         self.rule.as_ref()?.reserve.as_deref()
     }
 
-    /// Whether its text is `key_value`.
     fn has_text(&self, key: &str, value: &str) -> bool {
-        Joined { key: key.as_bytes(), value: value.as_bytes() }.is(self.text.as_bytes())
+        Joined { key: key.as_bytes(), value: value.as_bytes() }.equals(&self.text)
     }
 
-    /// Whether what it matches is never counted: it allows everything, and nothing is below it.
+    /// Returns whether what it matches is never counted: it allows everything, and nothing is below it.
     fn is_unlimited(&self) -> bool {
         self.below.children.is_empty() && self.rule.as_ref().is_some_and(|rule| rule.plan.is_none())
     }
 
-    /// Whether `further` entries are part of a reservation of its rule.
+    /// Returns whether `further` entries are part of a reservation of its rule.
     #[cold]
     fn is_end(&self, further: &[Entry<'_>]) -> bool {
         self.reserve().is_some_and(|reserve| reserve.takes(further.iter().map(|(key, _)| *key)))
     }
 
-    /// Whether the entry that it matches, with `further` ones after it, names a reservation.
+    /// Returns whether the entry that it matches, with `further` ones after it, names a reservation.
     fn is_id(&self, further: &[Entry<'_>]) -> bool {
         self.reserve().is_some_and(|reserve| reserve.has_own_id) && self.is_end(further)
     }
@@ -119,19 +113,16 @@ struct Wildcard {
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'s> {
     pub rule: &'s Rule,
-    /// Whether the key has another text for a value: a pattern with `share_threshold`, or the canonical form
-    /// of an address.
+    /// Whether the key has another text for a value: a pattern with `share_threshold`, or an address's canonical form.
     pub replaces_values: bool,
 }
 
-/// A child that an entry matches, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matched<'n> {
     pub child: &'n Child,
     pub kind: MatchKind,
-    /// The length of the network that the value lies in; none unless it was compared as an address.
+    /// The length of the network with the value; none unless the value was compared as an address.
     pub network_len: Option<u8>,
-    /// Whether the value is an IPv4 address in its canonical form.
     pub is_ipv4: bool,
 }
 
@@ -185,30 +176,26 @@ impl<'n> Matched<'n> {
 }
 
 impl MatchKind {
-    /// Whether only one value, or any, is meant: neither a pattern nor a set of values.
     fn is_exact(self) -> bool {
         matches!(self, MatchKind::Value | MatchKind::Key)
     }
 }
 
 impl MatcherNode {
-    /// Finds the rule that all of `entries` lead to.
     pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
         let mut replaces_values = false;
         let rule = self.walk(entries, |_, _| replaces_values = true)?;
         Some(Found { rule, replaces_values })
     }
 
-    /// The values that the key has in place of those of entries, with the indices of the entries.
     pub(super) fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
         let mut values = Vec::new();
         self.walk(entries, |i, value| values.push((i, value.text())));
         values
     }
 
-    /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text
-    /// for. There is no backtracking: an entry takes the first child that it matches. The entries of a
-    /// reservation come before the children of its rule.
+    /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text for. Each entry
+    /// takes the first child that it matches. Those of a reservation come before the children of its rule.
     fn walk<'s>(
         &'s self,
         entries: &[Entry<'_>],
@@ -245,19 +232,18 @@ impl MatcherNode {
         }
     }
 
-    /// Finds the child that an entry matches.
     fn child(&self, key: &str, value: &str) -> Option<Matched<'_>> {
         if self.children.is_empty() {
             return None;
         }
-        let exact = |hash, is: &dyn Fn(&str) -> bool| {
-            let found = self.exact.find(hash, |&i| is(&self.children[i as usize].text))?;
+        let exact = |hash, has_text: &dyn Fn(&str) -> bool| {
+            let found = self.exact.find(hash, |&i| has_text(&self.children[i as usize].text))?;
             self.children.get(*found as usize)
         };
         let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
         // Where rules name no values, this saves the hash.
         if joined.len() <= self.longest
-            && let Some(child) = exact(hash(&[key, "_", value]), &|text| joined.is(text.as_bytes()))
+            && let Some(child) = exact(hash(&[key, "_", value]), &|text| joined.equals(text))
         {
             return Some(Matched::new(child, MatchKind::Value));
         }
@@ -298,14 +284,15 @@ impl Joined<'_> {
         }
     }
 
-    fn is(self, text: &[u8]) -> bool {
+    fn equals(self, text: &str) -> bool {
+        let text = text.as_bytes();
         text.len() == self.len()
             && text.starts_with(self.key)
             && text[self.key.len()] == b'_'
             && text.ends_with(self.value)
     }
 
-    /// Whether `part` is at `from` and ends before `end`.
+    /// Returns whether `part` is at `from` and ends before `end`.
     fn has(self, part: &[u8], from: usize, end: usize) -> bool {
         from + part.len() <= end && part.iter().enumerate().all(|(i, &b)| self.at(from + i) == b)
     }
@@ -332,7 +319,7 @@ impl Joined<'_> {
         memmem::find(value, part).map(|at| start + at)
     }
 
-    /// Whether a value consists of the parts in order, with any text between them.
+    /// Returns whether a value consists of the parts in order, with any text between them.
     fn matches(self, parts: &[Box<str>]) -> bool {
         let [first, middle @ .., last] = parts else { return false };
         let (first, last) = (first.as_bytes(), last.as_bytes());

@@ -16,6 +16,7 @@ use crate::model::stats::{ReserveCounts, RuleSeries, RuleStats};
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;
+type PickResults = fn(&ReserveCounts) -> &[(&'static str, u64)];
 
 const LABELS: &[&str] = &["domain", "rule"];
 
@@ -96,15 +97,12 @@ pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
     sink.counter(FOLDED_UPDATES, rules.map_or(0, |rules| rules.series.folded.get()));
 }
 
-/// Lists the metrics of rules with `reserve`, which have a domain and a path.
 fn collect_reservations(rules: &[((&str, &str), ReserveCounts)], sink: &mut dyn MetricSink) {
-    for (family, pick) in [
-        (
-            RESERVATIONS,
-            (|counts| &counts.reservations) as fn(&ReserveCounts) -> &[(&'static str, u64)],
-        ),
+    let families: [(MetricFamily, PickResults); 2] = [
+        (RESERVATIONS, |counts| &counts.reservations),
         (SETTLEMENTS, |counts| &counts.settlements),
-    ] {
+    ];
+    for (family, pick) in families {
         sink.family(family);
         for ((domain, path), counts) in rules {
             for (result, count) in pick(counts) {
@@ -134,8 +132,7 @@ fn counts(stats: &RuleStats) -> Counts {
     FAMILIES.map(|(_, pick)| pick(stats).load(Ordering::Relaxed))
 }
 
-/// Returns the domain, the path and the counts of all rules in their order, and then of the series
-/// that values distinguish.
+/// Returns the domain, the path and the counts of all rules in order, and then of the series of requests' values.
 fn series(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), Counts)> {
     let mut all = ByLabels::new();
     let sum = |counts: &mut Counts, more: Counts| {
@@ -175,7 +172,6 @@ fn limits(set: &RuleSet) -> Vec<((&str, &str, &str), u64)> {
     all.list
 }
 
-/// Returns the domain, the path and the counts of rules with `reserve`.
 fn reserving(set: &RuleSet) -> Vec<((&str, &str), ReserveCounts)> {
     let mut all = ByLabels::new();
     for rule in set.rules() {
@@ -264,8 +260,8 @@ impl HitTotals {
     }
 }
 
-/// Returns the counts of all rules, in their order, and then those of the limits that were sent with
-/// requests of each domain. The second value has the hits of series beyond the cap, of all rules.
+/// Returns the counts of all rules, in their order, and then those of the limits that were sent with requests of
+/// each domain. The second value has the hits of all series beyond the cap.
 pub fn totals(set: &RuleSet) -> (Vec<RuleTotals<'_>>, HitTotals) {
     let mut all = ByLabels::new();
     for rule in set.rules() {
@@ -291,7 +287,6 @@ pub fn totals(set: &RuleSet) -> (Vec<RuleTotals<'_>>, HitTotals) {
 /// Counts by their labels, each once. Dots in keys and values may give several rules the same path.
 pub(crate) struct ByLabels<K, C> {
     pub list: Vec<(K, C)>,
-    /// The index of each.
     index: HashMap<K, usize>,
     /// The counters that are in it: rules of one name share theirs after a reload.
     seen: HashSet<*const ()>,
@@ -307,7 +302,6 @@ impl<K: Clone + Eq + Hash, C> ByLabels<K, C> {
         self.seen.insert(Arc::as_ptr(counters).cast())
     }
 
-    /// Adds counts to those of the same labels.
     pub fn add(&mut self, labels: K, more: C, sum: impl FnOnce(&mut C, C)) {
         match self.index.get(&labels).and_then(|at| self.list.get_mut(*at)) {
             Some((_, counts)) => sum(counts, more),

@@ -23,7 +23,7 @@ use crate::syntax::problem::{Omitted, Problem, Problems};
 /// Valid overlay files.
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
-    files: Arc<[RuleFile]>,
+    pub(super) files: Arc<[RuleFile]>,
     patches: usize,
 }
 
@@ -77,10 +77,6 @@ impl Overlay {
     /// Renders problems with the overlay in full, each with the line that it is in.
     pub fn render(&self, report: &OverlayReport) -> String {
         render_all(&self.files, &report.problems, report.omitted)
-    }
-
-    pub(super) fn into_files(self) -> Arc<[RuleFile]> {
-        self.files
     }
 
     pub(super) fn patcher(&self, options: &Options) -> Patcher {

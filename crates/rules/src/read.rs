@@ -36,23 +36,17 @@ pub(super) use root::Root;
 use value_sets::{NamedSet, set_node};
 use weir_limit::Plan;
 
-/// Reads one document, and collects rules and problems.
 pub(super) struct Reader<'r> {
-    /// The name in problems.
     pub file: Arc<str>,
     pub problems: &'r mut Problems,
-    /// The memory that its rules may still take.
     budget: Budget,
     pub rules: Vec<Arc<Rule>>,
     previous: &'r Previous<'r>,
     options: &'r Options,
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
-    /// Whether to warn about what is valid, but probably not meant.
     lint: bool,
-    /// The names in `replaces`, to lint.
     pub replaced: Vec<ReplacedName>,
-    /// The patches of an overlay, if there is one.
     pub patcher: Option<&'r mut Patcher>,
     /// Reads the lists that rules name; none where only other keys are read.
     pub lists: Option<&'r mut ListReader>,
@@ -70,7 +64,6 @@ struct Descriptor {
     key: String,
     value: String,
     key_position: Position,
-    /// The network or the list that it matches.
     set: Option<SetKind>,
     rate_limit: Option<LimitFields>,
     shadow_mode: bool,
@@ -107,12 +100,10 @@ struct DescriptorNode<'n> {
     position: Position,
     fields: Vec<(&'static str, &'n Node<'n>)>,
     below: Rc<Below<'n>>,
-    /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered. Otherwise numbers
-    /// that are too large are errors.
+    /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered, or too large ones are errors.
     cuts_reserve: bool,
 }
 
-/// The descriptors below a descriptor.
 struct Below<'n> {
     nodes: Vec<&'n Node<'n>>,
     /// The keys of the descriptors, once they are asked for.
@@ -181,10 +172,8 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Reads the keys of a descriptor.
     fn keys(&mut self, node: &DescriptorNode<'_>) -> Descriptor {
-        let DescriptorNode { position, fields, .. } = node;
-        let position = *position;
+        let DescriptorNode { position, ref fields, .. } = *node;
         let mut read = Descriptor {
             key: String::new(),
             value: String::new(),
@@ -207,7 +196,7 @@ impl<'r> Reader<'r> {
         for &(field, child) in fields {
             match field {
                 "key" => {
-                    (read.key, read.key_position) = (self.string(child, field), child.position)
+                    (read.key, read.key_position) = (self.string(child, field), child.position);
                 }
                 "value" => {
                     (read.value, value_position) = (self.string(child, field), child.position);
@@ -425,7 +414,6 @@ impl<'r> Reader<'r> {
         self.problems.push(problem.warning());
     }
 
-    /// Returns an error of the file.
     pub fn problem(
         &self,
         position: Position,

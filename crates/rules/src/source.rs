@@ -15,11 +15,10 @@ use crate::syntax::document::Document;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, lines};
 use crate::syntax::tree::Node;
-use crate::syntax::yaml;
-use crate::syntax::yaml::Documents;
+use crate::syntax::yaml::{self, Documents};
 use weir_common::regular;
 
-/// The first line of [`RuleSet::to_yaml`](crate::RuleSet::to_yaml). Of a file that starts with it, all YAML documents are read.
+/// The first line of [`RuleSet::to_yaml`](crate::RuleSet::to_yaml). All documents of a file that starts with it are read.
 pub const YAML_HEADER: &str = "# The active rules of weir: one YAML document for each domain.\n";
 
 /// A rule file.
@@ -92,7 +91,6 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind of a file by its name.
     fn of(path: &Path) -> FileKind {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         let ends_with = |ends: [&[u8]; 2]| ends.iter().any(|end| name.ends_with(end));
@@ -115,8 +113,7 @@ impl Selection {
         Selection { roots, prefix: None, yaml_only: true, ignore_dot_files: true }
     }
 
-    /// Reads all rule files, in the order of their paths. A file that is reachable by several links is
-    /// read once.
+    /// Reads all rule files, in the order of their paths, each once even if several links lead to it.
     pub fn read(&self) -> (Vec<RuleFile>, Vec<Problem>) {
         self.read_kind(FileKind::Rules)
     }
@@ -198,10 +195,8 @@ impl Selection {
     }
 }
 
-/// Returns the text of a file of up to [`MAX_FILE_BYTES`].
-///
-/// # Errors
-/// It is too large, or is not UTF-8; only this error has a position.
+/// Returns the text of a file. Fails if it has more than [`MAX_FILE_BYTES`], or is not UTF-8; only this error has a
+/// position.
 pub(super) fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
     let name = path.display().to_string();
     if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -238,7 +233,6 @@ impl FoundFiles {
     }
 }
 
-/// Searches a root and the directories in it.
 struct Search<'s> {
     selection: &'s Selection,
     kind: FileKind,
@@ -255,14 +249,11 @@ impl Search<'_> {
         if !self.seen.insert(real) {
             return;
         }
-        let entries =
-            match fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    self.problems.push(unreadable(directory, &error));
-                    return;
-                }
-            };
+        let entries = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => return self.problems.push(unreadable(directory, &error)),
+        };
         let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
         // Names with a dot come last, so that a file with two names, as in a mounted ConfigMap, is
         // reported by the visible one.
@@ -311,10 +302,6 @@ fn irregular(path: &Path) -> Problem {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    let message = format!("cannot be read: {error}");
-    Problem::of_file(
-        &path.display().to_string(),
-        message,
-        "name an existing file or directory that weir may read",
-    )
+    let help = "name an existing file or directory that weir may read";
+    Problem::of_file(&path.display().to_string(), format!("cannot be read: {error}"), help)
 }

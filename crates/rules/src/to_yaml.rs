@@ -8,7 +8,7 @@ mod flow;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use flow::{FlowMap, text};
+use flow::{FlowMap, Text};
 
 use crate::matcher::{Child, MatcherNode};
 use crate::model::keys::limits::{ParameterValue, charges_denied_by_default, parameters};
@@ -19,15 +19,12 @@ use crate::source::YAML_HEADER;
 use crate::{Domain, RuleSet};
 use weir_limit::{AlgorithmKind, Limit, Micros, SECOND};
 
-/// What comes before each document.
-const SEPARATOR: &str = "---\n";
-
 impl RuleSet {
     /// Returns the rules as YAML, one document for each domain, after [`YAML_HEADER`].
     pub fn to_yaml(&self) -> String {
         let mut out = YAML_HEADER.to_owned();
         for (name, domain) in self.domains_in_order() {
-            out += SEPARATOR;
+            out += "---\n";
             write_domain(name, domain, &mut out);
         }
         out
@@ -55,7 +52,7 @@ impl RuleSet {
 
 fn write_domain(name: &str, domain: &Domain, out: &mut String) {
     // Writing to a string cannot fail, here and below.
-    let _ = writeln!(out, "domain: {}", text(name));
+    let _ = writeln!(out, "domain: {}", Text(name));
     if domain.together {
         *out += "charge: together\n";
     }
@@ -65,7 +62,7 @@ fn write_domain(name: &str, domain: &Domain, out: &mut String) {
     write_descriptors(&domain.root, "", domain.together, out);
 }
 
-/// Writes the descriptors of a node, if it has any. `indent` is that of the key `descriptors`.
+/// Writes the descriptors of a node, if it has any. `indent` comes before the key `descriptors`.
 fn write_descriptors(node: &MatcherNode, indent: &str, together: bool, out: &mut String) {
     if node.children().is_empty() {
         return;
@@ -82,11 +79,11 @@ fn write_descriptors(node: &MatcherNode, indent: &str, together: bool, out: &mut
 fn write_descriptor(child: &Child, keys: &str, together: bool, out: &mut String) {
     let (key, value) = child.entry();
     let indent = keys.strip_suffix("  ").unwrap_or(keys);
-    let _ = writeln!(out, "{indent}- key: {}", text(key));
+    let _ = writeln!(out, "{indent}- key: {}", Text(key));
     match child.set.as_deref() {
         None if value.is_empty() => {}
         None => {
-            let _ = writeln!(out, "{keys}value: {}", text(value));
+            let _ = writeln!(out, "{keys}value: {}", Text(value));
         }
         Some(set) => write_set(set, value, keys, out),
     }
@@ -116,10 +113,10 @@ fn write_descriptor(child: &Child, keys: &str, together: bool, out: &mut String)
 /// Writes the network or the list of a descriptor. `value` stands for it in names.
 fn write_set(set: &ValueSet, value: &str, keys: &str, out: &mut String) {
     let _ = match &set.kind {
-        SetKind::Network(_) => writeln!(out, "{keys}network: {}", text(value)),
+        SetKind::Network(_) => writeln!(out, "{keys}network: {}", Text(value)),
         SetKind::List(_) => {
             let file = value.strip_prefix('@').unwrap_or(value);
-            writeln!(out, "{keys}values_file: {}", text(file))
+            writeln!(out, "{keys}values_file: {}", Text(file))
         }
     };
     let Group { v4, v6 } = set.group;
@@ -134,7 +131,6 @@ fn write_limits(rule: &Rule, indent: &str, together: bool, out: &mut String) {
     let replaces = replaces_of_each(rule, limits);
     let all: Vec<&str> = rule.replaces.iter().map(|name| &**name).collect();
     let reserves = rule.reserve.is_some();
-    // Writing to a string cannot fail, here and below.
     let _ = match limits {
         [] => {
             let mut map = FlowMap::default();
@@ -173,13 +169,12 @@ fn replaces_of_each<'r>(rule: &'r Rule, limits: &[Limit]) -> Vec<Vec<&'r str>> {
     of_each
 }
 
-/// Writes how a rule reserves hits of its limits.
 fn write_reserve(reserve: &Reserve, limits: &[Limit], indent: &str, out: &mut String) {
     let Reserve { id, settle, estimate, at_least, at_most, timeout, has_own_id: _ } = reserve;
     let mut map = FlowMap::default();
-    map.add("id", text(id));
+    map.add("id", Text(id));
     if let Some(settle) = settle {
-        map.add("settle", text(settle));
+        map.add("settle", Text(settle));
     }
     if let Some(estimate) = estimate {
         map.add("estimate", estimate);
@@ -192,8 +187,7 @@ fn write_reserve(reserve: &Reserve, limits: &[Limit], indent: &str, out: &mut St
     let _ = writeln!(out, "{indent}reserve: {map}");
 }
 
-/// Returns the keys of a limit. `is_alone`: in a `rate_limit` without `charge: together`. `reserves`: its rule
-/// does.
+/// `is_alone`: the limit is in a `rate_limit` without `charge: together`. `reserves`: its rule reserves hits.
 fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool, reserves: bool) -> FlowMap {
     let mut map = FlowMap::default();
     let (n, kind) = (limit.requests_per_unit, limit.algorithm.kind());
@@ -213,7 +207,7 @@ fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool, reserves: bool) -
             ParameterValue::Number(number) => map.add(parameter.key, number),
             ParameterValue::Duration(time) => map.add(parameter.key, duration(time)),
             ParameterValue::Flag(flag) => map.add(parameter.key, flag),
-            ParameterValue::Text(value) => map.add(parameter.key, text(value.unwrap_or_default())),
+            ParameterValue::Text(value) => map.add(parameter.key, Text(value.unwrap_or_default())),
         }
     }
     let has_hold_id = parameters.iter().any(|parameter| parameter.key == "hold_id");

@@ -7,7 +7,7 @@
 //! Guarantee: never more than `n` in any span of the period; stricter than the exact log by at most
 //! about a sub-window. Source: Chris O'Hara, "Rate limiting with Redis" (2011) and Redback.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::hit_log::HitLog;
 use crate::{
@@ -27,7 +27,6 @@ pub struct BucketedWindow {
 /// The counts of the newest sub-windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The number of the newest sub-window since the epoch.
     index: u64,
     /// The slot of the newest bucket in the ring.
     head: u32,
@@ -70,7 +69,6 @@ impl BucketedWindow {
         })
     }
 
-    /// Returns when a sub-window no longer counts.
     fn expires(&self, index: u64) -> Micros {
         index.saturating_add(u64::from(self.buckets) + 1).saturating_mul(self.span())
     }
@@ -203,9 +201,8 @@ impl LimitAlgorithm for BucketedWindow {
         size_of::<State>() + self.slots() as usize * size_of::<u32>()
     }
 
-    fn write_shape(&self, shape: &mut String) {
-        // Writing to a string cannot fail.
-        let _ = write!(shape, "b{}/{}", self.period / SECOND, self.buckets);
+    fn write_shape(&self, shape: &mut String) -> fmt::Result {
+        write!(shape, "b{}/{}", self.period / SECOND, self.buckets)
     }
 
     fn with_numbers(&self, change: NumbersChange) -> Result<BucketedWindow, NumbersError> {

@@ -14,6 +14,7 @@ mod counted;
 mod held;
 
 use std::collections::VecDeque;
+use std::fmt::{self, Write};
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
@@ -158,8 +159,8 @@ impl LimitAlgorithm for Concurrency {
         self.hold_id.is_some()
     }
 
-    fn write_shape(&self, shape: &mut String) {
-        shape.push(if self.hold_id.is_some() { 'h' } else { 'c' });
+    fn write_shape(&self, shape: &mut String) -> fmt::Result {
+        shape.write_char(if self.hold_id.is_some() { 'h' } else { 'c' })
     }
 
     fn with_numbers(&self, change: NumbersChange) -> Result<Concurrency, NumbersError> {

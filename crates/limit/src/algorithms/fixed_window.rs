@@ -120,18 +120,13 @@ impl LimitAlgorithm for FixedWindow {
     }
 
     fn write_text(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.calendar {
-            Some(calendar) => write!(text, " of the calendar, {}", calendar.zone()),
-            None => Ok(()),
-        }
+        let Some(calendar) = &self.calendar else { return Ok(()) };
+        write!(text, " of the calendar, {}", calendar.zone())
     }
 
-    fn write_shape(&self, shape: &mut String) {
-        // Writing to a string cannot fail.
-        let _ = write!(shape, "f{}", self.period / SECOND);
-        if let Some(calendar) = &self.calendar {
-            let _ = write!(shape, "@{}", calendar.zone());
-        }
+    fn write_shape(&self, shape: &mut String) -> fmt::Result {
+        write!(shape, "f{}", self.period / SECOND)?;
+        self.calendar.as_ref().map_or(Ok(()), |calendar| write!(shape, "@{}", calendar.zone()))
     }
 
     fn with_numbers(&self, change: NumbersChange) -> Result<FixedWindow, NumbersError> {

@@ -69,9 +69,8 @@ impl Gcra {
         Gcra::with_ticks(n, period, burst, max_debt, &[1, 1_000, 1_000_000])
     }
 
-    /// Returns a limit whose states every other limit made by this function continues, whatever its numbers: its
-    /// tick is a microsecond. Where microseconds are not exact, `n` over the period is the nearest ratio for which
-    /// they are.
+    /// Returns a limit whose states every other limit made by this function continues, whatever its numbers. Its tick
+    /// is a microsecond. Where that is not exact, `n` over the period is the nearest ratio for which it is.
     ///
     /// # Errors
     /// If the burst takes more than 142 years to come back.
@@ -94,8 +93,7 @@ impl Gcra {
         Ok(Gcra { burst, burst_and_debt: burst, n, p, tick: 1, period })
     }
 
-    /// Returns a replica's share of `n` hits a period that [continues](Self::continuing) the states of others. Numbers that
-    /// do not fit stay whole.
+    /// Returns a replica's share that [continues](Self::continuing) others' states. Numbers that do not fit stay whole.
     pub(crate) fn continuing_share(&self, n: u32, replicas: u32) -> Gcra {
         let period = self.period.saturating_mul(replicas.into());
         let burst = u32::try_from(self.burst).unwrap_or(u32::MAX).div_ceil(replicas);
@@ -175,8 +173,7 @@ impl Gcra {
         state.tat.saturating_sub(divide(now, self.tick))
     }
 
-    /// Returns the level, in `1/n'` ticks, of a state that is `ahead`. It saturates where it is far beyond
-    /// the top.
+    /// Returns the level, in `1/n'` ticks, of a state that is `ahead`. It saturates far beyond the top.
     fn level(&self, state: &State, ahead: u64) -> u64 {
         ahead.saturating_mul(self.n).saturating_sub(state.rem(self.n))
     }
@@ -202,13 +199,12 @@ impl LimitAlgorithm for Gcra {
     const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
-    /// After the clock stepped back by more than a period, the state is as far ahead as it was when it was
-    /// written.
+    /// After the clock stepped back by more than a period, the state is as far ahead as when it was written.
     fn advance(&self, state: &mut State, now: Micros) {
         let ahead = self.ahead(state, now);
         let period = divide(self.period, self.tick);
         if ahead > period {
-            state.step_back(divide(now, self.tick), ahead, (self.n, period));
+            state.step_back(divide(now, self.tick), ahead, self.n, period);
         }
     }
 
@@ -271,9 +267,8 @@ impl LimitAlgorithm for Gcra {
         self.burst
     }
 
-    fn write_shape(&self, shape: &mut String) {
-        // Writing to a string cannot fail.
-        let _ = write!(shape, "g{}/{}", self.period / SECOND, self.tick);
+    fn write_shape(&self, shape: &mut String) -> fmt::Result {
+        write!(shape, "g{}/{}", self.period / SECOND, self.tick)
     }
 
     /// Keeps the tick, which old states are in.
@@ -329,14 +324,13 @@ impl LimitAlgorithm for Gcra {
     }
 }
 
-/// Divides. Most divisors are 1: ticks of a microsecond, and one hit every few of them. A division takes longer
-/// than the rest of a decision's arithmetic.
+/// Most divisors are 1: ticks of a microsecond, and one hit every few of them. A division takes longer than
+/// the rest of a decision's arithmetic.
 #[inline]
 fn divide(value: u64, by: u64) -> u64 {
     if by == 1 { value } else { value / by }
 }
 
-/// Divides, and rounds up.
 #[inline]
 fn divide_up(value: u64, by: u64) -> u64 {
     if by == 1 { value } else { value.div_ceil(by) }

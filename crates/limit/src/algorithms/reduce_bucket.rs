@@ -14,16 +14,15 @@
 //! bucket is full by then. One that starts over is refilled less than `T` later than it would have
 //! been, never earlier. Only a caller whose own clock runs slower than the store's gains tokens.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
-use crate::algorithm::{pack_wide, unpack_wide};
+use crate::algorithm::{pack_wide, share_refill, unpack_wide};
 use crate::hit_log::HitLog;
 use crate::{
     Algorithm, Decision, Hits, Levels, Limit, LimitAlgorithm, Micros, NumbersChange, NumbersError,
     Packed, Plan, SavedNumbers, Verdict, saved, wait,
 };
 
-/// Microseconds in a millisecond.
 const MILLISECOND: Micros = 1_000;
 
 /// `max` tokens, of which `refill` come back each `interval`.
@@ -37,8 +36,7 @@ pub struct ReduceBucket {
     pub interval: u64,
     /// Whether a charge that leaves no token restarts the interval. Not a part of the key.
     pub strict: bool,
-    /// The caller's time, in milliseconds, less than [`END`](Self::END); none for the store's. Not a
-    /// part of the key.
+    /// The caller's time in milliseconds, less than [`END`](Self::END); none for the store's. Not a part of the key.
     pub at: Option<u64>,
 }
 
@@ -123,8 +121,7 @@ impl LimitAlgorithm for ReduceBucket {
         Verdict { allowed, retry_after: (!allowed && hits.count <= self.max).then(retry) }
     }
 
-    /// `reset_after` is how long a charged state is kept, which may be longer than it takes to fill
-    /// the bucket.
+    /// `reset_after` is how long a charged state is kept, which may be longer than it takes to fill the bucket.
     fn levels(&self, state: &State, _: &HitLog, _: Micros) -> Levels {
         let empty = state.missing == 0;
         Levels {
@@ -151,9 +148,8 @@ impl LimitAlgorithm for ReduceBucket {
         false
     }
 
-    fn write_shape(&self, shape: &mut String) {
-        // Writing to a string cannot fail.
-        let _ = write!(shape, "r{}/{}/{}ms", self.max, self.refill, self.interval);
+    fn write_shape(&self, shape: &mut String) -> fmt::Result {
+        write!(shape, "r{}/{}/{}ms", self.max, self.refill, self.interval)
     }
 
     /// No rule has it, so no control changes its numbers.
@@ -161,15 +157,8 @@ impl LimitAlgorithm for ReduceBucket {
         Err(NumbersError::NoBurst)
     }
 
-    /// If the refill cannot be divided evenly, the interval becomes longer.
     fn replica_share(&self, _: u32, replicas: u32) -> ReduceBucket {
-        // What a refill brings beyond a full bucket is not shared either.
-        let whole = self.refill.min(self.max).max(1);
-        let refill = whole.div_ceil(replicas);
-        // Longer by the factor by which the rounded refill is too large.
-        let rounded = u128::from(refill) * u128::from(replicas);
-        let interval = (u128::from(self.interval) * rounded).div_ceil(u128::from(whole));
-        let interval = u64::try_from(interval).unwrap_or(u64::MAX);
+        let (refill, interval) = share_refill(self.refill, self.max, self.interval, replicas);
         ReduceBucket { max: self.max.div_ceil(replicas), refill, interval, ..*self }
     }
 

@@ -8,7 +8,7 @@
 //! span of the period. Denied hits leave no trace, so memory is bounded and a client that floods is
 //! not starved. Source: DomainTools, "Rate limiting with Redis", and its rate-limit package.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::hit_log::{HitLog, LimitSummary, LogSummary};
 use crate::{
@@ -28,7 +28,7 @@ impl SlidingLog {
     pub const STAMP_BYTES: u64 = 8;
 
     fn find<'s>(&self, summary: &'s LogSummary) -> Option<&'s LimitSummary> {
-        summary.limits.iter().find(|its| (its.n, its.period) == (self.n, self.period))
+        summary.limits.iter().find(|limit| (limit.n, limit.period) == (self.n, self.period))
     }
 }
 
@@ -62,7 +62,7 @@ impl LimitAlgorithm for SlidingLog {
                 stamps[before as usize].saturating_add(self.period)
             }
             HitLog::Summary(summary) => match self.find(summary) {
-                Some(its) if its.used > others => its.blocking.saturating_add(self.period),
+                Some(limit) if limit.used > others => limit.blocking.saturating_add(self.period),
                 _ => return Verdict::ALLOWED,
             },
         };
@@ -73,7 +73,7 @@ impl LimitAlgorithm for SlidingLog {
     fn levels(&self, (): &(), log: &HitLog, now: Micros) -> Levels {
         let used = match log {
             HitLog::Stamps(_) => log.within(now, self.period),
-            HitLog::Summary(summary) => self.find(summary).map_or(0, |its| its.used),
+            HitLog::Summary(summary) => self.find(summary).map_or(0, |limit| limit.used),
         };
         let newest = log.newest().unwrap_or(0);
         Levels {
@@ -101,9 +101,8 @@ impl LimitAlgorithm for SlidingLog {
         Some(SpanCount { limit: 0, count, resolution: 0, max_late: 0, is_minimum: false })
     }
 
-    fn write_shape(&self, shape: &mut String) {
-        // Writing to a string cannot fail.
-        let _ = write!(shape, "l{}", self.period / SECOND);
+    fn write_shape(&self, shape: &mut String) -> fmt::Result {
+        write!(shape, "l{}", self.period / SECOND)
     }
 
     fn with_numbers(&self, change: NumbersChange) -> Result<SlidingLog, NumbersError> {

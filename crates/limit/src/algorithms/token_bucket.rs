@@ -11,7 +11,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::algorithm::{pack_wide, unpack_wide};
+use crate::algorithm::{pack_wide, share_refill, unpack_wide};
 use crate::hit_log::HitLog;
 use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
@@ -21,8 +21,7 @@ use crate::{
 /// The longest interval of a replica's share.
 const MAX_SHARE_INTERVAL: Micros = MAX_PERIOD_SECONDS * SECOND;
 
-/// Bits of a time in a packed state. Above it is bit 32 of the missing tokens, which are at most a
-/// capacity and a debt.
+/// Bits of a time in a packed state. Above it is bit 32 of the missing tokens, at most a capacity and a debt.
 const TIME_BITS: u32 = 63;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
@@ -49,13 +48,11 @@ pub struct State {
 }
 
 impl TokenBucket {
-    /// Returns how many tokens come within [`MAX_WAIT`]: the most that capacity and debt may be
-    /// together.
+    /// Returns how many tokens come within [`MAX_WAIT`]: the most that capacity and debt may be together.
     pub fn max_capacity_and_debt(&self) -> u64 {
         (MAX_WAIT / self.interval).saturating_mul(self.amount.into())
     }
 
-    /// Returns the state with the tokens that have come.
     fn refilled(&self, state: &State, now: Micros) -> State {
         let steps = now.saturating_sub(state.last) / self.interval;
         let missing = state.missing.saturating_sub(steps.saturating_mul(self.amount.into()));
@@ -64,8 +61,8 @@ impl TokenBucket {
         State { missing, last: if missing == 0 { last.max(now) } else { last } }
     }
 
-    /// Returns the time until `tokens` more have come; at most [`MAX_WAIT`], as what a bucket with
-    /// a larger amount left behind may take longer.
+    /// Returns the time until `tokens` more have come. A larger amount may have left behind more than comes
+    /// within [`MAX_WAIT`], which bounds it.
     fn time_until(&self, state: &State, tokens: u64, now: Micros) -> Micros {
         let steps = tokens.div_ceil(self.amount.into());
         wait(state.last.saturating_add(steps.saturating_mul(self.interval)), now).min(MAX_WAIT)
@@ -82,8 +79,7 @@ impl LimitAlgorithm for TokenBucket {
     const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
-    /// Refills nothing: another limit of the same states may refill less, so only what changes the tokens
-    /// stores a refill.
+    /// Refills nothing: another limit of the same states may refill less. Only what changes tokens stores a refill.
     fn advance(&self, state: &mut State, now: Micros) {
         if state.last > now.saturating_add(self.interval) {
             state.last = now;
@@ -111,7 +107,6 @@ impl LimitAlgorithm for TokenBucket {
         }
     }
 
-    /// Takes tokens, at most until capacity and debt are used up.
     fn charge(&self, state: &mut State, now: Micros, hits: Hits, charge_denied: bool) {
         *state = self.refilled(state, now);
         let debt = if charge_denied { self.max_debt } else { 0 };
@@ -119,7 +114,6 @@ impl LimitAlgorithm for TokenBucket {
         state.missing = (state.missing + u64::from(hits.count)).min(most);
     }
 
-    /// Restarts the wait of a strict bucket.
     fn deny(&self, state: &mut State, now: Micros) {
         if self.strict {
             *state = self.refilled(state, now);
@@ -145,9 +139,8 @@ impl LimitAlgorithm for TokenBucket {
         self.capacity.into()
     }
 
-    fn write_shape(&self, shape: &mut String) {
-        // Writing to a string cannot fail.
-        let _ = write!(shape, "t{}us", self.interval);
+    fn write_shape(&self, shape: &mut String) -> fmt::Result {
+        write!(shape, "t{}us", self.interval)
     }
 
     /// The rate follows `n`; a capacity of its own stays.
@@ -162,23 +155,16 @@ impl LimitAlgorithm for TokenBucket {
         }
     }
 
-    /// If the amount cannot be divided evenly, the interval becomes longer: one token a minute
-    /// among ten replicas is one in ten minutes for each.
+    /// One token a minute among ten replicas is one in ten minutes for each.
     fn replica_share(&self, _: u32, replicas: u32) -> TokenBucket {
-        // What a refill brings beyond a full bucket is not shared either.
         let most = self.capacity.saturating_add(self.max_debt);
-        let whole = self.amount.min(most).max(1);
-        let amount = whole.div_ceil(replicas);
-        // Longer by the factor by which the rounded amount is too large.
-        let rounded = u128::from(amount) * u128::from(replicas);
-        let interval = (u128::from(self.interval) * rounded).div_ceil(u128::from(whole));
-        let interval = Micros::try_from(interval).unwrap_or(MAX_SHARE_INTERVAL);
+        let (amount, interval) = share_refill(self.amount, most, self.interval, replicas);
         TokenBucket {
             capacity: self.capacity.div_ceil(replicas),
             amount,
             interval: interval.min(MAX_SHARE_INTERVAL),
-            strict: self.strict,
             max_debt: self.max_debt.div_ceil(replicas),
+            ..*self
         }
     }
 

@@ -17,8 +17,8 @@ pub(super) struct Advanced<'a> {
 }
 
 impl Plan {
-    /// Charges as [`charge`](Plan::charge) does, and returns what undoes it in limits with windows: nothing if
-    /// nothing was charged. Several parts are to be undone last to first, like several charges of a key.
+    /// Charges as [`charge`](Plan::charge) does, and returns what undoes it in limits with windows. Several parts are to
+    /// be undone last to first, like several charges of a key.
     pub fn charge_undoable(
         &self,
         state: &mut State,
@@ -52,17 +52,14 @@ impl Plan {
 }
 
 impl Advanced<'_> {
-    /// Charges the states. `hold` is the hash of the hold id.
+    /// `hold` is the hash of the hold id.
     pub(super) fn charge(&mut self, op: Op, hold: u64) -> ChargeOutcome {
         match op {
             Op::Take(_) => self.take::<true>(Hits { count: op.hits(), hold }),
-            Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => {
-                self.charge_otherwise(op, hold)
-            }
+            _ => self.charge_otherwise(op, hold),
         }
     }
 
-    /// Makes any operation but `Take`.
     #[cold]
     fn charge_otherwise(&mut self, op: Op, hold: u64) -> ChargeOutcome {
         let hits = Hits { count: op.hits(), hold };
@@ -79,8 +76,7 @@ impl Advanced<'_> {
         self.conclude(&[Verdict::ALLOWED; 16], &used)
     }
 
-    /// Takes hits. What a limit denies is charged to it if that charges denied hits, unless
-    /// `CHARGES_DENIED` is false.
+    /// Takes hits. What a limit with `charge_denied` denies is charged to it, unless `CHARGES_DENIED` is false.
     fn take<const CHARGES_DENIED: bool>(&mut self, hits: Hits) -> ChargeOutcome {
         let used = self.used();
         let Advanced { plan, states, log, now } = self;

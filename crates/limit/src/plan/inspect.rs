@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{Plan, State};
-use crate::Reservation;
 use crate::hit_log::HitLog;
-use crate::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, SpanCount};
+use crate::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, Reservation, SpanCount};
 
 /// What the limits of a plan have counted for one key at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +43,7 @@ pub struct LimitReading {
     pub remaining: u64,
     /// Time until the limit, left alone, is back to its full allowance.
     pub reset_after: Micros,
-    /// The smallest wait after which one hit is allowed if nothing else happens. `None` if one is
-    /// allowed now, or never will be.
+    /// As [`Verdict::retry_after`](crate::Verdict::retry_after), for one hit.
     pub retry_after: Option<Micros>,
 }
 
@@ -75,10 +73,9 @@ fn shown(time: Micros) -> String {
 }
 
 impl Plan {
-    /// Reads a key's state at `now`, and counts the hits of the last `spans`.
+    /// Reads a key's state at `now`, and counts the hits of the last `spans`. Copies the state, but not its log.
     ///
-    /// Every limit for itself: `remaining` and `retry_after` are what this limit alone allows. Copies
-    /// the state, but not its log.
+    /// Every limit is read by itself: `remaining` and `retry_after` are what it alone allows.
     pub fn inspect(&self, state: &State, now: Micros, spans: &[Micros]) -> KeyState {
         let states = match state.limits.len() == self.limits.len() {
             true => state.limits.to_vec(),
@@ -87,8 +84,7 @@ impl Plan {
         self.inspect_states(states, &state.log, now, spans)
     }
 
-    /// Reads as [`inspect`](Self::inspect) does, from a packed state. Only for a plan that
-    /// [`packs`](Self::packs).
+    /// Reads a packed state as [`inspect`](Self::inspect) does, for a plan that [`packs`](Self::packs).
     pub fn inspect_packed(&self, packed: Packed, now: Micros, spans: &[Micros]) -> KeyState {
         let states = self.limits.iter().map(|limit| limit.algorithm.unpack(packed, now));
         self.inspect_states(states.collect(), &HitLog::default(), now, spans)
@@ -144,8 +140,8 @@ impl Plan {
         if span == 0 {
             return Err(CountError::Zero);
         }
-        let counted = self.limits.iter().zip(states).enumerate().filter_map(|(i, of)| {
-            let (limit, state) = of;
+        let states = self.limits.iter().zip(states).enumerate();
+        let counted = states.filter_map(|(i, (limit, state))| {
             limit.algorithm.longest_span().filter(|&longest| span <= longest)?;
             let mut count = limit.algorithm.count(state, log, now, span)?;
             count.limit = i as u8;
@@ -158,8 +154,8 @@ impl Plan {
         best.map(|(_, count)| count).ok_or(CountError::TooLong { span, longest })
     }
 
-    /// Returns whether the log may lack hits of the last `span`. It keeps as many as the largest `n`;
-    /// no more than that were admitted in the period of an enforced sliding_log limit.
+    /// Returns whether the log may lack hits of the last `span`. It keeps as many as the largest `n`, and no more than
+    /// that were admitted in the period of an enforced sliding_log limit.
     fn may_miss_stamps(&self, log: &HitLog, now: Micros, span: Micros) -> bool {
         let enforced = self.limits.iter().filter(|limit| !limit.shadow_mode);
         let mut periods = enforced.filter_map(|limit| limit.algorithm.log_period());

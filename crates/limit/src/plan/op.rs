@@ -26,20 +26,16 @@ pub enum Op {
     Take(u64),
     /// Refunds hits, newest first, never below zero; always allowed.
     Refund(u64),
-    /// Makes a charge of this plan as if it had not been made, or as if it had been of fewer hits; always
-    /// allowed. At most once for each charge.
+    /// Makes a charge of this plan as if it had not been made, or had been of fewer hits; at most once, always allowed.
     Undo(Undo),
-    /// Takes its least hits, and where these are allowed, as many more as fit, up to its most. Denied, it
-    /// is `Take(least)`; allowed, it is `Take(granted)`, with [`granted`](Decision::granted) computed by
-    /// the store from the limits that enforce. With a least of 0 it is never denied, at n = 0 neither,
-    /// and may be granted 0, which charges nothing.
+    /// Takes its least hits, and where these are allowed, as many more as fit, up to its most. Denied, it is
+    /// `Take(least)`; allowed, it is `Take(granted)`, with [`granted`](Decision::granted) computed by the store from
+    /// the limits that enforce. With a least of 0 it is never denied, even at n = 0. If granted 0, it charges nothing.
     UpTo(UpTo),
-    /// Charges hits whatever the limits say; always allowed, and made even if its batch is denied as a
-    /// whole.
+    /// Charges hits whatever the limits say; always allowed, and made even if its batch is denied as a whole.
     ///
-    /// Each limit is charged as with `charge_denied`: also beyond its n; a bucket up to its debt; and
-    /// at n = 0 only where the algorithm counts at 0. A sliding_log, which keeps only admitted hits, is
-    /// not charged.
+    /// Each limit is charged as with `charge_denied`: also beyond its n; a bucket up to its debt; and at n = 0 only
+    /// where the algorithm counts at 0. A sliding_log, which keeps only admitted hits, is not charged.
     Add {
         /// 0 does nothing.
         hits: u32,
@@ -62,8 +58,7 @@ impl Op {
         }
     }
 
-    /// Returns the hits for which limits are asked, and which they may deny: 0 for a look, none if it is
-    /// always allowed.
+    /// Returns the hits that limits may deny: 0 for a look, none if it is always allowed.
     pub fn asks(self) -> Option<u64> {
         match self {
             Op::Take(hits) => Some(hits),
@@ -138,14 +133,12 @@ pub struct UpTo {
     pub least: u32,
     /// The most hits to take; `least` if it is less.
     pub most: u32,
-    /// Of what the limits have left after `least`, at most one part of this number is taken, and none of
-    /// fewer hits than this: not `share - 1` or fewer of the last hits.
+    /// At most one `share`th of what the limits have left after `least` is taken; nothing if that is below `share` hits.
     pub share: NonZeroU32,
 }
 
 impl UpTo {
-    /// Returns the hits to take by the room of each limit that enforces, which is the largest number
-    /// of hits that it allows; none if one of them denies `least`.
+    /// Returns the hits to take by the room of each limit that enforces; none if one of them denies `least`.
     pub(crate) fn granted(self, mut rooms: impl Iterator<Item = u64>) -> Option<u32> {
         let (least, share) = (u64::from(self.least), u64::from(self.share.get()));
         let part =
@@ -164,11 +157,9 @@ impl UpTo {
 /// and by the plan that charged. Limits without windows ignore it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undo {
-    /// The hits that were added, or the part of them to undo. Less than those of the charge where a
-    /// count was full.
+    /// The hits that were added, or a part of them to undo; less than the charge had where a count was full.
     pub hits: u32,
-    /// The time that they count for: that of the charge, or the newest of the state if the clock stepped
-    /// back behind it.
+    /// The time that they count for: that of the charge, or the newest of a state that is ahead of the clock.
     pub taken: Micros,
     /// The limits that charged them, one bit each.
     pub limits: u16,
@@ -189,23 +180,18 @@ impl Undo {
 /// What is done about the hits that an id has reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationOp {
-    /// Takes hits as [`Op::UpTo`] does, and reserves those that were granted. Denied hits are
-    /// never charged, whatever the limits say.
+    /// Takes hits as [`Op::UpTo`] does, and reserves those that were granted. Denied hits are never charged.
     Reserve(Reserve),
-    /// Reserves, unless the id has a reservation; then nothing happens. One of the same tag was made by the
-    /// same request.
+    /// Reserves, unless the id has a reservation: then nothing happens. The same request has the same tag.
     ReserveOnce(Reserve, u16),
-    /// Settles a reservation with the hits that were used; always allowed. An id with several
-    /// reservations settles an equal part of their sum. Without a reservation the hits are charged, as by
-    /// [`Op::Add`].
+    /// Settles a reservation with the hits that were used; always allowed. An id with several reservations settles an
+    /// equal part of their sum. Without a reservation the hits are charged, as by [`Op::Add`].
     Settle(u32),
     /// Settles a reservation as [`Settle`](Self::Settle) does. Without one nothing happens.
     SettleKnown(u32),
-    /// Settles, if the id has a reservation. Else reserves if there are no hits, and charges them if
-    /// there are.
+    /// Settles, if the id has a reservation. Else reserves if there are no hits, and charges them if there are.
     SettleOrReserve(u32, Reserve),
-    /// Returns hits that one reservation was granted; always allowed. Without a reservation nothing
-    /// happens.
+    /// Returns hits that one reservation was granted; always allowed. Without a reservation nothing happens.
     Cancel(u32),
 }
 

@@ -35,7 +35,6 @@ impl Reserve {
 
 /// The state of a key, in either form.
 pub trait KeyCounts {
-    /// Charges the state.
     fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome;
 
     /// Passes each limit with the start of its newest window or sub-window; 0 if it has none.
@@ -108,8 +107,7 @@ impl Reservation {
     /// The longest time, in seconds, within which hits can be settled.
     pub const MAX_TIMEOUT: u32 = 86_400;
 
-    /// Returns what is left of it after its key was reset at some time: what was reserved until then is settled,
-    /// and returns nothing.
+    /// Returns what is left of it after its key was reset: what was reserved until then counts no more.
     pub fn after_reset(self, reset: Micros) -> Reservation {
         Reservation { taken: if self.taken <= reset { 0 } else { self.taken }, ..self }
     }
@@ -151,15 +149,13 @@ impl Reservation {
 }
 
 impl Plan {
-    /// Returns whether hits can be reserved: where they count by windows. What has drained from a bucket
-    /// until some of its reservations are settled is not known for each, and single hits and those in
-    /// flight cannot be returned later.
+    /// Returns whether hits can be reserved: where they count by windows. What has drained from a bucket until it is
+    /// settled is not known for each reservation, and single hits and those in flight cannot be returned later.
     pub fn can_reserve(&self) -> bool {
         self.limits.iter().all(|limit| limit.algorithm.window_end(0).is_some())
     }
 
-    /// Makes `op` at `now`, and keeps in `reservation` what the id has reserved. Only for a plan that
-    /// [can reserve](Self::can_reserve).
+    /// Makes `op` for a plan that [can reserve](Self::can_reserve), and keeps in `reservation` what the id has reserved.
     pub fn charge_reservation(
         &self,
         counts: &mut impl KeyCounts,
@@ -173,6 +169,7 @@ impl Plan {
             Op::UpTo(_) => counts.charge(self, now, Op::Reservation(op)),
             charge => counts.charge(self, now, charge),
         };
+        let added = if let Op::Add { hits, .. } = charge { hits } else { 0 };
         let decision = &mut outcome.decision;
         *reservation = match (charge, before, op) {
             (Op::UpTo(_), before, op) => {
@@ -209,12 +206,12 @@ impl Plan {
             }
             (_, None, _) => {
                 decision.reservation = ReservationResult::Unknown;
-                decision.granted = added(charge);
+                decision.granted = added;
                 None
             }
             (_, Some(before), op) => {
                 decision.reservation = ReservationResult::Settled;
-                decision.granted = added(charge);
+                decision.granted = added;
                 decision.reserved = match op {
                     ReservationOp::Cancel(hits) => hits.min(before.hits),
                     _ => before.part(),
@@ -242,12 +239,5 @@ impl Plan {
             });
         }
         (newest, taken)
-    }
-}
-
-fn added(charge: Op) -> u32 {
-    match charge {
-        Op::Add { hits, .. } => hits,
-        _ => 0,
     }
 }

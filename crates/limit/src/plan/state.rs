@@ -11,8 +11,7 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the state of all limits of a plan, in their order. `log` is the log of its
-    /// sliding_log limits.
+    /// Returns the state of all limits of a plan, in their order, with the log of its sliding_log limits.
     pub fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
         State { limits, log }
     }
@@ -36,7 +35,7 @@ impl State {
 
     /// Reads a saved state with its log; none if no state is written like that.
     pub fn restore(bytes: &[u8]) -> Option<State> {
-        let mut numbers = SavedNumbers::new(bytes);
+        let mut numbers = SavedNumbers(bytes);
         let len = numbers.next_len()?;
         let limits = (0..len).map(|_| LimitState::restore(&mut numbers)).collect::<Option<_>>()?;
         let log = HitLog::restore(&mut numbers)?;

@@ -12,9 +12,8 @@ const PART_STAMPS: usize = 8 << 10;
 
 /// A copy of a log that is charged meanwhile.
 ///
-/// The newest stamps are copied first, so hits that are charged later are not seen, and stamps that
-/// expire meanwhile are missing or not. Hits that are refunded meanwhile are in the copy. So it is the
-/// log of when it was started, as far as that still counts.
+/// The newest stamps are copied first. Hits that are charged later are not seen, stamps that expire meanwhile may be
+/// missing, and hits that are refunded meanwhile are in it. So it is the log at its start, as far as that counts.
 #[derive(Debug, Default)]
 pub struct LogCopy {
     /// The newest first.
@@ -129,7 +128,7 @@ mod tests {
     fn restored(copy: &LogCopy) -> Vec<Micros> {
         let mut bytes = Vec::new();
         copy.save(&mut bytes);
-        let mut numbers = SavedNumbers::new(&bytes);
+        let mut numbers = SavedNumbers(&bytes);
         let log = HitLog::restore(&mut numbers).unwrap();
         assert!(numbers.is_empty());
         stamps(&log)

@@ -2,28 +2,28 @@
 
 use std::fmt::Write;
 
-use super::{KeyValue, Matched, MatcherNode};
+use super::{KeyValue, Matched};
+use crate::Domain;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
 use weir_common::entry::Entry;
 
-impl MatcherNode {
-    /// The path of a descriptor in the metrics of its rule: the names of the nodes that it matches,
-    /// where `value_to_metric` puts the value of an entry that a node does not name.
+impl Domain {
+    /// Returns the path in the metrics of a rule that `entries` match: the names of the matched nodes. `value_to_metric`
+    /// adds the value of an entry that its node does not name; `detailed_metric` of the rule adds all values.
     ///
-    /// That of a rule with `detailed_metric` has all entries with their values. Where a wildcard, a network or
-    /// a list shares its threshold, its text replaces the value in either. The id of a reservation and the
-    /// mark of a settling call distinguish nothing.
-    pub(crate) fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
+    /// Where a wildcard, a network or a list shares its threshold, its text replaces the value in either. The id of a
+    /// reservation and the mark of a settling call distinguish nothing.
+    pub fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
         let detailed = rule.detailed_metric;
         let counted = rule.counted_entries(entries.len());
         let entries = entries.get(..rule.entries.len()).unwrap_or(entries);
         let mut shares = false;
         let is_shared =
             |matched: &Matched<'_>| matched.child.flags.share_threshold && !matched.kind.is_exact();
-        self.each_match(entries, |_, _, matched| shares |= is_shared(matched));
+        self.root.each_match(entries, |_, _, matched| shares |= is_shared(matched));
         let mut path = String::with_capacity(64);
-        self.each_match(entries, |i, (key, value), matched| {
+        self.root.each_match(entries, |i, (key, value), matched| {
             let flags = matched.child.flags;
             let part = if is_shared(matched) || i >= counted {
                 Part::Node
@@ -42,8 +42,8 @@ impl MatcherNode {
             let value = counted.as_deref().unwrap_or(value);
             match part {
                 Part::Node => path.push_str(&matched.child.text),
-                Part::Sent => push_sent(&mut path, (key, value)),
-                Part::Whole => {
+                Part::Sent if value.is_empty() => path.push_str(key),
+                Part::Sent | Part::Whole => {
                     let _ = write!(path, "{key}_{value}");
                 }
             }
@@ -62,16 +62,8 @@ enum Part {
     Whole,
 }
 
-/// The path of a descriptor whose limit was sent with it: its keys alone. Without a rule, nobody chose its
+/// Returns the path of a descriptor whose limit was sent with it: its keys alone. Without a rule, nobody chose its
 /// values for metrics, and any of them may be a secret of a client.
 pub fn override_path(entries: &[Entry<'_>]) -> String {
     entries.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(".")
-}
-
-fn push_sent(path: &mut String, (key, value): Entry<'_>) {
-    path.push_str(key);
-    if !value.is_empty() {
-        path.push('_');
-        path.push_str(value);
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Candidate, DescriptorKey, Level, MatcherNode, Trace};
+use super::{Candidate, DescriptorKey, Level, MatcherNode};
 use crate::model::rule::Rule;
 use crate::{Domain, RuleSet};
 use weir_common::entry::Entry;
@@ -42,17 +42,14 @@ pub enum NearMiss<'s> {
 }
 
 impl RuleSet {
-    /// Explains why a descriptor has no rule. The domain's name, and the entries.
+    /// Explains why a descriptor of a domain has no rule.
     pub fn near_misses(&self, domain: &str, entries: &[Entry<'_>]) -> Vec<NearMiss<'_>> {
-        let mut found = Vec::new();
-        match self.domain(domain) {
-            Some(domain) => domain.near_misses(entries, &mut found),
-            None => {
-                found.push(NearMiss::Domain(self.nearest_domain(domain, &mut Suggester::default())))
-            }
-        }
-        let mut others: Vec<_> =
-            self.domains.iter().filter(|(name, _)| &***name != domain).collect();
+        let mut found = match self.domain(domain) {
+            Some(domain) => domain.near_misses(entries),
+            None => vec![NearMiss::Domain(self.nearest_domain(domain, &mut Suggester::default()))],
+        };
+        let others = self.domains.iter().filter(|(name, _)| &***name != domain);
+        let mut others: Vec<_> = others.collect();
         others.sort_unstable_by_key(|(name, _)| *name);
         let matches = others.into_iter().filter_map(|(_, other)| other.find(entries));
         found.extend(matches.take(3).map(|found| NearMiss::OtherDomain(found.rule)));
@@ -64,7 +61,7 @@ impl RuleSet {
         suggester.nearest(name, self.domains.keys().map(|name| &**name))
     }
 
-    /// Whether a descriptor at any level has this key, in one domain or, without one, in any.
+    /// Returns whether a descriptor at any level has this key, in one domain or, without one, in any.
     pub fn has_key(&self, domain: Option<&Domain>, key: &str) -> bool {
         let start = format!("{key}_");
         self.roots(domain).any(|root| root.keys().any(|known| known.may_be(&start)))
@@ -88,17 +85,8 @@ impl RuleSet {
 }
 
 impl Domain {
-    /// Looks entries up as [`find`](Self::find) does, and lists what it saw.
-    pub fn trace(&self, entries: &[Entry<'_>]) -> Trace<'_> {
-        self.root.trace(entries)
-    }
-
-    /// The descriptors of the first level.
-    pub fn level(&self) -> Level<'_> {
-        Level::new(&self.root)
-    }
-
-    fn near_misses<'s>(&'s self, entries: &[Entry<'_>], found: &mut Vec<NearMiss<'s>>) {
+    fn near_misses(&self, entries: &[Entry<'_>]) -> Vec<NearMiss<'_>> {
+        let mut found = Vec::new();
         let trace = self.trace(entries);
         match (trace.end, trace.steps.last()) {
             (Some(end), _) if end.below.is_empty() => found.push(NearMiss::Exempt(end)),
@@ -120,32 +108,31 @@ impl Domain {
         for (at, step) in trace.steps.iter().enumerate() {
             let mut visits = MAX_VISITS;
             let rest = &entries[at + 1..];
-            let leading = step
-                .later
-                .iter()
-                .find_map(|later| Some((later, leads_to(*later, rest, &mut visits)?)));
+            let mut later = step.later.iter();
+            let leading =
+                later.find_map(|later| Some((*later, leads_to(*later, rest, &mut visits)?)));
             if let Some((later, rule)) = leading {
-                found.push(NearMiss::NotTried(at, *later, rule));
+                found.push(NearMiss::NotTried(at, later, rule));
                 break;
             }
         }
-        if entries.len() <= MAX_ENTRIES {
-            let select =
-                |order: &[usize]| -> Vec<_> { order.iter().map(|&i| entries[i]).collect() };
-            let all = orders(entries.len());
-            let matching = |order: &Vec<usize>| {
-                self.find(&select(order)).map(|found| (order.clone(), found.rule))
+        let count = entries.len();
+        if count <= MAX_ENTRIES {
+            let matching = |order: Vec<usize>| {
+                let selected: Vec<_> = order.iter().map(|&i| entries[i]).collect();
+                Some((order, self.find(&selected)?.rule))
             };
-            if let Some((order, rule)) = all.iter().find_map(matching) {
+            if let Some((order, rule)) = orders(count).into_iter().find_map(matching) {
                 found.push(NearMiss::Order(order, rule));
-            } else if let Some((order, rule)) = subsets(entries.len()).iter().find_map(matching) {
-                found.push(NearMiss::Subset(order, rule));
+            } else if let Some((subset, rule)) = subsets(count).into_iter().find_map(matching) {
+                found.push(NearMiss::Subset(subset, rule));
             }
         }
+        found
     }
 }
 
-/// What the rule of `above`, if it reserves hits, has instead of the entries from `at` on.
+/// Returns what the rule of `above`, if it reserves hits, has instead of the entries from `at` on.
 fn near_reserve<'s>(
     at: usize,
     above: Candidate<'s>,
@@ -161,7 +148,6 @@ fn near_reserve<'s>(
     })
 }
 
-/// What a level has instead of an entry.
 fn near_entry<'s>(at: usize, level: Level<'s>, (key, value): Entry<'_>) -> NearMiss<'s> {
     let start = format!("{key}_");
     let has_key = |(text, any_value): &(&str, bool)| !any_value && text.starts_with(&start);

@@ -18,7 +18,6 @@ const MAX_COMPARED: usize = 1_000;
 pub(crate) struct Shadowed<'n> {
     pub text: &'n str,
     pub origin: &'n Origin,
-    /// Whether the entry has a key and no value.
     pub any_value: bool,
     /// The wildcard that matches first.
     pub by: &'n str,
@@ -26,8 +25,7 @@ pub(crate) struct Shadowed<'n> {
 }
 
 impl MatcherNode {
-    /// Returns the children that no entry reaches. Clients can still send a wildcard's text itself, stars
-    /// included. With no comparisons left, none is found.
+    /// Clients can still send a wildcard's text itself, stars included. With no comparisons left, none is found.
     pub(crate) fn shadowed(&self, comparisons: &mut usize) -> Vec<Shadowed<'_>> {
         let mut found = Vec::new();
         let mut check = |index: usize, probe: &str, earlier: &[Wildcard]| {
@@ -61,7 +59,7 @@ impl MatcherNode {
 }
 
 impl Wildcard {
-    /// Whether the pattern matches whatever replaces the fresh characters of `probe`.
+    /// Returns whether the pattern matches whatever replaces the fresh characters of `probe`.
     fn matches_all_of(&self, probe: &str) -> bool {
         !self.parts.iter().any(|part| part.contains(FRESH)) && has_parts(probe, &self.parts)
     }

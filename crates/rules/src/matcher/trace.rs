@@ -7,6 +7,7 @@ use std::fmt;
 
 use super::value_sets::FoundInSet;
 use super::{Child, Joined, MatcherNode};
+use crate::Domain;
 use crate::model::reserve::ReserveStep;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
@@ -17,8 +18,7 @@ use weir_common::network::Network;
 /// The look-up of a descriptor.
 #[derive(Debug, Default)]
 pub struct Trace<'s> {
-    /// One for each entry that was looked up. The last has no match unless all entries have, or it is part of
-    /// a reservation.
+    /// One for each entry that was looked up. The last has no match if an entry has none, or is part of a reservation.
     pub steps: Vec<Step<'s>>,
     /// The match of the last entry, if all match.
     pub end: Option<Candidate<'s>>,
@@ -30,7 +30,7 @@ pub struct Step<'s> {
     pub matched: Option<Candidate<'s>>,
     /// Further descriptors of the level that match the entry, in the order in which they are tried.
     pub later: Vec<Candidate<'s>>,
-    /// The part of an entry in a reservation, if it comes after those of the rule.
+    /// What the entry means to a reservation, if it comes after the rule's own entries.
     pub reserve: Option<ReserveStep>,
     /// All descriptors of the level, in the order of the file.
     pub level: Level<'s>,
@@ -75,22 +75,17 @@ impl fmt::Display for Within<'_> {
 pub struct Level<'s>(&'s MatcherNode);
 
 impl<'s> Level<'s> {
-    pub(crate) fn new(node: &'s MatcherNode) -> Level<'s> {
-        Level(node)
-    }
-
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(self) -> bool {
         self.0.children.is_empty()
     }
 
-    /// The descriptors, each as `key` or `key_value`, and whether it has no value.
+    /// Returns the descriptors, each as `key` or `key_value`, and whether it has no value.
     pub fn texts(self) -> impl Iterator<Item = (&'s str, bool)> {
         self.0.children.iter().map(|child| (&*child.text, child.flags.any_value))
     }
 
-    /// Returns every descriptor that matches an entry, in the order in which they are tried: the first
-    /// is the matcher's.
+    /// Returns every descriptor that matches an entry, in the order in which the matcher tries them.
     pub fn matches(self, (key, value): Entry<'_>) -> Vec<Candidate<'s>> {
         let node = self.0;
         let mut found = Vec::new();
@@ -108,20 +103,18 @@ impl<'s> Level<'s> {
                 found.push(child.candidate(MatchKind::Wildcard));
             }
         }
-        let by_key = node
-            .named(key)
-            .filter(|child| child.set.is_none())
-            .map(|child| child.candidate(MatchKind::Key));
-        found.extend(by_key.filter(|by_key| found.iter().all(|other| other.text != by_key.text)));
+        let by_key = node.named(key).filter(|child| child.set.is_none());
+        let by_key = by_key.filter(|child| found.iter().all(|other| other.text != &*child.text));
+        found.extend(by_key.map(|child| child.candidate(MatchKind::Key)));
         found
     }
 
-    /// The number of its wildcards, which an entry is compared with one by one.
+    /// Returns the number of its wildcards, which an entry is compared with one by one.
     pub fn wildcards(self) -> usize {
         self.0.wildcards()
     }
 
-    /// The number of descriptors of the level.
+    /// Returns the number of descriptors of the level.
     pub fn size(self) -> usize {
         self.0.children.len()
     }
@@ -161,17 +154,6 @@ impl Child {
         }
     }
 
-    /// Returns the step of the last of `entries` entries, which is part of a reservation of the child's rule.
-    fn reserve_step(&self, entries: usize) -> Step<'_> {
-        Step {
-            matched: None,
-            later: Vec::new(),
-            reserve: self.rule.as_ref().and_then(|rule| rule.reserve_step(entries)),
-            level: Level(&self.below),
-        }
-    }
-
-    /// Returns where the descriptor's network or list has a value.
     fn within(&self, found: &FoundInSet) -> Within<'_> {
         let list = self.entry().1;
         let list = list.strip_prefix('@').unwrap_or(list);
@@ -182,11 +164,16 @@ impl Child {
     }
 }
 
-impl MatcherNode {
-    /// Looks entries up as [`find`](Self::find) does.
-    pub(crate) fn trace(&self, entries: &[Entry<'_>]) -> Trace<'_> {
+impl Domain {
+    /// Returns the descriptors of the first level.
+    pub fn level(&self) -> Level<'_> {
+        Level(&self.root)
+    }
+
+    /// Looks entries up as [`find`](Self::find) does, and lists what it saw.
+    pub fn trace(&self, entries: &[Entry<'_>]) -> Trace<'_> {
         let mut trace = Trace::default();
-        let mut node = self;
+        let mut node = &self.root;
         for (i, &(key, value)) in entries.iter().enumerate() {
             let found = node.child(key, value);
             let level = Level(node);
@@ -206,7 +193,13 @@ impl MatcherNode {
                 trace.end = matched;
             } else if child.is_end(further) {
                 trace.end = matched;
-                trace.steps.extend((i + 1..entries.len()).map(|i| child.reserve_step(i + 1)));
+                let rule = child.rule.as_ref();
+                trace.steps.extend((i + 1..entries.len()).map(|i| Step {
+                    matched: None,
+                    later: Vec::new(),
+                    reserve: rule.and_then(|rule| rule.reserve_step(i + 1)),
+                    level: Level(&child.below),
+                }));
                 return trace;
             }
             node = &child.below;

@@ -21,7 +21,7 @@ pub(crate) enum DescriptorKey<'s> {
 }
 
 impl<'s> DescriptorKey<'s> {
-    /// Whether an entry with the key that is `start` without the `_` at its end may match the descriptor.
+    /// Returns whether an entry may match the descriptor. `start` is its key with a `_` after it.
     pub fn may_be(self, start: &str) -> bool {
         let (DescriptorKey::Known(text) | DescriptorKey::Within(text)) = self;
         match (text.split_once('*'), self) {
@@ -32,7 +32,7 @@ impl<'s> DescriptorKey<'s> {
         }
     }
 
-    /// The key as a suggestion has it. Mostly a key has no `_` of its own.
+    /// Returns the key as a suggestion has it. Mostly a key has no `_` of its own.
     pub fn suggested(self) -> &'s str {
         match self {
             DescriptorKey::Known(key) => key,
@@ -72,8 +72,7 @@ impl MatcherNode {
         let index = self.children.len() as u32;
         let is_set = set.is_some();
         if text.contains('*') && !is_set {
-            let parts = glob::parts(&text);
-            self.wildcards.push(Wildcard { child: index, parts });
+            self.wildcards.push(Wildcard { child: index, parts: glob::parts(&text) });
         }
         let (hash, length) = (hash(&[&text]), text.len());
         self.children.push(Child {
@@ -95,12 +94,10 @@ impl MatcherNode {
         Some((&mut child.rule, &mut child.below))
     }
 
-    /// The position of the child with this text.
     pub(crate) fn origin(&self, text: &str) -> Option<&Origin> {
         self.named(text).map(|child| &child.origin)
     }
 
-    /// Returns the child with this text.
     pub(crate) fn named(&self, text: &str) -> Option<&Child> {
         let has_text = |&i: &u32| *self.children[i as usize].text == *text;
         match self.exact.find(hash(&[text]), has_text) {
@@ -109,7 +106,6 @@ impl MatcherNode {
         }
     }
 
-    /// The number of wildcards, which are tried one by one.
     pub(crate) fn wildcards(&self) -> usize {
         self.wildcards.len()
     }
@@ -120,7 +116,6 @@ impl MatcherNode {
         children.filter_map(move |child| self.children.get(child)).map(|child| &*child.text)
     }
 
-    /// The children, in the order of the file.
     pub(crate) fn children(&self) -> &[Child] {
         &self.children
     }
@@ -154,7 +149,7 @@ impl MatcherNode {
         shares.collect()
     }
 
-    /// The keys of the descriptors at all levels, each as often as it is there.
+    /// Returns the keys of the descriptors at all levels, each as often as it is there.
     pub(crate) fn keys(&self) -> impl Iterator<Item = DescriptorKey<'_>> {
         let mut levels = vec![self.children.iter()];
         let children = iter::from_fn(move || {

@@ -26,13 +26,11 @@ pub(super) struct FoundInSet {
     pub kind: MatchKind,
     /// The address or network that the value is, and the length of the prefix that it has in common.
     pub network: Option<(Network, u8)>,
-    /// The line of the list.
     pub line: Option<u32>,
     /// Whether the value is an IPv4 address in its canonical form: there is only one.
     pub is_ipv4: bool,
 }
 
-/// The networks and lists of one level.
 #[derive(Debug, Default)]
 pub(super) struct ValueSets {
     /// Indices of children, by the hash of their text.
@@ -40,15 +38,13 @@ pub(super) struct ValueSets {
     by_key: HashMap<Box<str>, SetsOfKey>,
 }
 
-/// The networks and lists for one key.
 #[derive(Debug, Default)]
 struct SetsOfKey {
     /// The networks of descriptors, with the indices of children.
     networks: PrefixTable,
     /// The children with a list, in file order.
     lists: Vec<(u32, Arc<ValueList>)>,
-    /// The addresses and networks whose canonical text is the value of a descriptor, with the indices of
-    /// children.
+    /// The addresses and networks whose canonical text is the value of a descriptor, with the indices of children.
     values: PrefixTable,
 }
 
@@ -89,10 +85,8 @@ impl ValueSets {
             }
         }
         for (key, of_key) in &mut self.by_key {
-            let build = |of: &mut HashMap<&str, PrefixTableBuilder>| {
-                of.remove(&**key).unwrap_or_default().build()
-            };
-            (of_key.networks, of_key.values) = (build(&mut networks), build(&mut values));
+            of_key.networks = networks.remove(&**key).unwrap_or_default().build();
+            of_key.values = values.remove(&**key).unwrap_or_default().build();
         }
         self.by_key.shrink_to_fit();
         self.by_text.shrink_to_fit(|&i| rehash(children, i));
@@ -118,7 +112,7 @@ impl ValueSets {
         }
         let (mut best, mut best_list) = (of_key.networks.find(&network), None);
         for (child, list) in &of_key.lists {
-            if let Some(found) = list.find(&network)
+            if let Some(found) = list.networks.find(&network)
                 && best.is_none_or(|best| best.prefix_len < found.prefix_len)
             {
                 (best, best_list) = (Some(found), Some(*child));
@@ -148,8 +142,7 @@ impl ValueSets {
         Some(FoundInSet::new(child, MatchKind::List, None))
     }
 
-    /// Returns all places of a value, in the order of their precedence. The first is that of
-    /// [`find`](Self::find).
+    /// Returns all places of a value, in the order of their precedence: first that of [`find`](Self::find).
     pub fn all(&self, children: &[Child], key: &str, value: &str) -> Vec<FoundInSet> {
         if let Some(list) = self.name_of_list(children, key, value) {
             return vec![list];
@@ -165,7 +158,7 @@ impl ValueSets {
         found.extend(networks.map(|row| in_network(row.number, Some((network, row.prefix_len)))));
         for (child, list) in &of_key.lists {
             // Only the longest network of a list decides.
-            let longest = list.find(&network);
+            let longest = list.networks.find(&network);
             found.extend(
                 longest.map(|row| in_list(*child, Some((network, row.prefix_len)), row.number)),
             );
@@ -189,8 +182,7 @@ impl SetsOfKey {
         Some(FoundInSet::new(child, MatchKind::Value, Some((network, prefix_len))))
     }
 
-    /// Returns the descriptor whose value is the group by which a value would be counted that was found in a
-    /// network.
+    /// Returns the descriptor whose value is the group by which a value in a network would be counted.
     fn value_of_group(&self, children: &[Child], found: &FoundInSet) -> Option<FoundInSet> {
         if self.values.len() == 0 {
             return None;
@@ -230,14 +222,13 @@ pub(crate) struct EqualNetworks<'n> {
 const MAX_COMPARISONS: usize = 1 << 24;
 
 impl MatcherNode {
-    /// Returns pairs of children that have a network in common, one network of each pair of lists, and of each
-    /// list and the networks of descriptors. Pairs of the first `known` children are not returned. Those of two
-    /// descriptors have equal names, which is an error already.
+    /// Returns pairs of children with a network in common, except among the first `known`: one network of each pair of
+    /// lists, and of each list and the networks of descriptors. Two equal descriptors are an error already.
     pub(crate) fn equal_networks(&self, known: usize) -> Vec<EqualNetworks<'_>> {
         let mut found = Vec::new();
         let mut comparisons = MAX_COMPARISONS;
         for of_key in self.sets.iter().flat_map(|sets| sets.by_key.values()) {
-            let lists = of_key.lists.iter().map(|(child, list)| (Some(*child), list.networks()));
+            let lists = of_key.lists.iter().map(|(child, list)| (Some(*child), &list.networks));
             let sources: Vec<(Option<u32>, &PrefixTable)> =
                 iter::once((None, &of_key.networks)).chain(lists).collect();
             for (i, one) in sources.iter().enumerate() {
@@ -267,8 +258,7 @@ impl MatcherNode {
         found
     }
 
-    /// Returns a child, and the line of its list: the number of a row in the table of a list, or of
-    /// descriptors.
+    /// Returns a child, and the line of its list, by the number of a row in the table of a list, or of descriptors.
     fn place(&self, list: Option<u32>, number: u32) -> Option<(&Child, Option<u32>)> {
         let (child, line) = list.map_or((number, None), |child| (child, Some(number)));
         Some((self.children.get(child as usize)?, line))

@@ -14,15 +14,10 @@ use super::proto::{FieldValue, RateLimitPolicy};
 pub(crate) enum Section {
     Root,
     Descriptor,
-    /// `group` of a descriptor.
     Group,
-    /// `reserve` of a descriptor.
     Reserve,
-    /// `rate_limit`.
     Limit,
-    /// An item of `rate_limits`.
     ListedLimit,
-    /// An item of `replaces`.
     Replacement,
 }
 
@@ -40,14 +35,11 @@ impl Section {
     }
 }
 
-/// A key of rule files.
 #[derive(Debug)]
 pub(crate) struct Key {
     pub name: &'static str,
-    /// The sections that it belongs in.
     pub sections: &'static [Section],
     pub value: ValueType,
-    /// Whether the reference has it.
     is_reference: bool,
     /// The algorithms whose limits take it, if others do not.
     pub takers: &'static [AlgorithmKind],
@@ -57,10 +49,8 @@ pub(crate) struct Key {
     pub field: Option<fn(&RateLimitPolicy) -> FieldValue>,
 }
 
-/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueType {
-    /// Any text.
     Text,
     Flag,
     /// A whole number from the first to the second.
@@ -110,23 +100,19 @@ const fn key(name: &'static str, sections: &'static [Section], value: ValueType)
     Key { name, sections, value, is_reference, takers, in_text, field }
 }
 
-/// A key that the reference has too.
 const fn of_reference(name: &'static str, sections: &'static [Section], value: ValueType) -> Key {
     Key { is_reference: true, ..key(name, sections, value) }
 }
 
 impl Key {
-    /// Returns all keys.
     pub fn all() -> impl Iterator<Item = &'static Key> {
         KEYS.iter().chain(limits::KEYS)
     }
 
-    /// Returns the key of this name.
     pub fn find(name: &str) -> Option<&'static Key> {
         Key::all().find(|key| key.name == name)
     }
 
-    /// Returns where the key belongs.
     pub fn belongs(&self) -> String {
         let sections: Vec<&str> = self.sections.iter().map(|section| section.name()).collect();
         format!("`{}` belongs in {}", self.name, sections.join(", or "))
@@ -138,7 +124,6 @@ impl Key {
         self.is_reference && section != ListedLimit
     }
 
-    /// Returns whether a limit of an algorithm may have the key.
     pub fn is_for(&self, algorithm: AlgorithmKind) -> bool {
         self.takers.is_empty() || self.takers.contains(&algorithm)
     }

@@ -27,7 +27,7 @@ pub(crate) struct PrefixTable {
 #[derive(Debug, Default)]
 struct Rows<B> {
     sorted: Box<[Row<B>]>,
-    /// The number of rows before each slot, and that of all. Empty if there are no rows.
+    /// The number of rows before each slot, and then of all rows. Empty without rows.
     before: Box<[u32]>,
     /// The number of bits of a distance from the first row that do not select the slot.
     shift: u32,
@@ -56,7 +56,6 @@ trait Bits: Copy + Ord {
     fn masked(self, prefix_len: u8) -> Self;
     /// Returns the distance from `first`, without the last bits; none if it is before.
     fn distance(self, first: Self, shift: u32) -> Option<usize>;
-    /// The number of bits that the distance from `first` has.
     fn distance_bits(self, first: Self) -> u32;
 }
 
@@ -79,7 +78,6 @@ macro_rules! bits {
 }
 bits!(u32, u128);
 
-/// A table that is being built.
 #[derive(Debug, Default)]
 pub(crate) struct PrefixTableBuilder {
     v4: Vec<Row<u32>>,
@@ -106,7 +104,6 @@ impl PrefixTableBuilder {
 }
 
 impl PrefixTable {
-    /// The number of networks.
     pub fn len(&self) -> usize {
         self.v4.sorted.len() + self.v6.sorted.len()
     }
@@ -141,7 +138,6 @@ impl PrefixTable {
         v4.into_iter().flatten().chain(v6.into_iter().flatten())
     }
 
-    /// Returns all networks, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (Network, u32)> {
         let v4 = self.v4.sorted.iter().filter_map(|row| {
             let network = Network::new(Ipv4Addr::from_bits(row.start).into(), row.prefix_len);
@@ -213,13 +209,11 @@ impl<B: Bits> Rows<B> {
         self.sorted.get((from as usize + in_slot).checked_sub(1)?)
     }
 
-    /// Returns the longest network that contains another one.
     #[inline]
     fn longest(&self, start: B, prefix_len: u8) -> Option<Containing> {
         self.outwards(self.last(start), start, prefix_len).map(Row::found)
     }
 
-    /// Returns the networks that contain another one, the longest first.
     fn containing(&self, start: B, prefix_len: u8) -> impl Iterator<Item = Containing> {
         let mut next = self.last(start);
         std::iter::from_fn(move || {

@@ -46,8 +46,7 @@ impl Reserve {
         iter::once(&*self.id).chain(self.settle.as_deref())
     }
 
-    /// Returns the key of the entry after those of the rule and `further` ones: the id, and then the mark of a
-    /// settling call.
+    /// Returns the key of the entry that follows the rule's and `further` ones: the id, then the mark of a settling call.
     pub fn next_key(&self, further: usize) -> Option<&str> {
         match further + usize::from(self.has_own_id) {
             0 => Some(&self.id),
@@ -56,8 +55,7 @@ impl Reserve {
         }
     }
 
-    /// Returns whether entries with these keys after those of the rule are its id and the mark of a settling
-    /// call, as far as they are there.
+    /// Returns whether the keys after those of the rule are those of [`next_key`](Self::next_key), as far as they go.
     pub fn takes<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> bool {
         keys.into_iter().enumerate().all(|(i, key)| self.next_key(i) == Some(key))
     }
@@ -79,8 +77,7 @@ pub(crate) fn default_at_most(limits: &[Limit], at_least: u32, estimate: Option<
     half.max(at_least).max(estimate.unwrap_or(1))
 }
 
-/// `id: request_id, settle: settle, estimate: 4000, at_least: 1000, at_most: 20000, timeout: 3600s`, without
-/// what is absent.
+/// `id: request_id, settle: settle, estimate: 4000, at_least: 1000, at_most: 20000, timeout: 3600s`
 impl fmt::Display for Reserve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "id: {}", self.id)?;

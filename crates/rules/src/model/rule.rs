@@ -41,8 +41,7 @@ pub struct Rule {
     /// The network or the list of its last entry.
     pub(crate) set: Option<Arc<ValueSet>>,
     pub stats: Arc<RuleStats>,
-    /// The counters by [`Domain::metric_path`](crate::Domain::metric_path) where it differs from the
-    /// rule's own path; none if it cannot.
+    /// The counters by [`Domain::metric_path`](crate::Domain::metric_path); none if that is always the rule's own path.
     pub series: Option<Arc<RuleSeries>>,
     /// The denials by each limit; empty if the rule has only one.
     pub(crate) limit_stats: Box<[LimitStats]>,
@@ -78,8 +77,7 @@ impl Rule {
         (group != Group::default()).then_some(group)
     }
 
-    /// Keys and values from the root to the rule; a value that the rule does not name is empty, a network
-    /// is `10.0.0.0/8` and a list `@blocked.txt`.
+    /// Keys and values from the root to the rule: a value is empty, or for example `10.0.0.0/8` or `@blocked.txt`.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.entries.iter().map(|(key, value)| (&**key, &**value))
     }
@@ -102,8 +100,7 @@ impl Rule {
         limits.chain([&self.limit_name]).any(|name| names.contains(&&**name))
     }
 
-    /// Returns the step of a descriptor with that many entries that matched this rule; none for a rule that
-    /// does not reserve.
+    /// Returns the step of a descriptor of this rule with that many entries; none without `reserve`.
     pub fn reserve_step(&self, entries: usize) -> Option<ReserveStep> {
         let reserve = self.reserve.as_deref()?;
         let further = entries.saturating_sub(self.entries.len());
@@ -114,8 +111,7 @@ impl Rule {
         })
     }
 
-    /// Returns how many of a descriptor's entries are part of the key: the first ones, without the id of a
-    /// reservation and the mark of a settling call.
+    /// Returns how many entries are part of the key: all but the id of a reservation and the mark of a settling call.
     pub fn counted_entries(&self, entries: usize) -> usize {
         match self.reserve.as_deref() {
             None => entries,

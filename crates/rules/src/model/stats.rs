@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_common::metrics::{Histogram, HistogramSnapshot, SeriesBudget, SeriesMap};
 use weir_limit::Limit;
 
-/// Counters of one rule, or of one series of it. When rules are reloaded, the rule of the same name
-/// takes them over.
+/// Counters of one rule, or of one series of it. After a reload, the rule of the same name has them.
 #[derive(Debug, Default)]
 pub struct RuleStats {
     pub total_hits: AtomicU64,
@@ -23,14 +22,12 @@ pub struct RuleStats {
 /// Counters of series that values of requests distinguish, by the path in their metrics.
 pub type RuleSeries = SeriesMap<RuleStats>;
 
-/// The number of [`RuleSeries`] in all rules.
 pub(crate) type RuleSeriesBudget = SeriesBudget<RuleStats>;
 
 /// Hundredths: the upper bounds of what was used of a reservation.
 const RATIO_BOUNDS: [u64; 13] = [1, 3, 10, 25, 50, 75, 100, 150, 200, 300, 1_000, 3_000, 10_000];
 
-/// Counters of the reservations of a rule with `reserve`. When rules are reloaded, the rule of the same name
-/// takes them over.
+/// Counters of the reservations of a rule, carried over as [`RuleStats`] are.
 #[derive(Debug, Default)]
 pub struct ReserveStats {
     allowed: AtomicU64,
@@ -67,7 +64,7 @@ impl ReserveStats {
         add(&self.denied, 1);
     }
 
-    /// Counts that a reservation was settled with the hits that were used, of which some are beyond a limit.
+    /// Counts that a reservation was settled with `used` hits, `overdraft` of them beyond a limit.
     pub fn settled(&self, reserved: u32, used: u32, overdraft: u64) {
         add(&self.settled, 1);
         add(&self.settled_hits, used.into());
@@ -116,15 +113,13 @@ pub struct ReserveCounts {
     pub reservations: [(&'static str, u64); 2],
     /// The number of settlements, by result.
     pub settlements: [(&'static str, u64); 4],
-    /// The hits that were reserved, that reservations were settled with, and that were charged beyond a
-    /// limit.
+    /// The hits that were reserved, that reservations were settled with, and that were charged beyond a limit.
     pub hits: [u64; 3],
     /// What was used of the reservations that were settled.
     pub ratio: HistogramSnapshot,
 }
 
 impl ReserveCounts {
-    /// Adds the counts of another rule.
     pub(crate) fn add(&mut self, other: &ReserveCounts) {
         let results = self.reservations.iter_mut().chain(&mut self.settlements);
         let others = other.reservations.iter().chain(&other.settlements);
@@ -151,8 +146,7 @@ pub(crate) struct LimitStats {
 }
 
 impl LimitStats {
-    /// Returns the counters of a rule's limits, those of the same label carried over; none if one limit
-    /// decides all.
+    /// Returns the counters of a rule's limits, carried over by label; none if one limit decides all.
     pub fn for_limits(limits: &[Limit], previous: &[LimitStats]) -> Box<[LimitStats]> {
         if limits.len() < 2 {
             return Box::default();

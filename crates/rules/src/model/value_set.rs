@@ -1,5 +1,4 @@
-//! The values that a descriptor matches: a network, or a list of values that `values_file` names, a value or network a
-//! line. And how an entry matched.
+//! The values that a descriptor matches: a network, or a list that `values_file` names. And how an entry matched.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 
-use super::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
+use super::prefix_table::{PrefixTable, PrefixTableBuilder};
 use crate::hash;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, lines};
@@ -41,15 +40,14 @@ impl Default for Group {
 }
 
 impl Group {
-    /// Returns the network by which another one is counted that matched by a prefix of this length. It is never
-    /// larger than that: it may be the network of another descriptor.
+    /// Returns the network by which another one is counted. It lies in the network that matched by a prefix of
+    /// `matched_len`: a larger one may be that of another descriptor.
     pub(crate) fn of(self, network: &Network, matched_len: u8) -> Network {
         network.truncate(self.v4.max(matched_len), self.v6.max(matched_len))
     }
 }
 
 impl ValueSet {
-    /// The list, and not a network.
     pub fn list(&self) -> Option<&ValueList> {
         match &self.kind {
             SetKind::List(list) => Some(list),
@@ -57,7 +55,6 @@ impl ValueSet {
         }
     }
 
-    /// Returns how entries match the set.
     pub fn match_kind(&self) -> MatchKind {
         match self.kind {
             SetKind::Network(_) => MatchKind::Network,
@@ -84,7 +81,8 @@ pub enum MatchKind {
 /// The values of a list, each with its line.
 #[derive(Debug, Default)]
 pub struct ValueList {
-    networks: PrefixTable,
+    /// The networks, with their lines.
+    pub(crate) networks: PrefixTable,
     /// The values that are no networks, one after another.
     text: Box<str>,
     texts: HashTable<Text>,
@@ -125,7 +123,7 @@ impl ValueList {
             report(Problem::of_file(file, message, help).at(position).about(value));
         }
         buffer.shrink_to_fit();
-        texts.shrink_to_fit(|at| hash(&[at.of(&buffer)]));
+        texts.shrink_to_fit(|entry| hash(&[entry.of(&buffer)]));
         ValueList {
             networks: networks.build(),
             text: buffer.into(),
@@ -144,12 +142,7 @@ impl ValueList {
         self.content_hash == other.content_hash
             || self.texts.len() == other.texts.len()
                 && self.networks.is_same(&other.networks)
-                && self.texts.iter().all(|at| other.text_line(at.of(&self.text)).is_some())
-    }
-
-    /// The networks of the list, by line.
-    pub(crate) fn networks(&self) -> &PrefixTable {
-        &self.networks
+                && self.texts.iter().all(|entry| other.text_line(entry.of(&self.text)).is_some())
     }
 
     /// Returns the line of a value that is no network.
@@ -157,13 +150,8 @@ impl ValueList {
         if self.texts.is_empty() {
             return None;
         }
-        let found = self.texts.find(hash(&[value]), |at| at.of(&self.text) == value);
-        found.map(|at| at.line)
-    }
-
-    /// Finds the longest network that contains another one.
-    pub(crate) fn find(&self, network: &Network) -> Option<Containing> {
-        self.networks.find(network)
+        let found = self.texts.find(hash(&[value]), |entry| entry.of(&self.text) == value);
+        found.map(|entry| entry.line)
     }
 }
 
@@ -173,15 +161,13 @@ impl Text {
     }
 }
 
-/// Returns the fingerprint of a file.
 fn content_hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Returns the value of a line; none if there is only a comment. A comment starts with `#`, at the start of
-/// the line or after white space.
+/// Returns the value of a line; none if it only has a comment: from a `#` at the start or after white space.
 fn value_of(line: &str) -> Option<&str> {
     let comment = line.match_indices('#').map(|(at, _)| at);
     let starts = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
@@ -193,13 +179,13 @@ fn value_of(line: &str) -> Option<&str> {
 /// Adds a value, unless the list has it.
 fn add(buffer: &mut String, texts: &mut HashTable<Text>, value: &str, line: u32) {
     let hashed = hash(&[value]);
-    if texts.find(hashed, |at| at.of(buffer) == value).is_some() {
+    if texts.find(hashed, |entry| entry.of(buffer) == value).is_some() {
         return;
     }
     // The reader rejects files beyond 32 bits.
     let (start, len) = (buffer.len() as u32, value.len() as u32);
     buffer.push_str(value);
-    texts.insert_unique(hashed, Text { start, len, line }, |at| hash(&[at.of(buffer)]));
+    texts.insert_unique(hashed, Text { start, len, line }, |entry| hash(&[entry.of(buffer)]));
 }
 
 /// Returns why a line that is no network is no value either.
@@ -271,7 +257,7 @@ mod tests {
     }
 
     fn line(list: &ValueList, value: &str) -> Option<u32> {
-        let network = || list.find(&Network::from_value(value)?);
+        let network = || list.networks.find(&Network::from_value(value)?);
         list.text_line(value).or_else(|| Some(network()?.number))
     }
 

@@ -52,7 +52,7 @@ pub(crate) struct Patch {
     pub limits: Option<Option<LimitMaps<'static>>>,
     /// The `charge` of the domain, if the patch sets it: whether descriptors are charged together.
     pub charge: Option<bool>,
-    /// The policy of the domain, if the patch sets it; none for that of the settings.
+    /// The failure policy of the domain, if the patch sets it; none if the settings decide.
     pub on_store_failure: Option<Option<OnStoreFailure>>,
 }
 
@@ -73,7 +73,6 @@ impl Patch {
         }
     }
 
-    /// Whether the patch is one of rules with this path.
     pub fn matches(&self, path: &[(Arc<str>, Arc<str>)]) -> bool {
         let (mut step, mut entry) = (0, 0);
         // The last step that is any number of entries, and the first entry after those that it stands for.
@@ -94,21 +93,14 @@ impl Patch {
         rest.iter().all(|step| matches!(step, Step::Any))
     }
 
-    /// Whether the patch sets a key of a domain.
-    pub fn sets_domain(&self) -> bool {
-        self.charge.is_some() || self.on_store_failure.is_some()
-    }
-
-    /// Whether the patch sets a key of descriptors.
+    /// Returns whether the patch sets this key of descriptors.
     pub fn sets(&self, name: &str) -> bool {
         self.rule_keys.iter().any(|(key, _)| *key == name)
     }
 }
 
-/// Keys and their values.
 pub(crate) type KeyNodes<'n> = Vec<(&'static str, Node<'n>)>;
 
-/// Returns keys with other values.
 pub(crate) fn changed<'n, 'm>(
     keys: &KeyNodes<'n>,
     change: impl Fn(&Node<'n>) -> Node<'m>,
@@ -126,7 +118,6 @@ pub(crate) enum LimitMaps<'n> {
 }
 
 impl<'n> LimitMaps<'n> {
-    /// Returns the same limits with other values.
     pub fn changed<'m>(&self, change: impl Fn(&Node<'n>) -> Node<'m>) -> LimitMaps<'m> {
         match self {
             LimitMaps::One(keys) => LimitMaps::One(changed(keys, change)),
@@ -145,7 +136,6 @@ pub(crate) struct PatchedKeys<'n> {
 }
 
 impl<'n> PatchedKeys<'n> {
-    /// A copy whose nodes are all at the position.
     pub fn moved(&self, position: Position) -> PatchedKeys<'n> {
         PatchedKeys {
             rule: changed(&self.rule, |node| node.moved(position)),
@@ -153,10 +143,8 @@ impl<'n> PatchedKeys<'n> {
         }
     }
 
-    /// Applies a patch. Its nodes and its problem are put at `place`, if there is one.
-    ///
-    /// # Errors
-    /// The patch selects a limit that the rule does not have.
+    /// Applies a patch. Its nodes and its problem are put at `place`, if there is one. Fails if it selects a limit that
+    /// the rule does not have.
     pub fn apply(&mut self, patch: &Patch, place: Option<&Origin>) -> Result<(), Box<Problem>> {
         let position = place.map(|place| place.position);
         let set = |target: &mut KeyNodes<'n>, keys: &[(&'static str, Node<'static>)]| {
@@ -196,7 +184,6 @@ impl<'n> PatchedKeys<'n> {
         if selected == 0 { Err(no_limit(patch, place, limits.len())) } else { Ok(()) }
     }
 
-    /// The fields of the descriptor.
     pub fn into_fields(self, position: Position) -> KeyNodes<'n> {
         let map = |keys: KeyNodes<'n>| {
             let key = |key: &'static str| Node::scalar(position, key, Style::Text);
@@ -233,27 +220,23 @@ fn set<'n>(
     }
 }
 
-/// Whether a patch selects this limit.
 fn selects(patch: &Patch, limit: &KeyNodes<'_>) -> bool {
     let name = limit.iter().find(|(key, _)| *key == "name").and_then(|(_, node)| node.text());
     patch.limit.as_ref().is_none_or(|(wanted, _)| name == Some(wanted))
 }
 
-/// The error of a patch that selects none of the limits of a rule.
 fn no_limit(patch: &Patch, place: Option<&Origin>, limits: usize) -> Box<Problem> {
-    let what = match &patch.limit {
-        None => String::new(),
-        Some((name, _)) => format!(" named '{name}'"),
-    };
+    let selector = patch.limit.as_ref();
+    let what = selector.map_or(String::new(), |(name, _)| format!(" named '{name}'"));
     let has = match limits {
         0 => "none".to_owned(),
         1 => "one limit".to_owned(),
         _ => format!("{limits} limits"),
     };
     let origin = place.unwrap_or(&patch.origin);
-    let selector = patch.limit.as_ref().filter(|_| place.is_none());
     let message = format!("there is no limit{what}, the rule has {has}");
     let help = "write the name of one of its limits, or a `match` without this rule";
+    let selector = selector.filter(|_| place.is_none());
     let position = selector.map_or(origin.position, |(_, position)| *position);
     Box::new(Problem::of_file(&origin.file, message, help).at(position))
 }

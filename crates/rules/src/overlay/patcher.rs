@@ -1,4 +1,4 @@
-//! Finds the patches that match a rule, and reports their outcomes: which do not fit a rule, and which match nothing.
+//! Finds the patches that match a rule, and reports which of them do not fit it, and which match nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,23 +15,13 @@ pub(crate) struct Patcher {
     /// Patches of one domain, by its name, and those of any number of domains.
     by_domain: HashMap<Box<str>, Vec<u32>>,
     by_glob: Vec<u32>,
-    domain: DomainPatches,
+    /// The patches that may change rules of the current domain.
+    of_rules: Vec<u32>,
     matched: Vec<bool>,
     pub failures: Failures,
     patched_rules: usize,
     /// The patches of the last patched rule. Rules often have the same.
     last: (Vec<u32>, Arc<[Origin]>),
-}
-
-/// The patches of the current domain.
-#[derive(Debug, Default)]
-struct DomainPatches {
-    /// The patches that may change rules of the domain.
-    of_rules: Vec<u32>,
-    /// The patches that set keys of the domain.
-    of_domain: Vec<u32>,
-    /// The `charge` that the last of them sets.
-    together: Option<bool>,
 }
 
 impl Patcher {
@@ -49,48 +39,40 @@ impl Patcher {
             patches,
             by_domain,
             by_glob,
-            domain: DomainPatches::default(),
+            of_rules: Vec::new(),
             failures: Failures::default(),
             patched_rules: 0,
             last: Default::default(),
         }
     }
 
-    /// Starts a domain.
-    pub fn set_domain(&mut self, name: &str) {
+    /// Starts a domain, and sets the keys of it that its patches set.
+    pub fn start_domain(&mut self, name: &str, domain: &mut Domain) {
         let globs = self.by_glob.iter().copied();
         let mut matching: Vec<u32> =
             globs.filter(|&index| self.patch(index).domain.matches(name)).collect();
         matching.extend(self.by_domain.get(name).into_iter().flatten());
         matching.sort_unstable();
-        let mut domain = DomainPatches::default();
+        let (mut of_rules, mut of_domain, mut origins) = (Vec::new(), Vec::new(), Vec::new());
         for index in matching {
             let patch = self.patch(index);
-            domain.together = patch.charge.or(domain.together);
             if patch.has_set {
-                domain.of_rules.push(index);
+                of_rules.push(index);
             }
-            if patch.sets_domain() {
-                domain.of_domain.push(index);
+            if patch.charge.is_some() || patch.on_store_failure.is_some() {
+                of_domain.push(index);
+                origins.push(patch.origin.clone());
+                domain.together = patch.charge.unwrap_or(domain.together);
+                domain.on_store_failure = patch.on_store_failure.unwrap_or(domain.on_store_failure);
             }
         }
-        self.set_matched(&domain.of_domain);
-        self.domain = domain;
+        domain.patches = origins.into();
+        self.set_matched(&of_domain);
+        self.of_rules = of_rules;
     }
 
-    /// Sets the keys of the current domain that its patches set.
-    pub fn patch_domain(&self, domain: &mut Domain) {
-        let patches = self.domain.of_domain.iter().map(|&index| self.patch(index));
-        domain.patches = patches.clone().map(|patch| patch.origin.clone()).collect();
-        domain.together = self.domain.together.unwrap_or(domain.together);
-        for patch in patches {
-            domain.on_store_failure = patch.on_store_failure.unwrap_or(domain.on_store_failure);
-        }
-    }
-
-    /// The patches of rules of the current domain that match a path.
     pub fn matching(&self, path: &[(Arc<str>, Arc<str>)]) -> Vec<u32> {
-        let of_rules = self.domain.of_rules.iter().copied();
+        let of_rules = self.of_rules.iter().copied();
         of_rules.filter(|&index| self.patch(index).matches(path)).collect()
     }
 
@@ -98,7 +80,6 @@ impl Patcher {
         &self.patches[index as usize]
     }
 
-    /// Records that patches match a rule.
     pub fn set_matched(&mut self, patches: &[u32]) {
         patches.iter().for_each(|&index| self.matched[index as usize] = true);
     }
@@ -107,20 +88,17 @@ impl Patcher {
     pub fn set_patched(&mut self, patches: Vec<u32>) -> Arc<[Origin]> {
         self.patched_rules += usize::from(!patches.is_empty());
         if self.last.0 != patches {
-            let origins = patches.iter().map(|&index| self.patch(index).origin.clone());
-            let origins = origins.collect();
+            let origins = patches.iter().map(|&index| self.patch(index).origin.clone()).collect();
             self.last = (patches, origins);
         }
         self.last.1.clone()
     }
 
-    /// Reports the outcomes of the patches.
     pub fn finish(self, max_problems: usize) -> OverlayReport {
         let unmatched = self.patches.iter().zip(&self.matched).filter(|(_, matched)| !**matched);
         let unmatched = unmatched.map(|(patch, _)| patch);
-        let mut report = self.failures.report(unmatched, max_problems);
-        report.patched_rules = self.patched_rules;
-        report
+        let report = self.failures.report(unmatched, max_problems);
+        OverlayReport { patched_rules: self.patched_rules, ..report }
     }
 }
 
@@ -166,11 +144,10 @@ struct Failure {
     count: u64,
 }
 
-/// The maximum number of warnings about patched rules; the rest are ignored.
 const MAX_WARNINGS: usize = 100;
 
 impl Failures {
-    /// Adds a rule that is invalid after a patch. `problems` are those of the rule.
+    /// Adds a rule that a patch makes invalid, with its problems.
     pub fn add(&mut self, patch: u32, rule: &str, problems: Vec<Problem>) {
         let new = || Failure { first: rule.to_owned(), problems, count: 0 };
         self.rules.entry(patch).or_insert_with(new).count += 1;

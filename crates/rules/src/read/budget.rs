@@ -33,7 +33,6 @@ pub(super) const VALUE_BYTES: usize = 32;
 pub(super) const HELP: &str = "split the file, shorten its keys and values, or repeat less of it \
                                by aliases";
 
-/// A number of bytes to spend.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     limit: usize,
@@ -42,43 +41,34 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget of a file of this length.
     pub(crate) fn of(file_bytes: usize) -> Budget {
         let limit = file_bytes.saturating_mul(BYTES_PER_BYTE).saturating_add(BASE_BYTES);
         Budget { limit, left: Some(limit) }
     }
 
-    /// Whether the budget was exceeded.
     pub(super) fn is_spent(&self) -> bool {
         self.left.is_none()
     }
 
-    /// Spends bytes.
-    ///
-    /// # Errors
-    /// The budget is exceeded for the first time.
+    /// Fails when the budget is first exceeded.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), String> {
         let Some(left) = self.left else { return Ok(()) };
         self.left = left.checked_sub(bytes);
-        match self.left {
-            Some(_) => Ok(()),
-            None => Err(format!(
-                "config error, the rules of this file take more than {} bytes of memory",
-                self.limit
-            )),
+        if self.left.is_some() {
+            return Ok(());
         }
+        let limit = self.limit;
+        Err(format!("config error, the rules of this file take more than {limit} bytes of memory"))
     }
 }
 
-/// The size of a descriptor without its limits. `above` is the name of its parent, which its own name
-/// repeats.
+/// The size of a descriptor without its limits. Its own name repeats `above`, the name of its parent.
 pub(super) fn node_bytes(text: &str, above: &str) -> usize {
     let parts = if text.contains('*') { text.matches('*').count() + 1 } else { 0 };
     NODE_BYTES + 3 * text.len() + above.len() + parts * PART_BYTES
 }
 
-/// The size of the rule of a descriptor with limits; `entries` is the number of keys and values that
-/// lead to it.
+/// The size of the rule of a descriptor with limits. `entries` is the number of keys and values that lead to it.
 pub(super) fn rule_bytes(name: &str, entries: usize, limit_bytes: Option<usize>) -> usize {
     let Some(limit_bytes) = limit_bytes else { return 0 };
     RULE_BYTES + name.len() + entries * ENTRY_BYTES + limit_bytes

@@ -57,7 +57,6 @@ fn causes(limits: &[Limit], reserves: bool, together: bool) -> Vec<(String, &'st
     causes
 }
 
-/// Returns whether a limit counts by windows.
 fn is_window(limit: &Limit) -> bool {
     Plan::new(vec![Limit { shadow_mode: false, ..limit.clone() }]).can_lease()
 }

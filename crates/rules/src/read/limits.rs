@@ -13,7 +13,6 @@ use crate::syntax::tree::{Content, Node};
 use fields::Fields;
 use weir_limit::{AlgorithmKind, Limit, Unit};
 
-/// The most limits of one rule.
 const MAX_LIMITS: usize = 16;
 
 /// The content of `rate_limit` or `rate_limits`.
@@ -46,13 +45,10 @@ pub(super) struct LimitPlace {
 /// What the limits of a rule depend on besides their own keys.
 #[derive(Clone, Copy)]
 pub(super) struct OfRule<'k> {
-    /// The key of the descriptor.
     pub key: &'k str,
-    /// Whether the rule reserves hits.
     pub reserves: bool,
 }
 
-/// A name in `replaces`.
 #[derive(Debug)]
 pub(crate) struct ReplacedName {
     pub name: Box<str>,
@@ -60,8 +56,7 @@ pub(crate) struct ReplacedName {
 }
 
 impl Reader<'_> {
-    /// Reads `rate_limit` and `rate_limits`. Where `rate_limit` is repeated, later keys override
-    /// earlier ones.
+    /// Reads `rate_limit` and `rate_limits`. Later keys of a repeated `rate_limit` override earlier ones.
     pub(super) fn rate_limit<'n>(
         &mut self,
         rate_limit: &[&'n Node<'n>],
@@ -150,7 +145,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The name in an item of `replaces`; `own` is the name of the limit it belongs to.
+    /// Reads the name in an item of `replaces`. `own` is the name of the limit that the item belongs to.
     fn replaced_name(&mut self, node: &Node<'_>, own: &str) -> String {
         let mut replaced = String::new();
         for (field, value) in self.fields(node, Section::Replacement) {
@@ -203,7 +198,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether denied hits are charged: as written, or the default of the algorithm.
+    /// Returns whether denied hits are charged: as written, or the default of the algorithm.
     fn charge_denied(
         &mut self,
         fields: &Fields<'_>,

@@ -14,7 +14,6 @@ use weir_common::suggest::nearest;
 const FIXED_KEYS: [&str; 6] = ["domain", "key", "value", "network", "values_file", "descriptors"];
 
 impl Reader<'_> {
-    /// Adds the patches of a file.
     pub fn overlay(&mut self, node: Option<&Node<'_>>, patches: &mut Vec<Patch>) {
         let help = "write `patches:` and a list of patches; `patches: []` changes nothing";
         let Some(node) = node.filter(|node| !node.is_null()) else {
@@ -90,15 +89,11 @@ impl Reader<'_> {
                 _ => set_domain = value,
             }
         }
-        let mut by_entries = None;
-        match matched {
-            Some(value) => by_entries = self.patch_match(value, &mut patch),
-            None if !all_known => {}
-            None => {
-                let help = "write `match: {domain: …, entries: […]}`; `match: {domain: '*'}` \
-                            matches all rules";
-                self.error(node.position, "the patch has no `match`", "", help);
-            }
+        let by_entries = matched.and_then(|value| self.patch_match(value, &mut patch));
+        if matched.is_none() && all_known {
+            let help = "write `match: {domain: …, entries: […]}`; `match: {domain: '*'}` \
+                        matches all rules";
+            self.error(node.position, "the patch has no `match`", "", help);
         }
         if let Some(value) = set {
             self.patch_set(value, &mut patch);
@@ -123,7 +118,6 @@ impl Reader<'_> {
         patch
     }
 
-    /// Reads the name of a limit.
     fn limit_name(&mut self, node: &Node<'_>) -> Option<(Box<str>, Position)> {
         match node.value() {
             Some(Value::Text(name)) if !name.is_empty() => Some((name.into(), node.position)),
@@ -206,7 +200,7 @@ impl Reader<'_> {
                 self.error(key.position, format!("`{name}` in `set`"), &name, help);
                 continue;
             }
-            let keys = match patched_key(&name) {
+            let (name, keys) = match patched_key(&name) {
                 Some((name @ ("rate_limit" | "rate_limits"), _)) => {
                     limits.retain(|(known, _, _)| *known != name);
                     limits.push((name, key.position, value));
@@ -235,7 +229,6 @@ impl Reader<'_> {
                     continue;
                 }
             };
-            let (name, keys) = keys;
             keys.retain(|(known, _)| *known != name);
             keys.push((name, value.detached()));
         }
@@ -274,15 +267,9 @@ impl Reader<'_> {
 
     fn check_rule_key(&mut self, key: &str, node: &Node<'_>) {
         match key {
-            "metadata" => {
-                self.metadata(node);
-            }
-            "group" if !node.is_null() => {
-                self.group(node);
-            }
-            "reserve" if !node.is_null() => {
-                self.reserve_fields(node);
-            }
+            "metadata" => _ = self.metadata(node),
+            "group" if !node.is_null() => _ = self.group(node),
+            "reserve" if !node.is_null() => _ = self.reserve_fields(node),
             _ => self.check_value(node, key),
         }
     }
@@ -305,12 +292,11 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a node is a map without entries.
 fn is_empty(node: &Node<'_>) -> bool {
     matches!(node.content(), Content::Map(map) if map.is_empty())
 }
 
-/// A key that a patch may set, and whether it is one of the descriptor.
+/// Returns a key that a patch may set, and whether it is one of the descriptor or of a limit.
 fn patched_key(name: &str) -> Option<(&'static str, Section)> {
     let key = Key::find(name).filter(|key| !FIXED_KEYS.contains(&key.name))?;
     let owners = [Section::Descriptor, Section::Limit, Section::ListedLimit];

@@ -12,7 +12,6 @@ use crate::syntax::position::{Origin, Position};
 use crate::syntax::problem::{Problem, Problems};
 use crate::syntax::tree::Node;
 
-/// The fields of a descriptor.
 type FieldNodes<'f, 'n> = &'f [(&'static str, &'n Node<'n>)];
 
 /// The number of problems of a patched rule that are reported, errors and warnings each.
@@ -21,7 +20,6 @@ const MAX_PROBLEMS: usize = 10;
 /// A rule as it was delivered.
 struct Delivered<'t, 'n> {
     keys: PatchedKeys<'n>,
-    /// The bytes that the rule takes.
     bytes: usize,
     position: Position,
     below: &'t Rc<Below<'n>>,
@@ -36,8 +34,7 @@ struct Patched {
 }
 
 impl Reader<'_> {
-    /// Applies the patches that match a descriptor below these entries, whose path in the domain is `name`. Returns
-    /// those that changed it.
+    /// Applies the patches that match a descriptor, whose path in the domain is `name`. Returns those that changed it.
     pub(super) fn apply_patches<'n>(
         &mut self,
         node: &DescriptorNode<'n>,
@@ -64,8 +61,7 @@ impl Reader<'_> {
         origins
     }
 
-    /// The keys of a valid descriptor that patches change. Metadata is read again only if a patch sets
-    /// it.
+    /// Returns the keys of a valid descriptor that patches change. Metadata is read again only if a patch sets it.
     fn patched_keys<'n>(&mut self, fields: FieldNodes<'_, 'n>) -> PatchedKeys<'n> {
         let others = ["descriptors", "metadata", "rate_limit", "rate_limits"];
         let rule = fields.iter().filter(|(field, _)| !others.contains(field));
@@ -86,13 +82,11 @@ impl Reader<'_> {
         read: &mut Descriptor,
     ) -> Arc<[Origin]> {
         patcher.set_matched(&matched);
-        let (patches, patched) = match self.attempt(patcher, rule, &rule.keys, &matched) {
-            Ok(patched) => (matched, patched),
-            Err(_) => match self.fit_one_by_one(patcher, rule, matched) {
-                Some(fitting) => fitting,
-                None => return Arc::default(),
-            },
+        let fitting = match self.attempt(patcher, rule, &rule.keys, &matched) {
+            Ok(patched) => Some((matched, patched)),
+            Err(_) => self.fit_one_by_one(patcher, rule, matched),
         };
+        let Some((patches, patched)) = fitting else { return Arc::default() };
         let Patched { read: mut patched, mut warnings, budget } = patched;
         if !warnings.is_empty() {
             let delivered = self.attempt(patcher, rule, &rule.keys, &[]);
@@ -111,8 +105,8 @@ impl Reader<'_> {
         patcher.set_patched(patches)
     }
 
-    /// Adds patches to a rule one by one, without those that make it invalid, and records these. Returns
-    /// the patches that fit, and the rule with them; none if it is invalid without patches.
+    /// Adds patches one by one, without those that make the rule invalid, and records these. Returns the patches that
+    /// fit, and the rule with them; none if it is invalid without patches.
     fn fit_one_by_one(
         &mut self,
         patcher: &mut Patcher,
@@ -136,10 +130,7 @@ impl Reader<'_> {
         Some((fitting, patched))
     }
 
-    /// Reads the keys of a rule with patches. The positions of all problems are in the last patch, if there is one.
-    ///
-    /// # Errors
-    /// The rule is invalid with the patches.
+    /// Reads the keys of a rule with patches. Fails if they make it invalid. All problems are in the last patch, if any.
     fn attempt(
         &self,
         patcher: &Patcher,
@@ -181,7 +172,6 @@ impl Reader<'_> {
         }
     }
 
-    /// The name and the place of a rule.
     fn described(&self, rule: &Delivered<'_, '_>) -> String {
         let origin = Origin { file: self.file.clone(), position: rule.position };
         format!("'{}' ({origin})", rule.name)

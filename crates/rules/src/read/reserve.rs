@@ -12,7 +12,7 @@ use crate::syntax::tree::{Node, Value};
 use weir_common::duration::read_duration;
 use weir_limit::smallest_capacity;
 
-/// The keys of `reserve`, each with the position of its value; none for a key that is absent or invalid.
+/// The keys of `reserve`, each with the position of its value; none if absent or invalid.
 #[derive(Default)]
 pub(super) struct ReserveFields {
     id: Option<(String, Position)>,
@@ -32,22 +32,12 @@ impl Reader<'_> {
             if value.is_null() {
                 continue;
             }
-            let position = value.position;
             match field {
-                "id" => {
-                    has_id = true;
-                    read.id = self.entry_key(value, field).map(|key| (key, position));
-                }
-                "settle" => {
-                    has_hits = true;
-                    read.settle = self.entry_key(value, field).map(|key| (key, position));
-                }
-                "estimate" => {
-                    has_hits = true;
-                    read.estimate = self.hits(value, field).map(|hits| (hits, position));
-                }
-                "at_least" => read.at_least = self.hits(value, field).map(|hits| (hits, position)),
-                "at_most" => read.at_most = self.hits(value, field).map(|hits| (hits, position)),
+                "id" => (has_id, read.id) = (true, self.entry_key(value, field)),
+                "settle" => (has_hits, read.settle) = (true, self.entry_key(value, field)),
+                "estimate" => (has_hits, read.estimate) = (true, self.hits(value, field)),
+                "at_least" => read.at_least = self.hits(value, field),
+                "at_most" => read.at_most = self.hits(value, field),
                 _ => read.timeout = self.settling_time(value, field),
             }
         }
@@ -73,8 +63,7 @@ impl Reader<'_> {
         read
     }
 
-    /// Reads the key of an entry.
-    fn entry_key(&mut self, node: &Node<'_>, field: &str) -> Option<String> {
+    fn entry_key(&mut self, node: &Node<'_>, field: &str) -> Option<(String, Position)> {
         let is_text = node.text().is_some();
         let key = self.string(node, field);
         if key.is_empty() && is_text {
@@ -82,17 +71,17 @@ impl Reader<'_> {
             let help = format!("write `{field}: KEY`, the key of an entry");
             self.error(node.position, message, "", &help);
         }
-        (!key.is_empty()).then_some(key)
+        (!key.is_empty()).then_some((key, node.position))
     }
 
     /// Reads a number of hits, at least 1.
-    fn hits(&mut self, node: &Node<'_>, field: &str) -> Option<u32> {
+    fn hits(&mut self, node: &Node<'_>, field: &str) -> Option<(u32, Position)> {
         if node.value() == Some(Value::Int(0)) {
             let message = format!("config error, `{field}` is 0");
             self.error(node.position, message, "0", "write 1 to 4294967295");
             return None;
         }
-        Some(self.u32(node, field)).filter(|hits| *hits > 0)
+        Some((self.u32(node, field), node.position)).filter(|(hits, _)| *hits > 0)
     }
 
     /// Reads how long a reservation can be settled, in seconds.
@@ -180,8 +169,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports `id` and `settle` that are keys of descriptors below: an entry with that key belongs to the
-    /// rule that reserves.
+    /// Reports `id` and `settle` that are keys of descriptors below: such an entry belongs to the rule that reserves.
     fn check_keys_below(&mut self, read: &ReserveFields, descriptor: &DescriptorNode<'_>) {
         let below = &descriptor.below;
         let keys = below.keys.get_or_init(|| self.keys_of(&below.nodes));
@@ -195,6 +183,7 @@ impl Reader<'_> {
             }
         }
     }
+
     /// Returns the keys of descriptors. Their problems are reported when they are read.
     fn keys_of(&self, descriptors: &[&Node<'_>]) -> HashSet<String> {
         let mut problems = Problems::new(1);

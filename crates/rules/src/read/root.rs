@@ -7,7 +7,6 @@ use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
 use weir_common::failure::OnStoreFailure;
 
-/// The root of a document: its domain and descriptors.
 pub(crate) struct Root<'n> {
     pub domain: String,
     pub domain_position: Position,
@@ -19,13 +18,9 @@ pub(crate) struct Root<'n> {
 impl Reader<'_> {
     /// Reads the root; none if it is not a map.
     pub fn root<'n>(&mut self, node: Option<&'n Node<'n>>) -> Option<Root<'n>> {
-        let start = Position::in_text(1, 1);
-        let node = match node {
-            Some(node) if !node.is_null() => node,
-            _ => {
-                self.empty_domain(start);
-                return None;
-            }
+        let Some(node) = node.filter(|node| !node.is_null()) else {
+            self.empty_domain(Position::in_text(1, 1));
+            return None;
         };
         if !matches!(node.content(), Content::Map(_)) {
             let what = node.described();
@@ -65,14 +60,9 @@ impl Reader<'_> {
         self.error(position, "config file cannot have empty domain", "", help);
     }
 
-    /// Reads the descriptors of a root into a domain's tree.
     pub fn descriptors(&mut self, root: &Root<'_>, tree: &mut Tree) {
-        let above = Above {
-            name: &root.domain,
-            domain: &root.domain,
-            entries: &[],
-            value_to_metric: false,
-        };
+        let domain = &root.domain;
+        let above = Above { name: domain, domain, entries: &[], value_to_metric: false };
         // A merged domain has those of other files, which are compared with each other already.
         let known = tree.children().len();
         for node in &root.descriptors {

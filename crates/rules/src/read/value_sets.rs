@@ -2,8 +2,7 @@
 
 use super::Reader;
 use crate::model::keys::Section;
-use crate::model::value_set::network_problem;
-use crate::model::value_set::{Group, SetKind};
+use crate::model::value_set::{Group, SetKind, network_problem};
 use crate::syntax::position::Position;
 use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Content, Node};
@@ -28,8 +27,7 @@ pub(super) fn set_node<'n>(
 }
 
 impl Reader<'_> {
-    /// Reads the networks or the list of a descriptor; none if it has neither. `key` and `value` are those
-    /// beside it.
+    /// Reads the networks or the list of a descriptor with this `key` and `value`; none if it has neither.
     pub(super) fn value_sets(
         &mut self,
         fields: &[(&'static str, &Node<'_>)],
@@ -107,7 +105,6 @@ impl Reader<'_> {
         Some(NamedSet { value, kind, position: node.position })
     }
 
-    /// Reads `group`.
     pub(super) fn group(&mut self, node: &Node<'_>) -> Group {
         let mut group = Group::default();
         for (field, value) in self.fields(node, Section::Group) {
@@ -130,8 +127,7 @@ impl Reader<'_> {
         group
     }
 
-    /// Reports networks that two of the descriptors of a level have. The first `known` are compared with each
-    /// other already.
+    /// Reports networks that two descriptors of a level have. The first `known` are compared with each other already.
     pub(super) fn equal_networks(&mut self, tree: &super::Tree, known: usize) {
         for equal in tree.equal_networks(known) {
             let [(first, first_line), (second, second_line)] = equal.children;

@@ -76,7 +76,6 @@ impl Reader<'_> {
         entries
     }
 
-    /// Reads the text of a key.
     pub(super) fn key(&mut self, node: &Node<'_>) -> Option<String> {
         if let Some(Value::Text(text)) = node.value() {
             return Some(text.to_owned());
@@ -92,9 +91,7 @@ impl Reader<'_> {
     fn ignored(&mut self, field: &str, node: &Node<'_>, section: Section) {
         match node.content() {
             _ if field == "metadata" => {}
-            Content::Scalar(_) => {
-                self.scalar_is_allowed(node, field);
-            }
+            Content::Scalar(_) => _ = self.scalar_is_allowed(node, field),
             Content::List(_) => {
                 for map in self.maps(node, field) {
                     self.ignored(field, map, section);
@@ -123,7 +120,6 @@ impl Reader<'_> {
         !is_other
     }
 
-    /// Reads a list of maps.
     pub(super) fn maps<'n>(&mut self, node: &'n Node<'n>, field: &str) -> Vec<&'n Node<'n>> {
         match node.content() {
             _ if node.is_null() => Vec::new(),
@@ -172,10 +168,7 @@ impl Reader<'_> {
             return String::new();
         }
         self.lint_text(node, field);
-        if node.is_null() {
-            return String::new();
-        }
-        text.to_owned()
+        if node.is_null() { String::new() } else { text.to_owned() }
     }
 
     pub(super) fn bool(&mut self, node: &Node<'_>, field: &str) -> bool {
@@ -192,7 +185,6 @@ impl Reader<'_> {
         false
     }
 
-    /// Reads one of several words.
     pub(super) fn choice<T: Copy>(
         &mut self,
         node: &Node<'_>,
@@ -215,7 +207,6 @@ impl Reader<'_> {
         self.choice(node, "charge", &[("each", false), ("together", true)])
     }
 
-    /// Reads `on_store_failure`.
     pub(super) fn failure_policy(&mut self, node: &Node<'_>) -> Option<OnStoreFailure> {
         let words = OnStoreFailure::ALL.map(|policy| (policy.name(), policy));
         self.choice(node, "on_store_failure", &words)
@@ -258,8 +249,7 @@ impl Reader<'_> {
     /// Reads a duration from one microsecond to 100 years.
     pub(super) fn duration(&mut self, node: &Node<'_>, field: &str) -> Option<Micros> {
         let text = self.string(node, field);
-        let micros = read_duration(&text).map(|time| time.as_micros());
-        let micros = micros.and_then(|micros| Micros::try_from(micros).ok());
+        let micros = read_duration(&text).and_then(|time| Micros::try_from(time.as_micros()).ok());
         let micros = micros.filter(|micros| (1..=MAX_PERIOD_SECONDS * SECOND).contains(micros));
         if micros.is_none() {
             let message = format!("config error, `{field}` is '{text}'");

@@ -42,9 +42,10 @@ pub(crate) struct ListReader {
     lists: Lists,
     watched: Option<Arc<WatchedLists>>,
     /// The lists beside the current document, if it is in a manifest.
-    embedded: Option<Arc<[EmbeddedList]>>,
+    pub embedded: Option<Arc<[EmbeddedList]>>,
     read: HashMap<PathBuf, Arc<ValueList>>,
-    files: Vec<ListFile>,
+    /// The files that were read.
+    pub files: Vec<ListFile>,
 }
 
 impl ListReader {
@@ -52,18 +53,8 @@ impl ListReader {
         ListReader { lists, watched, embedded: None, read: HashMap::new(), files: Vec::new() }
     }
 
-    /// Starts the next document, which may bring its lists along.
-    pub fn start_document(&mut self, embedded: Option<Arc<[EmbeddedList]>>) {
-        self.embedded = embedded;
-    }
-
-    /// Returns the files that were read.
-    pub fn into_files(self) -> Vec<ListFile> {
-        self.files
-    }
-
-    /// Reads a list that a rule file names. `report` is called with every error. The errors of a list are
-    /// reported once; one without a position is to be reported where a rule names the list.
+    /// Reads a list that a rule file names. `report` is called with every error of the list, once. One without a
+    /// position is to be reported where a rule names the list.
     pub fn list(
         &mut self,
         rule_file: &str,
@@ -138,10 +129,7 @@ impl ListReader {
         self.read.entry(place).or_insert_with(parse).clone()
     }
 
-    /// Returns the path of a list; none if it is not read.
-    ///
-    /// # Errors
-    /// The name must not be used here: the message, and what to write instead.
+    /// Returns the path of a list; none if it is not read. The error is a message, and what to write instead.
     fn path(&self, rule_file: &str, name: &str) -> Result<Option<PathBuf>, (String, String)> {
         let parts = || Path::new(name).components();
         let is_below = parts().all(|part| matches!(part, Component::Normal(_)));
@@ -175,7 +163,6 @@ impl ListReader {
     }
 }
 
-/// What a file has.
 #[derive(Clone, Debug)]
 enum ListContent {
     Good(Arc<ValueList>),
@@ -185,7 +172,6 @@ enum ListContent {
 }
 
 impl ListContent {
-    /// Parses what was read.
     fn of(path: &Path, read: io::Result<Vec<u8>>) -> ListContent {
         let file = path.display().to_string();
         let text = read.map_err(|error| {
@@ -244,7 +230,7 @@ impl WatchedLists {
         }
     }
 
-    /// Returns the whole version of a list and its fingerprint; none if there is none yet. Reads one that is new.
+    /// Returns the whole version of a list, if there is one yet, and its fingerprint. Reads a new list.
     fn content(&self, path: &Path) -> Option<(u64, ListContent)> {
         if self.files.is_new(path) {
             self.read_settled(&[path.to_owned()]);

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use super::RuleFile;
-use crate::syntax::document::Document;
-use crate::syntax::document::EmbeddedList;
+use crate::syntax::document::{Document, EmbeddedList};
 use crate::syntax::problem::{Problem, lines};
 use crate::syntax::tree::{Content, Node};
-use crate::syntax::yaml;
-use crate::syntax::yaml::Documents;
+use crate::syntax::yaml::{self, Documents};
 
 /// A rule file, or one in a ConfigMap of a manifest: then its name is `MANIFEST#CONFIGMAP/ENTRY`.
 #[derive(Clone, Debug)]
@@ -120,11 +118,10 @@ fn add(object: &Node<'_>, manifest: &str, found: &mut Vec<SourceFile>) {
     found.extend(rules.into_iter().map(|file| SourceFile { file, lists: Some(lists.clone()) }));
 }
 
-/// The keys at the top of a rule file.
 const TOP_KEYS: [&str; 2] = ["domain", "descriptors"];
 
-/// Whether an entry is a rule file by its name, which is not that of a test or an overlay, and by its keys: others are
-/// settings, or configurations of other programs.
+/// Returns whether an entry is a rule file by its name, which is not that of a test or an overlay, and by its keys.
+/// Other entries are settings, or configurations of other programs.
 fn is_rule_file(name: &str, text: &str) -> bool {
     let stem = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml"));
     if stem.is_none_or(|stem| stem.ends_with(".test") || stem.ends_with(".overlay")) {

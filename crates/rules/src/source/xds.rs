@@ -41,16 +41,14 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
-    /// What to send instead.
-    const HELP: &str = "send the message as Protobuf encodes it, with at most 100 levels, or \
-                        split it into several";
-
     /// Returns the problem of the resource of that name.
     pub fn problem(&self, resource: &str) -> Problem {
         let message = format!(
             "the resource cannot be read as ratelimit.config.ratelimit.v3.RateLimitConfig: {self}"
         );
-        Problem::of_file(resource, message, Unreadable::HELP)
+        let help = "send the message as Protobuf encodes it, with at most 100 levels, or split it into \
+                    several";
+        Problem::of_file(resource, message, help)
     }
 }
 
@@ -66,8 +64,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Reads the name of a message: the one in it, or `name` if that is empty. The rest is decoded when its tree is
-    /// built.
+    /// Reads the name of a message, or uses `name` if it has none. The rest is decoded when its tree is built.
     ///
     /// # Errors
     /// The message cannot be decoded.
@@ -78,8 +75,7 @@ impl Resource {
     }
 }
 
-/// Hashes the name and the rules. Encoders may write the same rules in different bytes: those of
-/// maps in any order.
+/// Hashes the name and the rules. Encoders may write the same maps in any order.
 impl Hash for Resource {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name.hash(state);
@@ -128,7 +124,6 @@ fn root(builder: &mut Builder, config: Config) -> Result<Node<'static>, Unreadab
     Ok(Node::map(position, map))
 }
 
-/// Adds descriptors to a map, if there are any.
 fn descriptors(
     builder: &mut Builder,
     map: &mut Map,

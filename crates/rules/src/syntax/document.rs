@@ -11,8 +11,7 @@ pub trait Document: Sized {
     /// The name in problems.
     fn name(&self) -> &str;
 
-    /// The length of its text, or of a YAML text with the same content. It bounds the memory for its
-    /// rules.
+    /// The length of its text, or of a YAML text with the same content. It bounds the memory for its rules.
     fn text_bytes(&self) -> usize {
         self.source_text().map_or(0, str::len)
     }
@@ -39,8 +38,7 @@ pub trait Document: Sized {
     /// The text that positions refer to, if they are lines and columns.
     fn source_text(&self) -> Option<&str>;
 
-    /// Returns listed problems with their positions: `file:line:column`, or the resource and the
-    /// path of the field.
+    /// Returns listed problems, each with `file:line:column`, or the resource and the path of the field.
     fn locate<'l>(_: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
         problems.iter().map(|problem| (problem.place(), *problem)).collect()
     }

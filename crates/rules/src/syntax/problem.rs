@@ -22,7 +22,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// `error` or `warning`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Severity::Error => "error",
@@ -53,7 +52,6 @@ pub struct Problem {
 /// The maximum length of a message and of a help text: both may quote the file.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
-/// The maximum length of the offending text.
 const MAX_TEXT_BYTES: usize = 200;
 
 /// The longest line that is shown. To search a file of a single line for each of its problems would
@@ -96,7 +94,6 @@ impl Problem {
         Problem { text: text.into(), ..self }
     }
 
-    /// Sets the position of the first of two duplicates.
     pub(crate) fn with_first(self, first: Origin) -> Problem {
         Problem { first: Some(Box::new(first)), ..self }
     }
@@ -104,13 +101,6 @@ impl Problem {
     /// Makes it a warning.
     pub fn warning(self) -> Problem {
         Problem { severity: Severity::Warning, ..self }
-    }
-
-    /// Truncates each part that quotes the file.
-    pub(crate) fn shorten(&mut self) {
-        truncate(&mut self.message, MAX_MESSAGE_BYTES);
-        truncate(&mut self.help, MAX_MESSAGE_BYTES);
-        truncate(&mut self.text, MAX_TEXT_BYTES);
     }
 
     /// Returns the place as `file:line:column`, or the file alone.
@@ -126,8 +116,8 @@ impl Problem {
         self.severity == Severity::Error
     }
 
-    /// Renders the problem: file, line, column and message; the line with the offending text
-    /// marked; the fix. `line` is that line, if known. Quoted text is escaped.
+    /// Renders the problem: file, line, column and message; `line` with the offending text marked, if it is known; the
+    /// fix. Quoted text is escaped.
     pub fn render(&self, line: Option<&str>) -> String {
         let mut out = self.to_string();
         // Writing to a string cannot fail.
@@ -180,7 +170,7 @@ impl fmt::Display for Problem {
 /// The default number of problems listed per file.
 pub const DEFAULT_MAX_PROBLEMS: usize = 100;
 
-/// The limit of a whole set, as a multiple of that of one file.
+/// The limit of a whole set, as a multiple of the limit of one file.
 const SET_FACTOR: usize = 10;
 
 /// The problems of a rule set. Errors and warnings each have the limit to themselves, so that
@@ -232,20 +222,18 @@ impl Problems {
         self.in_file = [0; 2];
     }
 
-    /// Whether a problem of this severity would be listed. If not, `omit` counts it without
-    /// the cost of its texts.
+    /// Returns whether a problem of this severity would be listed. If not, `omit` counts it without the cost of its texts.
     pub fn has_room(&self, severity: Severity) -> bool {
         let kind = severity as usize;
         self.in_file[kind] < self.max_per_file
             && self.in_all[kind] < self.max_per_file.saturating_mul(SET_FACTOR)
     }
 
-    /// Whether there is an error, so that the set cannot be used.
+    /// Returns whether there is an error, so that the set cannot be used.
     pub fn has_errors(&self) -> bool {
         self.in_all[Severity::Error as usize] > 0
     }
 
-    /// Counts a problem that is not listed.
     pub(crate) fn omit(&mut self, severity: Severity) {
         match severity {
             Severity::Error => self.omitted.errors += 1,
@@ -258,7 +246,9 @@ impl Problems {
         if !self.has_room(problem.severity) {
             return self.omit(problem.severity);
         }
-        problem.shorten();
+        truncate(&mut problem.message, MAX_MESSAGE_BYTES);
+        truncate(&mut problem.help, MAX_MESSAGE_BYTES);
+        truncate(&mut problem.text, MAX_TEXT_BYTES);
         let same = |other: &Problem| {
             other.position == problem.position
                 && other.message == problem.message
@@ -307,7 +297,6 @@ impl Problems {
 }
 
 impl Omitted {
-    /// The number of problems of a severity.
     pub(crate) fn of(self, severity: Severity) -> usize {
         match severity {
             Severity::Error => self.errors,

@@ -104,7 +104,6 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Describes the node in a few words.
     pub(crate) fn described(&self) -> String {
         match self.content() {
             Content::Scalar(_) => format!("`{}`", self.shown()),
@@ -129,8 +128,7 @@ impl<'a> Node<'a> {
         self.style == Style::Plain && self.text() == Some("<<")
     }
 
-    /// The number of nodes in it, including itself and with aliases expanded. Long texts count more
-    /// than once.
+    /// The number of nodes in it, itself included, with aliases expanded. Long texts count more than once.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -145,29 +143,28 @@ impl<'a> Node<'a> {
         Node { position, ..self.clone() }
     }
 
-    /// A copy that is at another position, with everything in it.
+    /// Returns a copy that is at another position, with everything in it.
     pub fn moved(&self, position: Position) -> Node<'a> {
-        let moved = |node: &Node<'a>| node.moved(position);
-        match self.content() {
-            Content::Scalar(text) => Node::scalar(position, text.clone(), self.style),
-            Content::List(items) => Node::list(position, items.iter().map(moved).collect()),
-            Content::Map(entries) => {
-                let entries = entries.iter().map(|(key, value)| (moved(key), moved(value)));
-                Node::map(position, entries.collect())
-            }
-        }
+        self.copied(Some(position), |text| text.clone())
     }
 
-    /// A copy that does not borrow the text.
+    /// Returns a copy that does not borrow the text.
     pub(crate) fn detached(&self) -> Node<'static> {
-        let position = self.position;
+        self.copied(None, |text| Cow::Owned(text.clone().into_owned()))
+    }
+
+    fn copied<'c>(
+        &self,
+        to: Option<Position>,
+        copy: fn(&Cow<'a, str>) -> Cow<'c, str>,
+    ) -> Node<'c> {
+        let position = to.unwrap_or(self.position);
+        let copied = |node: &Node<'a>| node.copied(to, copy);
         match self.content() {
-            Content::Scalar(text) => Node::scalar(position, text.clone().into_owned(), self.style),
-            Content::List(items) => {
-                Node::list(position, items.iter().map(Node::detached).collect())
-            }
+            Content::Scalar(text) => Node::scalar(position, copy(text), self.style),
+            Content::List(items) => Node::list(position, items.iter().map(copied).collect()),
             Content::Map(entries) => {
-                let entries = entries.iter().map(|(key, value)| (key.detached(), value.detached()));
+                let entries = entries.iter().map(|(key, value)| (copied(key), copied(value)));
                 Node::map(position, entries.collect())
             }
         }
@@ -194,7 +191,7 @@ impl Hash for Node<'_> {
     }
 }
 
-/// The size and depth of a list or map of these nodes.
+/// Returns the size and depth of a list or map of these nodes.
 fn extent<'n>(nodes: impl Iterator<Item = &'n Node<'n>>) -> (u32, u16) {
     nodes.fold((1, 1), |(size, depth), node| {
         (size.saturating_add(node.size), depth.max(node.depth.saturating_add(1)))

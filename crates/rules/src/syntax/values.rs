@@ -159,11 +159,8 @@ impl Reader<'_> {
             _ => None,
         };
         if number.is_none() {
-            let help = format!(
-                "write a whole number from {} to {}, without quotes",
-                range.start(),
-                range.end()
-            );
+            let (min, max) = range.into_inner();
+            let help = format!("write a whole number from {min} to {max}, without quotes");
             self.invalid(node, field, &help);
         }
         number

@@ -13,15 +13,13 @@ use super::position::Position;
 use super::problem::{Problem, lines};
 use super::tree::Node;
 
-/// The maximum nesting of lists and maps, with aliases expanded: more than any rule file needs, and
-/// safe for the stack.
+/// The maximum nesting of lists and maps, with aliases expanded: more than rule files need, and safe for the stack.
 const MAX_DEPTH: usize = 512;
 
 /// The maximum number of nodes that all aliases of a file expand to. A few lines of aliases to
 /// aliases could expand to billions. The reference's parser has the same limit.
 const MAX_ALIASED_NODES: u32 = 400_000;
 
-/// The maximum number of nodes in a file.
 const MAX_NODES: u32 = 1 << 24;
 
 /// The error that stopped the parser.
@@ -56,8 +54,7 @@ impl<'a> Documents<'a> {
         Documents { parser: Some(Parser::new_from_str_with_options(text, options)) }
     }
 
-    /// Returns the position of the next node or syntax error: what comes after the documents that were
-    /// read. An empty document has none.
+    /// Returns the position of the next node or syntax error after the documents that were read. Empty ones have none.
     pub fn rest(mut self) -> Option<Position> {
         for event in self.parser.as_mut()? {
             match event {
@@ -246,7 +243,6 @@ fn indenting_tab(text: &str, line: u32) -> Option<(u32, u32)> {
     })
 }
 
-/// The word at a position.
 fn word_at(text: &str, line: u32, column: u32) -> String {
     let line = lines(text).nth(line.saturating_sub(1) as usize).unwrap_or("");
     let rest = line.chars().skip(column.saturating_sub(1) as usize);

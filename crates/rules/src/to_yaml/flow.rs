@@ -8,20 +8,16 @@ use crate::model::rule::Metadata;
 use crate::syntax::tree::{self, Style};
 
 /// A text as a scalar: plain where no reader takes it for anything else, else in double quotes.
-pub(super) struct Text<'t>(&'t str);
+pub(super) struct Text<'t>(pub &'t str);
 
-pub(super) fn text(text: &str) -> Text<'_> {
-    Text(text)
-}
-
-/// Whether a text may be written without quotes, also within `{}` and `[]`.
+/// Returns whether a text may be written without quotes, also within `{}` and `[]`.
 fn is_plain(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte))
         && Style::Plain.value(text) == tree::Value::Text(text)
 }
 
-/// Whether YAML must escape a character, or breaks lines at it.
+/// Returns whether YAML must escape a character, or breaks lines at it.
 fn is_special(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
@@ -65,14 +61,14 @@ impl FlowMap {
 
     pub fn add_name(&mut self, name: &str) {
         if !name.is_empty() {
-            self.add("name", text(name));
+            self.add("name", Text(name));
         }
     }
 
     pub fn add_replaces(&mut self, names: &[&str]) {
         if !names.is_empty() {
             let items: Vec<String> =
-                names.iter().map(|name| format!("{{ name: {} }}", text(name))).collect();
+                names.iter().map(|name| format!("{{ name: {} }}", Text(name))).collect();
             self.add("replaces", format_args!("[{}]", items.join(", ")));
         }
     }
@@ -84,18 +80,16 @@ impl fmt::Display for FlowMap {
     }
 }
 
-/// The longest text that may be a key without `?`, in bytes: YAML has 1024 characters with the quotes and
-/// escapes.
+/// The longest text that may be a key without `?`, in bytes. YAML has 1024 characters with the quotes and escapes.
 const MAX_KEY_BYTES: usize = 128;
 
-/// Metadata, from which rule files read the same again. Keys that look like numbers stay texts, as all that are
-/// quoted.
+/// Metadata, from which rule files read the same again. Keys that look like numbers are quoted, and so stay texts.
 impl From<&Metadata> for FlowMap {
     fn from(metadata: &Metadata) -> FlowMap {
         let mut map = FlowMap::default();
         for (key, value) in metadata {
             let mark = if key.len() > MAX_KEY_BYTES { "? " } else { "" };
-            map.add(format_args!("{mark}{}", text(key)), Json(value));
+            map.add(format_args!("{mark}{}", Text(key)), Json(value));
         }
         map
     }
@@ -111,7 +105,7 @@ impl fmt::Display for Json<'_> {
                 let items: Vec<String> = items.iter().map(|item| Json(item).to_string()).collect();
                 write!(f, "[{}]", items.join(", "))
             }
-            Value::String(string) => text(string).fmt(f),
+            Value::String(string) => Text(string).fmt(f),
             other => other.fmt(f),
         }
     }

@@ -3,7 +3,6 @@
 use super::{Concurrency, InFlight, MAX_IN_FLIGHT};
 use crate::{Hits, HoldLevels, Levels, Micros, Verdict, saved, wait};
 
-/// The hits in flight of a limit without ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub(super) count: u64,
@@ -58,7 +57,7 @@ impl InFlight for Counted {
     }
 
     fn holds(&self, limit: &Concurrency, now: Micros) -> HoldLevels {
-        let expires_after = if self.count == 0 { 0 } else { wait(self.expires(limit), now) };
+        let expires_after = self.levels(limit, now).reset_after;
         HoldLevels { ids: None, hits: self.count, expires_after }
     }
 

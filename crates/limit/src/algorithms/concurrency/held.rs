@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use super::{Concurrency, InFlight};
 use crate::{Hits, HoldLevels, Levels, Micros, Verdict, saved, wait};
 
-/// The hits in flight of a limit with ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     count: u64,

@@ -50,7 +50,7 @@ impl State {
     /// Moves an arrival time that is `ahead` of `now` back to as far ahead as it was when it was written, if
     /// it was written more than a period after `now`. All in ticks.
     #[cold]
-    pub(super) fn step_back(&mut self, now: u64, ahead: u64, (n, period): (u64, u64)) {
+    pub(super) fn step_back(&mut self, now: u64, ahead: u64, n: u64, period: u64) {
         let known = self.tail >> REM_BITS;
         if n >= REM_END || known <= KNOWN {
             return;

@@ -1,4 +1,4 @@
-//! The keys of limits, with their algorithms and defaults. And the parameters of a limit, to be written as keys.
+//! The keys of limits, with their algorithms and defaults, and the parameters of a limit, to be written as keys.
 
 use super::super::proto::{FieldValue, RateLimitPolicy};
 use super::Section::{ListedLimit, Replacement};
@@ -13,7 +13,6 @@ use weir_limit::{Algorithm, Limit, Micros, SECOND};
 const NUMBER: ValueType = Number(0, u32::MAX);
 const LIMITS: &[Section] = &[Section::Limit, ListedLimit];
 
-/// The algorithms with a period.
 const PERIODIC: &[Kind] =
     &[FixedWindow, SlidingWindow, SlidingLog, BucketedWindow, TokenBucket, Gcra];
 
@@ -46,7 +45,6 @@ pub(crate) const KEYS: &[Key] = &[
     parameter("time_zone", &[FixedWindow], Other, |limit| limit.time_zone.clone().into()).in_text(),
 ];
 
-/// A key of the limits of some algorithms.
 const fn parameter(
     name: &'static str,
     takers: &'static [Kind],
@@ -65,16 +63,13 @@ impl Key {
 pub(crate) const DEFAULT_BUCKETS: u32 = 60;
 pub(crate) const DEFAULT_HOLD_TIMEOUT: Micros = 60 * SECOND;
 
-/// A parameter of a limit.
 pub(crate) struct Parameter<'l> {
-    /// The name of its key.
     pub key: &'static str,
     pub value: ParameterValue<'l>,
     /// The value of limits without the key.
     pub default: ParameterValue<'l>,
 }
 
-/// The value of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParameterValue<'l> {
     Number(u64),
@@ -97,8 +92,7 @@ pub(crate) fn names(algorithm: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Returns whether denied hits are charged where the rule does not say. `is_alone`: in a `rate_limit` without
-/// `charge: together`, as in rule files of the reference.
+/// Returns whether denied hits are charged by default. `is_alone`: in a `rate_limit` without `charge: together`.
 pub(crate) fn charges_denied_by_default(
     algorithm: Kind,
     is_alone: bool,

@@ -1,5 +1,4 @@
-//! Reads the algorithm of a limit: its name, and how the keys become parameters. Limits that take too much or never
-//! recover are rejected.
+//! Reads the algorithm and the parameters of a limit. Limits that take too much or never recover are rejected.
 
 use super::super::Reader;
 use super::OfRule;
@@ -11,6 +10,9 @@ use weir_limit::{
     Algorithm, AlgorithmKind as Kind, BucketedWindow, Concurrency, FixedWindow, Gcra, GcraError,
     MAX_WAIT_YEARS, Micros, SlidingLog, SlidingWindow, TokenBucket,
 };
+
+/// A limit that may take more bytes per key than this is a warning.
+const WARN_KEY_BYTES: u64 = 1 << 20;
 
 /// Returns the names of the algorithms that take a key; none if it is for all.
 pub(super) fn takers(key: &str) -> impl Iterator<Item = &'static str> {
@@ -26,6 +28,14 @@ pub(super) struct Parameters<'k> {
     pub charge_denied: bool,
     pub hold_id: Option<String>,
     pub rule: OfRule<'k>,
+}
+
+#[derive(Clone, Copy)]
+struct BucketNumbers {
+    n: u32,
+    period: Micros,
+    burst: u32,
+    max_debt: u32,
 }
 
 impl Reader<'_> {
@@ -105,23 +115,8 @@ impl Reader<'_> {
         }
         Some(algorithm)
     }
-}
 
-/// A limit that may take more bytes per key than this is a warning.
-const WARN_KEY_BYTES: u64 = 1 << 20;
-
-/// The numbers of a limit that a bucket is made of.
-#[derive(Clone, Copy)]
-pub(super) struct BucketNumbers {
-    pub n: u32,
-    pub period: Micros,
-    pub burst: u32,
-    pub max_debt: u32,
-}
-
-impl Reader<'_> {
-    /// Reads `max_debt`: the debt of denied hits that are charged.
-    pub(super) fn max_debt(&mut self, fields: &Fields<'_>, charge_denied: bool, burst: u32) -> u32 {
+    fn max_debt(&mut self, fields: &Fields<'_>, charge_denied: bool, burst: u32) -> u32 {
         let Some(node) = fields.get("max_debt") else {
             return if charge_denied { burst } else { 0 };
         };
@@ -133,11 +128,7 @@ impl Reader<'_> {
         self.u32(node, "max_debt")
     }
 
-    pub(super) fn token_bucket(
-        &mut self,
-        fields: &Fields<'_>,
-        numbers: BucketNumbers,
-    ) -> Option<TokenBucket> {
+    fn token_bucket(&mut self, fields: &Fields<'_>, numbers: BucketNumbers) -> Option<TokenBucket> {
         let BucketNumbers { n, period, burst, max_debt } = numbers;
         let amount = self.u32_or(fields, "refill_amount", n)?;
         if amount == 0 && n > 0 {
@@ -160,7 +151,7 @@ impl Reader<'_> {
         Some(bucket)
     }
 
-    pub(super) fn gcra(&mut self, fields: &Fields<'_>, numbers: BucketNumbers) -> Option<Gcra> {
+    fn gcra(&mut self, fields: &Fields<'_>, numbers: BucketNumbers) -> Option<Gcra> {
         let BucketNumbers { n, period, burst, max_debt } = numbers;
         match Gcra::new(n, period, burst, max_debt) {
             Ok(gcra) => Some(gcra),
@@ -177,7 +168,7 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn concurrency(
+    fn concurrency(
         &mut self,
         fields: &Fields<'_>,
         n: u32,
@@ -193,18 +184,14 @@ impl Reader<'_> {
             self.error(fields.position("hold_id"), message, id, &help);
         }
         if hold_id.is_some() {
-            self.check_key_bytes(
-                fields,
-                Concurrency::HOLD_BYTES * u64::from(n),
-                "an entry for each hold",
-            );
+            let bytes = Concurrency::HOLD_BYTES * u64::from(n);
+            self.check_key_bytes(fields, bytes, "an entry for each hold");
         }
         let timeout = self.duration_or(fields, "hold_timeout", DEFAULT_HOLD_TIMEOUT)?;
         Some(Concurrency { n, timeout, hold_id: hold_id.map(Into::into) })
     }
 
-    /// Rejects a burst and a debt that take longer than the maximum wait to recover; `recoverable`
-    /// is the number of hits that recover in time.
+    /// Rejects a burst and a debt of which only `recoverable` hits come back within the maximum wait.
     fn too_slow(&mut self, fields: &Fields<'_>, numbers: BucketNumbers, recoverable: u64) {
         let BucketNumbers { burst, max_debt, .. } = numbers;
         let (key, what, max) = match recoverable.checked_sub(burst.into()) {
@@ -218,9 +205,8 @@ impl Reader<'_> {
         self.error(fields.position(key), message, &fields.text(key), &help);
     }
 
-    /// Rejects a limit whose state of one key may exceed `rules.max_log_bytes`, and warns about large
-    /// ones.
-    pub(super) fn check_key_bytes(&mut self, fields: &Fields<'_>, bytes: u64, what: &str) {
+    /// Rejects a limit whose state of one key may exceed `rules.max_log_bytes`, and warns about large ones.
+    fn check_key_bytes(&mut self, fields: &Fields<'_>, bytes: u64, what: &str) {
         if bytes <= WARN_KEY_BYTES.min(self.options.max_log_bytes) {
             return;
         }

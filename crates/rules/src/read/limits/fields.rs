@@ -1,4 +1,4 @@
-//! The keys of one limit, as they are read and as patches change them: those without the places where they are written.
+//! The keys of one limit, as they are read and, without their places, as patches change them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,6 @@ use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
 use weir_limit::{Calendar, Micros, Unit};
 
-/// The keys of one limit.
 pub(in super::super) struct Fields<'n> {
     pub position: Position,
     nodes: BTreeMap<&'static str, &'n Node<'n>>,
@@ -33,7 +32,7 @@ impl<'n> Fields<'n> {
         self.nodes.get(key).copied()
     }
 
-    /// The position of a key's value, or of the limit if the key is absent.
+    /// Returns the position of a key's value, or of the limit if the key is absent.
     pub fn position(&self, key: &str) -> Position {
         self.get(key).map_or(self.position, |node| node.position)
     }
@@ -44,7 +43,7 @@ impl<'n> Fields<'n> {
 }
 
 impl Reader<'_> {
-    /// Collects the keys of a limit; those of later nodes override those of earlier ones.
+    /// Collects the keys of a limit. Later nodes override earlier ones.
     pub(super) fn limit_fields<'n>(
         &mut self,
         nodes: &[&'n Node<'n>],
@@ -78,9 +77,7 @@ impl Reader<'_> {
     ) -> Option<Micros> {
         fields.get(key).map_or(Some(default), |node| self.duration(node, key))
     }
-}
 
-impl Reader<'_> {
     /// Returns the keys of `rate_limit` or `rate_limits`; none without limits.
     pub(in crate::read) fn limit_maps<'n>(
         &mut self,
@@ -90,10 +87,8 @@ impl Reader<'_> {
         match rate_limits {
             Some(list) => {
                 // Too many are reported with the list.
-                let is_good =
-                    |list: &&Node<'_>| list.items().is_none_or(|items| items.len() <= MAX_LIMITS);
-                let list = Some(list).filter(is_good);
-                let items = list.map(|list| self.maps(list, "rate_limits")).unwrap_or_default();
+                let is_good = list.items().is_none_or(|items| items.len() <= MAX_LIMITS);
+                let items = if is_good { self.maps(list, "rate_limits") } else { Vec::new() };
                 let items = items.into_iter();
                 let items = items.map(|item| self.key_nodes(&[item], Section::ListedLimit));
                 Some(LimitMaps::Several(items.collect()))
@@ -115,21 +110,15 @@ impl Reader<'_> {
         let fields = Fields::new(position, set.clone());
         for (key, node) in set {
             match key {
-                "algorithm" => {
-                    self.algorithm_name(&fields);
-                }
+                "algorithm" => _ = self.algorithm_name(&fields),
                 "unit" => {
                     let unit = self.string(node, key);
                     if node.text().is_some() && Unit::from_name(&unit).is_none() {
                         self.unit(&Fields::new(position, BTreeMap::from([(key, node)])), &unit);
                     }
                 }
-                "period" => {
-                    self.unit(&fields, "");
-                }
-                "align" => {
-                    self.choice(node, key, &[("epoch", ()), ("calendar", ())]);
-                }
+                "period" => _ = self.unit(&fields, ""),
+                "align" => _ = self.choice(node, key, &[("epoch", ()), ("calendar", ())]),
                 "time_zone" => {
                     let zone = self.string(node, key);
                     if let Err(error) = Calendar::new(Unit::Day, &zone) {

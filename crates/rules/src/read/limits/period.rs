@@ -9,7 +9,6 @@ use weir_common::duration::read_duration;
 use weir_limit::{Calendar, Unit};
 
 impl Reader<'_> {
-    /// The unit of the period, and its multiplier.
     pub(super) fn unit(&mut self, fields: &Fields<'_>, text: &str) -> Option<(Unit, u32)> {
         let multiplier =
             fields.get("unit_multiplier").map(|node| (node, self.u32(node, "unit_multiplier")));
@@ -60,13 +59,15 @@ impl Reader<'_> {
         found
     }
 
-    /// Reads `align` and `time_zone`: the calendar that windows follow, if any. Returns none of the
-    /// outer option after an error.
+    /// Reads `align` and `time_zone`: the calendar that windows follow, if any. The outer option is none after an error.
     pub(super) fn calendar(&mut self, fields: &Fields<'_>) -> Option<Option<Arc<Calendar>>> {
+        let is_multiplied = fields.get("unit_multiplier").is_some_and(|node| node.shown() != "1");
+        let unit = Unit::from_name(&fields.text("unit")).filter(|_| !is_multiplied);
+        let is_calendar_month = self.options.calendar_months && unit == Some(Unit::Month);
         let align = match fields.get("align") {
             Some(node) => self.string(node, "align"),
             // A month of a fixed length where the rule says so.
-            None if self.options.calendar_months && is_one_month(fields) => "calendar".to_owned(),
+            None if is_calendar_month => "calendar".to_owned(),
             None => "epoch".to_owned(),
         };
         let zone = fields.get("time_zone").map(|node| self.string(node, "time_zone"));
@@ -86,14 +87,10 @@ impl Reader<'_> {
                 return None;
             }
         }
-        let unit = Unit::from_name(&fields.text("unit"));
-        let multiplied = is_multiplied(fields);
-        let zone = zone.unwrap_or_else(|| "UTC".to_owned());
+        let zone = zone.as_deref().unwrap_or("UTC");
         let calendar = match unit {
-            Some(unit) if !multiplied => {
-                Calendar::new(unit, &zone).map_err(|error| error.to_string())
-            }
-            _ => Err("only one day, week, month or year follows the calendar".to_owned()),
+            Some(unit) => Calendar::new(unit, zone).map_err(|error| error.to_string()),
+            None => Err("only one day, week, month or year follows the calendar".to_owned()),
         };
         match calendar {
             Ok(calendar) => Some(Some(Arc::new(calendar))),
@@ -107,12 +104,4 @@ impl Reader<'_> {
             }
         }
     }
-}
-
-fn is_one_month(fields: &Fields<'_>) -> bool {
-    Unit::from_name(&fields.text("unit")) == Some(Unit::Month) && !is_multiplied(fields)
-}
-
-fn is_multiplied(fields: &Fields<'_>) -> bool {
-    fields.get("unit_multiplier").is_some_and(|node| node.shown() != "1")
 }

@@ -7,11 +7,9 @@ use crate::model::proto::FieldValue;
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Node, Style};
 
-/// The maximum number of fields of a message, each of up to two nodes: a YAML file may have as many
-/// nodes.
+/// The maximum number of fields of a message, each of up to two nodes: a YAML file may have as many nodes.
 pub(crate) const MAX_FIELDS: u32 = (1 << 23) - 1;
 
-/// The entries of a map.
 pub(crate) type Map = Vec<(Node<'static>, Node<'static>)>;
 
 #[derive(Debug, Default)]
@@ -20,35 +18,29 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// The position of the last field, for its value.
+    /// Returns the position of the last field, for its value.
     pub fn position(&self) -> Position {
         Position::Field(self.fields)
     }
 
-    /// Counts a list item and returns its position.
-    ///
-    /// # Errors
-    /// The resource has too many nodes.
-    pub fn item(&mut self) -> Result<Position, Unreadable> {
+    /// Counts an entry of a map or an item of a list.
+    fn count(&mut self) -> Result<(), Unreadable> {
         self.fields += 1;
-        if self.fields > MAX_FIELDS { Err(Unreadable::TooManyFields) } else { Ok(self.position()) }
+        if self.fields > MAX_FIELDS { Err(Unreadable::TooManyFields) } else { Ok(()) }
     }
 
     /// Counts an entry of a map and returns its key.
-    ///
-    /// # Errors
-    /// The resource has too many nodes.
     pub fn key(&mut self, key: impl Into<Cow<'static, str>>) -> Result<Node<'static>, Unreadable> {
-        self.item()?;
+        self.count()?;
         Ok(self.scalar(key, Style::Text))
     }
 
-    /// A scalar at the position of the last field.
+    /// Returns a scalar at the position of the last field.
     pub fn scalar(&self, text: impl Into<Cow<'static, str>>, style: Style) -> Node<'static> {
         Node::scalar(self.position(), text.into(), style)
     }
 
-    /// Returns a list at the position of the last field; `node` returns each item, at that of its own.
+    /// Returns a list at the position of the last field. `node` returns each item, at its own position.
     pub fn list<T>(
         &mut self,
         items: Vec<T>,
@@ -57,7 +49,7 @@ impl Builder {
         let position = self.position();
         let mut nodes = Vec::with_capacity(items.len());
         for item in items {
-            self.item()?;
+            self.count()?;
             nodes.push(node(self, item)?);
         }
         Ok(Node::list(position, nodes))

@@ -16,7 +16,6 @@ const MAX_NAME_BYTES: usize = 100;
 /// The paths of fields, by resource and position; none until found.
 type Paths<'f> = BTreeMap<(&'f str, Position), Option<String>>;
 
-/// Renders problems, each with the resource, the field and the fix.
 pub(super) fn render(files: &[Resource], problems: &[&Problem]) -> String {
     let paths = find(files, problems);
     let mut out = String::new();
@@ -37,7 +36,6 @@ pub(super) fn render(files: &[Resource], problems: &[&Problem]) -> String {
     out
 }
 
-/// Returns problems with the resource and the path of the field.
 pub(crate) fn locate<'l>(
     files: &'l [Resource],
     problems: &[&'l Problem],
@@ -123,8 +121,8 @@ impl Walk<'_, '_> {
 
     fn record(&mut self, position: Position, path: &str) {
         let Some(found @ None) = self.paths.get_mut(&(self.resource, position)) else { return };
-        let names: Vec<&str> =
-            self.names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        let names = self.names.iter().map(String::as_str).filter(|name| !name.is_empty());
+        let names: Vec<&str> = names.collect();
         *found = Some(match names.is_empty() {
             true => path.to_owned(),
             false => format!("{path} ({})", names.join(" > ")),

@@ -15,11 +15,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// Returns the text and style of a scalar, according to its tag: `!!int "5"` is a number, `!!str 5`
-/// is text.
-///
-/// # Errors
-/// The text does not fit the tag; the message is worded as the reference's parser words it.
+/// Returns the text and style of a scalar, according to its tag: `!!int "5"` is a number, `!!str 5` is text. The error
+/// of a text that does not fit is worded as by the reference's parser.
 pub(crate) fn resolve<'a>(
     text: Cow<'a, str>,
     style: ScalarStyle,
