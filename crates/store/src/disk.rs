@@ -58,7 +58,6 @@ use weir_common::clock::Clock;
 use weir_common::threads::Failures;
 use weir_limit::{KeyState, Micros};
 
-/// The name of the thread that writes.
 const THREAD: &str = "weir-disk";
 
 /// How often a directory that is mostly obsolete is compacted, however little was written.

@@ -84,14 +84,13 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         &self.inner
     }
 
-    /// Returns the batch with the policy that is to answer for it.
     fn with_policy<'a>(&self, batch: Batch<'a>) -> Batch<'a> {
         Batch { on_failure: Some(batch.on_failure.unwrap_or(self.options.on_failure)), ..batch }
     }
 
     /// Replaces failures among the answers of the inner store; notices when an outage is over.
     fn check(&self, batch: Batch<'_>, answers: &mut [Answer]) {
-        self.counts.add_charges(answers.len());
+        self.counts.charges.fetch_add(answers.len() as u64, Relaxed);
         if answers.iter().any(Result::is_err) {
             self.degrade(batch, answers);
         } else if self.outage.is_active() {
@@ -193,10 +192,6 @@ impl FailureCounts {
         self.failed[kind as usize].load(Relaxed)
     }
 
-    fn add_charges(&self, charges: usize) {
-        self.charges.fetch_add(charges as u64, Relaxed);
-    }
-
     fn count(&self, policy: OnStoreFailure, kind: StoreError) {
         self.degraded[policy as usize].fetch_add(1, Relaxed);
         self.failed[kind as usize].fetch_add(1, Relaxed);
@@ -211,7 +206,6 @@ impl Default for Outage {
 }
 
 impl Outage {
-    /// Returns whether there is an outage whose end has not been noticed.
     fn is_active(&self) -> bool {
         self.last.load(Relaxed) > 0
     }

@@ -160,7 +160,6 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// Returns the index of the first limit of its plan that is enforced.
     pub(crate) fn enforced_limit(&self) -> Option<u8> {
         self.plan.limits().iter().position(|limit| !limit.shadow_mode).map(|index| index as u8)
     }
@@ -241,7 +240,6 @@ impl<'a> Batch<'a> {
         Batch { charges, together, quota_passes, budget, waited, on_failure, span }
     }
 
-    /// Returns the batch after a wait of this time.
     pub(crate) fn after(self, wait: Duration) -> Batch<'a> {
         let budget = self.budget.saturating_sub(wait);
         Batch { budget, waited: self.waited.saturating_add(wait), ..self }

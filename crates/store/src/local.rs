@@ -124,8 +124,7 @@ impl<S: Store> Local<S> {
         &self.inner
     }
 
-    /// Separates what is known of a batch; none if the inner store charges all of it. Returns the keys to wait for,
-    /// too.
+    /// Separates what is known of a batch; none if the inner store charges all of it. Also returns the keys to wait for.
     fn split<'a>(
         &self,
         batch: &Batch<'a>,
@@ -159,7 +158,6 @@ impl<S: Store> Local<S> {
         charges.for_each(|charge| self.inner.charge_lease(charge));
     }
 
-    /// Has the inner store charge what is not known.
     async fn charge_rest<'a>(
         &self,
         split: Option<Split<'a>>,
@@ -177,7 +175,6 @@ impl<S: Store> Local<S> {
         split.merge(inner, answers);
     }
 
-    /// Charges a batch in the inner store, and learns from the answers.
     async fn charge_inner(&self, batch: Batch<'_>, sent: Sent, answers: &mut Answers) {
         let first = answers.len();
         self.inner.charge(batch, answers).await;
@@ -257,7 +254,6 @@ impl<S: Store> Store for Local<S> {
         true
     }
 
-    /// Whether nearly all requests of late were answered here, while keys are leased.
     fn is_immediate(&self) -> bool {
         if self.table.is_off() {
             return self.inner.is_immediate();
@@ -267,8 +263,6 @@ impl<S: Store> Store for Local<S> {
 }
 
 impl<S: States> States for Local<S> {
-    /// Reads what the inner store has counted, with what is leased of it here; also while denials of the key are
-    /// repeated.
     async fn read(
         &self,
         key: StateKey<'_>,
@@ -315,12 +309,10 @@ impl<'a> Split<'a> {
         (rest.len() < known.len()).then_some(Split { known, rest })
     }
 
-    /// The batch for the inner store; none if all of it is known.
     fn rest<'b>(&'b self, batch: Batch<'a>) -> Option<Batch<'b>> {
         (!self.rest.is_empty()).then(|| Batch { charges: &self.rest, ..batch })
     }
 
-    /// Adds what is known and the answers of the inner store to `answers`, in the batch's order.
     fn merge(self, inner: Answers, answers: &mut Answers) {
         let mut inner = inner.into_iter();
         answers.extend(self.known.into_iter().map(|known| match known {

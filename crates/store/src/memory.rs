@@ -78,9 +78,7 @@ pub struct MemoryStore<C> {
     shards: Box<[Aligned<Shard>]>,
     max_keys: usize,
     reservations: Reservations,
-    /// The shard to sweep next.
     next_swept: AtomicUsize,
-    /// Boxes every state, whatever its plan.
     #[cfg(test)]
     boxes: bool,
 }
@@ -89,12 +87,10 @@ pub struct MemoryStore<C> {
 #[repr(align(64))]
 struct Aligned<T>(Mutex<T>);
 
-/// A shard whose expired entries are removed.
 trait Sweep {
     /// Returns the buckets of the largest table.
     fn buckets(&self) -> usize;
 
-    /// Removes what has expired from the next `buckets` buckets.
     fn sweep(&mut self, buckets: usize, now: Now);
 
     /// Shrinks tables that have become too large. Returns what to free after the lock is released.
@@ -150,7 +146,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Keeps at most `max` reservations, and at least one.
     #[cfg(test)]
     fn with_max_reservations(self, max: usize) -> MemoryStore<C> {
         MemoryStore { reservations: Reservations::new(max), ..self }
@@ -168,7 +163,6 @@ impl<C: Clock> MemoryStore<C> {
         self.reservations.sweep(count, self.shards.len(), now);
     }
 
-    /// Charges a batch; adds one answer for each charge to `answers`, in order.
     pub(crate) fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
         let now = self.now();
         if batch.together {
@@ -186,7 +180,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Charges one key, and changes what its id has reserved.
     #[cold]
     fn charge_reservation(
         &self,
@@ -210,7 +203,6 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// Sweeps and shrinks the next `count` shards.
 fn sweep_next<T: Sweep>(shards: &[Aligned<T>], next: &AtomicUsize, count: usize, now: Now) {
     for _ in 0..count {
         let next = next.fetch_add(1, Ordering::Relaxed) % shards.len();

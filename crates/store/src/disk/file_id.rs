@@ -9,9 +9,7 @@ use std::path::Path;
 /// The kinds of files with records, in the order in which files of one number are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileKind {
-    /// The keys of when the log of the same number was started, or later.
     Snapshot,
-    /// What changed since then.
     Log,
 }
 
@@ -42,7 +40,6 @@ impl FileId {
         format!("{}.tmp", self.name())
     }
 
-    /// Returns the file of a name; none if it is none of ours.
     pub fn of_name(name: &str) -> Option<FileId> {
         let (kind, number) = name.split_once('.')?;
         let number = number.parse().ok()?;
@@ -65,7 +62,6 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity of a file or directory, whatever its length.
     pub fn of(metadata: &Metadata) -> Identity {
         Identity { device: metadata.dev(), inode: metadata.ino(), length: None }
     }

@@ -103,7 +103,6 @@ impl FrameBuilder {
         MAX_FRAME_BYTES - self.bytes.len()
     }
 
-    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == HEADER_BYTES
     }
@@ -128,13 +127,11 @@ impl FrameBuilder {
         &self.bytes
     }
 
-    /// Empties the payload.
     pub fn clear(&mut self) {
         self.bytes.truncate(HEADER_BYTES);
     }
 }
 
-/// The fields of a header.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     kind: FrameKind,
@@ -177,7 +174,6 @@ impl Header {
     }
 }
 
-/// How much is read at a time.
 const READ_BYTES: usize = 256 << 10;
 
 /// A valid frame.
@@ -253,12 +249,8 @@ impl<R: Read> FrameReader<R> {
                 let follows = missing == 0 && !self.skipped;
                 (self.skipped, self.expected) = (false, header.sequence.saturating_add(1));
                 let Header { kind, shard_bits, .. } = header;
-                return Ok(Some(Frame {
-                    kind,
-                    shard_bits,
-                    follows,
-                    payload: &self.buffer[start..end],
-                }));
+                let payload = &self.buffer[start..end];
+                return Ok(Some(Frame { kind, shard_bits, follows, payload }));
             }
             if !self.skipped {
                 let header = Header::read(self.seal, left);

@@ -39,7 +39,6 @@ const MAX_BYTES: u64 = 1 << 20;
 pub struct Meta {
     /// Differs between directories, so that no file of another is read.
     pub directory: u64,
-    /// The secret of the fingerprints.
     pub secret: [u64; 2],
     /// The binary logarithm of the number of shards.
     pub shard_bits: u8,
@@ -47,7 +46,6 @@ pub struct Meta {
     pub has_logs: bool,
 }
 
-/// What reading the file found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaFile {
     Absent,
@@ -60,13 +58,11 @@ pub enum MetaFile {
 }
 
 impl Meta {
-    /// Draws the identity and the secret of a new directory.
     pub fn random(shard_bits: u8) -> Meta {
         let [directory, _] = random_secret();
         Meta { directory, secret: random_secret(), shard_bits, has_logs: false }
     }
 
-    /// Reads the file `meta` of a directory.
     pub fn read(directory: &Path) -> io::Result<MetaFile> {
         let bytes = match regular::read(&directory.join("meta"), MAX_BYTES) {
             Ok(content) => content.bytes,
@@ -86,7 +82,6 @@ impl Meta {
         })
     }
 
-    /// Writes the file `meta` of a directory, in place of another.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         let mut bytes = self.encode();
         bytes.resize(SECOND_COPY, 0);

@@ -45,7 +45,6 @@ const RESERVATION_ENDED: u8 = 4;
 /// The largest expiry that five bytes can say is never.
 const WRITTEN_NEVER: u64 = (1 << 40) - 1;
 
-/// What a file says of a key in a shard, or of a reservation.
 #[derive(Debug, PartialEq)]
 pub enum Record {
     Removed(u16, Print),
@@ -116,7 +115,6 @@ impl BoxedState {
     }
 }
 
-/// Appends the record of a reservation.
 pub fn write_reservation(saved: &SavedReservation, out: &mut Vec<u8>) {
     let SavedReservation { print, reservation } = saved;
     out.push(if reservation.is_some() { RESERVATION } else { RESERVATION_ENDED });

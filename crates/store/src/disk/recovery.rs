@@ -19,7 +19,6 @@ use weir_common::clock::Clock;
 /// What was loaded, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The largest number of a file.
     pub last_number: u64,
     pub snapshot_bytes: u64,
     pub snapshot_records: u64,
@@ -38,7 +37,6 @@ pub struct Recovery {
 /// What is not as it was written, other than the end of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DamageCounts {
-    /// Frames that are missing or damaged.
     pub frames: u64,
     /// Records without a meaning in valid frames.
     pub records: u64,
@@ -63,18 +61,16 @@ pub fn load<C: Clock>(
     Ok(loading.recovery)
 }
 
-/// The files of a directory on their way to memory.
 struct Loading<'a, C> {
     directory: &'a Directory,
     memory: &'a MemoryStore<C>,
-    /// What was loaded so far.
     recovery: Recovery,
 }
 
 impl<C: Clock> Loading<'_, C> {
     fn load(&mut self) -> Result<(), OpenError> {
         let (directory, damage) = (self.directory, &mut self.recovery.damage);
-        damage.files += u64::from(directory.lost_meta());
+        damage.files += u64::from(directory.lost_meta);
         let path = || directory.path().to_owned();
         let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
         let closed = closed::read(directory.path()).unwrap_or_else(|error| {
@@ -181,7 +177,6 @@ impl<C: Clock> Loading<'_, C> {
     }
 }
 
-/// How the reading of a file ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ended {
     bytes: u64,

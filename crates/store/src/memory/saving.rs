@@ -38,7 +38,6 @@ impl<C: Clock> MemoryStore<C> {
         MemoryStore::with(clock, max_keys, shards, Fingerprints::of_secret(secret))
     }
 
-    /// Locks a shard, if there is one of this number.
     fn locked(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
         Some(self.shards.get(shard)?.0.lock())
     }
@@ -48,7 +47,6 @@ impl<C: Clock> MemoryStore<C> {
         self.clock.now() / SECOND
     }
 
-    /// Takes the changes of a shard since they were last taken.
     pub(crate) fn take_changes(&self, shard: usize) -> Changed {
         let changed = self.locked(shard).and_then(|mut shard| Some(shard.changes.as_mut()?.take()));
         changed.unwrap_or(Changed::Keys(Vec::new()))
@@ -71,17 +69,14 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// The number of shards that have reservations.
     pub(crate) fn reservation_shards(&self) -> usize {
         self.reservations.shards_in_use()
     }
 
-    /// Returns the reservations of a shard that have not lapsed.
     pub(crate) fn saved_reservations(&self, shard: usize) -> Vec<SavedReservation> {
         self.reservations.saved(shard, self.now())
     }
 
-    /// Returns the fingerprints of all keys of a shard.
     pub(crate) fn prints(&self, shard: usize) -> Vec<Print> {
         self.locked(shard).map(|shard| shard.prints()).unwrap_or_default()
     }
@@ -176,17 +171,14 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Makes of a reservation what was saved. That is no change.
     pub(crate) fn load_reservation(&self, saved: SavedReservation) {
         self.reservations.load(saved, self.now());
     }
 
-    /// Removes all reservations. That is no change.
     pub(crate) fn forget_reservations(&self) {
         self.reservations.clear();
     }
 
-    /// Evicts what was loaded beyond the caps, once everything is loaded.
     pub(crate) fn loaded(&self) {
         let now = self.now();
         self.reservations.loaded(now);

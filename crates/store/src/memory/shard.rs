@@ -19,7 +19,6 @@ const SECOND_SAMPLE: usize = 24;
 pub(super) trait SlotValue: Default {
     fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome;
 
-    /// The shard's table for states of this kind.
     fn table(shard: &mut Shard) -> &mut Table<Self>;
 }
 
@@ -43,7 +42,6 @@ impl SlotValue for Box<State> {
     }
 }
 
-/// A slot with a state of either kind.
 pub(super) enum AnySlot<'s> {
     Packed(&'s mut Slot<Packed>),
     Boxed(&'s mut Slot<Box<State>>),
@@ -92,7 +90,6 @@ impl Shard {
         Shard { packed, boxed, cap: cap.max(1), evicted, changes }
     }
 
-    /// Makes a shard that lists its changes.
     pub(super) fn listing_changes(cap: usize, room: Arc<Room>) -> Shard {
         Shard { changes: Some(Changes::new(cap, room)), ..Shard::new(cap) }
     }
@@ -114,7 +111,6 @@ impl Shard {
         self.packed.swept + self.boxed.swept
     }
 
-    /// Charges one key.
     pub(super) fn charge<V: SlotValue>(
         &mut self,
         print: &Print,
@@ -175,12 +171,10 @@ impl Shard {
         V::table(self).get(print)
     }
 
-    /// Returns a copy of a key's state.
     pub(super) fn copy<V: SlotValue + Clone>(&mut self, print: &Print) -> V {
         self.get::<V>(print).cloned().unwrap_or_default()
     }
 
-    /// Deletes a key.
     pub(super) fn delete<V: SlotValue>(&mut self, print: &Print) {
         let Some(found) = V::table(self).find(print) else { return };
         let (slot, _) = found.remove();
@@ -217,7 +211,6 @@ impl Shard {
         }
     }
 
-    /// Returns the fingerprints of all keys.
     pub(super) fn prints(&self) -> Vec<Print> {
         let packed = self.packed.slots().map(|slot| slot.print);
         packed.chain(self.boxed.slots().map(|slot| slot.print)).collect()
@@ -255,7 +248,6 @@ impl Shard {
         }
     }
 
-    /// Returns a key's slot, with a state of either kind.
     pub(super) fn slot(&mut self, print: &Print) -> Option<AnySlot<'_>> {
         if let Some(slot) = self.packed.get_slot(print) {
             return Some(AnySlot::Packed(slot));
@@ -290,7 +282,6 @@ impl Shard {
         }
     }
 
-    /// Makes room for another key, of at most `cap`.
     fn make_room<V: SlotValue>(&mut self, cap: usize, random: u16, now: Now) {
         V::table(self).sweep_on_insert(now);
         if self.keys() >= cap {
@@ -328,7 +319,6 @@ impl Shard {
         }
     }
 
-    /// Returns the least valuable of some slots with packed or with boxed states.
     fn sample(&mut self, is_boxed: bool, wanted: usize, now: Now) -> Option<Candidate> {
         match is_boxed {
             true => self.boxed.sample(wanted, now),

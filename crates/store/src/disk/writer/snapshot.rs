@@ -14,7 +14,6 @@ const SYNC_BYTES: u64 = 16 << 20;
 
 const TOO_MANY: &str = "more reservations have changed meanwhile than can be listed";
 
-/// Whether a snapshot is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Whole,
@@ -145,7 +144,6 @@ impl<C: Clock> Writer<C> {
         Ok(())
     }
 
-    /// Returns whether a snapshot is of no use any more: its log has failed, or the thread is to end.
     fn is_abandoned(&mut self, snapshot: FileId) -> bool {
         let log_goes_on = self.log.is_some() && self.log_number == snapshot.number;
         !log_goes_on || self.copier.commands.is_finishing()

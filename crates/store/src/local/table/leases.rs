@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{LocalTable, Shard};
 use crate::Charge;
-use crate::local::hot_keys::Recent;
+use crate::local::hot_keys::{HOT, Recent};
 use crate::local::lease::{DueCharge, DueCharges, Lease, LeaseOp, LeasedKey, StateCopy, StoreTime};
 use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Micros, State, Undo};
@@ -125,9 +125,8 @@ impl LocalTable {
         }
     }
 
-    /// Whether a lease has no hits left, nothing is in flight, and no more will be asked for.
     fn is_over(&self, lease: &Lease, now: Micros) -> bool {
-        let is_hot = || lease.is_hot(now, self.length);
+        let is_hot = || lease.recent.within(now, self.length).requests >= HOT;
         lease.is_idle() && (self.draining.load(Ordering::Relaxed) || !is_hot())
     }
 
@@ -189,7 +188,6 @@ impl LocalTable {
         charges
     }
 
-    /// Leases nothing more.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
