@@ -100,7 +100,6 @@ impl RedisStore {
         self.all_connections().filter(|connection| connection.is_slow()).count()
     }
 
-    /// Returns how many connections are up, on all threads, to all nodes.
     fn connections_up(&self) -> usize {
         self.all_connections().filter(|connection| connection.is_up()).count()
     }
@@ -120,7 +119,6 @@ impl RedisStore {
         let _ = changed.wait_for(|()| all().all(ThreadConnections::has_answered)).await;
     }
 
-    /// Returns the connections of the current thread; starts them at the first call.
     fn connections(&self) -> &ThreadConnections {
         let of_thread = &self.connections[threads::number() % self.connections.len()];
         of_thread.get_or_init(|| ThreadConnections::start(self.shared.clone()))
@@ -223,7 +221,6 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
-/// The connections of one thread: to one server, or to the nodes of a cluster.
 #[derive(Debug)]
 enum ThreadConnections {
     Single(Arc<Connection>),
@@ -263,7 +260,6 @@ impl ThreadConnections {
         }
     }
 
-    /// Sends charges; those to one node share a round trip.
     fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
         match self {
             ThreadConnections::Single(connection) => connection.push(charges),

@@ -40,7 +40,6 @@ const MAX_IDLE: Duration = Duration::from_secs(10);
 /// The wait before a command is sent again while a cluster changes.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The connections beside those of charges.
 #[derive(Debug)]
 pub(super) struct AdminConnections {
     open: Mutex<Vec<AdminConnection>>,
@@ -64,7 +63,6 @@ pub(super) fn eval<K: ToRedisArgs>(script: &str, keys: &[K]) -> Cmd {
     command
 }
 
-/// Returns whether another server serves the slot of a command.
 pub(super) fn is_moved(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::Moved)
 }
@@ -177,7 +175,6 @@ impl RedisStore {
         failed
     }
 
-    /// Sends what `ask` sends to a server.
     async fn ask_target<T, F: Future<Output = RedisResult<T>>>(
         &self,
         target: &Target,
@@ -202,7 +199,6 @@ impl RedisStore {
         reply
     }
 
-    /// Returns the open connection to a server; connects where there is none.
     async fn admin_link(&self, target: &Target) -> Result<Link, StoreError> {
         let failures = self.shared.counts.down.load(Ordering::Relaxed);
         {

@@ -39,7 +39,6 @@ pub(super) fn slot(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
 
-/// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
 /// Computes CRC16/XMODEM, from which Redis Cluster derives slots.

@@ -31,7 +31,6 @@ impl RedisStore {
         second.unwrap_or(self)
     }
 
-    /// Charges each Redis with its part of a batch, at the same time.
     pub(super) async fn charge_both(
         &self,
         second: &RedisStore,

@@ -74,13 +74,11 @@ impl Reply {
         Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline, spans, lease: Some(lease) })
     }
 
-    /// The lease that takes the answer, if one does.
     #[inline]
     pub fn lease(&self) -> Option<&Arc<LeaseCharge>> {
         self.lease.as_ref()
     }
 
-    /// Whether the request is recorded.
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.spans.is_some()
@@ -139,7 +137,6 @@ impl Reply {
         !self.abandoned.load(Ordering::Relaxed) && self.deadline.is_none_or(|end| now < end)
     }
 
-    /// Stops waiting and returns the answers.
     pub fn take(&self) -> Answers {
         self.abandoned.store(true, Ordering::Relaxed);
         let answers = std::mem::take(&mut self.inner.lock().answers);
@@ -152,7 +149,6 @@ impl Reply {
     }
 }
 
-/// Completes when all answers have come.
 #[derive(Debug)]
 pub(super) struct AllAnswers<'r>(pub &'r Reply);
 

@@ -27,10 +27,8 @@ const LONE_RESERVE: &str =
 
 /// Resets a key of which hits can be reserved.
 pub(super) const RESET: &str = include_str!("lua/reset.lua");
-/// Reads the state of a key.
 pub(super) const READ: &str = include_str!("lua/read.lua");
 
-/// The script that a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ScriptKind {
     Counter,
@@ -43,7 +41,6 @@ pub(super) enum ScriptKind {
     Reserve(u16),
 }
 
-/// Assembles a script.
 fn script(kind: ScriptKind) -> Script {
     Script::new(match kind {
         ScriptKind::Counter => COUNTER.to_owned(),
@@ -55,7 +52,6 @@ fn script(kind: ScriptKind) -> Script {
     })
 }
 
-/// Assembles a script of the modules whose bits are set, and of what it does with them.
 fn with_modules(bits: u16, main: &str) -> String {
     let mut text = PRELUDE.to_owned();
     for module in modules().filter(|module| module.is_in(bits)) {

@@ -17,10 +17,8 @@ use super::options::{Clock, Options};
 use super::{RedisStore, key};
 use crate::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
 
-/// The timeout of a command.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The timeout of reading all rows.
 const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Rows written by one script call, and about as many as are read by one command: a longer call would delay charges.
@@ -34,7 +32,6 @@ const TIME_DIGITS: usize = 16;
 
 const SCRIPT: &str = include_str!("lua/table.lua");
 
-/// The names of the table's keys.
 struct Names {
     rows: String,
     version: String,

@@ -51,10 +51,8 @@ async fn log_in(
         let socket = open(access, endpoint).await?;
         Ok(Link::log_in(socket, &settings).await?)
     };
-    match tokio::time::timeout(access.timeout, connecting).await {
-        Ok(connected) => connected,
-        Err(_) => Err(ConnectError::TimedOut(access.timeout)),
-    }
+    let connected = tokio::time::timeout(access.timeout, connecting).await;
+    connected.unwrap_or(Err(ConnectError::TimedOut(access.timeout)))
 }
 
 /// The user name and the password.
@@ -96,7 +94,6 @@ pub(in super::super) fn ends_session(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || needs_login(error)
 }
 
-/// Opens a socket to a server: TCP, TLS or a Unix socket.
 async fn open(access: &Access, endpoint: &Endpoint) -> Result<Socket, ConnectError> {
     match (endpoint, &access.tls) {
         (Endpoint::Unix(path), _) => {

@@ -47,7 +47,6 @@ impl Link {
         !self.task.0.is_finished()
     }
 
-    /// Logs in over a socket.
     pub(super) async fn log_in(socket: Socket, login: &RedisConnectionInfo) -> RedisResult<Link> {
         // A round trip has its own timeout.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -56,7 +55,6 @@ impl Link {
         Ok(Link { client, task: Arc::new(Task(tokio::spawn(driver))) })
     }
 
-    /// Sends a command.
     pub async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         command.query_async(&mut self.client).await
     }
@@ -82,10 +80,8 @@ pub(in super::super) fn parse_time(reply: &Value) -> Option<Micros> {
 /// A server that has not answered for this long is disconnected.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The first wait between two attempts.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 
-/// The longest wait between two attempts.
 pub(in super::super) const MAX_BACKOFF: Duration = Duration::from_millis(500);
 
 /// A reply, by when it came.

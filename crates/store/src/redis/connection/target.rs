@@ -13,7 +13,6 @@ use super::link::Link;
 use crate::redis::context::RedisContext;
 use crate::redis::options::{Access, Clock, Endpoint};
 
-/// The server that a connection goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Target {
     Server(Endpoint),
@@ -76,15 +75,14 @@ async fn connect_to(
         {
             shared.log.clock_skew(&endpoint, theirs, options.wall.now());
         }
-        if server.evicts() {
+        // It may drop states before they expire.
+        if server.max_memory > 0 && server.policy != "noeviction" {
             shared.log.eviction_policy(&endpoint, &server.policy);
         }
         Ok::<_, ConnectError>(connection)
     };
-    match timeout(limit, handshake).await {
-        Ok(connection) => Ok((connection?, endpoint)),
-        Err(_) => Err(ConnectError::TimedOut(limit)),
-    }
+    let connected = timeout(limit, handshake).await.unwrap_or(Err(ConnectError::TimedOut(limit)));
+    Ok((connected?, endpoint))
 }
 
 impl fmt::Display for Target {
@@ -96,7 +94,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// A master, as a sentinel names it.
 #[derive(Clone, Debug)]
 pub(in super::super) struct NamedMaster {
     pub endpoint: Endpoint,
@@ -105,7 +102,6 @@ pub(in super::super) struct NamedMaster {
     pub epoch: u64,
 }
 
-/// A sentinel, and the connection to it.
 #[derive(Debug)]
 pub(in super::super) struct Sentinel {
     endpoint: Endpoint,
@@ -113,7 +109,6 @@ pub(in super::super) struct Sentinel {
 }
 
 impl Sentinel {
-    /// Does not connect yet.
     pub fn new(endpoint: Endpoint) -> Sentinel {
         Sentinel { endpoint, link: None }
     }
@@ -139,10 +134,7 @@ impl Sentinel {
             self.link = Some(link);
             Ok(named)
         };
-        match timeout(access.timeout, asked).await {
-            Ok(named) => named,
-            Err(_) => Err(ConnectError::TimedOut(access.timeout)),
-        }
+        timeout(access.timeout, asked).await.unwrap_or(Err(ConnectError::TimedOut(access.timeout)))
     }
 }
 

@@ -20,7 +20,6 @@ const CAUSE_INTERVAL: Duration = Duration::from_secs(5);
 /// The shortest time between two lines about slow connections.
 const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The lines about one server.
 #[derive(Debug)]
 pub(super) struct ServerLog {
     server: String,
@@ -79,7 +78,6 @@ impl ConnectionLog {
         ConnectionLog { server, is_down: false, counted_in: None }
     }
 
-    /// Records that the connection is lost.
     pub fn lost(&mut self, server: &dyn Display, error: &str) {
         if self.fail(error, Instant::now()) {
             tracing::warn!(%server, error, "redis connection lost, reconnecting");
