@@ -95,7 +95,6 @@ impl LuaModule {
         1 << self.number | if self.borrows { 1 << FIXED_WINDOW } else { 0 }
     }
 
-    /// Returns whether this module is among those whose bits are set.
     pub fn is_in(&self, bits: u16) -> bool {
         bits & 1 << self.number != 0
     }
@@ -104,7 +103,6 @@ impl LuaModule {
 /// The number of the module of fixed windows, which others borrow from.
 const FIXED_WINDOW: u8 = 1;
 
-/// The modules of all algorithms.
 const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
     FixedWindow::MODULES,
     SlidingWindow::MODULES,
@@ -221,17 +219,16 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().iter().fold(0, |all, limit| all | bits(limit))
     }
 
-    /// Returns whether the plan is one gcra limit.
     pub(super) fn is_lone_gcra(self) -> bool {
         matches!(self.0.limits(), [limit] if matches!(limit.algorithm, Algorithm::Gcra(_)))
     }
 
     /// Returns whether all limits are fixed windows aligned to the epoch.
     pub(super) fn is_windows(self) -> bool {
-        let epoch = |window: &FixedWindow| window.calendar.is_none();
-        self.0.limits().iter().all(
-            |limit| matches!(&limit.algorithm, Algorithm::FixedWindow(window) if epoch(window)),
-        )
+        self.0.limits().iter().all(|limit| match &limit.algorithm {
+            Algorithm::FixedWindow(window) => window.calendar.is_none(),
+            _ => false,
+        })
     }
 
     /// Returns whether equal charges of one key may be sent as one and decided separately afterwards. Not if each names

@@ -88,7 +88,6 @@ struct BatchBuilder<'w> {
     last: HashMap<u64, Place>,
 }
 
-/// The place of a key in a batch.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// The call, and the entry of that call.

@@ -8,13 +8,11 @@ use crate::redis::connection::error::ConnectError;
 use crate::redis::connection::link::Link;
 use crate::redis::options::Endpoint;
 
-/// Ranges of slots, first and last, and the master that serves each.
-pub(super) type Slots = Vec<(u16, u16, Endpoint)>;
-
 /// A node's view of its cluster.
 #[derive(Debug, Default)]
 pub(super) struct ClusterView {
-    pub slots: Slots,
+    /// Ranges of slots, first and last, and the master that serves each.
+    pub slots: Vec<(u16, u16, Endpoint)>,
     pub nodes: Nodes,
     /// Why the nodes are only those that serve slots.
     pub nodes_error: Option<redis::RedisError>,
@@ -29,7 +27,6 @@ pub(super) struct Nodes {
     masters: HashSet<Endpoint>,
 }
 
-/// The target of a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RedirectTarget {
     pub endpoint: Endpoint,
@@ -109,7 +106,6 @@ impl Nodes {
     }
 }
 
-/// Reads the view of one node, at `node`.
 pub(super) async fn read_view(
     connection: &mut Link,
     node: &Endpoint,

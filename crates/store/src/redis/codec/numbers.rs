@@ -78,7 +78,6 @@ pub(in super::super) fn failure(len: u32) -> Option<StoreError> {
     len.checked_sub(FAILURES).map(|code| error(code.into()))
 }
 
-/// Returns the failure of a number.
 pub(super) fn error(code: u64) -> StoreError {
     match code {
         WRONG_TYPE => StoreError::WrongType,
@@ -90,7 +89,6 @@ pub(super) fn error(code: u64) -> StoreError {
     }
 }
 
-/// Returns the flags of a limit, whose algorithm is strict or not.
 pub(super) fn flags(limit: &Limit, strict: bool) -> u8 {
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     flag(limit.charge_denied, COUNTS_DENIED)
