@@ -170,9 +170,8 @@ impl<C: Clock> DiskStore<C> {
         self.status.wait_until_failed().await
     }
 
-    /// Saves all changes and ends the thread that writes. What is charged later is not saved. Resolves when that is
-    /// done; at once while nothing is loaded yet, and for a second caller. What is not saved when this ends, or is
-    /// dropped, is logged.
+    /// Saves all changes and ends the thread that writes; later charges are not saved. Resolves when that is done; at
+    /// once while nothing is loaded yet, and for a second caller. Logs what is not saved when this ends or is dropped.
     pub fn finish(&self) -> impl Future<Output = ()> + Send + use<C> {
         let (done, finished) = oneshot::channel();
         let sent = self.status.is_loaded().then(|| self.writer.try_send(done));

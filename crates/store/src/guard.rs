@@ -103,8 +103,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     fn answered(&self) {
         if self.outage.end_if_over(self.clock.monotonic()) {
             let local = self.local.swap(None);
-            // Freeing a full store takes long, and no request should wait for it. If no thread can start, it is freed
-            // here.
+            // Freeing a full store takes long, and no request should wait for it, unless no thread can start.
             let _ = std::thread::Builder::new().name("free".into()).spawn(move || drop(local));
         }
     }
@@ -166,8 +165,7 @@ pub struct FailureCounts {
 struct Outage {
     /// When a charge last failed; 0 if there is no outage.
     last: AtomicU64,
-    /// When a charge last failed because of the store and not of its caller's deadline; 0 if there is no outage whose
-    /// end is to be logged.
+    /// When a charge last failed because of the store and not of its caller's deadline; 0 if no end is to be logged.
     last_by_store: AtomicU64,
     /// When the first charge failed because of the store.
     began: AtomicU64,

@@ -29,8 +29,7 @@ use super::{Answers, Batch, Charge, Store};
 use weir_common::clock::Clock;
 use weir_limit::{Decision, Micros, Op, Packed, Plan, Reservation, SECOND, State};
 
-/// How far the clock may step back before keys expire early: slots count 136 years of seconds, half of them for the
-/// future.
+/// How far the clock may step back before keys expire early: half of the 136 years of seconds that slots count.
 const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
 
 /// How many keys there may be for each open reservation.
@@ -151,10 +150,9 @@ impl<C: Clock> MemoryStore<C> {
         MemoryStore { reservations: Reservations::new(max), ..self }
     }
 
-    /// Removes expired keys from the next `shards` shards, from where the last call stopped, but from each at most
-    /// once; and lapsed reservations from as large a part of theirs. Shrinks tables that have become too large. No
-    /// shard is locked for longer than it takes to sweep a thousand buckets or to move the remaining keys to a smaller
-    /// table.
+    /// Removes expired keys from the next `shards` shards, from each at most once, and lapsed reservations from as
+    /// large a part of theirs. Shrinks tables that have become too large. No shard is locked for longer than it takes
+    /// to sweep a thousand buckets or to move the remaining keys to a smaller table.
     ///
     /// Inserting keys sweeps too. This is for a timer, so that memory is freed when traffic has stopped.
     pub fn sweep(&self, shards: usize) {

@@ -66,8 +66,7 @@ pub struct RedisStore {
     connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
     admin: AdminConnections,
-    /// The name of this process's text among those of replicas. A process that starts again is another replica until
-    /// its old text expires.
+    /// Names this process's text among those of replicas: new at each start, as the old text lives until it expires.
     replica_id: String,
     /// The Redis of limits of one second, if it is another one.
     per_second: Option<Box<RedisStore>>,
@@ -108,9 +107,8 @@ impl RedisStore {
         self.connections.iter().filter_map(OnceLock::get).flat_map(ThreadConnections::all)
     }
 
-    /// Waits until Redis has answered for the first time: each node of a cluster that serves slots, on the connections
-    /// of every thread that has used the store. Connects the current thread, so that its first request need not wait
-    /// for that.
+    /// Waits until Redis has answered for the first time on each thread that has used the store: each node of a cluster
+    /// that serves slots. Connects the current thread, so that its first request need not wait for that.
     pub async fn answered(&self) {
         let mut changed = self.shared.changed.subscribe();
         self.connections();
@@ -244,7 +242,6 @@ impl ThreadConnections {
         ThreadConnections::Single(connection::start(target, shared, None))
     }
 
-    /// Returns whether every server has answered once.
     fn has_answered(&self) -> bool {
         match self {
             ThreadConnections::Single(connection) => connection.has_answered(),

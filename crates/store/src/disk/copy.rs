@@ -47,8 +47,7 @@ impl<C: Clock> Copier<C> {
         Copier { memory, commands, bytes, ends, unit }
     }
 
-    /// Appends the records of keys that changed, each with those of its changed reservations, which are taken. A key
-    /// without a slot was removed.
+    /// Appends the records of changed keys, each with those of its changed reservations, which are taken.
     pub fn changes(
         &mut self,
         shard: usize,

@@ -99,8 +99,7 @@ impl Directory {
         }
     }
 
-    /// Checks that the path leads to this directory, and that nobody else has removed or replaced any of its files that
-    /// a start needs; else the error names the file.
+    /// Checks that the path leads here and that no file that a start needs was removed or replaced; the error names it.
     pub fn verify(&self) -> io::Result<()> {
         Identity::of(&self.opened.metadata()?).check(&self.path, "the directory")?;
         self.check_lock()?;
@@ -164,7 +163,6 @@ impl Directory {
         Seal::new(self.meta.directory, file.kind as u8, file.number)
     }
 
-    /// Lists the files with records, in order.
     pub fn files(&self) -> io::Result<Vec<FileId>> {
         files_in(&self.path)
     }

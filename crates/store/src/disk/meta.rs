@@ -34,7 +34,6 @@ const SECOND_COPY: usize = 4096;
 /// No meta of any version is larger.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What identifies a directory and its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Differs between directories, so that no file of another is read.
@@ -52,7 +51,6 @@ pub enum MetaFile {
     Valid(Meta),
     /// The file has one valid copy of its content, and a damaged one.
     OneCopy(Meta),
-    /// The file is that of another version of the format.
     Version(u32),
     Damaged,
 }

@@ -26,7 +26,6 @@ pub struct Schedule {
 /// When something is tried again.
 #[derive(Debug)]
 pub struct Retry {
-    /// The wait that follows the next error.
     backoff: Duration,
     pub at: Instant,
     pub log: Throttle,

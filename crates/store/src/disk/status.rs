@@ -17,7 +17,6 @@ enum Loading {
     Failed(String),
 }
 
-/// Counts and times for metrics, and whether the store is loaded.
 #[derive(Debug, Default)]
 pub struct Status {
     /// What was loaded, and in which time: `loading` for the path of requests.

@@ -43,7 +43,6 @@ pub struct Writer<C> {
     copier: Copier<C>,
     /// The log that is being written; none after an error.
     log: Option<RecordFile>,
-    /// The number of the last log.
     log_number: u64,
     /// Bytes of the logs since the last snapshot, without the one that is being written.
     older_log_bytes: u64,
@@ -220,7 +219,6 @@ impl<C: Clock> Writer<C> {
         self.report_sizes();
     }
 
-    /// Saves everything for the end.
     fn save_all(&mut self) {
         if self.log.is_some() {
             self.save_changes_or_all();
@@ -249,8 +247,7 @@ impl<C: Clock> Writer<C> {
         self.directory.verify()
     }
 
-    /// Appends what changed to the log and syncs it. Returns false if more has changed than was listed: then everything
-    /// has to be saved.
+    /// Appends what changed to the log and syncs it. Returns false if more has changed than was listed.
     fn save_changes(&mut self) -> io::Result<bool> {
         let started = Instant::now();
         let Some(log) = &mut self.log else { return Ok(false) };

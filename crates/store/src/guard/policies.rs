@@ -105,7 +105,6 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     }
 }
 
-/// Replaces each failure by a decision, in order.
 fn replace(
     batch: &Batch<'_>,
     answers: &mut [Answer],

@@ -47,8 +47,7 @@ impl LeaseCharge {
         self.due.leased.charge(&self.due.plan, self.op(), then)
     }
 
-    /// Whether the charge asks for hits. It is sent behind other charges of its key: these are served as if nothing
-    /// were leased.
+    /// Whether the charge asks for hits. It is sent behind others of its key, served as if nothing were leased.
     pub fn asks(&self) -> bool {
         self.due.asks()
     }

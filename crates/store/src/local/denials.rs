@@ -9,7 +9,6 @@ use weir_limit::{Decision, Micros, NearLimits, Plan, ReservationResult, Source};
 /// Denials per set. Each key belongs to one set.
 pub(super) const WAYS: usize = 8;
 
-/// The denials of the keys of a shard.
 pub(super) struct Denials {
     /// Their number is a power of two, or 0 where none are kept.
     sets: Box<[Set]>,
@@ -22,7 +21,6 @@ struct Set {
     refunded: Option<Micros>,
 }
 
-/// A denial of a number of hits of a key.
 struct Denial {
     key: Fingerprint,
     plan: Arc<Plan>,

@@ -6,7 +6,6 @@ use weir_limit::Micros;
 /// The requests that must be admitted within the length of a lease.
 pub(super) const HOT: u64 = 32;
 
-/// Keys that are counted at a time.
 const SLOTS: usize = 64;
 
 /// The counts of keys that share a lock. A slot counts the key with more than half of the recent requests, by Boyer and

@@ -25,8 +25,7 @@ pub(super) struct Lease {
     pub is_reset: bool,
     /// More is asked for only once these have their answers.
     pub flights: Flights,
-    /// What is left of grants, oldest first: each has hits left. Those that have ended wait for a call that is made
-    /// anyway.
+    /// What is left of grants, oldest first: each has hits left. Ended ones wait for a call that is made anyway.
     parts: SmallVec<[Part; 3]>,
     /// The hits left when the newest grant came.
     full: u64,
@@ -96,8 +95,7 @@ impl Lease {
         (left, parts().map(|part| part.ends - now).max().unwrap_or(0))
     }
 
-    /// Adds what was granted, for at most `length`: `before` is the state before, and `undo` undoes the grant. Returns
-    /// that if it came too late.
+    /// Adds a grant of at most `length`: the state before, and what undoes it. Returns the latter if it came too late.
     pub fn add(
         &mut self,
         before: StateCopy,
@@ -229,7 +227,6 @@ pub(super) struct DueCharge {
     pub op: LeaseOp,
 }
 
-/// Charges that leases are due to make, to be sent in order.
 pub(super) type DueCharges = Vec<DueCharge>;
 
 #[derive(Clone, Copy, Debug)]

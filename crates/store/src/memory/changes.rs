@@ -116,8 +116,7 @@ impl Changes {
         Changed::Keys(std::mem::replace(&mut self.prints, room))
     }
 
-    /// Lists a reservation that a charge of a key has changed, unless there is no room. Returns whether it is the first
-    /// of the key, which then has to be listed too.
+    /// Lists a changed reservation of a key, unless there is no room. Returns whether to list the key: it is its first.
     pub fn list_reservation(&mut self, key: &Print, changed: SavedReservation) -> bool {
         if !self.room.take() {
             self.room.free(1);

@@ -113,8 +113,7 @@ impl Fingerprints {
     }
 }
 
-/// The bytes of a reservation's fingerprint that are those of its key. A table of less than 2^32 slots places none by
-/// them.
+/// The bytes of a reservation's fingerprint that are its key's; a table of less than 2^32 slots places none by them.
 const KEY_BYTES: Range<usize> = 4..7;
 
 /// Returns what the fingerprints of all reservations of a key have in common.

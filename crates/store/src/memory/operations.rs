@@ -94,8 +94,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// Watches for a store that is too small. Reads its counts from time to time, so that eviction itself costs nothing
-/// more.
+/// Watches for a store that is too small, by its counts from time to time, so that eviction costs no more.
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Evictions {
     keys: Watched,

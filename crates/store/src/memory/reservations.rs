@@ -132,8 +132,7 @@ impl Reservations {
     }
 }
 
-/// Returns the shard of a fingerprint: by the bits of it that do not place it in a table, so that what is loaded needs
-/// no number of a shard.
+/// Returns the shard of a fingerprint by the bits that do not place it in a table: to load needs no number of a shard.
 fn shard_of(print: &Print, shards: usize) -> usize {
     let [.., a, b, c] = *print;
     fingerprint::shard(u32::from_le_bytes([0, a, b, c]), shards)
@@ -179,14 +178,12 @@ impl ReservationShard {
         Some(reservation(slot, now))
     }
 
-    /// Replaces a reservation. Returns whether it did: a new one is not kept if the table is full and its key has its
-    /// share.
+    /// Replaces a reservation. Returns false for a new one if the table is full and its key has its share.
     fn put(&mut self, print: &Print, reservation: Option<Reservation>, now: Now) -> bool {
         self.replace(print, reservation, (self.cap, self.cap.div_ceil(SHARE)), now)
     }
 
-    /// Replaces a reservation as [`put`](Self::put) does, in a table of at most `max`, of which one key may have
-    /// `share`.
+    /// Replaces a reservation as [`put`](Self::put) does, in a table of at most `max`, of which a key may have `share`.
     fn replace(
         &mut self,
         print: &Print,

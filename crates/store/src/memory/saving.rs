@@ -60,8 +60,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Returns the keys of a shard whose reservations have changed and were not taken; none if more have changed than
-    /// could be listed.
+    /// Returns the keys of a shard with changed reservations that were not taken; none if some could not be listed.
     pub(crate) fn keys_of_changed_reservations(&self, shard: usize) -> Option<Vec<Print>> {
         match &self.locked(shard)?.changes {
             Some(changes) => changes.keys_of_reservations(),
@@ -151,8 +150,7 @@ impl<C: Clock> MemoryStore<C> {
         SavedSlot { print: slot.print, fill: slot.fill(), expires, value }
     }
 
-    /// Inserts a slot as it was saved, in place of what the key has. That is no change. A slot that has expired only
-    /// removes the other.
+    /// Inserts a slot as it was saved in place of the key's, which is no change. An expired one only removes the other.
     pub(crate) fn load(&self, shard: usize, saved: SavedSlot<SavedValue<Box<State>>>) {
         let SavedSlot { print, fill, expires, value } = saved;
         let now = self.now();

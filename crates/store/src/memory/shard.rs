@@ -273,8 +273,7 @@ impl Shard {
         }
     }
 
-    /// Lists a reservation that a charge of a key has changed, if changes are listed. To be called after that: the slot
-    /// that the key has then is listed.
+    /// Lists a reservation that a charge of a key has changed, if changes are listed. To be called after that charge.
     pub(super) fn list_reservation(&mut self, key: &Print, changed: SavedReservation) {
         let Some(changes) = &mut self.changes else { return };
         if changes.list_reservation(key, changed) && self.slot(key).is_none() {

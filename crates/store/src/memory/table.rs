@@ -227,8 +227,7 @@ impl<V> Table<V> {
         least
     }
 
-    /// Removes a slot that was sampled just now. Returns its fingerprint if the slot is to be listed as changed: it is
-    /// not yet, and had not expired.
+    /// Removes a slot that was sampled just now. Returns its fingerprint if it is to be listed as changed.
     pub(super) fn drop_candidate(&mut self, candidate: Candidate) -> Option<Print> {
         let (slot, _) = self.slots.get_bucket_entry(candidate.bucket).ok()?.remove();
         (!slot.is_listed() && candidate.worth.fill.is_some()).then_some(slot.print)

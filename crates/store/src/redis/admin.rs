@@ -33,8 +33,7 @@ use weir_limit::Micros;
 /// The most commands about states at a time, as their replies may be large; further ones wait.
 const MAX_STATE_COMMANDS: usize = 4;
 
-/// How long an unused connection is kept. Between a server and this process, a longer silence may have been taken for
-/// the end of the connection.
+/// How long an unused connection is kept: what is between it and the server may have ended it after a longer silence.
 const MAX_IDLE: Duration = Duration::from_secs(10);
 
 /// The wait before a command is sent again while a cluster changes.

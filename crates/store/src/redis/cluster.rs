@@ -113,8 +113,7 @@ impl Cluster {
         self.stale.notify_one();
     }
 
-    /// Returns the node that a redirect by `node` leads to. None if the cluster does not list it; its nodes are then
-    /// read again.
+    /// Returns the node that a redirect by `node` leads to. If the cluster does not list it, its nodes are read again.
     pub fn redirected(&self, node: &Endpoint, redirect: &ServerError) -> Option<Target> {
         let to = RedirectTarget::parse(redirect.details().unwrap_or(""), node);
         let to = to.filter(|to| self.nodes.load().include(to));

@@ -85,7 +85,6 @@ impl LuaModule {
         LuaModule { number, borrows: false, text }
     }
 
-    /// Returns a module that borrows functions from that of fixed windows.
     const fn of_fixed_windows(number: u8, text: &'static str) -> LuaModule {
         LuaModule { number, borrows: true, text }
     }
@@ -289,8 +288,7 @@ impl<'p> PlanCodec<'p> {
         rest.0.is_empty().then(|| State::new(states, log))
     }
 
-    /// Reads the values of a key and of its holds, as they are in Redis: none if the key does not exist. `None` if they
-    /// are invalid.
+    /// Reads the values of a key and of its holds in Redis, none for a missing key; `None` if they are invalid.
     pub(super) fn read_stored(
         self,
         text: Option<&[u8]>,
@@ -316,8 +314,7 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().len() == 1 && self.0.hold_id().is_some()
     }
 
-    /// Reads the states of all limits, of a key that may not exist. Returns the head of their log, if there is one, and
-    /// what follows the states.
+    /// Reads the states of all limits of a key that may not exist, the head of their log, and what follows.
     fn read_states<'t>(self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
         let exists = !text.is_empty();
         if !exists && own_key.is_empty() {

@@ -30,8 +30,7 @@ use super::context::RedisContext;
 use super::options::Endpoint;
 use crate::StoreError;
 
-/// Starts a connection on the current runtime; it ends when it is closed. A connection to a node of a cluster reports
-/// to `events`.
+/// Starts a connection on the current runtime; it ends when it is closed. One to a node of a cluster has `events`.
 pub(super) fn start(
     target: Target,
     shared: Arc<RedisContext>,
@@ -143,8 +142,7 @@ impl Connection {
         self.next.lock().take()
     }
 
-    /// Sends charges with the next round trip, all with the same one; fails them at once where the connection is down
-    /// or slow.
+    /// Sends charges together with the next round trip; fails them at once where the connection is down or slow.
     pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
         if let Some(error) = self.down() {
             return fail_all(charges, error);

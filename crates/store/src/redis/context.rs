@@ -44,9 +44,7 @@ impl RedisContext {
 /// Counts of the traffic to Redis, since the start.
 #[derive(Debug, Default)]
 pub struct RedisCounts {
-    /// Round trips.
     pub trips: AtomicU64,
-    /// Script calls.
     pub calls: AtomicU64,
     pub charges: AtomicU64,
     /// Keys charged: fewer than charges where several charges of one key shared a round trip.

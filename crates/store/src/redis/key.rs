@@ -34,7 +34,6 @@ pub(super) fn random_hex() -> String {
     format!("{:016x}", u64::from_le_bytes(random_bytes()))
 }
 
-/// Returns the slot of a key on a cluster.
 pub(super) fn slot(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }

@@ -45,8 +45,7 @@ impl RedisStore {
 const PASSING: &str =
     "ASK BUSY CLUSTERDOWN LOADING MASTERDOWN MISCONF MOVED NOAUTH NOREPLICAS OOM READONLY TRYAGAIN";
 
-/// Returns what an error means for later texts: other replies of the server, such as that the user has no permission or
-/// that the key holds something else, stay.
+/// Returns what an error means for later texts: a lack of permission, or a key that holds something else, stays.
 fn text_error(error: &RedisError) -> ReplicaTextError {
     let text = error.to_string();
     let is_word = |char: char| char.is_ascii_alphanumeric();

@@ -50,8 +50,7 @@ impl Reply {
         Reply::new(charges, StoreError::TimedOut, None, None)
     }
 
-    /// Returns the replies to a number of charges. A charge that is not answered by the deadline fails with
-    /// `unanswered`. Round trips are recorded below `span`, if there is one.
+    /// Charges not answered by the deadline fail with `unanswered`. Round trips are recorded below `span`, if any.
     pub fn new(
         charges: usize,
         unanswered: StoreError,
@@ -84,8 +83,7 @@ impl Reply {
         self.spans.is_some()
     }
 
-    /// Adds a span of a round trip, which `start` starts below that of the request, if the request is recorded and
-    /// still waits.
+    /// Starts a span of a round trip below that of the request, if the request is recorded and still waits.
     pub fn add_trip(&self, start: impl FnOnce(&Span) -> Arc<TripSpan>) -> Option<Arc<TripSpan>> {
         let mut spans = self.spans.as_ref()?.lock();
         if self.inner.lock().missing == 0 {
@@ -120,8 +118,7 @@ impl Reply {
         true
     }
 
-    /// Stops waiting because the request was dropped. Returns the answers so far; none where it had stopped waiting
-    /// before.
+    /// Stops waiting because the request was dropped. Returns the answers so far, unless it had stopped waiting before.
     pub fn cancel(&self) -> Option<Answers> {
         let stopped = self.abandoned.swap(true, Ordering::Relaxed);
         self.end_trips(Some("cancelled"));
@@ -168,10 +165,8 @@ impl Future for AllAnswers<'_> {
     }
 }
 
-/// A request's span of a round trip.
-///
-/// It is a child of the span of its request's charges, which cannot end before it. So it ends when the server has
-/// answered, or when the request stops waiting, whichever is first.
+/// A request's span of a round trip, a child of the span of its charges. It ends when the server has answered, or when
+/// the request stops waiting, whichever is first: it cannot outlive its parent.
 #[derive(Debug)]
 pub(super) struct TripSpan(Mutex<Option<Span>>);
 

@@ -20,8 +20,7 @@ use super::script::Scripts;
 use crate::StoreError;
 use weir_limit::Micros;
 
-/// Where the caller's clock counts, states are kept longer than one caller needs them: for others, whose clocks are
-/// behind. In milliseconds.
+/// The milliseconds that states are kept longer where the caller's clock counts, for callers whose clocks are behind.
 pub(super) const CALLER_CLOCK_SLACK_MS: u32 = 10_000;
 
 /// An open connection, with what is known about its server.

@@ -11,17 +11,13 @@ use std::collections::HashMap;
 
 use super::codec::{COUNTERS, RESERVATIONS, modules};
 
-/// Charges rules of one fixed window.
 const COUNTER: &str = include_str!("lua/counter.lua");
-/// Takes hits of rules of one gcra.
 const LONE_GCRA: &str = include_str!("lua/lone_gcra.lua");
-/// Takes hits of rules of several fixed windows.
 const WINDOWS: &str = include_str!("lua/windows.lua");
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 const RULES: &str = include_str!("lua/rules.lua");
 const CHARGE: &str = include_str!("lua/charge.lua");
 const RESERVE: &str = include_str!("lua/reserve.lua");
-/// Reserves and settles hits of rules of one fixed window.
 const LONE_RESERVE: &str =
     concat!(include_str!("lua/records.lua"), include_str!("lua/lone_reserve.lua"));
 
@@ -34,10 +30,9 @@ pub(super) enum ScriptKind {
     Counter,
     Gcra,
     Windows,
-    /// The script that charges the algorithms whose bits are set, and no others: a script creates its functions at each
-    /// run.
+    /// Charges the algorithms whose bits are set, and no others: a script creates its functions at each run.
     Charge(u16),
-    /// The script that reserves and settles hits of these algorithms.
+    /// Reserves and settles hits of these algorithms.
     Reserve(u16),
 }
 

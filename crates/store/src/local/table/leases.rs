@@ -65,8 +65,7 @@ impl LocalTable {
         DueCharge { key: *key, leased: lease.key.clone(), plan: lease.plan.clone(), op }
     }
 
-    /// Adds what the store granted: the state before, and what undoes the grant. Returns the charges that return hits
-    /// which nobody will use.
+    /// Adds what the store granted. Returns the charges that return hits which nobody will use.
     pub fn granted(
         &self,
         asked: &DueCharge,
@@ -130,8 +129,7 @@ impl LocalTable {
         lease.is_idle() && (self.draining.load(Ordering::Relaxed) || !is_hot())
     }
 
-    /// Forgets the denials of a key whose state is reset, and ends its lease: what is left, and what is granted
-    /// meanwhile, is not returned.
+    /// Forgets the denials of a key that is reset, and ends its lease: hits left or granted meanwhile are not returned.
     pub fn reset(&self, charge: &Charge<'_>) {
         let key = self.fingerprints.of(charge);
         let mut shard = self.shard(&key).lock();

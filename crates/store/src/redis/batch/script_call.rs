@@ -19,7 +19,6 @@ use weir_limit::{Micros, Plan, Reservation, State};
 pub(in super::super) struct BatchContext {
     /// The caller's time where its clock counts; else 0, and the scripts read the server's.
     pub now: Micros,
-    /// The caller's time.
     pub wall: Micros,
     /// Milliseconds to keep states for longer than they need.
     pub slack: u32,
@@ -237,7 +236,6 @@ impl ScriptCall {
         (self.entries.iter().map(|entry| entry.charges.len()).sum(), self.entries.len())
     }
 
-    /// Returns the charges of the call, to send elsewhere or to fail.
     pub fn into_charges(self) -> impl Iterator<Item = PendingCharge> {
         self.entries.into_iter().flat_map(|entry| entry.charges)
     }

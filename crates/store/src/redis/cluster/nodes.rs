@@ -144,7 +144,6 @@ impl ClusterView {
     }
 }
 
-/// A server of a range of slots.
 fn endpoint(server: &Value, node: &Endpoint) -> Option<Endpoint> {
     let Value::Array(parts) = server else { return None };
     let port = int(parts.get(1)?)?;

@@ -23,8 +23,7 @@ pub(in super::super) const QUOTA_PASSES: u8 = 2;
 /// Roles of an entry.
 const ENFORCED: u8 = 0;
 const QUOTA: u8 = 1;
-/// The role of a rule in shadow mode. The scripts do not declare it: what is neither enforced nor a quota decides
-/// nothing.
+/// A rule in shadow mode. The scripts do not declare it: what is neither enforced nor a quota decides nothing.
 const SHADOW_RULE: u8 = 2;
 /// What a failure of an entry means, in units of this: nothing; a denial in its role; a denial of the request.
 const ROLES: u8 = 4;

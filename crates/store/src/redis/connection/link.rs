@@ -17,7 +17,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::redis::context::RedisContext;
 use weir_limit::{Micros, SECOND};
 
-/// What can be read and written.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
@@ -70,8 +69,7 @@ impl Link {
     }
 }
 
-/// Parses the reply to `TIME`; none if it is not one of Redis. That of Envoy's redis_proxy has the whole time in its
-/// microseconds.
+/// Parses the reply to `TIME`; none if it is not Redis's: Envoy's redis_proxy has the whole time in the microseconds.
 pub(in super::super) fn parse_time(reply: &Value) -> Option<Micros> {
     let (seconds, micros): (u64, u64) = from_redis_value_ref(reply).ok()?;
     (micros < SECOND).then(|| seconds.checked_mul(SECOND)?.checked_add(micros))?

@@ -97,8 +97,7 @@ impl fmt::Display for Target {
 #[derive(Clone, Debug)]
 pub(in super::super) struct NamedMaster {
     pub endpoint: Endpoint,
-    /// The number of the failover that made it the master: the highest one holds. 0 where the sentinel does not permit
-    /// `SENTINEL MASTER`.
+    /// The number of the failover that made it the master: the highest holds. 0 without the right to `SENTINEL MASTER`.
     pub epoch: u64,
 }
 
@@ -113,8 +112,7 @@ impl Sentinel {
         Sentinel { endpoint, link: None }
     }
 
-    /// Returns the master of that name; none if the sentinel does not know it. Connects first where there is no
-    /// connection, or the last question failed.
+    /// Returns the master of that name; none if the sentinel does not know it. Connects first where it has to.
     pub async fn ask(
         &mut self,
         access: &Access,

@@ -10,8 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use weir_common::throttle::Throttle;
 
-/// How long all connections must stay up for an outage to be over. Longer than a thread without requests takes to
-/// notice that its connection is lost.
+/// How long all connections must stay up to end an outage: longer than an idle thread takes to notice a lost one.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 
 /// The shortest time between two lines of one outage: only a new cause is logged again.
