@@ -98,7 +98,6 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         }
     }
 
-    /// The store answered after failures.
     #[cold]
     fn answered(&self) {
         if self.outage.end_if_over(self.clock.monotonic()) {

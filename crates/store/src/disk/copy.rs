@@ -58,8 +58,9 @@ impl<C: Clock> Copier<C> {
     }
 
     pub fn reservations(&mut self, snapshot: &mut RecordFile) -> io::Result<()> {
-        for shard in 0..self.memory.reservation_shards() {
-            for saved in self.memory.saved_reservations(shard) {
+        for shard in 0.. {
+            let Some(reservations) = self.memory.saved_reservations(shard) else { break };
+            for saved in reservations {
                 self.unit.clear();
                 record::write_reservation(&saved, &mut self.unit);
                 snapshot.append(&self.unit, 1)?;

@@ -75,9 +75,7 @@ impl Identity {
         let error = |what: &str| Err(io::Error::other(format!("{name} {what}")));
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(io::Error::other(format!("{name} was removed")));
-            }
+            Err(found) if found.kind() == ErrorKind::NotFound => return error("was removed"),
             Err(found) => return error(&format!("cannot be found: {found}")),
         };
         if (metadata.dev(), metadata.ino()) != (self.device, self.inode) {

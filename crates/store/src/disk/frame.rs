@@ -48,16 +48,10 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const ALL: [FrameKind; 5] = [
-        FrameKind::Records,
-        FrameKind::FirstPart,
-        FrameKind::Part,
-        FrameKind::LastPart,
-        FrameKind::Footer,
-    ];
-
     fn from_byte(byte: u8) -> Option<FrameKind> {
-        FrameKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+        use FrameKind::{FirstPart, Footer, LastPart, Part, Records};
+        let kinds = [Records, FirstPart, Part, LastPart, Footer];
+        kinds.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

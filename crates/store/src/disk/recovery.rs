@@ -11,7 +11,7 @@ use super::OpenError;
 use super::closed;
 use super::directory::Directory;
 use super::file_id::{FileId, FileKind};
-use super::frame::{Frame, FrameKind, FrameReader};
+use super::frame::{Damage, Frame, FrameKind, FrameReader};
 use super::record::{self, Record};
 use crate::memory::MemoryStore;
 use weir_common::clock::Clock;
@@ -158,19 +158,19 @@ impl<C: Clock> Loading<'_, C> {
         recovery.records += records;
         recovery.damage.records += invalid;
         let ended = read.map_err(|error| directory.unreadable(file, error))?;
-        recovery.damage.frames += ended.damaged_frames;
+        recovery.damage.frames += ended.damage.frames;
         match file.kind {
             FileKind::Log => {
                 recovery.logs += 1;
                 recovery.log_bytes += ended.bytes;
                 let is_cut = closed_bytes.is_some_and(|bytes| bytes != ended.bytes);
                 recovery.damage.files += u64::from(is_cut);
-                recovery.torn_logs += u64::from(ended.torn && !is_cut);
+                recovery.torn_logs += u64::from(ended.damage.torn && !is_cut);
             }
             FileKind::Snapshot => {
                 (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);
                 let whole = ended.is_whole_snapshot(records);
-                recovery.damage.files += u64::from(!whole && ended.damaged_frames == 0);
+                recovery.damage.files += u64::from(!whole && ended.damage.frames == 0);
             }
         }
         Ok(())
@@ -180,15 +180,14 @@ impl<C: Clock> Loading<'_, C> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Ended {
     bytes: u64,
-    damaged_frames: u64,
-    torn: bool,
+    damage: Damage,
     /// The number of records in the footer, if that was the last frame.
     footer: Option<u64>,
 }
 
 impl Ended {
     fn is_whole_snapshot(&self, records: u64) -> bool {
-        self.damaged_frames == 0 && !self.torn && self.footer == Some(records)
+        self.damage == Damage::default() && self.footer == Some(records)
     }
 }
 
@@ -226,6 +225,6 @@ fn read_file(
             }
         }
     }
-    (ended.damaged_frames, ended.torn) = (frames.damage().frames, frames.damage().torn);
+    ended.damage = frames.damage();
     Ok(ended)
 }

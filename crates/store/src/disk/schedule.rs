@@ -23,7 +23,6 @@ pub struct Schedule {
     pub min_obsolete_bytes: u64,
 }
 
-/// When something is tried again.
 #[derive(Debug)]
 pub struct Retry {
     backoff: Duration,

@@ -272,7 +272,6 @@ pub(super) enum Unserved {
     Ends,
 }
 
-/// Looks up the charges of one batch, in its order.
 pub(super) struct LookUp<'t> {
     table: &'t LocalTable,
     sent: Micros,

@@ -55,21 +55,14 @@ impl Reservations {
         Some((shard, SavedReservation { print, reservation: reset }))
     }
 
-    pub fn shards_in_use(&self) -> usize {
-        self.shards.get().map_or(0, |shards| shards.len())
-    }
-
-    pub fn saved(&self, shard: usize, now: Now) -> Vec<SavedReservation> {
-        let Some(Aligned(shard)) = self.shards.get().and_then(|shards| shards.get(shard)) else {
-            return Vec::new();
-        };
-        let shard = shard.lock();
+    pub fn saved(&self, shard: usize, now: Now) -> Option<Vec<SavedReservation>> {
+        let shard = self.shards.get()?.get(shard)?.0.lock();
         let live = shard.table.slots().filter(|slot| !slot.has_expired(now));
         let saved = live.map(|slot| SavedReservation {
             print: slot.print,
             reservation: Some(reservation(slot, now)),
         });
-        saved.collect()
+        Some(saved.collect())
     }
 
     /// Makes of a fingerprint what was saved. Until [`loaded`](Self::loaded) there may be twice as many reservations: a

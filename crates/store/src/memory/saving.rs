@@ -62,17 +62,12 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Returns the keys of a shard with changed reservations that were not taken; none if some could not be listed.
     pub(crate) fn keys_of_changed_reservations(&self, shard: usize) -> Option<Vec<Print>> {
-        match &self.locked(shard)?.changes {
-            Some(changes) => changes.keys_of_reservations(),
-            None => Some(Vec::new()),
-        }
+        let shard = self.locked(shard)?;
+        shard.changes.as_ref().map_or(Some(Vec::new()), |changes| changes.keys_of_reservations())
     }
 
-    pub(crate) fn reservation_shards(&self) -> usize {
-        self.reservations.shards_in_use()
-    }
-
-    pub(crate) fn saved_reservations(&self, shard: usize) -> Vec<SavedReservation> {
+    /// Returns the reservations of a shard that have not lapsed; none if there is no such shard.
+    pub(crate) fn saved_reservations(&self, shard: usize) -> Option<Vec<SavedReservation>> {
         self.reservations.saved(shard, self.now())
     }
 

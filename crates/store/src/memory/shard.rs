@@ -15,7 +15,6 @@ use weir_limit::{ChargeOutcome, Decision, Fill, Op, Packed, State};
 const SAMPLE: usize = 8;
 const SECOND_SAMPLE: usize = 24;
 
-/// The state in a slot: packed in place, or boxed.
 pub(super) trait SlotValue: Default {
     fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome;
 

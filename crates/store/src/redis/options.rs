@@ -103,10 +103,7 @@ impl Options {
     ///
     /// A file is unusable. The message names the setting and the fix.
     pub fn check(&self) -> Result<(), SetupError> {
-        match &self.access.tls {
-            Some(tls) => tls.certificates.read().map(drop),
-            None => Ok(()),
-        }
+        self.access.tls.as_ref().map_or(Ok(()), |tls| tls.certificates.read().map(drop))
     }
 }
 

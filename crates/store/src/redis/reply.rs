@@ -27,7 +27,6 @@ pub(super) struct Reply {
     lease: Option<Arc<LeaseCharge>>,
 }
 
-/// The spans of the round trips of a request.
 #[derive(Debug)]
 struct ReplySpans {
     /// The parent; none once the request has stopped waiting.

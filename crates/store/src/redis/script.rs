@@ -37,14 +37,16 @@ pub(super) enum ScriptKind {
 }
 
 fn script(kind: ScriptKind) -> Script {
-    Script::new(match kind {
+    let text = match kind {
         ScriptKind::Counter => COUNTER.to_owned(),
         ScriptKind::Gcra => LONE_GCRA.to_owned(),
         ScriptKind::Windows => [PRELUDE, WINDOWS].concat(),
         ScriptKind::Charge(bits) => with_modules(bits, CHARGE),
         ScriptKind::Reserve(COUNTERS) => [PRELUDE, LONE_RESERVE].concat(),
         ScriptKind::Reserve(bits) => with_modules(bits | RESERVATIONS, RESERVE),
-    })
+    };
+    let hash = redis::Script::new(&text).get_hash().to_owned();
+    Script { text, hash }
 }
 
 fn with_modules(bits: u16, main: &str) -> String {
@@ -75,11 +77,4 @@ pub(super) struct Script {
     pub text: String,
     /// The SHA-1 of the text, for `EVALSHA`.
     pub hash: String,
-}
-
-impl Script {
-    fn new(text: String) -> Script {
-        let hash = redis::Script::new(&text).get_hash().to_owned();
-        Script { text, hash }
-    }
 }

@@ -8,7 +8,6 @@ use crate::redis::connection::error::ConnectError;
 use crate::redis::connection::link::Link;
 use crate::redis::options::Endpoint;
 
-/// A node's view of its cluster.
 #[derive(Debug, Default)]
 pub(super) struct ClusterView {
     /// Ranges of slots, first and last, and the master that serves each.
