@@ -183,8 +183,7 @@ impl<S: Store> Local<S> {
         }
     }
 
-    /// Charges a batch of which some keys are to be waited for: those behind the wait, for up to half of the budget,
-    /// and the others at once.
+    /// Charges the keys that have to wait after up to half of the budget, and the others of the batch at once.
     async fn charge_waiting(
         &self,
         batch: Batch<'_>,
@@ -238,8 +237,8 @@ impl<S: Store> Store for Local<S> {
         }
     }
 
-    /// Answers a batch of which everything is known. The lease of a key serves a batch of one charge: of several, what
-    /// it has served could not be returned if the inner store had to answer the others.
+    /// Answers a batch if everything is known. A lease serves only a batch of one charge: what it serves could not be
+    /// returned if the inner store had to answer another charge.
     fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
         if self.table.is_off() {
             return self.inner.try_charge(batch, answers);
@@ -284,7 +283,7 @@ impl<S: States> States for Local<S> {
     }
 }
 
-/// A batch of which some decisions are known.
+/// A batch with some decisions that are known.
 struct Split<'a> {
     /// One for each charge of the batch: its decision, if it is known.
     known: SmallVec<[Option<Decision>; 4]>,

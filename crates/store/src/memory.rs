@@ -116,7 +116,7 @@ pub struct MemoryStats {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Keeps at most `max_keys` keys, and an eighth of that of reservations, and at least one of each.
+    /// Keeps at most `max_keys` keys and an eighth as many reservations, but at least one of each.
     pub fn new(clock: C, max_keys: usize) -> MemoryStore<C> {
         let shards = fingerprint::shards(max_keys);
         let caps = fingerprint::caps(max_keys, shards);

@@ -1,5 +1,4 @@
-//! The files of the directory: the names of those with records, and how those are recognized that another program has
-//! removed or replaced.
+//! The names of files with records, and how a file is recognized that another program has removed or replaced.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};

@@ -205,7 +205,7 @@ pub struct FrameReader<R> {
     expected: u64,
     /// Whether bytes were skipped since the last valid frame.
     skipped: bool,
-    /// Whether the first of them are the start of a frame that the file ends within.
+    /// Whether the first skipped bytes are the start of a frame that the file ends within.
     is_cut: bool,
     damage: Damage,
 }
@@ -252,7 +252,7 @@ impl<R: Read> FrameReader<R> {
                 self.is_cut = left.len() < HEADER_BYTES + length;
                 self.skipped = true;
             }
-            // To the next magic, of which the start may be at the end of the buffer.
+            // To the next magic, whose start may be at the end of the buffer.
             let next = left.get(1..).and_then(|rest| memmem::find(rest, &MAGIC));
             self.at += match next {
                 Some(next) => next + 1,

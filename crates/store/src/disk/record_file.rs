@@ -26,7 +26,7 @@ impl RecordFile {
         &self.file
     }
 
-    /// Checks that the file has the bytes that were written, and not those of another program.
+    /// Checks that no other program has changed the length of the file.
     pub fn verify(&self) -> io::Result<()> {
         let bytes = self.file.metadata()?.len();
         if bytes == self.bytes {

@@ -39,7 +39,7 @@ pub(super) struct Lease {
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     count: u32,
-    /// When the first of them was due.
+    /// When the first charge was due.
     since: Micros,
     /// Requests are freed when this is dropped.
     waiting: Vec<oneshot::Sender<()>>,

@@ -138,7 +138,7 @@ impl LocalTable {
             && self.filter[self.bucket(charge)].load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a charge is of one of these keys, of which hits are leased.
+    /// Whether a charge is of one of these leased keys.
     pub fn is_of(&self, charge: &Charge<'_>, keys: &[Fingerprint]) -> bool {
         charge.plan.can_lease() && keys.contains(&self.fingerprints.of(charge))
     }

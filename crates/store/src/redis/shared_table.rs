@@ -38,7 +38,7 @@ struct Names {
 }
 
 impl Names {
-    /// No state has these names: those of states have a shape after the braces.
+    /// No state has these names: a state's has a shape after the braces.
     fn new(options: &Options) -> Names {
         let rows = format!("{}{{controls}}", options.prefix);
         Names { version: format!("{rows}version"), rows }

@@ -90,7 +90,7 @@ struct BatchBuilder<'w> {
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// The call, and the entry of that call.
+    /// The call, and its entry.
     Call(usize, usize),
     Increment(usize),
 }

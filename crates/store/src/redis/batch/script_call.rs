@@ -119,7 +119,7 @@ impl ScriptCall {
         (self.entries.len(), self.rules.len())
     }
 
-    /// Returns the position of a rule among those of this call; adds it where it is new.
+    /// Returns the position of a rule in this call; adds it where it is new.
     fn rule(&mut self, plan: &Arc<Plan>) -> usize {
         let same = |rule: &Arc<Plan>| Arc::ptr_eq(rule, plan);
         self.rules.iter().position(same).unwrap_or_else(|| {

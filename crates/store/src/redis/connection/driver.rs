@@ -143,7 +143,7 @@ impl Driver {
         }
     }
 
-    /// Connects to the server that the connection is to move to; else, or if that fails, to that of its target.
+    /// Connects to the server to move to; without one, or if that fails, to the target.
     async fn connect_to_next(&self) -> Result<(Link, Endpoint), ConnectError> {
         if let Some(next) = self.connection.take_next()
             && let Ok(connected) = Target::Server(next).connect(self.shared()).await

@@ -54,7 +54,7 @@ impl ServerLog {
         ServerLog { server, slow: Throttle::new(SLOW_INTERVAL), outage: Mutex::default() }
     }
 
-    /// Returns when the first of the connections that are down went down.
+    /// Returns since when connections are down, if any is.
     pub fn down_since(&self) -> Option<Instant> {
         self.outage.lock().as_ref().filter(|outage| outage.down > 0).map(|outage| outage.began)
     }
