@@ -105,8 +105,7 @@ pub enum OpenError {
 
 /// Keeps states in memory, and on disk what they were at the last sync.
 ///
-/// **Exact.** As the [memory store](MemoryStore), which charges every batch. Until everything is loaded, charges wait
-/// for that, within their budget.
+/// **Exact.** As the [memory store](MemoryStore). Until everything is loaded, charges wait within their budget.
 ///
 /// **Durable.** [`finish`](Self::finish) loses nothing. A process that is killed loses at most what changed since the
 /// last completed sync: hits are admitted again, and refunded hits count again until they expire.
@@ -115,9 +114,8 @@ pub enum OpenError {
 /// there are none, since they might be older than their keys; their hits stay charged.
 ///
 /// **Bounded.** As the memory store, up to 22 bytes a key and 130 a reservation for the lists of changes, and while a
-/// long log is saved three times its size. If writing fails, charges go on; what changed is written when that is
-/// possible again. A directory takes at most two snapshots and a log as large as one or 64 MiB, unless writing a
-/// snapshot fails.
+/// long log is saved three times its size. If writing fails, charges go on, and what changed is written later. A
+/// directory takes at most two snapshots and a log as large as one or 64 MiB, unless writing a snapshot fails.
 pub struct DiskStore<C> {
     memory: Arc<MemoryStore<C>>,
     status: Arc<Status>,

@@ -39,8 +39,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The [source](weir_limit::Source::Degraded) of such decisions shows that a policy made them.
 ///
 /// **Local counts** start with the first failure. They are dropped when the store answers and has not failed for ten
-/// seconds: part of a store may fail while the rest answers, and an unstable store does not reset everybody's counts
-/// each time.
+/// seconds: part of a store may fail while the rest answers, and an unstable one does not reset all counts each time.
 ///
 /// **Time.** The guard has no timer of its own: every store ends within the batch's budget.
 ///

@@ -68,17 +68,15 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 /// it is left, or it may be used up or end before more can come, and the key is still hot, the next hits are asked for,
 /// and no request waits for them.
 ///
-/// **Answers** are computed from a copy of the state: those of the inner store if nobody else had been admitted since
-/// the hits were granted.
+/// **Answers** come from a copy of the state, as if nobody else had been admitted since the hits were granted.
 ///
 /// **In order.** While a charge of a lease is in flight, it is not known whether the store makes it before or after
 /// another one of its key. So those that the lease cannot serve wait until it has an answer or is lost: for half of
 /// their budget, and no longer than a lease lasts. Charges of other keys do not wait.
 ///
 /// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at once where
-/// a request asks for more hits than are left, refunds or does anything else than take and look, where the plan
-/// changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key that is
-/// reset, nothing is returned.
+/// a request asks for more hits than are left or does anything else than take and look, where the plan changes, and
+/// when the process drains. It is sent before the charge that caused it. Nothing is returned of a key that is reset.
 ///
 /// **Time** is read for each hit, from a clock that goes on while the machine is suspended.
 ///
@@ -124,7 +122,7 @@ impl<S: Store> Local<S> {
         &self.inner
     }
 
-    /// Separates what is known of a batch; none if the inner store charges all of it. Also returns the keys to wait for.
+    /// Returns what is known of a batch, none if the inner store charges all of it, and the keys to wait for.
     fn split<'a>(
         &self,
         batch: &Batch<'a>,

@@ -41,34 +41,29 @@ const SWEEP_STRIDE: usize = 1024;
 /// Keeps states in the memory of this process; they are lost when it ends.
 ///
 /// **Exact.** A key is decided and charged under a lock, and a batch charged together under the locks of all its keys:
-/// of concurrent requests exactly as many are admitted as the limit allows. [`try_charge`](Store::try_charge) charges
-/// every batch.
+/// of concurrent requests exactly as many are admitted as the limit allows. `try_charge` charges every batch.
 ///
 /// **Memory.** A key is kept as a fingerprint, not as text. With a state that packs (a lone fixed window, for instance)
 /// it takes a slot of 28 bytes and a byte of index in tables that are between 44 and 88 % full: 48 bytes on average, 54
-/// to 57 of resident memory. With another state it takes a slot of 24 bytes and the state on the heap. A key expires
-/// once its state means the same as no state. Expired keys are removed when they are charged, when others are inserted,
-/// and by [`sweep`](Self::sweep).
+/// to 57 of resident memory. With another state it takes a slot of 24 bytes and the state on the heap. Keys expire once
+/// their state means the same as none, and are removed when charged, when others are inserted, and by `sweep`.
 ///
 /// **Bounded.** There are never more than `max_keys` keys. Each shard has its part of them and evicts a key when a new
 /// one finds it full. As keys do not spread evenly, some shards are full before others. Of a sample of eight, the
 /// evicted key has expired, else has used least of its limit, else expires first; a key at its limit is evicted only if
-/// all of the sample and two dozen more are at theirs. So a flood of new keys replaces new keys, at a cost that does
-/// not grow with the table.
+/// all of the sample and two dozen more are at theirs. So a flood of new keys replaces new keys, at a constant cost.
 ///
 /// **Reservations** are kept in tables of their own, allocated with the first one, as fingerprints of key and id in
 /// slots of 32 bytes: 55 bytes on average. There are never more than an eighth of `max_keys`. A new one that finds its
 /// shard full evicts the one of a sample of eight that lapses first, whose hits stay charged. If its key has a
-/// sixteenth of the shard, it is not kept instead: its hits stay charged, and no client evicts the reservations of all
-/// others.
+/// sixteenth of the shard, the new one is not kept instead, so that no client evicts the reservations of all others.
 ///
 /// **Many small shards.** A shard has one to three thousand keys. It is locked to charge a key, to sweep some buckets
 /// or, rarely, to move its keys to a table of another size: for well below a millisecond.
 ///
 /// **Fingerprints.** 88 bits in the slot, and the shard, of a keyed hash (SipHash-1-3) over the whole key; each store
-/// draws its secret from the operating system. Two keys with the same fingerprint would count as one. With ten million
-/// keys, a new key has the fingerprint of another with a probability of 1 in 10^23: at a million new keys a second,
-/// once in some billion years.
+/// draws its secret from the operating system. Two keys with the same fingerprint would count as one: with ten million
+/// keys, 1 in 10^23 new keys, which is one in some billion years at a million new keys a second.
 pub struct MemoryStore<C> {
     clock: C,
     /// The time from which slots count the seconds until they expire.

@@ -156,10 +156,6 @@ impl Connection {
         }
     }
 
-    fn take_pending(&self) -> Vec<PendingCharge> {
-        std::mem::take(&mut *self.pending.lock())
-    }
-
     fn set_down(&self, error: StoreError) {
         let code = match error {
             StoreError::TimedOut => TIMED_OUT,

@@ -211,7 +211,7 @@ impl Driver {
         }
         // Tasks that are ready to charge now share the round trip.
         tokio::task::yield_now().await;
-        let charges = self.connection.take_pending();
+        let charges = std::mem::take(&mut *self.connection.pending.lock());
         let mut batch = session.build_batch(self.shared(), charges);
         if batch.is_empty() {
             return Ok(());

@@ -62,10 +62,9 @@ pub(in super::super) async fn examine(
         _ => String::new(),
     };
     let time = match time {
-        Some(Ok(reply @ Value::Array(_))) => match parse_time(reply) {
-            None => return Err(ConnectError::WrongTime),
-            time => time,
-        },
+        Some(Ok(reply @ Value::Array(_))) => {
+            Some(parse_time(reply).ok_or(ConnectError::WrongTime)?)
+        }
         _ => None,
     };
     let field = |name: &str| {
