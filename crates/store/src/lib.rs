@@ -258,9 +258,8 @@ impl<'a> Batch<'a> {
         }));
     }
 
-    /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an enforced charge is
-    /// denied, or there are quotas and all of them are denied. A charge that is known not to have been made counts as
-    /// its policy decides; other failures do not count.
+    /// Returns whether `answers`, one for each charge in order, deny the batch: an enforced charge is denied, or all of
+    /// its quotas. A charge that is known not to be made counts as its policy decides; other failures do not count.
     pub fn is_denied(&self, answers: &[Answer]) -> bool {
         let mut denials = Denials::default();
         for (charge, answer) in self.charges.iter().zip(answers) {

@@ -182,10 +182,9 @@ impl Drop for RedisStore {
 
 /// Cancels a batch that is dropped before it was answered, because its caller is gone.
 ///
-/// Charges that were not sent yet are not sent. Holds with an id are released, over the same connection and so not
-/// before they are taken. Other holds are not: whether they were taken may be unknown. Reservations are cancelled: here
-/// where their answers have come, else by the round trip that answers them, because only their answers say how many
-/// hits they are of.
+/// Charges that were not sent yet are not sent. Holds with an id are released, over the same connection and so after
+/// they are taken. Whether others were taken may be unknown. Reservations are cancelled: here if their answers have
+/// come, else by the round trip that answers them, because only an answer says how many hits are reserved.
 struct CancelOnDrop<'a> {
     options: &'a Options,
     connections: &'a ThreadConnections,

@@ -28,7 +28,6 @@ const MAGIC: &[u8; 8] = b"weirdisk";
 /// Follows the checksum once there was a log; other versions ignore it.
 const HAS_LOGS: &[u8; 4] = b"logs";
 
-/// Where the second copy is.
 const SECOND_COPY: usize = 4096;
 
 /// No meta of any version is larger.

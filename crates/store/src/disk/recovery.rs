@@ -16,7 +16,6 @@ use super::record::{self, Record};
 use crate::memory::MemoryStore;
 use weir_common::clock::Clock;
 
-/// What was loaded, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     pub last_number: u64,

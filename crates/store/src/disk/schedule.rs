@@ -73,7 +73,6 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Commands {
     receiver: Receiver<Finish>,
-    /// The sender to notify at the end.
     pub finishing: Option<Finish>,
     rested: Instant,
 }

@@ -75,10 +75,9 @@ impl<C: Clock> MemoryStore<C> {
         self.locked(shard).map(|shard| shard.prints()).unwrap_or_default()
     }
 
-    /// Calls `copy` for each key with its slot, or none if it has no slot, under the lock of the shard, until it
-    /// returns false. Then a thread that waits for the shard comes first. Slots that are copied count as not changed
-    /// any more. If it `takes_reservations`, `copy` also gets those that charges of the key have changed, and they are
-    /// not listed any more. Returns the keys that are left.
+    /// Calls `copy` under the lock of the shard for each key, with its slot if it has one, until it returns false; then
+    /// a thread that waits for the shard comes first. Copied slots are no longer listed as changed, and neither are, if
+    /// it `takes_reservations`, the changed reservations that `copy` gets too. Returns the keys that are left.
     pub(crate) fn copy_slots<'p>(
         &self,
         shard: usize,
@@ -101,17 +100,16 @@ impl<C: Clock> MemoryStore<C> {
             let changes = shard.changes.as_mut().filter(|_| takes_reservations);
             let reservations =
                 changes.map(|changes| changes.take_reservations(print)).unwrap_or_default();
-            let slot = match shard.slot(print) {
-                Some(AnySlot::Packed(slot)) => {
+            let slot = shard.slot(print).map(|slot| match slot {
+                AnySlot::Packed(slot) => {
                     slot.unlist();
-                    Some(self.saved(slot, SavedValue::Packed(slot.value)))
+                    self.saved(slot, SavedValue::Packed(slot.value))
                 }
-                Some(AnySlot::Boxed(slot)) => {
+                AnySlot::Boxed(slot) => {
                     slot.unlist();
-                    Some(self.saved(slot, SavedValue::Boxed(&*slot.value)))
+                    self.saved(slot, SavedValue::Boxed(&*slot.value))
                 }
-                None => None,
-            };
+            });
             if !copy(print, slot, reservations) {
                 MutexGuard::unlock_fair(shard);
                 return prints.get(i + 1..).unwrap_or_default();

@@ -287,9 +287,8 @@ impl Shard {
         }
     }
 
-    /// Evicts the least valuable key of a sample. A key at its limit is evicted only if all of a wider sample are at
-    /// theirs, and then the one that expires first. The new key is never rejected: a client without a count would not
-    /// be limited at all.
+    /// Evicts the least valuable key of a sample; one at its limit only if all of a wider sample are, and the first to
+    /// expire then. The new key is never rejected: a client without a count would not be limited at all.
     fn evict(&mut self, now: Now, random: u16) {
         // Either table loses keys in proportion to those it holds.
         let mut is_boxed = (usize::from(random) * self.keys()) >> 16 < self.boxed.len();

@@ -13,7 +13,6 @@ use tracing::Span;
 use crate::local::LeaseCharge;
 use crate::{Answer, Answers, StoreError};
 
-/// The answers to the charges of one request, filled in as they come.
 #[derive(Debug)]
 pub(super) struct Reply {
     inner: Mutex<Inner>,

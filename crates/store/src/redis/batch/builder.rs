@@ -133,8 +133,8 @@ impl BatchBuilder<'_> {
     }
 
     fn add_to_calls(&mut self, charge: PendingCharge, hash: u64) {
-        let (codec, takes) =
-            (PlanCodec(&charge.plan), charge.op.takes().is_some_and(|hits| hits > 0));
+        let codec = PlanCodec(&charge.plan);
+        let takes = charge.op.takes().is_some_and(|hits| hits > 0);
         let kind = match charge.group {
             None if counter_op(&charge).is_some() => ScriptKind::Counter,
             None if takes && codec.is_lone_gcra() => ScriptKind::Gcra,

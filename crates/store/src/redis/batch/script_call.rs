@@ -189,7 +189,6 @@ impl ScriptCall {
         Ok(())
     }
 
-    /// Assembles the arguments.
     pub(super) fn finish(&mut self, BatchContext { now, wall, slack, .. }: BatchContext) {
         put(&mut self.args, now);
         self.args.extend_from_slice(&slack.to_le_bytes());

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// What to do about a proxy.
 const SET_PROXY: &str = "set store.redis.topology to proxy (REDIS_TYPE=PROXY)";
 
 #[derive(Debug, thiserror::Error)]
