@@ -109,7 +109,7 @@ impl FrameBuilder {
     /// Returns the whole frame. [`clear`](Self::clear) starts the next one.
     pub fn seal(&mut self, kind: FrameKind) -> &[u8] {
         let (header, payload) = self.bytes.split_at_mut(HEADER_BYTES);
-        let mut fields = Header {
+        let fields = Header {
             kind,
             shard_bits: self.shard_bits,
             sequence: self.sequence,
@@ -137,17 +137,16 @@ struct Header {
 }
 
 impl Header {
-    fn write(&mut self, seal: Seal, out: &mut [u8]) {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4] = self.kind as u8;
-        bytes[5] = self.shard_bits;
-        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.length.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.checksum.to_le_bytes());
-        let checksum = seal.checksum(&bytes[..24]);
-        bytes[24..].copy_from_slice(&checksum.to_le_bytes());
-        out.copy_from_slice(&bytes);
+    /// Writes all but the two bytes that stay zero.
+    fn write(&self, seal: Seal, out: &mut [u8]) {
+        out[..4].copy_from_slice(&MAGIC);
+        out[4] = self.kind as u8;
+        out[5] = self.shard_bits;
+        out[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        out[16..20].copy_from_slice(&self.length.to_le_bytes());
+        out[20..24].copy_from_slice(&self.checksum.to_le_bytes());
+        let checksum = seal.checksum(&out[..24]);
+        out[24..].copy_from_slice(&checksum.to_le_bytes());
     }
 
     /// Reads the header at the start of `bytes`; none if there is no valid one.

@@ -59,19 +59,17 @@ pub fn write(
     slot: Option<SavedSlot<SavedValue<&State>>>,
     out: &mut Vec<u8>,
 ) {
-    match slot {
-        None => write_head(REMOVED, shard, print, out),
-        Some(slot) => match slot.value {
-            SavedValue::Packed(packed) => {
-                write_slot(PACKED, shard, &slot, out);
-                packed.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
-            }
-            SavedValue::Boxed(state) => {
-                let boxed = write_without_log(shard, &slot, state, out);
-                state.log().save(out);
-                boxed.end(out);
-            }
-        },
+    let Some(slot) = slot else { return write_head(REMOVED, shard, print, out) };
+    match slot.value {
+        SavedValue::Packed(packed) => {
+            write_slot(PACKED, shard, &slot, out);
+            packed.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        }
+        SavedValue::Boxed(state) => {
+            let boxed = write_without_log(shard, &slot, state, out);
+            state.log().save(out);
+            boxed.end(out);
+        }
     }
 }
 

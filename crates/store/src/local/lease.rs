@@ -150,8 +150,8 @@ impl Lease {
         if !self.flights.is_empty() {
             return None;
         }
-        let ((left, ends_in), Admitted { requests, hits }) =
-            (self.left(now), self.recent.within(now, length));
+        let (left, ends_in) = self.left(now);
+        let Admitted { requests, hits } = self.recent.within(now, length);
         let in_a_trip = u128::from(hits) * u128::from(self.trip) / u128::from(length.max(1));
         let is_low = left <= self.full / 16 || u128::from(left) <= 2 * in_a_trip;
         let ends = ends_in <= self.trip.saturating_mul(5) / 4;

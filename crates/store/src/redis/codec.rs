@@ -85,10 +85,6 @@ impl LuaModule {
         LuaModule { number, borrows: false, text }
     }
 
-    const fn of_fixed_windows(number: u8, text: &'static str) -> LuaModule {
-        LuaModule { number, borrows: true, text }
-    }
-
     /// Returns the bits of this module and of the one it borrows from.
     fn bits(&self) -> u16 {
         1 << self.number | if self.borrows { 1 << FIXED_WINDOW } else { 0 }

@@ -8,7 +8,7 @@ use weir_limit::hit_log::HitLog;
 use weir_limit::{Algorithm, FixedWindow, Limit, LimitState, Micros, State};
 
 pub(super) const MODULE: LuaModule =
-    LuaModule::of_fixed_windows(10, include_str!("../lua/lone_window.lua"));
+    LuaModule { borrows: true, ..LuaModule::new(10, include_str!("../lua/lone_window.lua")) };
 
 /// The bits of the modules that charge a counter beside other keys.
 pub(in super::super) const MODULE_BITS: u16 = 1 << MODULE.number | 1 << super::FIXED_WINDOW;
