@@ -19,7 +19,7 @@ enum Loading {
 
 #[derive(Debug, Default)]
 pub struct Status {
-    /// What was loaded, and in which time: `loading` for the path of requests.
+    /// What was loaded, and in which time. The path of requests reads this instead of `loading`.
     loaded: OnceLock<(Recovery, Duration)>,
     loading: watch::Sender<Loading>,
     /// Whether the thread has ended as it was asked to.

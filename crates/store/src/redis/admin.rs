@@ -139,11 +139,10 @@ impl RedisStore {
                 Value::ServerError(error) => error,
                 reply => return Ok(reply),
             };
-            let (cluster, node, kind) = match (connections, &target, redirect_kind(&error)) {
-                (ThreadConnections::Cluster(cluster), Target::Node(node), Some(kind)) => {
-                    (cluster, node, kind)
-                }
-                _ => return Err(self.refused(&target, &error)),
+            let (ThreadConnections::Cluster(cluster), Target::Node(node), Some(kind)) =
+                (connections, &target, redirect_kind(&error))
+            else {
+                return Err(self.refused(&target, &error));
             };
             if kind == ServerErrorKind::TryAgain {
                 sleep(RETRY_INTERVAL).await;
