@@ -63,7 +63,7 @@ const THREAD: &str = "weir-disk";
 /// How often a directory that is mostly obsolete is compacted, however little was written.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Smaller directories are not.
+/// The obsolete bytes without which a directory is not compacted.
 const MIN_OBSOLETE_BYTES: u64 = 64 << 10;
 
 /// What a store on disk is made with.

@@ -39,7 +39,7 @@ pub enum FrameKind {
     Records,
     /// The start of a record that is too long for one frame.
     FirstPart,
-    /// More of such a record.
+    /// A part between the start and the end of such a record.
     Part,
     /// The end of such a record.
     LastPart,

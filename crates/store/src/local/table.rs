@@ -26,7 +26,7 @@ use weir_limit::{Decision, Micros, Source};
 
 const SHARDS: usize = 64;
 
-const BUCKETS: usize = 1 << 12;
+const FILTER_BUCKETS: usize = 1 << 12;
 
 pub(super) struct LocalTable {
     fingerprints: Fingerprints,
@@ -68,7 +68,7 @@ pub(super) struct LeaseCounts {
 pub(super) struct Sent {
     at: Micros,
     together: bool,
-    /// Whether the store charges all of it but what leases serve, whatever is denied.
+    /// Whether the store charges all of the batch but what leases serve, whatever is denied.
     whole: bool,
 }
 
@@ -99,7 +99,7 @@ impl LocalTable {
             deny_for,
             denied_until: AtomicU64::new(0),
             length,
-            filter: (0..BUCKETS).map(|_| AtomicU16::default()).collect(),
+            filter: (0..FILTER_BUCKETS).map(|_| AtomicU16::default()).collect(),
             hasher: DefaultHashBuilder::default(),
             leases: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -128,7 +128,7 @@ impl LocalTable {
 
     fn bucket(&self, charge: &Charge<'_>) -> usize {
         // The high bits of this hash are the better ones.
-        (self.hasher.hash_one(charge.key.entries.last()) >> 32) as usize % BUCKETS
+        (self.hasher.hash_one(charge.key.entries.last()) >> 32) as usize % FILTER_BUCKETS
     }
 
     /// Whether hits of the key of a charge may be leased; if not, it is sure that none are.

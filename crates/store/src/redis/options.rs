@@ -71,7 +71,7 @@ pub struct Options {
     pub clock: Clock,
     /// The clock of this process.
     pub wall: Arc<dyn clock::Clock>,
-    /// A round trip that takes longer marks its connection as down.
+    /// A round trip that takes longer marks its connection as slow.
     pub slow_after: Duration,
     /// A request with a smaller budget that gets no answer failed by its caller's deadline.
     pub caller_deadline_below: Duration,
