@@ -58,13 +58,12 @@ use weir_common::clock::Clock;
 use weir_common::threads::Failures;
 use weir_limit::{KeyState, Micros};
 
-/// The name of the thread that writes.
 const THREAD: &str = "weir-disk";
 
 /// How often a directory that is mostly obsolete is compacted, however little was written.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Smaller directories are not.
+/// The obsolete bytes without which a directory is not compacted.
 const MIN_OBSOLETE_BYTES: u64 = 64 << 10;
 
 /// What a store on disk is made with.
@@ -106,8 +105,7 @@ pub enum OpenError {
 
 /// Keeps states in memory, and on disk what they were at the last sync.
 ///
-/// **Exact.** As the [memory store](MemoryStore), which charges every batch. Until everything is loaded, charges wait
-/// for that, within their budget.
+/// **Exact.** As the [memory store](MemoryStore). Until everything is loaded, charges wait within their budget.
 ///
 /// **Durable.** [`finish`](Self::finish) loses nothing. A process that is killed loses at most what changed since the
 /// last completed sync: hits are admitted again, and refunded hits count again until they expire.
@@ -116,9 +114,8 @@ pub enum OpenError {
 /// there are none, since they might be older than their keys; their hits stay charged.
 ///
 /// **Bounded.** As the memory store, up to 22 bytes a key and 130 a reservation for the lists of changes, and while a
-/// long log is saved three times its size. If writing fails, charges go on; what changed is written when that is
-/// possible again. A directory takes at most two snapshots and a log as large as one or 64 MiB, unless writing a
-/// snapshot fails.
+/// long log is saved three times its size. If writing fails, charges go on, and what changed is written later. A
+/// directory takes at most two snapshots and a log as large as one or 64 MiB, unless writing a snapshot fails.
 pub struct DiskStore<C> {
     memory: Arc<MemoryStore<C>>,
     status: Arc<Status>,
@@ -171,9 +168,8 @@ impl<C: Clock> DiskStore<C> {
         self.status.wait_until_failed().await
     }
 
-    /// Saves all changes and ends the thread that writes. What is charged later is not saved. Resolves when that is
-    /// done; at once while nothing is loaded yet, and for a second caller. What is not saved when this ends, or is
-    /// dropped, is logged.
+    /// Saves all changes and ends the thread that writes; later charges are not saved. Resolves when that is done; at
+    /// once while nothing is loaded yet, and for a second caller. Logs what is not saved when this ends or is dropped.
     pub fn finish(&self) -> impl Future<Output = ()> + Send + use<C> {
         let (done, finished) = oneshot::channel();
         let sent = self.status.is_loaded().then(|| self.writer.try_send(done));

@@ -39,8 +39,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The [source](weir_limit::Source::Degraded) of such decisions shows that a policy made them.
 ///
 /// **Local counts** start with the first failure. They are dropped when the store answers and has not failed for ten
-/// seconds: part of a store may fail while the rest answers, and an unstable store does not reset everybody's counts
-/// each time.
+/// seconds: part of a store may fail while the rest answers, and an unstable one does not reset all counts each time.
 ///
 /// **Time.** The guard has no timer of its own: every store ends within the batch's budget.
 ///
@@ -84,14 +83,13 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         &self.inner
     }
 
-    /// Returns the batch with the policy that is to answer for it.
     fn with_policy<'a>(&self, batch: Batch<'a>) -> Batch<'a> {
         Batch { on_failure: Some(batch.on_failure.unwrap_or(self.options.on_failure)), ..batch }
     }
 
     /// Replaces failures among the answers of the inner store; notices when an outage is over.
     fn check(&self, batch: Batch<'_>, answers: &mut [Answer]) {
-        self.counts.add_charges(answers.len());
+        self.counts.charges.fetch_add(answers.len() as u64, Relaxed);
         if answers.iter().any(Result::is_err) {
             self.degrade(batch, answers);
         } else if self.outage.is_active() {
@@ -99,13 +97,11 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         }
     }
 
-    /// The store answered after failures.
     #[cold]
     fn answered(&self) {
         if self.outage.end_if_over(self.clock.monotonic()) {
             let local = self.local.swap(None);
-            // Freeing a full store takes long, and no request should wait for it. If no thread can start, it is freed
-            // here.
+            // Freeing a full store takes long, and no request should wait for it, unless no thread can start.
             let _ = std::thread::Builder::new().name("free".into()).spawn(move || drop(local));
         }
     }
@@ -167,8 +163,7 @@ pub struct FailureCounts {
 struct Outage {
     /// When a charge last failed; 0 if there is no outage.
     last: AtomicU64,
-    /// When a charge last failed because of the store and not of its caller's deadline; 0 if there is no outage whose
-    /// end is to be logged.
+    /// When a charge last failed because of the store and not of its caller's deadline; 0 if no end is to be logged.
     last_by_store: AtomicU64,
     warnings: Throttle,
     /// Charges that failed because of the store in this outage.
@@ -191,10 +186,6 @@ impl FailureCounts {
         self.failed[kind as usize].load(Relaxed)
     }
 
-    fn add_charges(&self, charges: usize) {
-        self.charges.fetch_add(charges as u64, Relaxed);
-    }
-
     fn count(&self, policy: OnStoreFailure, kind: StoreError) {
         self.degraded[policy as usize].fetch_add(1, Relaxed);
         self.failed[kind as usize].fetch_add(1, Relaxed);
@@ -209,7 +200,6 @@ impl Default for Outage {
 }
 
 impl Outage {
-    /// Returns whether there is an outage whose end has not been noticed.
     fn is_active(&self) -> bool {
         self.last.load(Relaxed) > 0
     }

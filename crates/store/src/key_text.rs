@@ -10,8 +10,7 @@ use std::fmt::Write;
 use super::Key;
 use weir_limit::Plan;
 
-/// The longest name in braces, or of entries behind them. A longer one keeps a readable start and ends in a hash of the
-/// whole.
+/// The longest name in braces, or of entries behind them. A longer one is cut, and ends in a hash of the whole.
 const MAX_NAME: usize = 200;
 const HASH_HEX: usize = 32;
 

@@ -131,8 +131,7 @@ pub struct Charge<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub charges: &'a [Charge<'a>],
-    /// Charge all or none: none if the batch is denied. All batches of a domain are charged so, or none: in Redis its
-    /// keys depend on it.
+    /// Charge all, or none if the batch is denied. The same for all batches of a domain: its Redis keys depend on it.
     pub together: bool,
     /// For a batch charged together: another quota of the request passes, so that the quotas do not all deny.
     pub quota_passes: bool,
@@ -147,8 +146,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Charge<'a> {
-    /// Returns the role in which a failure of this charge denies a batch that is charged together; none if the request
-    /// may pass nevertheless.
+    /// Returns the role in which a failure of this charge denies a batch charged together; none if it does not.
     pub(crate) fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
         match on_failure.unwrap_or(OnStoreFailure::Error) {
             // The whole request fails.
@@ -160,7 +158,6 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// Returns the index of the first limit of its plan that is enforced.
     pub(crate) fn enforced_limit(&self) -> Option<u8> {
         self.plan.limits().iter().position(|limit| !limit.shadow_mode).map(|index| index as u8)
     }
@@ -241,14 +238,12 @@ impl<'a> Batch<'a> {
         Batch { charges, together, quota_passes, budget, waited, on_failure, span }
     }
 
-    /// Returns the batch after a wait of this time.
     pub(crate) fn after(self, wait: Duration) -> Batch<'a> {
         let budget = self.budget.saturating_sub(wait);
         Batch { budget, waited: self.waited.saturating_add(wait), ..self }
     }
 
-    /// Adds the answers to two parts of the batch to `answers`, in its order: to the charges of which `is_first` is
-    /// true, and to the others.
+    /// Adds the answers to two parts of the batch in its order: the charges where `is_first` is true, and the others.
     pub(crate) fn merge(
         &self,
         is_first: impl Fn(&Charge<'a>) -> bool,
@@ -263,9 +258,8 @@ impl<'a> Batch<'a> {
         }));
     }
 
-    /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an enforced charge is
-    /// denied, or there are quotas and all of them are denied. A charge that is known not to have been made counts as
-    /// its policy decides; other failures do not count.
+    /// Returns whether `answers`, one for each charge in order, deny the batch: an enforced charge is denied, or all of
+    /// its quotas. A charge that is known not to be made counts as its policy decides; other failures do not count.
     pub fn is_denied(&self, answers: &[Answer]) -> bool {
         let mut denials = Denials::default();
         for (charge, answer) in self.charges.iter().zip(answers) {
@@ -304,8 +298,7 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Returns whether [`try_charge`](Self::try_charge) charges nearly every batch. A hint that saves callers a useless
-    /// attempt: only cost depends on it.
+    /// Returns whether [`try_charge`](Self::try_charge) charges nearly every batch. Only cost depends on this hint.
     fn is_immediate(&self) -> bool {
         false
     }

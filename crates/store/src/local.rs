@@ -68,17 +68,15 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 /// it is left, or it may be used up or end before more can come, and the key is still hot, the next hits are asked for,
 /// and no request waits for them.
 ///
-/// **Answers** are computed from a copy of the state: those of the inner store if nobody else had been admitted since
-/// the hits were granted.
+/// **Answers** come from a copy of the state, as if nobody else had been admitted since the hits were granted.
 ///
 /// **In order.** While a charge of a lease is in flight, it is not known whether the store makes it before or after
 /// another one of its key. So those that the lease cannot serve wait until it has an answer or is lost: for half of
 /// their budget, and no longer than a lease lasts. Charges of other keys do not wait.
 ///
 /// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at once where
-/// a request asks for more hits than are left, refunds or does anything else than take and look, where the plan
-/// changes, and when the process drains. It is sent before the charge that caused it. Of the state of a key that is
-/// reset, nothing is returned.
+/// a request asks for more hits than are left or does anything else than take and look, where the plan changes, and
+/// when the process drains. It is sent before the charge that caused it. Nothing is returned of a key that is reset.
 ///
 /// **Time** is read for each hit, from a clock that goes on while the machine is suspended.
 ///
@@ -124,8 +122,7 @@ impl<S: Store> Local<S> {
         &self.inner
     }
 
-    /// Separates what is known of a batch; none if the inner store charges all of it. Returns the keys to wait for,
-    /// too.
+    /// Returns what is known of a batch, none if the inner store charges all of it, and the keys to wait for.
     fn split<'a>(
         &self,
         batch: &Batch<'a>,
@@ -159,7 +156,6 @@ impl<S: Store> Local<S> {
         charges.for_each(|charge| self.inner.charge_lease(charge));
     }
 
-    /// Has the inner store charge what is not known.
     async fn charge_rest<'a>(
         &self,
         split: Option<Split<'a>>,
@@ -177,7 +173,6 @@ impl<S: Store> Local<S> {
         split.merge(inner, answers);
     }
 
-    /// Charges a batch in the inner store, and learns from the answers.
     async fn charge_inner(&self, batch: Batch<'_>, sent: Sent, answers: &mut Answers) {
         let first = answers.len();
         self.inner.charge(batch, answers).await;
@@ -186,8 +181,7 @@ impl<S: Store> Local<S> {
         }
     }
 
-    /// Charges a batch of which some keys are to be waited for: those behind the wait, for up to half of the budget,
-    /// and the others at once.
+    /// Charges the keys that have to wait after up to half of the budget, and the others of the batch at once.
     async fn charge_waiting(
         &self,
         batch: Batch<'_>,
@@ -241,8 +235,8 @@ impl<S: Store> Store for Local<S> {
         }
     }
 
-    /// Answers a batch of which everything is known. The lease of a key serves a batch of one charge: of several, what
-    /// it has served could not be returned if the inner store had to answer the others.
+    /// Answers a batch if everything is known. A lease serves only a batch of one charge: what it serves could not be
+    /// returned if the inner store had to answer another charge.
     fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
         if self.table.is_off() {
             return self.inner.try_charge(batch, answers);
@@ -257,7 +251,6 @@ impl<S: Store> Store for Local<S> {
         true
     }
 
-    /// Whether nearly all requests of late were answered here, while keys are leased.
     fn is_immediate(&self) -> bool {
         if self.table.is_off() {
             return self.inner.is_immediate();
@@ -267,8 +260,6 @@ impl<S: Store> Store for Local<S> {
 }
 
 impl<S: States> States for Local<S> {
-    /// Reads what the inner store has counted, with what is leased of it here; also while denials of the key are
-    /// repeated.
     async fn read(
         &self,
         key: StateKey<'_>,
@@ -290,7 +281,7 @@ impl<S: States> States for Local<S> {
     }
 }
 
-/// A batch of which some decisions are known.
+/// A batch with some decisions that are known.
 struct Split<'a> {
     /// One for each charge of the batch: its decision, if it is known.
     known: SmallVec<[Option<Decision>; 4]>,
@@ -315,12 +306,10 @@ impl<'a> Split<'a> {
         (rest.len() < known.len()).then_some(Split { known, rest })
     }
 
-    /// The batch for the inner store; none if all of it is known.
     fn rest<'b>(&'b self, batch: Batch<'a>) -> Option<Batch<'b>> {
         (!self.rest.is_empty()).then(|| Batch { charges: &self.rest, ..batch })
     }
 
-    /// Adds what is known and the answers of the inner store to `answers`, in the batch's order.
     fn merge(self, inner: Answers, answers: &mut Answers) {
         let mut inner = inner.into_iter();
         answers.extend(self.known.into_iter().map(|known| match known {

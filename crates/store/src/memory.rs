@@ -29,8 +29,7 @@ use super::{Answers, Batch, Charge, Store};
 use weir_common::clock::Clock;
 use weir_limit::{Decision, Micros, Op, Packed, Plan, Reservation, SECOND, State};
 
-/// How far the clock may step back before keys expire early: slots count 136 years of seconds, half of them for the
-/// future.
+/// How far the clock may step back before keys expire early: half of the 136 years of seconds that slots count.
 const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
 
 /// How many keys there may be for each open reservation.
@@ -42,34 +41,29 @@ const SWEEP_STRIDE: usize = 1024;
 /// Keeps states in the memory of this process; they are lost when it ends.
 ///
 /// **Exact.** A key is decided and charged under a lock, and a batch charged together under the locks of all its keys:
-/// of concurrent requests exactly as many are admitted as the limit allows. [`try_charge`](Store::try_charge) charges
-/// every batch.
+/// of concurrent requests exactly as many are admitted as the limit allows. `try_charge` charges every batch.
 ///
 /// **Memory.** A key is kept as a fingerprint, not as text. With a state that packs (a lone fixed window, for instance)
 /// it takes a slot of 28 bytes and a byte of index in tables that are between 44 and 88 % full: 48 bytes on average, 54
-/// to 57 of resident memory. With another state it takes a slot of 24 bytes and the state on the heap. A key expires
-/// once its state means the same as no state. Expired keys are removed when they are charged, when others are inserted,
-/// and by [`sweep`](Self::sweep).
+/// to 57 of resident memory. With another state it takes a slot of 24 bytes and the state on the heap. Keys expire once
+/// their state means the same as none, and are removed when charged, when others are inserted, and by `sweep`.
 ///
 /// **Bounded.** There are never more than `max_keys` keys. Each shard has its part of them and evicts a key when a new
 /// one finds it full. As keys do not spread evenly, some shards are full before others. Of a sample of eight, the
 /// evicted key has expired, else has used least of its limit, else expires first; a key at its limit is evicted only if
-/// all of the sample and two dozen more are at theirs. So a flood of new keys replaces new keys, at a cost that does
-/// not grow with the table.
+/// all of the sample and two dozen more are at theirs. So a flood of new keys replaces new keys, at a constant cost.
 ///
 /// **Reservations** are kept in tables of their own, allocated with the first one, as fingerprints of key and id in
 /// slots of 32 bytes: 55 bytes on average. There are never more than an eighth of `max_keys`. A new one that finds its
 /// shard full evicts the one of a sample of eight that lapses first, whose hits stay charged. If its key has a
-/// sixteenth of the shard, it is not kept instead: its hits stay charged, and no client evicts the reservations of all
-/// others.
+/// sixteenth of the shard, the new one is not kept instead, so that no client evicts the reservations of all others.
 ///
 /// **Many small shards.** A shard has one to three thousand keys. It is locked to charge a key, to sweep some buckets
 /// or, rarely, to move its keys to a table of another size: for well below a millisecond.
 ///
 /// **Fingerprints.** 88 bits in the slot, and the shard, of a keyed hash (SipHash-1-3) over the whole key; each store
-/// draws its secret from the operating system. Two keys with the same fingerprint would count as one. With ten million
-/// keys, a new key has the fingerprint of another with a probability of 1 in 10^23: at a million new keys a second,
-/// once in some billion years.
+/// draws its secret from the operating system. Two keys with the same fingerprint would count as one: with ten million
+/// keys, 1 in 10^23 new keys, which is one in some billion years at a million new keys a second.
 pub struct MemoryStore<C> {
     clock: C,
     /// The time from which slots count the seconds until they expire.
@@ -78,9 +72,7 @@ pub struct MemoryStore<C> {
     shards: Box<[Aligned<Shard>]>,
     max_keys: usize,
     reservations: Reservations,
-    /// The shard to sweep next.
     next_swept: AtomicUsize,
-    /// Boxes every state, whatever its plan.
     #[cfg(test)]
     boxes: bool,
 }
@@ -89,12 +81,10 @@ pub struct MemoryStore<C> {
 #[repr(align(64))]
 struct Aligned<T>(Mutex<T>);
 
-/// A shard whose expired entries are removed.
 trait Sweep {
     /// Returns the buckets of the largest table.
     fn buckets(&self) -> usize;
 
-    /// Removes what has expired from the next `buckets` buckets.
     fn sweep(&mut self, buckets: usize, now: Now);
 
     /// Shrinks tables that have become too large. Returns what to free after the lock is released.
@@ -121,7 +111,7 @@ pub struct MemoryStats {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Keeps at most `max_keys` keys, and an eighth of that of reservations, and at least one of each.
+    /// Keeps at most `max_keys` keys and an eighth as many reservations, but at least one of each.
     pub fn new(clock: C, max_keys: usize) -> MemoryStore<C> {
         let shards = fingerprint::shards(max_keys);
         let caps = fingerprint::caps(max_keys, shards);
@@ -150,16 +140,14 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Keeps at most `max` reservations, and at least one.
     #[cfg(test)]
     fn with_max_reservations(self, max: usize) -> MemoryStore<C> {
         MemoryStore { reservations: Reservations::new(max), ..self }
     }
 
-    /// Removes expired keys from the next `shards` shards, from where the last call stopped, but from each at most
-    /// once; and lapsed reservations from as large a part of theirs. Shrinks tables that have become too large. No
-    /// shard is locked for longer than it takes to sweep a thousand buckets or to move the remaining keys to a smaller
-    /// table.
+    /// Removes expired keys from the next `shards` shards, from each at most once, and lapsed reservations from as
+    /// large a part of theirs. Shrinks tables that have become too large. No shard is locked for longer than it takes
+    /// to sweep a thousand buckets or to move the remaining keys to a smaller table.
     ///
     /// Inserting keys sweeps too. This is for a timer, so that memory is freed when traffic has stopped.
     pub fn sweep(&self, shards: usize) {
@@ -168,7 +156,6 @@ impl<C: Clock> MemoryStore<C> {
         self.reservations.sweep(count, self.shards.len(), now);
     }
 
-    /// Charges a batch; adds one answer for each charge to `answers`, in order.
     pub(crate) fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
         let now = self.now();
         if batch.together {
@@ -186,7 +173,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Charges one key, and changes what its id has reserved.
     #[cold]
     fn charge_reservation(
         &self,
@@ -210,7 +196,6 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// Sweeps and shrinks the next `count` shards.
 fn sweep_next<T: Sweep>(shards: &[Aligned<T>], next: &AtomicUsize, count: usize, now: Now) {
     for _ in 0..count {
         let next = next.fetch_add(1, Ordering::Relaxed) % shards.len();

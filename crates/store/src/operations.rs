@@ -75,14 +75,12 @@ pub trait Operations: Send + Sync {
         None
     }
 
-    /// Prepares the calling thread for charges, for instance by connecting it. Resolves when the store has answered for
-    /// the first time.
+    /// Prepares the calling thread for charges, for instance by connecting it. Resolves with the store's first answer.
     fn connect(&self) -> BoxFuture<'_, ()> {
         self.inner().map_or_else(|| ready(()).boxed(), Operations::connect)
     }
 
-    /// Returns whether requests get answers before [`connect`](Self::connect) has resolved. If not, health waits for
-    /// that.
+    /// Returns whether requests get answers before [`connect`](Self::connect) resolves; if not, health waits for it.
     fn is_ready(&self) -> bool {
         self.inner().is_none_or(Operations::is_ready)
     }

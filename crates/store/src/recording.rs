@@ -15,7 +15,6 @@ use weir_limit::{Op, ReservationOp};
 pub struct RecordingStore {
     store: MemoryStore<Arc<ManualClock>>,
     answers: Mutex<Answers>,
-    /// Whether answers are kept.
     is_recording: bool,
 }
 

@@ -66,8 +66,7 @@ pub struct RedisStore {
     connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
     admin: AdminConnections,
-    /// The name of this process's text among those of replicas. A process that starts again is another replica until
-    /// its old text expires.
+    /// Names this process's text among those of replicas: new at each start, as the old text lives until it expires.
     replica_id: String,
     /// The Redis of limits of one second, if it is another one.
     per_second: Option<Box<RedisStore>>,
@@ -100,7 +99,6 @@ impl RedisStore {
         self.all_connections().filter(|connection| connection.is_slow()).count()
     }
 
-    /// Returns how many connections are up, on all threads, to all nodes.
     fn connections_up(&self) -> usize {
         self.all_connections().filter(|connection| connection.is_up()).count()
     }
@@ -109,9 +107,8 @@ impl RedisStore {
         self.connections.iter().filter_map(OnceLock::get).flat_map(ThreadConnections::all)
     }
 
-    /// Waits until Redis has answered for the first time: each node of a cluster that serves slots, on the connections
-    /// of every thread that has used the store. Connects the current thread, so that its first request need not wait
-    /// for that.
+    /// Waits until Redis has answered for the first time on each thread that has used the store: each node of a cluster
+    /// that serves slots. Connects the current thread, so that its first request need not wait for that.
     pub async fn answered(&self) {
         let mut changed = self.shared.changed.subscribe();
         self.connections();
@@ -120,7 +117,6 @@ impl RedisStore {
         let _ = changed.wait_for(|()| all().all(ThreadConnections::has_answered)).await;
     }
 
-    /// Returns the connections of the current thread; starts them at the first call.
     fn connections(&self) -> &ThreadConnections {
         let of_thread = &self.connections[threads::number() % self.connections.len()];
         of_thread.get_or_init(|| ThreadConnections::start(self.shared.clone()))
@@ -186,10 +182,9 @@ impl Drop for RedisStore {
 
 /// Cancels a batch that is dropped before it was answered, because its caller is gone.
 ///
-/// Charges that were not sent yet are not sent. Holds with an id are released, over the same connection and so not
-/// before they are taken. Other holds are not: whether they were taken may be unknown. Reservations are cancelled: here
-/// where their answers have come, else by the round trip that answers them, because only their answers say how many
-/// hits they are of.
+/// Charges that were not sent yet are not sent. Holds with an id are released, over the same connection and so after
+/// they are taken. Whether others were taken may be unknown. Reservations are cancelled: here if their answers have
+/// come, else by the round trip that answers them, because only an answer says how many hits are reserved.
 struct CancelOnDrop<'a> {
     options: &'a Options,
     connections: &'a ThreadConnections,
@@ -223,7 +218,6 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
-/// The connections of one thread: to one server, or to the nodes of a cluster.
 #[derive(Debug)]
 enum ThreadConnections {
     Single(Arc<Connection>),
@@ -247,7 +241,6 @@ impl ThreadConnections {
         ThreadConnections::Single(connection::start(target, shared, None))
     }
 
-    /// Returns whether every server has answered once.
     fn has_answered(&self) -> bool {
         match self {
             ThreadConnections::Single(connection) => connection.has_answered(),
@@ -263,7 +256,6 @@ impl ThreadConnections {
         }
     }
 
-    /// Sends charges; those to one node share a round trip.
     fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
         match self {
             ThreadConnections::Single(connection) => connection.push(charges),

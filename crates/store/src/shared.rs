@@ -89,7 +89,6 @@ pub trait ReplicaTexts: Debug + Send + Sync {
         text: &'a str,
     ) -> BoxFuture<'a, Result<String, ReplicaTextError>>;
 
-    /// Returns the texts of the other replicas, up to a bound. Each may be anything: others can write to the store,
-    /// too.
+    /// Returns the texts of the other replicas, up to a bound. They may be anything: others can write to the store.
     fn others(&self) -> BoxFuture<'_, Result<Vec<String>, ReplicaTextError>>;
 }

@@ -19,7 +19,6 @@ pub struct StateKey<'a> {
 }
 
 impl<'a> StateKey<'a> {
-    /// Returns a charge of the key, for what is computed from charges.
     pub(super) fn charge(&self) -> Charge<'a> {
         let StateKey { key, plan, id, .. } = *self;
         Charge { key, plan, op: Op::Take(1), hold: id, role: Role::Enforced }

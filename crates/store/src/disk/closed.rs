@@ -11,13 +11,11 @@ use std::path::Path;
 use super::file_id::FileId;
 use weir_common::regular;
 
-/// The name of the file.
 pub const NAME: &str = "closed";
 
 /// More than the lines of all files that a directory can have.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Returns the sizes; none if there is no file.
 pub fn read(directory: &Path) -> io::Result<Vec<(FileId, u64)>> {
     let bytes = match regular::read(&directory.join(NAME), MAX_BYTES) {
         Ok(content) => content.bytes,
@@ -27,7 +25,6 @@ pub fn read(directory: &Path) -> io::Result<Vec<(FileId, u64)>> {
     decode(&bytes).ok_or_else(|| io::Error::other("the file is damaged"))
 }
 
-/// Writes the sizes.
 pub fn write(directory: &Path, sizes: &[(FileId, u64)]) -> io::Result<()> {
     // A crash must not leave half of it.
     regular::replace(directory, NAME, encode(sizes).as_bytes())

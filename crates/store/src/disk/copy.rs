@@ -33,7 +33,6 @@ pub struct Copier<C> {
     unit: Vec<u8>,
 }
 
-/// Which keys of a shard are copied.
 #[derive(Clone, Copy, Debug)]
 struct Copied {
     /// With a time, keys that have expired then or have no slot are skipped.
@@ -48,8 +47,7 @@ impl<C: Clock> Copier<C> {
         Copier { memory, commands, bytes, ends, unit }
     }
 
-    /// Appends the records of keys that changed, each with those of its changed reservations, which are taken. A key
-    /// without a slot was removed.
+    /// Appends the records of changed keys, each with those of its changed reservations, which are taken.
     pub fn changes(
         &mut self,
         shard: usize,
@@ -59,10 +57,10 @@ impl<C: Clock> Copier<C> {
         self.copy(shard, prints, Copied { live_at: None, takes_reservations: true }, log)
     }
 
-    /// Appends the records of all reservations that have not lapsed.
     pub fn reservations(&mut self, snapshot: &mut RecordFile) -> io::Result<()> {
-        for shard in 0..self.memory.reservation_shards() {
-            for saved in self.memory.saved_reservations(shard) {
+        for shard in 0.. {
+            let Some(reservations) = self.memory.saved_reservations(shard) else { break };
+            for saved in reservations {
                 self.unit.clear();
                 record::write_reservation(&saved, &mut self.unit);
                 snapshot.append(&self.unit, 1)?;
@@ -72,8 +70,7 @@ impl<C: Clock> Copier<C> {
         Ok(())
     }
 
-    /// Appends the records of all keys of a shard that have not expired. If it `takes_reservations`, with those that
-    /// have changed.
+    /// Appends the records of all keys of a shard that have not expired.
     pub fn snapshot(
         &mut self,
         shard: usize,
@@ -149,7 +146,6 @@ impl<C: Clock> Copier<C> {
         Ok(())
     }
 
-    /// Appends the record of a key with a long log.
     fn copy_long(&mut self, shard: usize, print: &Print, file: &mut RecordFile) -> io::Result<()> {
         let mut log = LogCopy::default();
         for tries in 0.. {

@@ -25,10 +25,9 @@ pub struct Directory {
     path: PathBuf,
     meta: Meta,
     /// Whether `meta` was damaged, or missing beside other files.
-    lost_meta: bool,
+    pub lost_meta: bool,
     /// The directory itself; while it is open, no other one can have its identity.
     opened: File,
-    /// The file that is locked while the directory is open.
     lock: File,
     meta_identity: Identity,
     /// The files with records that a start needs.
@@ -100,8 +99,7 @@ impl Directory {
         }
     }
 
-    /// Checks that the path leads to this directory, and that nobody else has removed or replaced any of its files that
-    /// a start needs; else the error names the file.
+    /// Checks that the path leads here and that no file that a start needs was removed or replaced; the error names it.
     pub fn verify(&self) -> io::Result<()> {
         Identity::of(&self.opened.metadata()?).check(&self.path, "the directory")?;
         self.check_lock()?;
@@ -139,7 +137,6 @@ impl Directory {
         self.kept.retain(|file, _| file.number >= number);
     }
 
-    /// Records in `meta` that there are logs from now on.
     pub fn record_logs(&mut self) -> io::Result<()> {
         if !self.meta.has_logs {
             let meta = Meta { has_logs: true, ..self.meta };
@@ -150,37 +147,26 @@ impl Directory {
         Ok(())
     }
 
-    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns what the meta file has.
     pub fn meta(&self) -> Meta {
         self.meta
     }
 
-    /// Returns whether the meta file was lost, and made again.
-    pub fn lost_meta(&self) -> bool {
-        self.lost_meta
-    }
-
-    /// Returns the error of a file that cannot be read.
     pub fn unreadable(&self, file: FileId, error: io::Error) -> OpenError {
         unreadable(&self.path, &file.name(), error)
     }
 
-    /// Returns the seal of a file.
     pub fn seal(&self, file: FileId) -> Seal {
         Seal::new(self.meta.directory, file.kind as u8, file.number)
     }
 
-    /// Lists the files with records, in order.
     pub fn files(&self) -> io::Result<Vec<FileId>> {
         files_in(&self.path)
     }
 
-    /// Opens a file with records.
     pub fn read(&self, file: FileId) -> io::Result<File> {
         regular::open(&self.path.join(file.name()))
     }

@@ -1,5 +1,4 @@
-//! The files of the directory: the names of those with records, and how those are recognized that another program has
-//! removed or replaced.
+//! The names of files with records, and how a file is recognized that another program has removed or replaced.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -9,9 +8,7 @@ use std::path::Path;
 /// The kinds of files with records, in the order in which files of one number are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileKind {
-    /// The keys of when the log of the same number was started, or later.
     Snapshot,
-    /// What changed since then.
     Log,
 }
 
@@ -42,7 +39,6 @@ impl FileId {
         format!("{}.tmp", self.name())
     }
 
-    /// Returns the file of a name; none if it is none of ours.
     pub fn of_name(name: &str) -> Option<FileId> {
         let (kind, number) = name.split_once('.')?;
         let number = number.parse().ok()?;
@@ -65,7 +61,6 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity of a file or directory, whatever its length.
     pub fn of(metadata: &Metadata) -> Identity {
         Identity { device: metadata.dev(), inode: metadata.ino(), length: None }
     }
@@ -79,9 +74,7 @@ impl Identity {
         let error = |what: &str| Err(io::Error::other(format!("{name} {what}")));
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(io::Error::other(format!("{name} was removed")));
-            }
+            Err(found) if found.kind() == ErrorKind::NotFound => return error("was removed"),
             Err(found) => return error(&format!("cannot be found: {found}")),
         };
         if (metadata.dev(), metadata.ino()) != (self.device, self.inode) {

@@ -39,7 +39,7 @@ pub enum FrameKind {
     Records,
     /// The start of a record that is too long for one frame.
     FirstPart,
-    /// More of such a record.
+    /// A part between the start and the end of such a record.
     Part,
     /// The end of such a record.
     LastPart,
@@ -48,16 +48,10 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const ALL: [FrameKind; 5] = [
-        FrameKind::Records,
-        FrameKind::FirstPart,
-        FrameKind::Part,
-        FrameKind::LastPart,
-        FrameKind::Footer,
-    ];
-
     fn from_byte(byte: u8) -> Option<FrameKind> {
-        FrameKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+        use FrameKind::{FirstPart, Footer, LastPart, Part, Records};
+        let kinds = [Records, FirstPart, Part, LastPart, Footer];
+        kinds.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -103,7 +97,6 @@ impl FrameBuilder {
         MAX_FRAME_BYTES - self.bytes.len()
     }
 
-    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == HEADER_BYTES
     }
@@ -116,7 +109,7 @@ impl FrameBuilder {
     /// Returns the whole frame. [`clear`](Self::clear) starts the next one.
     pub fn seal(&mut self, kind: FrameKind) -> &[u8] {
         let (header, payload) = self.bytes.split_at_mut(HEADER_BYTES);
-        let mut fields = Header {
+        let fields = Header {
             kind,
             shard_bits: self.shard_bits,
             sequence: self.sequence,
@@ -128,13 +121,11 @@ impl FrameBuilder {
         &self.bytes
     }
 
-    /// Empties the payload.
     pub fn clear(&mut self) {
         self.bytes.truncate(HEADER_BYTES);
     }
 }
 
-/// The fields of a header.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     kind: FrameKind,
@@ -146,17 +137,16 @@ struct Header {
 }
 
 impl Header {
-    fn write(&mut self, seal: Seal, out: &mut [u8]) {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4] = self.kind as u8;
-        bytes[5] = self.shard_bits;
-        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.length.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.checksum.to_le_bytes());
-        let checksum = seal.checksum(&bytes[..24]);
-        bytes[24..].copy_from_slice(&checksum.to_le_bytes());
-        out.copy_from_slice(&bytes);
+    /// Writes all but the two bytes that stay zero.
+    fn write(&self, seal: Seal, out: &mut [u8]) {
+        out[..4].copy_from_slice(&MAGIC);
+        out[4] = self.kind as u8;
+        out[5] = self.shard_bits;
+        out[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        out[16..20].copy_from_slice(&self.length.to_le_bytes());
+        out[20..24].copy_from_slice(&self.checksum.to_le_bytes());
+        let checksum = seal.checksum(&out[..24]);
+        out[24..].copy_from_slice(&checksum.to_le_bytes());
     }
 
     /// Reads the header at the start of `bytes`; none if there is no valid one.
@@ -177,7 +167,6 @@ impl Header {
     }
 }
 
-/// How much is read at a time.
 const READ_BYTES: usize = 256 << 10;
 
 /// A valid frame.
@@ -215,7 +204,7 @@ pub struct FrameReader<R> {
     expected: u64,
     /// Whether bytes were skipped since the last valid frame.
     skipped: bool,
-    /// Whether the first of them are the start of a frame that the file ends within.
+    /// Whether the first skipped bytes are the start of a frame that the file ends within.
     is_cut: bool,
     damage: Damage,
 }
@@ -253,12 +242,8 @@ impl<R: Read> FrameReader<R> {
                 let follows = missing == 0 && !self.skipped;
                 (self.skipped, self.expected) = (false, header.sequence.saturating_add(1));
                 let Header { kind, shard_bits, .. } = header;
-                return Ok(Some(Frame {
-                    kind,
-                    shard_bits,
-                    follows,
-                    payload: &self.buffer[start..end],
-                }));
+                let payload = &self.buffer[start..end];
+                return Ok(Some(Frame { kind, shard_bits, follows, payload }));
             }
             if !self.skipped {
                 let header = Header::read(self.seal, left);
@@ -266,7 +251,7 @@ impl<R: Read> FrameReader<R> {
                 self.is_cut = left.len() < HEADER_BYTES + length;
                 self.skipped = true;
             }
-            // To the next magic, of which the start may be at the end of the buffer.
+            // To the next magic, whose start may be at the end of the buffer.
             let next = left.get(1..).and_then(|rest| memmem::find(rest, &MAGIC));
             self.at += match next {
                 Some(next) => next + 1,

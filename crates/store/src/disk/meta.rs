@@ -28,18 +28,15 @@ const MAGIC: &[u8; 8] = b"weirdisk";
 /// Follows the checksum once there was a log; other versions ignore it.
 const HAS_LOGS: &[u8; 4] = b"logs";
 
-/// Where the second copy is.
 const SECOND_COPY: usize = 4096;
 
 /// No meta of any version is larger.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What identifies a directory and its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Differs between directories, so that no file of another is read.
     pub directory: u64,
-    /// The secret of the fingerprints.
     pub secret: [u64; 2],
     /// The binary logarithm of the number of shards.
     pub shard_bits: u8,
@@ -47,26 +44,22 @@ pub struct Meta {
     pub has_logs: bool,
 }
 
-/// What reading the file found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaFile {
     Absent,
     Valid(Meta),
     /// The file has one valid copy of its content, and a damaged one.
     OneCopy(Meta),
-    /// The file is that of another version of the format.
     Version(u32),
     Damaged,
 }
 
 impl Meta {
-    /// Draws the identity and the secret of a new directory.
     pub fn random(shard_bits: u8) -> Meta {
         let [directory, _] = random_secret();
         Meta { directory, secret: random_secret(), shard_bits, has_logs: false }
     }
 
-    /// Reads the file `meta` of a directory.
     pub fn read(directory: &Path) -> io::Result<MetaFile> {
         let bytes = match regular::read(&directory.join("meta"), MAX_BYTES) {
             Ok(content) => content.bytes,
@@ -86,7 +79,6 @@ impl Meta {
         })
     }
 
-    /// Writes the file `meta` of a directory, in place of another.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         let mut bytes = self.encode();
         bytes.resize(SECOND_COPY, 0);

@@ -51,7 +51,6 @@ const LOAD_SECONDS: MetricFamily =
     MetricFamily::gauge("disk_load_seconds", "Time to read all files at the start", &[]);
 
 impl<C: Clock> Operations for DiskStore<C> {
-    /// Resolves when everything is loaded.
     fn connect(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.status.wait_until_loaded())
     }

@@ -45,7 +45,6 @@ const RESERVATION_ENDED: u8 = 4;
 /// The largest expiry that five bytes can say is never.
 const WRITTEN_NEVER: u64 = (1 << 40) - 1;
 
-/// What a file says of a key in a shard, or of a reservation.
 #[derive(Debug, PartialEq)]
 pub enum Record {
     Removed(u16, Print),
@@ -60,19 +59,17 @@ pub fn write(
     slot: Option<SavedSlot<SavedValue<&State>>>,
     out: &mut Vec<u8>,
 ) {
-    match slot {
-        None => write_head(REMOVED, shard, print, out),
-        Some(slot) => match slot.value {
-            SavedValue::Packed(packed) => {
-                write_slot(PACKED, shard, &slot, out);
-                packed.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
-            }
-            SavedValue::Boxed(state) => {
-                let boxed = write_without_log(shard, &slot, state, out);
-                state.log().save(out);
-                boxed.end(out);
-            }
-        },
+    let Some(slot) = slot else { return write_head(REMOVED, shard, print, out) };
+    match slot.value {
+        SavedValue::Packed(packed) => {
+            write_slot(PACKED, shard, &slot, out);
+            packed.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        }
+        SavedValue::Boxed(state) => {
+            let boxed = write_without_log(shard, &slot, state, out);
+            state.log().save(out);
+            boxed.end(out);
+        }
     }
 }
 
@@ -116,7 +113,6 @@ impl BoxedState {
     }
 }
 
-/// Appends the record of a reservation.
 pub fn write_reservation(saved: &SavedReservation, out: &mut Vec<u8>) {
     let SavedReservation { print, reservation } = saved;
     out.push(if reservation.is_some() { RESERVATION } else { RESERVATION_ENDED });

@@ -26,28 +26,24 @@ impl RecordFile {
         &self.file
     }
 
-    /// Checks that the file has the bytes that were written, and not those of another program.
+    /// Checks that no other program has changed the length of the file.
     pub fn verify(&self) -> io::Result<()> {
-        match self.file.metadata()?.len() {
-            bytes if bytes == self.bytes => Ok(()),
-            bytes => {
-                let error = format!("the log has {bytes} bytes instead of {}", self.bytes);
-                Err(io::Error::other(error))
-            }
+        let bytes = self.file.metadata()?.len();
+        if bytes == self.bytes {
+            return Ok(());
         }
+        let error = format!("the log has {bytes} bytes instead of {}", self.bytes);
+        Err(io::Error::other(error))
     }
 
-    /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Records appended so far.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Bytes written since the last sync.
     pub fn unsynced_bytes(&self) -> u64 {
         self.bytes - self.synced_bytes
     }

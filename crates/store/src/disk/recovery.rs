@@ -11,15 +11,13 @@ use super::OpenError;
 use super::closed;
 use super::directory::Directory;
 use super::file_id::{FileId, FileKind};
-use super::frame::{Frame, FrameKind, FrameReader};
+use super::frame::{Damage, Frame, FrameKind, FrameReader};
 use super::record::{self, Record};
 use crate::memory::MemoryStore;
 use weir_common::clock::Clock;
 
-/// What was loaded, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// The largest number of a file.
     pub last_number: u64,
     pub snapshot_bytes: u64,
     pub snapshot_records: u64,
@@ -38,7 +36,6 @@ pub struct Recovery {
 /// What is not as it was written, other than the end of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DamageCounts {
-    /// Frames that are missing or damaged.
     pub frames: u64,
     /// Records without a meaning in valid frames.
     pub records: u64,
@@ -63,18 +60,16 @@ pub fn load<C: Clock>(
     Ok(loading.recovery)
 }
 
-/// The files of a directory on their way to memory.
 struct Loading<'a, C> {
     directory: &'a Directory,
     memory: &'a MemoryStore<C>,
-    /// What was loaded so far.
     recovery: Recovery,
 }
 
 impl<C: Clock> Loading<'_, C> {
     fn load(&mut self) -> Result<(), OpenError> {
         let (directory, damage) = (self.directory, &mut self.recovery.damage);
-        damage.files += u64::from(directory.lost_meta());
+        damage.files += u64::from(directory.lost_meta);
         let path = || directory.path().to_owned();
         let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
         let closed = closed::read(directory.path()).unwrap_or_else(|error| {
@@ -162,38 +157,36 @@ impl<C: Clock> Loading<'_, C> {
         recovery.records += records;
         recovery.damage.records += invalid;
         let ended = read.map_err(|error| directory.unreadable(file, error))?;
-        recovery.damage.frames += ended.damaged_frames;
+        recovery.damage.frames += ended.damage.frames;
         match file.kind {
             FileKind::Log => {
                 recovery.logs += 1;
                 recovery.log_bytes += ended.bytes;
                 let is_cut = closed_bytes.is_some_and(|bytes| bytes != ended.bytes);
                 recovery.damage.files += u64::from(is_cut);
-                recovery.torn_logs += u64::from(ended.torn && !is_cut);
+                recovery.torn_logs += u64::from(ended.damage.torn && !is_cut);
             }
             FileKind::Snapshot => {
                 (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);
                 let whole = ended.is_whole_snapshot(records);
-                recovery.damage.files += u64::from(!whole && ended.damaged_frames == 0);
+                recovery.damage.files += u64::from(!whole && ended.damage.frames == 0);
             }
         }
         Ok(())
     }
 }
 
-/// How the reading of a file ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ended {
     bytes: u64,
-    damaged_frames: u64,
-    torn: bool,
+    damage: Damage,
     /// The number of records in the footer, if that was the last frame.
     footer: Option<u64>,
 }
 
 impl Ended {
     fn is_whole_snapshot(&self, records: u64) -> bool {
-        self.damaged_frames == 0 && !self.torn && self.footer == Some(records)
+        self.damage == Damage::default() && self.footer == Some(records)
     }
 }
 
@@ -231,6 +224,6 @@ fn read_file(
             }
         }
     }
-    (ended.damaged_frames, ended.torn) = (frames.damage().frames, frames.damage().torn);
+    ended.damage = frames.damage();
     Ok(ended)
 }

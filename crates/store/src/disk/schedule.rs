@@ -14,10 +14,8 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// How often errors are logged.
 pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// When changes are written, and when a directory is compacted.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
-    /// The time between syncs.
     pub sync: Duration,
     /// The time after which a directory that is mostly obsolete is compacted, however little was written.
     pub compact: Duration,
@@ -25,10 +23,8 @@ pub struct Schedule {
     pub min_obsolete_bytes: u64,
 }
 
-/// When something is tried again.
 #[derive(Debug)]
 pub struct Retry {
-    /// The wait that follows the next error.
     backoff: Duration,
     pub at: Instant,
     pub log: Throttle,
@@ -39,7 +35,6 @@ impl Retry {
         Retry { backoff: MIN_BACKOFF, at: Instant::now(), log: Throttle::new(LOG_INTERVAL) }
     }
 
-    /// Sets when to try again. Returns the wait.
     pub fn back_off(&mut self) -> Duration {
         let wait = self.backoff;
         self.at = Instant::now() + wait;
@@ -47,7 +42,6 @@ impl Retry {
         wait
     }
 
-    /// Starts over with short waits.
     pub fn reset(&mut self) {
         self.backoff = MIN_BACKOFF;
     }
@@ -65,7 +59,6 @@ const PART_PAUSE: Duration = Duration::from_micros(50);
 /// The command to save all changes and end; sends when that is done.
 pub type Finish = oneshot::Sender<()>;
 
-/// What the thread does next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// The time is up: save what is due.
@@ -80,8 +73,7 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Commands {
     receiver: Receiver<Finish>,
-    /// The sender to notify at the end.
-    finishing: Option<Finish>,
+    pub finishing: Option<Finish>,
     rested: Instant,
 }
 
@@ -102,7 +94,6 @@ impl Commands {
         Next::Finish
     }
 
-    /// Returns whether the thread is to end as soon as possible.
     pub fn is_finishing(&mut self) -> bool {
         matches!(self.wait(Duration::ZERO), Next::Finish)
     }
@@ -115,13 +106,7 @@ impl Commands {
         }
     }
 
-    /// Pauses between two parts of a long log, but not if the thread is to end.
     pub fn pause(&mut self) {
         self.wait(PART_PAUSE);
-    }
-
-    /// Returns the sender to notify at the end.
-    pub fn take_finishing(&mut self) -> Option<Finish> {
-        self.finishing.take()
     }
 }

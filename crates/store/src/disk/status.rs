@@ -9,20 +9,17 @@ use tokio::sync::watch;
 
 use super::recovery::Recovery;
 
-/// How far loading is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Loading {
     #[default]
     Going,
     Done,
-    /// Loading failed, with this error.
     Failed(String),
 }
 
-/// Counts and times for metrics, and whether the store is loaded.
 #[derive(Debug, Default)]
 pub struct Status {
-    /// What was loaded, and in which time: `loading` for the path of requests.
+    /// What was loaded, and in which time. The path of requests reads this instead of `loading`.
     loaded: OnceLock<(Recovery, Duration)>,
     loading: watch::Sender<Loading>,
     /// Whether the thread has ended as it was asked to.
@@ -35,9 +32,7 @@ pub struct Status {
     pub written_records: AtomicU64,
     pub snapshots: AtomicU64,
     pub write_errors: AtomicU64,
-    /// How often files were removed or replaced by another program.
     pub files_lost: AtomicU64,
-    /// Why changes are not saved.
     not_saved_because: Mutex<Option<String>>,
 }
 
@@ -52,7 +47,6 @@ impl Status {
         self.loaded.get().cloned().unwrap_or_default()
     }
 
-    /// Records that everything is loaded.
     pub fn loaded(&self, recovery: Recovery, took: Duration) {
         self.snapshot_bytes.store(recovery.snapshot_bytes, Ordering::Relaxed);
         self.log_bytes.store(recovery.log_bytes, Ordering::Relaxed);
@@ -62,12 +56,10 @@ impl Status {
         self.loading.send_replace(Loading::Done);
     }
 
-    /// Records that the files cannot be loaded.
     pub fn not_loaded(&self, error: String) {
         self.loading.send_replace(Loading::Failed(error));
     }
 
-    /// Records that the thread ends as it was asked to.
     pub fn saved_all(&self) {
         self.has_saved_all.store(true, Ordering::Release);
     }
@@ -76,13 +68,11 @@ impl Status {
         self.has_saved_all.load(Ordering::Acquire)
     }
 
-    /// Resolves when everything is loaded.
     pub async fn wait_until_loaded(&self) {
         // The sender is in `self`, so the channel does not close.
         let _ = self.loading.subscribe().wait_for(|loading| *loading == Loading::Done).await;
     }
 
-    /// Resolves when loading has failed, with the error.
     pub async fn wait_until_failed(&self) -> String {
         let mut loading = self.loading.subscribe();
         let failed = loading.wait_for(|loading| matches!(loading, Loading::Failed(_))).await;
@@ -106,7 +96,6 @@ impl Status {
         self.not_saved_because.lock().clone()
     }
 
-    /// Records that all changes until `instant` are on disk.
     pub fn synced(&self, instant: Instant) {
         *self.synced.lock() = Some(instant);
     }

@@ -43,7 +43,6 @@ pub struct Writer<C> {
     copier: Copier<C>,
     /// The log that is being written; none after an error.
     log: Option<RecordFile>,
-    /// The number of the last log.
     log_number: u64,
     /// Bytes of the logs since the last snapshot, without the one that is being written.
     older_log_bytes: u64,
@@ -51,13 +50,10 @@ pub struct Writer<C> {
     snapshot_records: u64,
     /// Whether files that no snapshot replaced yet are damaged.
     is_damaged: bool,
-    /// The number of the next files.
     next_number: u64,
     next_sync: Instant,
     compact_at: Instant,
-    /// When saving is tried again after an error.
     saving: Retry,
-    /// When a snapshot is tried again after an error.
     compacting: Retry,
     /// Throttles the log lines about files that were removed or replaced.
     lost_log: Throttle,
@@ -117,13 +113,12 @@ impl<C: Clock> Writer<C> {
             }
         }
         // Unlocks the directory first.
-        let done = self.copier.commands.take_finishing();
+        let done = self.copier.commands.finishing.take();
         drop(self);
         // The receiver may have been dropped.
         let _ = done.map(|done| done.send(()));
     }
 
-    /// Writes until it is to end.
     fn write(&mut self) -> Next {
         loop {
             let due = if self.log.is_some() { self.next_sync } else { self.saving.at };
@@ -149,9 +144,8 @@ impl<C: Clock> Writer<C> {
         self.compact_at = Instant::now();
         self.is_damaged = recovery.damage.is_any();
         self.log_recovery(&recovery, took);
-        match self.start_first_log(&recovery.replaced) {
-            Ok(()) => {}
-            Err(error) => self.fail(&error),
+        if let Err(error) = self.start_first_log(&recovery.replaced) {
+            self.fail(&error);
         }
         self.status.loaded(recovery, took);
         self.next_sync = Instant::now() + self.schedule.sync;
@@ -225,7 +219,6 @@ impl<C: Clock> Writer<C> {
         self.report_sizes();
     }
 
-    /// Saves everything for the end.
     fn save_all(&mut self) {
         if self.log.is_some() {
             self.save_changes_or_all();
@@ -236,7 +229,6 @@ impl<C: Clock> Writer<C> {
         }
     }
 
-    /// Saves what changed, or everything if that was too much to list.
     fn save_changes_or_all(&mut self) {
         if let Err(error) = self.verify() {
             self.warn_lost(&error);
@@ -255,8 +247,7 @@ impl<C: Clock> Writer<C> {
         self.directory.verify()
     }
 
-    /// Appends what changed to the log and syncs it. Returns false if more has changed than was listed: then everything
-    /// has to be saved.
+    /// Appends what changed to the log and syncs it. Returns false if more has changed than was listed.
     fn save_changes(&mut self) -> io::Result<bool> {
         let started = Instant::now();
         let Some(log) = &mut self.log else { return Ok(false) };
@@ -310,7 +301,6 @@ impl<C: Clock> Writer<C> {
         }
     }
 
-    /// Counts and logs that files were removed or replaced by another program.
     fn warn_lost(&mut self, error: &io::Error) {
         self.status.files_lost.fetch_add(1, Ordering::Relaxed);
         self.status.does_not_save(error);

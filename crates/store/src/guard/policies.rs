@@ -15,7 +15,6 @@ use weir_limit::{Decision, Micros, NearLimits, Op, Plan, ReservationResult, SECO
 const RETRY_AFTER: Micros = SECOND;
 
 impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
-    /// Replaces failures by the answers of the policy.
     #[cold]
     pub(super) fn degrade(&self, batch: Batch<'_>, answers: &mut [Answer]) {
         let policy = batch.on_failure.unwrap_or(self.options.on_failure);
@@ -87,7 +86,6 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         });
     }
 
-    /// Returns what this replica limits by on its own: its share.
     pub(super) fn share(&self, plan: &Arc<Plan>) -> Arc<Plan> {
         match self.options.replicas {
             0 | 1 => plan.clone(),
@@ -107,7 +105,6 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     }
 }
 
-/// Replaces each failure by a decision, in order.
 fn replace(
     batch: &Batch<'_>,
     answers: &mut [Answer],

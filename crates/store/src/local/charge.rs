@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::lease::{DueCharge, DueCharges, LeaseOp, StoreTime};
+use super::lease::{DueCharge, LeaseOp, StoreTime};
 use super::table::LocalTable;
 use crate::Charge;
 use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
@@ -47,8 +47,7 @@ impl LeaseCharge {
         self.due.leased.charge(&self.due.plan, self.op(), then)
     }
 
-    /// Whether the charge asks for hits. It is sent behind other charges of its key: these are served as if nothing
-    /// were leased.
+    /// Whether the charge asks for hits. It is sent behind others of its key, served as if nothing were leased.
     pub fn asks(&self) -> bool {
         self.due.asks()
     }
@@ -66,16 +65,12 @@ impl LeaseCharge {
         if let LeaseOp::Return(undo) = self.due.op {
             self.table.counts.returned.fetch_add(undo.hits.into(), Ordering::Relaxed);
         }
-        let returned = match undos {
-            undos @ [_, ..] if self.asks() => {
-                let at = StoreTime { sent: self.sent.load(Ordering::Relaxed), now };
-                self.table.granted(&self.due, state, undos, at)
-            }
-            _ => {
-                self.table.answered(&self.due);
-                DueCharges::new()
-            }
-        };
+        if undos.is_empty() || !self.asks() {
+            self.table.answered(&self.due);
+            return Vec::new();
+        }
+        let at = StoreTime { sent: self.sent.load(Ordering::Relaxed), now };
+        let returned = self.table.granted(&self.due, state, undos, at);
         returned.into_iter().map(|due| LeaseCharge::new(&self.table, due)).collect()
     }
 }

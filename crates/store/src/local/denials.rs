@@ -9,7 +9,6 @@ use weir_limit::{Decision, Micros, NearLimits, Plan, ReservationResult, Source};
 /// Denials per set. Each key belongs to one set.
 pub(super) const WAYS: usize = 8;
 
-/// The denials of the keys of a shard.
 pub(super) struct Denials {
     /// Their number is a power of two, or 0 where none are kept.
     sets: Box<[Set]>,
@@ -22,10 +21,8 @@ struct Set {
     refunded: Option<Micros>,
 }
 
-/// A denial of a number of hits of a key.
 struct Denial {
     key: Fingerprint,
-    /// The plan that denied.
     plan: Arc<Plan>,
     hits: u64,
     // What a repeated denial copies: from the index of the limit that denied to the waits.
@@ -40,13 +37,11 @@ struct Denial {
     until: Micros,
 }
 
-/// The times of a denial.
 #[derive(Clone, Copy)]
 pub(super) struct DenialTimes {
     /// When the charge was sent. The store decided between then and the answer.
     pub sent: Micros,
     pub answered: Micros,
-    /// The instant before which the denial holds.
     pub until: Micros,
 }
 
@@ -55,7 +50,6 @@ impl Denials {
         Denials { sets: (0..sets).map(|_| Set::default()).collect() }
     }
 
-    /// Returns the decision on a charge that is known to be denied at `now`; `key` is the charge's.
     pub fn get(&self, key: &Fingerprint, charge: &Charge<'_>, now: Micros) -> Option<Decision> {
         let hits = charge.op.asks()?;
         let covers_more = charge.plan.denial_covers_more_hits();
@@ -122,7 +116,6 @@ impl Denials {
         });
     }
 
-    /// Forgets the denials of a key.
     pub fn forget(&mut self, key: &Fingerprint) {
         if let Some(set) = self.set(key) {
             set.forget(key);
@@ -173,12 +166,10 @@ impl Denials {
 }
 
 impl Set {
-    /// Returns the slot of the first denial that satisfies `matches`.
     fn slot_of(&mut self, matches: impl Fn(&Denial) -> bool) -> Option<&mut Option<Denial>> {
         self.denials.iter_mut().find(|slot| slot.as_ref().is_some_and(&matches))
     }
 
-    /// Empties all slots of a key.
     fn forget(&mut self, key: &Fingerprint) {
         while let Some(slot) = self.slot_of(|old| old.key == *key) {
             *slot = None;

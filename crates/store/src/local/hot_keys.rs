@@ -6,7 +6,6 @@ use weir_limit::Micros;
 /// The requests that must be admitted within the length of a lease.
 pub(super) const HOT: u64 = 32;
 
-/// Keys that are counted at a time.
 const SLOTS: usize = 64;
 
 /// The counts of keys that share a lock. A slot counts the key with more than half of the recent requests, by Boyer and
@@ -30,7 +29,6 @@ pub(super) struct Recent {
     before: Admitted,
 }
 
-/// How many requests were admitted, and their hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Admitted {
     pub requests: u64,
@@ -59,7 +57,6 @@ impl HotKeys {
 }
 
 impl Recent {
-    /// Adds a request.
     pub fn add(&mut self, hits: u64, now: Micros, length: Micros) {
         let passed = now.saturating_sub(self.since);
         if passed >= length.saturating_mul(2) {
@@ -75,8 +72,8 @@ impl Recent {
     /// Returns what was admitted in the `length` before `now`, about.
     pub fn within(&self, now: Micros, length: Micros) -> Admitted {
         let passed = now.saturating_sub(self.since);
-        let part = |sum: u64, of: Micros| {
-            let weighted = u128::from(sum) * u128::from(of) / u128::from(length.max(1));
+        let part = |sum: u64, span: Micros| {
+            let weighted = u128::from(sum) * u128::from(span) / u128::from(length.max(1));
             u64::try_from(weighted).unwrap_or(u64::MAX)
         };
         let (newer, older) = match passed.checked_sub(length) {

@@ -16,7 +16,6 @@ use weir_limit::{Decision, Limit, LimitState, Micros, Op, Plan, Source, State, U
 /// By how much a clock may run faster than the store's: one in this number.
 const DRIFT: Micros = 1_000;
 
-/// The lease of one key by one plan.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub key: Arc<LeasedKey>,
@@ -26,8 +25,7 @@ pub(super) struct Lease {
     pub is_reset: bool,
     /// More is asked for only once these have their answers.
     pub flights: Flights,
-    /// What is left of grants, oldest first: each has hits left. Those that have ended wait for a call that is made
-    /// anyway.
+    /// What is left of grants, oldest first: each has hits left. Ended ones wait for a call that is made anyway.
     parts: SmallVec<[Part; 3]>,
     /// The hits left when the newest grant came.
     full: u64,
@@ -41,7 +39,7 @@ pub(super) struct Lease {
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     count: u32,
-    /// When the first of them was due.
+    /// When the first charge was due.
     since: Micros,
     /// Requests are freed when this is dropped.
     waiting: Vec<oneshot::Sender<()>>,
@@ -66,7 +64,6 @@ pub(super) struct StateCopy {
 /// The time of the store when it answered a charge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoreTime {
-    /// When the charge was sent.
     pub sent: Micros,
     /// The store's time in its reply.
     pub now: Micros,
@@ -86,7 +83,6 @@ impl StoreTime {
 }
 
 impl Lease {
-    /// Starts without hits.
     pub fn new(key: Arc<LeasedKey>, plan: Arc<Plan>, recent: Recent) -> Lease {
         let (is_reset, flights, parts, full, trip, copy) = Default::default();
         Lease { key, plan, recent, is_reset, flights, parts, full, trip, copy }
@@ -99,8 +95,7 @@ impl Lease {
         (left, parts().map(|part| part.ends - now).max().unwrap_or(0))
     }
 
-    /// Adds what was granted, for at most `length`: `before` is the state before, and `undo` undoes the grant. Returns
-    /// that if it came too late.
+    /// Adds a grant of at most `length`: the state before, and what undoes it. Returns the latter if it came too late.
     pub fn add(
         &mut self,
         before: StateCopy,
@@ -138,7 +133,6 @@ impl Lease {
         Some(Decision { source: Source::Leased, ..decision })
     }
 
-    /// Takes hits that are left, of the oldest grant first.
     fn take(&mut self, mut hits: u64, now: Micros) {
         for part in self.parts.iter_mut().filter(|part| part.ends > now) {
             let taken = hits.min(part.undo.hits.into());
@@ -156,8 +150,8 @@ impl Lease {
         if !self.flights.is_empty() {
             return None;
         }
-        let ((left, ends_in), Admitted { requests, hits }) =
-            (self.left(now), self.recent.within(now, length));
+        let (left, ends_in) = self.left(now);
+        let Admitted { requests, hits } = self.recent.within(now, length);
         let in_a_trip = u128::from(hits) * u128::from(self.trip) / u128::from(length.max(1));
         let is_low = left <= self.full / 16 || u128::from(left) <= 2 * in_a_trip;
         let ends = ends_in <= self.trip.saturating_mul(5) / 4;
@@ -179,20 +173,13 @@ impl Lease {
         returned
     }
 
-    /// Ends the lease. Returns the undos of its unused hits.
     pub fn end(&mut self) -> Vec<Undo> {
         self.copy = None;
         self.parts.drain(..).map(|part| part.undo).collect()
     }
 
-    /// Whether the lease has no hits left, and nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.parts.is_empty() && self.flights.is_empty()
-    }
-
-    /// Whether the key is hot.
-    pub fn is_hot(&self, now: Micros, length: Micros) -> bool {
-        self.recent.within(now, length).requests >= HOT
     }
 }
 
@@ -201,7 +188,6 @@ impl Flights {
         self.count == 0
     }
 
-    /// Counts a charge that is sent.
     pub fn start(&mut self, now: Micros) {
         if self.is_empty() {
             self.since = now;
@@ -241,10 +227,8 @@ pub(super) struct DueCharge {
     pub op: LeaseOp,
 }
 
-/// Charges that leases are due to make, to be sent in order.
 pub(super) type DueCharges = Vec<DueCharge>;
 
-/// What a lease charges.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LeaseOp {
     /// Asks for up to this number of hits.
@@ -252,7 +236,6 @@ pub(super) enum LeaseOp {
     Return(Undo),
 }
 
-/// The key of a lease.
 #[derive(Debug)]
 pub(super) struct LeasedKey {
     domain: Box<str>,
@@ -268,7 +251,6 @@ pub(super) struct LeasedKey {
 const LEASE_BYTES: usize = 512;
 
 impl DueCharge {
-    /// Whether it asks for hits.
     pub fn asks(&self) -> bool {
         matches!(self.op, LeaseOp::Ask(_))
     }
@@ -278,6 +260,8 @@ impl LeasedKey {
     pub fn new(charge: &Charge<'_>, bucket: usize) -> LeasedKey {
         let own = |(name, value): &Entry<'_>| (Box::from(*name), Box::from(*value));
         let texts = charge.key.entries.iter().map(|(name, value)| name.len() + value.len() + 32);
+        let state_bytes = |limit: &Limit| size_of::<LimitState>() + limit.algorithm.state_bytes();
+        let states = charge.plan.limits().iter().map(state_bytes);
         LeasedKey {
             domain: charge.key.domain.into(),
             entries: charge.key.entries.iter().map(own).collect(),
@@ -286,21 +270,14 @@ impl LeasedKey {
             bytes: LEASE_BYTES
                 + charge.key.domain.len()
                 + texts.sum::<usize>()
-                + state_bytes(charge.plan),
+                + states.sum::<usize>(),
         }
     }
 
-    /// Passes a charge of the key to `then`.
     pub fn charge<T>(&self, plan: &Arc<Plan>, op: Op, then: impl FnOnce(&Charge<'_>) -> T) -> T {
         let entries: Vec<Entry<'_>> =
             self.entries.iter().map(|(name, value)| (&**name, &**value)).collect();
         let key = Key { domain: &self.domain, entries: &entries };
         then(&Charge { key, plan, op, hold: None, role: self.role })
     }
-}
-
-/// Returns about the bytes of a state.
-fn state_bytes(plan: &Plan) -> usize {
-    let bytes = |limit: &Limit| size_of::<LimitState>() + limit.algorithm.state_bytes();
-    plan.limits().iter().map(bytes).sum()
 }

@@ -12,7 +12,6 @@ use super::table::SWEEP_INTERVAL;
 use crate::{Operations, Store};
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
 
-/// The interval of checking whether everything has been returned.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 const LEASES: MetricFamily =

@@ -24,18 +24,14 @@ use crate::{Answer, Batch, Charge, plain_hits};
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, Micros, Source};
 
-/// The parts of the table, each with its own lock.
 const SHARDS: usize = 64;
 
-/// The counts of the filter.
-const BUCKETS: usize = 1 << 12;
+const FILTER_BUCKETS: usize = 1 << 12;
 
-/// The leases and the denials of all keys.
 pub(super) struct LocalTable {
     fingerprints: Fingerprints,
     shards: Box<[Mutex<Shard>]>,
     clock: Box<dyn Monotonic>,
-    /// How long denials are repeated at most.
     deny_for: Micros,
     /// No denial holds at this instant or later.
     denied_until: AtomicU64,
@@ -60,7 +56,6 @@ struct Shard {
     leases: HashMap<Print, Lease>,
 }
 
-/// Counts since the start.
 #[derive(Debug, Default)]
 pub(super) struct LeaseCounts {
     pub grants: AtomicU64,
@@ -69,13 +64,11 @@ pub(super) struct LeaseCounts {
     pub lost: AtomicU64,
 }
 
-/// A batch that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     at: Micros,
-    /// Whether it is charged together.
     together: bool,
-    /// Whether the store charges all of it but what leases serve, whatever is denied.
+    /// Whether the store charges all of the batch but what leases serve, whatever is denied.
     whole: bool,
 }
 
@@ -106,7 +99,7 @@ impl LocalTable {
             deny_for,
             denied_until: AtomicU64::new(0),
             length,
-            filter: (0..BUCKETS).map(|_| AtomicU16::default()).collect(),
+            filter: (0..FILTER_BUCKETS).map(|_| AtomicU16::default()).collect(),
             hasher: DefaultHashBuilder::default(),
             leases: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -116,7 +109,6 @@ impl LocalTable {
         }
     }
 
-    /// Whether nothing is ever known.
     pub fn is_off(&self) -> bool {
         self.deny_for == 0 && self.length == 0
     }
@@ -130,15 +122,13 @@ impl LocalTable {
         self.leases.load(Ordering::Relaxed)
     }
 
-    /// Whether any denial may hold at `now`.
     fn any_denials(&self, now: Micros) -> bool {
         now < self.denied_until.load(Ordering::Relaxed)
     }
 
-    /// Returns the place of a key in the filter.
     fn bucket(&self, charge: &Charge<'_>) -> usize {
         // The high bits of this hash are the better ones.
-        (self.hasher.hash_one(charge.key.entries.last()) >> 32) as usize % BUCKETS
+        (self.hasher.hash_one(charge.key.entries.last()) >> 32) as usize % FILTER_BUCKETS
     }
 
     /// Whether hits of the key of a charge may be leased; if not, it is sure that none are.
@@ -148,7 +138,7 @@ impl LocalTable {
             && self.filter[self.bucket(charge)].load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a charge is of one of these keys, of which hits are leased.
+    /// Whether a charge is of one of these leased keys.
     pub fn is_of(&self, charge: &Charge<'_>, keys: &[Fingerprint]) -> bool {
         charge.plan.can_lease() && keys.contains(&self.fingerprints.of(charge))
     }
@@ -247,7 +237,6 @@ impl LocalTable {
         charge.plan.repeats_denials().then_some(lesson)
     }
 
-    /// Forgets all denials.
     pub fn forget_denials(&self) {
         let now = self.now();
         self.shards.iter().for_each(|shard| shard.lock().denials.clear(now));
@@ -277,26 +266,20 @@ pub(super) type Waits = SmallVec<[(Fingerprint, oneshot::Receiver<()>); 1]>;
 /// What happens to a lease that does not serve a charge of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unserved {
-    /// It stays.
     Stays,
     /// The charge waits while others of the lease are in flight; otherwise the lease ends.
     Waits,
-    /// It ends.
     Ends,
 }
 
-/// Looks up the charges of one batch, in its order.
 pub(super) struct LookUp<'t> {
     table: &'t LocalTable,
     sent: Micros,
-    /// Whether denials are repeated.
     repeats: bool,
-    /// Whether leases serve hits.
     serves: bool,
     unserved: Unserved,
     /// Keys that are not known to be denied: what is charged may change the answers to later charges of them.
     charged: SmallVec<[Fingerprint; 4]>,
-    /// The keys whose charges have to wait.
     pub waits: Waits,
     /// What leases have to charge first.
     pub due: DueCharges,
@@ -364,7 +347,6 @@ impl LookUp<'_> {
     }
 }
 
-/// What an answer says about denials of its key.
 enum Lesson<'a> {
     /// It is denied, and stays so until then.
     Denied { decision: &'a Decision, until: Micros },
@@ -374,7 +356,6 @@ enum Lesson<'a> {
     Refunded,
 }
 
-/// Returns the hits that the store admitted.
 fn admitted(charge: &Charge<'_>, answer: &Answer) -> Option<u64> {
     let decision = answer.as_ref().ok()?;
     let is_by_store = decision.allowed && decision.source == Source::Store;

@@ -17,7 +17,6 @@ const MIN_LISTED_RESERVATIONS: usize = 1 << 16;
 /// A key that expires later than can be written: only eviction removes it.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// A key's slot as it is saved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SavedSlot<V> {
     pub print: Print,
@@ -34,7 +33,6 @@ pub(crate) struct SavedReservation {
     pub reservation: Option<Reservation>,
 }
 
-/// The state of a saved slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum SavedValue<S> {
     Packed(Packed),
@@ -58,7 +56,6 @@ pub(super) struct Changes {
     /// In the order of the changes. Their keys are among the listed ones.
     reservations: HashMap<Print, Vec<SavedReservation>>,
     room: Arc<Room>,
-    /// Whether reservations are missing.
     lacks_reservations: bool,
 }
 
@@ -70,7 +67,6 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Has room for as many changes as there may be reservations.
     pub fn new(max_reservations: usize) -> Room {
         Room { max: max_reservations.max(MIN_LISTED_RESERVATIONS), listed: AtomicUsize::new(0) }
     }
@@ -84,24 +80,20 @@ impl Room {
     }
 }
 
-/// What changed since the last look.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
     /// The fingerprints of changed keys, maybe repeated.
     Keys(Vec<Print>),
-    /// More than could be listed.
     TooMany,
 }
 
 impl Changes {
-    /// Lists the changes of a shard that holds up to `cap` keys.
     pub fn new(cap: usize, room: Arc<Room>) -> Changes {
         let (prints, is_full, reservations, lacks_reservations) = Default::default();
         let max = cap.max(MIN_LISTED);
         Changes { prints, max, is_full, reservations, room, lacks_reservations }
     }
 
-    /// Lists a key, unless the list is full.
     pub fn list(&mut self, print: &Print) {
         if self.is_full {
             return;
@@ -124,8 +116,7 @@ impl Changes {
         Changed::Keys(std::mem::replace(&mut self.prints, room))
     }
 
-    /// Lists a reservation that a charge of a key has changed, unless there is no room. Returns whether it is the first
-    /// of the key, which then has to be listed too.
+    /// Lists a changed reservation of a key, unless there is no room. Returns whether to list the key: it is its first.
     pub fn list_reservation(&mut self, key: &Print, changed: SavedReservation) -> bool {
         if !self.room.take() {
             self.room.free(1);
@@ -147,7 +138,6 @@ impl Changes {
         }
     }
 
-    /// Takes the changed reservations of a key, to be saved together with it.
     pub fn take_reservations(&mut self, key: &Print) -> Vec<SavedReservation> {
         let taken = self.reservations.remove(key).unwrap_or_default();
         self.room.free(taken.len());

@@ -43,7 +43,6 @@ pub(super) fn place(print: &Print) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Draws a secret.
 pub(crate) fn random_secret() -> [u64; 2] {
     [u64::from_le_bytes(random_bytes()), u64::from_le_bytes(random_bytes())]
 }
@@ -101,7 +100,6 @@ impl Fingerprints {
         Some([print, self.of_reset(&key)])
     }
 
-    /// Returns the fingerprint of the reset of a key.
     pub(super) fn of_reset(&self, key: &Fingerprint) -> Print {
         self.of_more(key, &RESET)
     }
@@ -115,8 +113,7 @@ impl Fingerprints {
     }
 }
 
-/// The bytes of a reservation's fingerprint that are those of its key. A table of less than 2^32 slots places none by
-/// them.
+/// The bytes of a reservation's fingerprint that are its key's; a table of less than 2^32 slots places none by them.
 const KEY_BYTES: Range<usize> = 4..7;
 
 /// Returns what the fingerprints of all reservations of a key have in common.

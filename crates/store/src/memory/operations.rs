@@ -18,7 +18,6 @@ const SWEEPS_PER_ROUND: usize = 100;
 /// How many sweeps lie between two looks at evictions.
 const SWEEPS_PER_CHECK: u32 = 10;
 
-/// How often each warning is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 const KEYS: MetricFamily = MetricFamily::gauge("store_keys", "Keys held", &[]);
@@ -95,15 +94,13 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// Watches for a store that is too small. Reads its counts from time to time, so that eviction itself costs nothing
-/// more.
+/// Watches for a store that is too small, by its counts from time to time, so that eviction costs no more.
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Evictions {
     keys: Watched,
     reservations: Watched,
 }
 
-/// A count that a warning is about.
 #[derive(Debug)]
 struct Watched {
     throttle: Throttle,
@@ -135,7 +132,6 @@ impl Watched {
 }
 
 impl Evictions {
-    /// Warns if keys at their limit, or open reservations, were evicted since the last check.
     pub fn check<C>(&mut self, store: &MemoryStore<C>) {
         let stats = store.stats();
         if let Some((evicted, suppressed)) = self.keys.check(stats.evicted.full) {
@@ -151,7 +147,7 @@ impl Evictions {
         if let Some((lost, suppressed)) = self.reservations.check(lost) {
             tracing::warn!(
                 lost,
-                max_reservations = store.reservations.max(),
+                max_reservations = store.reservations.max,
                 setting = "store.memory.max_keys",
                 suppressed,
                 "the memory store is full: reservations are not kept and stay charged"

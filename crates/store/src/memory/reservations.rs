@@ -23,27 +23,17 @@ const SAMPLE: usize = 8;
 /// The part of a full table that one key may have.
 const SHARE: usize = 16;
 
-/// All reservations of a store.
 pub(super) struct Reservations {
-    max: usize,
-    /// The shards, which are allocated when something is reserved for the first time.
+    pub max: usize,
     shards: OnceLock<Box<[Aligned<ReservationShard>]>>,
-    /// The shard to sweep next.
     next_swept: AtomicUsize,
 }
 
 impl Reservations {
-    /// Keeps at most `max` reservations, and at least one.
     pub fn new(max: usize) -> Reservations {
         Reservations { max: max.max(1), shards: OnceLock::new(), next_swept: AtomicUsize::new(0) }
     }
 
-    /// The most reservations.
-    pub fn max(&self) -> usize {
-        self.max
-    }
-
-    /// Returns the reservation of a fingerprint, unless it has lapsed.
     pub fn get(&self, print: &Print, now: Now) -> Option<Reservation> {
         let shards = self.shards.get()?;
         shards.get(shard_of(print, shards.len()))?.0.lock().get(print, now)
@@ -65,23 +55,14 @@ impl Reservations {
         Some((shard, SavedReservation { print, reservation: reset }))
     }
 
-    /// The number of shards with reservations.
-    pub fn shards_in_use(&self) -> usize {
-        self.shards.get().map_or(0, |shards| shards.len())
-    }
-
-    /// Returns the reservations of a shard that have not lapsed.
-    pub fn saved(&self, shard: usize, now: Now) -> Vec<SavedReservation> {
-        let Some(Aligned(shard)) = self.shards.get().and_then(|shards| shards.get(shard)) else {
-            return Vec::new();
-        };
-        let shard = shard.lock();
+    pub fn saved(&self, shard: usize, now: Now) -> Option<Vec<SavedReservation>> {
+        let shard = self.shards.get()?.get(shard)?.0.lock();
         let live = shard.table.slots().filter(|slot| !slot.has_expired(now));
         let saved = live.map(|slot| SavedReservation {
             print: slot.print,
             reservation: Some(reservation(slot, now)),
         });
-        saved.collect()
+        Some(saved.collect())
     }
 
     /// Makes of a fingerprint what was saved. Until [`loaded`](Self::loaded) there may be twice as many reservations: a
@@ -118,7 +99,6 @@ impl Reservations {
         }
     }
 
-    /// Adds what reservations take.
     pub fn add_stats(&self, stats: &mut MemoryStats) {
         for Aligned(shard) in self.shards.get().into_iter().flatten() {
             let shard = shard.lock();
@@ -145,8 +125,7 @@ impl Reservations {
     }
 }
 
-/// Returns the shard of a fingerprint: by the bits of it that do not place it in a table, so that what is loaded needs
-/// no number of a shard.
+/// Returns the shard of a fingerprint by the bits that do not place it in a table: to load needs no number of a shard.
 fn shard_of(print: &Print, shards: usize) -> usize {
     let [.., a, b, c] = *print;
     fingerprint::shard(u32::from_le_bytes([0, a, b, c]), shards)
@@ -165,7 +144,6 @@ struct Reserved {
 /// The bits of a time, which reach 142 years. The tag is above them.
 const TIME_BITS: u32 = 52;
 
-/// Returns what a slot has.
 fn reservation(slot: &Slot<Reserved>, now: Now) -> Reservation {
     let Reserved { hits, count, limits, taken: [low, high] } = slot.value;
     let wide = u64::from(low) | u64::from(high) << 32;
@@ -174,15 +152,12 @@ fn reservation(slot: &Slot<Reserved>, now: Now) -> Reservation {
     Reservation { hits, count, limits, taken, lapses, tag }
 }
 
-/// A part of the reservations behind one lock, bounded in number.
 #[derive(Debug)]
 pub(super) struct ReservationShard {
     table: Table<Reserved>,
     /// The most reservations; at least 1.
     cap: usize,
-    /// Reservations that were evicted before they lapsed.
     evicted: u64,
-    /// Reservations that were not kept, since their key had its share.
     unrecorded: u64,
 }
 
@@ -196,14 +171,12 @@ impl ReservationShard {
         Some(reservation(slot, now))
     }
 
-    /// Replaces a reservation. Returns whether it did: a new one is not kept if the table is full and its key has its
-    /// share.
+    /// Replaces a reservation. Returns false for a new one if the table is full and its key has its share.
     fn put(&mut self, print: &Print, reservation: Option<Reservation>, now: Now) -> bool {
         self.replace(print, reservation, (self.cap, self.cap.div_ceil(SHARE)), now)
     }
 
-    /// Replaces a reservation as [`put`](Self::put) does, in a table of at most `max`, of which one key may have
-    /// `share`.
+    /// Replaces a reservation as [`put`](Self::put) does, in a table of at most `max`, of which a key may have `share`.
     fn replace(
         &mut self,
         print: &Print,
@@ -235,7 +208,6 @@ impl ReservationShard {
         true
     }
 
-    /// Makes room for another reservation. Returns whether it did.
     fn evict_for(&mut self, print: &Print, share: usize, now: Now) -> bool {
         let Some(candidate) = self.table.sample(SAMPLE, now) else { return true };
         if candidate.worth.fill.is_some() && self.has(share, print, now) {

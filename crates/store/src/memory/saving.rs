@@ -38,7 +38,6 @@ impl<C: Clock> MemoryStore<C> {
         MemoryStore::with(clock, max_keys, shards, Fingerprints::of_secret(secret))
     }
 
-    /// Locks a shard, if there is one of this number.
     fn locked(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
         Some(self.shards.get(shard)?.0.lock())
     }
@@ -48,7 +47,6 @@ impl<C: Clock> MemoryStore<C> {
         self.clock.now() / SECOND
     }
 
-    /// Takes the changes of a shard since they were last taken.
     pub(crate) fn take_changes(&self, shard: usize) -> Changed {
         let changed = self.locked(shard).and_then(|mut shard| Some(shard.changes.as_mut()?.take()));
         changed.unwrap_or(Changed::Keys(Vec::new()))
@@ -62,34 +60,24 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Returns the keys of a shard whose reservations have changed and were not taken; none if more have changed than
-    /// could be listed.
+    /// Returns the keys of a shard with changed reservations that were not taken; none if some could not be listed.
     pub(crate) fn keys_of_changed_reservations(&self, shard: usize) -> Option<Vec<Print>> {
-        match &self.locked(shard)?.changes {
-            Some(changes) => changes.keys_of_reservations(),
-            None => Some(Vec::new()),
-        }
+        let shard = self.locked(shard)?;
+        shard.changes.as_ref().map_or(Some(Vec::new()), |changes| changes.keys_of_reservations())
     }
 
-    /// The number of shards that have reservations.
-    pub(crate) fn reservation_shards(&self) -> usize {
-        self.reservations.shards_in_use()
-    }
-
-    /// Returns the reservations of a shard that have not lapsed.
-    pub(crate) fn saved_reservations(&self, shard: usize) -> Vec<SavedReservation> {
+    /// Returns the reservations of a shard that have not lapsed; none if there is no such shard.
+    pub(crate) fn saved_reservations(&self, shard: usize) -> Option<Vec<SavedReservation>> {
         self.reservations.saved(shard, self.now())
     }
 
-    /// Returns the fingerprints of all keys of a shard.
     pub(crate) fn prints(&self, shard: usize) -> Vec<Print> {
         self.locked(shard).map(|shard| shard.prints()).unwrap_or_default()
     }
 
-    /// Calls `copy` for each key with its slot, or none if it has no slot, under the lock of the shard, until it
-    /// returns false. Then a thread that waits for the shard comes first. Slots that are copied count as not changed
-    /// any more. If it `takes_reservations`, `copy` also gets those that charges of the key have changed, and they are
-    /// not listed any more. Returns the keys that are left.
+    /// Calls `copy` under the lock of the shard for each key, with its slot if it has one, until it returns false; then
+    /// a thread that waits for the shard comes first. Copied slots are no longer listed as changed, and neither are, if
+    /// it `takes_reservations`, the changed reservations that `copy` gets too. Returns the keys that are left.
     pub(crate) fn copy_slots<'p>(
         &self,
         shard: usize,
@@ -112,17 +100,16 @@ impl<C: Clock> MemoryStore<C> {
             let changes = shard.changes.as_mut().filter(|_| takes_reservations);
             let reservations =
                 changes.map(|changes| changes.take_reservations(print)).unwrap_or_default();
-            let slot = match shard.slot(print) {
-                Some(AnySlot::Packed(slot)) => {
+            let slot = shard.slot(print).map(|slot| match slot {
+                AnySlot::Packed(slot) => {
                     slot.unlist();
-                    Some(self.saved(slot, SavedValue::Packed(slot.value)))
+                    self.saved(slot, SavedValue::Packed(slot.value))
                 }
-                Some(AnySlot::Boxed(slot)) => {
+                AnySlot::Boxed(slot) => {
                     slot.unlist();
-                    Some(self.saved(slot, SavedValue::Boxed(&*slot.value)))
+                    self.saved(slot, SavedValue::Boxed(&*slot.value))
                 }
-                None => None,
-            };
+            });
             if !copy(print, slot, reservations) {
                 MutexGuard::unlock_fair(shard);
                 return prints.get(i + 1..).unwrap_or_default();
@@ -156,8 +143,7 @@ impl<C: Clock> MemoryStore<C> {
         SavedSlot { print: slot.print, fill: slot.fill(), expires, value }
     }
 
-    /// Inserts a slot as it was saved, in place of what the key has. That is no change. A slot that has expired only
-    /// removes the other.
+    /// Inserts a slot as it was saved in place of the key's, which is no change. An expired one only removes the other.
     pub(crate) fn load(&self, shard: usize, saved: SavedSlot<SavedValue<Box<State>>>) {
         let SavedSlot { print, fill, expires, value } = saved;
         let now = self.now();
@@ -176,17 +162,14 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Makes of a reservation what was saved. That is no change.
     pub(crate) fn load_reservation(&self, saved: SavedReservation) {
         self.reservations.load(saved, self.now());
     }
 
-    /// Removes all reservations. That is no change.
     pub(crate) fn forget_reservations(&self) {
         self.reservations.clear();
     }
 
-    /// Evicts what was loaded beyond the caps, once everything is loaded.
     pub(crate) fn loaded(&self) {
         let now = self.now();
         self.reservations.loaded(now);

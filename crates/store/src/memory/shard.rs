@@ -15,11 +15,9 @@ use weir_limit::{ChargeOutcome, Decision, Fill, Op, Packed, State};
 const SAMPLE: usize = 8;
 const SECOND_SAMPLE: usize = 24;
 
-/// The state in a slot: packed in place, or boxed.
 pub(super) trait SlotValue: Default {
     fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome;
 
-    /// The shard's table for states of this kind.
     fn table(shard: &mut Shard) -> &mut Table<Self>;
 }
 
@@ -43,7 +41,6 @@ impl SlotValue for Box<State> {
     }
 }
 
-/// A slot with a state of either kind.
 pub(super) enum AnySlot<'s> {
     Packed(&'s mut Slot<Packed>),
     Boxed(&'s mut Slot<Box<State>>),
@@ -92,7 +89,6 @@ impl Shard {
         Shard { packed, boxed, cap: cap.max(1), evicted, changes }
     }
 
-    /// Makes a shard that lists its changes.
     pub(super) fn listing_changes(cap: usize, room: Arc<Room>) -> Shard {
         Shard { changes: Some(Changes::new(cap, room)), ..Shard::new(cap) }
     }
@@ -114,7 +110,6 @@ impl Shard {
         self.packed.swept + self.boxed.swept
     }
 
-    /// Charges one key.
     pub(super) fn charge<V: SlotValue>(
         &mut self,
         print: &Print,
@@ -175,12 +170,10 @@ impl Shard {
         V::table(self).get(print)
     }
 
-    /// Returns a copy of a key's state.
     pub(super) fn copy<V: SlotValue + Clone>(&mut self, print: &Print) -> V {
         self.get::<V>(print).cloned().unwrap_or_default()
     }
 
-    /// Deletes a key.
     pub(super) fn delete<V: SlotValue>(&mut self, print: &Print) {
         let Some(found) = V::table(self).find(print) else { return };
         let (slot, _) = found.remove();
@@ -217,7 +210,6 @@ impl Shard {
         }
     }
 
-    /// Returns the fingerprints of all keys.
     pub(super) fn prints(&self) -> Vec<Print> {
         let packed = self.packed.slots().map(|slot| slot.print);
         packed.chain(self.boxed.slots().map(|slot| slot.print)).collect()
@@ -255,7 +247,6 @@ impl Shard {
         }
     }
 
-    /// Returns a key's slot, with a state of either kind.
     pub(super) fn slot(&mut self, print: &Print) -> Option<AnySlot<'_>> {
         if let Some(slot) = self.packed.get_slot(print) {
             return Some(AnySlot::Packed(slot));
@@ -281,8 +272,7 @@ impl Shard {
         }
     }
 
-    /// Lists a reservation that a charge of a key has changed, if changes are listed. To be called after that: the slot
-    /// that the key has then is listed.
+    /// Lists a reservation that a charge of a key has changed, if changes are listed. To be called after that charge.
     pub(super) fn list_reservation(&mut self, key: &Print, changed: SavedReservation) {
         let Some(changes) = &mut self.changes else { return };
         if changes.list_reservation(key, changed) && self.slot(key).is_none() {
@@ -290,7 +280,6 @@ impl Shard {
         }
     }
 
-    /// Makes room for another key, of at most `cap`.
     fn make_room<V: SlotValue>(&mut self, cap: usize, random: u16, now: Now) {
         V::table(self).sweep_on_insert(now);
         if self.keys() >= cap {
@@ -298,9 +287,8 @@ impl Shard {
         }
     }
 
-    /// Evicts the least valuable key of a sample. A key at its limit is evicted only if all of a wider sample are at
-    /// theirs, and then the one that expires first. The new key is never rejected: a client without a count would not
-    /// be limited at all.
+    /// Evicts the least valuable key of a sample; one at its limit only if all of a wider sample are, and the first to
+    /// expire then. The new key is never rejected: a client without a count would not be limited at all.
     fn evict(&mut self, now: Now, random: u16) {
         // Either table loses keys in proportion to those it holds.
         let mut is_boxed = (usize::from(random) * self.keys()) >> 16 < self.boxed.len();
@@ -328,7 +316,6 @@ impl Shard {
         }
     }
 
-    /// Returns the least valuable of some slots with packed or with boxed states.
     fn sample(&mut self, is_boxed: bool, wanted: usize, now: Now) -> Option<Candidate> {
         match is_boxed {
             true => self.boxed.sample(wanted, now),

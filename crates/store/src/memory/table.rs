@@ -37,7 +37,6 @@ impl Now {
     }
 }
 
-/// A key's state, and what decides about its eviction.
 #[derive(Debug)]
 pub(super) struct Slot<V> {
     pub(super) print: Print,
@@ -76,7 +75,6 @@ impl<V> Slot<V> {
         self.mark & LISTED != 0
     }
 
-    /// Marks the slot as not changed any more.
     pub(super) fn unlist(&mut self) {
         self.mark &= !LISTED;
     }
@@ -114,7 +112,6 @@ pub(super) struct Worth {
     expires: u32,
 }
 
-/// A slot that might be evicted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) worth: Worth,
@@ -128,7 +125,6 @@ pub(super) struct Table<V> {
     sweep_hand: usize,
     sample_hand: usize,
     inserted: u32,
-    /// Expired slots that sweeping has removed.
     pub(super) swept: u64,
 }
 
@@ -143,7 +139,6 @@ impl<V> Table<V> {
         self.slots.len()
     }
 
-    /// Bytes allocated for slots.
     pub(super) fn bytes(&self) -> usize {
         self.slots.allocation_size()
     }
@@ -152,7 +147,6 @@ impl<V> Table<V> {
         self.slots.num_buckets()
     }
 
-    /// Returns all slots, in no order.
     pub(super) fn slots(&self) -> impl Iterator<Item = &Slot<V>> {
         self.slots.iter()
     }
@@ -194,8 +188,10 @@ impl<V> Table<V> {
         let end = self.buckets();
         let stop = self.sweep_hand.saturating_add(buckets).min(end);
         for bucket in self.sweep_hand..stop {
-            if self.slots.get_bucket(bucket).is_some_and(|slot| slot.expires <= seconds) {
-                self.remove(bucket);
+            if let Ok(found) = self.slots.get_bucket_entry(bucket)
+                && found.get().expires <= seconds
+            {
+                found.remove();
                 self.swept += 1;
             }
         }
@@ -231,22 +227,14 @@ impl<V> Table<V> {
         least
     }
 
-    /// Removes a slot that was sampled just now. Returns its fingerprint if the slot is to be listed as changed: it is
-    /// not yet, and had not expired.
+    /// Removes a slot that was sampled just now. Returns its fingerprint if it is to be listed as changed.
     pub(super) fn drop_candidate(&mut self, candidate: Candidate) -> Option<Print> {
         let (slot, _) = self.slots.get_bucket_entry(candidate.bucket).ok()?.remove();
         (!slot.is_listed() && candidate.worth.fill.is_some()).then_some(slot.print)
     }
 
-    /// Moves to the smallest table that has room for its slots.
     pub(super) fn shrink_to_fit(&mut self) {
         self.slots.shrink_to(0, |slot| place(&slot.print));
-    }
-
-    fn remove(&mut self, bucket: usize) {
-        if let Ok(found) = self.slots.get_bucket_entry(bucket) {
-            found.remove();
-        }
     }
 
     /// The number of slots that the table can hold before it has to grow.

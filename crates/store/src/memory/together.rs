@@ -48,7 +48,6 @@ impl Value {
         }
     }
 
-    /// Replaces a key's state.
     fn put(self, shard: &mut Shard, print: &Print, charged: &ChargeOutcome, now: Now) {
         match self {
             Value::Packed(packed) => shard.put(print, packed, charged, now),
@@ -73,7 +72,6 @@ impl Value {
 }
 
 impl<C> MemoryStore<C> {
-    /// Charges a batch, all or none, and adds its answers.
     pub(super) fn charge_together(&self, batch: Batch<'_>, now: Now, answers: &mut Answers) {
         let charges = batch.charges;
         let fingerprints: SmallVec<[Fingerprint; 8]> =
@@ -158,7 +156,6 @@ impl<C> MemoryStore<C> {
         }
     }
 
-    /// Returns a copy of a key's state.
     fn value(&self, shard: &mut Shard, plan: &Plan, fingerprint: &Fingerprint) -> Value {
         if self.packs(plan) {
             Value::Packed(shard.copy(&fingerprint.print))

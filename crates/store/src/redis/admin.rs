@@ -33,14 +33,12 @@ use weir_limit::Micros;
 /// The most commands about states at a time, as their replies may be large; further ones wait.
 const MAX_STATE_COMMANDS: usize = 4;
 
-/// How long an unused connection is kept. Between a server and this process, a longer silence may have been taken for
-/// the end of the connection.
+/// How long an unused connection is kept: what is between it and the server may have ended it after a longer silence.
 const MAX_IDLE: Duration = Duration::from_secs(10);
 
 /// The wait before a command is sent again while a cluster changes.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The connections beside those of charges.
 #[derive(Debug)]
 pub(super) struct AdminConnections {
     open: Mutex<Vec<AdminConnection>>,
@@ -64,7 +62,6 @@ pub(super) fn eval<K: ToRedisArgs>(script: &str, keys: &[K]) -> Cmd {
     command
 }
 
-/// Returns whether another server serves the slot of a command.
 pub(super) fn is_moved(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::Moved)
 }
@@ -142,11 +139,10 @@ impl RedisStore {
                 Value::ServerError(error) => error,
                 reply => return Ok(reply),
             };
-            let (cluster, node, kind) = match (connections, &target, redirect_kind(&error)) {
-                (ThreadConnections::Cluster(cluster), Target::Node(node), Some(kind)) => {
-                    (cluster, node, kind)
-                }
-                _ => return Err(self.refused(&target, &error)),
+            let (ThreadConnections::Cluster(cluster), Target::Node(node), Some(kind)) =
+                (connections, &target, redirect_kind(&error))
+            else {
+                return Err(self.refused(&target, &error));
             };
             if kind == ServerErrorKind::TryAgain {
                 sleep(RETRY_INTERVAL).await;
@@ -177,7 +173,6 @@ impl RedisStore {
         failed
     }
 
-    /// Sends what `ask` sends to a server.
     async fn ask_target<T, F: Future<Output = RedisResult<T>>>(
         &self,
         target: &Target,
@@ -202,7 +197,6 @@ impl RedisStore {
         reply
     }
 
-    /// Returns the open connection to a server; connects where there is none.
     async fn admin_link(&self, target: &Target) -> Result<Link, StoreError> {
         let failures = self.shared.counts.down.load(Ordering::Relaxed);
         {

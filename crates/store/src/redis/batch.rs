@@ -53,11 +53,9 @@ pub(super) struct PendingCharge {
 /// A key as it is in Redis.
 pub(super) struct StoredKey {
     pub text: Box<[u8]>,
-    /// The slot of the key; 0 on a single server.
     pub slot: u16,
 }
 
-/// Returns the key of the holds that belong to a key.
 pub(super) fn holds_key(key: &[u8]) -> Vec<u8> {
     [key, b":holds"].concat()
 }
@@ -72,7 +70,6 @@ pub(super) fn reset_key(key: &[u8]) -> Vec<u8> {
     [key, b":reset"].concat()
 }
 
-/// What a charge does to its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChargeOp {
     Op(Op),
@@ -114,7 +111,6 @@ impl ChargeOp {
         matches!(self, ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_))
     }
 
-    /// Returns what to undo, if anything.
     pub fn undo(&self) -> Option<&Undo> {
         match self {
             ChargeOp::Op(Op::Undo(undo)) => Some(undo),
@@ -140,7 +136,6 @@ pub(super) struct Group {
 }
 
 impl StoredKey {
-    /// Returns the key of a plan, in a domain with `charge: together` or not.
     #[inline]
     pub fn new(options: &Options, key: &Key<'_>, plan: &Plan, together: bool) -> StoredKey {
         let text = key_text::write(&options.prefix, key, plan, together);
@@ -153,7 +148,6 @@ impl StoredKey {
 }
 
 impl PendingCharge {
-    /// Prepares a charge of a key for sending. Its answer is the one at `index` of `reply`.
     pub fn new(
         StoredKey { text, slot }: StoredKey,
         charge: &Charge<'_>,
@@ -209,7 +203,6 @@ impl PendingCharge {
         }
     }
 
-    /// Applies what a lease charges to the state before it, and answers it.
     #[cold]
     fn decide_lease(
         &self,
@@ -239,13 +232,11 @@ impl PendingCharge {
         }
     }
 
-    /// Answers with an error.
     pub fn fail(&self, error: StoreError) {
         self.reply.set(self.index as usize, Err(error));
     }
 }
 
-/// Answers all charges with an error.
 pub(super) fn fail_all(charges: impl IntoIterator<Item = PendingCharge>, error: StoreError) {
     charges.into_iter().for_each(|charge| charge.fail(error));
 }
@@ -255,7 +246,6 @@ fn short(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Adds one to a number of four bytes.
 fn add_one(bytes: &mut [u8]) {
     let more = short(bytes) + 1;
     bytes.copy_from_slice(&more.to_le_bytes());

@@ -54,7 +54,6 @@ pub(super) struct Cluster {
     closed: AtomicBool,
 }
 
-/// Charges to send on, from one node to another.
 #[derive(Debug)]
 struct Reroute {
     charges: Vec<PendingCharge>,
@@ -62,14 +61,13 @@ struct Reroute {
     to: RedirectTarget,
 }
 
-/// Charges for one node.
 type ForConnection<'l> = (&'l Arc<Connection>, SmallVec<[PendingCharge; 1]>);
 
 impl Cluster {
     pub fn start(seeds: Vec<Endpoint>, shared: Arc<RedisContext>) -> Arc<Cluster> {
         let slots = ArcSwap::from_pointee(vec![None; SLOTS.into()]);
         let (connections, nodes, unresolved, stale, read_once, closed) = Default::default();
-        let cluster = Cluster {
+        let cluster = Arc::new(Cluster {
             shared,
             seeds,
             connections,
@@ -79,8 +77,7 @@ impl Cluster {
             stale,
             read_once,
             closed,
-        };
-        let cluster = Arc::new(cluster);
+        });
         tokio::spawn(refresh(Arc::downgrade(&cluster)));
         cluster
     }
@@ -104,23 +101,19 @@ impl Cluster {
         }
     }
 
-    /// Returns the connection to the node that serves a slot, if that is known.
     fn serving(&self, slot: u16) -> Option<Arc<Connection>> {
         self.slots.load().get(usize::from(slot))?.clone()
     }
 
-    /// Returns the node that serves a slot, if that is known.
     pub fn target(&self, slot: u16) -> Option<Target> {
         Some(self.serving(slot)?.target().clone())
     }
 
-    /// Reads the slots again soon.
     pub fn refresh_soon(&self) {
         self.stale.notify_one();
     }
 
-    /// Returns the node that a redirect by `node` leads to. None if the cluster does not list it; its nodes are then
-    /// read again.
+    /// Returns the node that a redirect by `node` leads to. If the cluster does not list it, its nodes are read again.
     pub fn redirected(&self, node: &Endpoint, redirect: &ServerError) -> Option<Target> {
         let to = RedirectTarget::parse(redirect.details().unwrap_or(""), node);
         let to = to.filter(|to| self.nodes.load().include(to));
@@ -130,7 +123,6 @@ impl Cluster {
         to.map(|to| Target::Node(to.endpoint))
     }
 
-    /// Returns the connection to a node; starts it where there is none.
     fn connection(self: &Arc<Self>, endpoint: &Endpoint) -> Arc<Connection> {
         let mut connections = self.connections.lock();
         let start = || {
@@ -141,7 +133,6 @@ impl Cluster {
         connections.entry(endpoint.clone()).or_insert_with(start).clone()
     }
 
-    /// Applies a node's view of the cluster.
     fn apply(self: &Arc<Self>, view: ClusterView) {
         let mut slots = vec![None; SLOTS.into()];
         for (first, last, endpoint) in &view.slots {
@@ -220,7 +211,6 @@ impl Cluster {
         }
     }
 
-    /// Returns whether each node that serves slots has answered once.
     pub fn has_answered(&self) -> bool {
         let slots = self.slots.load();
         let mut serve = slots.iter().flatten().peekable();
@@ -304,7 +294,6 @@ async fn refresh(cluster: Weak<Cluster>) {
     }
 }
 
-/// Handles an event of the connection to `node`.
 fn on_event(cluster: &Weak<Cluster>, node: &Endpoint, event: ClusterEvent) {
     match (cluster.upgrade(), event) {
         (Some(cluster), ClusterEvent::Disconnected) => cluster.stale.notify_one(),

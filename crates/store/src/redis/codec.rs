@@ -85,17 +85,11 @@ impl LuaModule {
         LuaModule { number, borrows: false, text }
     }
 
-    /// Returns a module that borrows functions from that of fixed windows.
-    const fn of_fixed_windows(number: u8, text: &'static str) -> LuaModule {
-        LuaModule { number, borrows: true, text }
-    }
-
     /// Returns the bits of this module and of the one it borrows from.
     fn bits(&self) -> u16 {
         1 << self.number | if self.borrows { 1 << FIXED_WINDOW } else { 0 }
     }
 
-    /// Returns whether this module is among those whose bits are set.
     pub fn is_in(&self, bits: u16) -> bool {
         bits & 1 << self.number != 0
     }
@@ -104,7 +98,6 @@ impl LuaModule {
 /// The number of the module of fixed windows, which others borrow from.
 const FIXED_WINDOW: u8 = 1;
 
-/// The modules of all algorithms.
 const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
     FixedWindow::MODULES,
     SlidingWindow::MODULES,
@@ -221,17 +214,16 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().iter().fold(0, |all, limit| all | bits(limit))
     }
 
-    /// Returns whether the plan is one gcra limit.
     pub(super) fn is_lone_gcra(self) -> bool {
         matches!(self.0.limits(), [limit] if matches!(limit.algorithm, Algorithm::Gcra(_)))
     }
 
     /// Returns whether all limits are fixed windows aligned to the epoch.
     pub(super) fn is_windows(self) -> bool {
-        let epoch = |window: &FixedWindow| window.calendar.is_none();
-        self.0.limits().iter().all(
-            |limit| matches!(&limit.algorithm, Algorithm::FixedWindow(window) if epoch(window)),
-        )
+        self.0.limits().iter().all(|limit| match &limit.algorithm {
+            Algorithm::FixedWindow(window) => window.calendar.is_none(),
+            _ => false,
+        })
     }
 
     /// Returns whether equal charges of one key may be sent as one and decided separately afterwards. Not if each names
@@ -292,8 +284,7 @@ impl<'p> PlanCodec<'p> {
         rest.0.is_empty().then(|| State::new(states, log))
     }
 
-    /// Reads the values of a key and of its holds, as they are in Redis: none if the key does not exist. `None` if they
-    /// are invalid.
+    /// Reads the values of a key and of its holds in Redis, none for a missing key; `None` if they are invalid.
     pub(super) fn read_stored(
         self,
         text: Option<&[u8]>,
@@ -319,8 +310,7 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().len() == 1 && self.0.hold_id().is_some()
     }
 
-    /// Reads the states of all limits, of a key that may not exist. Returns the head of their log, if there is one, and
-    /// what follows the states.
+    /// Reads the states of all limits of a key that may not exist, the head of their log, and what follows.
     fn read_states<'t>(self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
         let exists = !text.is_empty();
         if !exists && own_key.is_empty() {

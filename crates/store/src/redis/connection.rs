@@ -30,8 +30,7 @@ use super::context::RedisContext;
 use super::options::Endpoint;
 use crate::StoreError;
 
-/// Starts a connection on the current runtime; it ends when it is closed. A connection to a node of a cluster reports
-/// to `events`.
+/// Starts a connection on the current runtime; it ends when it is closed. One to a node of a cluster has `events`.
 pub(super) fn start(
     target: Target,
     shared: Arc<RedisContext>,
@@ -42,12 +41,10 @@ pub(super) fn start(
     connection
 }
 
-/// A connection, shared by callers and its driver.
 #[derive(Debug)]
 pub(super) struct Connection {
     target: Target,
     shared: Arc<RedisContext>,
-    /// The charges of the next round trip.
     pending: Mutex<Vec<PendingCharge>>,
     wake: Notify,
     /// [`UP`], or why the connection is not used.
@@ -78,7 +75,6 @@ impl Connection {
         Connection { target, shared, pending, wake, down, endpoint, next, closed, answered, tried }
     }
 
-    /// Returns the server of the connection.
     pub fn target(&self) -> &Target {
         &self.target
     }
@@ -92,17 +88,14 @@ impl Connection {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the server has answered once.
     pub fn has_answered(&self) -> bool {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the server has answered, or could not be reached.
     pub fn has_tried(&self) -> bool {
         self.tried.load(Ordering::Relaxed)
     }
 
-    /// Records that connecting has ended, well or not.
     fn set_tried(&self) {
         if !self.tried.swap(true, Ordering::Relaxed) {
             self.shared.changed.send_replace(());
@@ -119,22 +112,18 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection is open, and probed after a slow round trip.
     pub fn is_slow(&self) -> bool {
         self.down.load(Ordering::Relaxed) == SLOW
     }
 
-    /// Returns whether the server has answered, and the connection is neither down nor slow.
     pub fn is_up(&self) -> bool {
         self.has_answered() && self.down().is_none()
     }
 
-    /// Returns the server of the open connection.
     pub fn endpoint(&self) -> Option<Endpoint> {
         self.endpoint.lock().clone()
     }
 
-    /// Sets the server of the open connection; none when that ends.
     fn set_endpoint(&self, endpoint: Option<Endpoint>) {
         *self.endpoint.lock() = endpoint;
     }
@@ -142,7 +131,7 @@ impl Connection {
     /// Moves the connection to another server as soon as no round trip is in flight. Charges wait for that.
     pub fn move_to(&self, endpoint: Endpoint) {
         *self.next.lock() = Some(endpoint);
-        self.wake();
+        self.wake.notify_one();
     }
 
     fn is_to_move(&self) -> bool {
@@ -153,8 +142,7 @@ impl Connection {
         self.next.lock().take()
     }
 
-    /// Sends charges with the next round trip, all with the same one; fails them at once where the connection is down
-    /// or slow.
+    /// Sends charges together with the next round trip; fails them at once where the connection is down or slow.
     pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
         if let Some(error) = self.down() {
             return fail_all(charges, error);
@@ -168,20 +156,6 @@ impl Connection {
         }
     }
 
-    fn wake(&self) {
-        self.wake.notify_one();
-    }
-
-    /// Waits until there are charges to send, or the connection is to move, or is closed.
-    async fn woken(&self) {
-        self.wake.notified().await;
-    }
-
-    fn take_pending(&self) -> Vec<PendingCharge> {
-        std::mem::take(&mut *self.pending.lock())
-    }
-
-    /// Marks the connection as down, and fails the charges that wait for it.
     fn set_down(&self, error: StoreError) {
         let code = match error {
             StoreError::TimedOut => TIMED_OUT,
@@ -194,7 +168,6 @@ impl Connection {
         self.fail_pending(error);
     }
 
-    /// Marks the connection as slow, and fails the charges that wait for it.
     fn set_slow(&self) {
         self.down.store(SLOW, Ordering::Relaxed);
         self.fail_pending(StoreError::TimedOut);

@@ -11,16 +11,13 @@ use super::options::{Options, Topology};
 use crate::StoreError;
 use weir_common::metrics::Histogram;
 
-/// What all connections of a store share.
 #[derive(Debug)]
 pub(super) struct RedisContext {
     pub options: Options,
-    /// Whether a proxy stands before the servers.
     pub is_proxy: bool,
     pub counts: RedisCounts,
     /// Times of round trips, in microseconds.
     pub trip_times: Histogram,
-    /// Keys charged in each round trip.
     pub batch_keys: Histogram,
     /// Notified when a connection is up or fails for the first time, and when a cluster's nodes change.
     pub changed: watch::Sender<()>,
@@ -47,9 +44,7 @@ impl RedisContext {
 /// Counts of the traffic to Redis, since the start.
 #[derive(Debug, Default)]
 pub struct RedisCounts {
-    /// Round trips.
     pub trips: AtomicU64,
-    /// Script calls.
     pub calls: AtomicU64,
     pub charges: AtomicU64,
     /// Keys charged: fewer than charges where several charges of one key shared a round trip.

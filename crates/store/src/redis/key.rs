@@ -34,12 +34,10 @@ pub(super) fn random_hex() -> String {
     format!("{:016x}", u64::from_le_bytes(random_bytes()))
 }
 
-/// Returns the slot of a key on a cluster.
 pub(super) fn slot(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
 
-/// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
 /// Computes CRC16/XMODEM, from which Redis Cluster derives slots.

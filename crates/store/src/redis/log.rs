@@ -39,7 +39,6 @@ pub(super) struct RedisLog {
     permissions_logged: AtomicBool,
 }
 
-/// Throttles one message.
 #[derive(Debug)]
 struct Message(Throttle);
 
@@ -88,7 +87,6 @@ impl RedisLog {
         log!(self.key, warn, { key = %EscapedKey(key), %error }, "redis key failed");
     }
 
-    /// Logs a command that a server answered with an error.
     pub fn command_failed(&self, error: &dyn Display) {
         log!(self.command, warn, { %error }, "redis command failed");
     }
@@ -105,7 +103,6 @@ impl RedisLog {
         );
     }
 
-    /// Logs a redirect to an address that the cluster does not list.
     pub fn redirect_refused(&self, server: &Endpoint, target: &Endpoint) {
         log!(
             self.redirect, warn, { %server, %target },
@@ -113,12 +110,10 @@ impl RedisLog {
         );
     }
 
-    /// Logs that connections move to another master.
     pub fn master_moved(&self, master: &Endpoint) {
         log!(self.master, info, { %master }, "redis master changed, moving connections");
     }
 
-    /// Logs that connections stay at their server, since another one cannot be used.
     pub fn master_unreachable(&self, master: &Endpoint, error: &dyn Display) {
         log!(
             self.master, warn, { %master, %error },
@@ -126,7 +121,6 @@ impl RedisLog {
         );
     }
 
-    /// Warns, once, of a server that may drop states before they expire.
     pub fn eviction_policy(&self, server: &Endpoint, policy: &str) {
         if !self.policy_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -156,7 +150,6 @@ impl RedisLog {
         );
     }
 
-    /// Logs clocks that differ by more than [`MAX_SKEW`].
     pub fn clock_skew(&self, server: &Endpoint, theirs: Micros, ours: Micros) {
         let skew = theirs.abs_diff(ours);
         if skew > MAX_SKEW {

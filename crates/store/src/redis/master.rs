@@ -40,7 +40,6 @@ impl RedisStore {
         }
     }
 
-    /// Moves connections away from servers that are no longer the master.
     async fn move_to_master(&self, named: &[NamedMaster]) {
         let newest = named.iter().map(|master| master.epoch).max();
         // Sentinels may name one server differently.

@@ -80,12 +80,10 @@ impl Operations for RedisStore {
         (!self.shared.is_proxy).then_some(self as _)
     }
 
-    /// None behind a proxy, which does not pass on what reads them.
     fn replica_texts(&self) -> Option<&dyn ReplicaTexts> {
         (!self.shared.is_proxy).then_some(self as _)
     }
 
-    /// Lists the metrics of each Redis, with its name as the label `redis`.
     fn collect(&self, sink: &mut dyn MetricSink) {
         let mut merged = MergedFamilies::default();
         for (instance, redis) in self.instances() {

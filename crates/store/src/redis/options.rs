@@ -71,7 +71,7 @@ pub struct Options {
     pub clock: Clock,
     /// The clock of this process.
     pub wall: Arc<dyn clock::Clock>,
-    /// A round trip that takes longer marks its connection as down.
+    /// A round trip that takes longer marks its connection as slow.
     pub slow_after: Duration,
     /// A request with a smaller budget that gets no answer failed by its caller's deadline.
     pub caller_deadline_below: Duration,
@@ -103,10 +103,7 @@ impl Options {
     ///
     /// A file is unusable. The message names the setting and the fix.
     pub fn check(&self) -> Result<(), SetupError> {
-        match &self.access.tls {
-            Some(tls) => tls.certificates.read().map(drop),
-            None => Ok(()),
-        }
+        self.access.tls.as_ref().map_or(Ok(()), |tls| tls.certificates.read().map(drop))
     }
 }
 

@@ -19,7 +19,7 @@ impl RedisStore {
         self
     }
 
-    /// Returns this store and that of limits of one second, each with its name.
+    /// Returns this store and the one of limits of one second, each with its name.
     pub(super) fn instances(&self) -> impl Iterator<Item = (&'static str, &RedisStore)> {
         let second = self.per_second.as_deref().map(|second| ("per_second", second));
         iter::once(("main", self)).chain(second)
@@ -31,7 +31,6 @@ impl RedisStore {
         second.unwrap_or(self)
     }
 
-    /// Charges each Redis with its part of a batch, at the same time.
     pub(super) async fn charge_both(
         &self,
         second: &RedisStore,

@@ -17,19 +17,15 @@ use crate::shared::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
 /// How long a text is kept unless it is written again.
 const TEXT_KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// The most texts that are read.
 const MAX_TEXTS: usize = 256;
 
-/// The timeout of writing a text, and of reading all of them.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The ids that are read by one command, about.
 const IDS_PER_CALL: usize = 1_000;
 
 /// The most commands that read ids: there are more of them only if another program writes them.
 const MAX_SCANS: usize = 16;
 
-/// The field of the hash with the secret.
 const SECRET: &str = "secret";
 
 const SCRIPT: &str = include_str!("lua/texts.lua");
@@ -49,8 +45,7 @@ impl RedisStore {
 const PASSING: &str =
     "ASK BUSY CLUSTERDOWN LOADING MASTERDOWN MISCONF MOVED NOAUTH NOREPLICAS OOM READONLY TRYAGAIN";
 
-/// Returns what an error means for later texts: other replies of the server, such as that the user has no permission or
-/// that the key holds something else, stay.
+/// Returns what an error means for later texts: a lack of permission, or a key that holds something else, stays.
 fn text_error(error: &RedisError) -> ReplicaTextError {
     let text = error.to_string();
     let is_word = |char: char| char.is_ascii_alphanumeric();
@@ -62,7 +57,6 @@ fn text_error(error: &RedisError) -> ReplicaTextError {
     }
 }
 
-/// Reads the texts of all replicas but one.
 async fn read_texts(
     mut link: MultiplexedConnection,
     hash: String,
@@ -117,11 +111,8 @@ impl ReplicaTexts for RedisStore {
             let hash = hash_key(&self.shared.options);
             let text_key = format!("{hash}{}", self.replica_id);
             let mut command = eval(SCRIPT, &[hash, text_key]);
-            command
-                .arg(&self.replica_id)
-                .arg(self.script_time())
-                .arg(TEXT_KEPT_FOR.as_millis() as u64);
-            command.arg(secret).arg(text);
+            command.arg(&self.replica_id).arg(self.script_time());
+            command.arg(TEXT_KEPT_FOR.as_millis() as u64).arg(secret).arg(text);
             let ask = |mut link| async move { command.query_async(&mut link).await };
             let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
             asked.map_err(|error| text_error(&error))

@@ -13,7 +13,6 @@ use tracing::Span;
 use crate::local::LeaseCharge;
 use crate::{Answer, Answers, StoreError};
 
-/// The answers to the charges of one request, filled in as they come.
 #[derive(Debug)]
 pub(super) struct Reply {
     inner: Mutex<Inner>,
@@ -27,7 +26,6 @@ pub(super) struct Reply {
     lease: Option<Arc<LeaseCharge>>,
 }
 
-/// The spans of the round trips of a request.
 #[derive(Debug)]
 struct ReplySpans {
     /// The parent; none once the request has stopped waiting.
@@ -50,8 +48,7 @@ impl Reply {
         Reply::new(charges, StoreError::TimedOut, None, None)
     }
 
-    /// Returns the replies to a number of charges. A charge that is not answered by the deadline fails with
-    /// `unanswered`. Round trips are recorded below `span`, if there is one.
+    /// Charges not answered by the deadline fail with `unanswered`. Round trips are recorded below `span`, if any.
     pub fn new(
         charges: usize,
         unanswered: StoreError,
@@ -74,20 +71,17 @@ impl Reply {
         Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline, spans, lease: Some(lease) })
     }
 
-    /// The lease that takes the answer, if one does.
     #[inline]
     pub fn lease(&self) -> Option<&Arc<LeaseCharge>> {
         self.lease.as_ref()
     }
 
-    /// Whether the request is recorded.
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.spans.is_some()
     }
 
-    /// Adds a span of a round trip, which `start` starts below that of the request, if the request is recorded and
-    /// still waits.
+    /// Starts a span of a round trip below that of the request, if the request is recorded and still waits.
     pub fn add_trip(&self, start: impl FnOnce(&Span) -> Arc<TripSpan>) -> Option<Arc<TripSpan>> {
         let mut spans = self.spans.as_ref()?.lock();
         if self.inner.lock().missing == 0 {
@@ -122,8 +116,7 @@ impl Reply {
         true
     }
 
-    /// Stops waiting because the request was dropped. Returns the answers so far; none where it had stopped waiting
-    /// before.
+    /// Stops waiting because the request was dropped. Returns the answers so far, unless it had stopped waiting before.
     pub fn cancel(&self) -> Option<Answers> {
         let stopped = self.abandoned.swap(true, Ordering::Relaxed);
         self.end_trips(Some("cancelled"));
@@ -139,7 +132,6 @@ impl Reply {
         !self.abandoned.load(Ordering::Relaxed) && self.deadline.is_none_or(|end| now < end)
     }
 
-    /// Stops waiting and returns the answers.
     pub fn take(&self) -> Answers {
         self.abandoned.store(true, Ordering::Relaxed);
         let answers = std::mem::take(&mut self.inner.lock().answers);
@@ -152,7 +144,6 @@ impl Reply {
     }
 }
 
-/// Completes when all answers have come.
 #[derive(Debug)]
 pub(super) struct AllAnswers<'r>(pub &'r Reply);
 
@@ -172,10 +163,8 @@ impl Future for AllAnswers<'_> {
     }
 }
 
-/// A request's span of a round trip.
-///
-/// It is a child of the span of its request's charges, which cannot end before it. So it ends when the server has
-/// answered, or when the request stops waiting, whichever is first.
+/// A request's span of a round trip, a child of the span of its charges. It ends when the server has answered, or when
+/// the request stops waiting, whichever is first: it cannot outlive its parent.
 #[derive(Debug)]
 pub(super) struct TripSpan(Mutex<Option<Span>>);
 

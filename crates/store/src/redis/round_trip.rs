@@ -20,8 +20,7 @@ use super::script::Scripts;
 use crate::StoreError;
 use weir_limit::Micros;
 
-/// Where the caller's clock counts, states are kept longer than one caller needs them: for others, whose clocks are
-/// behind. In milliseconds.
+/// The milliseconds that states are kept longer where the caller's clock counts, for callers whose clocks are behind.
 pub(super) const CALLER_CLOCK_SLACK_MS: u32 = 10_000;
 
 /// An open connection, with what is known about its server.
@@ -36,7 +35,6 @@ pub(super) struct Session {
 /// The outcome of a round trip, besides the answers.
 #[derive(Default)]
 pub(super) struct RoundTrip {
-    /// The server only answers reads.
     pub read_only: bool,
     /// Why the server refuses all commands for now.
     pub refusal: Option<String>,
@@ -67,7 +65,6 @@ impl Session {
         Session { link, endpoint, connected_at: tokio::time::Instant::now(), scripts, open_windows }
     }
 
-    /// Builds the batch of pending charges, and counts it.
     pub fn build_batch(&self, shared: &RedisContext, charges: Vec<PendingCharge>) -> CommandBatch {
         // Before the time that Redis charges at is read, wherever.
         charges.iter().filter_map(|charge| charge.reply.lease()).for_each(|lease| lease.set_sent());
@@ -118,10 +115,9 @@ impl Session {
                 if let Some(spans) = spans {
                     spans.fail(error.code().unwrap_or("disconnected"));
                 }
-                batch
-                    .increments
-                    .iter()
-                    .for_each(|increment| increment.fail(StoreError::Unavailable));
+                for increment in &batch.increments {
+                    increment.fail(StoreError::Unavailable);
+                }
                 for call in batch.calls.drain(..) {
                     fail_all(call.into_charges(), StoreError::Unavailable);
                 }
@@ -203,7 +199,6 @@ impl Session {
     }
 }
 
-/// Starts the spans of the recorded requests of a batch.
 #[cold]
 fn start_spans(batch: &CommandBatch, pipeline: &Pipeline, endpoint: &Endpoint) -> TripSpans {
     let mut names = pipeline.cmd_iter().filter_map(|command| match command.args_iter().next() {
@@ -284,7 +279,6 @@ fn refuses_all(error: &ServerError) -> bool {
     matches!(error.code(), "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH")
 }
 
-/// Returns the kind of an error of the server.
 pub(super) fn store_error(error: &ServerError) -> StoreError {
     let contains = |text| error.details().is_some_and(|details| details.contains(text));
     match error.code() {

@@ -11,51 +11,44 @@ use std::collections::HashMap;
 
 use super::codec::{COUNTERS, RESERVATIONS, modules};
 
-/// Charges rules of one fixed window.
 const COUNTER: &str = include_str!("lua/counter.lua");
-/// Takes hits of rules of one gcra.
 const LONE_GCRA: &str = include_str!("lua/lone_gcra.lua");
-/// Takes hits of rules of several fixed windows.
 const WINDOWS: &str = include_str!("lua/windows.lua");
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 const RULES: &str = include_str!("lua/rules.lua");
 const CHARGE: &str = include_str!("lua/charge.lua");
 const RESERVE: &str = include_str!("lua/reserve.lua");
-/// Reserves and settles hits of rules of one fixed window.
 const LONE_RESERVE: &str =
     concat!(include_str!("lua/records.lua"), include_str!("lua/lone_reserve.lua"));
 
 /// Resets a key of which hits can be reserved.
 pub(super) const RESET: &str = include_str!("lua/reset.lua");
-/// Reads the state of a key.
 pub(super) const READ: &str = include_str!("lua/read.lua");
 
-/// The script that a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ScriptKind {
     Counter,
     Gcra,
     Windows,
-    /// The script that charges the algorithms whose bits are set, and no others: a script creates its functions at each
-    /// run.
+    /// Charges the algorithms whose bits are set, and no others: a script creates its functions at each run.
     Charge(u16),
-    /// The script that reserves and settles hits of these algorithms.
+    /// Reserves and settles hits of these algorithms.
     Reserve(u16),
 }
 
-/// Assembles a script.
 fn script(kind: ScriptKind) -> Script {
-    Script::new(match kind {
+    let text = match kind {
         ScriptKind::Counter => COUNTER.to_owned(),
         ScriptKind::Gcra => LONE_GCRA.to_owned(),
         ScriptKind::Windows => [PRELUDE, WINDOWS].concat(),
         ScriptKind::Charge(bits) => with_modules(bits, CHARGE),
         ScriptKind::Reserve(COUNTERS) => [PRELUDE, LONE_RESERVE].concat(),
         ScriptKind::Reserve(bits) => with_modules(bits | RESERVATIONS, RESERVE),
-    })
+    };
+    let hash = redis::Script::new(&text).get_hash().to_owned();
+    Script { text, hash }
 }
 
-/// Assembles a script of the modules whose bits are set, and of what it does with them.
 fn with_modules(bits: u16, main: &str) -> String {
     let mut text = PRELUDE.to_owned();
     for module in modules().filter(|module| module.is_in(bits)) {
@@ -84,11 +77,4 @@ pub(super) struct Script {
     pub text: String,
     /// The SHA-1 of the text, for `EVALSHA`.
     pub hash: String,
-}
-
-impl Script {
-    fn new(text: String) -> Script {
-        let hash = redis::Script::new(&text).get_hash().to_owned();
-        Script { text, hash }
-    }
 }

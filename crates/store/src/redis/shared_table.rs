@@ -17,10 +17,8 @@ use super::options::{Clock, Options};
 use super::{RedisStore, key};
 use crate::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
 
-/// The timeout of a command.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The timeout of reading all rows.
 const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Rows written by one script call, and about as many as are read by one command: a longer call would delay charges.
@@ -34,14 +32,13 @@ const TIME_DIGITS: usize = 16;
 
 const SCRIPT: &str = include_str!("lua/table.lua");
 
-/// The names of the table's keys.
 struct Names {
     rows: String,
     version: String,
 }
 
 impl Names {
-    /// No state has these names: those of states have a shape after the braces.
+    /// No state has these names: a state's has a shape after the braces.
     fn new(options: &Options) -> Names {
         let rows = format!("{}{{controls}}", options.prefix);
         Names { version: format!("{rows}version"), rows }

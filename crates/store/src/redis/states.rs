@@ -19,7 +19,6 @@ use weir_limit::{KeyState, Micros, Plan, Reservation, SECOND, State};
 const RESERVED_MS: u64 =
     (Reservation::MAX_TIMEOUT as u64 + 1) * 1_000 + CALLER_CLOCK_SLACK_MS as u64;
 
-/// Returns a key as it is in the Redis of a store.
 fn stored_key(store: &RedisStore, key: &StateKey<'_>) -> StoredKey {
     StoredKey::new(&store.shared.options, &key.key, key.plan, key.together)
 }

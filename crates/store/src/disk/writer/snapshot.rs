@@ -9,12 +9,11 @@ use crate::disk::file_id::FileId;
 use crate::disk::record_file::RecordFile;
 use weir_common::clock::Clock;
 
-/// A snapshot is synced after that many bytes: a sync of all at its end would delay those of the log.
+/// A snapshot is synced after that many bytes: one sync at its end would delay the log's.
 const SYNC_BYTES: u64 = 16 << 20;
 
 const TOO_MANY: &str = "more reservations have changed meanwhile than can be listed";
 
-/// Whether a snapshot is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Whole,
@@ -91,7 +90,7 @@ impl<C: Clock> Writer<C> {
         if !saves_changes {
             shards.clone().for_each(|shard| self.memory.forget_changes(shard));
         }
-        // Before their keys: of those that change meanwhile, the change is listed.
+        // Before their keys: what changes meanwhile is listed.
         self.copier.reservations(&mut snapshot)?;
         for shard in shards {
             if !saves_changes {
@@ -145,7 +144,6 @@ impl<C: Clock> Writer<C> {
         Ok(())
     }
 
-    /// Returns whether a snapshot is of no use any more: its log has failed, or the thread is to end.
     fn is_abandoned(&mut self, snapshot: FileId) -> bool {
         let log_goes_on = self.log.is_some() && self.log_number == snapshot.number;
         !log_goes_on || self.copier.commands.is_finishing()

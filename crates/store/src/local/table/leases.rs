@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{LocalTable, Shard};
 use crate::Charge;
-use crate::local::hot_keys::Recent;
+use crate::local::hot_keys::{HOT, Recent};
 use crate::local::lease::{DueCharge, DueCharges, Lease, LeaseOp, LeasedKey, StateCopy, StoreTime};
 use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Micros, State, Undo};
@@ -65,8 +65,7 @@ impl LocalTable {
         DueCharge { key: *key, leased: lease.key.clone(), plan: lease.plan.clone(), op }
     }
 
-    /// Adds what the store granted: the state before, and what undoes the grant. Returns the charges that return hits
-    /// which nobody will use.
+    /// Adds what the store granted. Returns the charges that return hits which nobody will use.
     pub fn granted(
         &self,
         asked: &DueCharge,
@@ -125,14 +124,12 @@ impl LocalTable {
         }
     }
 
-    /// Whether a lease has no hits left, nothing is in flight, and no more will be asked for.
     fn is_over(&self, lease: &Lease, now: Micros) -> bool {
-        let is_hot = || lease.is_hot(now, self.length);
+        let is_hot = || lease.recent.within(now, self.length).requests >= HOT;
         lease.is_idle() && (self.draining.load(Ordering::Relaxed) || !is_hot())
     }
 
-    /// Forgets the denials of a key whose state is reset, and ends its lease: what is left, and what is granted
-    /// meanwhile, is not returned.
+    /// Forgets the denials of a key that is reset, and ends its lease: hits left or granted meanwhile are not returned.
     pub fn reset(&self, charge: &Charge<'_>) {
         let key = self.fingerprints.of(charge);
         let mut shard = self.shard(&key).lock();
@@ -189,7 +186,6 @@ impl LocalTable {
         charges
     }
 
-    /// Leases nothing more.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }

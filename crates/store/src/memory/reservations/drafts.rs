@@ -31,7 +31,6 @@ struct Draft {
 }
 
 impl Reservations {
-    /// Locks and copies the reservations of some charges.
     pub fn drafts(
         &self,
         charges: &[Charge<'_>],
@@ -98,7 +97,6 @@ impl Drafts<'_> {
         }
     }
 
-    /// Returns the draft that a charge changes.
     pub fn of(&mut self, charge: usize) -> &mut Option<Reservation> {
         match self.of_charges.iter().find(|(index, _)| *index == charge) {
             Some(&(_, draft)) => &mut self.drafts[draft].after,

@@ -88,10 +88,9 @@ struct BatchBuilder<'w> {
     last: HashMap<u64, Place>,
 }
 
-/// The place of a key in a batch.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// The call, and the entry of that call.
+    /// The call, and its entry.
     Call(usize, usize),
     Increment(usize),
 }
@@ -134,17 +133,16 @@ impl BatchBuilder<'_> {
     }
 
     fn add_to_calls(&mut self, charge: PendingCharge, hash: u64) {
+        let codec = PlanCodec(&charge.plan);
         let takes = charge.op.takes().is_some_and(|hits| hits > 0);
         let kind = match charge.group {
             None if counter_op(&charge).is_some() => ScriptKind::Counter,
-            None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
-            None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
-            None if charge.record.is_some() => {
-                ScriptKind::Reserve(PlanCodec(&charge.plan).algorithms())
-            }
+            None if takes && codec.is_lone_gcra() => ScriptKind::Gcra,
+            None if takes && codec.is_windows() => ScriptKind::Windows,
+            None if charge.record.is_some() => ScriptKind::Reserve(codec.algorithms()),
             _ => {
                 let reservations = if charge.record.is_some() { RESERVATIONS } else { 0 };
-                ScriptKind::Charge(PlanCodec(&charge.plan).algorithms() | reservations)
+                ScriptKind::Charge(codec.algorithms() | reservations)
             }
         };
         let last = match self.last.get(&hash) {

@@ -78,13 +78,11 @@ impl OpenWindows {
         self.hasher.hash_one(key)
     }
 
-    /// Estimates the current time of the server's clock.
     pub fn estimate_time(&self) -> Option<Micros> {
         let passed = |at: Instant| u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.clock.map(|(time, at)| time.saturating_add(passed(at)))
     }
 
-    /// Records a reading of the server's clock.
     pub fn set_time(&mut self, now: Micros) {
         self.clock = Some((now, Instant::now()));
     }
@@ -94,7 +92,6 @@ impl OpenWindows {
         self.ends.get(&hash).is_some_and(|&ends| now.saturating_add(MIN_REMAINING) < ends)
     }
 
-    /// Records a counter in a window that ends then.
     pub fn insert(&mut self, hash: u64, ends: Micros) {
         if self.ends.len() == self.ends.capacity() {
             self.make_room();
@@ -159,12 +156,10 @@ impl Increment {
         command
     }
 
-    /// Returns how many charges the command makes.
     pub fn len(&self) -> usize {
         self.charges.len()
     }
 
-    /// Takes the charges, to make them by a script or to fail them.
     pub fn take_charges(&mut self) -> SmallVec<[PendingCharge; 1]> {
         std::mem::take(&mut self.charges)
     }

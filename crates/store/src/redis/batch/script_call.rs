@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::encode::{counter_op, merge_counters, role, write_counter, write_run, write_times};
+use super::encode::{counter_op, merge_counters, write_counter, write_run, write_times};
 use super::increments::{OpenWindows, increment_hits};
 use super::{Decided, Group, PendingCharge, add_one, fail_all, holds_key};
-use crate::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
+use crate::redis::codec::numbers::{QUOTA_PASSES, TOGETHER, role};
 use crate::redis::codec::{PlanCodec, Reader, counter_failure, failure, put, read_reservation};
 use crate::redis::script::ScriptKind;
 use crate::{Denials, StoreError};
@@ -19,15 +19,12 @@ use weir_limit::{Micros, Plan, Reservation, State};
 pub(in super::super) struct BatchContext {
     /// The caller's time where its clock counts; else 0, and the scripts read the server's.
     pub now: Micros,
-    /// The caller's time.
     pub wall: Micros,
     /// Milliseconds to keep states for longer than they need.
     pub slack: u32,
-    /// Whether a proxy stands before several servers.
     pub is_proxy: bool,
 }
 
-/// A call of a script.
 #[derive(Debug)]
 pub(in super::super) struct ScriptCall {
     pub kind: ScriptKind,
@@ -53,17 +50,14 @@ struct KeyCharges {
     range: Range<usize>,
     /// Where in the body the number of its runs is, or for counters its own numbers start.
     runs: usize,
-    /// The key's hash.
     hash: u64,
 }
 
 impl KeyCharges {
-    /// Returns whether it has a second key, that of its holds.
     fn has_holds_key(&self) -> bool {
         self.charges[0].plan.hold_id().is_some()
     }
 
-    /// Returns how many keys it has besides the first.
     fn more_keys(&self) -> usize {
         usize::from(self.has_holds_key()) + usize::from(self.charges[0].record.is_some())
     }
@@ -106,19 +100,16 @@ impl ScriptCall {
             ScriptKind::Charge(_) | ScriptKind::Reserve(_) => {
                 let rule = self.rule(&charge.plan);
                 self.body.extend_from_slice(&(rule as u32).to_le_bytes());
-                self.body.push(role(&charge));
+                self.body.push(role(charge.role, charge.denial_where_failed));
                 runs = self.body.len();
                 self.body.push(1);
                 write_run(&charge, &mut self.body);
             }
         }
         let range = from..self.body.len();
-        let mut charges = SmallVec::new();
-        charges.push(charge);
-        self.entries.push(KeyCharges { charges, range, runs, hash });
+        self.entries.push(KeyCharges { charges: smallvec![charge], range, runs, hash });
     }
 
-    /// Returns the key of an entry.
     pub(super) fn key(&self, entry: usize) -> &[u8] {
         &self.entries[entry].charges[0].key
     }
@@ -128,7 +119,7 @@ impl ScriptCall {
         (self.entries.len(), self.rules.len())
     }
 
-    /// Returns the position of a rule among those of this call; adds it where it is new.
+    /// Returns the position of a rule in this call; adds it where it is new.
     fn rule(&mut self, plan: &Arc<Plan>) -> usize {
         let same = |rule: &Arc<Plan>| Arc::ptr_eq(rule, plan);
         self.rules.iter().position(same).unwrap_or_else(|| {
@@ -198,7 +189,6 @@ impl ScriptCall {
         Ok(())
     }
 
-    /// Assembles the arguments.
     pub(super) fn finish(&mut self, BatchContext { now, wall, slack, .. }: BatchContext) {
         put(&mut self.args, now);
         self.args.extend_from_slice(&slack.to_le_bytes());
@@ -211,7 +201,7 @@ impl ScriptCall {
             for rule in &self.rules {
                 PlanCodec(rule).write_rule(wall, &mut self.args);
             }
-            let quota_passes = |it: Group| if it.quota_passes { QUOTA_PASSES } else { 0 };
+            let quota_passes = |group: Group| if group.quota_passes { QUOTA_PASSES } else { 0 };
             let together = self.group.map_or(0, |group| TOGETHER | quota_passes(group));
             self.args.push(together);
         }
@@ -245,12 +235,10 @@ impl ScriptCall {
         (self.entries.iter().map(|entry| entry.charges.len()).sum(), self.entries.len())
     }
 
-    /// Returns the charges of the call, to send elsewhere or to fail.
     pub fn into_charges(self) -> impl Iterator<Item = PendingCharge> {
         self.entries.into_iter().flat_map(|entry| entry.charges)
     }
 
-    /// Answers every charge from the script's reply.
     pub fn answer<'r>(self, reply: &'r [u8], open_windows: &mut OpenWindows) -> Answered<'r> {
         let mut reader = Reader(reply);
         let now = reader.wide();
@@ -293,7 +281,6 @@ impl ScriptCall {
     }
 }
 
-/// What is left of a call after its charges were answered.
 pub(in super::super) struct Answered<'r> {
     /// The errors of whole keys, each with its key.
     pub failures: SmallVec<[(StoreError, Box<[u8]>); 1]>,

@@ -8,13 +8,10 @@ use crate::redis::connection::error::ConnectError;
 use crate::redis::connection::link::Link;
 use crate::redis::options::Endpoint;
 
-/// Ranges of slots, first and last, and the master that serves each.
-pub(super) type Slots = Vec<(u16, u16, Endpoint)>;
-
-/// A node's view of its cluster.
 #[derive(Debug, Default)]
 pub(super) struct ClusterView {
-    pub slots: Slots,
+    /// Ranges of slots, first and last, and the master that serves each.
+    pub slots: Vec<(u16, u16, Endpoint)>,
     pub nodes: Nodes,
     /// Why the nodes are only those that serve slots.
     pub nodes_error: Option<redis::RedisError>,
@@ -29,7 +26,6 @@ pub(super) struct Nodes {
     masters: HashSet<Endpoint>,
 }
 
-/// The target of a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RedirectTarget {
     pub endpoint: Endpoint,
@@ -109,7 +105,6 @@ impl Nodes {
     }
 }
 
-/// Reads the view of one node, at `node`.
 pub(super) async fn read_view(
     connection: &mut Link,
     node: &Endpoint,
@@ -148,7 +143,6 @@ impl ClusterView {
     }
 }
 
-/// A server of a range of slots.
 fn endpoint(server: &Value, node: &Endpoint) -> Option<Endpoint> {
     let Value::Array(parts) = server else { return None };
     let port = int(parts.get(1)?)?;

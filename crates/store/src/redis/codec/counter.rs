@@ -8,12 +8,11 @@ use weir_limit::hit_log::HitLog;
 use weir_limit::{Algorithm, FixedWindow, Limit, LimitState, Micros, State};
 
 pub(super) const MODULE: LuaModule =
-    LuaModule::of_fixed_windows(10, include_str!("../lua/lone_window.lua"));
+    LuaModule { borrows: true, ..LuaModule::new(10, include_str!("../lua/lone_window.lua")) };
 
 /// The bits of the modules that charge a counter beside other keys.
 pub(in super::super) const MODULE_BITS: u16 = 1 << MODULE.number | 1 << super::FIXED_WINDOW;
 
-/// How many windows counters distinguish.
 pub(super) const WINDOWS: u64 = (1 << 20) - 2;
 
 /// The bits of the count. One more than a count needs: a full count may exceed the maximum until a script reads it, and
@@ -54,15 +53,9 @@ pub(in super::super) fn counter_number(number: i64) -> Option<u64> {
 impl<'p> PlanCodec<'p> {
     /// Returns the window if the plan is one fixed window aligned to the epoch: its state is one number.
     pub(in super::super) fn counter(self) -> Option<(&'p Limit, &'p FixedWindow)> {
-        match self.0.limits() {
-            [limit] => match &limit.algorithm {
-                Algorithm::FixedWindow(window) if window.calendar.is_none() => {
-                    Some((limit, window))
-                }
-                _ => None,
-            },
-            _ => None,
-        }
+        let [limit] = self.0.limits() else { return None };
+        let Algorithm::FixedWindow(window) = &limit.algorithm else { return None };
+        window.calendar.is_none().then_some((limit, window))
     }
 
     /// Returns the state of a counter at `now`; `None` if it is not a counter.

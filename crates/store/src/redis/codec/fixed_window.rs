@@ -5,7 +5,7 @@ use weir_limit::algorithms::fixed_window::State;
 use weir_limit::{FixedWindow, LimitState, Micros};
 
 const CALENDAR_MODULE: LuaModule =
-    LuaModule::of_fixed_windows(2, include_str!("../lua/calendar.lua"));
+    LuaModule { borrows: true, ..LuaModule::new(2, include_str!("../lua/calendar.lua")) };
 
 impl Codec for FixedWindow {
     const MODULE: &'static LuaModule =

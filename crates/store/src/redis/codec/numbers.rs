@@ -23,8 +23,7 @@ pub(in super::super) const QUOTA_PASSES: u8 = 2;
 /// Roles of an entry.
 const ENFORCED: u8 = 0;
 const QUOTA: u8 = 1;
-/// The role of a rule in shadow mode. The scripts do not declare it: what is neither enforced nor a quota decides
-/// nothing.
+/// A rule in shadow mode. The scripts do not declare it: what is neither enforced nor a quota decides nothing.
 const SHADOW_RULE: u8 = 2;
 /// What a failure of an entry means, in units of this: nothing; a denial in its role; a denial of the request.
 const ROLES: u8 = 4;
@@ -78,7 +77,6 @@ pub(in super::super) fn failure(len: u32) -> Option<StoreError> {
     len.checked_sub(FAILURES).map(|code| error(code.into()))
 }
 
-/// Returns the failure of a number.
 pub(super) fn error(code: u64) -> StoreError {
     match code {
         WRONG_TYPE => StoreError::WrongType,
@@ -90,7 +88,6 @@ pub(super) fn error(code: u64) -> StoreError {
     }
 }
 
-/// Returns the flags of a limit, whose algorithm is strict or not.
 pub(super) fn flags(limit: &Limit, strict: bool) -> u8 {
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     flag(limit.charge_denied, COUNTS_DENIED)

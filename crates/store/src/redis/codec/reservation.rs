@@ -9,7 +9,6 @@ pub(super) const MODULE: LuaModule = LuaModule::new(
     concat!(include_str!("../lua/records.lua"), include_str!("../lua/reservations.lua")),
 );
 
-/// The bit of the module among those of a script.
 pub(in super::super) const MODULE_BIT: u16 = 1 << MODULE.number;
 
 /// Reads what an id has reserved from a reply: the length of the record, and the record. `None` if it is invalid.

@@ -7,7 +7,6 @@ use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::hit_log::{HitLog, LimitSummary, LogSummary};
 use weir_limit::{Algorithm, Limit, LimitState, Micros, SlidingLog};
 
-/// The bytes of a stamp in the ring.
 const STAMP_BYTES: usize = 7;
 
 impl Codec for SlidingLog {

@@ -43,7 +43,6 @@ use crate::redis::log::ConnectionLog;
 use crate::redis::options::Endpoint;
 use crate::redis::round_trip::{Redirect, Session};
 
-/// How often an idle connection is checked.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a connection to a node reports to the cluster.
@@ -54,7 +53,6 @@ pub(in super::super) enum ClusterEvent {
     Disconnected,
 }
 
-/// Receives the events of one node.
 pub(in super::super) type ClusterEvents = Box<dyn Fn(ClusterEvent) + Send + Sync>;
 
 /// The states of the diagram above.
@@ -66,13 +64,11 @@ enum State {
     Closed,
 }
 
-/// Why a connection leaves the state Ready.
 enum NotReady {
     Degraded(ProbeCause),
     Disconnected(Disconnect),
 }
 
-/// Why an open connection is probed.
 enum ProbeCause {
     /// The server answered later than `slow_after`: after this time.
     Slow(Duration),
@@ -80,7 +76,6 @@ enum ProbeCause {
     Refuses(String),
 }
 
-/// Why a connection ends.
 enum Disconnect {
     Closed,
     Stalled,
@@ -98,7 +93,6 @@ struct Driver {
     repairs: Vec<PendingCharge>,
 }
 
-/// Drives a connection until it is closed.
 pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
     let (probe, backoff) = (Probe::new(&connection.shared), ProbeBackoff::new());
     let log = connection.shared.log.connection(&connection.target);
@@ -129,7 +123,6 @@ impl Driver {
         self.shared().options.slow_after
     }
 
-    /// The state Connecting.
     async fn connect(&mut self) -> State {
         if self.connection.is_closed() {
             return State::Closed;
@@ -150,7 +143,7 @@ impl Driver {
         }
     }
 
-    /// Connects to the server that the connection is to move to; else, or if that fails, to that of its target.
+    /// Connects to the server to move to; without one, or if that fails, to the target.
     async fn connect_to_next(&self) -> Result<(Link, Endpoint), ConnectError> {
         if let Some(next) = self.connection.take_next()
             && let Ok(connected) = Target::Server(next).connect(self.shared()).await
@@ -179,14 +172,13 @@ impl Driver {
         State::Backoff
     }
 
-    /// The state Ready.
     async fn serve(&mut self, mut session: Session) -> State {
         loop {
-            let step = match timeout(IDLE_CHECK_INTERVAL, self.connection.woken()).await {
+            let step = match timeout(IDLE_CHECK_INTERVAL, self.connection.wake.notified()).await {
                 Ok(()) if self.connection.is_to_move() => {
                     self.connection.set_endpoint(None);
                     // Also for charges, which wait.
-                    self.connection.wake();
+                    self.connection.wake.notify_one();
                     return State::Connecting;
                 }
                 Ok(()) => self.send_pending(&mut session).await,
@@ -200,7 +192,6 @@ impl Driver {
         }
     }
 
-    /// Checks a connection on which nothing was sent for a while.
     async fn check_idle(&self, session: &mut Session) -> Result<(), NotReady> {
         let (sent, set_slow) = (Instant::now(), || self.connection.set_slow());
         let answer = self.probe.send(&mut session.link);
@@ -214,14 +205,13 @@ impl Driver {
         }
     }
 
-    /// Sends the pending charges, all in one batch.
     async fn send_pending(&mut self, session: &mut Session) -> Result<(), NotReady> {
         if self.connection.is_closed() {
             return Err(NotReady::Disconnected(Disconnect::Closed));
         }
         // Tasks that are ready to charge now share the round trip.
         tokio::task::yield_now().await;
-        let charges = self.connection.take_pending();
+        let charges = std::mem::take(&mut *self.connection.pending.lock());
         let mut batch = session.build_batch(self.shared(), charges);
         if batch.is_empty() {
             return Ok(());
@@ -295,7 +285,6 @@ impl Driver {
         fail_all(redirect.charges, StoreError::Unavailable);
     }
 
-    /// The state Probing.
     async fn probe(&mut self, mut session: Session, cause: ProbeCause) -> State {
         match cause {
             ProbeCause::Slow(elapsed) => {

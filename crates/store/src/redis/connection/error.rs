@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-/// What to do about a proxy.
 const SET_PROXY: &str = "set store.redis.topology to proxy (REDIS_TYPE=PROXY)";
 
-/// Why a connection attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("cannot read {0}: {1}")]

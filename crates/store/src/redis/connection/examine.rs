@@ -28,13 +28,6 @@ pub(in super::super) struct ServerInfo {
     pub missing: Vec<String>,
 }
 
-impl ServerInfo {
-    /// Returns whether the server may drop states before they expire.
-    pub fn evicts(&self) -> bool {
-        self.max_memory > 0 && self.policy != "noeviction"
-    }
-}
-
 /// Sends weir's name, and checks that a server is usable: it asks for no login, is not loading its data, nor too old, of
 /// another topology, or a replica outside a cluster. `is_node`: it is to be a node of a cluster.
 pub(in super::super) async fn examine(
@@ -69,10 +62,9 @@ pub(in super::super) async fn examine(
         _ => String::new(),
     };
     let time = match time {
-        Some(Ok(reply @ Value::Array(_))) => match parse_time(reply) {
-            None => return Err(ConnectError::WrongTime),
-            time => time,
-        },
+        Some(Ok(reply @ Value::Array(_))) => {
+            Some(parse_time(reply).ok_or(ConnectError::WrongTime)?)
+        }
         _ => None,
     };
     let field = |name: &str| {
@@ -138,7 +130,6 @@ fn add_permission_checks(commands: &mut Pipeline, prefix: &str, is_proxy: bool) 
     commands.cmd("EVALSHA").arg("0".repeat(40)).arg(keys.len()).arg(keys);
 }
 
-/// Returns the permissions that the user lacks, from the replies to commands and what the script found.
 fn missing_permissions(names: &[&str], replies: &[RedisResult<Value>]) -> Vec<String> {
     let mut missing = Vec::new();
     for (name, reply) in zip(names, replies) {
@@ -194,10 +185,8 @@ pub(super) async fn examine_proxy(
     if replies.iter().any(|reply| reply.as_ref().is_err_and(redirects)) {
         return Err(ConnectError::Redirects);
     }
-    let written: Vec<&String> = zip(&tags, &replies)
-        .filter(|(_, reply)| reply.is_ok())
-        .map(|answered| answered.0)
-        .collect();
+    let written: Vec<&String> =
+        zip(&tags, &replies).filter_map(|(tag, reply)| reply.is_ok().then_some(tag)).collect();
     if written.is_empty() {
         replies.swap_remove(0)?;
     }

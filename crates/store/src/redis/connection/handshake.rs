@@ -12,8 +12,7 @@ use crate::redis::options::{Access, Endpoint, Login, Tls};
 use weir_common::client_tls::{ClientTls, ClientTlsError};
 use weir_common::secret::shown_path;
 
-/// Connects to a server and logs in. If the server refuses the password and its file has another one by now, logs in
-/// with that.
+/// Connects and logs in; again if the server refuses the password and its file has another one by now.
 pub(in super::super) async fn connect(
     access: &Access,
     endpoint: &Endpoint,
@@ -51,10 +50,8 @@ async fn log_in(
         let socket = open(access, endpoint).await?;
         Ok(Link::log_in(socket, &settings).await?)
     };
-    match tokio::time::timeout(access.timeout, connecting).await {
-        Ok(connected) => connected,
-        Err(_) => Err(ConnectError::TimedOut(access.timeout)),
-    }
+    let connected = tokio::time::timeout(access.timeout, connecting).await;
+    connected.unwrap_or(Err(ConnectError::TimedOut(access.timeout)))
 }
 
 /// The user name and the password.
@@ -90,13 +87,11 @@ pub(super) fn needs_login(error: &RedisError) -> bool {
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
-/// Returns whether an error is the end of a connection: it is broken, or the server asks for a login, with which only a
-/// new one begins.
+/// Returns whether an error ends a connection: it is broken, or needs a login, with which only a new one starts.
 pub(in super::super) fn ends_session(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || needs_login(error)
 }
 
-/// Opens a socket to a server: TCP, TLS or a Unix socket.
 async fn open(access: &Access, endpoint: &Endpoint) -> Result<Socket, ConnectError> {
     match (endpoint, &access.tls) {
         (Endpoint::Unix(path), _) => {

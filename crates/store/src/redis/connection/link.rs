@@ -17,7 +17,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::redis::context::RedisContext;
 use weir_limit::{Micros, SECOND};
 
-/// What can be read and written.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
@@ -47,7 +46,6 @@ impl Link {
         !self.task.0.is_finished()
     }
 
-    /// Logs in over a socket.
     pub(super) async fn log_in(socket: Socket, login: &RedisConnectionInfo) -> RedisResult<Link> {
         // A round trip has its own timeout.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -56,7 +54,6 @@ impl Link {
         Ok(Link { client, task: Arc::new(Task(tokio::spawn(driver))) })
     }
 
-    /// Sends a command.
     pub async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         command.query_async(&mut self.client).await
     }
@@ -72,8 +69,7 @@ impl Link {
     }
 }
 
-/// Parses the reply to `TIME`; none if it is not one of Redis. That of Envoy's redis_proxy has the whole time in its
-/// microseconds.
+/// Parses the reply to `TIME`; none if it is not Redis's: Envoy's redis_proxy has the whole time in the microseconds.
 pub(in super::super) fn parse_time(reply: &Value) -> Option<Micros> {
     let (seconds, micros): (u64, u64) = from_redis_value_ref(reply).ok()?;
     (micros < SECOND).then(|| seconds.checked_mul(SECOND)?.checked_add(micros))?
@@ -82,10 +78,8 @@ pub(in super::super) fn parse_time(reply: &Value) -> Option<Micros> {
 /// A server that has not answered for this long is disconnected.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The first wait between two attempts.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 
-/// The longest wait between two attempts.
 pub(in super::super) const MAX_BACKOFF: Duration = Duration::from_millis(500);
 
 /// A reply, by when it came.

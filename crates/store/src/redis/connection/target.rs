@@ -13,7 +13,6 @@ use super::link::Link;
 use crate::redis::context::RedisContext;
 use crate::redis::options::{Access, Clock, Endpoint};
 
-/// The server that a connection goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Target {
     Server(Endpoint),
@@ -76,15 +75,14 @@ async fn connect_to(
         {
             shared.log.clock_skew(&endpoint, theirs, options.wall.now());
         }
-        if server.evicts() {
+        // It may drop states before they expire.
+        if server.max_memory > 0 && server.policy != "noeviction" {
             shared.log.eviction_policy(&endpoint, &server.policy);
         }
         Ok::<_, ConnectError>(connection)
     };
-    match timeout(limit, handshake).await {
-        Ok(connection) => Ok((connection?, endpoint)),
-        Err(_) => Err(ConnectError::TimedOut(limit)),
-    }
+    let connected = timeout(limit, handshake).await.unwrap_or(Err(ConnectError::TimedOut(limit)));
+    Ok((connected?, endpoint))
 }
 
 impl fmt::Display for Target {
@@ -96,16 +94,13 @@ impl fmt::Display for Target {
     }
 }
 
-/// A master, as a sentinel names it.
 #[derive(Clone, Debug)]
 pub(in super::super) struct NamedMaster {
     pub endpoint: Endpoint,
-    /// The number of the failover that made it the master: the highest one holds. 0 where the sentinel does not permit
-    /// `SENTINEL MASTER`.
+    /// The number of the failover that made it the master: the highest holds. 0 without the right to `SENTINEL MASTER`.
     pub epoch: u64,
 }
 
-/// A sentinel, and the connection to it.
 #[derive(Debug)]
 pub(in super::super) struct Sentinel {
     endpoint: Endpoint,
@@ -113,13 +108,11 @@ pub(in super::super) struct Sentinel {
 }
 
 impl Sentinel {
-    /// Does not connect yet.
     pub fn new(endpoint: Endpoint) -> Sentinel {
         Sentinel { endpoint, link: None }
     }
 
-    /// Returns the master of that name; none if the sentinel does not know it. Connects first where there is no
-    /// connection, or the last question failed.
+    /// Returns the master of that name; none if the sentinel does not know it. Connects first where it has to.
     pub async fn ask(
         &mut self,
         access: &Access,
@@ -139,10 +132,7 @@ impl Sentinel {
             self.link = Some(link);
             Ok(named)
         };
-        match timeout(access.timeout, asked).await {
-            Ok(named) => named,
-            Err(_) => Err(ConnectError::TimedOut(access.timeout)),
-        }
+        timeout(access.timeout, asked).await.unwrap_or(Err(ConnectError::TimedOut(access.timeout)))
     }
 }
 

@@ -10,8 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use weir_common::throttle::Throttle;
 
-/// How long all connections must stay up for an outage to be over. Longer than a thread without requests takes to
-/// notice that its connection is lost.
+/// How long all connections must stay up to end an outage: longer than an idle thread takes to notice a lost one.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 
 /// The shortest time between two lines of one outage: only a new cause is logged again.
@@ -20,7 +19,6 @@ const CAUSE_INTERVAL: Duration = Duration::from_secs(5);
 /// The shortest time between two lines about slow connections.
 const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The lines about one server.
 #[derive(Debug)]
 pub(super) struct ServerLog {
     server: String,
@@ -74,7 +72,6 @@ impl ConnectionLog {
         ConnectionLog { server, is_down: false, counted_in: None }
     }
 
-    /// Records that the connection is lost.
     pub fn lost(&mut self, server: &dyn Display, error: &str) {
         if self.fail(error, Instant::now()) {
             tracing::warn!(%server, error, "redis connection lost, reconnecting");

@@ -4,8 +4,8 @@
 -- ARGV    1, a call with counter entries; this, the counter reply, counters: packed formats of codec.rs
 --           TAKE counts all hits, even above the limit; ADMIT as many times as they fit within n
 --           UNDO has no effect in a later window
---           SETTLE repairs the number that a plain INCRBY of these hits met, without charging more; see
---           open_windows.rs. It subtracts them from what is not a state
+--           SETTLE repairs the number that a plain INCRBY of these hits met, without charging more: it
+--           subtracts them from what is not a state; see increments.rs
 -- Cost    one command per key; a second one where a window starts
 -- Expiry  with the window, rounded up; set when the window starts
 local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, type

@@ -83,7 +83,6 @@ algorithms[NUMBER] = {
     if limit.changed then limit.holds = table.concat(kept) end
   end,
   ends = function() return 0 end,
-  -- Writes the holds.
   close = function(limit, t, slack)
     if not limit.changed then return end
     limit.changed = false

@@ -47,7 +47,7 @@ algorithms[NUMBER] = {
       end
       -- What is denied is never charged.
       if reserved < least then return nil, was, false, false, false end
-      -- The bits of the limits that charge: of those in shadow mode the ones that would admit all of it.
+      -- The bits of the limits that charge: limits in shadow mode only if they would admit all of it.
       for i = 1, #rule do
         local limit = rule[i]
         if limit.fits >= reserved then

@@ -1,7 +1,7 @@
 -- Writes the text of a replica, for the others that share this Redis.
 --
--- KEYS: the hash of the replicas with texts: by the id of each, when its text expires; beside these, `secret` is
---       that of all replicas. And the text, in the same slot.
+-- KEYS: a hash with the time at which each replica's text expires, by its id, and the `secret` of all replicas;
+--       the text, in the same slot.
 -- ARGV: the id; the time in microseconds, or 0 for the server's; for how many milliseconds the text is kept;
 --       the secret with which it was made; the text.
 -- Returns the secret of all replicas. If it is another one, the text is not written.

@@ -39,11 +39,8 @@ algorithms[NUMBER] = {
   -- A denial restarts the wait of a strict bucket.
   deny = function(limit, v, t)
     local a = limit.at
-    if limit.strict then
-      v[a], v[a + 1] = refilled(limit, v, t)
-      if v[a + 1] < t then v[a + 1] = t end
-    end
-    return limit.strict
+    v[a], v[a + 1] = refilled(limit, v, t)
+    if v[a + 1] < t then v[a + 1] = t end
   end,
   refund = function(limit, v, t, hits)
     local a = limit.at

@@ -21,7 +21,6 @@ pub(super) struct TripInfo<'a> {
 }
 
 impl TripInfo<'_> {
-    /// Returns the name of the operation: several commands are a pipeline.
     fn operation(&self) -> Cow<'static, str> {
         match (self.command, self.commands) {
             (Some(command), ..=1) => command.into(),
