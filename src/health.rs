@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(set(), [("ready", String::new())]);
         let page = include_str!("../docs/operations.md");
         for reason in NotServing::ALL {
-            assert!(page.contains(&format!("| `{}` |", reason.text())), "{reason}");
+            assert!(page.contains(&format!("| `{}` |", reason.text())), "{reason:?}");
         }
     }
 }

@@ -90,7 +90,8 @@ mod tests {
     #[test]
     fn fields_are_limited_in_number() {
         let mut builder = Builder { fields: MAX_FIELDS - 1 };
-        assert_eq!(builder.item(), Ok(Position::Field(MAX_FIELDS)));
-        assert_eq!(builder.item(), Err(Unreadable::TooManyFields));
+        assert_eq!(builder.count(), Ok(()));
+        assert_eq!(builder.position(), Position::Field(MAX_FIELDS));
+        assert_eq!(builder.count(), Err(Unreadable::TooManyFields));
     }
 }
