@@ -1,5 +1,6 @@
 //! The files that a request passes through, which ARCHITECTURE.md lists: those of which a function runs for one request
-//! without TLS, with one descriptor of a lone fixed_window, without controls and traces.
+//! without TLS, with one descriptor of a lone fixed_window, without controls and traces. Also the files of tools, HTTP and
+//! controls through which `weir block` goes.
 //!
 //! The program runs under callgrind, which records the functions that run between two commands, by thread.
 
@@ -43,19 +44,30 @@ struct Recorded {
     _directory: TempDir,
 }
 
-/// Returns the setup of a program under callgrind, which writes to files whose names begin with `output`.
-fn under_callgrind(valgrind: &Path, output: &Path) -> Setup {
-    let setup = Setup::new().build(valgrind.to_owned()).arg("--tool=callgrind");
-    let setup = setup.arg("--separate-threads=yes");
-    let setup = setup.arg(&format!("--callgrind-out-file={}", output.display()));
-    setup.arg(env!("CARGO_BIN_EXE_weir"))
+/// The functions of the service that answer `weir block`: the end of a change runs in a task of its own.
+const OF_BLOCK: [&str; 2] = [
+    "weir::http::answer::{{closure}}",
+    "weir::http::operators::v1::controls::write::{{closure}}::{{closure}}",
+];
+
+/// The arguments of valgrind for weir under callgrind, which writes to files whose names begin with `output`. It
+/// records what runs in some functions, or everything if there are none.
+fn under_callgrind(output: &Path, functions: &[&str]) -> Vec<String> {
+    let mut arguments = vec!["--tool=callgrind".to_owned(), "--separate-threads=yes".to_owned()];
+    arguments.push(format!("--callgrind-out-file={}", output.display()));
+    arguments.extend(functions.iter().map(|function| format!("--toggle-collect={function}")));
+    arguments.push(env!("CARGO_BIN_EXE_weir").to_owned());
+    arguments
 }
 
 impl Recorded {
-    fn start(valgrind: &Path, redis: Option<&Server>) -> Recorded {
+    fn start(valgrind: &Path, functions: &[&str], redis: Option<&Server>) -> Recorded {
         let directory = tempfile::tempdir().expect("a directory");
         let output = directory.path().join("functions");
-        let setup = under_callgrind(valgrind, &output);
+        let mut setup = Setup::new().build(valgrind.to_owned());
+        for argument in under_callgrind(&output, functions) {
+            setup = setup.arg(&argument);
+        }
         let setup = setup.file("rules.yaml", RULES);
         let rules = setup.path("rules.yaml");
         let mut setup = setup.arg("serve").arg("--rules").arg(rules.to_str().expect("text"));
@@ -87,9 +99,36 @@ impl Recorded {
             // The end of a connection comes after its answers, and would be part of the next walk.
             let open = r#"weir_connections{listener="grpc"}"#;
             wait_for("the connection is closed", || (self.weir.metric(open) == 0).then_some(()));
-            take_files(&self.output)
+            take_files(&self.output, "rls::grpc::connection")
         });
         walks.reduce(|all, walk| &all & &walk).expect("walks")
+    }
+
+    /// Returns the files through which `weir block` goes each time: those of the command, and those of the service.
+    fn way_of_block(&self, valgrind: &Path) -> [Files; 2] {
+        // Reads what is read once.
+        self.block(valgrind);
+        let walks = (0..WALKS).map(|_| {
+            self.command("zero");
+            let in_command = self.block(valgrind);
+            self.command("dump");
+            [in_command, take_files(&self.output, "http::operators")]
+        });
+        let common = |all: [Files; 2], walk: [Files; 2]| [&all[0] & &walk[0], &all[1] & &walk[1]];
+        walks.reduce(common).expect("walks")
+    }
+
+    /// Blocks a key by the command. Returns the files of which the command ran a function.
+    fn block(&self, valgrind: &Path) -> Files {
+        let directory = tempfile::tempdir().expect("a directory");
+        let output = directory.path().join("functions");
+        let mut command = Command::new(valgrind);
+        command.args(under_callgrind(&output, &["weir_tools::change::block"]));
+        command.args(["block", "--domain", "shop", "user=ann"]);
+        command.arg("--server").arg(format!("http://{}", self.weir.debug));
+        let done = command.output().expect("valgrind runs");
+        assert!(done.status.success(), "{done:?}");
+        take_files(&output, "weir_tools::change")
     }
 
     /// Sends a request over a new connection, and another: what weir does after an answer is done by then. Returns the
@@ -107,8 +146,8 @@ impl Recorded {
 }
 
 /// Removes what callgrind wrote: a file for each thread. Returns the files of weir of which a function ran on a thread
-/// that serves gRPC.
-fn take_files(output: &Path) -> Files {
+/// that ran one of `room`.
+fn take_files(output: &Path, room: &str) -> Files {
     let name = output.file_name().and_then(|name| name.to_str()).expect("text");
     let mut found = Files::new();
     for entry in fs::read_dir(output.parent().expect("is below")).expect("a directory") {
@@ -117,8 +156,10 @@ fn take_files(output: &Path) -> Files {
             continue;
         }
         let functions = read_functions(&fs::read_to_string(&path).expect("a file"));
-        if functions.iter().any(|function| function.contains("rls::grpc::connection")) {
-            found.extend(functions.iter().filter_map(|function| file(function)));
+        if functions.iter().any(|function| function.contains(room)) {
+            // All commands describe their arguments, whichever runs.
+            let ran = functions.iter().filter(|function| !function.contains(" as clap"));
+            found.extend(ran.filter_map(|function| file(function)));
         }
         fs::remove_file(path).expect("a file");
     }
@@ -130,21 +171,28 @@ fn take_files(output: &Path) -> Files {
 }
 
 /// Reads the functions that a thread ran from a file of callgrind. A name stands where its number first does,
-/// `fn=(1) name`, also where the function is called, `cfn=(1) name`; later there is only `fn=(1)`.
+/// `fn=(1) name`, also where the function is called, `cfn=(1) name`; later there is only `fn=(1)`. What ran while
+/// nothing was recorded has no lines below its name.
 fn read_functions(text: &str) -> BTreeSet<String> {
     let mut names = HashMap::new();
     let mut functions = BTreeSet::new();
+    let mut current = None;
     for line in text.lines() {
-        let line = line.strip_prefix('c').unwrap_or(line);
-        let Some((number, name)) = line.strip_prefix("fn=(").and_then(|rest| rest.split_once(')'))
-        else {
+        let name = line.strip_prefix('c').unwrap_or(line).strip_prefix("fn=(");
+        let Some((number, name)) = name.and_then(|rest| rest.split_once(')')) else {
+            match line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
+                true => functions.extend(current.take().map(str::to_owned)),
+                false if line.is_empty() => current = None,
+                false => {}
+            }
             continue;
         };
         let name = match name.trim_start() {
             "" => names.get(number).copied().unwrap_or_default(),
             name => *names.entry(number).or_insert(name),
         };
-        functions.insert(name.to_owned());
+        functions.extend(current.take().filter(|_| line.starts_with('c')).map(str::to_owned));
+        current = Some(name);
     }
     functions
 }
@@ -191,26 +239,31 @@ fn listed() -> BTreeMap<String, Files> {
     sections.collect()
 }
 
-/// The most files from the socket to the limiter, and from there in memory and in Redis.
-const MAX_FILES: [usize; 3] = [16, 27, 41];
+/// The most files from the socket to the limiter, from there in memory and in Redis, and of `weir block`.
+const MAX_FILES: [usize; 4] = [16, 27, 41, 36];
 
 #[test]
 fn the_ways_of_a_request_are_listed_and_short() {
     let Some(valgrind) = tool("valgrind", "WEIR_VALGRIND") else { return };
-    let memory = Recorded::start(&valgrind, None);
-    let in_memory = memory.way_of_request();
+    let in_memory = Recorded::start(&valgrind, &[], None).way_of_request();
+    let block = Recorded::start(&valgrind, &OF_BLOCK, None).way_of_block(&valgrind);
+    let [in_command, in_service] =
+        block.map(|files| files.into_iter().filter(is_of_block).collect());
     let server = Server::start();
-    let in_redis = Recorded::start(&valgrind, Some(&server)).way_of_request();
+    let in_redis = Recorded::start(&valgrind, &[], Some(&server)).way_of_request();
 
     let (server, in_memory): (Files, Files) =
         in_memory.into_iter().partition(|file| is_server(file));
     let in_redis: Files = in_redis.into_iter().filter(|file| !is_server(file)).collect();
-    let counts = [server.len(), in_memory.len(), in_redis.len()];
+    let block = (&in_command | &in_service).len();
+    let counts = [server.len(), in_memory.len(), in_redis.len(), block];
     let found = [
         ("From the socket to the limiter", server),
         ("Whatever the store", &in_memory & &in_redis),
         ("In memory", &in_memory - &in_redis),
         ("In Redis", &in_redis - &in_memory),
+        ("The command `weir block`", in_command),
+        ("The service at `weir block`", in_service),
     ];
     let listed = listed();
     let mut differences = String::new();
@@ -223,6 +276,13 @@ fn the_ways_of_a_request_are_listed_and_short() {
     assert_eq!(differences, "", "ARCHITECTURE.md lists other files than those that run");
     let is_short = counts.iter().zip(MAX_FILES).all(|(count, most)| *count <= most);
     assert!(is_short, "{counts:?} files, at most {MAX_FILES:?}");
+}
+
+/// Whether a file is of the rooms that `weir block` is about.
+fn is_of_block(file: &String) -> bool {
+    ["crates/tools/", "crates/limiter/src/controls/", "src/http"]
+        .iter()
+        .any(|room| file.starts_with(room))
 }
 
 /// Whether a file is before the limiter.
