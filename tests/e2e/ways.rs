@@ -240,14 +240,14 @@ fn listed() -> BTreeMap<String, Files> {
 }
 
 /// The most files from the socket to the limiter, from there in memory and in Redis, and of `weir block`.
-const MAX_FILES: [usize; 4] = [16, 27, 41, 36];
+const MAX_FILES: [usize; 4] = [16, 27, 41, 37];
 
 #[test]
 fn the_ways_of_a_request_are_listed_and_short() {
     let Some(valgrind) = tool("valgrind", "WEIR_VALGRIND") else { return };
     let in_memory = Recorded::start(&valgrind, &[], None).way_of_request();
     let block = Recorded::start(&valgrind, &OF_BLOCK, None).way_of_block(&valgrind);
-    let [in_command, in_service] =
+    let [in_command, in_service]: [Files; 2] =
         block.map(|files| files.into_iter().filter(is_of_block).collect());
     let server = Server::start();
     let in_redis = Recorded::start(&valgrind, &[], Some(&server)).way_of_request();

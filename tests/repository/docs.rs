@@ -50,22 +50,6 @@ fn rule_files_in_the_docs_load() {
 }
 
 #[test]
-fn every_rule_key_is_documented() {
-    let document = read("docs/reference/rule-keys.md");
-    let guide = read("docs/rules.md");
-    let shown = [&document, &guide].into_iter().flat_map(|page| blocks(page, "yaml"));
-    let shown: String = shown.map(|(_, text)| text).collect();
-    for key in "domain descriptors key value network values_file group rate_limit shadow_mode quota_mode detailed_metric \
-                value_to_metric share_threshold metadata reserve lease id settle estimate at_least at_most timeout requests_per_unit unit unlimited name \
-                replaces unit_multiplier"
-        .split_whitespace()
-    {
-        assert!(shown.contains(&format!("{key}:")), "{key}");
-        assert!(document.contains(&format!("| `{key}` |")), "{key} is missing in the tables");
-    }
-}
-
-#[test]
 fn the_matching_example_is_correct() {
     let document = read("docs/rules.md");
     let (_, text) =
