@@ -124,12 +124,16 @@ pub fn parse_request(args: &[String]) -> Result<(&str, Vec<DescriptorArg>), Stri
     Ok((domain, parsed.collect::<Result<_, _>>()?))
 }
 
-/// Reads a domain and, optionally, a descriptor, which may be apart from the domain.
+/// Reads a domain, a descriptor, or both, which may be apart. Without a domain it is empty.
 pub fn parse_match<'a>(
     args: &'a [String],
     apart: Option<&str>,
 ) -> Result<(&'a str, DescriptorArg), String> {
-    let (domain, _) = parse_request(args.get(..1).unwrap_or_default())?;
+    let domain = match args {
+        [] if apart.is_none() => return Err("there is no descriptor: write key=value".to_owned()),
+        [] => "",
+        [domain, ..] => parse_request(std::slice::from_ref(domain))?.0,
+    };
     let others = args.iter().skip(1).map(String::as_str);
     match others.chain(apart).collect::<Vec<_>>()[..] {
         [] => Ok((domain, DescriptorArg::default())),
@@ -194,6 +198,8 @@ mod tests {
         assert!(two.contains("two descriptors"), "{two}");
         assert!(parse_match(&args(&["shop"]), Some("user")).unwrap_err().contains("user=VALUE"));
         assert!(parse_match(&args(&[""]), None).unwrap_err().contains("the domain is empty"));
+        assert_eq!(parse_match(&[], Some("user=ann")).unwrap().0, "");
+        assert!(parse_match(&[], None).unwrap_err().contains("no descriptor"));
     }
 
     #[test]

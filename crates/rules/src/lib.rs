@@ -134,6 +134,12 @@ impl RuleSet {
         self.calendar_month.as_ref()
     }
 
+    /// Returns the domain if there is one alone.
+    pub fn only_domain(&self) -> Option<&str> {
+        let mut names = self.domains.keys();
+        names.next().filter(|_| names.len() == 0).map(|name| &**name)
+    }
+
     /// The number of domains.
     pub fn domains(&self) -> usize {
         self.domains.len()

@@ -323,7 +323,7 @@ mod tests {
         };
         let body = body(args, action, "ann".to_owned()).map_err(|error| format!("{error:?}"))?;
         let body = serde_json::to_vec(&body).unwrap();
-        Draft::read(&body).map_err(|error| error.to_string())
+        Draft::read(&body, None).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn invalid_arguments_are_reported_with_a_fix() {
         for (line, cause) in [
-            ("block", "--domain"),
+            ("block", "there is no descriptor: write key=value"),
             ("block -d shop =a", "no key"),
             ("block -d shop a=b c=d", "two descriptors"),
             ("block -d shop a=b --for 10", "10m"),

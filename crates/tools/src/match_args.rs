@@ -7,8 +7,8 @@ use weir_common::descriptor::{DescriptorArg, descriptor_text, parse_match};
 
 #[derive(Debug, Args)]
 pub(crate) struct MatchArgs {
-    /// The domain, and a descriptor as `key=value,key2=value2`, which may also stand elsewhere.
-    #[arg(short, long, num_args = 1..=2, required = true, value_names = ["DOMAIN", "DESCRIPTOR"])]
+    /// The domain, if several have rules, and a descriptor as `key=value,key2=value2`, which may also stand elsewhere.
+    #[arg(short, long, num_args = 1..=2, value_names = ["DOMAIN", "DESCRIPTOR"])]
     domain: Vec<String>,
     /// The descriptor, if it does not follow the domain.
     #[arg(value_name = "DESCRIPTOR", hide = true)]
@@ -16,7 +16,7 @@ pub(crate) struct MatchArgs {
 }
 
 impl MatchArgs {
-    /// The descriptor is empty if there is none.
+    /// Returns the domain, empty if there is none, and the descriptor, empty if there is only a domain.
     pub fn parse(&self) -> Result<(&str, DescriptorArg), ClientError> {
         parse_match(&self.domain, self.descriptor.as_deref()).map_err(ClientError::Usage)
     }
@@ -28,7 +28,8 @@ impl MatchArgs {
             return Err(ClientError::Usage(error));
         }
         let descriptor = descriptor_text(&descriptor.entries());
-        let mut query = vec![("domain", domain), ("descriptor", descriptor.as_str())];
+        let mut query = vec![("descriptor", descriptor.as_str())];
+        query.extend(Some(("domain", domain)).filter(|_| !domain.is_empty()));
         query.extend(others);
         Ok(with_query(path, &query))
     }

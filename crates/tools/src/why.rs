@@ -104,7 +104,7 @@ pub fn run(args: &WhyArgs) -> ExitCode {
 
 fn ask(args: &WhyArgs, server: Option<&str>) -> Result<Replica, ClientError> {
     let explain = args.matched.path("/v1/explain", &[])?;
-    let (domain, descriptor) = args.matched.parse()?;
+    let (_, descriptor) = args.matched.parse()?;
     let client = ApiClient::of(server, &args.connection)?;
     let history: HistoryAnswer = read(&client.get("/v1/history?step=1s")?)?;
     // After the history: what applies now is never older than the changes that are listed.
@@ -118,7 +118,7 @@ fn ask(args: &WhyArgs, server: Option<&str>) -> Result<Replica, ClientError> {
     let status = read::<Answer>(&client.get("/v1/status")?)?.status;
     let mut denied: TopList = read(&client.get("/v1/top?by=denied&window=1h&limit=10000")?)?;
     let shown = explained.descriptors.first().map_or(&[][..], |descriptor| &descriptor.shown);
-    let key = Key { domain, entries: descriptor.entries(), shown };
+    let key = Key { domain: &explained.domain, entries: descriptor.entries(), shown };
     denied.rows.retain(|row| key.is_in(&row.domain, &row.entries));
     let now = status.at.parse().unwrap_or(Timestamp::MAX);
     let is_recent = |event: &Value| now.duration_since(time(event)).unsigned_abs() <= args.since;

@@ -41,6 +41,8 @@ pub struct Control {
 /// A control as an operator asks for it: the body of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
+    /// Empty in a request about the only domain that has rules.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub domain: String,
     pub entries: Vec<OwnedEntry>,
     #[serde(default)]

@@ -34,8 +34,8 @@ pub enum Expiry {
 }
 
 impl Draft {
-    /// Reads the body of a request.
-    pub fn read(body: &[u8]) -> Result<Draft, ControlError> {
+    /// Reads the body of a request. Without a domain, it is for the only one that has rules, if that is so.
+    pub fn read(body: &[u8], only_domain: Option<&str>) -> Result<Draft, ControlError> {
         let invalid = |error: serde_json::Error| {
             let help = r#"write for instance {"domain":"shop","entries":[{"key":"user","value":"m1"}],"action":"block","for":"1h"}"#;
             ControlError::invalid(format!("the body is not a control: {error}"), help)
@@ -59,6 +59,9 @@ impl Draft {
         if let Some(members) = json.as_object_mut() {
             members
                 .retain(|name, value| Draft::NOT_NULL.contains(&name.as_str()) || !value.is_null());
+            if let Some(domain) = only_domain {
+                members.entry("domain").or_insert_with(|| domain.into());
+            }
             check_members(members)?;
         }
         let draft: Draft = serde_json::from_value(json).map_err(invalid)?;
@@ -140,7 +143,10 @@ fn check_members(members: &Map<String, Value>) -> Result<(), ControlError> {
     let has = |name: &str| members.contains_key(name);
     let action = members.get("action");
     let (error, help) = match action.map(|name| name.as_str().unwrap_or_default()) {
-        _ if !has("domain") => ("`domain` is missing".to_owned(), "write a domain, or `*` for all"),
+        _ if !has("domain") => (
+            "`domain` is missing".to_owned(),
+            "write a domain (-d DOMAIN in a command), or `*` for all",
+        ),
         _ if !has("entries") => {
             let help = "write the entries of the descriptors, or [] for all of the domain";
             ("`entries` is missing".to_owned(), help)

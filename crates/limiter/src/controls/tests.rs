@@ -51,7 +51,7 @@ fn control(action: Action, entries: &[(&str, &str)]) -> Control {
 }
 
 fn draft(text: &str) -> Draft {
-    Draft::read(text.as_bytes()).unwrap()
+    Draft::read(text.as_bytes(), None).unwrap()
 }
 
 /// A block of one user in the domain `d`.

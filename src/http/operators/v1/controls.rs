@@ -89,7 +89,9 @@ pub(super) async fn write<S: Store>(
     let query = Query::read(&head.uri, &["dry_run", "force"])?;
     let options = PutOptions { dry_run: query.switch("dry_run")?, force: query.switch("force")? };
     let id = read_id(id)?.map(|Path(id)| id);
-    let draft = Draft::read(&read_body(&api, body).await?)?;
+    let body = read_body(&api, body).await?;
+    let rules = api.sources.rules.load_full();
+    let draft = Draft::read(&body, rules.as_ref().and_then(|rules| rules.only_domain()))?;
     if let Some(connection) = head.extensions.get::<Arc<ConnectionHandle>>() {
         // The client is no longer waited for.
         connection.set_busy(true);

@@ -37,10 +37,10 @@ struct Key {
 }
 
 impl Key {
-    fn read(query: &Query) -> Result<Key, ApiError> {
-        let domain = query.required("domain", "name the domain: ?domain=shop")?;
+    fn read<S>(query: &Query, api: &Api<S>) -> Result<Key, ApiError> {
+        let domain = domain(query, api)?;
         let descriptor = read_descriptor(query.required("descriptor", DESCRIPTOR_HELP)?)?;
-        Ok(Key { domain: domain.to_owned(), descriptor })
+        Ok(Key { domain, descriptor })
     }
 
     /// Returns the domain and the descriptor as text: `shop user=ann`.
@@ -55,9 +55,19 @@ impl Key {
     }
 }
 
+/// Returns the domain that a query names, or else the only one that has rules.
+fn domain<S>(query: &Query, api: &Api<S>) -> Result<String, ApiError> {
+    let help = "name the domain: ?domain=shop, or -d shop in a command";
+    let rules = api.sources.rules.load_full();
+    match rules.as_ref().and_then(|rules| rules.only_domain()) {
+        Some(only) => Ok(query.get("domain").unwrap_or(only).to_owned()),
+        None => query.required("domain", help).map(str::to_owned),
+    }
+}
+
 /// Returns every limit of a key: what is used, what remains, when it resets.
 pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
-    let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?)?;
+    let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?, &api)?;
     let snapshot = api.snapshot()?;
     let entries = key.descriptor.entries();
     let inspection = api.inspect(&snapshot, &key.domain, &entries, &[]).await?;
@@ -71,7 +81,7 @@ pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) ->
 /// Returns the hits of a key over the last spans.
 pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     let query = Query::read(&uri, &["domain", "descriptor", "span"])?;
-    let (key, spans) = (Key::read(&query)?, spans(&query)?);
+    let (key, spans) = (Key::read(&query, &api)?, spans(&query)?);
     let snapshot = api.snapshot()?;
     let entries = key.descriptor.entries();
     let inspection = api.inspect(&snapshot, &key.domain, &entries, &spans).await?;
@@ -99,7 +109,7 @@ pub(super) async fn reset<S: States + 'static>(
     uri: Uri,
 ) -> Answer {
     let query = Query::read(&uri, &["domain", "descriptor", "by"])?;
-    let key = Key::read(&query)?;
+    let key = Key::read(&query, &api)?;
     let snapshot = api.snapshot()?;
     finish(async move {
         let entries = key.descriptor.entries();
@@ -181,12 +191,12 @@ fn spans(query: &Query) -> Result<Vec<Micros>, ApiError> {
 /// Explains a request with one or more descriptors, with what their keys have counted.
 pub(super) async fn explain<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     let query = Query::read_with_list(&uri, &["domain", "descriptor"], "descriptor")?;
-    let domain = query.required("domain", "name the domain: ?domain=shop")?;
+    let domain = domain(&query, &api)?;
     let descriptors: Vec<_> =
         query.list("descriptor").map(read_descriptor).collect::<Result<_, _>>()?;
     let entries: Vec<_> = descriptors.iter().map(|descriptor| descriptor.entries()).collect();
     let snapshot = api.snapshot()?;
-    let explained = api.sources.limiter.explain(&*snapshot, domain, &entries, BUDGET).await;
+    let explained = api.sources.limiter.explain(&*snapshot, &domain, &entries, BUDGET).await;
     let help = "write ?domain=shop&descriptor=key=value,key2=value2&descriptor=…";
     api.answer(&explained.map_err(|error| ApiError::bad_request(error, help))?)
 }

@@ -157,7 +157,7 @@ async fn parameters_are_checked() {
         ("/v1/top?scope=her", "did you mean here?"),
         ("/v1/top?limit=0", "write a number from 1 to 10000"),
         ("/v1/state?domain=d", "write its entries: ?descriptor=key=value,key2=value2"),
-        ("/v1/state?descriptor=a=b", "name the domain: ?domain=shop"),
+        ("/v1/state?descriptor=a=b", "name the domain: ?domain=shop, or -d shop in a command"),
         ("/v1/count?domain=d&descriptor=a=b", "write one or more durations: ?span=5m,1h"),
         ("/v1/count?domain=d&descriptor=a=b&span=5", "write one or more durations: ?span=5m,1h"),
         ("/v1/controls?x=1", "this path has no parameters"),

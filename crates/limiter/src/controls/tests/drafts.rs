@@ -63,9 +63,19 @@ fn an_invalid_body_says_what_to_write() {
             "once",
         ),
     ] {
-        let actual = Draft::read(body.as_bytes()).unwrap_err();
+        let actual = Draft::read(body.as_bytes(), None).unwrap_err();
         assert!(actual.error.contains(error) && actual.help.contains(help), "{body}: {actual:?}");
     }
+}
+
+#[test]
+fn a_draft_without_a_domain_is_for_the_only_one() {
+    let domain = |body: &str, only| Draft::read(body.as_bytes(), only).map(|draft| draft.domain);
+    let body = r#"{"entries":[{"key":"a","value":"b"}],"action":"block"}"#;
+    assert_eq!(domain(body, Some("shop")).unwrap(), "shop");
+    assert!(domain(body, None).unwrap_err().error.contains("`domain` is missing"));
+    let named = r#"{"domain":"d","entries":[],"action":"block"}"#;
+    assert_eq!(domain(named, Some("shop")).unwrap(), "d");
 }
 
 #[test]

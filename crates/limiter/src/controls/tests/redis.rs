@@ -41,7 +41,7 @@ impl Replica {
     async fn block(&self, user: &str) -> (String, bool) {
         let entries = format!(r#"[{{"key":"user","value":"{user}"}}]"#);
         let body = format!(r#"{{"domain":"d","entries":{entries},"action":"block"}}"#);
-        let draft = Draft::read(body.as_bytes()).unwrap();
+        let draft = Draft::read(body.as_bytes(), None).unwrap();
         let written = self.controls.put(None, draft, PutOptions::default()).await.unwrap();
         (written.control.id, written.shared)
     }

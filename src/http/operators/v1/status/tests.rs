@@ -158,7 +158,7 @@ async fn a_status_has_what_is_counted() {
     }]);
     assert_eq!((&status["rules"]["rows"], &status["rules"]["omitted"]), (&wanted, &json!(0)));
     let draft = br#"{"domain":"d","entries":[{"key":"user","value":"bob"}],"action":"block"}"#;
-    let draft = Draft::read(draft).unwrap();
+    let draft = Draft::read(draft, None).unwrap();
     bench.sources.controls.put(Some("id"), draft, PutOptions::default()).await.unwrap();
     bench.hit("ann");
     // All clients have the same one for a while.
@@ -236,7 +236,7 @@ async fn a_control_that_changes_is_a_change_with_what_was_before() {
         let json = json!({
             "domain": "d", "entries": [{ "key": "token", "value": "s3cret" }], "action": action, "by": by,
         });
-        let draft = Draft::read(json.to_string().as_bytes()).unwrap();
+        let draft = Draft::read(json.to_string().as_bytes(), None).unwrap();
         bench.sources.controls.put(Some("id"), draft, PutOptions::default()).await.unwrap();
     };
     let change = |changes: &[Value]| {
