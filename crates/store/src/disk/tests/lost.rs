@@ -121,15 +121,22 @@ async fn what_is_removed_before_the_end_is_saved_at_the_end() {
     assert_eq!((used(&store, "d", "a", &plan).await, damaged_files(&store)), (2, 0));
 }
 
+/// Gives two paths each other's content at once.
+fn exchange(one: &Path, other: &Path) {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+}
+
 #[tokio::test]
 async fn a_directory_that_cannot_be_written_is_tried_again() {
     let (home, plan) = (Home::new(), plan(9, Unit::Year));
     let store = syncing(&home, home.options(SOON));
     take(&store, "d", "a", &plan, 2).await;
     wait_for_sync(&store);
-    remove(&home.path(), &home.directory.path().join("other"));
-    // What is there now is no directory.
-    fs::write(home.path(), "not ours").unwrap();
+    // What is there now is no directory. At once, since the store makes a directory that is missing.
+    let other = home.directory.path().join("other");
+    fs::write(&other, "not ours").unwrap();
+    exchange(&home.path(), &other);
     wait_for("it fails", || (store.status.write_errors.load(Ordering::Relaxed) > 0).then_some(()));
     assert!(store.status.not_saved_because().is_some());
     assert_eq!(fs::read(home.path()).unwrap(), b"not ours");
@@ -145,11 +152,7 @@ async fn a_directory_that_another_process_uses_is_left_to_it() {
     let other = home.directory.path().join("other");
     let first = syncing(&home, home.options(SOON));
     let second = syncing(&home, Options { path: other.clone(), ..home.options(SOON) });
-    let exchange = || {
-        use rustix::fs::{CWD, RenameFlags, renameat_with};
-        renameat_with(CWD, home.path(), CWD, &other, RenameFlags::EXCHANGE).unwrap();
-    };
-    exchange();
+    exchange(&home.path(), &other);
     for (store, hits) in [(&first, 1), (&second, 2)] {
         take(store, "d", "a", &plan, hits).await;
         wait_for("it finds the other", || {
@@ -157,7 +160,7 @@ async fn a_directory_that_another_process_uses_is_left_to_it() {
             why.contains("which another process uses").then_some(())
         });
     }
-    exchange();
+    exchange(&home.path(), &other);
     for store in [&first, &second] {
         wait_for("it saves again", || store.status.not_saved_because().is_none().then_some(()));
     }
